@@ -1,0 +1,25 @@
+"""Covariance functions; a new stationary kernel goes into `stationary.py`."""
+
+from eigengp.kernels.base import Kernel, KernelAdjoint, Product, PullBack, Sum
+from eigengp.kernels.stationary import (
+    Matern12,
+    Matern32,
+    Matern52,
+    RationalQuadratic,
+    SquaredExponential,
+    Stationary,
+)
+
+__all__ = [
+    "Kernel",
+    "KernelAdjoint",
+    "Matern12",
+    "Matern32",
+    "Matern52",
+    "Product",
+    "PullBack",
+    "RationalQuadratic",
+    "SquaredExponential",
+    "Stationary",
+    "Sum",
+]

@@ -1,0 +1,245 @@
+"""Stationary kernels `k(x, z) = variance · ρ(t)` with `t = Σ_d (x_d − z_d)²/ℓ_d²`.
+
+A new one is a class with its profile ρ(t) and its slope dρ/dt; `Matern32`
+shows all that is needed. A kernel with a parameter of its own adds a field
+for it and its derivative; `RationalQuadratic` shows how.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar, Self
+
+import numpy as np
+
+from eigengp.kernels.base import Kernel, KernelAdjoint, PullBack
+from eigengp.typing import Array
+
+_SMALLEST_ROOT = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Stationary(Kernel):
+    """The part that all stationary kernels share: distances, parameters, pull-back.
+
+    Parameters
+    ----------
+    lengthscale : float or array of shape (D,)
+        One number is shared by all inputs; an array gives each its own
+        (automatic relevance determination).
+    variance : float
+        The prior variance `k(x, x)`.
+    """
+
+    lengthscale: float | Array = 1.0
+    variance: float = 1.0
+
+    _shape_parameters: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        lengthscale = np.asarray(self.lengthscale, dtype=np.float64)
+        if lengthscale.ndim > 1 or lengthscale.size == 0:
+            raise ValueError(
+                "lengthscale must be one positive number or one for each input, "
+                f"got an array of shape {lengthscale.shape}."
+            )
+        for field in fields(self):
+            value = np.asarray(getattr(self, field.name), dtype=np.float64)
+            if not (np.all(np.isfinite(value)) and np.all(value > 0)):
+                raise ValueError(
+                    f"{field.name} of {type(self).__name__} must be positive and finite, "
+                    f"got {getattr(self, field.name)!r}."
+                )
+            plain = float(value) if value.ndim == 0 else value.copy()
+            object.__setattr__(self, field.name, plain)
+
+    def profile(self, t: Array) -> Array:
+        """Return the profile ρ(t), with ρ(0) = 1."""
+        raise NotImplementedError
+
+    def slope(self, t: Array, rho: Array) -> Array:
+        """Return dρ/dt, given ρ(t)."""
+        raise NotImplementedError
+
+    def shape_slopes(self, t: Array, rho: Array) -> tuple[Array, ...]:
+        """Return dρ/d ln p for each parameter `p` beyond lengthscale and variance."""
+        return ()
+
+    @property
+    def theta(self) -> Array:
+        shape = [getattr(self, name) for name in self._shape_parameters]
+        return np.log(np.concatenate([np.atleast_1d(self.lengthscale), [self.variance], shape]))
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        size = np.size(self.lengthscale)
+        ard = np.ndim(self.lengthscale) == 1
+        lengths = [f"lengthscale[{d}]" for d in range(size)] if ard else ["lengthscale"]
+        return (*lengths, "variance", *self._shape_parameters)
+
+    def with_theta(self, theta: Array) -> Self:
+        size = np.size(self.lengthscale)
+        values = np.exp(theta)
+        shape = dict(zip(self._shape_parameters, values[size + 1 :].tolist(), strict=True))
+        length = values[:size] if np.ndim(self.lengthscale) else float(values[0])
+        return replace(self, lengthscale=length, variance=float(values[size]), **shape)
+
+    def with_ard(self, n_features: int) -> Self:
+        if np.ndim(self.lengthscale) == 0:
+            return replace(self, lengthscale=np.full(n_features, self.lengthscale))
+        if np.size(self.lengthscale) != n_features:
+            raise ValueError(
+                f"The kernel has {np.size(self.lengthscale)} lengthscales but X has {n_features} "
+                "features. Give one lengthscale for each feature, or a single number."
+            )
+        return self
+
+    def rescaled(self, input_scale: Array, variance_scale: float) -> Self:
+        return replace(
+            self,
+            lengthscale=self.lengthscale * input_scale,
+            variance=self.variance * variance_scale,
+        )
+
+    @property
+    def total_variance(self) -> float:
+        return self.variance
+
+    def diagonal_theta_gradient(self) -> Array:
+        gradient = np.zeros(self.theta.size)
+        gradient[np.size(self.lengthscale)] = self.variance
+        return gradient
+
+    def matrix(self, X: Array, Z: Array) -> Array:
+        return self.variance * self.profile(_squared_distances(*self._in_lengthscales(X, Z)))
+
+    def _in_lengthscales(self, X: Array, Z: Array) -> tuple[Array, Array]:
+        """Centre on Z and divide by the lengthscales, so that differences keep their digits."""
+        centre = Z.mean(axis=0)
+        scaled = (Z - centre) / self.lengthscale
+        return (scaled if Z is X else (X - centre) / self.lengthscale), scaled
+
+    def forward(self, X: Array, Z: Array) -> tuple[Array, PullBack]:
+        """See `Kernel.forward`.
+
+        With `T = K̄ ∘ variance·ρ'(t)`, in units of the lengthscales:
+        `Z̄ = 2 (diag(Tᵀ1) Z − TᵀX)` and
+        `d/d ln ℓ_d = −2 Σ_nm T_nm (x_nd − z_md)²`, the square expanded so
+        that no n × m × D array appears.
+        """
+        Xs, Zs = self._in_lengthscales(X, Z)
+        t = _squared_distances(Xs, Zs)
+        rho = self.profile(t)
+        K = self.variance * rho
+
+        def pull_back(K_bar: Array) -> KernelAdjoint:
+            T = K_bar * self.slope(t, rho)
+            T *= self.variance
+            column, row, TX = T.sum(axis=0), T.sum(axis=1), T.T @ Xs
+            squares = row @ (Xs * Xs) + column @ (Zs * Zs) - 2.0 * np.sum(TX * Zs, axis=0)
+            d_log_length = -2.0 * (squares if np.ndim(self.lengthscale) else [squares.sum()])
+            d_log_shape = [
+                self.variance * np.vdot(K_bar, slope) for slope in self.shape_slopes(t, rho)
+            ]
+            theta = np.concatenate([d_log_length, [np.vdot(K_bar, K)], d_log_shape])
+            return KernelAdjoint(theta, 2.0 * (column[:, None] * Zs - TX) / self.lengthscale)
+
+        return K, pull_back
+
+
+def _squared_distances(X: Array, Z: Array) -> Array:
+    """Return `|x − z|²` for all pairs as one matrix product, shape (n, m)."""
+    t = X @ (-2.0 * Z.T)
+    t += np.einsum("nd,nd->n", X, X)[:, None]
+    t += np.einsum("md,md->m", Z, Z)
+    np.maximum(t, 0.0, out=t)
+    if X is Z:
+        np.fill_diagonal(t, 0.0)
+    return t
+
+
+class SquaredExponential(Stationary):
+    """The paper's ARD kernel, `variance · exp(−½ Σ_d (x_d − z_d)²/ℓ_d²)`.
+
+    In the paper's letters `a0 = variance` and `η_d = 1/(2ℓ_d²)`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigengp.kernels import SquaredExponential
+    >>> kernel = SquaredExponential(lengthscale=2.0, variance=3.0)
+    >>> kernel(np.array([[0.0]]), np.array([[0.0], [2.0]])).round(4)
+    array([[3.    , 1.8196]])
+    """
+
+    def profile(self, t: Array) -> Array:
+        return np.exp(-0.5 * t)
+
+    def slope(self, t: Array, rho: Array) -> Array:
+        return -0.5 * rho
+
+
+class Matern12(Stationary):
+    """The exponential kernel `variance · exp(−√t)`: continuous, rough functions.
+
+    Its slope is infinite at t = 0; the root is held away from zero there,
+    which makes the pull-back at coinciding points zero.
+    """
+
+    def profile(self, t: Array) -> Array:
+        return np.exp(-np.sqrt(t))
+
+    def slope(self, t: Array, rho: Array) -> Array:
+        return -0.5 * rho / np.maximum(np.sqrt(t), _SMALLEST_ROOT)
+
+
+class Matern32(Stationary):
+    """`variance · (1 + s) exp(−s)`, `s = √(3t)`: functions with one derivative."""
+
+    def profile(self, t: Array) -> Array:
+        s = np.sqrt(3.0 * t)
+        return (1.0 + s) * np.exp(-s)
+
+    def slope(self, t: Array, rho: Array) -> Array:
+        return -1.5 * np.exp(-np.sqrt(3.0 * t))
+
+
+class Matern52(Stationary):
+    """`variance · (1 + s + s²/3) exp(−s)`, `s = √(5t)`: functions with two derivatives."""
+
+    def profile(self, t: Array) -> Array:
+        s = np.sqrt(5.0 * t)
+        return (1.0 + s + s * s / 3.0) * np.exp(-s)
+
+    def slope(self, t: Array, rho: Array) -> Array:
+        s = np.sqrt(5.0 * t)
+        return (-5.0 / 6.0) * (1.0 + s) * np.exp(-s)
+
+
+@dataclass(frozen=True, eq=False)
+class RationalQuadratic(Stationary):
+    """`variance · (1 + t/(2α))^(−α)`: squared exponentials of many lengthscales at once.
+
+    Parameters
+    ----------
+    lengthscale : float or array of shape (D,)
+        As in every stationary kernel.
+    variance : float
+        As in every stationary kernel.
+    alpha : float
+        How alike those lengthscales are; α → ∞ is the squared exponential.
+    """
+
+    alpha: float = 1.0
+
+    _shape_parameters: ClassVar[tuple[str, ...]] = ("alpha",)
+
+    def profile(self, t: Array) -> Array:
+        return np.exp(-self.alpha * np.log1p(t / (2.0 * self.alpha)))
+
+    def slope(self, t: Array, rho: Array) -> Array:
+        return -0.5 * rho / (1.0 + t / (2.0 * self.alpha))
+
+    def shape_slopes(self, t: Array, rho: Array) -> tuple[Array, ...]:
+        u = t / (2.0 * self.alpha)
+        return (self.alpha * rho * (u / (1.0 + u) - np.log1p(u)),)
