@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from eigengp.flow.model import EigenGP, Gradient
+from eigengp.sources.views import Extent
 from eigengp.typing import Array
 
 LENGTHSCALE_RANGE = (1e-3, 1e3)
@@ -19,14 +20,6 @@ VARIANCE_RANGE = (1e-4, 1e4)
 SHAPE_RANGE = (1e-2, 1e3)
 NOISE_RANGE = (1e-6, 1e2)
 SHRINKAGE_RANGE = (1e-8, 1e4)
-
-
-@dataclass(frozen=True)
-class Box:
-    """The smallest box around the training inputs, in standardised units."""
-
-    low: Array
-    high: Array
 
 
 @dataclass(frozen=True)
@@ -38,7 +31,8 @@ class Parameters:
     """
 
     template: EigenGP
-    box: Box
+    box: Extent
+    """The box around the inputs; basis points may leave it by its own width."""
     basis: bool = True
     """Whether kernel and inducing inputs are free."""
     weights: bool = False

@@ -29,8 +29,6 @@ class EvidenceAdjoint:
     factor: Array
     """Of `F`, shape (M, R)."""
     noise_variance: float
-    prior_trace: float
-    """Of `k(x,x)` summed over the rows, through the trace term."""
 
 
 @dataclass(frozen=True)
@@ -41,24 +39,15 @@ class Evidence:
     ----------
     sums : Sums
         Pass 1 over the rows.
-    factor : array of shape (M, R), or of shape (R,)
-        The prior factor `F` in the coordinates of the sums; a vector stands
-        for a diagonal matrix.
+    factor : array of shape (M, R)
+        The prior factor `F` in the coordinates of the sums.
     noise_variance : float
         `σ²`, applied to sums that were made without it (1 otherwise).
-    trace_weight : float
-        How much of the trace term `Σ_n (k(x_n,x_n) − ‖Fᵀk_n‖²)/(2σ²)` is
-        added: 0 is the evidence of the model, 1 the variational bound on the
-        evidence of the full GP.
-    prior_variance : float
-        `k(x,x)`; needed by the trace term only.
     """
 
     sums: Sums
     factor: Array
     noise_variance: float
-    trace_weight: float = 0.0
-    prior_variance: float = 0.0
 
     @cached_property
     def AF(self) -> Array:
@@ -76,14 +65,14 @@ class Evidence:
         return guarded(cholesky, np.eye(self.S.shape[0]) + 0.5 * (self.S + self.S.T))
 
     @cached_property
+    def _whitened(self) -> Array:
+        """`L_G⁻¹ Fᵀb/σ²`, whose square is `hᵀGh`, shape (R,)."""
+        return solve_lower(self.L_G, self.factor.T @ self.sums.b / self.noise_variance)
+
+    @cached_property
     def h(self) -> Array:
         """The posterior mean of `z`, shape (R,)."""
         return solve_lower(self.L_G, self._whitened, transposed=True)
-
-    @cached_property
-    def _whitened(self) -> Array:
-        """`L_G⁻¹ Fᵀb/σ²`, whose square is `hᵀGh`."""
-        return solve_lower(self.L_G, self.factor.T @ self.sums.b / self.noise_variance)
 
     @cached_property
     def mean(self) -> Array:
@@ -96,44 +85,71 @@ class Evidence:
         return np.ascontiguousarray(solve_lower(self.L_G, self.factor.T).T)
 
     @cached_property
-    def _left_out(self) -> float:
-        """`Σ_n ω_n (k(x_n,x_n) − ‖Fᵀk_n‖²)/σ²`, what the trace term sums."""
-        total = self.sums.precision * self.prior_variance / self.noise_variance
-        return float(total - np.trace(self.S))
-
-    @cached_property
     def negative_log(self) -> float:
-        """`−ln p(y)`, plus the trace term if it was asked for.
-
-        `½ [n ln σ² − Σ ln ω_n + ln|G| + c/σ² − hᵀGh + n ln 2π]`.
-        """
+        """`−ln p(y) = ½ [n ln 2πσ² + Σ s_n ln(s_n/ω_n) + ln|G| + c/σ² − hᵀGh]`."""
         sums = self.sums
         log_det = 2.0 * float(np.log(np.diagonal(self.L_G)).sum())
         fit = sums.c / self.noise_variance - float(self._whitened @ self._whitened)
         constant = sums.n * (np.log(self.noise_variance) + LOG_2PI) - sums.log_precision
-        trace = self.trace_weight * self._left_out if self.trace_weight else 0.0
-        return float(0.5 * (constant + log_det + fit + trace))
+        return float(0.5 * (constant + log_det + fit))
 
     def adjoint(self) -> EvidenceAdjoint:
         """Return the cotangents of sums, factor and noise.
 
-        `Ā = ½ (P + m mᵀ − γ F Fᵀ)/σ²`, `b̄ = −m/σ²`,
-        `F̄ = A F (G⁻¹ + h hᵀ − γ I)/σ² − b hᵀ/σ²`, and for `σ²`
-        `½ [n − tr(G⁻¹S) − c/σ² + 2hᵀh + hᵀSh − γ·(trace term)]/σ²`, where
+        `Ā = ½ (P + m mᵀ)/σ²`, `b̄ = −m/σ²`,
+        `F̄ = A F (G⁻¹ + h hᵀ)/σ² − b hᵀ/σ²`, and for `σ²`
+        `½ [n − tr(G⁻¹S) − c/σ² + 2hᵀh + hᵀSh]/σ²`, where
         `tr(G⁻¹S) = R − tr(G⁻¹) = R − ‖L_G⁻¹‖²`.
         """
-        s2, gamma, h, m, F = self.noise_variance, self.trace_weight, self.h, self.mean, self.factor
+        s2, h, m = self.noise_variance, self.h, self.mean
         A_bar = self.V @ self.V.T + np.outer(m, m)
         F_bar = solve_lower(self.L_G, solve_lower(self.L_G, self.AF.T), transposed=True).T
-        F_bar += np.outer(self.AF @ h - self.sums.b / s2, h)
+        F_bar = F_bar + np.outer(self.AF @ h - self.sums.b / s2, h)
         root = solve_lower(self.L_G, np.eye(h.size))
         explained = h.size - float(np.vdot(root, root))
-        hh, hSh = float(h @ h), float(h @ self.S @ h)
-        noise = self.sums.n - explained - self.sums.c / s2 + 2.0 * hh + hSh
-        if gamma:
-            A_bar -= gamma * (F @ F.T)
-            F_bar -= gamma * self.AF
-            noise -= gamma * self._left_out
+        noise = self.sums.n - explained - self.sums.c / s2 + float(2.0 * h @ h + h @ self.S @ h)
         sums_bar = SumsAdjoint(0.5 * A_bar / s2, -m / s2, 0.5 / s2, -0.5)
-        prior_bar = 0.5 * gamma * self.sums.precision / s2
-        return EvidenceAdjoint(sums_bar, F_bar, 0.5 * noise / s2, prior_bar)
+        return EvidenceAdjoint(sums_bar, F_bar, 0.5 * noise / s2)
+
+
+@dataclass(frozen=True)
+class TraceAdjoint:
+    """Cotangents of all that the trace term depends on."""
+
+    A: Array
+    factor: Array
+    noise_variance: float
+    prior_variance: float
+
+
+@dataclass(frozen=True)
+class TraceTerm:
+    """What the eigenfunctions leave out of the prior, `γ Σ_n ω_n (k(x_n,x_n) − ‖Fᵀk_n‖²)/(2σ²)`.
+
+    Added to `−ln p(y)` it keeps the basis from chasing noise: γ = 0 is the
+    evidence of the model, γ = 1 with `F Fᵀ = K_BB⁻¹` the variational bound
+    on the evidence of the full GP.
+    """
+
+    sums: Sums
+    factor: Array
+    noise_variance: float
+    prior_variance: float
+    gamma: float
+
+    @cached_property
+    def value(self) -> float:
+        """The trace term itself; never negative for a factor of the prior."""
+        explained = float(np.vdot(self.factor, self.sums.A @ self.factor))
+        left_out = self.sums.precision * self.prior_variance - explained
+        return 0.5 * self.gamma * left_out / self.noise_variance
+
+    def adjoint(self) -> TraceAdjoint:
+        """Return the cotangents of `A`, `F`, `σ²` and `k(x,x)`."""
+        scale = self.gamma / self.noise_variance
+        return TraceAdjoint(
+            A=-0.5 * scale * (self.factor @ self.factor.T),
+            factor=-scale * (self.sums.A @ self.factor),
+            noise_variance=-self.value / self.noise_variance,
+            prior_variance=0.5 * scale * self.sums.precision,
+        )

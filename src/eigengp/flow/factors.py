@@ -1,15 +1,15 @@
 """From the kernel matrix of the inducing inputs to the prior of the coefficients.
 
 The latent function is `f(x) = k(x,B) F z` with `z ~ N(0, I)`: a factor `F`
-of shape (M, R) is all that distinguishes the stages of EigenGP. Everything
-downstream depends on `F` through `W = F Fᵀ` alone, so a cotangent always has
-the form `F̄ = 2 W̄ F`; both pull-backs below rest on that.
+of shape (M, R) is all that distinguishes the stages of EigenGP. The evidence
+depends on `F` through `W = F Fᵀ` alone, so its cotangent always has the form
+`F̄ = 2 W̄ F`; both pull-backs below rest on that.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from functools import cached_property
 
 import numpy as np
 
@@ -17,26 +17,6 @@ from eigengp.flow.linalg import cholesky, descending_eigh, guarded, solve_lower
 from eigengp.typing import Array
 
 _BROADENING = 1e-7
-
-
-class FactorAdjoint(NamedTuple):
-    """Cotangents that a factor hands back."""
-
-    gram: Array
-    """With respect to `K_BB`, symmetric, shape (M, M)."""
-    log_shrinkage: Array | None
-    """With respect to `ln v`, shape (R,); None where the factor has no `v`."""
-
-
-class Factor(Protocol):
-    """A prior factor with its pull-back."""
-
-    @property
-    def matrix(self) -> Array:
-        """`F`, shape (M, R)."""
-
-    def pull_back(self, F_bar: Array) -> FactorAdjoint:
-        """Pull `F̄` back to `K_BB` and to the weights."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +35,22 @@ class CholeskyFactor:
         L = guarded(cholesky, gram)
         return cls(solve_lower(L, np.eye(L.shape[0]), transposed=True))
 
-    def pull_back(self, F_bar: Array) -> FactorAdjoint:
-        """`W = K⁻¹` gives `K̄ = −W W̄ W = −½ F (Fᵀ F̄) Fᵀ`, since `F̄ = 2 W̄ F`."""
+    def pull_back(self, F_bar: Array) -> Array:
+        """Return `K̄_BB`, shape (M, M): `W = K⁻¹` gives `K̄ = −W W̄ W = −½ F (Fᵀ F̄) Fᵀ`, since `F̄ = 2 W̄ F`."""
         inner = self.matrix.T @ F_bar
-        return FactorAdjoint(-0.25 * self.matrix @ (inner + inner.T) @ self.matrix.T, None)
+        return -0.25 * self.matrix @ (inner + inner.T) @ self.matrix.T
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """The eigen-decomposition of `K_BB`, largest eigenvalue first."""
+    """The eigen-decomposition `K_BB = U diag(λ) Uᵀ`, largest eigenvalue first.
+
+    The top R eigenfunctions enter as `F = T diag(√v)` with the whitening
+    `T = U_R diag(1/√λ)`. The shrinkage `v_j = M w_j/λ_j` is the weight of an
+    eigenfunction relative to the one it has under the GP prior: `v = 1` is
+    stage 1. With the paper's `φ_j(x) = (√M/λ_j) k(x,B) u_j` the j-th column
+    of `F` is `u_j √M √w_j/λ_j`, as it should be.
+    """
 
     values: Array
     """`λ`, shape (M,)."""
@@ -88,33 +75,16 @@ class Spectrum:
         U = self.vectors[:, : log_shrinkage_bar.size]
         return -(U * (log_shrinkage_bar / self.values[: log_shrinkage_bar.size])) @ U.T
 
+    def whitening(self, n_components: int) -> Array:
+        """Return `T = U_R diag(1/√λ)`, shape (M, R)."""
+        return self.vectors[:, :n_components] / np.sqrt(self.values[:n_components])
 
-@dataclass(frozen=True)
-class SpectralFactor:
-    """The top R eigenfunctions with weights of their own: `F = U_R diag(√(v_j/λ_j))`.
+    def pull_back(self, T_bar: Array, shrinkage: Array) -> Array:
+        """Pull the cotangent of `T` back to `K_BB`, with `v` held; shape (M, M).
 
-    `v_j = M w_j/λ_j` is the weight of the j-th eigenfunction relative to the
-    one it has under the GP prior: `v = 1` is stage 1. With the paper's
-    `φ_j(x) = (√M/λ_j) k(x,B) u_j` this is `√M √w_j/λ_j`, as it should be.
-    """
-
-    spectrum: Spectrum
-    shrinkage: Array
-    """`v`, shape (R,)."""
-
-    @property
-    def matrix(self) -> Array:
-        """`F`, shape (M, R)."""
-        return self.spectrum.vectors[:, : self.shrinkage.size] * self._scale()
-
-    def _scale(self) -> Array:
-        return np.sqrt(self.shrinkage / self.spectrum.values[: self.shrinkage.size])
-
-    def pull_back(self, F_bar: Array) -> FactorAdjoint:
-        """Pull back through the eigen-decomposition, with `v` held.
-
-        `W = U diag(g) Uᵀ` with `g_j = v_j/λ_j` (zero beyond R), so by
-        Daleckii and Krein `K̄ = U (D ∘ UᵀW̄U) Uᵀ` with the divided differences
+        What is differentiated depends on `T` through `W = U diag(g) Uᵀ`,
+        `g_j = v_j/λ_j` (zero beyond R), so by Daleckii and Krein
+        `K̄ = U (D ∘ UᵀW̄U) Uᵀ` with the divided differences
         `D_ij = (g_j − g_i)/(λ_j − λ_i)`. They split into
         `−½(v_i + v_j)/(λ_i λ_j)`, which is smooth and all there is when `v`
         is constant, and `½(1/λ_i + 1/λ_j)·(v_j − v_i)/(λ_j − λ_i)`, which
@@ -122,25 +92,28 @@ class SpectralFactor:
         itself jumps there, as the two exchange their weights. Only that
         part is broadened, `1/δ → δ/(δ² + ε²)`, and stays finite.
 
-        `UᵀW̄U` is read off `Q = Uᵀ F̄ diag(√g)`, where `q_ij = 2 (UᵀW̄U)_ij g_j`.
+        `UᵀW̄U` is read off `Q = Uᵀ T̄ diag(1/√λ)`, where `q_ij = 2 (UᵀW̄U)_ij g_j`.
         Of `q_ij` and `q_ji` the one with the larger `g` is used, so that
         nothing is divided by a vanishing weight.
         """
-        lam, U = self.spectrum.values, self.spectrum.vectors
-        R, M = self.shrinkage.size, lam.size
+        lam, U, R = self.values, self.vectors, shrinkage.size
+        M = lam.size
         v = np.zeros(M)
-        v[:R] = self.shrinkage
+        v[:R] = shrinkage
         g = v / lam
         Q = np.zeros((M, M))
-        Q[:, :R] = U.T @ (F_bar * self._scale())
-        g_largest = np.maximum(g[:, None], g)
+        Q[:, :R] = U.T @ (T_bar / np.sqrt(lam[:R]))
         W_bar_times_g = 0.5 * np.where(g >= g[:, None], Q, Q.T)
 
-        gap = lam - lam[:, None]
-        broadened = gap / (gap**2 + (_BROADENING * lam[0]) ** 2)
         smooth = -0.5 * (v[:, None] + v) / np.outer(lam, lam)
-        pole = 0.5 * (1.0 / lam[:, None] + 1.0 / lam) * (v - v[:, None]) * broadened
-        kept = g_largest > 0.0
-        D = np.divide(smooth + pole, g_largest, out=np.zeros((M, M)), where=kept)
+        pole = 0.5 * (1.0 / lam[:, None] + 1.0 / lam) * (v - v[:, None]) * self._inverse_gaps
+        largest = np.maximum(g[:, None], g)
+        D = np.divide(smooth + pole, largest, out=np.zeros((M, M)), where=largest > 0.0)
         gram_bar = U @ (D * W_bar_times_g) @ U.T
-        return FactorAdjoint(0.5 * (gram_bar + gram_bar.T), 0.5 * np.diagonal(Q)[:R].copy())
+        return 0.5 * (gram_bar + gram_bar.T)
+
+    @cached_property
+    def _inverse_gaps(self) -> Array:
+        """`δ/(δ² + ε²)` with `δ_ij = λ_j − λ_i`, shape (M, M)."""
+        gap = self.values - self.values[:, None]
+        return gap / (gap**2 + (_BROADENING * self.values[0]) ** 2)

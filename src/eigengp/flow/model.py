@@ -11,9 +11,9 @@ from functools import cached_property
 
 import numpy as np
 
-from eigengp.flow.evidence import Evidence
-from eigengp.flow.factors import CholeskyFactor, Factor, SpectralFactor, Spectrum
-from eigengp.flow.sums import PlainRows, Rows, RowSource, Sums, WhitenedRows
+from eigengp.flow.factors import CholeskyFactor, Spectrum
+from eigengp.flow.passes import Pass, PriorPass, ResidualPass, SpectralPass
+from eigengp.flow.sums import RowSource
 from eigengp.kernels import Kernel, KernelAdjoint
 from eigengp.typing import Array
 
@@ -86,54 +86,40 @@ class EigenGP:
         return Spectrum.of(self._gram[0])
 
     @cached_property
-    def factor(self) -> Factor:
-        """The prior factor `F` with its pull-back."""
-        if self.shrinkage is None and self.n_components == self.inducing_inputs.shape[0]:
-            return CholeskyFactor.of(self._gram[0])
-        held = np.ones(self.n_components) if self.shrinkage is None else self.shrinkage
-        return SpectralFactor(self.spectrum, held)
+    def _learned(self) -> Array | None:
+        """`v`, where the eigenfunctions have weights of their own or some are left out."""
+        if self.shrinkage is None and self.n_components < self.inducing_inputs.shape[0]:
+            return np.ones(self.n_components)
+        return self.shrinkage
 
     @cached_property
-    def rows(self) -> Rows:
-        """How rows enter the sums."""
-        if self.whitened:
-            F, s2 = self.factor.matrix, self.noise_variance
-            return WhitenedRows(self.kernel, self.inducing_inputs, F, s2, self.residual)
-        return PlainRows(self.kernel, self.inducing_inputs)
+    def flow(self) -> Pass:
+        """The way through the flow that fits this model."""
+        common = (self.kernel, self.inducing_inputs, self.noise_variance)
+        if self._learned is None:
+            factor = CholeskyFactor.of(self._gram[0])
+            if self.residual:
+                return ResidualPass(*common, factor, None)
+            return PriorPass(*common, factor)
+        if self.residual:
+            return ResidualPass(*common, self.spectrum, self._learned)
+        return SpectralPass(*common, self.spectrum, self._learned)
 
-    @property
-    def whitened(self) -> bool:
-        """Whether rows enter through `Φ = K F` rather than through `K`."""
-        return self.residual or isinstance(self.factor, SpectralFactor)
+    def value(self, source: RowSource, gamma: float = 0.0) -> float:
+        """Return `−ln p(y)` of the rows, plus `gamma` times the trace term."""
+        return self.flow.forward(source, gamma).value
 
-    def evidence(self, sums: Sums, trace_weight: float = 0.0) -> Evidence:
-        """Return the evidence algebra for sums made by `rows`."""
-        F = np.eye(self.n_components) if self.whitened else self.factor.matrix
-        s2 = 1.0 if self.residual else self.noise_variance
-        return Evidence(sums, F, s2, trace_weight, self.kernel.total_variance)
-
-    def value(self, source: RowSource, trace_weight: float = 0.0) -> float:
-        """Return `−ln p(y)` of the rows (with the trace term, if asked for)."""
-        return self.evidence(source.total(self.rows.sums), trace_weight).negative_log
-
-    def value_and_gradient(
-        self, source: RowSource, trace_weight: float = 0.0
-    ) -> tuple[float, Gradient]:
-        """Return `−ln p(y)` and its gradient: two passes over the rows."""
-        evidence = self.evidence(source.total(self.rows.sums), trace_weight)
-        value, bar = evidence.negative_log, evidence.adjoint()
-        rows_bar = source.total(lambda block: self.rows.pull_back(block, bar.sums))
-        F_bar = rows_bar.factor if self.whitened else bar.factor
-        factor_bar = self.factor.pull_back(np.asarray(F_bar))
-        gram_bar = self.gram_pull_back(factor_bar.gram)
-
-        direct = rows_bar.noise_variance if self.residual else bar.noise_variance
-        diagonal = bar.prior_trace * self.kernel.diagonal_theta_gradient()
+    def value_and_gradient(self, source: RowSource, gamma: float = 0.0) -> tuple[float, Gradient]:
+        """Return `value` and its gradient: two passes over the rows."""
+        outcome = self.flow.forward(source, gamma)
+        value = outcome.value
+        bar = self.flow.pull_back(source, outcome)
+        gram_bar = self.gram_pull_back(bar.gram)
         gradient = Gradient(
-            theta=rows_bar.theta + gram_bar.theta + diagonal,
-            inducing_inputs=rows_bar.inducing_inputs + gram_bar.points,
-            log_noise_variance=self.noise_variance * direct,
-            log_shrinkage=None if self.shrinkage is None else factor_bar.log_shrinkage,
+            theta=bar.theta + gram_bar.theta,
+            inducing_inputs=bar.inducing_inputs + gram_bar.points,
+            log_noise_variance=self.noise_variance * bar.noise_variance,
+            log_shrinkage=None if self.shrinkage is None else bar.log_shrinkage,
         )
         return value, gradient
 

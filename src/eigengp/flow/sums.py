@@ -6,17 +6,18 @@ needs to know nothing of the mathematics: it applies a function to each block
 and adds the results.
 
 Letters: `K = k(X,B)` is a block's features, (n, M), and `ω_n` the precision of
-a row; `k_n` stands for a row of `K`, or of `Φ = K F` where the rows enter
-through that.
+a row, which counts `s_n` times; `k_n` stands for a row of `K`, or of the combinations of its columns
+through which a row enters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eigengp.kernels import Kernel, PullBack
 from eigengp.typing import Array
@@ -31,7 +32,9 @@ class RowBlock:
     y: Array
     """Targets, shape (n,)."""
     sample_weight: Array | None = None
-    """Relative precision of each row, shape (n,); None means one for all."""
+    """How many times each row counts, shape (n,); None means once."""
+    start: int = 0
+    """The index of the first row in the whole data."""
 
 
 class Additive:
@@ -59,6 +62,9 @@ class RowSource(Protocol):
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all blocks."""
 
+    def take(self, rows: NDArray[np.intp]) -> RowBlock:
+        """Return a copy of a few rows."""
+
 
 @dataclass(frozen=True)
 class Sums(Additive):
@@ -71,11 +77,21 @@ class Sums(Additive):
     c: float
     """`Σ ω_n y_n²`."""
     log_precision: float
-    """`Σ ln ω_n`."""
+    """`Σ s_n ln(ω_n/s_n)`."""
     precision: float
     """`Σ ω_n`."""
-    n: int
-    """The number of rows."""
+    n: float
+    """`Σ s_n`, the number of rows."""
+
+
+@dataclass(frozen=True)
+class WhitenedSums(Sums):
+    """Sums of `Φ = K T`, with what the cotangent of `T` needs."""
+
+    cross: Array
+    """`KᵀΩΦ`, shape (M, R)."""
+    features: Array
+    """`KᵀΩy`, shape (M,)."""
 
 
 @dataclass(frozen=True)
@@ -87,45 +103,42 @@ class SumsAdjoint:
     c: float
     log_precision: float
 
+    def plus(self, A: Array) -> SumsAdjoint:
+        """Return the cotangents with something added to that of `A`."""
+        return SumsAdjoint(self.A + A, self.b, self.c, self.log_precision)
+
 
 @dataclass(frozen=True)
 class RowAdjoint(Additive):
-    """What the rows hand back: cotangents of everything a row depends on."""
+    """What the rows hand back."""
 
     theta: Array
-    """Of the kernel's parameters."""
+    """The cotangent of the kernel's parameters."""
     inducing_inputs: Array
-    """Of `B`, shape (M, D)."""
-    factor: Array | float
-    """Of the prior factor `F`, shape (M, R), where rows depend on it; else 0."""
+    """The cotangent of `B`, shape (M, D)."""
+
+
+@dataclass(frozen=True)
+class ResidualAdjoint(RowAdjoint):
+    """What rows with a residual hand back in addition."""
+
+    factor: Array
+    """The cotangent of `F`, shape (M, R)."""
     noise_variance: float
-    """Of `σ²`, through the residual; else 0."""
+    """The cotangent of `σ²`."""
 
 
-class Rows(Protocol):
-    """How a row enters the sums: with which precision `ω_n`."""
-
-    def sums(self, block: RowBlock) -> Sums:
-        """Pass 1, one block."""
-
-    def pull_back(self, block: RowBlock, bar: SumsAdjoint) -> RowAdjoint:
-        """Pass 2, one block."""
-
-
-def _accumulate(K: Array, y: Array, precision: Array | None) -> Sums:
-    """Return the sums of one block; symmetric products cost half a general one."""
-    n = y.size
-    if precision is None:
-        return Sums(K.T @ K, y @ K, float(y @ y), 0.0, float(n), n)
-    weighted = K * np.sqrt(precision)[:, None]
-    wy = precision * y
-    log_precision, total = float(np.log(precision).sum()), float(precision.sum())
-    return Sums(weighted.T @ weighted, wy @ K, float(wy @ y), log_precision, total, n)
+def _accumulate(K: Array, y: Array, weight: Array | None) -> Sums:
+    """Return the sums of a block with `ω = s`; symmetric products cost half a general one."""
+    if weight is None:
+        return Sums(K.T @ K, y @ K, float(y @ y), 0.0, float(y.size), float(y.size))
+    weighted, wy, n = K * np.sqrt(weight)[:, None], weight * y, float(weight.sum())
+    return Sums(weighted.T @ weighted, wy @ K, float(wy @ y), 0.0, n, n)
 
 
 @dataclass(frozen=True)
 class PlainRows:
-    """Rows that enter through their features `K`, with noise `σ²/s_n`.
+    """Rows that enter through their features `K`, all with the noise `σ²`.
 
     `ω_n = s_n`, and `σ²` is applied to the sums afterwards. The cheapest
     way, for stage 1.
@@ -147,84 +160,84 @@ class PlainRows:
         if block.sample_weight is not None:
             K_bar *= block.sample_weight[:, None]
         adjoint = back(K_bar)
-        return RowAdjoint(adjoint.theta, adjoint.points, 0.0, 0.0)
+        return RowAdjoint(adjoint.theta, adjoint.points)
 
 
 @dataclass(frozen=True)
 class WhitenedRows:
-    """Rows that enter through `Φ = K F`, whose prior is white: the sums are of `Φ`.
+    """Rows that enter through `Φ = K T`, the eigenfunctions with unit prior variance.
 
-    Eigenfunctions with small eigenvalues and large weights lose their digits
-    in `Fᵀ(KᵀK)F`, and keep them in `(KF)ᵀ(KF)`, for about three times the
-    work. With `residual` each row also carries the variance that the
-    eigenfunctions leave out (EigenGP+, FITC):
-    `1/ω_n = σ²/s_n + r_n`, `r_n = max(0, k(x_n,x_n) − ‖φ_n‖²)`; without it
-    `ω_n = s_n`, and `σ²` is applied to the sums afterwards.
+    Eigenfunctions with small eigenvalues lose their digits in `Tᵀ(KᵀK)T`
+    and keep them in `(KT)ᵀ(KT)`, for about twice the work. The sums do not
+    depend on noise and weights: stage 2 needs them once.
+    """
+
+    kernel: Kernel
+    inducing_inputs: Array
+    whitening: Array
+    """`T`, shape (M, R)."""
+
+    def sums(self, block: RowBlock) -> WhitenedSums:
+        """Pass 1, one block."""
+        K = self.kernel.matrix(block.X, self.inducing_inputs)
+        Phi = K @ self.whitening
+        own = _accumulate(Phi, block.y, block.sample_weight)
+        s = block.sample_weight
+        weighted, wy = (Phi, block.y) if s is None else (Phi * s[:, None], block.y * s)
+        return WhitenedSums(**vars(own), cross=K.T @ weighted, features=wy @ K)
+
+    def pull_back(self, block: RowBlock, bar: SumsAdjoint) -> RowAdjoint:
+        """Pass 2: `K̄ = Φ̄ Tᵀ` is that of plain rows with `T Ā Tᵀ` and `T b̄`."""
+        T = self.whitening
+        plain = SumsAdjoint(T @ bar.A @ T.T, T @ bar.b, bar.c, bar.log_precision)
+        return PlainRows(self.kernel, self.inducing_inputs).pull_back(block, plain)
+
+
+@dataclass(frozen=True)
+class ResidualRows:
+    """Rows that carry the variance which the eigenfunctions leave out (EigenGP+, FITC).
+
+    They enter through `Φ = K F`, whose prior is white, with `ω_n = s_n/λ_n`,
+    `λ_n = σ² + r_n` and `r_n = max(0, k(x_n,x_n) − ‖φ_n‖²)`.
     """
 
     kernel: Kernel
     inducing_inputs: Array
     factor: Array
+    """`F`, shape (M, R)."""
     noise_variance: float
-    residual: bool
 
     def _left_out(self, Phi: Array) -> Array:
         """Return `k(x_n,x_n) − ‖φ_n‖²`, shape (n,)."""
         return self.kernel.total_variance - np.einsum("nr,nr->n", Phi, Phi)
 
-    def _precision(self, left_out: Array, sample_weight: Array | None) -> Array:
-        noise = self.noise_variance / _or_one(sample_weight)
-        precision: Array = 1.0 / (noise + np.maximum(left_out, 0.0))
-        return precision
-
     def sums(self, block: RowBlock) -> Sums:
         """Pass 1, one block."""
         Phi = self.kernel.matrix(block.X, self.inducing_inputs) @ self.factor
-        if not self.residual:
-            return _accumulate(Phi, block.y, block.sample_weight)
-        precision = self._precision(self._left_out(Phi), block.sample_weight)
-        return _accumulate(Phi, block.y, precision)
+        variance = self.noise_variance + np.maximum(self._left_out(Phi), 0.0)
+        s = np.ones_like(variance) if block.sample_weight is None else block.sample_weight
+        own = _accumulate(Phi, block.y, s / variance)
+        return replace(own, log_precision=-float(s @ np.log(variance)), n=float(s.sum()))
 
-    def pull_back(self, block: RowBlock, bar: SumsAdjoint) -> RowAdjoint:
-        """Pass 2: `Φ̄ = ω ∘ (2 Φ Ā + y b̄ᵀ)`, then `K̄ = Φ̄ Fᵀ` and `F̄ = Kᵀ Φ̄`."""
-        K, back = self.kernel.forward(block.X, self.inducing_inputs)
-        Phi = K @ self.factor
-        Phi_bar = Phi @ (2.0 * bar.A)
-        Phi_bar += np.outer(block.y, bar.b)
-        if not self.residual:
-            Phi_bar *= np.reshape(_or_one(block.sample_weight), (-1, 1))
-            return self._through_kernel(K, Phi_bar, back, 0.0, 0.0)
-        return self._with_residual(block, bar, K, Phi, Phi_bar, back)
+    def pull_back(self, block: RowBlock, bar: SumsAdjoint) -> ResidualAdjoint:
+        """Pass 2: `Φ̄ = ω ∘ (2 Φ Ā + y b̄ᵀ) − 2 r̄ ∘ Φ`, then `K̄ = Φ̄ Fᵀ` and `F̄ = Kᵀ Φ̄`.
 
-    def _with_residual(
-        self, block: RowBlock, bar: SumsAdjoint, K: Array, Phi: Array, Phi_bar: Array, back: PullBack
-    ) -> RowAdjoint:
-        """Take the row precisions along.
-
-        `ω̄_n = φ_nᵀĀφ_n + y_n b̄ᵀφ_n + c̄ y_n² + l̄/ω_n`, so the variance
-        `1/ω_n` has the cotangent `−ω_n² ω̄_n`; where the residual is not
-        clipped it goes on to `k(x_n,x_n)` and, times `−2φ_n`, to `φ_n`.
+        `λ̄_n = −(ω_n/λ_n)(φ_nᵀĀφ_n + y_n b̄ᵀφ_n + c̄ y_n² + l̄ λ_n)` is the
+        cotangent of `σ²` and, where the residual is not clipped, `r̄_n`.
         """
+        K, back = self.kernel.forward(block.X, self.inducing_inputs)
+        Phi, y = K @ self.factor, block.y
         left_out = self._left_out(Phi)
-        precision = self._precision(left_out, block.sample_weight)
-        linear = Phi @ bar.b
-        quadratic = 0.5 * (np.einsum("nr,nr->n", Phi, Phi_bar) - block.y * linear)
-        precision_bar = quadratic + block.y * (linear + bar.c * block.y)
-        precision_bar += bar.log_precision / precision
-        variance_bar = -(precision**2) * precision_bar
+        variance = self.noise_variance + np.maximum(left_out, 0.0)
+        precision = (1.0 if block.sample_weight is None else block.sample_weight) / variance
+        Phi_A, linear = Phi @ bar.A, Phi @ bar.b
+        precision_bar = np.einsum("nr,nr->n", Phi, Phi_A) + y * (linear + bar.c * y)
+        variance_bar = -precision * (precision_bar / variance + bar.log_precision)
         residual_bar = np.where(left_out > 0.0, variance_bar, 0.0)
-        Phi_bar *= precision[:, None]
+
+        Phi_bar = 2.0 * precision[:, None] * Phi_A
+        Phi_bar += np.outer(precision * y, bar.b)
         Phi_bar -= 2.0 * residual_bar[:, None] * Phi
-        noise_bar = float(np.sum(variance_bar / _or_one(block.sample_weight)))
-        return self._through_kernel(K, Phi_bar, back, float(residual_bar.sum()), noise_bar)
-
-    def _through_kernel(
-        self, K: Array, Phi_bar: Array, back: PullBack, diagonal_bar: float, noise_bar: float
-    ) -> RowAdjoint:
         adjoint = back(Phi_bar @ self.factor.T)
-        theta = adjoint.theta + diagonal_bar * self.kernel.diagonal_theta_gradient()
-        return RowAdjoint(theta, adjoint.points, K.T @ Phi_bar, noise_bar)
-
-
-def _or_one(sample_weight: Array | None) -> Array | float:
-    return 1.0 if sample_weight is None else sample_weight
+        theta = adjoint.theta + residual_bar.sum() * self.kernel.diagonal_theta_gradient()
+        return ResidualAdjoint(theta, adjoint.points, K.T @ Phi_bar, float(variance_bar.sum()))

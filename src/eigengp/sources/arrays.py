@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, reduce
 from operator import add
@@ -37,6 +38,12 @@ def available_threads() -> int:
     return max(counts, default=1)
 
 
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Hold BLAS to one thread: for small matrices its threads cost more than they bring."""
+    limiter: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
+    return limiter
+
+
 @dataclass(frozen=True)
 class ArraySource:
     """Row blocks cut from arrays, summed by a pool of threads.
@@ -52,7 +59,7 @@ class ArraySource:
     y : array of shape (N,)
         Targets.
     sample_weight : array of shape (N,) or None
-        Relative precision of each row.
+        How many times each row counts.
     block_rows : int
         Rows in a block; memory beyond the data is proportional to it.
     n_threads : int or None
@@ -75,17 +82,16 @@ class ArraySource:
         """How many inputs each row has."""
         return int(self.X.shape[1])
 
-    def take(self, rows: NDArray[np.intp]) -> ArraySource:
-        """Return a source of these rows alone, copied."""
-        weight = None if self.sample_weight is None else self.sample_weight[rows]
-        return ArraySource(self.X[rows], self.y[rows], weight, self.block_rows, self.n_threads)
+    def take(self, rows: NDArray[np.intp]) -> RowBlock:
+        """Return a copy of these rows."""
+        return self._rows(rows, 0)
 
-    def _block(self, start: int) -> RowBlock:
-        rows = slice(start, start + self.block_rows)
+    def _rows(self, rows: slice | NDArray[np.intp], start: int) -> RowBlock:
         return RowBlock(
             np.asarray(self.X[rows], dtype=np.float64),
             np.asarray(self.y[rows], dtype=np.float64),
             None if self.sample_weight is None else self.sample_weight[rows],
+            start,
         )
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
@@ -93,7 +99,8 @@ class ArraySource:
         starts = range(0, self.n_rows, self.block_rows)
 
         def stripe(part: range) -> SumT:
-            return reduce(add, (term(self._block(start)) for start in part))
+            blocks = (self._rows(slice(i, i + self.block_rows), i) for i in part)
+            return reduce(add, (term(block) for block in blocks))
 
         return reduce(add, in_threads(stripe, starts, self.n_threads))
 
@@ -104,7 +111,7 @@ def in_threads(work: Callable[[range], T], starts: range, n_threads: int | None)
         return [work(starts)]
     wanted = available_threads() if n_threads is None else n_threads
     stripes = list(_stripes(starts, min(wanted, len(starts))))
-    with _controller().limit(limits=1, user_api="blas"):
+    with one_blas_thread():
         if len(stripes) == 1:
             return [work(stripes[0])]
         with ThreadPoolExecutor(len(stripes)) as pool:
@@ -115,3 +122,14 @@ def _stripes(starts: range, count: int) -> Iterator[range]:
     edges = np.linspace(0, len(starts), count + 1).round().astype(int)
     for low, high in zip(edges[:-1], edges[1:], strict=True):
         yield starts[low:high]
+
+
+def by_blocks(function: Callable[[Array], Array], X: NDArray[np.floating]) -> Array:
+    """Return `function` of all rows of `X`, computed block by block in threads."""
+    starts = range(0, X.shape[0], BLOCK_ROWS)
+
+    def stripe(part: range) -> list[Array]:
+        blocks = (np.asarray(X[i : i + BLOCK_ROWS], dtype=np.float64) for i in part)
+        return [function(block) for block in blocks]
+
+    return np.concatenate([out for part in in_threads(stripe, starts, None) for out in part])

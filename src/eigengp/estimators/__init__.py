@@ -1,0 +1,1 @@
+"""scikit-learn regressors, one file for each method."""

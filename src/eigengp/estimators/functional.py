@@ -1,0 +1,175 @@
+"""The evidence as one plain function of data and hyperparameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils import check_array, check_X_y
+
+from eigengp.flow.model import EigenGP, Jitter
+from eigengp.kernels import Kernel
+from eigengp.sources.arrays import ArraySource
+from eigengp.typing import Array
+
+
+@dataclass(frozen=True)
+class EvidenceGradient:
+    """Derivatives of the log marginal likelihood.
+
+    Positive hyperparameters are differentiated through their natural
+    logarithms: the derivative by the hyperparameter itself is the entry
+    divided by its value.
+    """
+
+    inducing_inputs: Array
+    """With respect to the inducing inputs, shape (M, D)."""
+    kernel: Array
+    """With respect to `kernel.theta`, the logarithms named by `kernel.parameter_names`."""
+    log_noise_variance: float
+    """With respect to `ln σ²`."""
+    log_weights: Array | None
+    """With respect to `ln w`, shape (R,); None in stage 1."""
+
+
+@overload
+def log_marginal_likelihood(
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    inducing_inputs: ArrayLike,
+    kernel: Kernel,
+    noise_variance: float,
+    weights: ArrayLike | None = ...,
+    residual: Literal["diagonal"] | None = ...,
+    jitter: float = ...,
+    eval_gradient: Literal[False] = ...,
+) -> float: ...
+@overload
+def log_marginal_likelihood(
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    inducing_inputs: ArrayLike,
+    kernel: Kernel,
+    noise_variance: float,
+    weights: ArrayLike | None = ...,
+    residual: Literal["diagonal"] | None = ...,
+    jitter: float = ...,
+    eval_gradient: Literal[True],
+) -> tuple[float, EvidenceGradient]: ...
+def log_marginal_likelihood(
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    inducing_inputs: ArrayLike,
+    kernel: Kernel,
+    noise_variance: float,
+    weights: ArrayLike | None = None,
+    residual: Literal["diagonal"] | None = None,
+    jitter: float = 1e-6,
+    eval_gradient: bool = False,
+) -> float | tuple[float, EvidenceGradient]:
+    """Return the log evidence `ln N(y | 0, C)` of an EigenGP model.
+
+    Data and hyperparameters are taken as they stand: nothing is centred,
+    scaled or learned.
+
+    Parameters
+    ----------
+    X : array of shape (N, D)
+        Inputs.
+    y : array of shape (N,)
+        Targets; the model has mean zero.
+    inducing_inputs : array of shape (M, D)
+        The basis points `B`.
+    kernel : Kernel
+        The GP prior whose eigenfunctions are used.
+    noise_variance : float
+        `σ²`.
+    weights : array of shape (R,) or None
+        Prior variances `w_j` of the eigenfunctions `φ_j(x) = (√M/λ_j) k(x,B) u_j`,
+        in descending order of eigenvalue; fewer than M keep the top ones.
+        None is stage 1, `w_j = λ_j/M` for all M.
+    residual : {None, "diagonal"}
+        "diagonal" adds `max(0, k(x,x) − k̃(x,x))` to the variance of each row (EigenGP+).
+    jitter : float
+        Added to the diagonal of `K_BB` as it stands.
+    eval_gradient : bool
+        Whether to return the gradient too.
+
+    Returns
+    -------
+    value : float
+        The log evidence.
+    gradient : EvidenceGradient
+        Only if `eval_gradient`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigengp import SquaredExponential, log_marginal_likelihood
+    >>> X = np.linspace(0, 1, 20)[:, None]
+    >>> value, gradient = log_marginal_likelihood(
+    ...     X, np.sin(6 * X[:, 0]), inducing_inputs=X[::5], kernel=SquaredExponential(0.2),
+    ...     noise_variance=0.01, eval_gradient=True)
+    >>> round(value, 3), gradient.inducing_inputs.shape
+    (-0.563, (4, 1))
+    """
+    X, y = check_X_y(X, y, dtype=np.float64, y_numeric=True)
+    B = check_array(inducing_inputs, dtype=np.float64, input_name="inducing_inputs")
+    _check(X, B, kernel, noise_variance, residual, jitter)
+    source = ArraySource(X, np.asarray(y, dtype=np.float64))
+    size = B.shape[0]
+    model = EigenGP(
+        kernel, B, noise_variance, size, None, residual is not None, Jitter(absolute=jitter)
+    )
+    if weights is not None:
+        w = _checked_weights(weights, size)
+        shrinkage = model.spectrum.shrinkage(w)
+        model = replace(model, n_components=w.size, shrinkage=shrinkage)
+    if not eval_gradient:
+        return -model.value(source)
+
+    value, own = model.value_and_gradient(source)
+    theta, points = own.theta, own.inducing_inputs
+    if own.log_shrinkage is not None:
+        through = model.gram_pull_back(model.spectrum.shrinkage_pull_back(own.log_shrinkage))
+        theta, points = theta + through.theta, points + through.points
+    log_weights = None if own.log_shrinkage is None else -own.log_shrinkage
+    return -value, EvidenceGradient(-points, -theta, -own.log_noise_variance, log_weights)
+
+
+def _check(
+    X: Array, B: Array, kernel: Kernel, noise_variance: float, residual: str | None, jitter: float
+) -> None:
+    if B.shape[1] != X.shape[1]:
+        raise ValueError(
+            f"inducing_inputs have {B.shape[1]} columns but X has {X.shape[1]}; "
+            "each basis point needs one value for each input."
+        )
+    if not isinstance(kernel, Kernel):
+        raise TypeError(
+            f"kernel must be an eigengp kernel such as SquaredExponential(), got {kernel!r}."
+        )
+    kernel.with_ard(X.shape[1])
+    if not (np.isfinite(noise_variance) and noise_variance > 0):
+        raise ValueError(f"noise_variance must be positive and finite, got {noise_variance!r}.")
+    if residual not in (None, "diagonal"):
+        raise ValueError(f"residual must be None or 'diagonal', got {residual!r}.")
+    if not (np.isfinite(jitter) and jitter >= 0):
+        raise ValueError(f"jitter must be zero or positive, got {jitter!r}.")
+
+
+def _checked_weights(weights: ArrayLike, size: int) -> Array:
+    w = np.asarray(weights, dtype=np.float64)
+    if w.ndim != 1 or not 1 <= w.size <= size:
+        raise ValueError(
+            f"weights must be a vector of 1 to {size} values, one for each eigenfunction kept, "
+            f"got shape {w.shape}."
+        )
+    if not np.all(np.isfinite(w) & (w > 0)):
+        raise ValueError("weights must be positive and finite: they are prior variances.")
+    return w

@@ -1,0 +1,51 @@
+"""Preparing the rows that a user hands over."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import _check_sample_weight
+
+from eigengp.sources.arrays import ArraySource
+from eigengp.typing import Array
+
+_MERGE_UP_TO = 5_000
+
+
+def checked_weight(sample_weight: ArrayLike | None, X: NDArray[np.floating]) -> Array | None:
+    """Return the sample weights as float64, shape (N,), or None where there are none."""
+    if sample_weight is None:
+        return None
+    weight: Array = _check_sample_weight(
+        sample_weight, X, dtype=np.float64, ensure_non_negative=True
+    )
+    if not weight.any():
+        raise ValueError("All sample weights are zero: at least one row must count.")
+    return weight
+
+
+def merged(
+    X: NDArray[np.floating], y: NDArray[np.floating], weight: Array | None
+) -> tuple[NDArray[np.floating], Array, Array | None]:
+    """Merge rows that are equal in inputs and target, and drop those of no weight.
+
+    A row that stands twice and a row of weight two are then the same thing,
+    to the last bit, and the order of the rows does not matter. Large data is
+    left as it is.
+    """
+    y = np.asarray(y, dtype=np.float64)
+    if X.shape[0] > _MERGE_UP_TO:
+        return X, y, weight
+    counts = np.ones(y.size) if weight is None else weight
+    keep = counts > 0.0
+    table = np.column_stack([X[keep].astype(np.float64), y[keep]])
+    unique, inverse = np.unique(table, axis=0, return_inverse=True)
+    total = np.bincount(inverse.ravel(), weights=counts[keep])
+    X, y = np.ascontiguousarray(unique[:, :-1]), np.ascontiguousarray(unique[:, -1])
+    return X, y, None if np.all(total == 1.0) else total
+
+
+def distinct_rows(rows: ArraySource, wanted: int) -> int:
+    """Return how many different inputs there are, counting no further than needed."""
+    head = rows.X[: max(_MERGE_UP_TO, 20 * wanted)]
+    return int(np.unique(head, axis=0).shape[0])

@@ -1,0 +1,80 @@
+"""What is minimised: the negative evidence per row, as a function of a vector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from eigengp.fitting.parameters import Parameters
+from eigengp.flow.model import EigenGP
+from eigengp.flow.passes import SpectralPass
+from eigengp.flow.sums import RowSource, WhitenedSums
+from eigengp.typing import Array
+
+
+@dataclass(frozen=True)
+class RowObjective:
+    """The evidence as a function of any free parameters: two passes over the rows.
+
+    Parameters
+    ----------
+    parameters : Parameters
+        Which parameters are free.
+    source : RowSource
+        The rows.
+    gamma : float
+        How much of the trace term is added.
+    """
+
+    parameters: Parameters
+    source: RowSource
+    gamma: float = 0.0
+
+    @property
+    def bounds(self) -> tuple[Array, Array]:
+        """Lower and upper bound of each entry."""
+        return self.parameters.bounds()
+
+    def __call__(self, vector: Array) -> tuple[float, Array]:
+        """Return value and gradient per row."""
+        model = self.parameters.unpack(vector)
+        value, gradient = model.value_and_gradient(self.source, self.gamma)
+        n = self.source.n_rows
+        return value / n, self.parameters.gradient(gradient) / n
+
+
+@dataclass(frozen=True)
+class WeightObjective:
+    """Stage 2: the evidence as a function of weights and noise, from the sums alone."""
+
+    parameters: Parameters
+    model: EigenGP
+    sums: WhitenedSums
+
+    @classmethod
+    def of(cls, parameters: Parameters, source: RowSource) -> WeightObjective:
+        """Go over the rows once; after that every evaluation is M × M work."""
+        ones = np.ones(parameters.template.n_components)
+        model = replace(parameters.template, shrinkage=ones)
+        return cls(parameters, model, _spectral(model).sums(source))
+
+    @property
+    def bounds(self) -> tuple[Array, Array]:
+        """Lower and upper bound of each entry."""
+        return self.parameters.bounds()
+
+    def __call__(self, vector: Array) -> tuple[float, Array]:
+        """Return value and gradient per row; the vector is `[ln σ², ln v]`."""
+        noise, shrinkage = float(np.exp(vector[0])), np.exp(vector[1:])
+        flow = replace(_spectral(self.model), noise_variance=noise, shrinkage=shrinkage)
+        outcome = flow.from_sums(self.sums)
+        log_shrinkage, noise_bar = flow.weight_gradient(outcome)
+        n = self.sums.n
+        return outcome.value / n, np.concatenate([[noise * noise_bar], log_shrinkage]) / n
+
+
+def _spectral(model: EigenGP) -> SpectralPass:
+    flow = model.flow
+    assert isinstance(flow, SpectralPass)
+    return flow

@@ -1,0 +1,104 @@
+"""A quasi-Newton optimiser that never loses the best point it has seen."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy import optimize
+
+from eigengp.flow.linalg import FactorizationError, JitterWarning
+from eigengp.typing import Array
+
+_MEMORY = 20
+_REJECTED = 1e3
+
+
+class Objective(Protocol):
+    """A function of a vector, with bounds and a gradient."""
+
+    @property
+    def bounds(self) -> tuple[Array, Array]:
+        """Lower and upper bound of each entry."""
+
+    def __call__(self, vector: Array) -> tuple[float, Array]:
+        """Return value and gradient."""
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """Where an optimisation ended."""
+
+    vector: Array
+    value: float
+    n_iter: int
+
+
+def minimize(
+    objective: Objective,
+    start: Array,
+    max_iter: int,
+    tol: float = 1e-9,
+    on_iteration: Callable[[float], None] | None = None,
+) -> Minimum:
+    """Minimise by L-BFGS-B, stepping back from points that cannot be factorised.
+
+    Parameters
+    ----------
+    objective : Objective
+        What to minimise; of order one, as the negative evidence per row is.
+    start : array of shape (p,)
+        Where to begin; its own value must exist.
+    max_iter : int
+        At most so many iterations.
+    tol : float
+        Relative decrease of the value at which to stop.
+    on_iteration : callable or None
+        Told the best value after each iteration.
+
+    Raises
+    ------
+    FactorizationError
+        If the starting point itself cannot be evaluated.
+    """
+    low, high = objective.bounds
+    best_vector = np.clip(start, low, high)
+    best_value = np.inf
+
+    def guarded(vector: Array) -> tuple[float, Array]:
+        nonlocal best_vector, best_value
+        try:
+            value, gradient = objective(vector)
+            if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
+                raise FactorizationError("The evidence is not finite at these hyperparameters.")
+        except FactorizationError:
+            if not np.isfinite(best_value):
+                raise
+            return best_value + _REJECTED, np.zeros_like(vector)
+        if value < best_value:
+            best_vector, best_value = vector.copy(), value
+        return value, gradient
+
+    def report(_: Array) -> None:
+        if on_iteration:
+            on_iteration(best_value)
+
+    options = {"maxiter": max_iter, "maxcor": _MEMORY, "ftol": tol, "gtol": 1e-7}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", JitterWarning)
+        if max_iter < 1:
+            guarded(best_vector)
+            return Minimum(best_vector, best_value, 0)
+        found = optimize.minimize(
+            guarded,
+            best_vector,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=np.column_stack([low, high]),
+            callback=report,
+            options=options,
+        )
+    return Minimum(best_vector, best_value, int(found.nit))

@@ -1,0 +1,209 @@
+"""Three ways through the flow, one for each kind of prior factor.
+
+Each makes the sums, hands them to the evidence, and takes the cotangents
+back over the rows: `PriorPass` is stage 1, `SpectralPass` has weights of its
+own (stage 2 and EigenGP*), `ResidualPass` is EigenGP+ and FITC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from eigengp.flow.evidence import Evidence, TraceTerm
+from eigengp.flow.factors import CholeskyFactor, Spectrum
+from eigengp.flow.sums import (
+    PlainRows,
+    ResidualRows,
+    RowSource,
+    Sums,
+    SumsAdjoint,
+    WhitenedRows,
+    WhitenedSums,
+)
+from eigengp.kernels import Kernel
+from eigengp.typing import Array
+
+
+@dataclass(frozen=True)
+class PassAdjoint:
+    """Derivatives of `−ln p(y)`, before `K_BB` is pulled back to its own parameters."""
+
+    theta: Array
+    inducing_inputs: Array
+    gram: Array
+    """Of `K_BB`, symmetric, shape (M, M)."""
+    noise_variance: float
+    log_shrinkage: Array | None = None
+    """Of `ln v`, shape (R,)."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Value of one pass, and the posterior that came with it."""
+
+    evidence: Evidence
+    trace: TraceTerm | None
+    to_coefficients: Array | None
+    """From the evidence's coordinates to those of `k(x,B)`; None if they agree."""
+
+    @property
+    def value(self) -> float:
+        """`−ln p(y)`, with the trace term if there is one."""
+        return self.evidence.negative_log + (self.trace.value if self.trace else 0.0)
+
+
+class Pass(Protocol):
+    """One way through the flow."""
+
+    def forward(self, source: RowSource, gamma: float = 0.0) -> Outcome:
+        """Sum over the rows and return the evidence; `gamma` weighs the trace term."""
+
+    def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
+        """Go over the rows again and return the derivatives."""
+
+
+@dataclass(frozen=True)
+class PriorPass:
+    """Stage 1: all eigenfunctions, with the weights of the GP prior."""
+
+    kernel: Kernel
+    inducing_inputs: Array
+    noise_variance: float
+    factor: CholeskyFactor
+
+    @property
+    def _rows(self) -> PlainRows:
+        return PlainRows(self.kernel, self.inducing_inputs)
+
+    def forward(self, source: RowSource, gamma: float = 0.0) -> Outcome:
+        """See `Pass.forward`."""
+        sums, F, s2 = source.total(self._rows.sums), self.factor.matrix, self.noise_variance
+        trace = TraceTerm(sums, F, s2, self.kernel.total_variance, gamma) if gamma else None
+        return Outcome(Evidence(sums, F, s2), trace, None)
+
+    def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
+        """See `Pass.pull_back`."""
+        bar = outcome.evidence.adjoint()
+        sums_bar, F_bar, s2_bar = bar.sums, bar.factor, bar.noise_variance
+        diagonal: Array | float = 0.0
+        if outcome.trace:
+            trace = outcome.trace.adjoint()
+            sums_bar, F_bar = sums_bar.plus(trace.A), F_bar + trace.factor
+            s2_bar += trace.noise_variance
+            diagonal = trace.prior_variance * self.kernel.diagonal_theta_gradient()
+        rows = source.total(lambda block: self._rows.pull_back(block, sums_bar))
+        gram = self.factor.pull_back(F_bar)
+        return PassAdjoint(rows.theta + diagonal, rows.inducing_inputs, gram, s2_bar)
+
+
+@dataclass(frozen=True)
+class SpectralPass:
+    """The top R eigenfunctions, with weights of their own.
+
+    The trace term stays that of the prior's weights, so that it measures the
+    basis and not the weights.
+    """
+
+    kernel: Kernel
+    inducing_inputs: Array
+    noise_variance: float
+    spectrum: Spectrum
+    shrinkage: Array
+    """`v`, shape (R,)."""
+
+    @cached_property
+    def _rows(self) -> WhitenedRows:
+        T = self.spectrum.whitening(self.shrinkage.size)
+        return WhitenedRows(self.kernel, self.inducing_inputs, T)
+
+    def sums(self, source: RowSource) -> WhitenedSums:
+        """Return the sums, which depend neither on the noise nor on the weights."""
+        return source.total(self._rows.sums)
+
+    def from_sums(self, sums: Sums, gamma: float = 0.0) -> Outcome:
+        """Return the evidence without touching the rows."""
+        s2, identity = self.noise_variance, np.eye(self.shrinkage.size)
+        trace = TraceTerm(sums, identity, s2, self.kernel.total_variance, gamma) if gamma else None
+        evidence = Evidence(sums, np.diag(np.sqrt(self.shrinkage)), s2)
+        return Outcome(evidence, trace, self._rows.whitening)
+
+    def forward(self, source: RowSource, gamma: float = 0.0) -> Outcome:
+        """See `Pass.forward`."""
+        return self.from_sums(self.sums(source), gamma)
+
+    def weight_gradient(self, outcome: Outcome) -> tuple[Array, float]:
+        """Return the derivatives by `ln v` and `σ²`, without touching the rows."""
+        bar = outcome.evidence.adjoint()
+        extra = outcome.trace.adjoint().noise_variance if outcome.trace else 0.0
+        log_shrinkage = 0.5 * np.sqrt(self.shrinkage) * np.diagonal(bar.factor)
+        return log_shrinkage, bar.noise_variance + extra
+
+    def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
+        """See `Pass.pull_back`.
+
+        `T̄ = 2 KᵀΩΦ Ā + KᵀΩy b̄ᵀ` is known from the sums.
+        """
+        sums = outcome.evidence.sums
+        assert isinstance(sums, WhitenedSums)
+        bar: SumsAdjoint = outcome.evidence.adjoint().sums
+        T_bar = 2.0 * sums.cross @ bar.A + np.outer(sums.features, bar.b)
+        gram = self.spectrum.pull_back(T_bar, self.shrinkage)
+        diagonal: Array | float = 0.0
+        if outcome.trace:
+            trace = outcome.trace.adjoint()
+            prior = np.ones_like(self.shrinkage)
+            gram = gram + self.spectrum.pull_back(2.0 * sums.cross @ trace.A, prior)
+            bar = bar.plus(trace.A)
+            diagonal = trace.prior_variance * self.kernel.diagonal_theta_gradient()
+        rows = source.total(lambda block: self._rows.pull_back(block, bar))
+        log_shrinkage, s2_bar = self.weight_gradient(outcome)
+        theta = rows.theta + diagonal
+        return PassAdjoint(theta, rows.inducing_inputs, gram, s2_bar, log_shrinkage)
+
+
+@dataclass(frozen=True)
+class ResidualPass:
+    """EigenGP+: rows carry the variance that the eigenfunctions leave out.
+
+    That variance already does what the trace term is for, so `gamma` is ignored.
+    """
+
+    kernel: Kernel
+    inducing_inputs: Array
+    noise_variance: float
+    factor: CholeskyFactor | Spectrum
+    shrinkage: Array | None
+
+    @cached_property
+    def _rows(self) -> ResidualRows:
+        return ResidualRows(self.kernel, self.inducing_inputs, self._F, self.noise_variance)
+
+    @cached_property
+    def _F(self) -> Array:
+        if isinstance(self.factor, CholeskyFactor):
+            return self.factor.matrix
+        assert self.shrinkage is not None
+        return self.factor.whitening(self.shrinkage.size) * np.sqrt(self.shrinkage)
+
+    def forward(self, source: RowSource, gamma: float = 0.0) -> Outcome:
+        """See `Pass.forward`."""
+        sums = source.total(self._rows.sums)
+        return Outcome(Evidence(sums, np.eye(self._F.shape[1]), 1.0), None, self._F)
+
+    def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
+        """See `Pass.pull_back`."""
+        bar = outcome.evidence.adjoint().sums
+        rows = source.total(lambda block: self._rows.pull_back(block, bar))
+        if isinstance(self.factor, CholeskyFactor):
+            gram, log_shrinkage = self.factor.pull_back(rows.factor), None
+        else:
+            assert self.shrinkage is not None
+            root = np.sqrt(self.shrinkage)
+            gram = self.factor.pull_back(rows.factor * root, self.shrinkage)
+            log_shrinkage = 0.5 * np.einsum("mr,mr->r", self._F, rows.factor)
+        theta, points = rows.theta, rows.inducing_inputs
+        return PassAdjoint(theta, points, gram, rows.noise_variance, log_shrinkage)
