@@ -136,9 +136,7 @@ class SparseGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         variance = by_blocks(lambda rows: posterior.variance_gradient(scaling.inputs(rows)), X)
         return mean, scaling.target_scale * unit * variance
 
-    def sample_y(
-        self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0
-    ) -> Array:
+    def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Draw whole latent functions from the posterior and evaluate them.
 
         The same `random_state` is the same function wherever it is
@@ -169,4 +167,3 @@ class SparseGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """Return the log evidence of the training data under the learned model."""
         check_is_fitted(self)
         return self.log_marginal_likelihood_
-

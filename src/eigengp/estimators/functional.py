@@ -118,10 +118,10 @@ def log_marginal_likelihood(
     >>> round(value, 3), gradient.inducing_inputs.shape
     (-0.563, (4, 1))
     """
-    X, y = check_X_y(X, y, dtype=np.float64, y_numeric=True)
+    inputs, targets = _checked_rows(X, y)
     B = check_array(inducing_inputs, dtype=np.float64, input_name="inducing_inputs")
-    _check(X, B, kernel, noise_variance, residual, jitter)
-    source = ArraySource(X, np.asarray(y, dtype=np.float64))
+    _check(inputs, B, kernel, noise_variance, residual, jitter)
+    source = ArraySource(inputs, targets)
     size = B.shape[0]
     model = EigenGP(
         kernel, B, noise_variance, size, None, residual is not None, Jitter(absolute=jitter)
@@ -140,6 +140,11 @@ def log_marginal_likelihood(
         theta, points = theta + through.theta, points + through.points
     log_weights = None if own.log_shrinkage is None else -own.log_shrinkage
     return -value, EvidenceGradient(-points, -theta, -own.log_noise_variance, log_weights)
+
+
+def _checked_rows(X: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
+    inputs, targets = check_X_y(X, y, dtype=np.float64, y_numeric=True)
+    return inputs, np.asarray(targets, dtype=np.float64)
 
 
 def _check(

@@ -33,16 +33,16 @@ def merged(
     to the last bit, and the order of the rows does not matter. Large data is
     left as it is.
     """
-    y = np.asarray(y, dtype=np.float64)
+    targets: Array = np.asarray(y, dtype=np.float64)
     if X.shape[0] > _MERGE_UP_TO:
-        return X, y, weight
-    counts = np.ones(y.size) if weight is None else weight
+        return X, targets, weight
+    counts = np.ones(targets.size) if weight is None else weight
     keep = counts > 0.0
-    table = np.column_stack([X[keep].astype(np.float64), y[keep]])
+    table = np.column_stack([X[keep].astype(np.float64), targets[keep]])
     unique, inverse = np.unique(table, axis=0, return_inverse=True)
     total = np.bincount(inverse.ravel(), weights=counts[keep])
-    X, y = np.ascontiguousarray(unique[:, :-1]), np.ascontiguousarray(unique[:, -1])
-    return X, y, None if np.all(total == 1.0) else total
+    single: Array | None = None if np.all(total == 1.0) else total.astype(np.float64)
+    return np.ascontiguousarray(unique[:, :-1]), np.ascontiguousarray(unique[:, -1]), single
 
 
 def distinct_rows(rows: ArraySource, wanted: int) -> int:

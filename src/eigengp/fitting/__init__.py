@@ -1,0 +1,1 @@
+"""Learning: parameters, objectives, starts, search, stages and progress."""

@@ -207,7 +207,7 @@ def _sizes(size: int) -> list[int]:
     if size < 2 * _SMALLEST_BASIS:
         return [size]
     steps = round(2 * np.log2(size / smallest))
-    return [int(round(value)) for value in np.geomspace(smallest, size, steps + 1)]
+    return [round(value) for value in np.geomspace(smallest, size, steps + 1).tolist()]
 
 
 def sorted_spectrum(model: EigenGP) -> tuple[Array, Array]:

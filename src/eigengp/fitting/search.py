@@ -98,9 +98,7 @@ class Search:
             points = found.model.inducing_inputs.copy()
             victim = rng.choice(np.argsort(self._losses(found.model))[:3])
             points[victim] = self._where_it_misses(found.model, rng)
-            trial = self.run(
-                replace(found.model, inducing_inputs=points), _RELOCATION_ITERATIONS
-            )
+            trial = self.run(replace(found.model, inducing_inputs=points), _RELOCATION_ITERATIONS)
             if trial.value < found.value:
                 found = trial
         return found

@@ -95,12 +95,12 @@ def draw_rows(
 
 def roughness(rows: RowBlock) -> Array:
     """Return how much the target differs from its neighbours' at each row, mean one, (n,)."""
-    k = min(_NEIGHBOURS, rows.y.size)
-    neighbours = NearestNeighbors(n_neighbors=k).fit(rows.X).kneighbors(return_distance=False)
-    change = np.abs(rows.y - rows.y[neighbours].mean(axis=1)) if k < rows.y.size else None
-    if change is None or not change.any():
+    k = min(_NEIGHBOURS, rows.y.size - 1)
+    if k < 1:
         return np.ones(rows.y.size)
-    return change / change.mean()
+    neighbours = NearestNeighbors(n_neighbors=k).fit(rows.X).kneighbors(return_distance=False)
+    change: Array = np.abs(rows.y - rows.y[neighbours].mean(axis=1))
+    return change / change.mean() if change.any() else np.ones(rows.y.size)
 
 
 def lengthscale_range(n_features: int) -> tuple[float, float]:

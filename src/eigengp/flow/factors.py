@@ -36,7 +36,10 @@ class CholeskyFactor:
         return cls(solve_lower(L, np.eye(L.shape[0]), transposed=True))
 
     def pull_back(self, F_bar: Array) -> Array:
-        """Return `K̄_BB`, shape (M, M): `W = K⁻¹` gives `K̄ = −W W̄ W = −½ F (Fᵀ F̄) Fᵀ`, since `F̄ = 2 W̄ F`."""
+        """Return `K̄_BB`, shape (M, M).
+
+        `W = K⁻¹` gives `K̄ = −W W̄ W = −½ F (Fᵀ F̄) Fᵀ`, since `F̄ = 2 W̄ F`.
+        """
         inner = self.matrix.T @ F_bar
         return -0.25 * self.matrix @ (inner + inner.T) @ self.matrix.T
 
@@ -116,4 +119,5 @@ class Spectrum:
     def _inverse_gaps(self) -> Array:
         """`δ/(δ² + ε²)` with `δ_ij = λ_j − λ_i`, shape (M, M)."""
         gap = self.values - self.values[:, None]
-        return gap / (gap**2 + (_BROADENING * self.values[0]) ** 2)
+        inverse: Array = gap / (gap**2 + (_BROADENING * self.values[0]) ** 2)
+        return inverse

@@ -67,7 +67,8 @@ class Posterior:
             return np.zeros(K.shape[0])
         explained = K @ self.prior_factor
         rest = self.kernel.total_variance - np.einsum("nr,nr->n", explained, explained)
-        return np.maximum(rest, 0.0)
+        left_out: Array = np.maximum(rest, 0.0)
+        return left_out
 
     def mean_gradient(self, X: Array) -> Array:
         """Return `d mean/d x`, shape (n, D)."""

@@ -6,8 +6,8 @@ needs to know nothing of the mathematics: it applies a function to each block
 and adds the results.
 
 Letters: `K = k(X,B)` is a block's features, (n, M), and `ω_n` the precision of
-a row, which counts `s_n` times; `k_n` stands for a row of `K`, or of the combinations of its columns
-through which a row enters.
+a row, which counts `s_n` times; `k_n` stands for a row of `K`, or of the
+combinations of its columns through which a row enters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from eigengp.kernels import Kernel, PullBack
+from eigengp.kernels import Kernel
 from eigengp.typing import Array
 
 
@@ -209,7 +209,8 @@ class ResidualRows:
 
     def _left_out(self, Phi: Array) -> Array:
         """Return `k(x_n,x_n) − ‖φ_n‖²`, shape (n,)."""
-        return self.kernel.total_variance - np.einsum("nr,nr->n", Phi, Phi)
+        left_out: Array = self.kernel.total_variance - np.einsum("nr,nr->n", Phi, Phi)
+        return left_out
 
     def sums(self, block: RowBlock) -> Sums:
         """Pass 1, one block."""

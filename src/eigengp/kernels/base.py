@@ -87,7 +87,7 @@ class Kernel(ABC):
         return Product(self, other) if isinstance(other, Kernel) else NotImplemented
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._key() == other._key()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self._key() == other._key()
 
     def __hash__(self) -> int:
         return hash(self._key())

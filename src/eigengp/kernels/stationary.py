@@ -8,7 +8,7 @@ for it and its derivative; `RationalQuadratic` shows how.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar, Self
+from typing import ClassVar, Self, cast
 
 import numpy as np
 
@@ -68,7 +68,8 @@ class Stationary(Kernel):
     @property
     def theta(self) -> Array:
         shape = [getattr(self, name) for name in self._shape_parameters]
-        return np.log(np.concatenate([np.atleast_1d(self.lengthscale), [self.variance], shape]))
+        values = np.concatenate([np.atleast_1d(self.lengthscale), [self.variance], shape])
+        return cast(Array, np.log(values))
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
@@ -137,7 +138,9 @@ class Stationary(Kernel):
             T *= self.variance
             column, row, TX = T.sum(axis=0), T.sum(axis=1), T.T @ Xs
             squares = row @ (Xs * Xs) + column @ (Zs * Zs) - 2.0 * np.sum(TX * Zs, axis=0)
-            d_log_length = -2.0 * (squares if np.ndim(self.lengthscale) else [squares.sum()])
+            d_log_length = -2.0 * np.atleast_1d(
+                squares if np.ndim(self.lengthscale) else squares.sum()
+            )
             d_log_shape = [
                 self.variance * np.vdot(K_bar, slope) for slope in self.shape_slopes(t, rho)
             ]

@@ -1,0 +1,1 @@
+"""Where row blocks come from: a new data source is a new file here."""

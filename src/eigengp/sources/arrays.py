@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, reduce
+from itertools import pairwise
 from operator import add
 from typing import Any, TypeVar
 
@@ -120,7 +121,7 @@ def in_threads(work: Callable[[range], T], starts: range, n_threads: int | None)
 
 def _stripes(starts: range, count: int) -> Iterator[range]:
     edges = np.linspace(0, len(starts), count + 1).round().astype(int)
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in pairwise(edges.tolist()):
         yield starts[low:high]
 
 
