@@ -5,11 +5,11 @@ prior. Stage 2 holds kernel and basis points and learns the weights of the
 eigenfunctions and the noise. EigenGP* goes on from there with everything free.
 
 The guard against over-fitting acts in three places. A share of the trace
-term is added whenever basis points are learned. A small problem also tries
-smaller bases and keeps one unless each further point earns its place with a
-nat of evidence, as Akaike's criterion asks of a parameter. On a large one
-some rows are held out, and learned weights are kept only if they predict
-those rows better.
+term is added whenever basis points are learned. Where rows are scarce,
+smaller bases are tried first and the basis grows while it earns a nat of
+evidence for each new hyperparameter, as Akaike's criterion asks. Where rows
+are plenty some are held out, and learned weights are kept only if they
+predict those rows better.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from eigengp.sources.arrays import ArraySource
 from eigengp.sources.views import Extent, StandardizedSource, TrainingRows
 from eigengp.typing import Array
 
-GUARD_GAMMA = 0.2
-"""The share of the trace term; see benchmarks/README.md for how it was chosen."""
+GUARD_STRENGTH = 1.5
+"""The share of the trace term for one basis point per row; benchmarks/README.md has the evidence."""
 _SCREENING_WORK = 2e7
 _SCREENING_BASIS = 100
 _SMALLEST_BASIS = 12
-_NATS_PER_POINT = 1.0
+_ENOUGH_ROWS_PER_POINT = 10
 _HOLD_OUT_FROM = 2_000
 _HELD_OUT_ROWS = 5_000
 
@@ -86,8 +86,9 @@ class Learner:
 
     @property
     def gamma(self) -> float:
-        """The share of the trace term."""
-        return GUARD_GAMMA if self.plan.guard else 0.0
+        """The share of the trace term: the more basis points for each row, the more."""
+        density = self.plan.n_inducing / self.source.n_rows
+        return min(1.0, GUARD_STRENGTH * density) if self.plan.guard else 0.0
 
     def learn(self, template: EigenGP) -> Learned:
         """Return the learned model; `template` holds the kernel and noise to start from."""
@@ -140,15 +141,15 @@ class Learner:
         if size > _SCREENING_BASIS:
             return self._screen_kernel(template, rows)
         search = self._search(rows)
-        whole = self.held_out is None and rows.y.size == self.source.n_rows
+        scarce = rows.y.size == self.source.n_rows < _ENOUGH_ROWS_PER_POINT * size
         free = isinstance(self.plan.init.method, str)
-        sizes = _sizes(size) if self.plan.guard and whole and free else [size]
+        sizes = _sizes(size) if self.plan.guard and scarce and free else [size]
         best = self._at_size(search, template, sizes[0])
         for larger in sizes[1:]:
             trial = self._at_size(search, template, larger)
             gain = (best.value - trial.value) * rows.y.size
             grown = trial.model.inducing_inputs.shape[0] - best.model.inducing_inputs.shape[0]
-            if gain < _NATS_PER_POINT * grown:
+            if gain < grown * (rows.X.shape[1] + 1):
                 break
             best = trial
         self.monitor.end()

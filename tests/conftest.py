@@ -1,0 +1,55 @@
+"""What all tests share: reproducible property tests and the way to the shared data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile(
+    "eigengp", deadline=None, derandomize=True, database=None, max_examples=25
+)
+settings.load_profile("eigengp")
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+GOLDEN_CASES = (
+    "d1_n40_m5_case00",
+    "d1_n45_m6_case01",
+    "d1_n50_m7_case02",
+    "d1_n60_m8_case03",
+    "d3_n40_m5_case06",
+    "d3_n45_m6_case07",
+    "d3_n50_m7_case08",
+    "d3_n60_m8_case09",
+)
+
+
+def _shared_path(name: str) -> Path:
+    path = SHARED / name
+    if not path.exists():
+        pytest.skip(f"needs the shared file {path}, which is not here")
+    return path
+
+
+@cache
+def _golden_cases(path: Path) -> dict[str, Any]:
+    reference = json.loads(path.read_text())
+    return {case["name"]: case for case in reference["cases"]}
+
+
+@pytest.fixture
+def shared_data() -> Callable[[str], Path]:
+    """Return the path of a data set such as `shared_data("snelson.parquet")`, or skip."""
+    return lambda name: _shared_path(f"data/{name}")
+
+
+@pytest.fixture(params=GOLDEN_CASES)
+def golden_case(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """One case of the reference vectors, as their README describes it."""
+    return _golden_cases(_shared_path("golden/eigengp_reference.json"))[request.param]

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Set up an environment in .venv and run every check: lint, format, types, layers, tests.
+# PYTHON names the interpreter to build it with; further arguments go to pytest.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export PIP_DISABLE_PIP_VERSION_CHECK=1
+
+if [[ ! -x .venv/bin/python ]]; then
+    "${PYTHON:-python3}" -m venv .venv
+fi
+.venv/bin/python -m pip install -q -e ".[test]"
+
+.venv/bin/ruff check
+.venv/bin/ruff format --check
+.venv/bin/mypy
+.venv/bin/lint-imports --no-logo
+# Two test processes, so one BLAS thread for each.
+OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
+    .venv/bin/python -m pytest -n 2 --cov=eigengp --cov-report=term "$@"

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from eigengp.flow.evidence import Evidence, TraceTerm
+from eigengp.flow.sums import Sums
+from eigengp.typing import Array
+from finite_differences import assert_close, gradient, symmetric_gradient
+
+N, M = 12, 4
+rng = np.random.default_rng(0)
+K, y = rng.normal(size=(N, M)), rng.normal(size=N)
+row_noise = rng.uniform(0.5, 2.0, size=N)
+counts = rng.integers(1, 4, size=N).astype(float)
+SHAPES = pytest.mark.parametrize("R", [1, 2, M])
+
+
+def factor_of(R: int) -> Array:
+    return np.random.default_rng(R).normal(size=(M, R))
+
+
+def sums_of(omega: Array, s: Array) -> Sums:
+    A, wy = K.T @ (omega[:, None] * K), omega * y
+    log_precision = float(s @ np.log(omega / s))
+    return Sums(A, K.T @ wy, float(wy @ y), log_precision, float(omega.sum()), float(s.sum()))
+
+
+EQUAL = sums_of(np.ones(N), np.ones(N))
+OWN_NOISE = sums_of(1.0 / row_noise, np.ones(N))
+COUNTED = sums_of(counts / row_noise, counts)
+
+
+@SHAPES
+@pytest.mark.parametrize("noise", [1e-2, 0.4, 30.0])
+def test_negative_log_is_the_dense_gaussian_density(R: int, noise: float) -> None:
+    F = factor_of(R)
+    C = K @ F @ F.T @ K.T + noise * np.eye(N)
+    expected = -multivariate_normal(np.zeros(N), C).logpdf(y)
+    assert Evidence(EQUAL, F, noise).negative_log == pytest.approx(expected, rel=1e-11)
+
+
+@SHAPES
+def test_rows_with_noise_of_their_own_give_the_dense_density(R: int) -> None:
+    F = factor_of(R)
+    C = K @ F @ F.T @ K.T + np.diag(row_noise)
+    expected = -multivariate_normal(np.zeros(N), C).logpdf(y)
+    assert Evidence(OWN_NOISE, F, 1.0).negative_log == pytest.approx(expected, rel=1e-12)
+
+
+@SHAPES
+def test_a_row_that_counts_twice_is_two_rows(R: int) -> None:
+    F, times = factor_of(R), counts.astype(int)
+    many, targets = np.repeat(K, times, axis=0), np.repeat(y, times)
+    C = many @ F @ F.T @ many.T + np.diag(np.repeat(row_noise, times))
+    expected = -multivariate_normal(np.zeros(targets.size), C).logpdf(targets)
+    assert Evidence(COUNTED, F, 1.0).negative_log == pytest.approx(expected, rel=1e-12)
+
+
+@SHAPES
+def test_posterior_of_the_coefficients_is_the_gaussian_conditional(R: int) -> None:
+    F, noise = factor_of(R), 0.4
+    evidence = Evidence(EQUAL, F, noise)
+    prior = F @ F.T
+    gain = prior @ K.T @ np.linalg.inv(K @ prior @ K.T + noise * np.eye(N))
+    np.testing.assert_allclose(evidence.mean, gain @ y, rtol=1e-10, atol=1e-12)
+    P = prior - gain @ K @ prior
+    np.testing.assert_allclose(evidence.V @ evidence.V.T, P, rtol=0.0, atol=1e-12 * prior.max())
+    assert evidence.V.shape == (M, R)
+
+
+@SHAPES
+@pytest.mark.parametrize("sums", [EQUAL, COUNTED], ids=["equal", "counted"])
+@pytest.mark.parametrize("noise", [0.4, 1.0])
+def test_adjoint_is_the_derivative(R: int, sums: Sums, noise: float) -> None:
+    F = factor_of(R)
+    adjoint = Evidence(sums, F, noise).adjoint()
+
+    def value(sums: Sums, F: Array = F, noise: float = noise) -> float:
+        return Evidence(sums, F, noise).negative_log
+
+    step = 1e-2
+    A = symmetric_gradient(lambda at: value(replace(sums, A=at)), sums.A, step)
+    b = gradient(lambda at: value(replace(sums, b=at)), sums.b, step)
+    c = gradient(lambda at: value(replace(sums, c=float(at))), sums.c, step)
+    logs = gradient(
+        lambda at: value(replace(sums, log_precision=float(at))), sums.log_precision, step
+    )
+    assert_close(adjoint.sums.A, A)
+    assert_close(adjoint.sums.b, b)
+    assert_close(adjoint.sums.c, c)
+    assert_close(adjoint.sums.log_precision, logs)
+    assert_close(adjoint.factor, gradient(lambda at: value(sums, F=at), F, step))
+    assert_close(
+        adjoint.noise_variance, gradient(lambda at: value(sums, noise=float(at)), noise, step)
+    )
+
+
+@SHAPES
+def test_cotangent_of_the_factor_comes_through_its_square_alone(R: int) -> None:
+    F = factor_of(R)
+    turn = np.linalg.qr(np.random.default_rng(9).normal(size=(R, R)))[0]
+    plain, turned = Evidence(EQUAL, F, 0.4), Evidence(EQUAL, F @ turn, 0.4)
+    assert turned.negative_log == pytest.approx(plain.negative_log, rel=1e-12)
+    assert_close(turned.adjoint().factor, plain.adjoint().factor @ turn, 1e-11)
+    inner = F.T @ plain.adjoint().factor
+    np.testing.assert_allclose(inner, inner.T, atol=1e-11 * np.abs(inner).max())
+
+
+def test_a_vanishing_prior_leaves_the_noise() -> None:
+    evidence = Evidence(EQUAL, np.zeros((M, 2)), 0.4)
+    expected = -multivariate_normal(np.zeros(N), 0.4 * np.eye(N)).logpdf(y)
+    assert evidence.negative_log == pytest.approx(expected, rel=1e-13)
+    np.testing.assert_array_equal(evidence.mean, np.zeros(M))
+
+
+def trace_of(sums: Sums, F: Array, noise: float, prior: float) -> TraceTerm:
+    return TraceTerm(sums, F, noise, prior, gamma=0.7)
+
+
+@SHAPES
+@pytest.mark.parametrize("sums", [EQUAL, COUNTED], ids=["equal", "counted"])
+def test_trace_term_is_what_the_dense_prior_leaves_out(R: int, sums: Sums) -> None:
+    F, prior, noise = factor_of(R), 2.3, 0.4
+    omega = np.ones(N) if sums is EQUAL else counts / row_noise
+    rest = omega @ (prior - np.diag(K @ F @ F.T @ K.T))
+    expected = 0.7 * rest / (2.0 * noise)
+    assert trace_of(sums, F, noise, prior).value == pytest.approx(expected, rel=1e-12)
+
+
+@SHAPES
+@pytest.mark.parametrize("sums", [EQUAL, COUNTED], ids=["equal", "counted"])
+def test_trace_adjoint_is_the_derivative(R: int, sums: Sums) -> None:
+    F, prior, noise = factor_of(R), 2.3, 0.4
+    adjoint = trace_of(sums, F, noise, prior).adjoint()
+
+    def value(A: Array = sums.A, F: Array = F, noise: float = noise, prior: float = prior) -> float:
+        return trace_of(replace(sums, A=A), F, noise, prior).value
+
+    assert_close(adjoint.A, symmetric_gradient(lambda at: value(A=at), sums.A))
+    assert_close(adjoint.factor, gradient(lambda at: value(F=at), F))
+    assert_close(
+        adjoint.noise_variance, gradient(lambda at: value(noise=float(at)), noise, step=5e-3)
+    )
+    assert_close(adjoint.prior_variance, gradient(lambda at: value(prior=float(at)), prior))
