@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
 
@@ -15,7 +16,8 @@ from sklearn.utils.validation import validate_data
 
 from eigengp.estimators.base import SparseGPRegressor
 from eigengp.estimators.rows import checked_weight, distinct_rows, merged
-from eigengp.fitting.learning import Learner, Plan, sorted_spectrum
+from eigengp.fitting.learning import Learner
+from eigengp.fitting.plan import Plan
 from eigengp.fitting.progress import Monitor
 from eigengp.fitting.starts import BasisInit, lengthscale_range
 from eigengp.flow.model import EigenGP, Jitter
@@ -28,6 +30,10 @@ from eigengp.typing import Array
 _RELATIVE_JITTER = 1e-6
 _DEFAULT_COMPONENTS = 100
 _SMALL_BASIS = 200
+GUARD_STRENGTH = 1.5
+"""The guard's share of the trace term for one basis point per row (benchmarks/README.md)."""
+_SCARCE_ROWS_PER_POINT = 10
+_HOLD_OUT_FROM = 2_000
 
 
 class EigenGPRegressor(SparseGPRegressor):
@@ -42,8 +48,9 @@ class EigenGPRegressor(SparseGPRegressor):
     ----------
     n_components : int or None
         R, how many eigenfunctions are kept. None takes 100, or a quarter of
-        the rows if that is fewer. With `guard` a small data set may end with
-        fewer, if more did not earn their place.
+        the rows if that is fewer. With `guard`, and unless `n_inducing` is
+        given, fewer are kept where rows are scarce (fewer than ten for each)
+        and more did not earn their place.
     n_inducing : int or None
         M ≥ R, how many basis points they are made of; None takes as many.
     kernel : Kernel or None
@@ -189,14 +196,11 @@ class EigenGPRegressor(SparseGPRegressor):
         offset = -total * np.log(self._scaling.target_scale)
         monitor = Monitor(bool(self.verbose), total, offset)
         learner = Learner(plan, source, monitor, check_random_state(self.random_state))
-        if plan.n_inducing <= _SMALL_BASIS:
-            with one_blas_thread():
-                learned = learner.learn(self._template(plan))
-        else:
-            learned = learner.learn(self._template(plan))
+        with one_blas_thread() if plan.n_inducing <= _SMALL_BASIS else nullcontext():
+            model = learner.learn(self._template(plan))
         self.history_ = monitor.history
-        self.n_iter_ = learned.n_iter
-        self._keep(learned.model, source, offset)
+        self.n_iter_ = learner.n_iter
+        self._keep(model, source, offset)
         return self
 
     def _plan(self, rows: ArraySource) -> Plan:
@@ -224,6 +228,7 @@ class EigenGPRegressor(SparseGPRegressor):
             )
         M = min(M, possible)
         scaled = None if points is None else self._scaling.inputs(points)
+        scarce = rows.n_rows < _SCARCE_ROWS_PER_POINT * M
         return Plan(
             n_components=min(R, M),
             n_inducing=M,
@@ -232,7 +237,9 @@ class EigenGPRegressor(SparseGPRegressor):
             n_restarts=self.n_restarts,
             max_iter=self.max_iter,
             tol=self.tol,
-            guard=bool(self.guard),
+            gamma=min(1.0, GUARD_STRENGTH * M / rows.n_rows) if self.guard else 0.0,
+            grow=bool(self.guard and scarce and points is None and self.n_inducing is None),
+            hold_out=bool(self.guard and rows.n_rows >= _HOLD_OUT_FROM),
         )
 
     def _initial_points(self, n_features: int) -> Array | None:
@@ -273,13 +280,14 @@ class EigenGPRegressor(SparseGPRegressor):
         outcome = model.flow.forward(source)
         self._posterior = Posterior.of(model, outcome)
         self._spectrum = model.spectrum
-        eigenvalues, weights = sorted_spectrum(model)
+        R = model.n_components
+        shrinkage = np.ones(R) if model.shrinkage is None else model.shrinkage
         points = model.inducing_inputs * scaling.input_scale + scaling.input_centre
         self.inducing_inputs_ = points
         self.kernel_ = model.kernel.rescaled(scaling.input_scale, unit)
         self.noise_variance_ = model.noise_variance * unit
-        self.weights_ = weights * unit
-        self.eigenvalues_ = eigenvalues * unit
+        self.weights_ = model.spectrum.weights(shrinkage) * unit
+        self.eigenvalues_ = model.spectrum.values[:R] * unit
         self.jitter_ = model.jitter.of(model.kernel) * unit
         self.target_mean_ = scaling.target_centre
         self.log_marginal_likelihood_ = offset - outcome.value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Literal, overload
 
 import numpy as np
@@ -116,7 +117,7 @@ def log_marginal_likelihood(
     ...     X, np.sin(6 * X[:, 0]), inducing_inputs=X[::5], kernel=SquaredExponential(0.2),
     ...     noise_variance=0.01, eval_gradient=True)
     >>> round(value, 3), gradient.inducing_inputs.shape
-    (-0.563, (4, 1))
+    (10.419, (4, 1))
     """
     inputs, targets = _checked_rows(X, y)
     B = check_array(inducing_inputs, dtype=np.float64, input_name="inducing_inputs")
@@ -160,12 +161,19 @@ def _check(
             f"kernel must be an eigengp kernel such as SquaredExponential(), got {kernel!r}."
         )
     kernel.with_ard(X.shape[1])
-    if not (np.isfinite(noise_variance) and noise_variance > 0):
+    _check_number("noise_variance", noise_variance)
+    if not 0.0 < noise_variance < np.inf:
         raise ValueError(f"noise_variance must be positive and finite, got {noise_variance!r}.")
     if residual not in (None, "diagonal"):
         raise ValueError(f"residual must be None or 'diagonal', got {residual!r}.")
-    if not (np.isfinite(jitter) and jitter >= 0):
-        raise ValueError(f"jitter must be zero or positive, got {jitter!r}.")
+    _check_number("jitter", jitter)
+    if not 0.0 <= jitter < np.inf:
+        raise ValueError(f"jitter must be zero or positive, and finite, got {jitter!r}.")
+
+
+def _check_number(name: str, value: object) -> None:
+    if not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
 
 
 def _checked_weights(weights: ArrayLike, size: int) -> Array:

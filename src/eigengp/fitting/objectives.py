@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from eigengp.fitting.optimizer import Evaluation
 from eigengp.fitting.parameters import Parameters
 from eigengp.flow.model import EigenGP
 from eigengp.flow.passes import SpectralPass
@@ -36,12 +37,13 @@ class RowObjective:
         """Lower and upper bound of each entry."""
         return self.parameters.bounds()
 
-    def __call__(self, vector: Array) -> tuple[float, Array]:
-        """Return value and gradient per row."""
+    def __call__(self, vector: Array) -> Evaluation:
+        """Evaluate, per row."""
         model = self.parameters.unpack(vector)
-        value, gradient = model.value_and_gradient(self.source, self.gamma)
-        n = self.source.n_rows
-        return value / n, self.parameters.gradient(gradient) / n
+        outcome, gradient = model.evaluate(self.source, self.gamma)
+        n = outcome.evidence.sums.n
+        packed = self.parameters.gradient(gradient)
+        return Evaluation(outcome.value / n, packed / n, outcome.evidence.negative_log / n)
 
 
 @dataclass(frozen=True)
@@ -64,14 +66,15 @@ class WeightObjective:
         """Lower and upper bound of each entry."""
         return self.parameters.bounds()
 
-    def __call__(self, vector: Array) -> tuple[float, Array]:
-        """Return value and gradient per row; the vector is `[ln σ², ln v]`."""
+    def __call__(self, vector: Array) -> Evaluation:
+        """Evaluate, per row; the vector is `[ln σ², ln v]`."""
         noise, shrinkage = float(np.exp(vector[0])), np.exp(vector[1:])
         flow = replace(_spectral(self.model), noise_variance=noise, shrinkage=shrinkage)
         outcome = flow.from_sums(self.sums)
         log_shrinkage, noise_bar = flow.weight_gradient(outcome)
-        n = self.sums.n
-        return outcome.value / n, np.concatenate([[noise * noise_bar], log_shrinkage]) / n
+        n, value = self.sums.n, outcome.value
+        gradient = np.concatenate([[noise * noise_bar], log_shrinkage])
+        return Evaluation(value / n, gradient / n, value / n)
 
 
 def _spectral(model: EigenGP) -> SpectralPass:

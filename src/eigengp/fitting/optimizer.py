@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy import optimize
@@ -17,6 +17,16 @@ _MEMORY = 20
 _REJECTED = 1e3
 
 
+class Evaluation(NamedTuple):
+    """One evaluation of an objective; all per row."""
+
+    value: float
+    """What is minimised."""
+    gradient: Array
+    evidence: float
+    """`−ln p(y)` alone, without what guards against over-fitting."""
+
+
 class Objective(Protocol):
     """A function of a vector, with bounds and a gradient."""
 
@@ -24,8 +34,8 @@ class Objective(Protocol):
     def bounds(self) -> tuple[Array, Array]:
         """Lower and upper bound of each entry."""
 
-    def __call__(self, vector: Array) -> tuple[float, Array]:
-        """Return value and gradient."""
+    def __call__(self, vector: Array) -> Evaluation:
+        """Evaluate."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,7 @@ class Minimum:
 
     vector: Array
     value: float
+    evidence: float
     n_iter: int
 
 
@@ -57,7 +68,7 @@ def minimize(
     tol : float
         Relative decrease of the value at which to stop.
     on_iteration : callable or None
-        Told the best value after each iteration.
+        Told the evidence at the best point after each iteration.
 
     Raises
     ------
@@ -66,12 +77,12 @@ def minimize(
     """
     low, high = objective.bounds
     best_vector = np.clip(start, low, high)
-    best_value = np.inf
+    best_value = best_evidence = np.inf
 
     def guarded(vector: Array) -> tuple[float, Array]:
-        nonlocal best_vector, best_value
+        nonlocal best_vector, best_value, best_evidence
         try:
-            value, gradient = objective(vector)
+            value, gradient, evidence = objective(vector)
             if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
                 raise FactorizationError("The evidence is not finite at these hyperparameters.")
         except FactorizationError:
@@ -79,19 +90,19 @@ def minimize(
                 raise
             return best_value + _REJECTED, np.zeros_like(vector)
         if value < best_value:
-            best_vector, best_value = vector.copy(), value
+            best_vector, best_value, best_evidence = vector.copy(), value, evidence
         return value, gradient
 
     def report(_: Array) -> None:
         if on_iteration:
-            on_iteration(best_value)
+            on_iteration(best_evidence)
 
     options = {"maxiter": max_iter, "maxcor": _MEMORY, "ftol": tol, "gtol": 1e-7}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", JitterWarning)
         if max_iter < 1:
             guarded(best_vector)
-            return Minimum(best_vector, best_value, 0)
+            return Minimum(best_vector, best_value, best_evidence, 0)
         found = optimize.minimize(
             guarded,
             best_vector,
@@ -101,4 +112,4 @@ def minimize(
             callback=report,
             options=options,
         )
-    return Minimum(best_vector, best_value, int(found.nit))
+    return Minimum(best_vector, best_value, best_evidence, int(found.nit))

@@ -14,16 +14,22 @@ _BAR_WIDTH = 24
 class Monitor:
     """Collects the evidence after each iteration and, if asked, draws a progress bar.
 
+    On a terminal the bar moves; elsewhere each stage is one line at its end.
+
     Parameters
     ----------
     verbose : bool
         Whether to draw.
-    to_log_evidence : tuple of (scale, offset)
-        From the objective per row to the log evidence in the user's units.
+    n_rows : float
+        The number of rows: steps report `−ln p(y)` per row.
+    offset : float
+        What the units of the data add to the log evidence.
+    stream : file
+        Where to draw; standard error by default.
     """
 
     verbose: bool
-    scale: float = 1.0
+    n_rows: float = 1.0
     offset: float = 0.0
     stream: TextIO = field(default_factory=lambda: sys.stderr)
     history: list[dict[str, float | int | str]] = field(default_factory=list)
@@ -37,32 +43,31 @@ class Monitor:
         self._stage, self._total, self._done = stage, max(total, 1), 0
 
     def step(self, value: float) -> None:
-        """Record one step; `value` is the best objective per row so far."""
+        """Record one step; `value` is `−ln p(y)` per row."""
         self._done += 1
-        evidence = self.offset - self.scale * value
         self.history.append(
             {
                 "stage": self._stage,
                 "iteration": self._done,
-                "log_marginal_likelihood": evidence,
+                "log_marginal_likelihood": self.offset - self.n_rows * value,
                 "seconds": time.monotonic() - self._started,
             }
         )
-        if self.verbose:
-            self._draw(evidence)
+        if self.verbose and self.stream.isatty():
+            self._draw(self._done / self._total)
 
     def end(self) -> None:
         """Finish the line of the stage."""
         if self.verbose and self._done:
+            self._draw(1.0)
             self.stream.write("\n")
             self.stream.flush()
 
-    def _draw(self, evidence: float) -> None:
-        share = min(1.0, self._done / self._total)
-        bar = "█" * round(_BAR_WIDTH * share)
-        seconds = time.monotonic() - self._started
+    def _draw(self, share: float) -> None:
+        last = self.history[-1]
+        bar = "█" * round(_BAR_WIDTH * min(1.0, share))
         self.stream.write(
-            f"\r{self._stage:<10} {bar:·<{_BAR_WIDTH}} {self._done:>4}/{self._total:<4} "
-            f"ln p(y) = {evidence:12.3f}  {seconds:6.1f} s"
+            f"\r{self._stage:<8} {bar:·<{_BAR_WIDTH}} {self._done:>4} steps  "
+            f"ln p(y) = {last['log_marginal_likelihood']:12.3f}  {last['seconds']:7.1f} s"
         )
         self.stream.flush()

@@ -51,7 +51,7 @@ class Search:
     gamma : float
         How much of the trace term is added.
     tick : callable
-        Told the value after each short run.
+        Told the evidence per row after each short run.
     """
 
     source: RowSource
@@ -60,12 +60,17 @@ class Search:
     gamma: float
     tick: Callable[[float], None]
 
+    @property
+    def n_rows(self) -> int:
+        """How many rows are fitted."""
+        return self.rows.y.size
+
     def run(self, model: EigenGP, max_iter: int) -> Found:
         """Return the model after a few iterations on kernel, basis and noise."""
         parameters = Parameters(model, self.box)
         objective = RowObjective(parameters, self.source, self.gamma)
         minimum = minimize(objective, parameters.pack(model), max_iter, tol=1e-7)
-        self.tick(minimum.value)
+        self.tick(minimum.evidence)
         return Found(parameters.unpack(minimum.vector), minimum.value)
 
     def best_of(self, starts: list[EigenGP]) -> Found:

@@ -37,7 +37,7 @@ class JitterWarning(UserWarning):
 def cholesky(K: Array) -> Array:
     """Return the lower triangular `L` with `K = L Lᵀ`; raise `LinAlgError` if there is none."""
     L, info = lapack.dpotrf(K, lower=1)
-    if info != 0 or not np.isfinite(L[-1, -1]):
+    if info != 0 or not np.all(np.isfinite(np.diagonal(L))):
         raise linalg.LinAlgError("the matrix is not positive definite, or not finite")
     return cast(Array, L)
 

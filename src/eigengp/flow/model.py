@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from eigengp.flow.factors import CholeskyFactor, Spectrum
-from eigengp.flow.passes import Pass, PriorPass, ResidualPass, SpectralPass
+from eigengp.flow.passes import Outcome, Pass, PriorPass, ResidualPass, SpectralPass
 from eigengp.flow.sums import RowSource
 from eigengp.kernels import Kernel, KernelAdjoint
 from eigengp.typing import Array
@@ -77,8 +77,7 @@ class EigenGP:
     @cached_property
     def _gram(self) -> tuple[Array, Callable[[Array], KernelAdjoint]]:
         K, back = self.kernel.forward(self.inducing_inputs, self.inducing_inputs)
-        K[np.diag_indices_from(K)] += self.jitter.of(self.kernel)
-        return K, back
+        return K + self.jitter.of(self.kernel) * np.eye(K.shape[0]), back
 
     @cached_property
     def spectrum(self) -> Spectrum:
@@ -111,8 +110,12 @@ class EigenGP:
 
     def value_and_gradient(self, source: RowSource, gamma: float = 0.0) -> tuple[float, Gradient]:
         """Return `value` and its gradient: two passes over the rows."""
+        outcome, gradient = self.evaluate(source, gamma)
+        return outcome.value, gradient
+
+    def evaluate(self, source: RowSource, gamma: float = 0.0) -> tuple[Outcome, Gradient]:
+        """Return what a pass over the rows found, and the gradient of its value."""
         outcome = self.flow.forward(source, gamma)
-        value = outcome.value
         bar = self.flow.pull_back(source, outcome)
         gram_bar = self.gram_pull_back(bar.gram)
         gradient = Gradient(
@@ -121,7 +124,7 @@ class EigenGP:
             log_noise_variance=self.noise_variance * bar.noise_variance,
             log_shrinkage=None if self.shrinkage is None else bar.log_shrinkage,
         )
-        return value, gradient
+        return outcome, gradient
 
     def gram_pull_back(self, gram_bar: Array) -> KernelAdjoint:
         """Pull a symmetric cotangent of `K_BB` (jitter included) back to `θ` and `B`.

@@ -78,7 +78,8 @@ class Kernel(ABC):
     def __call__(self, X: Array, Z: Array | None = None) -> Array:
         """Return the matrix `k(X, Z)`, or `k(X, X)` where `Z` is not given."""
         X = _as_points(X)
-        return self.matrix(X, X if Z is None else _as_points(Z))
+        ard = self.with_ard(X.shape[1])
+        return ard.matrix(X, X if Z is None else _as_points(Z))
 
     def __add__(self, other: Kernel) -> Sum:
         return Sum(self, other) if isinstance(other, Kernel) else NotImplemented

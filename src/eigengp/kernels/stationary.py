@@ -45,12 +45,16 @@ class Stationary(Kernel):
             )
         for field in fields(self):
             value = np.asarray(getattr(self, field.name), dtype=np.float64)
+            if value.ndim and field.name != "lengthscale":
+                raise ValueError(f"{field.name} must be one number, got {value.tolist()!r}.")
             if not (np.all(np.isfinite(value)) and np.all(value > 0)):
                 raise ValueError(
                     f"{field.name} of {type(self).__name__} must be positive and finite, "
                     f"got {getattr(self, field.name)!r}."
                 )
             plain = float(value) if value.ndim == 0 else value.copy()
+            if isinstance(plain, np.ndarray):
+                plain.setflags(write=False)
             object.__setattr__(self, field.name, plain)
 
     def profile(self, t: Array) -> Array:
@@ -185,15 +189,15 @@ class SquaredExponential(Stationary):
 class Matern12(Stationary):
     """The exponential kernel `variance · exp(−√t)`: continuous, rough functions.
 
-    Its slope is infinite at t = 0; the root is held away from zero there,
-    which makes the pull-back at coinciding points zero.
+    Its slope is infinite at t = 0; coinciding points pull back zero.
     """
 
     def profile(self, t: Array) -> Array:
         return np.exp(-np.sqrt(t))
 
     def slope(self, t: Array, rho: Array) -> Array:
-        return -0.5 * rho / np.maximum(np.sqrt(t), _SMALLEST_ROOT)
+        root = np.sqrt(t)
+        return np.where(root > _SMALLEST_ROOT, -0.5 * rho / np.maximum(root, _SMALLEST_ROOT), 0.0)
 
 
 class Matern32(Stationary):

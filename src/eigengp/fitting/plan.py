@@ -1,0 +1,45 @@
+"""What the user asked for, resolved against the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eigengp.fitting.starts import BasisInit
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The settings of one fit.
+
+    Parameters
+    ----------
+    n_components, n_inducing : int
+        R and M.
+    joint : bool
+        Whether to go on with everything free after stage 2 (EigenGP*).
+    init : BasisInit
+        Where basis points begin.
+    n_restarts : int
+        How many starts are screened.
+    max_iter : int
+        At most so many iterations in each stage.
+    tol : float
+        Relative change at which a stage stops.
+    gamma : float
+        The share of the trace term while basis points are learned.
+    grow : bool
+        Whether the basis may end smaller than asked for, where rows are scarce.
+    hold_out : bool
+        Whether learned weights must prove themselves on held-out rows.
+    """
+
+    n_components: int
+    n_inducing: int
+    joint: bool
+    init: BasisInit
+    n_restarts: int
+    max_iter: int
+    tol: float
+    gamma: float
+    grow: bool
+    hold_out: bool
