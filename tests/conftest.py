@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+
+# Read by SciPy when it is first imported; scikit-learn's array-API checks skip without it.
+os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
 settings.register_profile(
     "eigengp", deadline=None, derandomize=True, database=None, max_examples=25

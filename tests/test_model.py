@@ -250,7 +250,7 @@ def test_a_basis_of_all_rows_is_the_exact_gp(kernel: Kernel, residual: bool) -> 
     expected = -multivariate_normal(np.zeros(size), C).logpdf(TARGETS)
     assert model.value(rows) == pytest.approx(expected, rel=1e-8)
 
-    posterior = Posterior.of(model, model.flow.forward(rows))
+    posterior = Posterior.of(model, model.forward(rows))
     cross = kernel(X, GRID)
     np.testing.assert_allclose(posterior.mean(X), cross @ np.linalg.solve(C, TARGETS), atol=1e-7)
     where, exact_cross = (X, cross) if residual else (GRID, kernel(GRID))

@@ -147,7 +147,7 @@ class EigenGPRegressor(SparseGPRegressor):
         init: Literal["kmeans", "random", "greedy"] | ArrayLike = "kmeans",
         n_restarts: int = 32,
         max_iter: int = 200,
-        tol: float = 1e-7,
+        tol: float = 1e-9,
         standardize: bool = True,
         guard: bool = True,
         random_state: int | np.random.RandomState | None = None,
@@ -277,7 +277,7 @@ class EigenGPRegressor(SparseGPRegressor):
         """Condition on all rows, and store what was learned in the units of the data."""
         scaling = self._scaling
         unit = scaling.target_scale**2
-        outcome = model.flow.forward(source)
+        outcome = model.forward(source)
         self._posterior = Posterior.of(model, outcome)
         self._spectrum = model.spectrum
         R = model.n_components

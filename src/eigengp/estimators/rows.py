@@ -20,7 +20,7 @@ def checked_weight(sample_weight: ArrayLike | None, X: NDArray[np.floating]) -> 
         sample_weight, X, dtype=np.float64, ensure_non_negative=True
     )
     if not weight.any():
-        raise ValueError("All sample weights are zero: at least one row must count.")
+        raise ValueError("Sample weights must contain at least one non-zero number.")
     return weight
 
 

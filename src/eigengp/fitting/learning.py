@@ -29,6 +29,7 @@ from eigengp.flow.linalg import JitterWarning
 from eigengp.flow.model import EigenGP
 from eigengp.flow.posterior import Posterior
 from eigengp.flow.sums import RowBlock, RowSource
+from eigengp.sources.arrays import by_blocks
 from eigengp.sources.views import StandardizedSource, TrainingRows
 
 _HELD_OUT_ROWS = 5_000
@@ -111,7 +112,7 @@ class Learner:
 
     def _held_out_loss(self, model: EigenGP, rows: RowBlock) -> float:
         """Return twice the mean negative log density of the held-out rows, less a constant."""
-        posterior = Posterior.of(model, model.flow.forward(self.train))
-        mean, variance = posterior.mean_and_variance(rows.X)
-        loss = (rows.y - mean) ** 2 / variance + np.log(variance)
+        posterior = Posterior.of(model, model.forward(self.train))
+        both = by_blocks(lambda X: np.column_stack(posterior.mean_and_variance(X)), rows.X)
+        loss = (rows.y - both[:, 0]) ** 2 / both[:, 1] + np.log(both[:, 1])
         return float(np.average(loss, weights=rows.sample_weight))

@@ -117,7 +117,7 @@ class Search:
 
     def _where_it_misses(self, model: EigenGP, rng: np.random.RandomState) -> Array:
         """Draw an input where squared residuals, smoothed by the kernel, exceed the noise."""
-        posterior = Posterior.of(model, model.flow.forward(self.source))
+        posterior = Posterior.of(model, model.forward(self.source))
         squared = (self.rows.y - posterior.mean(self.rows.X)) ** 2
         candidates = rng.choice(self.rows.y.size, min(200, self.rows.y.size), replace=False)
         smoother = model.kernel.matrix(self.rows.X[candidates], self.rows.X)

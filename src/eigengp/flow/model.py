@@ -6,13 +6,20 @@ rows ─▶ features ─▶ sums ─▶ evidence ─▶ cotangents of the sums �
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from eigengp.flow.factors import CholeskyFactor, Spectrum
-from eigengp.flow.passes import Outcome, Pass, PriorPass, ResidualPass, SpectralPass
+from eigengp.flow.passes import (
+    DigitsLostError,
+    Outcome,
+    Pass,
+    PriorPass,
+    ResidualPass,
+    SpectralPass,
+)
 from eigengp.flow.sums import RowSource
 from eigengp.kernels import Kernel, KernelAdjoint
 from eigengp.typing import Array
@@ -104,9 +111,21 @@ class EigenGP:
             return ResidualPass(*common, self.spectrum, self._learned)
         return SpectralPass(*common, self.spectrum, self._learned)
 
+    def forward(self, source: RowSource, gamma: float = 0.0) -> Outcome:
+        """Go over the rows once; `gamma` weighs the trace term.
+
+        Where plain features lose too many digits (many rows, little noise,
+        basis points close together) the rows enter whitened instead.
+        """
+        try:
+            return self.flow.forward(source, gamma)
+        except DigitsLostError:
+            robust = replace(self, shrinkage=np.ones(self.n_components))
+            return robust.flow.forward(source, gamma)
+
     def value(self, source: RowSource, gamma: float = 0.0) -> float:
         """Return `−ln p(y)` of the rows, plus `gamma` times the trace term."""
-        return self.flow.forward(source, gamma).value
+        return self.forward(source, gamma).value
 
     def value_and_gradient(self, source: RowSource, gamma: float = 0.0) -> tuple[float, Gradient]:
         """Return `value` and its gradient: two passes over the rows."""
@@ -115,8 +134,8 @@ class EigenGP:
 
     def evaluate(self, source: RowSource, gamma: float = 0.0) -> tuple[Outcome, Gradient]:
         """Return what a pass over the rows found, and the gradient of its value."""
-        outcome = self.flow.forward(source, gamma)
-        bar = self.flow.pull_back(source, outcome)
+        outcome = self.forward(source, gamma)
+        bar = outcome.flow.pull_back(source, outcome)
         gram_bar = self.gram_pull_back(bar.gram)
         gradient = Gradient(
             theta=bar.theta + gram_bar.theta,

@@ -27,6 +27,8 @@ from eigengp.flow.sums import (
 from eigengp.kernels import Kernel
 from eigengp.typing import Array
 
+_MOST_LOST = 1e-2
+
 
 @dataclass(frozen=True)
 class PassAdjoint:
@@ -41,10 +43,16 @@ class PassAdjoint:
     """Of `ln v`, shape (R,)."""
 
 
+class DigitsLostError(ArithmeticError):
+    """Sums of plain features do not hold enough digits for this prior factor."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """Value of one pass, and the posterior that came with it."""
 
+    flow: Pass
+    """The pass that made it, and that takes its cotangents back."""
     evidence: Evidence
     trace: TraceTerm | None
     to_coefficients: Array | None
@@ -80,10 +88,18 @@ class PriorPass:
         return PlainRows(self.kernel, self.inducing_inputs)
 
     def forward(self, source: RowSource, gamma: float = 0.0) -> Outcome:
-        """See `Pass.forward`."""
+        """See `Pass.forward`.
+
+        Raises
+        ------
+        DigitsLostError
+            If the rounding of `A` would show in `G = I + FᵀAF/σ²`.
+        """
         sums, F, s2 = source.total(self._rows.sums), self.factor.matrix, self.noise_variance
+        if _lost_digits(sums, F, s2) > _MOST_LOST:
+            raise DigitsLostError
         trace = TraceTerm(sums, F, s2, self.kernel.total_variance, gamma) if gamma else None
-        return Outcome(Evidence(sums, F, s2), trace, None)
+        return Outcome(self, Evidence(sums, F, s2), trace, None)
 
     def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
         """See `Pass.pull_back`."""
@@ -98,6 +114,12 @@ class PriorPass:
         rows = source.total(lambda block: self._rows.pull_back(block, sums_bar))
         gram = self.factor.pull_back(F_bar)
         return PassAdjoint(rows.theta + diagonal, rows.inducing_inputs, gram, s2_bar)
+
+
+def _lost_digits(sums: Sums, F: Array, noise_variance: float) -> float:
+    """Return about how much rounding of `A` changes `FᵀAF/σ²`, next to the identity."""
+    largest = float(np.max(np.einsum("mr,mr->m", F, F)))
+    return float(np.finfo(np.float64).eps * np.trace(sums.A) * largest / noise_variance)
 
 
 @dataclass(frozen=True)
@@ -129,7 +151,7 @@ class SpectralPass:
         s2, identity = self.noise_variance, np.eye(self.shrinkage.size)
         trace = TraceTerm(sums, identity, s2, self.kernel.total_variance, gamma) if gamma else None
         evidence = Evidence(sums, np.diag(np.sqrt(self.shrinkage)), s2)
-        return Outcome(evidence, trace, self._rows.whitening)
+        return Outcome(self, evidence, trace, self._rows.whitening)
 
     def forward(self, source: RowSource, gamma: float = 0.0) -> Outcome:
         """See `Pass.forward`."""
@@ -192,7 +214,7 @@ class ResidualPass:
     def forward(self, source: RowSource, gamma: float = 0.0) -> Outcome:
         """See `Pass.forward`."""
         sums = source.total(self._rows.sums)
-        return Outcome(Evidence(sums, np.eye(self._F.shape[1]), 1.0), None, self._F)
+        return Outcome(self, Evidence(sums, np.eye(self._F.shape[1]), 1.0), None, self._F)
 
     def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
         """See `Pass.pull_back`."""

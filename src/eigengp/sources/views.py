@@ -148,7 +148,8 @@ class TrainingRows:
     def held_out(self) -> RowBlock:
         """Return a copy of the held-out rows."""
         chunk = 1 << 16
-        parts = [np.arange(i, min(i + chunk, self.n_rows)) for i in range(0, self.n_rows, chunk)]
+        starts = range(0, self.n_rows, chunk)
+        parts = (np.arange(i, min(i + chunk, self.n_rows)) for i in starts)
         rows = np.concatenate([part[_held_out(part, self.stride)] for part in parts])
         return self.source.take(rows)
 

@@ -1,0 +1,40 @@
+"""More basis functions never hurt: test error of the default call as M grows."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from common import TRAIN_ROWS, scores, split
+
+from eigengp import EigenGPRegressor
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", nargs="+", default=["california", "protein"], choices=TRAIN_ROWS)
+    parser.add_argument("--sizes", nargs="+", type=int, default=[100, 400, 1000])
+    parser.add_argument("--max-iter", type=int, default=None)
+    parser.add_argument("--no-guard", action="store_true")
+    args = parser.parse_args()
+    settings = {"guard": not args.no_guard}
+    if args.max_iter:
+        settings["max_iter"] = args.max_iter
+    print("data            M     NMSE    MNLP   seconds  iterations  noise variance")
+    for name in args.data:
+        X, y, X_test, y_test = split(name)
+        for size in args.sizes:
+            start = time.perf_counter()
+            model = EigenGPRegressor(size, random_state=0, **settings).fit(X, y)
+            seconds = time.perf_counter() - start
+            mean, std = model.predict(X_test, return_std=True)
+            nmse, mnlp = scores(y_test, mean, std, float(y.mean()))
+            print(
+                f"{name:12s} {size:5d}  {nmse:.4f}  {mnlp:6.3f}  {seconds:7.1f}  "
+                f"{model.n_iter_:6d}      {model.noise_variance_:.4f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

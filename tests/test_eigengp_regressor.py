@@ -1,0 +1,323 @@
+"""The regressor as scikit-learn and its users see it."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from eigengp import (
+    EigenGPRegressor,
+    Matern32,
+    RationalQuadratic,
+    SquaredExponential,
+    log_marginal_likelihood,
+)
+from finite_differences import assert_close
+from finite_differences import gradient as numerical_gradient
+
+QUICK: dict[str, Any] = {"n_restarts": 4, "max_iter": 30, "random_state": 0}
+METHODS = [
+    pytest.param({}, id="EigenGP"),
+    pytest.param({"optimization": "joint"}, id="EigenGP*"),
+    pytest.param({"residual": "diagonal"}, id="EigenGP+"),
+    pytest.param({"optimization": "joint", "residual": "diagonal"}, id="EigenGP*+"),
+    pytest.param({"n_inducing": 12}, id="more inducing inputs"),
+    pytest.param({"guard": False}, id="no guard"),
+]
+
+
+def make_data(n: int = 150, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-3, 3, size=(n, 2))
+    y = 5.0 + np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] + 0.1 * rng.normal(size=n)
+    return X, y
+
+
+@parametrize_with_checks(
+    [
+        EigenGPRegressor(n_restarts=2, max_iter=20),
+        EigenGPRegressor(n_restarts=1, max_iter=10, optimization="joint", residual="diagonal"),
+    ]
+)
+def test_scikit_learn_estimator_checks(estimator: EigenGPRegressor, check: Any) -> None:
+    check(estimator)
+
+
+def test_the_default_regressor_passes_the_checks_on_its_tags_and_parameters() -> None:
+    default = EigenGPRegressor()
+    assert clone(default).get_params() == default.get_params()
+    assert default.__sklearn_tags__().target_tags.required
+
+
+@pytest.mark.parametrize("settings", METHODS)
+def test_it_learns_a_smooth_function(settings: dict[str, Any]) -> None:
+    X, y = make_data()
+    X_test, y_test = make_data(seed=1)
+    model = EigenGPRegressor(10, **(QUICK | {"max_iter": 100} | settings)).fit(X, y)
+    mean, std = model.predict(X_test, return_std=True)
+    assert np.mean((y_test - mean) ** 2) < 0.05 * np.var(y_test)
+    assert np.all(std > 0)
+    lower, upper = model.predict_interval(X_test, coverage=0.9)
+    assert 0.75 < np.mean((lower < y_test) & (y_test < upper)) <= 1.0
+    assert model.score(X_test, y_test) > 0.95
+
+
+@pytest.mark.parametrize("settings", METHODS)
+def test_attributes_reproduce_the_evidence_in_the_units_of_the_data(
+    settings: dict[str, Any],
+) -> None:
+    X, y = make_data()
+    X, y = X * [1e-3, 50.0] + [7.0, -1e3], 1e4 * y
+    model = EigenGPRegressor(8, **(QUICK | settings)).fit(X, y)
+    value = log_marginal_likelihood(
+        X,
+        y - model.target_mean_,
+        inducing_inputs=model.inducing_inputs_,
+        kernel=model.kernel_,
+        noise_variance=model.noise_variance_,
+        weights=model.weights_,
+        residual=settings.get("residual"),
+        jitter=model.jitter_,
+    )
+    assert value == pytest.approx(model.log_marginal_likelihood_, rel=1e-6)
+    assert model.log_marginal_likelihood() == model.log_marginal_likelihood_
+    assert model.inducing_inputs_.shape == (settings.get("n_inducing", 8), 2)
+    assert model.weights_.shape == model.eigenvalues_.shape == (8,)
+    assert np.all(np.diff(model.eigenvalues_) <= 0)
+    assert model.kernel_.lengthscale.shape == (2,)
+
+
+def test_changing_units_changes_nothing_else() -> None:
+    X, y = make_data(80)
+    plain = EigenGPRegressor(6, **QUICK).fit(X, y)
+    scaled = EigenGPRegressor(6, **QUICK).fit(X * [4.0, 0.25], 8.0 * y)
+    mean, std = plain.predict(X[:9], return_std=True)
+    mean_scaled, std_scaled = scaled.predict(X[:9] * [4.0, 0.25], return_std=True)
+    np.testing.assert_allclose(mean_scaled, 8.0 * mean, rtol=1e-6)
+    np.testing.assert_allclose(std_scaled, 8.0 * std, rtol=1e-6)
+
+
+def test_eigenfunctions_and_weights_are_the_prior_covariance() -> None:
+    X, y = make_data(80)
+    model = EigenGPRegressor(6, **QUICK).fit(X, y)
+    phi = model.eigenfunctions(X)
+    covariance = phi * model.weights_ @ phi.T + model.noise_variance_ * np.eye(80)
+    from scipy.stats import multivariate_normal
+
+    dense = multivariate_normal(np.full(80, model.target_mean_), covariance).logpdf(y)
+    assert dense == pytest.approx(model.log_marginal_likelihood_, rel=1e-7)
+
+
+@pytest.mark.parametrize("settings", METHODS)
+def test_joint_covariance_and_standard_deviation_agree(settings: dict[str, Any]) -> None:
+    X, y = make_data(80)
+    model = EigenGPRegressor(8, **(QUICK | settings)).fit(X, y)
+    mean, std = model.predict(X[:15], return_std=True)
+    same_mean, covariance = model.predict(X[:15], return_cov=True)
+    np.testing.assert_allclose(same_mean, mean)
+    np.testing.assert_allclose(np.sqrt(np.diagonal(covariance)), std)
+    assert np.linalg.eigvalsh(covariance)[0] > 0
+    with pytest.raises(ValueError, match="not for both"):
+        model.predict(X, return_std=True, return_cov=True)
+
+
+@pytest.mark.parametrize("residual", [None, "diagonal"])
+def test_gradients_of_mean_and_variance_are_derivatives(residual: str | None) -> None:
+    X, y = make_data(80)
+    model = EigenGPRegressor(8, residual=residual, **QUICK).fit(X, y)
+    point = np.array([0.3, -0.7])
+    mean_gradient, variance_gradient = model.predict_gradient(point[None], return_variance=True)
+    np.testing.assert_array_equal(mean_gradient, model.predict_gradient(point[None]))
+
+    def mean(x: np.ndarray) -> float:
+        return float(model.predict(x[None])[0])
+
+    def variance(x: np.ndarray) -> float:
+        return float(model.predict(x[None], return_std=True)[1][0] ** 2)
+
+    assert_close(mean_gradient[0], numerical_gradient(mean, point), 1e-6)
+    assert_close(variance_gradient[0], numerical_gradient(variance, point), 1e-5)
+
+
+def test_a_sample_is_the_same_function_wherever_it_is_evaluated() -> None:
+    X, y = make_data(80)
+    model = EigenGPRegressor(8, **QUICK).fit(X, y)
+    whole = model.sample_y(X, n_samples=3, random_state=7)
+    assert whole.shape == (80, 3)
+    np.testing.assert_allclose(model.sample_y(X[20:30], 3, random_state=7), whole[20:30])
+    many = model.sample_y(X[:5], n_samples=20_000, random_state=1)
+    mean, covariance = model.predict(X[:5], return_cov=True)
+    np.testing.assert_allclose(many.mean(axis=1), mean, atol=0.02)
+    latent = covariance - model.noise_variance_ * np.eye(5)
+    np.testing.assert_allclose(np.cov(many), latent, atol=0.05 * latent.max() + 1e-4)
+
+
+def test_stages_never_lose_evidence_without_the_guard() -> None:
+    X, y = make_data()
+    settings = QUICK | {"max_iter": 60, "guard": False}
+    sequential = EigenGPRegressor(8, **settings).fit(X, y)
+    joint = EigenGPRegressor(8, optimization="joint", **settings).fit(X, y)
+    last = {step["stage"]: step["log_marginal_likelihood"] for step in sequential.history_}
+    assert last["stage 2"] >= last["stage 1"] - 1e-9
+    assert sequential.log_marginal_likelihood_ == pytest.approx(last["stage 2"], rel=1e-6)
+    assert joint.log_marginal_likelihood_ >= sequential.log_marginal_likelihood_ - 1e-6
+
+
+def test_joint_begins_at_the_sequential_optimum() -> None:
+    X, y = make_data()
+    settings = QUICK | {"guard": False}
+    sequential = EigenGPRegressor(8, **settings).fit(X, y)
+    joint = EigenGPRegressor(8, optimization="joint", **settings).fit(X, y)
+    stages = [step["stage"] for step in joint.history_]
+    before = joint.history_[stages.index("joint") - 1]["log_marginal_likelihood"]
+    assert before == pytest.approx(sequential.log_marginal_likelihood_, rel=1e-9)
+
+
+def test_sample_weights_are_repetitions() -> None:
+    X, y = make_data(60)
+    weight = np.random.default_rng(3).integers(0, 4, size=60)
+    weighted = EigenGPRegressor(6, **QUICK).fit(X, y, sample_weight=weight)
+    repeated = EigenGPRegressor(6, **QUICK).fit(np.repeat(X, weight, 0), np.repeat(y, weight))
+    np.testing.assert_array_equal(weighted.predict(X), repeated.predict(X))
+    assert weighted.log_marginal_likelihood_ == repeated.log_marginal_likelihood_
+    with pytest.raises(ValueError, match="at least one non-zero"):
+        EigenGPRegressor(6, **QUICK).fit(X, y, sample_weight=np.zeros(60))
+    with pytest.raises(ValueError, match=r"[Nn]egative"):
+        EigenGPRegressor(6, **QUICK).fit(X, y, sample_weight=-np.ones(60))
+
+
+def test_residual_widens_error_bars_far_from_the_data() -> None:
+    X, y = make_data()
+    far = np.full((1, 2), 60.0)
+    plain = EigenGPRegressor(8, **QUICK).fit(X, y)
+    plus = EigenGPRegressor(8, residual="diagonal", **QUICK).fit(X, y)
+    assert plain.predict(far, return_std=True)[1] ** 2 == pytest.approx(plain.noise_variance_)
+    prior = plus.kernel_.total_variance + plus.noise_variance_
+    assert plus.predict(far, return_std=True)[1] ** 2 == pytest.approx(prior)
+
+
+@pytest.mark.parametrize("optimization", ["sequential", "joint"])
+def test_residual_keeps_every_weight_below_the_prior(optimization: Any) -> None:
+    X, y = make_data()
+    model = EigenGPRegressor(8, residual="diagonal", optimization=optimization, **QUICK).fit(X, y)
+    prior = model.eigenvalues_ / model.inducing_inputs_.shape[0]
+    assert np.all(model.weights_ <= prior * (1 + 1e-9))
+    explained = model.eigenfunctions(X) ** 2 @ model.weights_
+    assert np.all(explained <= model.kernel_.total_variance * (1 + 1e-9))
+
+
+@pytest.mark.parametrize("init", ["kmeans", "random", "greedy"])
+def test_every_init_leads_to_a_good_fit(init: Any) -> None:
+    X, y = make_data()
+    model = EigenGPRegressor(10, init=init, n_restarts=1, max_iter=60, random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.95
+
+
+def test_init_takes_basis_points_in_the_units_of_the_data() -> None:
+    X, y = make_data()
+    points = X[:7]
+    settings: dict[str, Any] = {"n_restarts": 1, "max_iter": 0, "random_state": 0}
+    model = EigenGPRegressor(init=points, **settings).fit(X, y)
+    assert model.inducing_inputs_.shape == (7, 2)
+    assert EigenGPRegressor(3, init=points, **settings).fit(X, y).weights_.shape == (3,)
+    with pytest.raises(ValueError, match="init has 1 columns but X has 2 features"):
+        EigenGPRegressor(init=points[:, :1], **settings).fit(X, y)
+    with pytest.raises(ValueError, match="init holds 7 basis points but n_inducing is 9"):
+        EigenGPRegressor(n_inducing=9, init=points, **settings).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        Matern32(lengthscale=2.0),
+        RationalQuadratic() + SquaredExponential(0.5),
+        Matern32() * Matern32(9.0),
+    ],
+)
+def test_other_kernels_are_learned(kernel: Any) -> None:
+    X, y = make_data()
+    model = EigenGPRegressor(12, kernel=kernel, **(QUICK | {"max_iter": 80})).fit(X, y)
+    assert type(model.kernel_) is type(kernel)
+    assert model.score(X, y) > 0.9
+
+
+def test_a_kernel_begins_where_the_user_says() -> None:
+    X, y = make_data()
+    kernel = SquaredExponential([0.7, 3.0], variance=2.5)
+    model = EigenGPRegressor(8, kernel=kernel, n_restarts=1, max_iter=0, guard=False)
+    np.testing.assert_allclose(
+        model.set_params(init=X[:8]).fit(X, y).kernel_.theta, kernel.theta, atol=3.0
+    )
+
+
+def test_guard_off_keeps_the_basis_that_was_asked_for() -> None:
+    X, y = make_data(60)
+    model = EigenGPRegressor(30, guard=False, n_restarts=2, max_iter=5, random_state=0).fit(X, y)
+    assert model.inducing_inputs_.shape == (30, 2)
+
+
+def test_guard_grows_the_basis_only_while_it_pays() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(100, 1))
+    y = X[:, 0] + 0.3 * rng.normal(size=100)
+    model = EigenGPRegressor(40, n_restarts=3, max_iter=20, random_state=0).fit(X, y)
+    assert model.inducing_inputs_.shape[0] < 40
+
+
+def test_large_data_keeps_weights_only_if_held_out_rows_agree() -> None:
+    X, y = make_data(2_500)
+    model = EigenGPRegressor(15, n_restarts=2, max_iter=30, random_state=0).fit(X, y)
+    assert model.score(*make_data(500, seed=5)) > 0.95
+
+
+def test_random_state_makes_it_repeatable_and_row_order_does_not_matter() -> None:
+    X, y = make_data(80)
+    first = EigenGPRegressor(6, **QUICK).fit(X, y)
+    second = EigenGPRegressor(6, **QUICK).fit(X[::-1], y[::-1])
+    np.testing.assert_array_equal(first.predict(X), second.predict(X))
+
+
+def test_pandas_pipelines_searches_clones_and_pickles() -> None:
+    X, y = make_data(90)
+    frame = pd.DataFrame(X, columns=["east", "north"])
+    model = EigenGPRegressor(6, **QUICK).fit(frame, pd.Series(y))
+    assert list(model.feature_names_in_) == ["east", "north"]
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame[["north", "east"]])
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
+    assert clone(model).get_params()["n_components"] == 6
+
+    quick = EigenGPRegressor(n_restarts=1, max_iter=10, random_state=0)
+    grid = {"eigengpregressor__n_components": [3, 6]}
+    search = GridSearchCV(make_pipeline(StandardScaler(), quick), grid, cv=2, n_jobs=2)
+    assert search.fit(X, y).best_score_ > 0.5
+    assert cross_val_score(clone(model), X, y, cv=2).min() > 0.5
+
+
+def test_progress_shows_the_evidence(capsys: pytest.CaptureFixture[str]) -> None:
+    X, y = make_data(60)
+    model = EigenGPRegressor(4, verbose=True, **QUICK).fit(X, y)
+    shown = capsys.readouterr().err
+    assert "stage 1" in shown
+    assert f"{model.history_[-1]['log_marginal_likelihood']:.3f}" in shown
+    seconds = [step["seconds"] for step in model.history_]
+    assert seconds == sorted(seconds)
+
+
+def test_nothing_is_predicted_before_fit() -> None:
+    for method in ("predict", "predict_interval", "predict_gradient", "eigenfunctions", "sample_y"):
+        with pytest.raises(NotFittedError):
+            getattr(EigenGPRegressor(), method)([[0.0]])
+    with pytest.raises(NotFittedError):
+        EigenGPRegressor().log_marginal_likelihood()
