@@ -9,7 +9,7 @@ from scipy.stats import multivariate_normal
 import dense
 from eigengp.fitting.parameters import Parameters
 from eigengp.flow.model import EigenGP, Jitter
-from eigengp.flow.passes import PriorPass, ResidualPass, SpectralPass
+from eigengp.flow.passes import DigitsLostError, PriorPass, ResidualPass, SpectralPass
 from eigengp.flow.posterior import Posterior
 from eigengp.kernels import (
     Kernel,
@@ -294,3 +294,19 @@ def test_a_far_row_and_a_far_basis_point_leave_everything_finite(variant: Varian
         assert np.isfinite(value)
         assert np.all(np.isfinite(own.theta))
         assert np.all(np.isfinite(own.inducing_inputs))
+
+
+def test_many_rows_with_little_noise_go_on_with_whitened_rows() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 1))
+    rows = ArraySource(X, np.sin(X[:, 0]))
+    B = np.linspace(-2, 2, 25)[:, None]
+    kernel = SquaredExponential(np.array([1.0]))
+    model = EigenGP(kernel, B, 1e-6, 25, jitter=Jitter(relative=1e-8))
+    with pytest.raises(DigitsLostError):
+        model.flow.forward(rows)
+    value, derivative = model.value_and_gradient(rows)
+    learned = replace(model, shrinkage=np.ones(25))
+    assert value == learned.value(rows)
+    assert derivative.log_shrinkage is None
+    assert np.all(np.isfinite(derivative.inducing_inputs))

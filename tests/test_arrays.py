@@ -1,0 +1,46 @@
+"""Row blocks from arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from eigengp.flow.sums import RowBlock
+from eigengp.sources.arrays import (
+    BLOCK_ROWS,
+    ArraySource,
+    available_threads,
+    by_blocks,
+    one_blas_thread,
+)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5, None])
+def test_every_row_is_summed_once_in_order(threads: int | None) -> None:
+    X = np.arange(50.0).reshape(25, 2)
+    source = ArraySource(X, np.arange(25.0), block_rows=4, n_threads=threads)
+    assert (source.n_rows, source.n_features) == (25, 2)
+    seen = source.total(lambda block: [(block.start, block.y.tolist())])
+    assert [start for start, _ in seen] == list(range(0, 25, 4))
+    assert [row for _, rows in seen for row in rows] == list(range(25))
+
+
+def test_blocks_are_float64_and_keep_their_weights() -> None:
+    X = np.ones((5, 1), dtype=np.float32)
+    source = ArraySource(X, np.zeros(5, dtype=np.float32), np.arange(5.0), block_rows=2)
+    blocks: list[RowBlock] = source.total(lambda block: [block])
+    assert all(block.X.dtype == block.y.dtype == np.float64 for block in blocks)
+    np.testing.assert_array_equal(np.concatenate([b.sample_weight for b in blocks]), np.arange(5))
+    np.testing.assert_array_equal(source.take(np.array([3, 1])).sample_weight, [3.0, 1.0])
+
+
+def test_functions_of_rows_come_back_in_order() -> None:
+    X = np.arange(3.0 * BLOCK_ROWS + 7).reshape(-1, 1)
+    np.testing.assert_array_equal(by_blocks(lambda rows: rows[:, 0] + 1, X), X[:, 0] + 1)
+
+
+def test_threads_follow_the_limit_of_blas_and_give_it_back() -> None:
+    before = available_threads()
+    with one_blas_thread():
+        assert available_threads() == 1
+    assert available_threads() == before

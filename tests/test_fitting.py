@@ -1,0 +1,198 @@
+"""Starts, search, optimiser, objectives and progress."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from eigengp.fitting.objectives import RowObjective, WeightObjective
+from eigengp.fitting.optimizer import Evaluation, minimize
+from eigengp.fitting.parameters import Parameters
+from eigengp.fitting.progress import Monitor
+from eigengp.fitting.screening import _sizes
+from eigengp.fitting.search import Search
+from eigengp.fitting.starts import (
+    BasisInit,
+    greedy_points,
+    lengthscale_range,
+    make_starts,
+    roughness,
+    with_lengthscale,
+)
+from eigengp.flow.linalg import FactorizationError
+from eigengp.flow.model import EigenGP, Jitter
+from eigengp.flow.sums import RowBlock
+from eigengp.kernels import Matern32, SquaredExponential
+from eigengp.sources.arrays import ArraySource
+from eigengp.sources.views import Extent
+from eigengp.typing import Array
+from finite_differences import assert_close, gradient
+
+RNG = np.random.RandomState(0)
+X = np.sort(RNG.uniform(-1.7, 1.7, size=(80, 1)), axis=0)
+Y = np.where(X[:, 0] > 0, np.sin(12 * X[:, 0]), 0.0) + 0.1 * RNG.normal(size=80)
+ROWS = RowBlock(X, Y)
+SOURCE = ArraySource(X, Y)
+BOX = Extent(X.min(axis=0), X.max(axis=0))
+
+
+def make_model(size: int = 6) -> EigenGP:
+    kernel = SquaredExponential(np.array([0.4]))
+    return EigenGP(kernel, X[:: 80 // size][:size], 0.1, size, jitter=Jitter(relative=1e-6))
+
+
+@dataclass(frozen=True)
+class Bowl:
+    """A quadratic that cannot be evaluated where its first entry exceeds a wall."""
+
+    wall: float = np.inf
+
+    @property
+    def bounds(self) -> tuple[Array, Array]:
+        return np.full(2, -5.0), np.full(2, 5.0)
+
+    def __call__(self, vector: Array) -> Evaluation:
+        if vector[0] > self.wall:
+            raise FactorizationError("beyond the wall")
+        value = float(np.sum((vector - [1.0, 2.0]) ** 2))
+        return Evaluation(value, 2 * (vector - [1.0, 2.0]), value)
+
+
+def test_the_optimiser_finds_the_minimum_and_reports_each_iteration() -> None:
+    told: list[float] = []
+    found = minimize(Bowl(), np.zeros(2), 50, on_iteration=told.append)
+    np.testing.assert_allclose(found.vector, [1.0, 2.0], atol=1e-6)
+    assert len(told) == found.n_iter
+    assert told == sorted(told, reverse=True)
+
+
+def test_the_optimiser_steps_back_from_points_that_cannot_be_factorised() -> None:
+    found = minimize(Bowl(wall=0.5), np.zeros(2), 50)
+    assert found.vector[0] <= 0.5
+    assert found.value < 5.0
+
+
+def test_the_optimiser_raises_only_if_the_start_itself_fails() -> None:
+    with pytest.raises(FactorizationError, match="wall"):
+        minimize(Bowl(wall=-1.0), np.zeros(2), 50)
+
+
+def test_no_iterations_evaluate_the_start() -> None:
+    found = minimize(Bowl(), np.zeros(2), 0)
+    assert (found.value, found.n_iter) == (5.0, 0)
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_packing_is_undone_by_unpacking(residual: bool) -> None:
+    model = replace(make_model(), shrinkage=np.linspace(0.2, 0.9, 6), residual=residual)
+    parameters = Parameters(model, BOX, basis=True, weights=True)
+    again = parameters.unpack(parameters.pack(model))
+    np.testing.assert_allclose(again.kernel.theta, model.kernel.theta)
+    np.testing.assert_allclose(again.inducing_inputs, model.inducing_inputs)
+    np.testing.assert_allclose(again.shrinkage, model.shrinkage)
+    low, high = parameters.bounds()
+    assert low.shape == high.shape == parameters.pack(model).shape
+    assert (high[-1] == 0.0) == residual
+
+
+def test_stage_2_without_rows_equals_stage_2_with_rows() -> None:
+    parameters = Parameters(make_model(), BOX, basis=False, weights=True)
+    vector = np.log(np.linspace(0.1, 2.0, 7))
+    fast = WeightObjective.of(parameters, SOURCE)(vector)
+    slow = RowObjective(parameters, SOURCE)(vector)
+    assert fast.value == pytest.approx(slow.value, rel=1e-12)
+    assert_close(fast.gradient, slow.gradient, 1e-10)
+    objective = WeightObjective.of(parameters, SOURCE)
+    assert_close(fast.gradient, gradient(lambda v: objective(v).value, vector), 1e-7)
+
+
+def test_the_guard_changes_the_value_and_not_the_evidence() -> None:
+    parameters = Parameters(make_model(), BOX)
+    vector = parameters.pack(make_model())
+    plain, guarded = (RowObjective(parameters, SOURCE, gamma)(vector) for gamma in (0.0, 0.3))
+    assert guarded.evidence == plain.evidence == plain.value
+    assert guarded.value > plain.value
+
+
+def test_greedy_points_are_different_rows_that_explain_the_prior() -> None:
+    kernel = SquaredExponential(np.array([0.4]))
+    points = greedy_points(X, 10, kernel)
+    assert np.unique(points, axis=0).shape == (10, 1)
+
+    def left_out(B: Array) -> float:
+        K = kernel(X, B)
+        return 80 - float(np.trace(K @ np.linalg.solve(kernel(B) + 1e-9 * np.eye(10), K.T)))
+
+    assert left_out(points) < left_out(X[:10])
+    everything = greedy_points(np.zeros((3, 1)), 3, kernel)
+    assert np.all(np.isfinite(everything))
+
+
+@pytest.mark.parametrize("method", ["kmeans", "random", "greedy", X[:5]])
+def test_starts_differ_in_lengthscale_and_basis(method: str | Array) -> None:
+    starts = make_starts(make_model(5), ROWS, BasisInit(method), 9, np.random.RandomState(0))
+    assert len(starts) == 9
+    assert starts[0].kernel == make_model(5).kernel
+    lengths = [float(start.kernel.lengthscale[0]) for start in starts[1:]]
+    assert lengths == sorted(lengths)
+    assert lengths[-1] / lengths[0] > 20
+    same = [np.array_equal(s.inducing_inputs, starts[0].inducing_inputs) for s in starts]
+    assert all(same) == (not isinstance(method, str))
+
+
+def test_roughness_prefers_the_wild_side() -> None:
+    rough = roughness(ROWS)
+    assert rough.mean() == pytest.approx(1.0)
+    assert rough[X[:, 0] > 0].mean() > 1.5 * rough[X[:, 0] < 0].mean()
+    np.testing.assert_array_equal(roughness(RowBlock(X[:1], Y[:1])), [1.0])
+    np.testing.assert_array_equal(roughness(RowBlock(X, np.zeros(80))), np.ones(80))
+
+
+def test_lengthscales_worth_trying_grow_with_the_dimension() -> None:
+    ranges = [lengthscale_range(d) for d in (1, 2, 8, 100)]
+    assert all(low < high for low, high in ranges)
+    assert [low for low, _ in ranges] == sorted(low for low, _ in ranges)
+
+
+def test_parts_of_a_sum_start_at_different_lengthscales() -> None:
+    kernel = SquaredExponential(np.ones(2)) + Matern32(np.ones(2))
+    moved = with_lengthscale(kernel, 3.0, np.random.RandomState(0))
+    assert not np.allclose(moved.left.lengthscale, moved.right.lengthscale)
+    assert moved.left.variance == 1.0
+
+
+def test_halving_and_relocation_only_ever_improve() -> None:
+    told: list[float] = []
+    search = Search(SOURCE, ROWS, BOX, 0.1, told.append)
+    rng = np.random.RandomState(0)
+    starts = make_starts(make_model(), ROWS, BasisInit("kmeans"), 6, rng)
+    best = search.best_of(starts)
+    assert best.value <= min(search.run(start, 20).value for start in starts) + 1e-9
+    assert search.relocate(best, rng).value <= best.value
+    assert len(told) > 6
+
+
+def test_sizes_grow_to_the_size_asked_for() -> None:
+    assert _sizes(14) == [14]
+    assert _sizes(50) == [12, 17, 24, 35, 50]
+    assert _sizes(100)[0] == 25
+
+
+def test_progress_is_a_moving_bar_on_a_terminal_and_one_line_elsewhere() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for stream, redrawn in ((Terminal(), 4), (io.StringIO(), 1)):
+        monitor = Monitor(True, n_rows=10.0, offset=-2.0, stream=stream)
+        monitor.begin("stage 1", 5)
+        for value in (3.0, 2.0, 1.0):
+            monitor.step(value)
+        monitor.end()
+        assert stream.getvalue().count("\r") == redrawn
+        assert stream.getvalue().endswith("\n")
+        assert "-12.000" in stream.getvalue()
+        assert [step["log_marginal_likelihood"] for step in monitor.history] == [-32, -22, -12]

@@ -1,0 +1,72 @@
+"""Standardised and held-out views of a source."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from eigengp.sources.arrays import ArraySource
+from eigengp.sources.views import Scaling, StandardizedSource, TrainingRows
+
+
+def make_source(weighted: bool = False) -> ArraySource:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3)) * [1e-6, 1.0, 1e6] + [1.0, 0.0, -1e9]
+    weight = rng.integers(0, 3, size=200).astype(float) if weighted else None
+    return ArraySource(X, 3.0 + 5.0 * rng.normal(size=200), weight, block_rows=33)
+
+
+def test_standardised_rows_have_mean_zero_and_variance_one() -> None:
+    source = make_source()
+    rows = StandardizedSource(source, Scaling.of(source, True)).take(np.arange(200))
+    np.testing.assert_allclose(rows.X.mean(axis=0), 0.0, atol=1e-8)
+    np.testing.assert_allclose(rows.X.std(axis=0), 1.0)
+    assert rows.y.mean() == pytest.approx(0.0, abs=1e-12)
+    assert rows.y.std() == pytest.approx(1.0)
+
+
+def test_weights_count_as_repetitions_in_the_scaling() -> None:
+    source = make_source(weighted=True)
+    assert source.sample_weight is not None
+    times = source.sample_weight.astype(int)
+    repeated = ArraySource(np.repeat(source.X, times, axis=0), np.repeat(source.y, times))
+    weighted, plain = Scaling.of(source, True), Scaling.of(repeated, True)
+    np.testing.assert_allclose(weighted.input_centre, plain.input_centre)
+    np.testing.assert_allclose(weighted.input_scale, plain.input_scale)
+    assert weighted.target_scale == pytest.approx(plain.target_scale)
+
+
+def test_without_standardising_inputs_share_a_scale_and_targets_keep_their_mean() -> None:
+    scaling = Scaling.of(make_source(), False)
+    assert np.ptp(scaling.input_scale) == 0.0
+    assert scaling.target_centre == 0.0
+    assert scaling.target_scale == pytest.approx(np.sqrt(np.mean(make_source().y ** 2)))
+
+
+def test_what_is_constant_up_to_rounding_keeps_its_magnitude_as_scale() -> None:
+    X = np.column_stack([np.full(9, 1e5), np.zeros(9), 1e5 + 1e-11 * np.arange(9)])
+    scaling = Scaling.of(ArraySource(X, np.full(9, -4.0)), True)
+    np.testing.assert_allclose(scaling.input_scale, [1e5, 1.0, 1e5])
+    assert scaling.target_scale == 4.0
+
+
+def test_extent_is_the_box_around_all_rows() -> None:
+    source = make_source()
+    extent = StandardizedSource(source, Scaling.of(source, True)).extent()
+    rows = StandardizedSource(source, Scaling.of(source, True)).take(np.arange(200))
+    np.testing.assert_array_equal(extent.low, rows.X.min(axis=0))
+    np.testing.assert_array_equal(extent.high, rows.X.max(axis=0))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_held_out_and_training_rows_are_all_rows_and_never_both(weighted: bool) -> None:
+    source = make_source(weighted)
+    training = TrainingRows(source, stride=5)
+    kept = training.total(lambda block: block.y.tolist())
+    held = training.held_out()
+    assert sorted([*kept, *held.y]) == sorted(source.y)
+    assert 10 <= held.y.size <= 80
+    assert (held.sample_weight is not None) == weighted
+    assert set(training.take(np.arange(200)).y) == set(kept)
+    assert training.n_rows == 200
+    assert training.n_features == 3
