@@ -29,6 +29,7 @@ QUICK: dict[str, Any] = {"n_restarts": 4, "max_iter": 30, "random_state": 0}
 METHODS = [
     pytest.param({}, id="EigenGP"),
     pytest.param({"optimization": "joint"}, id="EigenGP*"),
+    pytest.param({"optimization": "direct"}, id="EigenGP* direct"),
     pytest.param({"residual": "diagonal"}, id="EigenGP+"),
     pytest.param({"optimization": "joint", "residual": "diagonal"}, id="EigenGP*+"),
     pytest.param({"n_inducing": 12}, id="more inducing inputs"),

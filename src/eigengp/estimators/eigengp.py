@@ -57,9 +57,11 @@ class EigenGPRegressor(SparseGPRegressor):
         The GP prior, in the units of the data; its parameters are where
         learning begins, and a single lengthscale becomes one for each input.
         None is the squared exponential.
-    optimization : {"sequential", "joint"}
+    optimization : {"sequential", "joint", "direct"}
         "sequential" learns basis and kernel first, then the weights
-        (EigenGP); "joint" goes on with everything at once (EigenGP*).
+        (EigenGP); "joint" goes on from there with everything at once
+        (EigenGP*); "direct" learns everything at once from the start, which
+        finds poor optima more often.
     residual : {None, "diagonal"}
         "diagonal" adds the prior variance that the eigenfunctions leave out
         (EigenGP+): wide error bars far from the data.
@@ -124,7 +126,7 @@ class EigenGPRegressor(SparseGPRegressor):
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
         "n_inducing": [Interval(Integral, 1, None, closed="left"), None],
         "kernel": [Kernel, None],
-        "optimization": [StrOptions({"sequential", "joint"})],
+        "optimization": [StrOptions({"sequential", "joint", "direct"})],
         "residual": [StrOptions({"diagonal"}), None],
         "init": [StrOptions({"kmeans", "random", "greedy"}), "array-like"],
         "n_restarts": [Interval(Integral, 1, None, closed="left")],
@@ -142,7 +144,7 @@ class EigenGPRegressor(SparseGPRegressor):
         *,
         n_inducing: int | None = None,
         kernel: Kernel | None = None,
-        optimization: Literal["sequential", "joint"] = "sequential",
+        optimization: Literal["sequential", "joint", "direct"] = "sequential",
         residual: Literal["diagonal"] | None = None,
         init: Literal["kmeans", "random", "greedy"] | ArrayLike = "kmeans",
         n_restarts: int = 32,
@@ -232,7 +234,7 @@ class EigenGPRegressor(SparseGPRegressor):
         return Plan(
             n_components=min(R, M),
             n_inducing=M,
-            joint=self.optimization == "joint",
+            optimization=self.optimization,
             init=BasisInit(str(self.init) if scaled is None else scaled),
             n_restarts=self.n_restarts,
             max_iter=self.max_iter,

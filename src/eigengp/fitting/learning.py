@@ -68,14 +68,23 @@ class Learner:
     def learn(self, template: EigenGP) -> EigenGP:
         """Return the learned model; `template` holds the kernel and noise to start from."""
         start = Screening(self.plan, self.train, self.monitor, self.rng).best(template)
+        if self.plan.optimization == "direct":
+            return self._all_at_once(start)
         first = self._stage("stage 1", start, basis=True, weights=False)
         second = self._stage("stage 2", first, basis=False, weights=True)
         best = self._better(first, second)
-        if not self.plan.joint:
+        if self.plan.optimization == "sequential":
             return best
-        joint = self._stage("joint", second, basis=True, weights=True)
-        refined = self._stage("weights", joint, basis=False, weights=True)
-        return self._better(self._better(best, joint), refined)
+        return self._better(best, self._all_at_once(second))
+
+    def _all_at_once(self, start: EigenGP) -> EigenGP:
+        """Return the model after optimising everything, then weights and noise once more.
+
+        The trace term inflates the noise while the basis is learned; the
+        last step sets it by the evidence alone.
+        """
+        joint = self._stage("joint", start, basis=True, weights=True)
+        return self._better(joint, self._stage("weights", joint, basis=False, weights=True))
 
     def _stage(self, name: str, model: EigenGP, basis: bool, weights: bool) -> EigenGP:
         """Return the model with the free parameters optimised on the training rows."""

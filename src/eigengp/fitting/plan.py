@@ -15,8 +15,8 @@ class Plan:
     ----------
     n_components, n_inducing : int
         R and M.
-    joint : bool
-        Whether to go on with everything free after stage 2 (EigenGP*).
+    optimization : {"sequential", "joint", "direct"}
+        Stages 1 and 2; those and then everything free; or everything free at once.
     init : BasisInit
         Where basis points begin.
     n_restarts : int
@@ -35,7 +35,7 @@ class Plan:
 
     n_components: int
     n_inducing: int
-    joint: bool
+    optimization: str
     init: BasisInit
     n_restarts: int
     max_iter: int

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg import LinAlgError
 
-from eigengp.flow.linalg import cholesky, guarded, solve_lower
+from eigengp.flow.linalg import FactorizationError, cholesky, solve_lower
 from eigengp.flow.sums import Sums, SumsAdjoint
 from eigengp.typing import Array
 
@@ -39,8 +40,9 @@ class Evidence:
     ----------
     sums : Sums
         Pass 1 over the rows.
-    factor : array of shape (M, R)
-        The prior factor `F` in the coordinates of the sums.
+    factor : array of shape (M, R) or (R,)
+        The prior factor `F` in the coordinates of the sums; a vector is its
+        diagonal, and saves the products with it.
     noise_variance : float
         `σ²`, applied to sums that were made without it (1 otherwise).
     """
@@ -52,22 +54,37 @@ class Evidence:
     @cached_property
     def AF(self) -> Array:
         """`A F/σ²`, shape (M, R)."""
-        return self.sums.A @ self.factor / self.noise_variance
+        A, F = self.sums.A, self.factor
+        return (A * F if F.ndim == 1 else A @ F) / self.noise_variance
 
     @cached_property
     def S(self) -> Array:
         """`FᵀAF/σ²`, shape (R, R)."""
-        return self.factor.T @ self.AF
+        return self._transposed_times(self.AF)
+
+    def _transposed_times(self, x: Array) -> Array:
+        """Return `Fᵀ x` for a vector or a matrix."""
+        if self.factor.ndim == 1:
+            return (self.factor * x.T).T
+        return self.factor.T @ x
 
     @cached_property
     def L_G(self) -> Array:
         """The Cholesky factor of `I + S`, shape (R, R)."""
-        return guarded(cholesky, np.eye(self.S.shape[0]) + 0.5 * (self.S + self.S.T))
+        try:
+            return cholesky(np.eye(self.S.shape[0]) + 0.5 * (self.S + self.S.T))
+        except LinAlgError:
+            raise FactorizationError(
+                f"The posterior precision of {self.S.shape[0]} coefficients is not positive "
+                f"definite at noise variance {self.noise_variance:.1e}: targets or kernel hold NaN "
+                "or infinity, or the noise is far below what rounding allows. Check the data, or "
+                "start from a larger noise variance."
+            ) from None
 
     @cached_property
     def _whitened(self) -> Array:
         """`L_G⁻¹ Fᵀb/σ²`, whose square is `hᵀGh`, shape (R,)."""
-        return solve_lower(self.L_G, self.factor.T @ self.sums.b / self.noise_variance)
+        return solve_lower(self.L_G, self._transposed_times(self.sums.b) / self.noise_variance)
 
     @cached_property
     def h(self) -> Array:
@@ -77,12 +94,19 @@ class Evidence:
     @cached_property
     def mean(self) -> Array:
         """`m = F h`, shape (M,)."""
-        return self.factor @ self.h
+        return self.factor * self.h if self.factor.ndim == 1 else self.factor @ self.h
 
     @cached_property
     def V(self) -> Array:
         """`F L_G⁻ᵀ`, shape (M, R)."""
+        if self.factor.ndim == 1:
+            return self.factor[:, None] * self.root.T
         return np.ascontiguousarray(solve_lower(self.L_G, self.factor.T).T)
+
+    @cached_property
+    def root(self) -> Array:
+        """`L_G⁻¹`, whose squared columns sum to the posterior variances of `z`, (R, R)."""
+        return solve_lower(self.L_G, np.eye(self.S.shape[0]))
 
     @cached_property
     def negative_log(self) -> float:
@@ -94,22 +118,39 @@ class Evidence:
         return float(0.5 * (constant + log_det + fit))
 
     def adjoint(self) -> EvidenceAdjoint:
-        """Return the cotangents of sums, factor and noise.
+        """Return the cotangents of sums, factor and noise."""
+        return EvidenceAdjoint(self.sums_adjoint(), self.factor_adjoint(), self.noise_adjoint())
 
-        `Ā = ½ (P + m mᵀ)/σ²`, `b̄ = −m/σ²`,
-        `F̄ = A F (G⁻¹ + h hᵀ)/σ² − b hᵀ/σ²`, and for `σ²`
+    def sums_adjoint(self) -> SumsAdjoint:
+        """Return `Ā = ½ (P + m mᵀ)/σ²`, `b̄ = −m/σ²`, and those of `c` and `Σ ln ω`."""
+        s2, m = self.noise_variance, self.mean
+        A_bar = self.V @ self.V.T + np.outer(m, m)
+        return SumsAdjoint(0.5 * A_bar / s2, -m / s2, 0.5 / s2, -0.5)
+
+    def factor_adjoint(self) -> Array:
+        """Return `F̄ = A F (G⁻¹ + h hᵀ)/σ² − b hᵀ/σ²`, shape (M, R), for a full matrix `F`."""
+        F_bar = solve_lower(self.L_G, solve_lower(self.L_G, self.AF.T), transposed=True).T
+        return F_bar + np.outer(self.AF @ self.h - self.sums.b / self.noise_variance, self.h)
+
+    def log_scale_adjoint(self) -> Array:
+        """Return the cotangents of `ln s²` when the columns of `F` are scaled by `s`, (R,).
+
+        `½ (FᵀF̄)_jj = ½ [(S G⁻¹)_jj + (S h − Fᵀb/σ²)_j h_j]`, and `G = I + S`
+        leaves `½ [1 − (G⁻¹)_jj − h_j²]`.
+        """
+        variances: Array = np.einsum("ij,ij->j", self.root, self.root)
+        return 0.5 * (1.0 - variances - self.h**2)
+
+    def noise_adjoint(self) -> float:
+        """Return the cotangent of `σ²`.
+
         `½ [n − tr(G⁻¹S) − c/σ² + 2hᵀh + hᵀSh]/σ²`, where
         `tr(G⁻¹S) = R − tr(G⁻¹) = R − ‖L_G⁻¹‖²`.
         """
-        s2, h, m = self.noise_variance, self.h, self.mean
-        A_bar = self.V @ self.V.T + np.outer(m, m)
-        F_bar = solve_lower(self.L_G, solve_lower(self.L_G, self.AF.T), transposed=True).T
-        F_bar = F_bar + np.outer(self.AF @ h - self.sums.b / s2, h)
-        root = solve_lower(self.L_G, np.eye(h.size))
-        explained = h.size - float(np.vdot(root, root))
-        noise = self.sums.n - explained - self.sums.c / s2 + float(2.0 * h @ h + h @ self.S @ h)
-        sums_bar = SumsAdjoint(0.5 * A_bar / s2, -m / s2, 0.5 / s2, -0.5)
-        return EvidenceAdjoint(sums_bar, F_bar, 0.5 * noise / s2)
+        s2, h = self.noise_variance, self.h
+        explained = h.size - float(np.vdot(self.root, self.root))
+        fit = float(2.0 * h @ h + h @ self.S @ h) - self.sums.c / s2
+        return 0.5 * (self.sums.n - explained + fit) / s2
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from eigengp.flow.sums import (
     ResidualRows,
     RowSource,
     Sums,
-    SumsAdjoint,
     WhitenedRows,
     WhitenedSums,
 )
@@ -150,7 +149,7 @@ class SpectralPass:
         """Return the evidence without touching the rows."""
         s2, identity = self.noise_variance, np.eye(self.shrinkage.size)
         trace = TraceTerm(sums, identity, s2, self.kernel.total_variance, gamma) if gamma else None
-        evidence = Evidence(sums, np.diag(np.sqrt(self.shrinkage)), s2)
+        evidence = Evidence(sums, np.sqrt(self.shrinkage), s2)
         return Outcome(self, evidence, trace, self._rows.whitening)
 
     def forward(self, source: RowSource, gamma: float = 0.0) -> Outcome:
@@ -159,10 +158,8 @@ class SpectralPass:
 
     def weight_gradient(self, outcome: Outcome) -> tuple[Array, float]:
         """Return the derivatives by `ln v` and `σ²`, without touching the rows."""
-        bar = outcome.evidence.adjoint()
         extra = outcome.trace.adjoint().noise_variance if outcome.trace else 0.0
-        log_shrinkage = 0.5 * np.sqrt(self.shrinkage) * np.diagonal(bar.factor)
-        return log_shrinkage, bar.noise_variance + extra
+        return outcome.evidence.log_scale_adjoint(), outcome.evidence.noise_adjoint() + extra
 
     def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
         """See `Pass.pull_back`.
@@ -171,7 +168,7 @@ class SpectralPass:
         """
         sums = outcome.evidence.sums
         assert isinstance(sums, WhitenedSums)
-        bar: SumsAdjoint = outcome.evidence.adjoint().sums
+        bar = outcome.evidence.sums_adjoint()
         T_bar = 2.0 * sums.cross @ bar.A + np.outer(sums.features, bar.b)
         gram = self.spectrum.pull_back(T_bar, self.shrinkage)
         diagonal: Array | float = 0.0
@@ -214,11 +211,11 @@ class ResidualPass:
     def forward(self, source: RowSource, gamma: float = 0.0) -> Outcome:
         """See `Pass.forward`."""
         sums = source.total(self._rows.sums)
-        return Outcome(self, Evidence(sums, np.eye(self._F.shape[1]), 1.0), None, self._F)
+        return Outcome(self, Evidence(sums, np.ones(self._F.shape[1]), 1.0), None, self._F)
 
     def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
         """See `Pass.pull_back`."""
-        bar = outcome.evidence.adjoint().sums
+        bar = outcome.evidence.sums_adjoint()
         rows = source.total(lambda block: self._rows.pull_back(block, bar))
         if isinstance(self.factor, CholeskyFactor):
             gram, log_shrinkage = self.factor.pull_back(rows.factor), None
