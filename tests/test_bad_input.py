@@ -141,6 +141,41 @@ def test_a_handful_of_rows_is_fitted(n: int) -> None:
     assert_sane(EigenGPRegressor(**QUICK).fit(X, y), X, y)
 
 
+def test_sorted_data_that_begins_with_equal_rows_keeps_its_basis() -> None:
+    X = np.concatenate([np.zeros(5_500), np.linspace(0, 6, 2_500)])[:, None]
+    y = np.sin(2 * X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=8_000)
+    model = EigenGPRegressor(20, **(QUICK | {"max_iter": 40})).fit(X, y)
+    assert model.weights_.shape == (20,)
+    assert model.score(X, y) > 0.9
+
+
+def test_rows_of_no_weight_are_as_good_as_absent_however_many() -> None:
+    X, y = make_data(6_000)
+    weight = np.zeros(6_000)
+    weight[-60:] = 1.0
+    weighted = EigenGPRegressor(5, **QUICK).fit(X, y, sample_weight=weight)
+    alone = EigenGPRegressor(5, **QUICK).fit(X[-60:], y[-60:])
+    np.testing.assert_array_equal(weighted.predict(X[:9]), alone.predict(X[:9]))
+
+
+def test_nearly_as_many_basis_points_as_rows_with_rows_held_out() -> None:
+    X, y = make_data(2_000)
+    model = EigenGPRegressor(1_900, init="kmeans", n_restarts=1, max_iter=0, random_state=0)
+    assert np.all(np.isfinite(model.fit(X, y).predict(X[:9])))
+
+
+def test_a_column_whose_variation_is_small_beside_its_mean_still_counts() -> None:
+    X, y = make_data()
+    offset = 1e9 + 5e-5 * X
+    assert EigenGPRegressor(8, **(QUICK | {"max_iter": 40})).fit(offset, y).score(offset, y) > 0.8
+
+
+def test_an_offset_without_centring_is_learned_as_signal() -> None:
+    X, y = make_data()
+    model = EigenGPRegressor(8, standardize=False, **(QUICK | {"max_iter": 60, "n_restarts": 6}))
+    assert model.fit(X, y + 100.0).score(X, y + 100.0) > 0.9
+
+
 def test_basis_points_that_coincide_are_fitted() -> None:
     X, y = make_data()
     for optimization in ("sequential", "joint"):
@@ -157,7 +192,8 @@ def test_float32_and_integers_and_memory_layout_are_accepted() -> None:
     np.testing.assert_array_equal(
         fortran.predict(X), EigenGPRegressor(4, **QUICK).fit(X, y).predict(X)
     )
-    EigenGPRegressor(4, **QUICK).fit(np.arange(30).reshape(-1, 1), np.arange(30) % 7)
+    whole = np.arange(30).reshape(-1, 1)
+    assert EigenGPRegressor(4, **QUICK).fit(whole, whole[:, 0] // 2).score(whole, whole // 2) > 0.9
 
 
 @settings(max_examples=15, deadline=None)

@@ -40,7 +40,7 @@ def test_without_standardising_inputs_share_a_scale_and_targets_keep_their_mean(
     scaling = Scaling.of(make_source(), False)
     assert np.ptp(scaling.input_scale) == 0.0
     assert scaling.target_centre == 0.0
-    assert scaling.target_scale == pytest.approx(np.sqrt(np.mean(make_source().y ** 2)))
+    assert scaling.target_scale == pytest.approx(make_source().y.std())
 
 
 def test_what_is_constant_up_to_rounding_keeps_its_magnitude_as_scale() -> None:

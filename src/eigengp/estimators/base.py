@@ -27,6 +27,10 @@ class SparseGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     _scaling: Scaling
     log_marginal_likelihood_: float
 
+    def __sklearn_is_fitted__(self) -> bool:
+        """Say whether a fit has ended well."""
+        return hasattr(self, "_posterior")
+
     def _inputs(self, X: ArrayLike) -> Array:
         check_is_fitted(self)
         checked: Array = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])

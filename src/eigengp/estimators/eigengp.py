@@ -71,7 +71,8 @@ class EigenGPRegressor(SparseGPRegressor):
     n_restarts : int
         How many starts are screened by short runs before the best goes on.
     max_iter : int
-        At most so many iterations in each stage.
+        At most so many iterations in each stage; 0 learns nothing and keeps
+        `kernel` and `init` as they are.
     tol : float
         Relative change of the evidence at which a stage stops.
     standardize : bool
@@ -191,25 +192,25 @@ class EigenGPRegressor(SparseGPRegressor):
         weight = checked_weight(sample_weight, np.asarray(X))
         X, y, weight = merged(np.asarray(X), np.asarray(y), weight)
         rows = ArraySource(X, y, weight, n_threads=available_threads())
-        self._scaling = Scaling.of(rows, self.standardize)
-        source = StandardizedSource(rows, self._scaling)
-        plan = self._plan(rows)
+        scaling = Scaling.of(rows, self.standardize)
+        source = StandardizedSource(rows, scaling)
+        plan = self._plan(rows, scaling)
         total = float(rows.n_rows if weight is None else weight.sum())
-        offset = -total * np.log(self._scaling.target_scale)
+        offset = -total * np.log(scaling.target_scale)
         monitor = Monitor(bool(self.verbose), total, offset)
         learner = Learner(plan, source, monitor, check_random_state(self.random_state))
         with one_blas_thread() if plan.n_inducing <= _SMALL_BASIS else nullcontext():
-            model = learner.learn(self._template(plan))
+            model = learner.learn(self._template(plan, scaling))
+        self._keep(model, source, offset)
         self.history_ = monitor.history
         self.n_iter_ = learner.n_iter
-        self._keep(model, source, offset)
         return self
 
-    def _plan(self, rows: ArraySource) -> Plan:
+    def _plan(self, rows: ArraySource, scaling: Scaling) -> Plan:
         """Resolve the parameters against the data."""
         points = self._initial_points(rows.n_features)
-        possible = distinct_rows(rows, max(self.n_inducing or 0, self.n_components or 0, 1))
         default = max(1, min(_DEFAULT_COMPONENTS, rows.n_rows // 4))
+        possible = distinct_rows(rows, max(self.n_inducing or 0, self.n_components or 0, default))
         if points is not None:
             default, possible = points.shape[0], points.shape[0]
         R = self.n_components or min(self.n_inducing or default, default)
@@ -229,7 +230,7 @@ class EigenGPRegressor(SparseGPRegressor):
                 stacklevel=4,
             )
         M = min(M, possible)
-        scaled = None if points is None else self._scaling.inputs(points)
+        scaled = None if points is None else scaling.inputs(points)
         scarce = rows.n_rows < _SCARCE_ROWS_PER_POINT * M
         return Plan(
             n_components=min(R, M),
@@ -255,16 +256,15 @@ class EigenGPRegressor(SparseGPRegressor):
             )
         return points
 
-    def _template(self, plan: Plan) -> EigenGP:
+    def _template(self, plan: Plan, scaling: Scaling) -> EigenGP:
         """Return the model to start from, in standardised units."""
-        n_features = self._scaling.input_scale.size
+        n_features = scaling.input_scale.size
         if self.kernel is None:
             low, high = lengthscale_range(n_features)
             kernel: Kernel = SquaredExponential(np.full(n_features, np.sqrt(low * high)))
         else:
-            inverse = 1.0 / self._scaling.input_scale
             kernel = self.kernel.with_ard(n_features)
-            kernel = kernel.rescaled(inverse, self._scaling.target_scale**-2)
+            kernel = kernel.rescaled(1.0 / scaling.input_scale, scaling.target_scale**-2)
         blank = np.zeros((plan.n_inducing, n_features))
         return EigenGP(
             kernel,
@@ -277,18 +277,17 @@ class EigenGPRegressor(SparseGPRegressor):
 
     def _keep(self, model: EigenGP, source: StandardizedSource, offset: float) -> None:
         """Condition on all rows, and store what was learned in the units of the data."""
-        scaling = self._scaling
+        scaling = source.scaling
         unit = scaling.target_scale**2
         outcome = model.forward(source)
-        self._posterior = Posterior.of(model, outcome)
+        self._scaling, self._posterior = scaling, Posterior.of(model, outcome)
         self._spectrum = model.spectrum
         R = model.n_components
-        shrinkage = np.ones(R) if model.shrinkage is None else model.shrinkage
         points = model.inducing_inputs * scaling.input_scale + scaling.input_centre
         self.inducing_inputs_ = points
         self.kernel_ = model.kernel.rescaled(scaling.input_scale, unit)
         self.noise_variance_ = model.noise_variance * unit
-        self.weights_ = model.spectrum.weights(shrinkage) * unit
+        self.weights_ = model.spectrum.weights(model.effective_shrinkage) * unit
         self.eigenvalues_ = model.spectrum.values[:R] * unit
         self.jitter_ = model.jitter.of(model.kernel) * unit
         self.target_mean_ = scaling.target_centre

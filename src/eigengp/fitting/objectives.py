@@ -68,12 +68,13 @@ class WeightObjective:
 
     def __call__(self, vector: Array) -> Evaluation:
         """Evaluate, per row; the vector is `[ln σ², ln v]`."""
-        noise, shrinkage = float(np.exp(vector[0])), np.exp(vector[1:])
+        tied = self.model.spectrum.tied
+        noise, shrinkage = float(np.exp(vector[0])), np.exp(tied(vector[1:]))
         flow = replace(_spectral(self.model), noise_variance=noise, shrinkage=shrinkage)
         outcome = flow.from_sums(self.sums)
         log_shrinkage, noise_bar = flow.weight_gradient(outcome)
         n, value = self.sums.n, outcome.value
-        gradient = np.concatenate([[noise * noise_bar], log_shrinkage])
+        gradient = np.concatenate([[noise * noise_bar], tied(log_shrinkage)])
         return Evaluation(value / n, gradient / n, value / n)
 
 

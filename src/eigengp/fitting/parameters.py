@@ -16,7 +16,7 @@ from eigengp.sources.views import Extent
 from eigengp.typing import Array
 
 LENGTHSCALE_RANGE = (1e-3, 1e3)
-VARIANCE_RANGE = (1e-4, 1e4)
+VARIANCE_RANGE = (1e-4, 1e6)
 SHAPE_RANGE = (1e-2, 1e3)
 NOISE_RANGE = (1e-6, 1e2)
 SHRINKAGE_RANGE = (1e-8, 1e4)

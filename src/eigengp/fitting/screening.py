@@ -56,8 +56,12 @@ class Screening:
     def best(self, template: EigenGP) -> EigenGP:
         """Return the best model found; `template` holds kernel and noise to start from."""
         size = self.plan.n_inducing
-        small = self.source.n_rows * size**2 <= _SMALL_PROBLEM
-        model = self._whole(template) if small else self._by_kernel(template)
+        if self.plan.max_iter == 0:
+            model = self._placed(template, size)
+        elif self.source.n_rows * size**2 <= _SMALL_PROBLEM:
+            model = self._whole(template)
+        else:
+            model = self._by_kernel(template)
         kept = min(self.plan.n_components, model.inducing_inputs.shape[0])
         return replace(model, n_components=kept)
 
@@ -86,8 +90,8 @@ class Screening:
             and size > 3
             and search.n_rows * size**2 <= _RELOCATION_WORK
         )
-        runs = sum(max(1, round(share * self.plan.n_restarts)) for share, _ in ROUNDS)
-        self.monitor.begin(f"M = {size}", runs + RELOCATIONS * relocate)
+        runs = _runs(self.plan.n_restarts) + RELOCATIONS * relocate
+        self.monitor.begin(f"M = {size}", runs)
         found = search.best_of(self._starts(template, search.rows, size, self.plan.init))
         if relocate:
             found = search.relocate(found, self.rng)
@@ -101,14 +105,18 @@ class Screening:
         search = self._search(self._rows(_SCREENING_ROWS))
         fixed = isinstance(self.plan.init.method, np.ndarray)
         init = BasisInit("kmeans") if fixed and size < asked else self.plan.init
-        self.monitor.begin("kernel", self.plan.n_restarts)
+        self.monitor.begin("kernel", _runs(self.plan.n_restarts))
         found = search.best_of(self._starts(template, search.rows, size, init))
         self.monitor.end()
         if size == asked:
             return found.model
-        rows = self._rows(max(_PLACING_ROWS, 3 * asked))
-        points = self.plan.init.place(rows, asked, found.model.kernel, self.rng)
-        return replace(found.model, inducing_inputs=points)
+        return self._placed(found.model, asked)
+
+    def _placed(self, model: EigenGP, size: int) -> EigenGP:
+        """Return the model with a whole basis placed for its kernel."""
+        rows = self._rows(max(_PLACING_ROWS, 3 * size))
+        points = self.plan.init.place(rows, size, model.kernel, self.rng)
+        return replace(model, inducing_inputs=points)
 
     def _starts(
         self, template: EigenGP, rows: RowBlock, size: int, init: BasisInit
@@ -129,6 +137,11 @@ class Screening:
             return self.source.take(np.arange(n))
         chosen = sample_without_replacement(n, count, random_state=self.rng)
         return self.source.take(np.sort(chosen))
+
+
+def _runs(n_restarts: int) -> int:
+    """Return how many short runs successive halving makes."""
+    return sum(max(1, round(share * n_restarts)) for share, _ in ROUNDS)
 
 
 def _sizes(size: int) -> list[int]:

@@ -103,7 +103,11 @@ class Search:
             points = found.model.inducing_inputs.copy()
             victim = rng.choice(np.argsort(self._losses(found.model))[:3])
             points[victim] = self._where_it_misses(found.model, rng)
-            trial = self.run(replace(found.model, inducing_inputs=points), _RELOCATION_ITERATIONS)
+            moved = replace(found.model, inducing_inputs=points)
+            try:
+                trial = self.run(moved, _RELOCATION_ITERATIONS)
+            except FactorizationError:
+                continue
             if trial.value < found.value:
                 found = trial
         return found

@@ -52,8 +52,11 @@ class BasisInit:
 
 
 def _kmeans(rows: RowBlock, count: int, rng: np.random.RandomState) -> Array:
-    X, weight = rows.X[:_KMEANS_ROWS], rows.sample_weight
-    weight = None if weight is None else weight[:_KMEANS_ROWS]
+    if count >= rows.y.size:
+        return draw_rows(rows, count, rng)
+    stride = max(1, rows.y.size // max(_KMEANS_ROWS, 2 * count))
+    X, weight = rows.X[::stride], rows.sample_weight
+    weight = None if weight is None else weight[::stride]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = KMeans(count, n_init=1, max_iter=30, random_state=rng).fit(X, sample_weight=weight)
@@ -135,6 +138,8 @@ def make_starts(
 ) -> list[EigenGP]:
     """Return `count` models to start from; the first keeps the template's kernel.
 
+    The others have the variance of the data, which is one.
+
     Parameters
     ----------
     template : EigenGP
@@ -156,9 +161,10 @@ def make_starts(
         return starts
     rough = 0.5 + 0.5 * roughness(rows)
     low, high = np.log(lengthscale_range(rows.X.shape[1]))
+    unit = template.kernel.rescaled(np.ones(1), 1.0 / template.kernel.total_variance)
     for i in range(count - 1):
         length = float(np.exp(low + (high - low) * (i + rng.uniform()) / (count - 1)))
-        kernel = with_lengthscale(template.kernel, length, rng)
+        kernel = with_lengthscale(unit, length, rng)
         points = placed
         if not fixed and i % 4:
             points = draw_rows(rows, size, rng, rough if i % 2 else None)

@@ -17,6 +17,8 @@ from eigengp.flow.linalg import cholesky, descending_eigh, guarded, solve_lower
 from eigengp.typing import Array
 
 _BROADENING = 1e-7
+_ROUNDING = 1e-14
+_COINCIDENT = 1e-8
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,19 @@ class Spectrum:
     def of(cls, gram: Array) -> Spectrum:
         """Decompose `K_BB`, shape (M, M)."""
         return cls(*guarded(descending_eigh, gram))
+
+    def tied(self, per_eigenfunction: Array) -> Array:
+        """Average within groups of eigenvalues that coincide, shape (R,).
+
+        Their eigenvectors are arbitrary within the group, so weights of
+        their own would mean nothing; the logarithms of the weights, and the
+        cotangents of those, are averaged instead.
+        """
+        lam = self.values[: per_eigenfunction.size]
+        apart = lam[:-1] - lam[1:] > _COINCIDENT * lam[:-1]
+        group = np.concatenate([[0], np.cumsum(apart)]).astype(np.intp)
+        mean: Array = np.bincount(group, per_eigenfunction) / np.bincount(group)
+        return mean[group]
 
     def shrinkage(self, weights: Array) -> Array:
         """Return `v_j = M w_j/λ_j` for the paper's prior variances `w_j`, shape (R,)."""
@@ -117,7 +132,9 @@ class Spectrum:
 
     @cached_property
     def _inverse_gaps(self) -> Array:
-        """`δ/(δ² + ε²)` with `δ_ij = λ_j − λ_i`, shape (M, M)."""
-        gap = self.values - self.values[:, None]
-        inverse: Array = gap / (gap**2 + (_BROADENING * self.values[0]) ** 2)
+        """`δ/(δ² + ε²)` with `δ_ij = λ_j − λ_i` and `ε` relative to both, shape (M, M)."""
+        lam = self.values
+        gap = lam - lam[:, None]
+        width = np.maximum(_BROADENING * np.sqrt(np.outer(lam, lam)), _ROUNDING * lam[0])
+        inverse: Array = gap / (gap**2 + width**2)
         return inverse

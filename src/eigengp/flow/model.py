@@ -96,7 +96,14 @@ class EigenGP:
         """`v`, where the eigenfunctions have weights of their own or some are left out."""
         if self.shrinkage is None and self.n_components < self.inducing_inputs.shape[0]:
             return np.ones(self.n_components)
-        return self.shrinkage
+        return None if self.shrinkage is None else self.effective_shrinkage
+
+    @cached_property
+    def effective_shrinkage(self) -> Array:
+        """`v` as the model uses it, shape (R,): one where it is held, tied where `λ` coincide."""
+        if self.shrinkage is None:
+            return np.ones(self.n_components)
+        return np.exp(self.spectrum.tied(np.log(self.shrinkage)))
 
     @cached_property
     def flow(self) -> Pass:
@@ -141,7 +148,11 @@ class EigenGP:
             theta=bar.theta + gram_bar.theta,
             inducing_inputs=bar.inducing_inputs + gram_bar.points,
             log_noise_variance=self.noise_variance * bar.noise_variance,
-            log_shrinkage=None if self.shrinkage is None else bar.log_shrinkage,
+            log_shrinkage=(
+                None
+                if self.shrinkage is None or bar.log_shrinkage is None
+                else self.spectrum.tied(bar.log_shrinkage)
+            ),
         )
         return outcome, gradient
 

@@ -187,10 +187,14 @@ class WhitenedRows:
         return WhitenedSums(**vars(own), cross=K.T @ weighted, features=wy @ K)
 
     def pull_back(self, block: RowBlock, bar: SumsAdjoint) -> RowAdjoint:
-        """Pass 2: `K̄ = Φ̄ Tᵀ` is that of plain rows with `T Ā Tᵀ` and `T b̄`."""
-        T = self.whitening
-        plain = SumsAdjoint(T @ bar.A @ T.T, T @ bar.b, bar.c, bar.log_precision)
-        return PlainRows(self.kernel, self.inducing_inputs).pull_back(block, plain)
+        """Pass 2: `K̄ = ω ∘ (2 Φ Ā + y b̄ᵀ) Tᵀ`, with `Φ` formed first to keep its digits."""
+        K, back = self.kernel.forward(block.X, self.inducing_inputs)
+        K_bar = (K @ self.whitening) @ (2.0 * bar.A @ self.whitening.T)
+        K_bar += np.outer(block.y, self.whitening @ bar.b)
+        if block.sample_weight is not None:
+            K_bar *= block.sample_weight[:, None]
+        adjoint = back(K_bar)
+        return RowAdjoint(adjoint.theta, adjoint.points)
 
 
 @dataclass(frozen=True)

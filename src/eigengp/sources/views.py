@@ -54,14 +54,13 @@ class Scaling:
         """
         first = source.total(_sums_of)
         centre = first.total / first.weight
-        if not standardize:
-            centre[-1] = 0.0
         second = source.total(lambda block: _sums_of(block, centre))
         scale = np.sqrt(second.total / second.weight)
         if not standardize:
             scale[:-1] = np.sqrt(np.mean(scale[:-1] ** 2))
         scale = _usable(scale, centre)
-        return cls(centre[:-1], scale[:-1], float(centre[-1]), float(scale[-1]))
+        mean = float(centre[-1]) if standardize else 0.0
+        return cls(centre[:-1], scale[:-1], mean, float(scale[-1]))
 
     def inputs(self, X: Array) -> Array:
         """Return standardised inputs."""
@@ -86,7 +85,7 @@ def _sums_of(block: RowBlock, centre: Array | None = None) -> _Moments:
 def _usable(scale: Array, centre: Array) -> Array:
     """Replace the scale of what is constant, up to rounding, by its magnitude or by one."""
     magnitude = np.abs(centre)
-    constant = scale <= 1e-13 * magnitude
+    constant = scale <= 8.0 * np.finfo(np.float64).eps * magnitude
     return np.where(constant | (scale == 0.0), np.where(magnitude > 0.0, magnitude, 1.0), scale)
 
 
