@@ -8,6 +8,7 @@ import time
 from common import TRAIN_ROWS, scores, split
 
 from eigengp import EigenGPRegressor
+from eigengp.estimators import eigengp as regressor
 
 
 def main() -> None:
@@ -15,9 +16,11 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", default=["california", "protein"], choices=TRAIN_ROWS)
     parser.add_argument("--sizes", nargs="+", type=int, default=[100, 400, 1000])
     parser.add_argument("--max-iter", type=int, default=None)
-    parser.add_argument("--no-guard", action="store_true")
+    parser.add_argument("--strength", type=float, default=None, help="of the guard; 0 is none")
     args = parser.parse_args()
-    settings = {"guard": not args.no_guard}
+    settings = {"guard": args.strength != 0}
+    if args.strength:
+        regressor.GUARD_STRENGTH = args.strength
     if args.max_iter:
         settings["max_iter"] = args.max_iter
     print("data            M     NMSE    MNLP   seconds  iterations  noise variance")

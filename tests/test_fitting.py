@@ -143,6 +143,15 @@ def test_starts_differ_in_lengthscale_and_basis(method: str | Array) -> None:
     assert all(same) == (not isinstance(method, str))
 
 
+def test_kmeans_spreads_over_sorted_rows_and_copes_with_fewer_rows_than_points() -> None:
+    many = RowBlock(np.linspace(0, 1, 25_000)[:, None], np.zeros(25_000))
+    centres = BasisInit("kmeans").place(many, 20, make_model().kernel, np.random.RandomState(0))
+    assert centres.min() < 0.1
+    assert centres.max() > 0.9
+    few = BasisInit("kmeans").place(ROWS, 90, make_model().kernel, np.random.RandomState(0))
+    assert few.shape == (90, 1)
+
+
 def test_roughness_prefers_the_wild_side() -> None:
     rough = roughness(ROWS)
     assert rough.mean() == pytest.approx(1.0)
