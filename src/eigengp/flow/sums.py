@@ -19,7 +19,7 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from eigengp.kernels import Kernel
+from eigengp.kernels import Kernel, PullBack
 from eigengp.typing import Array
 
 
@@ -136,6 +136,14 @@ def _accumulate(K: Array, y: Array, weight: Array | None) -> Sums:
     return Sums(weighted.T @ weighted, wy @ K, float(wy @ y), 0.0, n, n)
 
 
+def _pulled_back(K_bar: Array, weight: Array | None, back: PullBack) -> RowAdjoint:
+    """Weigh the cotangent of `K` and take it through the kernel."""
+    if weight is not None:
+        K_bar *= weight[:, None]
+    adjoint = back(K_bar)
+    return RowAdjoint(adjoint.theta, adjoint.points)
+
+
 @dataclass(frozen=True)
 class PlainRows:
     """Rows that enter through their features `K`, all with the noise `σ²`.
@@ -157,10 +165,7 @@ class PlainRows:
         K, back = self.kernel.forward(block.X, self.inducing_inputs)
         K_bar = K @ (2.0 * bar.A)
         K_bar += np.outer(block.y, bar.b)
-        if block.sample_weight is not None:
-            K_bar *= block.sample_weight[:, None]
-        adjoint = back(K_bar)
-        return RowAdjoint(adjoint.theta, adjoint.points)
+        return _pulled_back(K_bar, block.sample_weight, back)
 
 
 @dataclass(frozen=True)
@@ -191,10 +196,7 @@ class WhitenedRows:
         K, back = self.kernel.forward(block.X, self.inducing_inputs)
         K_bar = (K @ self.whitening) @ (2.0 * bar.A @ self.whitening.T)
         K_bar += np.outer(block.y, self.whitening @ bar.b)
-        if block.sample_weight is not None:
-            K_bar *= block.sample_weight[:, None]
-        adjoint = back(K_bar)
-        return RowAdjoint(adjoint.theta, adjoint.points)
+        return _pulled_back(K_bar, block.sample_weight, back)
 
 
 @dataclass(frozen=True)

@@ -90,11 +90,10 @@ def _usable(scale: Array, centre: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class StandardizedSource:
-    """A source seen through a scaling, block by block: nothing is copied."""
+class _View:
+    """What all views take over from the source they show."""
 
     source: RowSource
-    scaling: Scaling
 
     @property
     def n_rows(self) -> int:
@@ -105,6 +104,13 @@ class StandardizedSource:
     def n_features(self) -> int:
         """How many inputs each row has."""
         return self.source.n_features
+
+
+@dataclass(frozen=True)
+class StandardizedSource(_View):
+    """A source seen through a scaling, block by block: nothing is copied."""
+
+    scaling: Scaling
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all blocks."""
@@ -120,21 +126,13 @@ class StandardizedSource:
 
 
 @dataclass(frozen=True)
-class TrainingRows:
-    """A source without its held-out rows: about one in `stride`, picked by a fixed hash."""
+class TrainingRows(_View):
+    """A source without its held-out rows: about one in `stride`, picked by a fixed hash.
 
-    source: RowSource
+    `n_rows` counts the held-out ones too.
+    """
+
     stride: int
-
-    @property
-    def n_rows(self) -> int:
-        """How many rows there are, held-out ones included."""
-        return self.source.n_rows
-
-    @property
-    def n_features(self) -> int:
-        """How many inputs each row has."""
-        return self.source.n_features
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all blocks, held-out rows left out."""
