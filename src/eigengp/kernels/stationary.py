@@ -35,6 +35,8 @@ class Stationary(Kernel):
     variance: float = 1.0
 
     _shape_parameters: ClassVar[tuple[str, ...]] = ()
+    _farthest: ClassVar[float] = 1e300
+    """Where t is cut off: products of smaller kernel values underflow, which is slow."""
 
     def __post_init__(self) -> None:
         lengthscale = np.asarray(self.lengthscale, dtype=np.float64)
@@ -116,7 +118,8 @@ class Stationary(Kernel):
         return gradient
 
     def matrix(self, X: Array, Z: Array) -> Array:
-        return self.variance * self.profile(_squared_distances(*self._in_lengthscales(X, Z)))
+        t = _squared_distances(*self._in_lengthscales(X, Z), self._farthest)
+        return self.variance * self.profile(t)
 
     def _in_lengthscales(self, X: Array, Z: Array) -> tuple[Array, Array]:
         """Centre on Z and divide by the lengthscales, so that differences keep their digits."""
@@ -133,7 +136,7 @@ class Stationary(Kernel):
         that no n × m × D array appears.
         """
         Xs, Zs = self._in_lengthscales(X, Z)
-        t = _squared_distances(Xs, Zs)
+        t = _squared_distances(Xs, Zs, self._farthest)
         rho = self.profile(t)
         K = self.variance * rho
 
@@ -154,12 +157,12 @@ class Stationary(Kernel):
         return K, pull_back
 
 
-def _squared_distances(X: Array, Z: Array) -> Array:
-    """Return `|x − z|²` for all pairs as one matrix product, shape (n, m)."""
+def _squared_distances(X: Array, Z: Array, farthest: float) -> Array:
+    """Return `min(|x − z|², farthest)` for all pairs as one matrix product, shape (n, m)."""
     t = X @ (-2.0 * Z.T)
     t += np.einsum("nd,nd->n", X, X)[:, None]
     t += np.einsum("md,md->m", Z, Z)
-    np.maximum(t, 0.0, out=t)
+    np.clip(t, 0.0, farthest, out=t)
     if X is Z:
         np.fill_diagonal(t, 0.0)
     return t
@@ -179,6 +182,8 @@ class SquaredExponential(Stationary):
     array([[3.    , 1.8196]])
     """
 
+    _farthest = 600.0
+
     def profile(self, t: Array) -> Array:
         return np.exp(-0.5 * t)
 
@@ -192,6 +197,8 @@ class Matern12(Stationary):
     Its slope is infinite at t = 0; coinciding points pull back zero.
     """
 
+    _farthest = 300.0**2
+
     def profile(self, t: Array) -> Array:
         return np.exp(-np.sqrt(t))
 
@@ -203,6 +210,8 @@ class Matern12(Stationary):
 class Matern32(Stationary):
     """`variance · (1 + s) exp(−s)`, `s = √(3t)`: functions with one derivative."""
 
+    _farthest = 300.0**2 / 3.0
+
     def profile(self, t: Array) -> Array:
         s = np.sqrt(3.0 * t)
         return (1.0 + s) * np.exp(-s)
@@ -213,6 +222,8 @@ class Matern32(Stationary):
 
 class Matern52(Stationary):
     """`variance · (1 + s + s²/3) exp(−s)`, `s = √(5t)`: functions with two derivatives."""
+
+    _farthest = 300.0**2 / 5.0
 
     def profile(self, t: Array) -> Array:
         s = np.sqrt(5.0 * t)
