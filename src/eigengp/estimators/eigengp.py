@@ -49,8 +49,8 @@ class EigenGPRegressor(SparseGPRegressor):
     n_components : int or None
         R, how many eigenfunctions are kept. None takes 100, or a quarter of
         the rows if that is fewer. With `guard`, and unless `n_inducing` is
-        given, fewer are kept where rows are scarce (fewer than ten for each)
-        and more did not earn their place.
+        given, fewer are kept on small data (N·M² up to 10⁷) with fewer than
+        ten rows for each, if more did not earn their place.
     n_inducing : int or None
         M ≥ R, how many basis points they are made of; None takes as many.
     kernel : Kernel or None
@@ -103,7 +103,8 @@ class EigenGPRegressor(SparseGPRegressor):
     log_marginal_likelihood_ : float
         The log evidence of the training data.
     history_ : list of dict
-        Stage, iteration, log evidence and seconds after each iteration.
+        Stage, iteration, log evidence and seconds after each iteration; the
+        evidence is that of the rows learned from, scaled to all rows.
     n_iter_ : int
         Iterations of all stages, without the screening.
     jitter_ : float
