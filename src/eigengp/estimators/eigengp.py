@@ -17,7 +17,7 @@ from sklearn.utils.validation import validate_data
 from eigengp.estimators.base import SparseGPRegressor
 from eigengp.estimators.rows import checked_weight, distinct_rows, merged
 from eigengp.fitting.learning import Learner
-from eigengp.fitting.plan import Plan
+from eigengp.fitting.plan import Plan, default_iterations
 from eigengp.fitting.progress import Monitor
 from eigengp.fitting.starts import BasisInit, lengthscale_range
 from eigengp.flow.model import EigenGP, Jitter
@@ -70,9 +70,10 @@ class EigenGPRegressor(SparseGPRegressor):
         where all restarts begin.
     n_restarts : int
         How many starts are screened by short runs before the best goes on.
-    max_iter : int
-        At most so many iterations in each stage; 0 learns nothing and keeps
-        `kernel` and `init` as they are.
+    max_iter : int or None
+        At most so many iterations in each stage; None is 200, or 1000 on
+        small data (N·M² up to 10⁷); 0 learns nothing and keeps `kernel` and
+        `init` as they are.
     tol : float
         Relative change of the evidence at which a stage stops.
     standardize : bool
@@ -132,7 +133,7 @@ class EigenGPRegressor(SparseGPRegressor):
         "residual": [StrOptions({"diagonal"}), None],
         "init": [StrOptions({"kmeans", "random", "greedy"}), "array-like"],
         "n_restarts": [Interval(Integral, 1, None, closed="left")],
-        "max_iter": [Interval(Integral, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 0, None, closed="left"), None],
         "tol": [Interval(Real, 0, None, closed="left")],
         "standardize": ["boolean"],
         "guard": ["boolean"],
@@ -150,7 +151,7 @@ class EigenGPRegressor(SparseGPRegressor):
         residual: Literal["diagonal"] | None = None,
         init: Literal["kmeans", "random", "greedy"] | ArrayLike = "kmeans",
         n_restarts: int = 32,
-        max_iter: int = 200,
+        max_iter: int | None = None,
         tol: float = 1e-9,
         standardize: bool = True,
         guard: bool = True,
@@ -239,7 +240,7 @@ class EigenGPRegressor(SparseGPRegressor):
             optimization=self.optimization,
             init=BasisInit(str(self.init) if scaled is None else scaled),
             n_restarts=self.n_restarts,
-            max_iter=self.max_iter,
+            max_iter=default_iterations(rows.n_rows, M) if self.max_iter is None else self.max_iter,
             tol=self.tol,
             gamma=min(1.0, GUARD_STRENGTH * M / rows.n_rows) if self.guard else 0.0,
             grow=bool(self.guard and scarce and points is None and self.n_inducing is None),

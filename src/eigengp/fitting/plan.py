@@ -6,6 +6,18 @@ from dataclasses import dataclass
 
 from eigengp.fitting.starts import BasisInit
 
+_SMALL_PROBLEM = 1e7
+
+
+def is_small(n_rows: int, n_inducing: int) -> bool:
+    """Say whether a problem is cheap enough to be searched as it is, by N·M²."""
+    return n_rows * n_inducing**2 <= _SMALL_PROBLEM
+
+
+def default_iterations(n_rows: int, n_inducing: int) -> int:
+    """Return how many iterations a stage may take: to convergence where that is cheap."""
+    return 1000 if is_small(n_rows, n_inducing) else 200
+
 
 @dataclass(frozen=True)
 class Plan:

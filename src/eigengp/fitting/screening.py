@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from sklearn.utils.random import sample_without_replacement
 
-from eigengp.fitting.plan import Plan
+from eigengp.fitting.plan import Plan, is_small
 from eigengp.fitting.progress import Monitor
 from eigengp.fitting.search import RELOCATIONS, ROUNDS, Found, Search
 from eigengp.fitting.starts import BasisInit, make_starts
@@ -22,8 +22,6 @@ from eigengp.flow.sums import RowBlock, RowSource
 from eigengp.sources.arrays import ArraySource
 from eigengp.sources.views import Extent
 
-_SMALL_PROBLEM = 1e7
-"""N·M² up to which a problem is searched as it is."""
 _RELOCATION_WORK = 1e6
 """N·M² up to which basis points are relocated."""
 _SCREENING_BASIS = 50
@@ -58,7 +56,7 @@ class Screening:
         size = self.plan.n_inducing
         if self.plan.max_iter == 0:
             model = self._placed(template, size)
-        elif self.source.n_rows * size**2 <= _SMALL_PROBLEM:
+        elif is_small(self.source.n_rows, size):
             model = self._whole(template)
         else:
             model = self._by_kernel(template)
