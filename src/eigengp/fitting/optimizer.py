@@ -15,6 +15,8 @@ from eigengp.typing import Array
 
 _MEMORY = 20
 _REJECTED = 1e3
+_ATTEMPTS = 4
+_WORTH_GOING_ON = 1e-6
 
 
 class Evaluation(NamedTuple):
@@ -57,6 +59,9 @@ def minimize(
 ) -> Minimum:
     """Minimise by L-BFGS-B, stepping back from points that cannot be factorised.
 
+    A line search that gives up early, as it may where eigenvalues cross, is
+    followed by another attempt with a fresh memory while that still pays.
+
     Parameters
     ----------
     objective : Objective
@@ -97,19 +102,26 @@ def minimize(
         if on_iteration:
             on_iteration(best_evidence)
 
-    options = {"maxiter": max_iter, "maxcor": _MEMORY, "ftol": tol, "gtol": 1e-7}
+    bounds = np.column_stack([low, high])
+    n_iter = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", JitterWarning)
-        if max_iter < 1:
-            guarded(best_vector)
-            return Minimum(best_vector, best_value, best_evidence, 0)
-        found = optimize.minimize(
-            guarded,
-            best_vector,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=np.column_stack([low, high]),
-            callback=report,
-            options=options,
-        )
-    return Minimum(best_vector, best_value, best_evidence, int(found.nit))
+        guarded(best_vector)
+        for _ in range(_ATTEMPTS):
+            before = best_value
+            options = {"maxiter": max_iter - n_iter, "maxcor": _MEMORY, "ftol": tol, "gtol": 1e-7}
+            if options["maxiter"] < 1:
+                break
+            found = optimize.minimize(
+                guarded,
+                best_vector,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=bounds,
+                callback=report,
+                options=options,
+            )
+            n_iter += int(found.nit)
+            if before - best_value <= _WORTH_GOING_ON * max(1.0, abs(best_value)):
+                break
+    return Minimum(best_vector, best_value, best_evidence, n_iter)
