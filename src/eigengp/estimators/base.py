@@ -17,6 +17,7 @@ from eigengp.sources.views import Scaling
 from eigengp.typing import Array
 
 
+# scikit-learn ships no types, so its classes and decorators are Any to mypy.
 class SparseGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Predictions from a posterior in standardised units; a method adds `fit`.
 

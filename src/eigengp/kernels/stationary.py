@@ -7,6 +7,7 @@ for it and its derivative; `RationalQuadratic` shows how.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Self, cast
 
@@ -59,13 +60,13 @@ class Stationary(Kernel):
                 plain.setflags(write=False)
             object.__setattr__(self, field.name, plain)
 
+    @abstractmethod
     def profile(self, t: Array) -> Array:
         """Return the profile ρ(t), with ρ(0) = 1."""
-        raise NotImplementedError
 
+    @abstractmethod
     def slope(self, t: Array, rho: Array) -> Array:
         """Return dρ/dt, given ρ(t)."""
-        raise NotImplementedError
 
     def shape_slopes(self, t: Array, rho: Array) -> tuple[Array, ...]:
         """Return dρ/d ln p for each parameter `p` beyond lengthscale and variance."""
