@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from eigengp.fitting.families import InducingFamily
 from eigengp.fitting.objectives import RowObjective, WeightObjective
 from eigengp.fitting.optimizer import Evaluation, minimize
-from eigengp.fitting.parameters import Parameters
+from eigengp.fitting.parameters import eigengp_parameters
 from eigengp.fitting.progress import Monitor
 from eigengp.fitting.screening import _sizes
 from eigengp.fitting.search import Search
@@ -88,7 +89,7 @@ def test_no_iterations_evaluate_the_start() -> None:
 @pytest.mark.parametrize("residual", [False, True])
 def test_packing_is_undone_by_unpacking(residual: bool) -> None:
     model = replace(make_model(), shrinkage=np.linspace(0.2, 0.9, 6), residual=residual)
-    parameters = Parameters(model, BOX, basis=True, weights=True)
+    parameters = eigengp_parameters(model, BOX, basis=True, weights=True)
     again = parameters.unpack(parameters.pack(model))
     np.testing.assert_allclose(again.kernel.theta, model.kernel.theta)
     np.testing.assert_allclose(again.inducing_inputs, model.inducing_inputs)
@@ -99,7 +100,7 @@ def test_packing_is_undone_by_unpacking(residual: bool) -> None:
 
 
 def test_stage_2_without_rows_equals_stage_2_with_rows() -> None:
-    parameters = Parameters(make_model(), BOX, basis=False, weights=True)
+    parameters = eigengp_parameters(make_model(), BOX, basis=False, weights=True)
     vector = np.log(np.linspace(0.1, 2.0, 7))
     fast = WeightObjective.of(parameters, SOURCE)(vector)
     slow = RowObjective(parameters, SOURCE)(vector)
@@ -110,7 +111,7 @@ def test_stage_2_without_rows_equals_stage_2_with_rows() -> None:
 
 
 def test_the_guard_changes_the_value_and_not_the_evidence() -> None:
-    parameters = Parameters(make_model(), BOX)
+    parameters = eigengp_parameters(make_model(), BOX)
     vector = parameters.pack(make_model())
     plain, guarded = (RowObjective(parameters, SOURCE, gamma)(vector) for gamma in (0.0, 0.3))
     assert guarded.evidence == plain.evidence == plain.value
@@ -175,7 +176,7 @@ def test_parts_of_a_sum_start_at_different_lengthscales() -> None:
 
 def test_halving_and_relocation_only_ever_improve() -> None:
     told: list[float] = []
-    search = Search(SOURCE, ROWS, BOX, 0.1, told.append)
+    search = Search(InducingFamily(BasisInit("kmeans")), SOURCE, ROWS, BOX, 0.1, told.append)
     rng = np.random.RandomState(0)
     starts = make_starts(make_model(), ROWS, BasisInit("kmeans"), 6, rng)
     best = search.best_of(starts)

@@ -10,7 +10,6 @@ from scipy.stats import multivariate_normal
 
 from eigengp import EvidenceGradient, Matern32, SquaredExponential, log_marginal_likelihood
 from eigengp.flow.model import EigenGP, Jitter
-from eigengp.flow.posterior import Posterior
 from eigengp.kernels import Kernel
 from eigengp.sources.arrays import ArraySource
 from eigengp.typing import Array
@@ -187,7 +186,7 @@ def test_derivative_by_log_sf_is_exact(golden_case: dict[str, Any], quantity: st
 def test_predictions_are_those_of_the_authors(golden_case: dict[str, Any], quantity: str) -> None:
     golden = Golden.of(golden_case, quantity)
     model = golden.model()
-    posterior = Posterior.of(model, model.forward(ArraySource(golden.X, golden.y)))
+    posterior = model.posterior(model.forward(ArraySource(golden.X, golden.y)))
     mean, variance = posterior.mean_and_variance(golden.X_test)
     expected = (golden.outputs[name] for name in ("pred_mean", "pred_var"))
     for own, reference in zip((mean, variance), expected, strict=True):

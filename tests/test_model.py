@@ -7,10 +7,9 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import dense
-from eigengp.fitting.parameters import Parameters
+from eigengp.fitting.parameters import eigengp_parameters
 from eigengp.flow.model import EigenGP, Jitter
 from eigengp.flow.passes import DigitsLostError, PriorPass, ResidualPass, SpectralPass
-from eigengp.flow.posterior import Posterior
 from eigengp.kernels import (
     Kernel,
     Matern12,
@@ -102,7 +101,7 @@ def test_value_is_that_of_the_dense_formula(kernel: Kernel, variant: Variant) ->
 @any_variant
 def test_gradient_is_the_derivative(kernel: Kernel, variant: Variant) -> None:
     model = variant.model(kernel)
-    parameters = Parameters(model, BOX, weights=model.shrinkage is not None)
+    parameters = eigengp_parameters(model, BOX, weights=model.shrinkage is not None)
     at = parameters.pack(model)
     value, own = parameters.unpack(at).value_and_gradient(variant.rows, variant.gamma)
     assert value == pytest.approx(model.value(variant.rows, variant.gamma), rel=1e-12)
@@ -131,7 +130,7 @@ def test_jitter_enters_the_gradient_as_it_enters_the_value(
 @any_variant
 def test_gradient_with_held_basis_is_that_of_noise_and_weights(variant: Variant) -> None:
     model = variant.model(KERNELS["matern32"])
-    parameters = Parameters(model, BOX, basis=False, weights=model.shrinkage is not None)
+    parameters = eigengp_parameters(model, BOX, basis=False, weights=model.shrinkage is not None)
     at = parameters.pack(model)
     assert at.size == 1 + (0 if model.shrinkage is None else model.shrinkage.size)
     own = parameters.gradient(model.value_and_gradient(variant.rows, variant.gamma)[1])
@@ -158,7 +157,7 @@ def test_gradient_has_the_shapes_of_the_parameters(variant: Variant) -> None:
 @any_variant
 def test_blocks_and_threads_do_not_change_value_and_gradient(variant: Variant) -> None:
     model = variant.model(KERNELS["sum"])
-    parameters = Parameters(model, BOX, weights=model.shrinkage is not None)
+    parameters = eigengp_parameters(model, BOX, weights=model.shrinkage is not None)
     value, own = model.value_and_gradient(variant.rows, variant.gamma)
     for block_rows, n_threads in [(1, 3), (7, 2), (N, 1), (10 * N, 2)]:
         rows = replace(variant.rows, block_rows=block_rows, n_threads=n_threads)
@@ -187,7 +186,7 @@ def test_gradient_is_the_derivative_even_where_inducing_inputs_coincide(residual
     model = replace(
         variant.model(SquaredExponential([0.9, 1.3]), B[[0, 1, 1, 3, 4]]), jitter=Jitter(1e-3)
     )
-    parameters = Parameters(model, BOX)
+    parameters = eigengp_parameters(model, BOX)
     own = parameters.gradient(model.value_and_gradient(ROWS)[1])
     numeric = gradient(
         lambda vector: parameters.unpack(vector).value(ROWS), parameters.pack(model), step=1e-3
@@ -250,7 +249,7 @@ def test_a_basis_of_all_rows_is_the_exact_gp(kernel: Kernel, residual: bool) -> 
     expected = -multivariate_normal(np.zeros(size), C).logpdf(TARGETS)
     assert model.value(rows) == pytest.approx(expected, rel=1e-8)
 
-    posterior = Posterior.of(model, model.forward(rows))
+    posterior = model.posterior(model.forward(rows))
     cross = kernel(X, GRID)
     np.testing.assert_allclose(posterior.mean(X), cross @ np.linalg.solve(C, TARGETS), atol=1e-7)
     where, exact_cross = (X, cross) if residual else (GRID, kernel(GRID))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eigengp.flow.features import KernelFeatures
 from eigengp.flow.sums import (
     PlainRows,
     ResidualRows,
@@ -29,13 +30,16 @@ X, B = rng.normal(size=(N, INPUTS)), rng.normal(size=(M, INPUTS))
 y, weight = rng.normal(size=N), rng.uniform(0.2, 3.0, size=N)
 T = 0.5 * rng.normal(size=(M, R))
 KERNEL: Kernel = SquaredExponential([0.8, 1.4], 1.3) + Matern32(1.1, 0.5)
+FEATURES = KernelFeatures(KERNEL, B)
 NOISE = 0.3
 
 ROWS: dict[str, Rows] = {
-    "plain": PlainRows(KERNEL, B),
-    "whitened": WhitenedRows(KERNEL, B, T),
-    "residual": ResidualRows(KERNEL, B, 0.1 * T, NOISE),
-    "partly_clipped_residual": ResidualRows(KERNEL, B, T, NOISE),
+    "plain": PlainRows(FEATURES),
+    "whitened": WhitenedRows(FEATURES, T),
+    "residual": ResidualRows(FEATURES, 0.1 * T, NOISE),
+    "partly_clipped_residual": ResidualRows(FEATURES, T, NOISE),
+    "power": ResidualRows(FEATURES, 0.1 * T, NOISE, 0.4),
+    "small_power": ResidualRows(FEATURES, T, NOISE, 1e-6),
 }
 any_rows = pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS.keys())
 weighted = pytest.mark.parametrize("s", [None, weight], ids=["unweighted", "weighted"])
@@ -63,7 +67,7 @@ def assert_same(actual: object, expected: object, relative: float) -> None:
 
 @weighted
 def test_plain_sums_are_the_dense_products(s: Array | None) -> None:
-    sums = PlainRows(KERNEL, B).sums(RowBlock(X, y, s))
+    sums = PlainRows(FEATURES).sums(RowBlock(X, y, s))
     K, omega = KERNEL(X, B), np.ones(N) if s is None else s
     np.testing.assert_allclose(sums.A, K.T @ np.diag(omega) @ K, rtol=1e-12)
     np.testing.assert_allclose(sums.b, K.T @ (omega * y), rtol=1e-12)
@@ -75,7 +79,7 @@ def test_plain_sums_are_the_dense_products(s: Array | None) -> None:
 
 @weighted
 def test_whitened_sums_are_those_of_the_combined_features(s: Array | None) -> None:
-    sums = WhitenedRows(KERNEL, B, T).sums(RowBlock(X, y, s))
+    sums = WhitenedRows(FEATURES, T).sums(RowBlock(X, y, s))
     K, omega = KERNEL(X, B), np.ones(N) if s is None else s
     Phi = K @ T
     np.testing.assert_allclose(sums.A, Phi.T @ np.diag(omega) @ Phi, rtol=1e-11)
@@ -155,14 +159,16 @@ def test_pull_back_to_kernel_and_inducing_inputs_is_the_derivative(
         return functional(bar, type(rows)(**{**own, **changes}).sums(block))
 
     adjoint = rows.pull_back(block, bar)
-    theta = gradient(lambda t: value(kernel=KERNEL.with_theta(t)), KERNEL.theta, step=2e-3)
-    points = gradient(lambda at: value(inducing_inputs=at), B, step=2e-3)
-    assert_close(adjoint.theta, theta)
-    assert_close(adjoint.inducing_inputs, points)
+    kernels = gradient(
+        lambda t: value(features=KernelFeatures(KERNEL.with_theta(t), B)), KERNEL.theta, step=2e-3
+    )
+    points = gradient(lambda at: value(features=KernelFeatures(KERNEL, at)), B, step=2e-3)
+    assert_close(adjoint.theta, kernels)
+    assert_close(adjoint.points, points)
 
 
 @weighted
-@pytest.mark.parametrize("name", ["residual", "partly_clipped_residual"])
+@pytest.mark.parametrize("name", ["residual", "partly_clipped_residual", "power", "small_power"])
 def test_residual_pull_back_to_factor_and_noise_is_the_derivative(
     name: str, s: Array | None
 ) -> None:
@@ -172,7 +178,7 @@ def test_residual_pull_back_to_factor_and_noise_is_the_derivative(
     adjoint = rows.pull_back(block, bar)
 
     def value(factor: Array, noise: float) -> float:
-        return functional(bar, ResidualRows(KERNEL, B, factor, noise).sums(block))
+        return functional(bar, ResidualRows(FEATURES, factor, noise, rows.power).sums(block))
 
     factor = gradient(lambda at: value(at, NOISE), rows.factor, step=2e-3)
     noise = gradient(lambda at: value(rows.factor, float(at)), NOISE)
@@ -182,9 +188,9 @@ def test_residual_pull_back_to_factor_and_noise_is_the_derivative(
 
 @weighted
 def test_whitened_sums_hold_the_derivative_by_the_whitening(s: Array | None) -> None:
-    rows, block = WhitenedRows(KERNEL, B, T), RowBlock(X, y, s)
+    rows, block = WhitenedRows(FEATURES, T), RowBlock(X, y, s)
     bar, sums = adjoint_for(rows), rows.sums(block)
-    numeric = gradient(lambda at: functional(bar, WhitenedRows(KERNEL, B, at).sums(block)), T)
+    numeric = gradient(lambda at: functional(bar, WhitenedRows(FEATURES, at).sums(block)), T)
     assert_close(2.0 * sums.cross @ bar.A + np.outer(sums.features, bar.b), numeric)
 
 

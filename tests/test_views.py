@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from eigengp.sources.arrays import ArraySource
-from eigengp.sources.views import Scaling, StandardizedSource, TrainingRows
+from eigengp.sources.views import Extent, Scaling, StandardizedSource, TrainingRows
 
 
 def make_source(weighted: bool = False) -> ArraySource:
@@ -52,7 +52,7 @@ def test_what_is_constant_up_to_rounding_keeps_its_magnitude_as_scale() -> None:
 
 def test_extent_is_the_box_around_all_rows() -> None:
     source = make_source()
-    extent = StandardizedSource(source, Scaling.of(source, True)).extent()
+    extent = Extent.of(StandardizedSource(source, Scaling.of(source, True)))
     rows = StandardizedSource(source, Scaling.of(source, True)).take(np.arange(200))
     np.testing.assert_array_equal(extent.low, rows.X.min(axis=0))
     np.testing.assert_array_equal(extent.high, rows.X.max(axis=0))

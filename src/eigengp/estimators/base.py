@@ -1,32 +1,91 @@
-"""What every sparse GP regressor does once it has a posterior."""
+"""What every Gaussian-process regressor shares: fitting as a frame, and all predictions."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, overload
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from eigengp.flow.posterior import Posterior
+from eigengp.estimators.training import Training
+from eigengp.flow.posterior import Predictive
+from eigengp.kernels import Kernel
 from eigengp.sources.arrays import by_blocks
 from eigengp.sources.views import Scaling
 from eigengp.typing import Array
 
 
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
-class SparseGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Predictions from a posterior in standardised units; a method adds `fit`.
+class GPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """The frame of a method, which adds `_learn`, and `_keep` if it learns more than most.
 
-    `fit` must set `_posterior`, `_scaling` and `log_marginal_likelihood_`.
+    Parameters that all methods share are documented in `EigenGPRegressor`.
     """
 
-    _posterior: Posterior
+    _posterior: Predictive
     _scaling: Scaling
-    log_marginal_likelihood_: float
+    _draws_jointly: ClassVar[bool] = False
+    """Whether a drawn function must be evaluated at all inputs at once."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "kernel": [Kernel, StrOptions({"exact"}), None],
+        "noise_variance": [Interval(Real, 0, None, closed="neither"), None],
+        "n_restarts": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 0, None, closed="left"), None],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "standardize": ["boolean"],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn the model.
+
+        Parameters
+        ----------
+        X : array of shape (N, D)
+            Inputs.
+        y : array of shape (N,)
+            Targets.
+        sample_weight : array of shape (N,) or None
+            How many times each row counts.
+
+        Returns
+        -------
+        self : object
+            The fitted regressor.
+        """
+        training = Training.of(self, X, y, sample_weight)
+        self._keep(self._learn(training), training)
+        self.history_ = training.monitor.history
+        self.n_iter_ = training.n_iter
+        return self
+
+    def _learn(self, training: Training) -> Any:
+        """Return the learned model, in standardised units."""
+        raise NotImplementedError
+
+    def _keep(self, model: Any, training: Training) -> None:
+        """Condition on all rows, and store what was learned in the units of the data."""
+        outcome, scaling, unit = model.forward(training.source), training.scaling, training.unit
+        self._scaling, self._posterior = scaling, self._condition(model, outcome, training)
+        self.kernel_ = model.kernel.rescaled(scaling.input_scale, unit)
+        self.noise_variance_ = model.noise_variance * unit
+        self.target_mean_ = scaling.target_centre
+        self.log_marginal_likelihood_: float = training.offset - outcome.value
+
+    def _condition(self, model: Any, outcome: Any, training: Training) -> Predictive:
+        """Return the posterior after a pass over all rows."""
+        posterior: Predictive = model.posterior(outcome)
+        return posterior
 
     def __sklearn_is_fitted__(self) -> bool:
         """Say whether a fit has ended well."""
@@ -77,15 +136,25 @@ class SparseGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError("Ask for return_std or for return_cov, not for both.")
         scaling, posterior = self._scaling, self._posterior
         if return_std:
-            both = by_blocks(
-                lambda rows: np.column_stack(posterior.mean_and_variance(scaling.inputs(rows))), X
-            )
-            return self._mean(both[:, 0]), scaling.target_scale * np.sqrt(both[:, 1])
+            standardised, variance = self._mean_and_variance(X)
+            return self._mean(standardised), scaling.target_scale * np.sqrt(variance)
         mean = self._mean(by_blocks(lambda rows: posterior.mean(scaling.inputs(rows)), X))
         if return_cov:
             inputs = scaling.inputs(np.asarray(X, dtype=np.float64))
-            return mean, scaling.target_scale**2 * posterior.covariance(inputs)
+            return mean, scaling.target_scale**2 * posterior.joint_covariance(inputs)
         return mean
+
+    def _mean_and_variance(self, X: Array) -> tuple[Array, Array]:
+        """Return mean and variance in standardised units, each of shape (n,)."""
+        return self._pairs(self._posterior.mean_and_variance, X)
+
+    def _pairs(
+        self, function: Callable[[Array], tuple[Array, Array]], X: Array
+    ) -> tuple[Array, Array]:
+        """Return two values for each row, computed block by block from standardised inputs."""
+        inputs = self._scaling.inputs
+        both = by_blocks(lambda rows: np.column_stack(function(inputs(rows))), X)
+        return both[:, 0], both[:, 1]
 
     def _mean(self, standardised: Array) -> Array:
         return self._scaling.target_centre + self._scaling.target_scale * standardised
@@ -167,10 +236,10 @@ class SparseGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             One column for each function.
         """
         X = self._inputs(X)
-        scaling, posterior = self._scaling, self._posterior
-        a = posterior.draw_coefficients(n_samples, check_random_state(random_state))
-        B, kernel = posterior.inducing_inputs, posterior.kernel
-        return self._mean(by_blocks(lambda rows: kernel.matrix(scaling.inputs(rows), B) @ a, X))
+        values = self._posterior.functions(n_samples, check_random_state(random_state))
+        if self._draws_jointly:
+            return self._mean(values(self._scaling.inputs(np.asarray(X, dtype=np.float64))))
+        return self._mean(by_blocks(lambda rows: values(self._scaling.inputs(rows)), X))
 
     def log_marginal_likelihood(self) -> float:
         """Return the log evidence of the training data under the learned model."""

@@ -1,8 +1,10 @@
 """The learning procedure: starts, stage 1, stage 2, and all at once.
 
-Stage 1 learns kernel, basis points and noise under the weights of the GP
-prior. Stage 2 holds kernel and basis points and learns the weights of the
-eigenfunctions and the noise. EigenGP* goes on from there with everything free.
+Every method learns kernel, points and noise from the best of many starts;
+those whose weights stay the prior's end there. EigenGP calls that stage 1,
+with the weights of the GP prior, and goes on. Stage 2 holds kernel and basis
+points and learns the weights of the eigenfunctions and the noise. EigenGP*
+goes on from there with everything free.
 
 The guard against over-fitting acts in three places. A share of the trace
 term is added whenever basis points are learned: the more basis points for
@@ -15,10 +17,12 @@ better.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from eigengp.fitting.families import Family
 from eigengp.fitting.objectives import RowObjective, WeightObjective
 from eigengp.fitting.optimizer import Objective, minimize
 from eigengp.fitting.parameters import Parameters
@@ -27,10 +31,9 @@ from eigengp.fitting.progress import Monitor
 from eigengp.fitting.screening import Screening
 from eigengp.flow.linalg import JitterWarning
 from eigengp.flow.model import EigenGP
-from eigengp.flow.posterior import Posterior
 from eigengp.flow.sums import RowBlock, RowSource
 from eigengp.sources.arrays import by_blocks
-from eigengp.sources.views import StandardizedSource, TrainingRows
+from eigengp.sources.views import Extent, TrainingRows
 
 _HELD_OUT_ROWS = 5_000
 
@@ -41,9 +44,11 @@ class Learner:
 
     Parameters
     ----------
+    family : Family
+        The kind of model.
     plan : Plan
         What was asked for.
-    source : StandardizedSource
+    source : RowSource
         All rows.
     monitor : Monitor
         Told of every iteration.
@@ -51,13 +56,14 @@ class Learner:
         Makes the starts.
     """
 
+    family: Family
     plan: Plan
-    source: StandardizedSource
+    source: RowSource
     monitor: Monitor
     rng: np.random.RandomState
 
     def __post_init__(self) -> None:
-        self.box = self.source.extent()
+        self.box = Extent.of(self.source)
         self.n_iter = 0
         self.train: RowSource = self.source
         self.held_out: RowBlock | None = None
@@ -65,9 +71,18 @@ class Learner:
             split = TrainingRows(self.source, max(10, self.source.n_rows // _HELD_OUT_ROWS))
             self.train, self.held_out = split, split.held_out()
 
-    def learn(self, template: EigenGP) -> EigenGP:
+    def learn(self, template: Any) -> Any:
         """Return the learned model; `template` holds the kernel and noise to start from."""
-        start = Screening(self.plan, self.train, self.monitor, self.rng).best(template)
+        screening = Screening(self.family, self.plan, self.train, self.monitor, self.rng)
+        start = screening.best(template)
+        if self.plan.optimization == "prior":
+            return self._stage("learning", start, basis=True, weights=False)
+        return self._with_weights(start)
+
+    def _with_weights(self, start: EigenGP) -> EigenGP:
+        """Return the model after the stages that give the eigenfunctions their own weights."""
+        kept = min(self.plan.n_components, start.inducing_inputs.shape[0])
+        start = replace(start, n_components=kept)
         if self.plan.optimization == "direct":
             return self._all_at_once(start)
         first = self._stage("stage 1", start, basis=True, weights=False)
@@ -86,13 +101,13 @@ class Learner:
         joint = self._stage("joint", start, basis=True, weights=True)
         return self._better(joint, self._stage("weights", joint, basis=False, weights=True))
 
-    def _stage(self, name: str, model: EigenGP, basis: bool, weights: bool) -> EigenGP:
+    def _stage(self, name: str, model: Any, basis: bool, weights: bool) -> Any:
         """Return the model with the free parameters optimised on the training rows."""
-        parameters = Parameters(model, self.box, basis, weights)
+        parameters = self.family.parameters(model, self.box, basis, weights)
         start = parameters.pack(model)
         self.monitor.begin(name, self.plan.max_iter)
         found = minimize(
-            self._objective(parameters),
+            self._objective(parameters, basis),
             start,
             self.plan.max_iter,
             self.plan.tol,
@@ -102,9 +117,9 @@ class Learner:
         self.n_iter += found.n_iter
         return parameters.unpack(found.vector)
 
-    def _objective(self, parameters: Parameters) -> Objective:
+    def _objective(self, parameters: Parameters[Any], basis: bool) -> Objective:
         """Return the cheapest objective for these free parameters."""
-        if parameters.basis:
+        if basis:
             return RowObjective(parameters, self.train, self.plan.gamma)
         if parameters.template.residual:
             return RowObjective(parameters, self.train)
@@ -121,7 +136,7 @@ class Learner:
 
     def _held_out_loss(self, model: EigenGP, rows: RowBlock) -> float:
         """Return twice the mean negative log density of the held-out rows, less a constant."""
-        posterior = Posterior.of(model, model.forward(self.train))
+        posterior = model.posterior(model.forward(self.train))
         both = by_blocks(lambda X: np.column_stack(posterior.mean_and_variance(X)), rows.X)
         loss = (rows.y - both[:, 0]) ** 2 / both[:, 1] + np.log(both[:, 1])
         return float(np.average(loss, weights=rows.sample_weight))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -10,8 +11,31 @@ from eigengp.fitting.optimizer import Evaluation
 from eigengp.fitting.parameters import Parameters
 from eigengp.flow.model import EigenGP
 from eigengp.flow.passes import SpectralPass
+from eigengp.flow.posterior import Predictive
 from eigengp.flow.sums import RowSource, WhitenedSums
+from eigengp.kernels import Kernel
 from eigengp.typing import Array
+
+
+class Model(Protocol):
+    """What learning asks of a model."""
+
+    @property
+    def kernel(self) -> Kernel:
+        """The GP prior."""
+
+    @property
+    def noise_variance(self) -> float:
+        """`σ²`."""
+
+    def forward(self, source: RowSource, gamma: float = 0.0) -> Any:
+        """Go over the rows once and return an outcome with `value` and `n`."""
+
+    def evaluate(self, source: RowSource, gamma: float = 0.0) -> tuple[Any, Any]:
+        """Return the outcome of a pass over the rows, and the gradient of its value."""
+
+    def posterior(self, outcome: Any) -> Predictive:
+        """Return the posterior that belongs to an outcome."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +49,10 @@ class RowObjective:
     source : RowSource
         The rows.
     gamma : float
-        How much of the trace term is added.
+        How much of the trace term is added to guard against over-fitting.
     """
 
-    parameters: Parameters
+    parameters: Parameters[Any]
     source: RowSource
     gamma: float = 0.0
 
@@ -39,23 +63,22 @@ class RowObjective:
 
     def __call__(self, vector: Array) -> Evaluation:
         """Evaluate, per row."""
-        model = self.parameters.unpack(vector)
-        outcome, gradient = model.evaluate(self.source, self.gamma)
-        n = outcome.evidence.sums.n
-        packed = self.parameters.gradient(gradient)
-        return Evaluation(outcome.value / n, packed / n, outcome.evidence.negative_log / n)
+        outcome, gradient = self.parameters.unpack(vector).evaluate(self.source, self.gamma)
+        evidence = outcome.evidence.negative_log if self.gamma else outcome.value
+        packed, n = self.parameters.gradient(gradient), outcome.n
+        return Evaluation(outcome.value / n, packed / n, evidence / n)
 
 
 @dataclass(frozen=True)
 class WeightObjective:
     """Stage 2: the evidence as a function of weights and noise, from the sums alone."""
 
-    parameters: Parameters
+    parameters: Parameters[EigenGP]
     model: EigenGP
     sums: WhitenedSums
 
     @classmethod
-    def of(cls, parameters: Parameters, source: RowSource) -> WeightObjective:
+    def of(cls, parameters: Parameters[EigenGP], source: RowSource) -> WeightObjective:
         """Go over the rows once; after that every evaluation is M × M work."""
         ones = np.ones(parameters.template.n_components)
         model = replace(parameters.template, shrinkage=ones)

@@ -7,11 +7,16 @@ that every point within them can be factorised.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from eigengp.flow.model import EigenGP, Gradient
+from eigengp.flow.exact import ExactGP
+from eigengp.flow.model import EigenGP
+from eigengp.flow.sparse_spectrum import SparseSpectrum
+from eigengp.kernels import Kernel
 from eigengp.sources.views import Extent
 from eigengp.typing import Array
 
@@ -20,83 +25,97 @@ VARIANCE_RANGE = (1e-4, 1e6)
 SHAPE_RANGE = (1e-2, 1e3)
 NOISE_RANGE = (1e-6, 1e2)
 SHRINKAGE_RANGE = (1e-8, 1e4)
+HIGHEST_FREQUENCY = 1e3
+
+ModelT = TypeVar("ModelT")
 
 
 @dataclass(frozen=True)
-class Parameters:
-    """Which parameters of a model are free, and how they lie in the vector.
+class Part:
+    """One kind of free parameter: where it stands in a model and in its gradient."""
 
-    The order is kernel, inducing inputs, noise, shrinkage; parts that are
-    held are left out.
-    """
+    read: Callable[[Any], Array]
+    """The entries in a model, as a vector."""
+    write: Callable[[Any, Array], Any]
+    """The model with other entries."""
+    slope: Callable[[Any], Array]
+    """The entries' derivatives, in a gradient of the model."""
+    low: Array
+    high: Array
 
-    template: EigenGP
-    box: Extent
-    """The box around the inputs; basis points may leave it by its own width."""
-    basis: bool = True
-    """Whether kernel and inducing inputs are free."""
-    weights: bool = False
-    """Whether the weights of the eigenfunctions are free."""
 
-    def pack(self, model: EigenGP) -> Array:
-        """Return the free parameters of `model` as one vector."""
-        parts: list[Array] = []
-        if self.basis:
-            parts += [model.kernel.theta, model.inducing_inputs.ravel()]
-        parts.append(np.log([model.noise_variance]))
-        if self.weights:
-            free = np.ones(model.n_components) if model.shrinkage is None else model.shrinkage
-            parts.append(np.log(free))
+@dataclass(frozen=True)
+class Parameters(Generic[ModelT]):
+    """Which parameters of a model are free, and how they lie in the vector, part by part."""
+
+    template: ModelT
+    """Holds all that is not free."""
+    parts: tuple[Part, ...]
+
+    def pack(self, model: ModelT) -> Array:
+        """Return the free parameters of `model` as one vector, within the bounds."""
         low, high = self.bounds()
-        return np.clip(np.concatenate(parts), low, high)
+        entries: Array = np.concatenate([part.read(model) for part in self.parts])
+        return np.clip(entries, low, high)
 
-    def unpack(self, vector: Array) -> EigenGP:
+    def unpack(self, vector: Array) -> ModelT:
         """Return the model with the free parameters of `vector`."""
-        model = self.template
-        if self.basis:
-            n_theta = model.kernel.theta.size
-            n_basis = model.inducing_inputs.size
-            kernel = model.kernel.with_theta(vector[:n_theta])
-            points = vector[n_theta : n_theta + n_basis].reshape(model.inducing_inputs.shape)
-            model = replace(model, kernel=kernel, inducing_inputs=points)
-            vector = vector[n_theta + n_basis :]
-        model = replace(model, noise_variance=float(np.exp(vector[0])))
-        return replace(model, shrinkage=np.exp(vector[1:])) if self.weights else model
+        model, start = self.template, 0
+        for part in self.parts:
+            model = part.write(model, vector[start : start + part.low.size])
+            start += part.low.size
+        return model
 
-    def gradient(self, gradient: Gradient) -> Array:
+    def gradient(self, gradient: Any) -> Array:
         """Return a model's gradient in the order of the vector."""
-        parts: list[Array] = []
-        if self.basis:
-            parts += [gradient.theta, gradient.inducing_inputs.ravel()]
-        parts.append(np.array([gradient.log_noise_variance]))
-        if self.weights and gradient.log_shrinkage is not None:
-            parts.append(gradient.log_shrinkage)
-        return np.concatenate(parts)
+        return np.concatenate([part.slope(gradient) for part in self.parts])
 
     def bounds(self) -> tuple[Array, Array]:
-        """Return the lower and the upper bound of each entry.
+        """Return the lower and the upper bound of each entry."""
+        low = np.concatenate([part.low for part in self.parts])
+        return low, np.concatenate([part.high for part in self.parts])
 
-        With the residual no weight may exceed the prior's, `v ≤ 1`: then
-        `k − k̃` is a covariance and never negative, at any input.
-        """
-        model = self.template
-        ranges: list[tuple[float, float]] = []
-        if self.basis:
-            ranges += [_kernel_range(name) for name in model.kernel.parameter_names]
-        low = [np.log([r[0] for r in ranges])]
-        high = [np.log([r[1] for r in ranges])]
-        if self.basis:
-            reach = self.box.high - self.box.low
-            count = model.inducing_inputs.shape[0]
-            low.append(np.tile(self.box.low - reach, count))
-            high.append(np.tile(self.box.high + reach, count))
-        low.append(np.log([NOISE_RANGE[0]]))
-        high.append(np.log([NOISE_RANGE[1]]))
-        if self.weights:
-            top = 1.0 if model.residual else SHRINKAGE_RANGE[1]
-            low.append(np.full(model.n_components, np.log(SHRINKAGE_RANGE[0])))
-            high.append(np.full(model.n_components, np.log(top)))
-        return np.concatenate(low), np.concatenate(high)
+
+def eigengp_parameters(
+    model: EigenGP, box: Extent, basis: bool = True, weights: bool = False
+) -> Parameters[EigenGP]:
+    """Return kernel and basis points (if `basis`), noise, and weights (if `weights`).
+
+    Basis points may leave the box around the inputs by its own width.
+    """
+    parts: list[Part] = []
+    if basis:
+        reach, count = box.high - box.low, model.inducing_inputs.shape[0]
+        low, high = np.tile(box.low - reach, count), np.tile(box.high + reach, count)
+        shape = model.inducing_inputs.shape
+        parts = [_kernel(model.kernel), _points("inducing_inputs", shape, low, high)]
+    parts.append(_NOISE)
+    if weights:
+        parts.append(_weights(model))
+    return Parameters(model, tuple(parts))
+
+
+def spectrum_parameters(model: SparseSpectrum) -> Parameters[SparseSpectrum]:
+    """Return kernel, spectral points and noise."""
+    most = np.full(model.spectral_points.size, HIGHEST_FREQUENCY)
+    points = _points("spectral_points", model.spectral_points.shape, -most, most)
+    return Parameters(model, (_kernel(model.kernel), points, _NOISE))
+
+
+def exact_parameters(model: ExactGP) -> Parameters[ExactGP]:
+    """Return kernel and noise."""
+    return Parameters(model, (_kernel(model.kernel), _NOISE))
+
+
+def _kernel(kernel: Kernel) -> Part:
+    ranges = np.log([_kernel_range(name) for name in kernel.parameter_names])
+    return Part(
+        read=lambda model: model.kernel.theta,
+        write=lambda model, values: replace(model, kernel=model.kernel.with_theta(values)),
+        slope=lambda gradient: gradient.theta,
+        low=ranges[:, 0],
+        high=ranges[:, 1],
+    )
 
 
 def _kernel_range(name: str) -> tuple[float, float]:
@@ -104,3 +123,38 @@ def _kernel_range(name: str) -> tuple[float, float]:
     if own.startswith("lengthscale"):
         return LENGTHSCALE_RANGE
     return VARIANCE_RANGE if own == "variance" else SHAPE_RANGE
+
+
+def _points(name: str, shape: tuple[int, ...], low: Array, high: Array) -> Part:
+    return Part(
+        read=lambda model: getattr(model, name).ravel(),
+        write=lambda model, values: replace(model, **{name: values.reshape(shape)}),
+        slope=lambda gradient: getattr(gradient, name).ravel(),
+        low=low,
+        high=high,
+    )
+
+
+_NOISE = Part(
+    read=lambda model: np.log([model.noise_variance]),
+    write=lambda model, values: replace(model, noise_variance=float(np.exp(values[0]))),
+    slope=lambda gradient: np.array([gradient.log_noise_variance]),
+    low=np.log([NOISE_RANGE[0]]),
+    high=np.log([NOISE_RANGE[1]]),
+)
+
+
+def _weights(model: EigenGP) -> Part:
+    """With the residual no weight may exceed the prior's, `v ≤ 1`.
+
+    Then `k − k̃` is a covariance and never negative, at any input.
+    """
+    ones = np.ones(model.n_components)
+    top = 1.0 if model.residual else SHRINKAGE_RANGE[1]
+    return Part(
+        read=lambda model: np.log(ones if model.shrinkage is None else model.shrinkage),
+        write=lambda model, values: replace(model, shrinkage=np.exp(values)),
+        slope=lambda gradient: gradient.log_shrinkage,
+        low=ones * np.log(SHRINKAGE_RANGE[0]),
+        high=ones * np.log(top),
+    )

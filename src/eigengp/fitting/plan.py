@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eigengp.fitting.starts import BasisInit
-
 _SMALL_PROBLEM = 1e7
 
 
@@ -26,17 +24,19 @@ class Plan:
     Parameters
     ----------
     n_components, n_inducing : int
-        R and M.
-    optimization : {"sequential", "joint", "direct"}
-        Stages 1 and 2; those and then everything free; or everything free at once.
-    init : BasisInit
-        Where basis points begin.
+        R and M; both are the number of features, or of rows, where there are no basis points.
     n_restarts : int
         How many starts are screened.
     max_iter : int
         At most so many iterations in each stage.
     tol : float
         Relative change at which a stage stops.
+    optimization : {"prior", "sequential", "joint", "direct"}
+        Stage 1 alone; stages 1 and 2; those and then everything free; or
+        everything free at once.
+    settled : bool
+        Whether the kernel to start from is known to be good, so that large
+        data need not be screened for one.
     gamma : float
         The share of the trace term while basis points are learned.
     grow : bool
@@ -47,11 +47,11 @@ class Plan:
 
     n_components: int
     n_inducing: int
-    optimization: str
-    init: BasisInit
     n_restarts: int
     max_iter: int
     tol: float
-    gamma: float
-    grow: bool
-    hold_out: bool
+    optimization: str = "prior"
+    settled: bool = False
+    gamma: float = 0.0
+    grow: bool = False
+    hold_out: bool = False

@@ -8,16 +8,17 @@ kernel; the whole basis is then placed for that kernel.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from sklearn.utils.random import sample_without_replacement
 
+from eigengp.fitting.families import Family
 from eigengp.fitting.plan import Plan, is_small
 from eigengp.fitting.progress import Monitor
 from eigengp.fitting.search import RELOCATIONS, ROUNDS, Found, Search
-from eigengp.fitting.starts import BasisInit, make_starts
-from eigengp.flow.model import EigenGP
 from eigengp.flow.sums import RowBlock, RowSource
 from eigengp.sources.arrays import ArraySource
 from eigengp.sources.views import Extent
@@ -25,7 +26,6 @@ from eigengp.sources.views import Extent
 _RELOCATION_WORK = 1e6
 """N·M² up to which basis points are relocated."""
 _SCREENING_BASIS = 50
-_SCREENING_ROWS = 1_000
 _PLACING_ROWS = 10_000
 _SMALLEST_BASIS = 12
 
@@ -36,6 +36,8 @@ class Screening:
 
     Parameters
     ----------
+    family : Family
+        Makes the starts.
     plan : Plan
         What was asked for.
     source : RowSource
@@ -46,24 +48,21 @@ class Screening:
         Makes the draws.
     """
 
+    family: Family
     plan: Plan
     source: RowSource
     monitor: Monitor
     rng: np.random.RandomState
 
-    def best(self, template: EigenGP) -> EigenGP:
+    def best(self, template: Any) -> Any:
         """Return the best model found; `template` holds kernel and noise to start from."""
         size = self.plan.n_inducing
-        if self.plan.max_iter == 0:
-            model = self._placed(template, size)
-        elif is_small(self.source.n_rows, size):
-            model = self._whole(template)
-        else:
-            model = self._by_kernel(template)
-        kept = min(self.plan.n_components, model.inducing_inputs.shape[0])
-        return replace(model, n_components=kept)
+        small = is_small(self.source.n_rows, size)
+        if self.plan.max_iter == 0 or (self.plan.settled and not small):
+            return self._placed(template, size)
+        return self._whole(template) if small else self._by_kernel(template)
 
-    def _whole(self, template: EigenGP) -> EigenGP:
+    def _whole(self, template: Any) -> Any:
         """Search a small problem, growing the basis while that pays.
 
         A larger basis must earn one nat for each new hyperparameter, the D
@@ -72,61 +71,51 @@ class Screening:
         search = self._search(self._rows(self.source.n_rows))
         sizes = _sizes(self.plan.n_inducing) if self.plan.grow else [self.plan.n_inducing]
         best = self._at_size(search, template, sizes[0])
-        for size in sizes[1:]:
+        for smaller, size in pairwise(sizes):
             larger = self._at_size(search, template, size)
-            grown = size - best.model.inducing_inputs.shape[0]
             earned = (best.value - larger.value) * search.n_rows
-            if earned < grown * (self.source.n_features + 1):
+            if earned < (size - smaller) * (self.source.n_features + 1):
                 break
             best = larger
         return best.model
 
-    def _at_size(self, search: Search, template: EigenGP, size: int) -> Found:
+    def _at_size(self, search: Search, template: Any, size: int) -> Found:
         relocate = (
-            isinstance(self.plan.init.method, str)
+            self.family.relocates
             and self.plan.n_restarts > 1
             and size > 3
             and search.n_rows * size**2 <= _RELOCATION_WORK
         )
         runs = _runs(self.plan.n_restarts) + RELOCATIONS * relocate
         self.monitor.begin(f"M = {size}", runs)
-        found = search.best_of(self._starts(template, search.rows, size, self.plan.init))
+        found = search.best_of(self._starts(template, search.rows, size))
         if relocate:
             found = search.relocate(found, self.rng)
         self.monitor.end()
         return found
 
-    def _by_kernel(self, template: EigenGP) -> EigenGP:
+    def _by_kernel(self, template: Any) -> Any:
         """Settle the kernel on a few rows, then place the whole basis for it."""
         asked = self.plan.n_inducing
         size = min(asked, _SCREENING_BASIS)
-        search = self._search(self._rows(_SCREENING_ROWS))
-        fixed = isinstance(self.plan.init.method, np.ndarray)
-        init = BasisInit("kmeans") if fixed and size < asked else self.plan.init
+        search = self._search(self._rows(self.family.screening_rows))
         self.monitor.begin("kernel", _runs(self.plan.n_restarts))
-        found = search.best_of(self._starts(template, search.rows, size, init))
+        found = search.best_of(self._starts(template, search.rows, size))
         self.monitor.end()
-        if size == asked:
-            return found.model
-        return self._placed(found.model, asked)
+        return found.model if size == asked else self._placed(found.model, asked)
 
-    def _placed(self, model: EigenGP, size: int) -> EigenGP:
+    def _placed(self, model: Any, size: int) -> Any:
         """Return the model with a whole basis placed for its kernel."""
         rows = self._rows(max(_PLACING_ROWS, 3 * size))
-        points = self.plan.init.place(rows, size, model.kernel, self.rng)
-        return replace(model, inducing_inputs=points)
+        return self.family.placed(model, rows, size, self.rng)
 
-    def _starts(
-        self, template: EigenGP, rows: RowBlock, size: int, init: BasisInit
-    ) -> list[EigenGP]:
-        blank = np.zeros((size, rows.X.shape[1]))
-        sized = replace(template, inducing_inputs=blank, n_components=size)
-        return make_starts(sized, rows, init, self.plan.n_restarts, self.rng)
+    def _starts(self, template: Any, rows: RowBlock, size: int) -> list[Any]:
+        return self.family.starts(template, rows, size, self.plan.n_restarts, self.rng)
 
     def _search(self, rows: RowBlock) -> Search:
         box = Extent(rows.X.min(axis=0), rows.X.max(axis=0))
         source = ArraySource(rows.X, rows.y, rows.sample_weight)
-        return Search(source, rows, box, self.plan.gamma, self.monitor.step)
+        return Search(self.family, source, rows, box, self.plan.gamma, self.monitor.step)
 
     def _rows(self, count: int) -> RowBlock:
         """Return all training rows, or about `count` of them drawn at random."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from eigengp.fitting.families import Family
 from eigengp.fitting.objectives import RowObjective
 from eigengp.fitting.optimizer import minimize
-from eigengp.fitting.parameters import Parameters
 from eigengp.flow.linalg import FactorizationError
 from eigengp.flow.model import EigenGP
-from eigengp.flow.posterior import Posterior
 from eigengp.flow.sums import RowBlock, RowSource
 from eigengp.sources.views import Extent
 from eigengp.typing import Array
@@ -32,7 +32,7 @@ _RELOCATION_ITERATIONS = 40
 class Found:
     """A model and its objective per row."""
 
-    model: EigenGP
+    model: Any
     value: float
 
 
@@ -42,6 +42,8 @@ class Search:
 
     Parameters
     ----------
+    family : Family
+        Says what is free in a model.
     source : RowSource
         The rows to fit.
     rows : RowBlock
@@ -54,6 +56,7 @@ class Search:
         Told the evidence per row after each short run.
     """
 
+    family: Family
     source: RowSource
     rows: RowBlock
     box: Extent
@@ -65,15 +68,15 @@ class Search:
         """How many rows are fitted."""
         return self.rows.y.size
 
-    def run(self, model: EigenGP, max_iter: int) -> Found:
-        """Return the model after a few iterations on kernel, basis and noise."""
-        parameters = Parameters(model, self.box)
+    def run(self, model: Any, max_iter: int) -> Found:
+        """Return the model after a few iterations on kernel, points and noise."""
+        parameters = self.family.parameters(model, self.box)
         objective = RowObjective(parameters, self.source, self.gamma)
         minimum = minimize(objective, parameters.pack(model), max_iter, tol=1e-7)
         self.tick(minimum.evidence)
         return Found(parameters.unpack(minimum.vector), minimum.value)
 
-    def best_of(self, starts: list[EigenGP]) -> Found:
+    def best_of(self, starts: list[Any]) -> Found:
         """Return the best start by successive halving.
 
         Raises
@@ -121,7 +124,7 @@ class Search:
 
     def _where_it_misses(self, model: EigenGP, rng: np.random.RandomState) -> Array:
         """Draw an input where squared residuals, smoothed by the kernel, exceed the noise."""
-        posterior = Posterior.of(model, model.forward(self.source))
+        posterior = model.posterior(model.forward(self.source))
         squared = (self.rows.y - posterior.mean(self.rows.X)) ** 2
         candidates = rng.choice(self.rows.y.size, min(200, self.rows.y.size), replace=False)
         smoother = model.kernel.matrix(self.rows.X[candidates], self.rows.X)

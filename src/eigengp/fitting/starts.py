@@ -9,7 +9,9 @@ points: half of the drawn ones prefer rows where the target changes quickly.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from sklearn.cluster import KMeans
@@ -20,6 +22,8 @@ from eigengp.flow.model import EigenGP
 from eigengp.flow.sums import RowBlock
 from eigengp.kernels import Kernel
 from eigengp.typing import Array
+
+KernelT = TypeVar("KernelT", bound=Kernel)
 
 _NEIGHBOURS = 6
 _KMEANS_ROWS = 10_000
@@ -117,7 +121,7 @@ def lengthscale_range(n_features: int) -> tuple[float, float]:
     return float(max(0.035, 0.3 * root * (1.0 - 1.0 / n_features))), float(max(3.46, 2.0 * root))
 
 
-def with_lengthscale(kernel: Kernel, lengthscale: float, rng: np.random.RandomState) -> Kernel:
+def with_lengthscale(kernel: KernelT, lengthscale: float, rng: np.random.RandomState) -> KernelT:
     """Return the kernel with all lengthscales at one value.
 
     In sums and products each part gets its own multiple of it, so that the
@@ -133,12 +137,25 @@ def with_lengthscale(kernel: Kernel, lengthscale: float, rng: np.random.RandomSt
     return kernel.with_theta(theta)
 
 
+def kernels_to_try(
+    kernel: KernelT, n_features: int, count: int, rng: np.random.RandomState
+) -> Iterator[KernelT]:
+    """Yield `count` kernels with the variance of the data, which is one.
+
+    Their lengthscales are spread over all that is worth trying, each drawn
+    from its own share of the range.
+    """
+    low, high = np.log(lengthscale_range(n_features))
+    unit = kernel.rescaled(np.ones(1), 1.0 / kernel.total_variance)
+    for i in range(count):
+        length = float(np.exp(low + (high - low) * (i + rng.uniform()) / count))
+        yield with_lengthscale(unit, length, rng)
+
+
 def make_starts(
     template: EigenGP, rows: RowBlock, init: BasisInit, count: int, rng: np.random.RandomState
 ) -> list[EigenGP]:
     """Return `count` models to start from; the first keeps the template's kernel.
-
-    The others have the variance of the data, which is one.
 
     Parameters
     ----------
@@ -160,11 +177,8 @@ def make_starts(
     if count == 1:
         return starts
     rough = 0.5 + 0.5 * roughness(rows)
-    low, high = np.log(lengthscale_range(rows.X.shape[1]))
-    unit = template.kernel.rescaled(np.ones(1), 1.0 / template.kernel.total_variance)
-    for i in range(count - 1):
-        length = float(np.exp(low + (high - low) * (i + rng.uniform()) / (count - 1)))
-        kernel = with_lengthscale(unit, length, rng)
+    tried = kernels_to_try(template.kernel, rows.X.shape[1], count - 1, rng)
+    for i, kernel in enumerate(tried):
         points = placed
         if not fixed and i % 4:
             points = draw_rows(rows, size, rng, rough if i % 2 else None)

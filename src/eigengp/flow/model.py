@@ -1,4 +1,4 @@
-"""One EigenGP model, its evidence and its gradient: the whole flow in one place.
+"""A model with basis points, its evidence and its gradient: the whole flow in one place.
 
 rows ─▶ features ─▶ sums ─▶ evidence ─▶ cotangents of the sums ─▶ rows ─▶ gradient
 """
@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from eigengp.flow.factors import CholeskyFactor, Spectrum
+from eigengp.flow.features import KernelFeatures
 from eigengp.flow.passes import (
     DigitsLostError,
     Outcome,
@@ -20,6 +21,7 @@ from eigengp.flow.passes import (
     ResidualPass,
     SpectralPass,
 )
+from eigengp.flow.posterior import Posterior
 from eigengp.flow.sums import RowSource
 from eigengp.kernels import Kernel, KernelAdjoint
 from eigengp.typing import Array
@@ -55,6 +57,9 @@ class Gradient:
 class EigenGP:
     """The model: eigenfunctions of a kernel at inducing inputs, their weights, the noise.
 
+    FITC, VFE and power EP are the same model with the weights of the prior
+    and the residual, which enters the evidence in the way that `power` says.
+
     Parameters
     ----------
     kernel : Kernel
@@ -68,9 +73,14 @@ class EigenGP:
     shrinkage : array of shape (R,) or None
         `v_j = M w_j/λ_j`; None holds the weights of the prior, `v = 1` (stage 1).
     residual : bool
-        Whether rows carry the variance that the eigenfunctions leave out (EigenGP+).
+        Whether rows and predictions carry the variance that the
+        eigenfunctions leave out (EigenGP+, FITC, VFE, power EP).
     jitter : Jitter
         What is added to the diagonal of `K_BB`.
+    power : float
+        How much of that variance is noise to the rows: all of it (1, EigenGP+
+        and FITC), a part (power EP), or none, the trace term taking its place
+        (0, VFE).
     """
 
     kernel: Kernel
@@ -80,6 +90,7 @@ class EigenGP:
     shrinkage: Array | None = None
     residual: bool = False
     jitter: Jitter = field(default_factory=Jitter)
+    power: float = 1.0
 
     @cached_property
     def _gram(self) -> tuple[Array, Callable[[Array], KernelAdjoint]]:
@@ -108,27 +119,39 @@ class EigenGP:
     @cached_property
     def flow(self) -> Pass:
         """The way through the flow that fits this model."""
-        common = (self.kernel, self.inducing_inputs, self.noise_variance)
+        common = (self.features, self.noise_variance)
+        noisy = self.residual and self.power > 0.0
         if self._learned is None:
             factor = CholeskyFactor.of(self._gram[0])
-            if self.residual:
-                return ResidualPass(*common, factor, None)
+            if noisy:
+                return ResidualPass(*common, factor, None, self.power)
             return PriorPass(*common, factor)
-        if self.residual:
-            return ResidualPass(*common, self.spectrum, self._learned)
+        if noisy:
+            return ResidualPass(*common, self.spectrum, self._learned, self.power)
         return SpectralPass(*common, self.spectrum, self._learned)
 
+    @property
+    def features(self) -> KernelFeatures:
+        """The features `k(x, B)`."""
+        return KernelFeatures(self.kernel, self.inducing_inputs)
+
     def forward(self, source: RowSource, gamma: float = 0.0) -> Outcome:
-        """Go over the rows once; `gamma` weighs the trace term.
+        """Go over the rows once; `gamma` weighs the trace term, which VFE has in full.
 
         Where plain features lose too many digits (many rows, little noise,
         basis points close together) the rows enter whitened instead.
         """
+        if self.residual and self.power == 0.0:
+            gamma = 1.0
         try:
             return self.flow.forward(source, gamma)
         except DigitsLostError:
             robust = replace(self, shrinkage=np.ones(self.n_components))
             return robust.flow.forward(source, gamma)
+
+    def posterior(self, outcome: Outcome) -> Posterior:
+        """Return the posterior after a pass over the rows."""
+        return Posterior.of(self.features, self.noise_variance, outcome, self.residual)
 
     def value(self, source: RowSource, gamma: float = 0.0) -> float:
         """Return `−ln p(y)` of the rows, plus `gamma` times the trace term."""
@@ -143,10 +166,11 @@ class EigenGP:
         """Return what a pass over the rows found, and the gradient of its value."""
         outcome = self.forward(source, gamma)
         bar = outcome.flow.pull_back(source, outcome)
+        assert bar.gram is not None
         gram_bar = self.gram_pull_back(bar.gram)
         gradient = Gradient(
             theta=bar.theta + gram_bar.theta,
-            inducing_inputs=bar.inducing_inputs + gram_bar.points,
+            inducing_inputs=bar.points + gram_bar.points,
             log_noise_variance=self.noise_variance * bar.noise_variance,
             log_shrinkage=(
                 None

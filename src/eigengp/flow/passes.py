@@ -1,8 +1,10 @@
-"""Three ways through the flow, one for each kind of prior factor.
+"""The ways through the flow, one for each kind of prior factor.
 
 Each makes the sums, hands them to the evidence, and takes the cotangents
-back over the rows: `PriorPass` is stage 1, `SpectralPass` has weights of its
-own (stage 2 and EigenGP*), `ResidualPass` is EigenGP+ and FITC.
+back over the rows: `PriorPass` is stage 1, and VFE with the whole trace term;
+`SpectralPass` has weights of its own (stage 2 and EigenGP*); `ResidualPass`
+is EigenGP+, FITC and power EP; `WhitePass` is for features whose weights are
+independent from the start (SSGP).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import numpy as np
 
 from eigengp.flow.evidence import Evidence, TraceTerm
 from eigengp.flow.factors import CholeskyFactor, Spectrum
+from eigengp.flow.features import Features
 from eigengp.flow.sums import (
     PlainRows,
     ResidualRows,
@@ -23,7 +26,6 @@ from eigengp.flow.sums import (
     WhitenedRows,
     WhitenedSums,
 )
-from eigengp.kernels import Kernel
 from eigengp.typing import Array
 
 _MOST_LOST = 1e-2
@@ -34,9 +36,9 @@ class PassAdjoint:
     """Derivatives of `−ln p(y)`, before `K_BB` is pulled back to its own parameters."""
 
     theta: Array
-    inducing_inputs: Array
-    gram: Array
-    """Of `K_BB`, symmetric, shape (M, M)."""
+    points: Array
+    gram: Array | None
+    """Of `K_BB`, symmetric, shape (M, M); None where features have no such matrix."""
     noise_variance: float
     log_shrinkage: Array | None = None
     """Of `ln v`, shape (R,)."""
@@ -55,7 +57,14 @@ class Outcome:
     evidence: Evidence
     trace: TraceTerm | None
     to_coefficients: Array | None
-    """From the evidence's coordinates to those of `k(x,B)`; None if they agree."""
+    """From the evidence's coordinates to those of the features; None if they agree."""
+    prior_factor: Array | None = None
+    """`F`, with `f(x) = k(x)ᵀF z` and `z` white under the prior, (M, R); None is the identity."""
+
+    @property
+    def n(self) -> float:
+        """The number of rows, each counted as often as it weighs."""
+        return self.evidence.sums.n
 
     @property
     def value(self) -> float:
@@ -77,14 +86,13 @@ class Pass(Protocol):
 class PriorPass:
     """Stage 1: all eigenfunctions, with the weights of the GP prior."""
 
-    kernel: Kernel
-    inducing_inputs: Array
+    features: Features
     noise_variance: float
     factor: CholeskyFactor
 
     @property
     def _rows(self) -> PlainRows:
-        return PlainRows(self.kernel, self.inducing_inputs)
+        return PlainRows(self.features)
 
     def forward(self, source: RowSource, gamma: float = 0.0) -> Outcome:
         """See `Pass.forward`.
@@ -97,8 +105,8 @@ class PriorPass:
         sums, F, s2 = source.total(self._rows.sums), self.factor.matrix, self.noise_variance
         if _lost_digits(sums, F, s2) > _MOST_LOST:
             raise DigitsLostError
-        trace = TraceTerm(sums, F, s2, self.kernel.total_variance, gamma) if gamma else None
-        return Outcome(self, Evidence(sums, F, s2), trace, None)
+        trace = TraceTerm(sums, F, s2, self.features.prior_variance, gamma) if gamma else None
+        return Outcome(self, Evidence(sums, F, s2), trace, None, F)
 
     def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
         """See `Pass.pull_back`."""
@@ -109,10 +117,10 @@ class PriorPass:
             trace = outcome.trace.adjoint()
             sums_bar, F_bar = sums_bar.plus(trace.A), F_bar + trace.factor
             s2_bar += trace.noise_variance
-            diagonal = trace.prior_variance * self.kernel.diagonal_theta_gradient()
+            diagonal = trace.prior_variance * self.features.prior_variance_gradient()
         rows = source.total(lambda block: self._rows.pull_back(block, sums_bar))
         gram = self.factor.pull_back(F_bar)
-        return PassAdjoint(rows.theta + diagonal, rows.inducing_inputs, gram, s2_bar)
+        return PassAdjoint(rows.theta + diagonal, rows.points, gram, s2_bar)
 
 
 def _lost_digits(sums: Sums, F: Array, noise_variance: float) -> float:
@@ -129,8 +137,7 @@ class SpectralPass:
     basis and not the weights.
     """
 
-    kernel: Kernel
-    inducing_inputs: Array
+    features: Features
     noise_variance: float
     spectrum: Spectrum
     shrinkage: Array
@@ -139,7 +146,7 @@ class SpectralPass:
     @cached_property
     def _rows(self) -> WhitenedRows:
         T = self.spectrum.whitening(self.shrinkage.size)
-        return WhitenedRows(self.kernel, self.inducing_inputs, T)
+        return WhitenedRows(self.features, T)
 
     def sums(self, source: RowSource) -> WhitenedSums:
         """Return the sums, which depend neither on the noise nor on the weights."""
@@ -148,9 +155,12 @@ class SpectralPass:
     def from_sums(self, sums: Sums, gamma: float = 0.0) -> Outcome:
         """Return the evidence without touching the rows."""
         s2, identity = self.noise_variance, np.eye(self.shrinkage.size)
-        trace = TraceTerm(sums, identity, s2, self.kernel.total_variance, gamma) if gamma else None
+        trace = (
+            TraceTerm(sums, identity, s2, self.features.prior_variance, gamma) if gamma else None
+        )
         evidence = Evidence(sums, np.sqrt(self.shrinkage), s2)
-        return Outcome(self, evidence, trace, self._rows.whitening)
+        T = self._rows.whitening
+        return Outcome(self, evidence, trace, T, T * np.sqrt(self.shrinkage))
 
     def forward(self, source: RowSource, gamma: float = 0.0) -> Outcome:
         """See `Pass.forward`."""
@@ -177,29 +187,30 @@ class SpectralPass:
             prior = np.ones_like(self.shrinkage)
             gram = gram + self.spectrum.pull_back(2.0 * sums.cross @ trace.A, prior)
             bar = bar.plus(trace.A)
-            diagonal = trace.prior_variance * self.kernel.diagonal_theta_gradient()
+            diagonal = trace.prior_variance * self.features.prior_variance_gradient()
         rows = source.total(lambda block: self._rows.pull_back(block, bar))
         log_shrinkage, s2_bar = self.weight_gradient(outcome)
         theta = rows.theta + diagonal
-        return PassAdjoint(theta, rows.inducing_inputs, gram, s2_bar, log_shrinkage)
+        return PassAdjoint(theta, rows.points, gram, s2_bar, log_shrinkage)
 
 
 @dataclass(frozen=True)
 class ResidualPass:
-    """EigenGP+: rows carry the variance that the eigenfunctions leave out.
+    """EigenGP+, FITC, power EP: rows carry the variance that the features leave out.
 
     That variance already does what the trace term is for, so `gamma` is ignored.
     """
 
-    kernel: Kernel
-    inducing_inputs: Array
+    features: Features
     noise_variance: float
     factor: CholeskyFactor | Spectrum
     shrinkage: Array | None
+    power: float = 1.0
+    """`α`: FITC at 1; smaller is closer to VFE."""
 
     @cached_property
     def _rows(self) -> ResidualRows:
-        return ResidualRows(self.kernel, self.inducing_inputs, self._F, self.noise_variance)
+        return ResidualRows(self.features, self._F, self.noise_variance, self.power)
 
     @cached_property
     def _F(self) -> Array:
@@ -210,8 +221,8 @@ class ResidualPass:
 
     def forward(self, source: RowSource, gamma: float = 0.0) -> Outcome:
         """See `Pass.forward`."""
-        sums = source.total(self._rows.sums)
-        return Outcome(self, Evidence(sums, np.ones(self._F.shape[1]), 1.0), None, self._F)
+        sums, F = source.total(self._rows.sums), self._F
+        return Outcome(self, Evidence(sums, np.ones(F.shape[1]), 1.0), None, F, F)
 
     def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
         """See `Pass.pull_back`."""
@@ -224,5 +235,32 @@ class ResidualPass:
             root = np.sqrt(self.shrinkage)
             gram = self.factor.pull_back(rows.factor * root, self.shrinkage)
             log_shrinkage = 0.5 * np.einsum("mr,mr->r", self._F, rows.factor)
-        theta, points = rows.theta, rows.inducing_inputs
+        theta, points = rows.theta, rows.points
         return PassAdjoint(theta, points, gram, rows.noise_variance, log_shrinkage)
+
+
+@dataclass(frozen=True)
+class WhitePass:
+    """Features whose weights are independent, with variance one, under the prior (SSGP).
+
+    They leave nothing out of the prior, so the trace term is zero.
+    """
+
+    features: Features
+    noise_variance: float
+
+    @property
+    def _rows(self) -> PlainRows:
+        return PlainRows(self.features)
+
+    def forward(self, source: RowSource, gamma: float = 0.0) -> Outcome:
+        """See `Pass.forward`."""
+        sums = source.total(self._rows.sums)
+        evidence = Evidence(sums, np.ones(sums.b.size), self.noise_variance)
+        return Outcome(self, evidence, None, None)
+
+    def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
+        """See `Pass.pull_back`."""
+        bar = outcome.evidence.sums_adjoint()
+        rows = source.total(lambda block: self._rows.pull_back(block, bar))
+        return PassAdjoint(rows.theta, rows.points, None, outcome.evidence.noise_adjoint())

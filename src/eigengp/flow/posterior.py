@@ -1,28 +1,49 @@
 """Predictions: what the rows taught, as a Gaussian over the coefficients.
 
-`f(x) = k(x,B) a` with `a ~ N(m, V Vᵀ)`. A posterior holds no rows, only
-M × M arrays, and every variance is a sum of squares.
+`f(x) = k(x)ᵀa` with the features `k(x)` and `a ~ N(m, V Vᵀ)`. A posterior
+holds no rows, only M × M arrays, and every variance is a sum of squares.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from eigengp.flow.model import EigenGP
+from eigengp.flow.features import Features
 from eigengp.flow.passes import Outcome
-from eigengp.kernels import Kernel
 from eigengp.typing import Array
+
+
+class Predictive(Protocol):
+    """What every fitted model can say of new inputs."""
+
+    def mean(self, X: Array) -> Array:
+        """Return the predictive mean, shape (n,)."""
+
+    def mean_and_variance(self, X: Array) -> tuple[Array, Array]:
+        """Return mean and variance of noisy observations, each of shape (n,)."""
+
+    def joint_covariance(self, X: Array) -> Array:
+        """Return the joint covariance of noisy observations at `X`, shape (n, n)."""
+
+    def mean_gradient(self, X: Array) -> Array:
+        """Return `d mean/d x`, shape (n, D)."""
+
+    def variance_gradient(self, X: Array) -> Array:
+        """Return `d variance/d x`, shape (n, D)."""
+
+    def functions(self, n_samples: int, rng: np.random.RandomState) -> Callable[[Array], Array]:
+        """Draw latent functions; the result maps inputs (n, D) to values (n, S)."""
 
 
 @dataclass(frozen=True)
 class Posterior:
     """The posterior of a latent function, and of noisy observations of it."""
 
-    kernel: Kernel
-    inducing_inputs: Array
-    """`B`, shape (M, D)."""
+    features: Features
     mean_coefficients: Array
     """`m`, shape (M,)."""
     covariance_root: Array
@@ -32,32 +53,33 @@ class Posterior:
     """`F`, shape (M, R), where predictions carry the residual `k − k̃`; else None."""
 
     @classmethod
-    def of(cls, model: EigenGP, outcome: Outcome) -> Posterior:
-        """Return the posterior of `model` after a pass over the rows."""
+    def of(
+        cls, features: Features, noise_variance: float, outcome: Outcome, residual: bool = False
+    ) -> Posterior:
+        """Return the posterior after a pass over the rows, with or without the residual."""
         evidence, T = outcome.evidence, outcome.to_coefficients
         return cls(
-            model.kernel,
-            model.inducing_inputs,
+            features,
             evidence.mean if T is None else T @ evidence.mean,
             evidence.V if T is None else T @ evidence.V,
-            model.noise_variance,
-            T if model.residual else None,
+            noise_variance,
+            outcome.prior_factor if residual else None,
         )
 
     def mean(self, X: Array) -> Array:
         """Return the predictive mean, shape (n,): O(M) for each row."""
-        return self.kernel.matrix(X, self.inducing_inputs) @ self.mean_coefficients
+        return self.features.matrix(X) @ self.mean_coefficients
 
     def mean_and_variance(self, X: Array) -> tuple[Array, Array]:
         """Return mean and variance of noisy observations, each of shape (n,)."""
-        K = self.kernel.matrix(X, self.inducing_inputs)
+        K = self.features.matrix(X)
         latent = K @ self.covariance_root
         variance = np.einsum("nr,nr->n", latent, latent) + self.noise_variance
         return K @ self.mean_coefficients, variance + self._left_out(K)
 
-    def covariance(self, X: Array) -> Array:
+    def joint_covariance(self, X: Array) -> Array:
         """Return the joint covariance of noisy observations at `X`, shape (n, n)."""
-        K = self.kernel.matrix(X, self.inducing_inputs)
+        K = self.features.matrix(X)
         latent = K @ self.covariance_root
         return latent @ latent.T + np.diag(self.noise_variance + self._left_out(K))
 
@@ -66,25 +88,26 @@ class Posterior:
         if self.prior_factor is None:
             return np.zeros(K.shape[0])
         explained = K @ self.prior_factor
-        rest = self.kernel.total_variance - np.einsum("nr,nr->n", explained, explained)
+        rest = self.features.prior_variance - np.einsum("nr,nr->n", explained, explained)
         left_out: Array = np.maximum(rest, 0.0)
         return left_out
 
     def mean_gradient(self, X: Array) -> Array:
         """Return `d mean/d x`, shape (n, D)."""
-        _, back = self.kernel.forward(self.inducing_inputs, X)
-        return back(np.tile(self.mean_coefficients[:, None], X.shape[0])).points
+        bar = np.broadcast_to(self.mean_coefficients, (X.shape[0], self.mean_coefficients.size))
+        return self.features.input_gradient(X, bar)
 
     def variance_gradient(self, X: Array) -> Array:
         """Return `d variance/d x`, shape (n, D): `2 V Vᵀk`, less `2 F Fᵀk` with the residual."""
-        K, back = self.kernel.forward(self.inducing_inputs, X)
-        bar = 2.0 * self.covariance_root @ (self.covariance_root.T @ K)
+        K = self.features.matrix(X)
+        bar = 2.0 * (K @ self.covariance_root) @ self.covariance_root.T
         if self.prior_factor is not None:
-            open_ = self._left_out(K.T) > 0.0
-            bar -= 2.0 * self.prior_factor @ (self.prior_factor.T @ K) * open_
-        return back(bar).points
+            open_ = (self._left_out(K) > 0.0)[:, None]
+            bar -= 2.0 * open_ * ((K @ self.prior_factor) @ self.prior_factor.T)
+        return self.features.input_gradient(X, bar)
 
-    def draw_coefficients(self, n_samples: int, rng: np.random.RandomState) -> Array:
-        """Return coefficients of whole functions drawn from the posterior, shape (M, S)."""
+    def functions(self, n_samples: int, rng: np.random.RandomState) -> Callable[[Array], Array]:
+        """Draw whole latent functions; the result maps inputs (n, D) to values (n, S)."""
         noise = rng.standard_normal((self.covariance_root.shape[1], n_samples))
-        return self.mean_coefficients[:, None] + self.covariance_root @ noise
+        coefficients = self.mean_coefficients[:, None] + self.covariance_root @ noise
+        return lambda X: self.features.matrix(X) @ coefficients

@@ -5,9 +5,9 @@ takes the cotangents of those sums back to the parameters. A source of rows
 needs to know nothing of the mathematics: it applies a function to each block
 and adds the results.
 
-Letters: `K = k(X,B)` is a block's features, (n, M), and `ω_n` the precision of
-a row, which counts `s_n` times; `k_n` stands for a row of `K`, or of the
-combinations of its columns through which a row enters.
+Letters: `K` is a block's features, (n, M), `k(X,B)` unless others are used, and
+`ω_n` the precision of a row, which counts `s_n` times; `k_n` stands for a row
+of `K`, or of the combinations of its columns through which a row enters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from eigengp.kernels import Kernel, PullBack
+from eigengp.flow.features import Features
+from eigengp.kernels import PullBack
 from eigengp.typing import Array
 
 
@@ -41,6 +42,7 @@ class Additive:
     """A dataclass of arrays and numbers that adds field by field."""
 
     def __add__(self, other: Self) -> Self:
+        # Only subclasses are dataclasses, which mypy cannot know.
         pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))  # type: ignore[arg-type]
         return type(self)(*(a + b for a, b in pairs))
 
@@ -77,7 +79,7 @@ class Sums(Additive):
     c: float
     """`Σ ω_n y_n²`."""
     log_precision: float
-    """`Σ s_n ln(ω_n/s_n)`."""
+    """`Σ s_n ln(ω_n/s_n)`, or what stands in its place where rows carry a residual."""
     precision: float
     """`Σ ω_n`."""
     n: float
@@ -114,8 +116,8 @@ class RowAdjoint(Additive):
 
     theta: Array
     """The cotangent of the kernel's parameters."""
-    inducing_inputs: Array
-    """The cotangent of `B`, shape (M, D)."""
+    points: Array
+    """The cotangent of the points that the features stand at, shape (M, D)."""
 
 
 @dataclass(frozen=True)
@@ -152,17 +154,16 @@ class PlainRows:
     way, for stage 1.
     """
 
-    kernel: Kernel
-    inducing_inputs: Array
+    features: Features
 
     def sums(self, block: RowBlock) -> Sums:
         """Pass 1, one block."""
-        K = self.kernel.matrix(block.X, self.inducing_inputs)
+        K = self.features.matrix(block.X)
         return _accumulate(K, block.y, block.sample_weight)
 
     def pull_back(self, block: RowBlock, bar: SumsAdjoint) -> RowAdjoint:
         """Pass 2: `K̄ = ω ∘ (2 K Ā + y b̄ᵀ)`, pulled back through the kernel."""
-        K, back = self.kernel.forward(block.X, self.inducing_inputs)
+        K, back = self.features.forward(block.X)
         K_bar = K @ (2.0 * bar.A)
         K_bar += np.outer(block.y, bar.b)
         return _pulled_back(K_bar, block.sample_weight, back)
@@ -177,14 +178,13 @@ class WhitenedRows:
     depend on noise and weights: stage 2 needs them once.
     """
 
-    kernel: Kernel
-    inducing_inputs: Array
+    features: Features
     whitening: Array
     """`T`, shape (M, R)."""
 
     def sums(self, block: RowBlock) -> WhitenedSums:
         """Pass 1, one block."""
-        K = self.kernel.matrix(block.X, self.inducing_inputs)
+        K = self.features.matrix(block.X)
         Phi = K @ self.whitening
         own = _accumulate(Phi, block.y, block.sample_weight)
         s = block.sample_weight
@@ -193,7 +193,7 @@ class WhitenedRows:
 
     def pull_back(self, block: RowBlock, bar: SumsAdjoint) -> RowAdjoint:
         """Pass 2: `K̄ = ω ∘ (2 Φ Ā + y b̄ᵀ) Tᵀ`, with `Φ` formed first to keep its digits."""
-        K, back = self.kernel.forward(block.X, self.inducing_inputs)
+        K, back = self.features.forward(block.X)
         K_bar = (K @ self.whitening) @ (2.0 * bar.A @ self.whitening.T)
         K_bar += np.outer(block.y, self.whitening @ bar.b)
         return _pulled_back(K_bar, block.sample_weight, back)
@@ -201,50 +201,63 @@ class WhitenedRows:
 
 @dataclass(frozen=True)
 class ResidualRows:
-    """Rows that carry the variance which the eigenfunctions leave out (EigenGP+, FITC).
+    """Rows that carry the variance which the features leave out (EigenGP+, FITC, power EP).
 
     They enter through `Φ = K F`, whose prior is white, with `ω_n = s_n/λ_n`,
-    `λ_n = σ² + r_n` and `r_n = max(0, k(x_n,x_n) − ‖φ_n‖²)`.
+    `λ_n = σ² + α r_n` and `r_n = max(0, k(x_n,x_n) − ‖φ_n‖²)`. Power EP with
+    `0 < α < 1` adds `(1−α)/(2α) ln(1 + α r_n/σ²)` to the negative evidence of
+    each row, which together with `½ ln λ_n` makes
+    `½ [ln σ² + ln(1 + α r_n/σ²)/α]`: `½ ln λ_n` at α = 1, and as α → 0 what
+    the trace term makes of it, `½ [ln σ² + r_n/σ²]`.
     """
 
-    kernel: Kernel
-    inducing_inputs: Array
+    features: Features
     factor: Array
     """`F`, shape (M, R)."""
     noise_variance: float
+    power: float = 1.0
+    """`α`, between 0 (not included) and 1."""
 
     def _left_out(self, Phi: Array) -> Array:
         """Return `k(x_n,x_n) − ‖φ_n‖²`, shape (n,)."""
-        left_out: Array = self.kernel.total_variance - np.einsum("nr,nr->n", Phi, Phi)
+        left_out: Array = self.features.prior_variance - np.einsum("nr,nr->n", Phi, Phi)
         return left_out
 
     def sums(self, block: RowBlock) -> Sums:
         """Pass 1, one block."""
-        Phi = self.kernel.matrix(block.X, self.inducing_inputs) @ self.factor
-        variance = self.noise_variance + np.maximum(self._left_out(Phi), 0.0)
-        s = np.ones_like(variance) if block.sample_weight is None else block.sample_weight
-        own = _accumulate(Phi, block.y, s / variance)
-        return replace(own, log_precision=-float(s @ np.log(variance)), n=float(s.sum()))
+        Phi = self.features.matrix(block.X) @ self.factor
+        s2, alpha = self.noise_variance, self.power
+        share = alpha * np.maximum(self._left_out(Phi), 0.0)
+        s = np.ones_like(share) if block.sample_weight is None else block.sample_weight
+        own = _accumulate(Phi, block.y, s / (s2 + share))
+        log_variance = np.log(s2) + np.log1p(share / s2) / alpha
+        return replace(own, log_precision=-float(s @ log_variance), n=float(s.sum()))
 
     def pull_back(self, block: RowBlock, bar: SumsAdjoint) -> ResidualAdjoint:
         """Pass 2: `Φ̄ = ω ∘ (2 Φ Ā + y b̄ᵀ) − 2 r̄ ∘ Φ`, then `K̄ = Φ̄ Fᵀ` and `F̄ = Kᵀ Φ̄`.
 
-        `λ̄_n = −(ω_n/λ_n)(φ_nᵀĀφ_n + y_n b̄ᵀφ_n + c̄ y_n² + l̄ λ_n)` is the
-        cotangent of `σ²` and, where the residual is not clipped, `r̄_n`.
+        With the cotangent `ω̄_n = φ_nᵀĀφ_n + y_n b̄ᵀφ_n + c̄ y_n²` of the
+        precisions, `r̄_n = −ω_n (α ω̄_n/λ_n + l̄)` where the residual is not
+        clipped, and the noise receives
+        `−ω_n (ω̄_n/λ_n + l̄ (σ² − (1−α) r_n)/σ²)`.
         """
-        K, back = self.kernel.forward(block.X, self.inducing_inputs)
-        Phi, y = K @ self.factor, block.y
+        K, back = self.features.forward(block.X)
+        Phi, y, s2, alpha = K @ self.factor, block.y, self.noise_variance, self.power
         left_out = self._left_out(Phi)
-        variance = self.noise_variance + np.maximum(left_out, 0.0)
+        residual = np.maximum(left_out, 0.0)
+        variance = s2 + alpha * residual
         precision = (1.0 if block.sample_weight is None else block.sample_weight) / variance
         Phi_A, linear = Phi @ bar.A, Phi @ bar.b
         precision_bar = np.einsum("nr,nr->n", Phi, Phi_A) + y * (linear + bar.c * y)
-        variance_bar = -precision * (precision_bar / variance + bar.log_precision)
-        residual_bar = np.where(left_out > 0.0, variance_bar, 0.0)
+        through = precision_bar / variance
+        own = bar.log_precision * (1.0 - (1.0 - alpha) * residual / s2)
+        noise_bar = -float(precision @ (through + own))
+        residual_bar = -precision * (alpha * through + bar.log_precision)
+        residual_bar[left_out <= 0.0] = 0.0
 
         Phi_bar = 2.0 * precision[:, None] * Phi_A
         Phi_bar += np.outer(precision * y, bar.b)
         Phi_bar -= 2.0 * residual_bar[:, None] * Phi
         adjoint = back(Phi_bar @ self.factor.T)
-        theta = adjoint.theta + residual_bar.sum() * self.kernel.diagonal_theta_gradient()
-        return ResidualAdjoint(theta, adjoint.points, K.T @ Phi_bar, float(variance_bar.sum()))
+        theta = adjoint.theta + residual_bar.sum() * self.features.prior_variance_gradient()
+        return ResidualAdjoint(theta, adjoint.points, K.T @ Phi_bar, noise_bar)

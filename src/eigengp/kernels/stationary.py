@@ -72,6 +72,25 @@ class Stationary(Kernel):
         """Return dρ/d ln p for each parameter `p` beyond lengthscale and variance."""
         return ()
 
+    def mixture(self, count: int, rng: np.random.RandomState) -> Array:
+        """Draw `count` values τ with `E exp(−τt/2) = ρ(t)`: mixed squared exponentials.
+
+        Optional: only a sparse spectrum GP asks for it.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} does not say which squared exponentials it is a mixture of. "
+            "Give it a method `mixture`, or use another kernel for a sparse spectrum GP."
+        )
+
+    def draw_frequencies(self, count: int, n_features: int, rng: np.random.RandomState) -> Array:
+        """Draw from the spectral density, in units of 1/lengthscale, shape (count, n_features).
+
+        The density of a squared exponential is Gaussian, and that of a
+        mixture of them the mixture of Gaussians of variance τ.
+        """
+        scale = np.sqrt(self.mixture(count, rng))
+        return scale[:, None] * rng.standard_normal((count, n_features))
+
     @property
     def theta(self) -> Array:
         shape = [getattr(self, name) for name in self._shape_parameters]
@@ -191,6 +210,9 @@ class SquaredExponential(Stationary):
     def slope(self, t: Array, rho: Array) -> Array:
         return -0.5 * rho
 
+    def mixture(self, count: int, rng: np.random.RandomState) -> Array:
+        return np.ones(count)
+
 
 class Matern12(Stationary):
     """The exponential kernel `variance · exp(−√t)`: continuous, rough functions.
@@ -207,6 +229,9 @@ class Matern12(Stationary):
         root = np.sqrt(t)
         return np.where(root > _SMALLEST_ROOT, -0.5 * rho / np.maximum(root, _SMALLEST_ROOT), 0.0)
 
+    def mixture(self, count: int, rng: np.random.RandomState) -> Array:
+        return 1.0 / rng.chisquare(1, count)
+
 
 class Matern32(Stationary):
     """`variance · (1 + s) exp(−s)`, `s = √(3t)`: functions with one derivative."""
@@ -219,6 +244,9 @@ class Matern32(Stationary):
 
     def slope(self, t: Array, rho: Array) -> Array:
         return -1.5 * np.exp(-np.sqrt(3.0 * t))
+
+    def mixture(self, count: int, rng: np.random.RandomState) -> Array:
+        return 3.0 / rng.chisquare(3, count)
 
 
 class Matern52(Stationary):
@@ -233,6 +261,9 @@ class Matern52(Stationary):
     def slope(self, t: Array, rho: Array) -> Array:
         s = np.sqrt(5.0 * t)
         return (-5.0 / 6.0) * (1.0 + s) * np.exp(-s)
+
+    def mixture(self, count: int, rng: np.random.RandomState) -> Array:
+        return 5.0 / rng.chisquare(5, count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,3 +293,6 @@ class RationalQuadratic(Stationary):
     def shape_slopes(self, t: Array, rho: Array) -> tuple[Array, ...]:
         u = t / (2.0 * self.alpha)
         return (self.alpha * rho * (u / (1.0 + u) - np.log1p(u)),)
+
+    def mixture(self, count: int, rng: np.random.RandomState) -> Array:
+        return rng.gamma(self.alpha, 1.0 / self.alpha, count)

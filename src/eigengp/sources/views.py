@@ -30,6 +30,11 @@ class Extent:
     low: Array
     high: Array
 
+    @classmethod
+    def of(cls, source: RowSource) -> Extent:
+        """Measure a source in one pass."""
+        return source.total(lambda block: cls(block.X.min(axis=0), block.X.max(axis=0)))
+
     def __add__(self, other: Extent) -> Extent:
         return Extent(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
 
@@ -119,10 +124,6 @@ class StandardizedSource(_View):
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of a few rows."""
         return self.scaling.block(self.source.take(rows))
-
-    def extent(self) -> Extent:
-        """Return the box around the inputs."""
-        return self.total(lambda block: Extent(block.X.min(axis=0), block.X.max(axis=0)))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,145 @@
+"""What all methods with basis points share: sizes, starts, and the model's own attributes."""
+
+from __future__ import annotations
+
+import warnings
+from numbers import Integral
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils import check_array
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from eigengp.estimators.base import GPRegressor
+from eigengp.estimators.rows import distinct_rows
+from eigengp.estimators.training import Training
+from eigengp.fitting.families import InducingFamily
+from eigengp.fitting.plan import Plan, default_iterations
+from eigengp.fitting.starts import BasisInit
+from eigengp.flow.exact import ExactGP
+from eigengp.flow.model import EigenGP, Jitter
+from eigengp.kernels import Kernel
+from eigengp.typing import Array
+
+_RELATIVE_JITTER = 1e-6
+_DEFAULT_COMPONENTS = 100
+
+
+def default_size(n_rows: int) -> int:
+    """Return how many components a method has unless told: 100, or a quarter of few rows."""
+    return max(1, min(_DEFAULT_COMPONENTS, n_rows // 4))
+
+
+class InducingRegressor(GPRegressor):
+    """A method with basis points, all of which are learned with kernel and noise."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **GPRegressor._parameter_constraints,
+        "n_components": [Interval(Integral, 1, None, closed="left"), None],
+        "init": [StrOptions({"kmeans", "random", "greedy"}), "array-like"],
+    }
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        kernel: Kernel | Literal["exact"] | None = None,
+        noise_variance: float | None = None,
+        init: Literal["kmeans", "random", "greedy"] | ArrayLike = "kmeans",
+        n_restarts: int = 32,
+        max_iter: int | None = None,
+        tol: float = 1e-9,
+        standardize: bool = True,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool | int = False,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.noise_variance = noise_variance
+        self.init = init
+        self.n_restarts = n_restarts
+        self.max_iter = max_iter
+        self.tol = tol
+        self.standardize = standardize
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @property
+    def _power(self) -> float | None:
+        """How rows carry what the basis leaves out (see `EigenGP.power`); None if not at all."""
+        return None
+
+    def _learn(self, training: Training) -> EigenGP:
+        points = self._initial_points(training.rows.n_features)
+        plan = self._plan(training, points)
+        start = self._start(training)
+        scaled = None if points is None else training.scaling.inputs(points)
+        family = InducingFamily(BasisInit(str(self.init) if scaled is None else scaled))
+        template = EigenGP(
+            start.kernel,
+            np.zeros((plan.n_inducing, training.rows.n_features)),
+            start.noise_variance,
+            plan.n_components,
+            residual=self._power is not None,
+            jitter=Jitter(relative=_RELATIVE_JITTER),
+            power=self._power or 0.0,
+        )
+        model: EigenGP = training.learn(family, plan, template)
+        return model
+
+    def _start(self, training: Training) -> ExactGP:
+        """Return kernel and noise to start from."""
+        return training.start(self.kernel, self.noise_variance)
+
+    def _plan(self, training: Training, points: Array | None) -> Plan:
+        """Resolve the parameters against the data."""
+        rows = training.rows
+        given = None if points is None else points.shape[0]
+        default = default_size(rows.n_rows)
+        R, M = self._sizes(default, given)
+        possible = given or distinct_rows(rows, M)
+        if possible < M != default:
+            warnings.warn(
+                f"X has only {possible} distinct rows: {possible} basis points are used instead "
+                f"of {M}.",
+                UserWarning,
+                stacklevel=6,
+            )
+        M = min(M, possible)
+        max_iter = default_iterations(rows.n_rows, M) if self.max_iter is None else self.max_iter
+        settled = isinstance(self.kernel, str)
+        return Plan(min(R, M), M, self.n_restarts, max_iter, self.tol, settled=settled)
+
+    def _sizes(self, default: int, given: int | None) -> tuple[int, int]:
+        """Return how many components and basis points were asked for.
+
+        Parameters
+        ----------
+        default : int
+            How many to use if nothing was asked for.
+        given : int or None
+            How many basis points `init` holds.
+        """
+        if given and self.n_components not in (None, given):
+            raise ValueError(
+                f"init holds {given} basis points but n_components is {self.n_components}."
+            )
+        size = given or self.n_components or default
+        return size, size
+
+    def _initial_points(self, n_features: int) -> Array | None:
+        if isinstance(self.init, str):
+            return None
+        points: Array = check_array(self.init, dtype=np.float64, input_name="init")
+        if points.shape[1] != n_features:
+            raise ValueError(
+                f"init has {points.shape[1]} columns but X has {n_features} features; "
+                "each basis point needs one value for each feature."
+            )
+        return points
+
+    def _keep(self, model: EigenGP, training: Training) -> None:
+        super()._keep(model, training)
+        self.inducing_inputs_ = training.in_units(model.inducing_inputs)
+        self.jitter_ = model.jitter.of(model.kernel) * training.unit

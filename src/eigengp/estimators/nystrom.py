@@ -1,0 +1,152 @@
+"""The Nyström method, and Nyström* with its evidence maximised."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from eigengp.estimators.inducing import InducingRegressor
+from eigengp.estimators.training import Training
+from eigengp.fitting.plan import Plan
+from eigengp.flow.conditional import ConditionalPosterior, nystrom_posterior
+from eigengp.flow.exact import ExactGP
+from eigengp.flow.model import EigenGP
+from eigengp.flow.passes import Outcome
+from eigengp.kernels import Kernel
+from eigengp.typing import Array
+
+_ROUNDING = 1e-8
+
+
+class NegativeVarianceWarning(UserWarning):
+    """A predictive variance came out negative, and the noise alone was used instead."""
+
+
+class NystromRegressor(InducingRegressor):
+    """GP regression with the Nyström approximation (Williams and Seeger, 2001).
+
+    The covariance of the training targets is replaced by
+    `K_XB K_BB⁻¹ K_BX + σ²I`, while predictions use the exact kernel between
+    new inputs and all training rows. The two do not belong together: the
+    mean can be far off, and **the predictive variance can be negative**.
+    Where it is, `predict(..., return_std=True)` warns and returns the
+    standard deviation of the noise alone; `raw_variance` returns what the
+    formula gives. Training rows are kept, and each prediction costs O(N·M).
+    It is here for comparison; `VFERegressor` is its consistent counterpart.
+
+    Parameters
+    ----------
+    n_components : int or None
+        M, how many basis points. None takes 100, or a quarter of the rows if
+        that is fewer.
+    optimize : bool
+        False places the basis points by `init` and takes kernel and noise
+        from the full GP on a tenth of the rows (at least 500, at most
+        2,000), or as they are given. True maximises the evidence over basis
+        points, kernel and noise (Nyström*).
+    kernel, noise_variance, init, n_restarts, max_iter, tol, standardize, random_state, verbose
+        As in `EigenGPRegressor`.
+
+    Attributes
+    ----------
+    inducing_inputs_, kernel_, noise_variance_, log_marginal_likelihood_, history_, n_iter_, \
+jitter_, target_mean_
+        As in `EigenGPRegressor`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigengp import NystromRegressor
+    >>> X = np.linspace(0, 6, 120)[:, None]
+    >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=120)
+    >>> model = NystromRegressor(40, random_state=0).fit(X, y)
+    >>> bool(abs(model.predict([[2.0]])[0] - np.sin(2.0)) < 0.1)
+    True
+    """
+
+    _posterior: ConditionalPosterior
+    _draws_jointly = True
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **InducingRegressor._parameter_constraints,
+        "optimize": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        optimize: bool = False,
+        kernel: Kernel | Literal["exact"] | None = None,
+        noise_variance: float | None = None,
+        init: Literal["kmeans", "random", "greedy"] | ArrayLike = "kmeans",
+        n_restarts: int = 32,
+        max_iter: int | None = None,
+        tol: float = 1e-9,
+        standardize: bool = True,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool | int = False,
+    ) -> None:
+        super().__init__(
+            n_components,
+            kernel=kernel,
+            noise_variance=noise_variance,
+            init=init,
+            n_restarts=n_restarts,
+            max_iter=max_iter,
+            tol=tol,
+            standardize=standardize,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.optimize = optimize
+
+    def _start(self, training: Training) -> ExactGP:
+        learned = self.kernel is None and not self.optimize
+        return training.start("exact" if learned else self.kernel, self.noise_variance)
+
+    def _plan(self, training: Training, points: Array | None) -> Plan:
+        plan = super()._plan(training, points)
+        return plan if self.optimize else replace(plan, max_iter=0)
+
+    def _condition(
+        self, model: EigenGP, outcome: Outcome, training: Training
+    ) -> ConditionalPosterior:
+        rows = training.source.take(np.arange(training.rows.n_rows))
+        return nystrom_posterior(model.posterior(outcome), model.features, rows)
+
+    def raw_variance(self, X: ArrayLike) -> Array:
+        """Return the predictive variance as the formula gives it, noise included.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+            Where to predict.
+
+        Returns
+        -------
+        variance : array of shape (n,)
+            Negative in places, perhaps.
+        """
+        _, raw = self._raw(self._inputs(X))
+        return self._scaling.target_scale**2 * (raw + self._posterior.noise_variance)
+
+    def _raw(self, X: Array) -> tuple[Array, Array]:
+        return self._pairs(self._posterior.mean_and_raw_variance, X)
+
+    def _mean_and_variance(self, X: Array) -> tuple[Array, Array]:
+        mean, raw = self._raw(X)
+        negative = raw < -_ROUNDING * self._posterior.features.prior_variance
+        if np.any(negative):
+            warnings.warn(
+                f"{np.count_nonzero(negative)} of {raw.size} variances of the Nyström method are "
+                "negative; the noise alone is used there. `raw_variance` returns them. Use more "
+                "basis points, or VFERegressor, whose variances are consistent.",
+                NegativeVarianceWarning,
+                stacklevel=3,
+            )
+        return mean, np.maximum(raw, 0.0) + self._posterior.noise_variance

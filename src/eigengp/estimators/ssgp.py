@@ -1,0 +1,109 @@
+"""SSGP: the sparse spectrum Gaussian process."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from sklearn.utils._param_validation import Interval
+
+from eigengp.estimators.base import GPRegressor
+from eigengp.estimators.inducing import default_size
+from eigengp.estimators.training import Training
+from eigengp.fitting.families import SpectralFamily
+from eigengp.fitting.plan import Plan, default_iterations
+from eigengp.flow.sparse_spectrum import SparseSpectrum
+from eigengp.kernels import Kernel, Stationary
+
+
+class SSGPRegressor(GPRegressor):
+    """Sparse spectrum GP (Lázaro-Gredilla et al., 2010).
+
+    The latent function is a sum of waves; their frequencies (spectral
+    points), lengthscales and variance are learned by maximising the
+    evidence, with amplitudes and phases integrated out. The waves are
+    global: what they do where there is data they also do where there is
+    none, and learned frequencies can over-fit when there are many.
+
+    Parameters
+    ----------
+    n_components : int or None
+        m, how many spectral points, each a cosine and a sine. None takes
+        100, or a quarter of the rows if that is fewer.
+    kernel : Kernel, "exact" or None
+        A single stationary kernel, in the units of the data; spectral points
+        begin as a draw from its spectral density. None is the squared
+        exponential, "exact" the one that the full GP learns on a part of the
+        rows.
+    noise_variance, n_restarts, max_iter, tol, standardize, random_state, verbose
+        As in `EigenGPRegressor`.
+
+    Attributes
+    ----------
+    spectral_points_ : array of shape (m, D)
+        The learned angular frequencies, in the units of the data.
+    kernel_, noise_variance_, log_marginal_likelihood_, history_, n_iter_, target_mean_
+        As in `EigenGPRegressor`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigengp import SSGPRegressor
+    >>> X = np.linspace(0, 6, 120)[:, None]
+    >>> y = np.sin(5 * X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=120)
+    >>> model = SSGPRegressor(3, n_restarts=8, random_state=0).fit(X, y)
+    >>> bool(np.abs(np.abs(model.spectral_points_) - 5).min() < 0.1)
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **GPRegressor._parameter_constraints,
+        "n_components": [Interval(Integral, 1, None, closed="left"), None],
+    }
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        kernel: Kernel | Literal["exact"] | None = None,
+        noise_variance: float | None = None,
+        n_restarts: int = 32,
+        max_iter: int | None = None,
+        tol: float = 1e-9,
+        standardize: bool = True,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool | int = False,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.noise_variance = noise_variance
+        self.n_restarts = n_restarts
+        self.max_iter = max_iter
+        self.tol = tol
+        self.standardize = standardize
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _learn(self, training: Training) -> SparseSpectrum:
+        rows = training.rows
+        start = training.start(self.kernel, self.noise_variance)
+        if not isinstance(start.kernel, Stationary):
+            raise TypeError(
+                "A sparse spectrum GP needs one stationary kernel, not a sum or product, got "
+                f"{self.kernel!r}."
+            )
+        m = self.n_components or default_size(rows.n_rows)
+        max_iter = default_iterations(rows.n_rows, 2 * m)
+        if self.max_iter is not None:
+            max_iter = self.max_iter
+        plan = Plan(m, m, self.n_restarts, max_iter, self.tol, settled=isinstance(self.kernel, str))
+        blank = np.zeros((m, rows.n_features))
+        template = SparseSpectrum(start.kernel, blank, start.noise_variance)
+        model: SparseSpectrum = training.learn(SpectralFamily(), plan, template)
+        return model
+
+    def _keep(self, model: SparseSpectrum, training: Training) -> None:
+        super()._keep(model, training)
+        lengthscale = model.kernel.lengthscale * training.scaling.input_scale
+        self.spectral_points_ = model.spectral_points / lengthscale

@@ -1,0 +1,108 @@
+"""From what a user hands over to standardised rows, a monitor and the draws of one fit."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+
+from eigengp.estimators.rows import checked_weight, merged
+from eigengp.fitting.exact import exact_on_subset, subset_size
+from eigengp.fitting.families import Family
+from eigengp.fitting.learning import Learner
+from eigengp.fitting.plan import Plan
+from eigengp.fitting.progress import Monitor
+from eigengp.fitting.starts import lengthscale_range
+from eigengp.flow.exact import ExactGP
+from eigengp.kernels import Kernel, SquaredExponential
+from eigengp.sources.arrays import BLOCK_ROWS, ArraySource, available_threads, one_blas_thread
+from eigengp.sources.views import Scaling, StandardizedSource
+from eigengp.typing import Array
+
+_SMALL_BASIS = 200
+_FIRST_NOISE = 0.1
+"""The noise variance to start from, as a share of the targets' variance."""
+
+
+@dataclass
+class Training:
+    """The rows of one fit, and what is kept while it runs."""
+
+    rows: ArraySource
+    """In the units of the data."""
+    source: StandardizedSource
+    monitor: Monitor
+    rng: np.random.RandomState
+    offset: float
+    """What the units of the data add to the log evidence."""
+    n_iter: int = 0
+
+    @classmethod
+    def of(
+        cls, estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> Training:
+        """Check what was handed to `estimator.fit` and measure it."""
+        X, y = validate_data(estimator, X, y, dtype=[np.float64, np.float32], y_numeric=True)
+        weight = checked_weight(sample_weight, np.asarray(X))
+        X, y, weight = merged(np.asarray(X), np.asarray(y), weight)
+        block_rows = getattr(estimator, "_block_rows", BLOCK_ROWS)
+        rows = ArraySource(X, y, weight, block_rows, available_threads())
+        scaling = Scaling.of(rows, estimator.standardize)
+        total = float(rows.n_rows if weight is None else weight.sum())
+        offset = -total * float(np.log(scaling.target_scale))
+        monitor = Monitor(bool(estimator.verbose), total, offset)
+        rng = check_random_state(estimator.random_state)
+        return cls(rows, StandardizedSource(rows, scaling), monitor, rng, offset)
+
+    @property
+    def scaling(self) -> Scaling:
+        """Between the units of the data and standardised ones."""
+        return self.source.scaling
+
+    @property
+    def unit(self) -> float:
+        """The square of the targets' scale: what variances are multiplied by."""
+        return self.scaling.target_scale**2
+
+    def start(self, kernel: Kernel | str | None, noise_variance: float | None) -> ExactGP:
+        """Return kernel and noise to start from, in standardised units.
+
+        Parameters
+        ----------
+        kernel : Kernel, "exact" or None
+            In the units of the data; "exact" learns both from the full GP on
+            a part of the rows.
+        noise_variance : float or None
+            In the units of the data; None is a tenth of the targets' variance.
+        """
+        n_features = self.rows.n_features
+        noise = _FIRST_NOISE if noise_variance is None else noise_variance / self.unit
+        if isinstance(kernel, Kernel):
+            own = kernel.with_ard(n_features)
+            return ExactGP(own.rescaled(1.0 / self.scaling.input_scale, 1.0 / self.unit), noise)
+        low, high = lengthscale_range(n_features)
+        first = ExactGP(SquaredExponential(np.full(n_features, np.sqrt(low * high))), noise)
+        if kernel is None:
+            return first
+        count = subset_size(self.rows.n_rows)
+        return exact_on_subset(first, self.source, count, self.monitor, self.rng)
+
+    def learn(self, family: Family, plan: Plan, template: Any) -> Any:
+        """Return the learned model; small matrices are faster on one thread."""
+        learner = Learner(family, plan, self.source, self.monitor, self.rng)
+        threads: AbstractContextManager[Any] = nullcontext()
+        if plan.n_inducing <= _SMALL_BASIS:
+            threads = one_blas_thread()
+        with threads:
+            model = learner.learn(template)
+        self.n_iter += learner.n_iter
+        return model
+
+    def in_units(self, points: Array) -> Array:
+        """Return standardised inputs in the units of the data."""
+        return points * self.scaling.input_scale + self.scaling.input_centre

@@ -1,0 +1,177 @@
+"""Predictions with the exact kernel between new inputs and all training rows.
+
+The full GP and the Nyström method differ only in the covariance `C` of the
+training targets, which is dense in the one and of low rank in the other.
+`μ(x) = k(x,X) C⁻¹y` and `k(x,x) − k(x,X) C⁻¹ k(X,x)` are the same formulas,
+but the second is a variance only if `C` and the kernel belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import numpy as np
+from scipy.linalg import lapack
+
+from eigengp.flow.features import KernelFeatures
+from eigengp.flow.linalg import solve_lower
+from eigengp.flow.posterior import Posterior
+from eigengp.flow.sums import RowBlock
+from eigengp.typing import Array
+
+_SYMMETRISED = 256
+
+
+class Covariance(Protocol):
+    """The covariance `C` of the training targets, shape (N, N), as an operator."""
+
+    def solve(self, right: Array) -> Array:
+        """Return `C⁻¹ right`, for a vector or a matrix."""
+
+    def quadratic(self, K: Array) -> Array:
+        """Return the diagonal of `K C⁻¹ Kᵀ` for `K` of shape (n, N), shape (n,)."""
+
+
+@dataclass(frozen=True)
+class DenseCovariance:
+    """`C = L Lᵀ`, the covariance of the full GP."""
+
+    L: Array
+
+    @property
+    def half_log_determinant(self) -> float:
+        """`½ ln|C|`."""
+        return float(np.log(np.diagonal(self.L)).sum())
+
+    def solve(self, right: Array) -> Array:
+        """See `Covariance.solve`."""
+        return solve_lower(self.L, solve_lower(self.L, right), transposed=True)
+
+    def quadratic(self, K: Array) -> Array:
+        """See `Covariance.quadratic`; a sum of squares."""
+        half = solve_lower(self.L, K.T)
+        squares: Array = np.einsum("nm,nm->m", half, half)
+        return squares
+
+    def into_inverse(self) -> Array:
+        """Return `C⁻¹`, shape (N, N), in the memory of `L`, which is lost."""
+        inverse, _ = lapack.dpotri(self.L, lower=1, overwrite_c=1)
+        for i in range(0, inverse.shape[0], _SYMMETRISED):
+            j = i + _SYMMETRISED
+            inverse[i:j, j:] = inverse[j:, i:j].T
+            corner = np.tril(inverse[i:j, i:j])
+            inverse[i:j, i:j] = corner + np.tril(corner, -1).T
+        return cast(Array, inverse.T)
+
+
+@dataclass(frozen=True)
+class LowRankCovariance:
+    """`C = K̃ + Ω⁻¹` with `K̃` of low rank, hence `C⁻¹ = Ω − Ω Q Qᵀ Ω`, `Q = k(X,B) V`."""
+
+    Q: Array
+    """Shape (N, R)."""
+    precision: Array
+    """The diagonal of `Ω`, shape (N,)."""
+
+    def solve(self, right: Array) -> Array:
+        """See `Covariance.solve`."""
+        weighted = (self.precision * right.T).T
+        rest: Array = weighted - (self.precision * (self.Q @ (self.Q.T @ weighted)).T).T
+        return rest
+
+    def quadratic(self, K: Array) -> Array:
+        """See `Covariance.quadratic`; a difference."""
+        weighted = K * self.precision
+        projected = weighted @ self.Q
+        whole: Array = np.einsum("nm,nm->n", weighted, K)
+        part: Array = np.einsum("nr,nr->n", projected, projected)
+        return whole - part
+
+
+@dataclass(frozen=True)
+class ConditionalPosterior:
+    """A posterior that keeps all training rows."""
+
+    features: KernelFeatures
+    """`k(x, X)` with the training inputs `X`."""
+    coefficients: Array
+    """`C⁻¹y`, shape (N,)."""
+    covariance: Covariance
+    noise_variance: float
+
+    def mean(self, X: Array) -> Array:
+        """Return the predictive mean, shape (n,): O(N) for each row."""
+        return self.features.matrix(X) @ self.coefficients
+
+    def mean_and_raw_variance(self, X: Array) -> tuple[Array, Array]:
+        """Return the mean and `k(x,x) − k(x,X) C⁻¹ k(X,x)` as it comes, without noise."""
+        K = self.features.matrix(X)
+        raw = self.features.prior_variance - self.covariance.quadratic(K)
+        return K @ self.coefficients, raw
+
+    def mean_and_variance(self, X: Array) -> tuple[Array, Array]:
+        """Return mean and variance of noisy observations; the latent part never negative."""
+        mean, raw = self.mean_and_raw_variance(X)
+        return mean, np.maximum(raw, 0.0) + self.noise_variance
+
+    def latent_covariance(self, X: Array) -> Array:
+        """Return the joint covariance of the function at `X`, shape (n, n)."""
+        K = self.features.matrix(X)
+        prior = self.features.kernel.matrix(X, X)
+        joint: Array = prior - K @ self.covariance.solve(K.T)
+        return 0.5 * (joint + joint.T)
+
+    def joint_covariance(self, X: Array) -> Array:
+        """Return the joint covariance of noisy observations at `X`, shape (n, n)."""
+        return self.latent_covariance(X) + self.noise_variance * np.eye(X.shape[0])
+
+    def mean_gradient(self, X: Array) -> Array:
+        """Return `d mean/d x`, shape (n, D)."""
+        bar = np.broadcast_to(self.coefficients, (X.shape[0], self.coefficients.size))
+        return self.features.input_gradient(X, bar)
+
+    def variance_gradient(self, X: Array) -> Array:
+        """Return `d variance/d x`, shape (n, D); zero where the variance is held at zero."""
+        K = self.features.matrix(X)
+        open_ = self.features.prior_variance > self.covariance.quadratic(K)
+        bar = -2.0 * self.covariance.solve(K.T).T * open_[:, None]
+        return self.features.input_gradient(X, bar)
+
+    def functions(self, n_samples: int, rng: np.random.RandomState) -> Callable[[Array], Array]:
+        """Draw latent functions; the result maps all inputs of interest at once to values.
+
+        The joint covariance is factorised by its eigenvectors, and what is
+        negative in it, by rounding or in the Nyström method, is left out.
+        """
+
+        def values(X: Array) -> Array:
+            lam, U = np.linalg.eigh(self.latent_covariance(X))
+            root = U * np.sqrt(np.maximum(lam, 0.0))
+            drawn: Array = root @ rng.standard_normal((X.shape[0], n_samples))
+            return self.mean(X)[:, None] + drawn
+
+        return values
+
+
+def nystrom_posterior(
+    low_rank: Posterior, features: KernelFeatures, rows: RowBlock
+) -> ConditionalPosterior:
+    """Return the predictions of the Nyström method, which keep the exact kernel.
+
+    Parameters
+    ----------
+    low_rank : Posterior
+        The posterior of stage 1, whose `V` gives `Q = k(X,B) V`.
+    features : KernelFeatures
+        Its features `k(x, B)`.
+    rows : RowBlock
+        All training rows.
+    """
+    Q = features.matrix(rows.X) @ low_rank.covariance_root
+    s = np.ones(rows.y.size) if rows.sample_weight is None else rows.sample_weight
+    covariance = LowRankCovariance(Q, s / low_rank.noise_variance)
+    at_rows = KernelFeatures(features.kernel, rows.X)
+    solved = covariance.solve(rows.y)
+    return ConditionalPosterior(at_rows, solved, covariance, low_rank.noise_variance)

@@ -1,0 +1,117 @@
+"""The full GP: every row its own basis point, O(N³) time and O(N²) memory.
+
+Letters: `C = K + σ² S⁻¹` with `K = k(X,X)` and `s_n`, how often row n counts;
+`C = L Lᵀ`, `a = C⁻¹y`. A row that stands `s` times is one row with the noise
+`σ²/s`, and the copies' own scatter, which is zero, adds
+`½ [(s−1) ln 2πσ² + ln s]`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from eigengp.flow.conditional import ConditionalPosterior, DenseCovariance
+from eigengp.flow.evidence import LOG_2PI
+from eigengp.flow.features import KernelFeatures
+from eigengp.flow.linalg import cholesky, guarded
+from eigengp.flow.sums import RowBlock, RowSource
+from eigengp.kernels import Kernel
+from eigengp.typing import Array
+
+
+@dataclass(frozen=True)
+class ExactGradient:
+    """Derivatives of `−ln p(y)`; positive parameters through their logarithms."""
+
+    theta: Array
+    """With respect to `kernel.theta`."""
+    log_noise_variance: float
+    """With respect to `ln σ²`."""
+
+
+@dataclass(frozen=True)
+class ExactOutcome:
+    """The evidence of the full GP, and what its posterior needs."""
+
+    value: float
+    """`−ln p(y)`."""
+    n: float
+    """The number of rows, each counted as often as it weighs."""
+    rows: RowBlock
+    """All rows."""
+    covariance: DenseCovariance
+    solved: Array
+    """`a = C⁻¹y`, shape (N,)."""
+
+
+@dataclass(frozen=True)
+class ExactGP:
+    """The model: a kernel and the noise.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The GP prior.
+    noise_variance : float
+        `σ²`.
+    """
+
+    kernel: Kernel
+    noise_variance: float
+
+    def forward(self, source: RowSource, gamma: float = 0.0) -> ExactOutcome:
+        """Return the evidence; `gamma` has no meaning here, for nothing is left out.
+
+        `−ln p(y) = ½ yᵀa + Σ ln L_nn + ½ Σ [s_n ln 2π + (s_n − 1) ln σ² + ln s_n]`.
+        """
+        rows = source.take(np.arange(source.n_rows))
+        s = np.ones(rows.y.size) if rows.sample_weight is None else rows.sample_weight
+        covariance = DenseCovariance(guarded(cholesky, self._covariance(source, rows.X, s)))
+        solved = covariance.solve(rows.y)
+        own = LOG_2PI * s + (s - 1.0) * np.log(self.noise_variance) + np.log(s)
+        value = 0.5 * float(rows.y @ solved) + covariance.half_log_determinant
+        return ExactOutcome(
+            value + 0.5 * float(own.sum()), float(s.sum()), rows, covariance, solved
+        )
+
+    def _covariance(self, source: RowSource, X: Array, s: Array) -> Array:
+        """Return `C`, each block of rows filling its own part, shape (N, N)."""
+        C = np.empty((s.size, s.size))
+
+        def fill(block: RowBlock) -> int:
+            C[block.start : block.start + block.y.size] = self.kernel.matrix(block.X, X)
+            return block.y.size
+
+        source.total(fill)
+        np.fill_diagonal(C, self.kernel.total_variance + self.noise_variance / s)
+        return C
+
+    def posterior(self, outcome: ExactOutcome) -> ConditionalPosterior:
+        """Return the posterior after `forward`."""
+        features = KernelFeatures(self.kernel, outcome.rows.X)
+        return ConditionalPosterior(
+            features, outcome.solved, outcome.covariance, self.noise_variance
+        )
+
+    def evaluate(self, source: RowSource, gamma: float = 0.0) -> tuple[ExactOutcome, ExactGradient]:
+        """Return the evidence and its gradient.
+
+        `C̄ = ½ (C⁻¹ − a aᵀ)` is pulled back through the kernel block by block:
+        no array is larger than N × N. The outcome's factor is used up.
+        """
+        outcome = self.forward(source, gamma)
+        X, a, inverse = outcome.rows.X, outcome.solved, outcome.covariance.into_inverse()
+
+        def pull_back(block: RowBlock) -> Array:
+            part = slice(block.start, block.start + block.y.size)
+            bar = 0.5 * (inverse[part] - np.outer(a[part], a))
+            return self.kernel.forward(block.X, X)[1](bar).theta
+
+        theta = source.total(pull_back)
+        s = outcome.rows.sample_weight
+        diagonal = np.diagonal(inverse) - a**2
+        noise_bar = 0.5 * float(np.sum(diagonal if s is None else diagonal / s))
+        extra = 0.5 * (outcome.n - a.size)
+        return outcome, ExactGradient(theta, self.noise_variance * noise_bar + extra)
