@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import time
 
-from common import TRAIN_ROWS, scores, split
+from common import TRAIN_ROWS, split
 
 from eigengp import EigenGPRegressor
 from eigengp.estimators import eigengp as regressor
+from eigengp.metrics import mnlp, nmse
 
 
 def main() -> None:
@@ -31,9 +32,10 @@ def main() -> None:
             model = EigenGPRegressor(size, random_state=0, **settings).fit(X, y)
             seconds = time.perf_counter() - start
             mean, std = model.predict(X_test, return_std=True)
-            nmse, mnlp = scores(y_test, mean, std, float(y.mean()))
+            error = nmse(y_test, mean, train_mean=float(y.mean()))
+            density = mnlp(y_test, mean, std)
             print(
-                f"{name:12s} {size:5d}  {nmse:.4f}  {mnlp:6.3f}  {seconds:7.1f}  "
+                f"{name:12s} {size:5d}  {error:.4f}  {density:6.3f}  {seconds:7.1f}  "
                 f"{model.n_iter_:6d}      {model.noise_variance_:.4f}",
                 flush=True,
             )

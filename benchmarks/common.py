@@ -1,4 +1,4 @@
-"""Data, metrics and tables that the benchmarks share."""
+"""The data that the benchmarks share."""
 
 from __future__ import annotations
 
@@ -37,10 +37,3 @@ def split(name: str, seed: int = 0) -> tuple[Array, Array, Array, Array]:
     train, test = order[: TRAIN_ROWS[name]], order[TRAIN_ROWS[name] :]
     centre, scale = y[train].mean(), y[train].std()
     return X[train], (y[train] - centre) / scale, X[test], (y[test] - centre) / scale
-
-
-def scores(y: Array, mean: Array, std: Array, train_mean: float) -> tuple[float, float]:
-    """Return NMSE and MNLP."""
-    nmse = np.sum((y - mean) ** 2) / np.sum((y - train_mean) ** 2)
-    mnlp = 0.5 * np.mean(((y - mean) / std) ** 2 + 2 * np.log(std) + np.log(2 * np.pi))
-    return float(nmse), float(mnlp)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eigengp import EigenGPRegressor
+from eigengp import EigenGPRegressor, metrics
 from eigengp.typing import Array
 
 if TYPE_CHECKING:
@@ -75,14 +75,12 @@ class Report:
         X, y = rows
         truth = true_function(X[:, 0])
         mean, std = model.predict(X, return_std=True)
-        lower, upper = model.predict_interval(X, coverage=COVERAGE)
-        density = ((y - mean) / std) ** 2 + 2.0 * np.log(std) + np.log(2.0 * np.pi)
         return cls(
             log_evidence=model.log_marginal_likelihood(),
             noise=float(np.sqrt(model.noise_variance_)),
-            nmse=float(np.sum((truth - mean) ** 2) / np.sum((truth - y_mean) ** 2)),
-            mnlp=float(0.5 * np.mean(density)),
-            coverage=float(np.mean((lower <= y) & (y <= upper))),
+            nmse=metrics.nmse(truth, mean, train_mean=y_mean),
+            mnlp=metrics.mnlp(y, mean, std),
+            coverage=metrics.coverage(y, mean, std, level=COVERAGE),
             seconds=seconds,
         )
 

@@ -39,7 +39,8 @@ class ExactGPRegressor(GPRegressor):
         At most so many iterations; None is 200. 0 learns nothing and keeps
         `kernel` and `noise_variance` as they are.
     noise_variance, n_restarts, tol, standardize, random_state, verbose
-        As in `EigenGPRegressor`.
+        As in `EigenGPRegressor`; with few parameters, fewer starts and a
+        larger `tol` will do.
 
     Attributes
     ----------
@@ -79,7 +80,7 @@ class ExactGPRegressor(GPRegressor):
         noise_variance: float | None = None,
         n_restarts: int = 8,
         max_iter: int | None = None,
-        tol: float = 1e-9,
+        tol: float = 1e-7,
         max_rows: int = 20_000,
         standardize: bool = True,
         random_state: int | np.random.RandomState | None = None,

@@ -29,14 +29,19 @@ class SSGPRegressor(GPRegressor):
     Parameters
     ----------
     n_components : int or None
-        m, how many spectral points, each a cosine and a sine. None takes
-        100, or a quarter of the rows if that is fewer.
+        How many waves. Each spectral point is two of them, a cosine and a
+        sine, so that any method with as many components costs the same; an
+        odd number is rounded up. None takes 100, or a quarter of the rows if
+        that is fewer.
     kernel : Kernel, "exact" or None
         A single stationary kernel, in the units of the data; spectral points
         begin as a draw from its spectral density. None is the squared
         exponential, "exact" the one that the full GP learns on a part of the
         rows.
-    noise_variance, n_restarts, max_iter, tol, standardize, random_state, verbose
+    n_restarts : int
+        How many starts are screened by short runs before the best goes on:
+        twice as many as elsewhere, where basis points are also relocated.
+    noise_variance, max_iter, tol, standardize, random_state, verbose
         As in `EigenGPRegressor`.
 
     Attributes
@@ -52,7 +57,7 @@ class SSGPRegressor(GPRegressor):
     >>> from eigengp import SSGPRegressor
     >>> X = np.linspace(0, 6, 120)[:, None]
     >>> y = np.sin(5 * X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=120)
-    >>> model = SSGPRegressor(3, n_restarts=8, random_state=0).fit(X, y)
+    >>> model = SSGPRegressor(6, n_restarts=8, random_state=0).fit(X, y)
     >>> bool(np.abs(np.abs(model.spectral_points_) - 5).min() < 0.1)
     True
     """
@@ -68,7 +73,7 @@ class SSGPRegressor(GPRegressor):
         *,
         kernel: Kernel | Literal["exact"] | None = None,
         noise_variance: float | None = None,
-        n_restarts: int = 32,
+        n_restarts: int = 64,
         max_iter: int | None = None,
         tol: float = 1e-9,
         standardize: bool = True,
@@ -93,13 +98,12 @@ class SSGPRegressor(GPRegressor):
                 "A sparse spectrum GP needs one stationary kernel, not a sum or product, got "
                 f"{self.kernel!r}."
             )
-        m = self.n_components or default_size(rows.n_rows)
-        max_iter = default_iterations(rows.n_rows, 2 * m)
-        if self.max_iter is not None:
-            max_iter = self.max_iter
-        plan = Plan(m, m, self.n_restarts, max_iter, self.tol, settled=isinstance(self.kernel, str))
-        blank = np.zeros((m, rows.n_features))
-        template = SparseSpectrum(start.kernel, blank, start.noise_variance)
+        size = self.n_components or default_size(rows.n_rows)
+        max_iter = default_iterations(rows.n_rows, size) if self.max_iter is None else self.max_iter
+        settled = isinstance(self.kernel, str)
+        plan = Plan(size, size, self.n_restarts, max_iter, self.tol, settled=settled)
+        none_yet = np.zeros((0, rows.n_features))
+        template = SparseSpectrum(start.kernel, none_yet, start.noise_variance)
         model: SparseSpectrum = training.learn(SpectralFamily(), plan, template)
         return model
 

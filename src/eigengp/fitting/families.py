@@ -44,10 +44,10 @@ class Family(Protocol):
     def starts(
         self, template: Any, rows: RowBlock, size: int, count: int, rng: np.random.RandomState
     ) -> list[Any]:
-        """Return `count` models of `size` points; the first has the template's kernel."""
+        """Return `count` models of `size` features; the first has the template's kernel."""
 
     def placed(self, model: Any, rows: RowBlock, size: int, rng: np.random.RandomState) -> Any:
-        """Return the model with `size` points placed for its kernel."""
+        """Return the model with `size` features, their points placed for its kernel."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ class SpectralFamily:
     def placed(
         self, model: SparseSpectrum, rows: RowBlock, size: int, rng: np.random.RandomState
     ) -> SparseSpectrum:
-        """See `Family.placed`."""
-        points = model.kernel.draw_frequencies(size, rows.X.shape[1], rng)
+        """See `Family.placed`; a spectral point is two features."""
+        points = model.kernel.draw_frequencies((size + 1) // 2, rows.X.shape[1], rng)
         return replace(model, spectral_points=points)
 
 
