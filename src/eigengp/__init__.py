@@ -7,6 +7,7 @@ from eigengp.estimators.fitc import FITCRegressor
 from eigengp.estimators.functional import EvidenceGradient, log_marginal_likelihood
 from eigengp.estimators.nystrom import NegativeVarianceWarning, NystromRegressor
 from eigengp.estimators.power_ep import PowerEPRegressor
+from eigengp.estimators.rvm import RVMRegressor
 from eigengp.estimators.ssgp import SSGPRegressor
 from eigengp.estimators.vfe import VFERegressor
 from eigengp.kernels import (
@@ -30,6 +31,7 @@ __all__ = [
     "NegativeVarianceWarning",
     "NystromRegressor",
     "PowerEPRegressor",
+    "RVMRegressor",
     "RationalQuadratic",
     "SSGPRegressor",
     "SquaredExponential",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self, overload
@@ -47,7 +48,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Learn the model.
+        """Learn the model; a fit that fails leaves an earlier one as it was.
 
         Parameters
         ----------
@@ -63,10 +64,18 @@ class GPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self : object
             The fitted regressor.
         """
-        training = Training.of(self, X, y, sample_weight)
-        self._keep(self._learn(training), training)
+        before = dict(vars(self))
+        try:
+            training = Training.of(self, X, y, sample_weight)
+            self._keep(self._learn(training), training)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
         self.history_ = training.monitor.history
         self.n_iter_ = training.n_iter
+        for note in training.notes:
+            warnings.warn(note, UserWarning, stacklevel=3)
         return self
 
     def _learn(self, training: Training) -> Any:
@@ -141,8 +150,11 @@ class GPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         mean = self._mean(by_blocks(lambda rows: posterior.mean(scaling.inputs(rows)), X))
         if return_cov:
             inputs = scaling.inputs(np.asarray(X, dtype=np.float64))
-            return mean, scaling.target_scale**2 * posterior.joint_covariance(inputs)
+            return mean, scaling.target_scale**2 * self._joint_covariance(inputs)
         return mean
+
+    def _joint_covariance(self, inputs: Array) -> Array:
+        return self._posterior.joint_covariance(inputs)
 
     def _mean_and_variance(self, X: Array) -> tuple[Array, Array]:
         """Return mean and variance in standardised units, each of shape (n,)."""

@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import Interval
 
 from eigengp.estimators.base import GPRegressor
 from eigengp.estimators.training import Training
-from eigengp.fitting.exact import EXACT_BLOCK_ROWS, SUBSET_RANGE, exact_on_subset
+from eigengp.fitting.exact import EXACT_BLOCK_ROWS, SUBSET_RANGE
 from eigengp.fitting.families import ExactFamily
 from eigengp.fitting.plan import Plan
 from eigengp.flow.exact import ExactGP
@@ -100,7 +100,7 @@ class ExactGPRegressor(GPRegressor):
         n_rows = training.rows.n_rows
         if n_rows > self.max_rows:
             raise ValueError(
-                f"The full GP of {n_rows} rows would need {16e-9 * n_rows**2:.0f} GB of memory. "
+                f"The full GP of {n_rows} rows would need {16e-9 * n_rows**2:.2g} GB of memory. "
                 f"Fit a sample of the rows, use a sparse method such as EigenGPRegressor, or "
                 f"raise max_rows (now {self.max_rows}) if the machine can do it."
             )
@@ -108,8 +108,7 @@ class ExactGPRegressor(GPRegressor):
         max_iter = _ITERATIONS if self.max_iter is None else self.max_iter
         large = n_rows > 2 * SUBSET_RANGE[1]
         if large and max_iter > 0:
-            count, monitor, rng = SUBSET_RANGE[1], training.monitor, training.rng
-            template = exact_on_subset(template, training.source, count, monitor, rng)
+            template = training.learn_exact(template, SUBSET_RANGE[1])
         plan = Plan(n_rows, n_rows, self.n_restarts, max_iter, self.tol, settled=large)
         model: ExactGP = training.learn(ExactFamily(), plan, template)
         return model

@@ -45,6 +45,7 @@ def log_marginal_likelihood(
     noise_variance: float,
     weights: ArrayLike | None = ...,
     residual: Literal["diagonal"] | None = ...,
+    power: float = ...,
     jitter: float = ...,
     eval_gradient: Literal[False] = ...,
 ) -> float: ...
@@ -58,6 +59,7 @@ def log_marginal_likelihood(
     noise_variance: float,
     weights: ArrayLike | None = ...,
     residual: Literal["diagonal"] | None = ...,
+    power: float = ...,
     jitter: float = ...,
     eval_gradient: Literal[True],
 ) -> tuple[float, EvidenceGradient]: ...
@@ -70,6 +72,7 @@ def log_marginal_likelihood(
     noise_variance: float,
     weights: ArrayLike | None = None,
     residual: Literal["diagonal"] | None = None,
+    power: float = 1.0,
     jitter: float = 1e-6,
     eval_gradient: bool = False,
 ) -> float | tuple[float, EvidenceGradient]:
@@ -95,7 +98,11 @@ def log_marginal_likelihood(
         in descending order of eigenvalue; fewer than M keep the top ones.
         None is stage 1, `w_j = λ_j/M` for all M.
     residual : {None, "diagonal"}
-        "diagonal" adds `max(0, k(x,x) − k̃(x,x))` to the variance of each row (EigenGP+).
+        "diagonal" adds `max(0, k(x,x) − k̃(x,x))` to the variance of each row (EigenGP+; FITC
+        in stage 1).
+    power : float
+        With `residual`, the power α of power EP: 1 is FITC, and 0 VFE, whose value is a bound on
+        the evidence of the full GP.
     jitter : float
         Added to the diagonal of `K_BB` as it stands.
     eval_gradient : bool
@@ -122,10 +129,13 @@ def log_marginal_likelihood(
     inputs, targets = _checked_rows(X, y)
     B = check_array(inducing_inputs, dtype=np.float64, input_name="inducing_inputs")
     _check(inputs, B, kernel, noise_variance, residual, jitter)
+    _check_number("power", power)
+    if not 0.0 <= power <= 1.0:
+        raise ValueError(f"power must lie between 0 and 1, got {power!r}.")
     source = ArraySource(inputs, targets)
     size = B.shape[0]
     model = EigenGP(
-        kernel, B, noise_variance, size, None, residual is not None, Jitter(absolute=jitter)
+        kernel, B, noise_variance, size, None, residual is not None, Jitter(absolute=jitter), power
     )
     if weights is not None:
         w = _checked_weights(weights, size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from numbers import Integral
 from typing import Any, ClassVar, Literal
 
@@ -100,11 +99,9 @@ class InducingRegressor(GPRegressor):
         R, M = self._sizes(default, given)
         possible = given or distinct_rows(rows, M)
         if possible < M != default:
-            warnings.warn(
+            training.notes.append(
                 f"X has only {possible} distinct rows: {possible} basis points are used instead "
-                f"of {M}.",
-                UserWarning,
-                stacklevel=6,
+                f"of {M}."
             )
         M = min(M, possible)
         max_iter = default_iterations(rows.n_rows, M) if self.max_iter is None else self.max_iter

@@ -35,8 +35,9 @@ class NystromRegressor(InducingRegressor):
     mean can be far off, and **the predictive variance can be negative**.
     Where it is, `predict(..., return_std=True)` warns and returns the
     standard deviation of the noise alone; `raw_variance` returns what the
-    formula gives. Training rows are kept, and each prediction costs O(N·M).
-    It is here for comparison; `VFERegressor` is its consistent counterpart.
+    formula gives, and so does `return_cov`. Training rows are kept, and each
+    prediction costs O(N·M). It is here for comparison; `VFERegressor` is its
+    consistent counterpart.
 
     Parameters
     ----------
@@ -44,9 +45,10 @@ class NystromRegressor(InducingRegressor):
         M, how many basis points. None takes 100, or a quarter of the rows if
         that is fewer.
     optimize : bool
-        False places the basis points by `init` and takes kernel and noise
-        from the full GP on a tenth of the rows (at least 500, at most
-        2,000), or as they are given. True maximises the evidence over basis
+        False places the basis points by `init`, and takes kernel and noise as
+        they are given or, if no kernel is, from the full GP on a tenth of
+        the rows (at least 500, at most 2,000); `n_restarts`, `max_iter` and
+        `tol` are then not used. True maximises the evidence over basis
         points, kernel and noise (Nyström*).
     kernel, noise_variance, init, n_restarts, max_iter, tol, standardize, random_state, verbose
         As in `EigenGPRegressor`.
@@ -106,8 +108,12 @@ jitter_, target_mean_
         self.optimize = optimize
 
     def _start(self, training: Training) -> ExactGP:
-        learned = self.kernel is None and not self.optimize
-        return training.start("exact" if learned else self.kernel, self.noise_variance)
+        if self.optimize:
+            return super()._start(training)
+        start = training.start("exact" if self.kernel is None else self.kernel, self.noise_variance)
+        if self.noise_variance is None:
+            return start
+        return replace(start, noise_variance=self.noise_variance / training.unit)
 
     def _plan(self, training: Training, points: Array | None) -> Plan:
         plan = super()._plan(training, points)
@@ -140,13 +146,22 @@ jitter_, target_mean_
 
     def _mean_and_variance(self, X: Array) -> tuple[Array, Array]:
         mean, raw = self._raw(X)
-        negative = raw < -_ROUNDING * self._posterior.features.prior_variance
-        if np.any(negative):
-            warnings.warn(
-                f"{np.count_nonzero(negative)} of {raw.size} variances of the Nyström method are "
-                "negative; the noise alone is used there. `raw_variance` returns them. Use more "
-                "basis points, or VFERegressor, whose variances are consistent.",
-                NegativeVarianceWarning,
-                stacklevel=3,
-            )
+        self._warn_of_negative(raw, "the noise alone is used there; `raw_variance` returns them")
         return mean, np.maximum(raw, 0.0) + self._posterior.noise_variance
+
+    def _joint_covariance(self, inputs: Array) -> Array:
+        joint = super()._joint_covariance(inputs)
+        latent = np.diagonal(joint) - self._posterior.noise_variance
+        self._warn_of_negative(latent, "the covariance is returned as it is")
+        return joint
+
+    def _warn_of_negative(self, raw: Array, consequence: str) -> None:
+        negative = np.count_nonzero(raw < -_ROUNDING * self._posterior.features.prior_variance)
+        if negative:
+            warnings.warn(
+                f"{negative} of {raw.size} variances of the Nyström method are negative: "
+                f"{consequence}. Use more basis points, or VFERegressor, whose variances are "
+                "consistent.",
+                NegativeVarianceWarning,
+                stacklevel=4,
+            )

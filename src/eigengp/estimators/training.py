@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,8 @@ class Training:
     offset: float
     """What the units of the data add to the log evidence."""
     n_iter: int = 0
+    notes: list[str] = field(default_factory=list)
+    """What the user should be warned of when the fit has ended."""
 
     @classmethod
     def of(
@@ -89,8 +91,13 @@ class Training:
         first = ExactGP(SquaredExponential(np.full(n_features, np.sqrt(low * high))), noise)
         if kernel is None:
             return first
-        count = subset_size(self.rows.n_rows)
-        return exact_on_subset(first, self.source, count, self.monitor, self.rng)
+        return self.learn_exact(first, subset_size(self.rows.n_rows))
+
+    def learn_exact(self, template: ExactGP, count: int) -> ExactGP:
+        """Return the full GP learned on `count` of the rows."""
+        model, n_iter = exact_on_subset(template, self.source, count, self.monitor, self.rng)
+        self.n_iter += n_iter
+        return model
 
     def learn(self, family: Family, plan: Plan, template: Any) -> Any:
         """Return the learned model; small matrices are faster on one thread."""

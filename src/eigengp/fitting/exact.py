@@ -33,8 +33,8 @@ def exact_on_subset(
     count: int,
     monitor: Monitor,
     rng: np.random.RandomState,
-) -> ExactGP:
-    """Return the full GP learned on `count` rows drawn at random.
+) -> tuple[ExactGP, int]:
+    """Return the full GP learned on `count` rows drawn at random, and its iterations.
 
     Parameters
     ----------
@@ -53,5 +53,5 @@ def exact_on_subset(
     rows = source.take(np.sort(chosen))
     part = ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
     plan = Plan(count, count, _RESTARTS, _ITERATIONS, _TOL)
-    learned: ExactGP = Learner(ExactFamily(), plan, part, monitor, rng).learn(template)
-    return learned
+    learner = Learner(ExactFamily(), plan, part, monitor, rng)
+    return learner.learn(template), learner.n_iter

@@ -103,6 +103,8 @@ class Learner:
 
     def _stage(self, name: str, model: Any, basis: bool, weights: bool) -> Any:
         """Return the model with the free parameters optimised on the training rows."""
+        if self.plan.max_iter == 0:
+            return model
         parameters = self.family.parameters(model, self.box, basis, weights)
         start = parameters.pack(model)
         self.monitor.begin(name, self.plan.max_iter)

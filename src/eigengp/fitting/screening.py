@@ -87,7 +87,7 @@ class Screening:
             and search.n_rows * size**2 <= _RELOCATION_WORK
         )
         runs = _runs(self.plan.n_restarts) + RELOCATIONS * relocate
-        self.monitor.begin(f"M = {size}", runs)
+        self.monitor.begin(f"M = {size}" if self.plan.grow else "search", runs)
         found = search.best_of(self._starts(template, search.rows, size))
         if relocate:
             found = search.relocate(found, self.rng)

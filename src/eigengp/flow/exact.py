@@ -8,7 +8,7 @@ Letters: `C = K + σ² S⁻¹` with `K = k(X,X)` and `s_n`, how often row n coun
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,7 +41,8 @@ class ExactOutcome:
     """The number of rows, each counted as often as it weighs."""
     rows: RowBlock
     """All rows."""
-    covariance: DenseCovariance
+    covariance: DenseCovariance | None
+    """None once the gradient has used up its memory."""
     solved: Array
     """`a = C⁻¹y`, shape (N,)."""
 
@@ -90,6 +91,8 @@ class ExactGP:
 
     def posterior(self, outcome: ExactOutcome) -> ConditionalPosterior:
         """Return the posterior after `forward`."""
+        if outcome.covariance is None:
+            raise ValueError("The gradient has used up this outcome; call `forward` again.")
         features = KernelFeatures(self.kernel, outcome.rows.X)
         return ConditionalPosterior(
             features, outcome.solved, outcome.covariance, self.noise_variance
@@ -99,9 +102,10 @@ class ExactGP:
         """Return the evidence and its gradient.
 
         `C̄ = ½ (C⁻¹ − a aᵀ)` is pulled back through the kernel block by block:
-        no array is larger than N × N. The outcome's factor is used up.
+        no array is larger than N × N, and `C⁻¹` takes the place of `L`.
         """
         outcome = self.forward(source, gamma)
+        assert outcome.covariance is not None
         X, a, inverse = outcome.rows.X, outcome.solved, outcome.covariance.into_inverse()
 
         def pull_back(block: RowBlock) -> Array:
@@ -114,4 +118,5 @@ class ExactGP:
         diagonal = np.diagonal(inverse) - a**2
         noise_bar = 0.5 * float(np.sum(diagonal if s is None else diagonal / s))
         extra = 0.5 * (outcome.n - a.size)
-        return outcome, ExactGradient(theta, self.noise_variance * noise_bar + extra)
+        gradient = ExactGradient(theta, self.noise_variance * noise_bar + extra)
+        return replace(outcome, covariance=None), gradient

@@ -1,0 +1,111 @@
+"""Choosing the width of a relevance vector machine by cross-validation.
+
+The error on rows left out is a noisy and often flat function of the width.
+Widths within one standard error of the least are equals to it, and among
+equals the evidence decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.model_selection import KFold
+
+from eigengp.fitting.relevance import learn_relevance
+from eigengp.fitting.starts import lengthscale_range
+from eigengp.flow.linalg import FactorizationError
+from eigengp.flow.sums import RowBlock
+from eigengp.kernels import Stationary
+from eigengp.sources.arrays import ArraySource
+from eigengp.typing import Array
+
+_WIDTHS = 16
+_FEW_ROWS = 100
+_FOLD_ITERATIONS = 300
+_FOLD_TOL = 1e-5
+
+
+@dataclass(frozen=True)
+class WidthChoice:
+    """The lengthscales that were tried, and how each predicted the rows left out."""
+
+    lengthscales: Array
+    """Shape (W,)."""
+    errors: Array
+    """Mean squared errors, shape (W,); infinite where nothing could be learned."""
+    standard_errors: Array
+    """Of those errors, shape (W,)."""
+    evidences: Array
+    """Log evidence of the rows learned from, summed over the folds, shape (W,)."""
+
+    @property
+    def best(self) -> float:
+        """The lengthscale of largest evidence among those of least error."""
+        least = np.argmin(self.errors)
+        equal = self.errors <= self.errors[least] + self.standard_errors[least]
+        return float(self.lengthscales[np.argmax(np.where(equal, self.evidences, -np.inf))])
+
+
+def with_width(kernel: Stationary, lengthscale: float, n_features: int) -> Stationary:
+    """Return the kernel with variance one and the same lengthscale for all inputs."""
+    unit = kernel.with_ard(n_features)
+    widths = np.full(n_features, lengthscale) / unit.lengthscale
+    return unit.rescaled(widths, 1.0 / unit.variance)
+
+
+def choose_width(
+    kernel: Stationary,
+    rows: RowBlock,
+    n_folds: int,
+    n_jobs: int | None,
+    rng: np.random.RandomState,
+) -> WidthChoice:
+    """Try lengthscales over the whole range that standardised data could mean.
+
+    Parameters
+    ----------
+    kernel : Stationary
+        Its lengthscale is replaced.
+    rows : RowBlock
+        Standardised rows.
+    n_folds : int
+        How many parts of the rows are left out in turn.
+    n_jobs : int or None
+        How many processes share the work, as in scikit-learn; few rows are
+        not worth a second one.
+    rng : RandomState
+        Shuffles the rows.
+    """
+    n_rows, n_features = rows.X.shape
+    low, high = lengthscale_range(n_features)
+    lengthscales = np.geomspace(low, high, _WIDTHS)
+    parts = list(KFold(min(n_folds, n_rows), shuffle=True, random_state=rng).split(rows.X))
+    work = (
+        delayed(_fold)(with_width(kernel, length, n_features), rows, train, test)
+        for length in lengthscales
+        for train, test in parts
+    )
+    folds = Parallel(1 if n_rows <= _FEW_ROWS else n_jobs)(work)
+    total = np.reshape(folds, (_WIDTHS, len(parts), 3)).sum(axis=1)
+    weight = n_rows if rows.sample_weight is None else rows.sample_weight.sum()
+    errors, squares = total[:, 0] / weight, total[:, 1] / weight
+    spread = np.sqrt(np.maximum(squares - errors**2, 0.0) / weight)
+    return WidthChoice(lengthscales, errors, spread, total[:, 2])
+
+
+def _fold(
+    kernel: Stationary, rows: RowBlock, train: Array, test: Array
+) -> tuple[float, float, float]:
+    """Return the sums of squared errors and of their squares, and the log evidence."""
+    weight = np.ones(rows.y.size) if rows.sample_weight is None else rows.sample_weight
+    source = ArraySource(rows.X[train], rows.y[train], weight[train], n_threads=1)
+    try:
+        learned = learn_relevance(source, kernel, _FOLD_ITERATIONS, _FOLD_TOL)
+    except FactorizationError:
+        return np.inf, np.inf, -np.inf
+    mean = kernel.matrix(rows.X[test], learned.inputs) @ learned.evidence.mean
+    squared = (rows.y[test] - mean) ** 2
+    evidence = -learned.evidence.negative_log
+    return float(weight[test] @ squared), float(weight[test] @ squared**2), evidence

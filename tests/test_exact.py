@@ -1,0 +1,265 @@
+"""The full GP: its evidence, gradient and predictions, and the regressor against scikit-learn's."""
+
+from __future__ import annotations
+
+import tracemalloc
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process import kernels as sk
+
+from eigengp import ExactGPRegressor
+from eigengp.fitting.parameters import exact_parameters
+from eigengp.flow.exact import ExactGP
+from eigengp.kernels import (
+    Kernel,
+    Matern12,
+    Matern32,
+    Matern52,
+    RationalQuadratic,
+    SquaredExponential,
+    Stationary,
+)
+from eigengp.sources.arrays import ArraySource
+from eigengp.typing import Array
+from finite_differences import assert_close, gradient
+
+N, NOISE = 25, 0.15
+rng = np.random.default_rng(4)
+X = rng.uniform(-2.0, 2.0, size=(N, 2))
+y = np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1] + 0.2 * rng.normal(size=N)
+counts = rng.integers(1, 4, size=N)
+X_new = np.vstack([rng.uniform(-3.0, 3.0, size=(8, 2)), X[:2], [[40.0, -40.0]]])
+ROWS = ArraySource(X, y, block_rows=11, n_threads=1)
+WEIGHTED = replace(ROWS, sample_weight=counts.astype(float))
+ONCE, TIMES = np.arange(N), np.repeat(np.arange(N), counts)
+
+KERNELS: dict[str, Kernel] = {
+    "squared_exponential": SquaredExponential([0.9, 1.3], 1.4),
+    "squared_exponential_scalar": SquaredExponential(1.1, 1.4),
+    "matern12": Matern12([1.5, 2.0], 1.4),
+    "matern32": Matern32([1.2, 1.6], 1.4),
+    "matern52": Matern52([1.0, 1.5], 1.4),
+    "rational_quadratic": RationalQuadratic([0.9, 1.3], 1.4, 0.8),
+    "sum": SquaredExponential([0.9, 1.3], 1.1) + Matern32(2.0, 0.5),
+    "product": RationalQuadratic([1.5, 2.0], 1.4) * SquaredExponential(1.8, 0.9),
+    "nested": (SquaredExponential(0.9) + Matern52([1.0, 2.0], 0.4)) * RationalQuadratic(2.5),
+}
+any_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())
+any_weight = pytest.mark.parametrize("weighted", [False, True], ids=["once", "weighted"])
+
+
+def packed(model: ExactGP, source: ArraySource) -> Array:
+    return exact_parameters(model).gradient(model.evaluate(source)[1])
+
+
+def value(model: ExactGP, source: ArraySource) -> float:
+    return model.forward(source).value
+
+
+@any_kernel
+@any_weight
+def test_value_is_that_of_the_dense_formula(kernel: Kernel, weighted: bool) -> None:
+    rows = TIMES if weighted else ONCE
+    C = kernel(X)[np.ix_(rows, rows)] + NOISE * np.eye(rows.size)
+    expected = -multivariate_normal(np.zeros(rows.size), C).logpdf(y[rows])
+    outcome = ExactGP(kernel, NOISE).forward(WEIGHTED if weighted else ROWS)
+    assert outcome.value == pytest.approx(expected, rel=1e-11)
+    assert outcome.n == rows.size
+
+
+@any_kernel
+@any_weight
+def test_gradient_is_the_derivative(kernel: Kernel, weighted: bool) -> None:
+    model, source = ExactGP(kernel, NOISE), WEIGHTED if weighted else ROWS
+    parameters = exact_parameters(model)
+    at = parameters.pack(model)
+    numeric = gradient(lambda vector: value(parameters.unpack(vector), source), at)
+    outcome, own = model.evaluate(source)
+    assert outcome.value == value(model, source)
+    assert_close(parameters.gradient(own), numeric, 1e-8)
+
+
+@any_kernel
+def test_sample_weights_are_repetitions(kernel: Kernel) -> None:
+    model = ExactGP(kernel, NOISE)
+    repeated = ArraySource(X[TIMES], y[TIMES])
+    assert value(model, WEIGHTED) == pytest.approx(value(model, repeated), rel=1e-8)
+    assert_close(packed(model, WEIGHTED), packed(model, repeated), 1e-7)
+    for own, other in zip(
+        model.posterior(model.forward(WEIGHTED)).mean_and_variance(X_new),
+        model.posterior(model.forward(repeated)).mean_and_variance(X_new),
+        strict=True,
+    ):
+        np.testing.assert_allclose(own, other, rtol=0.0, atol=1e-8)
+
+
+def test_a_fractional_weight_is_a_power_of_the_likelihood() -> None:
+    model = ExactGP(KERNELS["sum"], NOISE)
+    half = replace(ROWS, sample_weight=np.full(N, 0.5))
+    twice = replace(
+        ROWS, X=np.repeat(X, 2, 0), y=np.repeat(y, 2), sample_weight=np.full(2 * N, 0.5)
+    )
+    assert value(model, twice) == pytest.approx(value(model, ROWS), rel=1e-10)
+    parameters = exact_parameters(model)
+    numeric = gradient(
+        lambda vector: value(parameters.unpack(vector), half), parameters.pack(model)
+    )
+    assert_close(packed(model, half), numeric, 1e-8)
+
+
+@any_weight
+def test_blocks_and_threads_do_not_matter(weighted: bool) -> None:
+    model, source = ExactGP(KERNELS["nested"], NOISE), WEIGHTED if weighted else ROWS
+    expected, derivative = value(model, source), packed(model, source)
+    for block_rows, n_threads in [(1, 3), (7, 2), (N, 1), (10 * N, 2)]:
+        other = replace(source, block_rows=block_rows, n_threads=n_threads)
+        assert value(model, other) == pytest.approx(expected, rel=1e-12)
+        assert_close(packed(model, other), derivative, 1e-10)
+
+
+def test_gradient_is_right_beyond_the_block_in_which_the_inverse_is_made_symmetric() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 1))
+    source = ArraySource(X, np.sin(3.0 * X[:, 0]) + 0.3 * rng.normal(size=600), None, 128)
+    model = ExactGP(Matern32(np.array([0.7]), 1.3), 0.1)
+    parameters = exact_parameters(model)
+    numeric = gradient(
+        lambda vector: value(parameters.unpack(vector), source), parameters.pack(model), levels=2
+    )
+    assert_close(packed(model, source), numeric, 1e-6)
+
+
+@any_kernel
+@any_weight
+def test_predictions_are_the_dense_gaussian_conditional(kernel: Kernel, weighted: bool) -> None:
+    rows = TIMES if weighted else ONCE
+    C, cross = kernel(X)[np.ix_(rows, rows)] + NOISE * np.eye(rows.size), kernel(X_new, X[rows])
+    solved = np.linalg.solve(C, np.column_stack([y[rows], cross.T]))
+    mean, latent = cross @ solved[:, 0], kernel(X_new) - cross @ solved[:, 1:]
+    model = ExactGP(kernel, NOISE)
+    posterior = model.posterior(model.forward(WEIGHTED if weighted else ROWS))
+    own_mean, own_variance = posterior.mean_and_variance(X_new)
+    np.testing.assert_allclose(own_mean, mean, rtol=0.0, atol=1e-10)
+    np.testing.assert_allclose(posterior.mean(X_new), mean, rtol=0.0, atol=1e-10)
+    np.testing.assert_allclose(own_variance, np.diag(latent) + NOISE, rtol=0.0, atol=1e-10)
+    np.testing.assert_allclose(posterior.latent_covariance(X_new), latent, rtol=0.0, atol=1e-10)
+    joint = latent + NOISE * np.eye(X_new.shape[0])
+    np.testing.assert_allclose(posterior.joint_covariance(X_new), joint, rtol=0.0, atol=1e-10)
+
+
+def test_evaluate_needs_no_array_larger_than_rows_by_rows() -> None:
+    n, n_features = 1000, 30
+    X = np.random.default_rng(0).normal(size=(n, n_features))
+    source = ArraySource(X, np.sin(X[:, 0]), block_rows=128, n_threads=1)
+    model = ExactGP(SquaredExponential(np.full(n_features, 5.0)), 0.1)
+    tracemalloc.start()
+    model.evaluate(source)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    square = 8 * n**2
+    assert peak < 3 * square < n_features * square
+
+
+OURS_AND_THEIRS: dict[str, tuple[type[Stationary], sk.Kernel]] = {
+    "squared_exponential": (SquaredExponential, sk.RBF([0.8, 1.7])),
+    "matern12": (Matern12, sk.Matern([0.8, 1.7], nu=0.5)),
+    "matern32": (Matern32, sk.Matern([0.8, 1.7], nu=1.5)),
+    "matern52": (Matern52, sk.Matern([0.8, 1.7], nu=2.5)),
+}
+any_pair = pytest.mark.parametrize(
+    ("kind", "profile"), OURS_AND_THEIRS.values(), ids=OURS_AND_THEIRS.keys()
+)
+
+
+@any_pair
+def test_the_regressor_is_that_of_scikit_learn_at_the_same_hyperparameters(
+    kind: type[Stationary], profile: sk.Kernel
+) -> None:
+    targets = 3.0 * y + 1.0
+    kernel = kind([0.8, 1.7], 2.3)
+    ours = ExactGPRegressor(kernel, noise_variance=0.2, max_iter=0, standardize=False)
+    ours.fit(X, targets)
+    product = sk.ConstantKernel(2.3) * profile + sk.WhiteKernel(0.2)
+    theirs = GaussianProcessRegressor(product, alpha=0.0, optimizer=None).fit(X, targets)
+    expected, derivative = theirs.log_marginal_likelihood(theirs.kernel_.theta, eval_gradient=True)
+    assert ours.log_marginal_likelihood_ == pytest.approx(expected, rel=1e-6)
+
+    own = ExactGP(kernel, 0.2).evaluate(ArraySource(X, targets))[1]
+    constant, *lengths, white = derivative
+    np.testing.assert_allclose(-own.theta, [*lengths, constant], rtol=1e-6, atol=1e-9)
+    assert -own.log_noise_variance == pytest.approx(white, rel=1e-6)
+
+    for own_values, their_values in zip(
+        ours.predict(X_new, return_std=True), theirs.predict(X_new, return_std=True), strict=True
+    ):
+        np.testing.assert_allclose(own_values, their_values, rtol=1e-6, atol=1e-9)
+    covariance = ours.predict(X_new, return_cov=True)[1]
+    np.testing.assert_allclose(covariance, theirs.predict(X_new, return_cov=True)[1], atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_its_optimum_is_not_worse_than_that_of_scikit_learn(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-3.0, 3.0, size=(50, 2))
+    y = np.sin(3.0 * X[:, 0]) + 0.2 * X[:, 1] + 0.2 * rng.normal(size=50)
+    ours = ExactGPRegressor(n_restarts=4, standardize=False, random_state=seed).fit(X, y)
+    product = sk.ConstantKernel() * sk.RBF([1.0, 1.0], (1e-2, 1e3)) + sk.WhiteKernel()
+    theirs = GaussianProcessRegressor(product, alpha=0.0, n_restarts_optimizer=3, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        theirs.fit(X, y)
+    best = theirs.log_marginal_likelihood(theirs.kernel_.theta)
+    assert ours.log_marginal_likelihood_ >= best - 1e-4
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+@any_kernel
+def test_no_iterations_keep_the_hyperparameters(kernel: Kernel, standardize: bool) -> None:
+    ard = kernel.with_ard(2)
+    model = ExactGPRegressor(
+        kernel, noise_variance=0.3, max_iter=0, standardize=standardize, random_state=0
+    ).fit(X * [1.0, 50.0], 7.0 * y + 3.0)
+    np.testing.assert_allclose(model.kernel_.theta, ard.theta, rtol=0.0, atol=1e-12)
+    assert model.noise_variance_ == pytest.approx(0.3, rel=1e-12)
+    assert model.n_iter_ == 0
+    assert model.history_ == []
+
+
+def test_attributes_reproduce_the_evidence_in_the_units_of_the_data() -> None:
+    inputs, targets = X * [1e-3, 50.0] + [7.0, -1e3], 1e4 * y + 3e5
+    model = ExactGPRegressor(n_restarts=2, random_state=0).fit(inputs, targets)
+    C = model.kernel_(inputs) + model.noise_variance_ * np.eye(N)
+    expected = multivariate_normal(np.full(N, model.target_mean_), C).logpdf(targets)
+    assert model.log_marginal_likelihood_ == pytest.approx(expected, rel=1e-8)
+    assert model.target_mean_ == pytest.approx(targets.mean())
+
+
+def test_too_many_rows_are_refused_with_their_price() -> None:
+    settings: dict[str, Any] = {"max_iter": 0, "n_restarts": 1}
+    with pytest.raises(ValueError, match=r"25 rows.*EigenGPRegressor.*max_rows \(now 24\)"):
+        ExactGPRegressor(max_rows=24, **settings).fit(X, y)
+    assert ExactGPRegressor(max_rows=25, **settings).fit(X, y).score(X, y) > 0.0
+    repeated = ExactGPRegressor(max_rows=25, **settings).fit(np.tile(X, (2, 1)), np.tile(y, 2))
+    assert repeated.score(X, y) > 0.0
+
+
+def test_without_iterations_even_extreme_values_stay_as_they_are() -> None:
+    kernel = SquaredExponential(1e5, 1e-6)
+    model = ExactGPRegressor(kernel, noise_variance=1e-9, max_iter=0, standardize=False)
+    model.fit(np.linspace(0.0, 6.0, 8)[:, None], np.sin(np.arange(8.0)))
+    np.testing.assert_allclose(np.exp(model.kernel_.theta), [1e5, 1e-6], rtol=1e-12)
+    assert model.noise_variance_ == pytest.approx(1e-9, rel=1e-12)
+
+
+def test_an_outcome_whose_memory_the_gradient_took_gives_no_posterior() -> None:
+    model = ExactGP(SquaredExponential(1.0), 0.1)
+    outcome, _ = model.evaluate(ArraySource(np.arange(4.0)[:, None], np.arange(4.0)))
+    with pytest.raises(ValueError, match="call `forward` again"):
+        model.posterior(outcome)

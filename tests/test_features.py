@@ -1,0 +1,246 @@
+"""Features and their pull-backs, and the spectral densities that waves are drawn from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from eigengp.flow.features import KernelFeatures, SpectralFeatures
+from eigengp.kernels import (
+    Kernel,
+    Matern12,
+    Matern32,
+    Matern52,
+    RationalQuadratic,
+    SquaredExponential,
+    Stationary,
+)
+from eigengp.typing import Array
+from finite_differences import assert_close, gradient
+
+N, M, INPUTS = 9, 5, 2
+rng = np.random.default_rng(7)
+X = rng.normal(size=(N, INPUTS))
+POINTS = 1.5 * rng.normal(size=(M, INPUTS))
+ARD = np.array([0.7, 1.3])
+
+KernelOrSpectral = KernelFeatures | SpectralFeatures
+FEATURES: dict[str, KernelOrSpectral] = {
+    "kernel": KernelFeatures(SquaredExponential(ARD, 1.7), POINTS),
+    "kernel_one_lengthscale": KernelFeatures(Matern52(0.9, 0.6), POINTS),
+    "kernel_rational_quadratic": KernelFeatures(RationalQuadratic(ARD, 1.7, 0.8), POINTS),
+    "kernel_sum": KernelFeatures(SquaredExponential(ARD, 1.7) + Matern32(1.1, 0.4), POINTS),
+    "kernel_product": KernelFeatures(Matern32(ARD, 1.7) * RationalQuadratic(2.0, 0.5), POINTS),
+    "spectral": SpectralFeatures(SquaredExponential(ARD, 1.7), POINTS),
+    "spectral_rational_quadratic": SpectralFeatures(RationalQuadratic(ARD, 0.6, 0.8), POINTS),
+    "one_wave": SpectralFeatures(Matern32(ARD, 0.6), POINTS[:1]),
+}
+any_features = pytest.mark.parametrize("features", FEATURES.values(), ids=FEATURES.keys())
+SPECTRAL = {name: each for name, each in FEATURES.items() if isinstance(each, SpectralFeatures)}
+any_spectral = pytest.mark.parametrize("features", SPECTRAL.values(), ids=SPECTRAL.keys())
+
+STATIONARY: dict[str, Stationary] = {
+    "squared_exponential": SquaredExponential(ARD, 1.7),
+    "matern12": Matern12(ARD, 0.6),
+    "matern32": Matern32(ARD, 0.6),
+    "matern52": Matern52(ARD, 2.0),
+    "rational_quadratic": RationalQuadratic(ARD, 1.2, 0.6),
+    "rational_quadratic_large_alpha": RationalQuadratic(ARD, 1.2, 7.0),
+}
+any_stationary = pytest.mark.parametrize("kernel", STATIONARY.values(), ids=STATIONARY.keys())
+
+
+def points_of(features: KernelOrSpectral) -> Array:
+    if isinstance(features, KernelFeatures):
+        return features.inducing_inputs
+    return features.spectral_points
+
+
+def with_points(features: KernelOrSpectral, points: Array) -> KernelOrSpectral:
+    if isinstance(features, KernelFeatures):
+        return replace(features, inducing_inputs=points)
+    return replace(features, spectral_points=points)
+
+
+def with_theta(features: KernelOrSpectral, theta: Array) -> KernelOrSpectral:
+    kernel: Any = features.kernel.with_theta(theta)
+    return replace(features, kernel=kernel)
+
+
+def cotangent(features: KernelOrSpectral) -> Array:
+    return np.random.default_rng(1).normal(size=features.matrix(X).shape)
+
+
+@any_features
+def test_forward_gives_the_matrix(features: KernelOrSpectral) -> None:
+    np.testing.assert_array_equal(features.forward(X)[0], features.matrix(X))
+
+
+@any_features
+def test_pull_back_to_the_kernel_is_the_derivative(features: KernelOrSpectral) -> None:
+    bar = cotangent(features)
+    numeric = gradient(
+        lambda theta: np.vdot(bar, with_theta(features, theta).matrix(X)), features.kernel.theta
+    )
+    own = features.forward(X)[1](bar).theta
+    assert own.shape == features.kernel.theta.shape
+    assert_close(own, numeric)
+
+
+@any_features
+def test_pull_back_to_the_points_is_the_derivative(features: KernelOrSpectral) -> None:
+    bar = cotangent(features)
+    numeric = gradient(
+        lambda points: np.vdot(bar, with_points(features, points).matrix(X)),
+        points_of(features),
+        step=4e-3,
+    )
+    assert_close(features.forward(X)[1](bar).points, numeric)
+
+
+@any_features
+def test_input_gradient_is_the_derivative(features: KernelOrSpectral) -> None:
+    bar = cotangent(features)
+    numeric = gradient(lambda at: np.vdot(bar, features.matrix(at)), X, step=4e-3)
+    own = features.input_gradient(X, bar)
+    assert own.shape == X.shape
+    assert_close(own, numeric)
+
+
+@any_features
+def test_input_gradient_takes_one_cotangent_for_all_rows(features: KernelOrSpectral) -> None:
+    one = cotangent(features)[0]
+    shared = np.broadcast_to(one, (N, one.size))
+    numeric = gradient(lambda at: float(np.sum(features.matrix(at) @ one)), X, step=4e-3)
+    assert_close(features.input_gradient(X, shared), numeric)
+
+
+@any_features
+def test_prior_variance_is_that_of_the_kernel_and_so_is_its_gradient(
+    features: KernelOrSpectral,
+) -> None:
+    diagonal = np.diag(features.kernel(X))
+    np.testing.assert_allclose(diagonal, features.prior_variance, rtol=1e-14)
+    numeric = gradient(
+        lambda theta: with_theta(features, theta).prior_variance, features.kernel.theta
+    )
+    assert_close(features.prior_variance_gradient(), numeric)
+
+
+@any_features
+def test_a_row_has_the_features_that_it_has_alone(features: KernelOrSpectral) -> None:
+    together = features.matrix(X)
+    for row in range(N):
+        alone = features.matrix(X[row : row + 1])[0]
+        np.testing.assert_allclose(alone, together[row], rtol=1e-12, atol=1e-14)
+
+
+def test_kernel_features_are_the_kernel_between_rows_and_points() -> None:
+    kernel = SquaredExponential(ARD, 1.7)
+    expected = [[1.7 * np.exp(-0.5 * np.sum(((x - z) / ARD) ** 2)) for z in POINTS] for x in X]
+    np.testing.assert_allclose(KernelFeatures(kernel, POINTS).matrix(X), expected, rtol=1e-12)
+
+
+def test_spectral_features_are_cosines_and_then_sines() -> None:
+    features = SpectralFeatures(SquaredExponential(ARD, 1.7), POINTS)
+    phases = np.array([[s @ (x / ARD) for s in POINTS] for x in X])
+    expected = np.sqrt(1.7 / M) * np.hstack([np.cos(phases), np.sin(phases)])
+    np.testing.assert_allclose(features.matrix(X), expected, rtol=1e-13, atol=1e-15)
+
+
+@any_spectral
+@given(where=arrays(np.float64, (3, INPUTS), elements=st.floats(-1e3, 1e3)))
+def test_spectral_features_have_the_length_of_the_prior_everywhere(
+    features: SpectralFeatures, where: Array
+) -> None:
+    squared = np.sum(features.matrix(where) ** 2, axis=1)
+    np.testing.assert_allclose(squared, features.kernel.variance, rtol=1e-12)
+
+
+@any_spectral
+def test_products_of_spectral_features_depend_on_differences_alone(
+    features: SpectralFeatures,
+) -> None:
+    Phi, moved = features.matrix(X), features.matrix(X + np.array([3.0, -8.0]))
+    np.testing.assert_allclose(moved @ moved.T, Phi @ Phi.T, rtol=0.0, atol=1e-12)
+    phase = ((X[0] - X[1]) / ARD) @ features.spectral_points.T
+    waves = features.kernel.variance * np.mean(np.cos(phase))
+    assert Phi[0] @ Phi[1] == pytest.approx(waves, rel=1e-12)
+
+
+DRAWS = 200_000
+STANDARD_ERRORS = 4.0
+
+
+@any_stationary
+@pytest.mark.parametrize("n_features", [1, 3])
+def test_drawn_frequencies_have_the_kernel_as_their_mean_cosine(
+    kernel: Stationary, n_features: int
+) -> None:
+    omega = kernel.draw_frequencies(DRAWS, n_features, np.random.RandomState(0))
+    assert omega.shape == (DRAWS, n_features)
+    direction = np.array([0.6, -0.3, 0.9])[:n_features]
+    for step in (0.2, 1.0, 3.0):
+        r = step * direction
+        cosines, sines = np.cos(omega @ r), np.sin(omega @ r)
+        error = cosines.std() / np.sqrt(DRAWS)
+        expected = float(kernel.profile(np.array(r @ r)))
+        assert abs(cosines.mean() - expected) < STANDARD_ERRORS * error
+        assert abs(sines.mean()) < STANDARD_ERRORS * sines.std() / np.sqrt(DRAWS)
+
+
+@any_stationary
+def test_a_kernel_is_the_mixture_of_squared_exponentials_that_it_says(kernel: Stationary) -> None:
+    tau = kernel.mixture(DRAWS, np.random.RandomState(1))
+    assert np.all(tau > 0.0)
+    for t in (0.1, 1.0, 9.0):
+        mixed = np.exp(-0.5 * tau * t)
+        error = mixed.std() / np.sqrt(DRAWS)
+        expected = float(kernel.profile(np.array(t)))
+        assert abs(mixed.mean() - expected) < STANDARD_ERRORS * error + 1e-12
+
+
+@any_stationary
+def test_many_waves_approach_the_kernel(kernel: Stationary) -> None:
+    spectral_points = kernel.draw_frequencies(DRAWS, INPUTS, np.random.RandomState(2))
+    Phi = SpectralFeatures(kernel, spectral_points).matrix(X[:4])
+    tolerance = STANDARD_ERRORS * kernel.variance / np.sqrt(DRAWS)
+    np.testing.assert_allclose(Phi @ Phi.T, kernel(X[:4]), rtol=0.0, atol=tolerance)
+
+
+@any_stationary
+def test_the_same_seed_draws_the_same_frequencies(kernel: Stationary) -> None:
+    first, second, third = (
+        kernel.draw_frequencies(5, INPUTS, np.random.RandomState(seed)) for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(first, second)
+    assert not np.any(first == third)
+
+
+class Matern72(Stationary):
+    """A kernel as a user would add one, without a mixture."""
+
+    def profile(self, t: Array) -> Array:
+        s = np.sqrt(7.0 * t)
+        return (1.0 + s + 0.4 * s**2 + s**3 / 15.0) * np.exp(-s)
+
+    def slope(self, t: Array, rho: Array) -> Array:
+        s = np.sqrt(7.0 * t)
+        return -0.7 * (1.0 + s + s**2 / 3.0) * np.exp(-s)
+
+
+def test_a_kernel_without_a_mixture_says_so() -> None:
+    kernel: Kernel = Matern72(ARD)
+    assert isinstance(kernel, Stationary)
+    for ask in (
+        lambda: kernel.mixture(3, np.random.RandomState(0)),
+        lambda: kernel.draw_frequencies(3, INPUTS, np.random.RandomState(0)),
+    ):
+        with pytest.raises(NotImplementedError, match=r"Matern72 does not say.*`mixture`"):
+            ask()
