@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from common import TRAIN_ROWS, split
+from common import SETS, split
 
 from eigengp import EigenGPRegressor
 from eigengp.estimators import eigengp as regressor
@@ -14,7 +14,7 @@ from eigengp.metrics import mnlp, nmse
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", nargs="+", default=["california", "protein"], choices=TRAIN_ROWS)
+    parser.add_argument("--data", nargs="+", default=["california", "protein"], choices=SETS)
     parser.add_argument("--sizes", nargs="+", type=int, default=[100, 400, 1000])
     parser.add_argument("--max-iter", type=int, default=None)
     parser.add_argument("--strength", type=float, default=None, help="of the guard; 0 is none")

@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
+
+from eigengp import datasets
 
 Array = NDArray[np.float64]
 
-TRAIN_ROWS = {"california": 10_000, "protein": 20_000, "pole": 10_000, "kin40k": 10_000}
+SETS = {
+    "california": datasets.fetch_california,
+    "protein": datasets.fetch_protein,
+    "pole": datasets.fetch_pole,
+    "kin40k": datasets.fetch_kin40k,
+}
 
-
-def data_folder() -> Path:
-    """Return the folder of the Parquet files: EIGENGP_DATA, or ../shared/data."""
-    default = Path(__file__).resolve().parents[2] / "shared" / "data"
-    folder = Path(os.environ.get("EIGENGP_DATA", default))
-    if not folder.is_dir():
-        sys.exit(f"No data folder at {folder}: set EIGENGP_DATA to the folder of Parquet files.")
-    return folder
-
-
-def table(name: str) -> pd.DataFrame:
-    """Return one Parquet file of the data folder."""
-    return pd.read_parquet(data_folder() / f"{name}.parquet")
+_BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
+if _BESIDE.is_dir():
+    os.environ.setdefault("EIGENGP_DATA", str(_BESIDE))
 
 
 def split(name: str, seed: int = 0) -> tuple[Array, Array, Array, Array]:
     """Return training inputs and targets, then test inputs and targets; targets standardised."""
-    frame = table(name)
-    X, y = frame.drop(columns="target").to_numpy(float), frame["target"].to_numpy(float)
-    order = np.random.default_rng(seed).permutation(y.size)
-    train, test = order[: TRAIN_ROWS[name]], order[TRAIN_ROWS[name] :]
-    centre, scale = y[train].mean(), y[train].std()
-    return X[train], (y[train] - centre) / scale, X[test], (y[test] - centre) / scale
+    train, test = SETS[name]().split(seed=seed)
+    centre, scale = train.y.mean(), train.y.std()
+    return train.X, (train.y - centre) / scale, test.X, (test.y - centre) / scale

@@ -12,11 +12,11 @@ import warnings
 from typing import Any
 
 import numpy as np
-from common import Array, table
+from common import Array
 from joblib import Parallel, delayed
 
 import eigengp
-from eigengp import SquaredExponential
+from eigengp import SquaredExponential, datasets
 from eigengp.metrics import mnlp, nmse
 
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -39,8 +39,9 @@ WITHOUT_SIZE = ("exact GP", "RVM")
 
 
 def snelson() -> tuple[Array, Array, Array, Array]:
-    frame, grid = table("snelson"), table("snelson_test").to_numpy(float)
-    X, y = frame[["x"]].to_numpy(float), frame["y"].to_numpy(float)
+    data = datasets.fetch_snelson()
+    assert data.X_test is not None
+    X, y, grid = data.X, data.y, data.X_test
     grid = grid[(grid[:, 0] >= -1) & (grid[:, 0] <= 7)]
     kernel = SquaredExponential(0.61234, 0.87702**2)
     truth = kernel(grid, X) @ np.linalg.solve(kernel(X) + 0.28222**2 * np.eye(y.size), y)
@@ -48,10 +49,10 @@ def snelson() -> tuple[Array, Array, Array, Array]:
 
 
 def nonstationary(run: int) -> tuple[Array, Array, Array, Array]:
-    frame, grid = table("nonstationary"), table("nonstationary_test")
-    rows = frame[frame["run"] == run + 1]
-    X, y = rows[["x"]].to_numpy(float), rows["y"].to_numpy(float)
-    return X, y, grid[["x"]].to_numpy(float), grid["f"].to_numpy(float)
+    data = datasets.fetch_nonstationary().run(run + 1)
+    assert data.X_test is not None
+    assert data.f_test is not None
+    return data.X, data.y, data.X_test, data.f_test
 
 
 def one(data_set: int, seed: int, size: int, name: str) -> tuple[float, ...]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eigengp import EigenGPRegressor, metrics
+from eigengp.datasets import nonstationary_function
 from eigengp.typing import Array
 
 if TYPE_CHECKING:
@@ -39,15 +40,10 @@ _BLUE, _ORANGE, _GREEN, _PINK, _RED = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
 _LINES = ((_BLUE, "-"), (_ORANGE, "--"), (_GREEN, "-."), (_PINK, ":"))
 
 
-def true_function(x: Array) -> Array:
-    """Return `x·sin(x³)`, which turns faster and faster as x grows."""
-    return x * np.sin(x**3)
-
-
 def make_rows(count: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """Draw inputs, shape (count, 1), and noisy targets, shape (count,)."""
     x = rng.uniform(*RANGE, count)
-    return x[:, None], true_function(x) + NOISE * rng.normal(size=count)
+    return x[:, None], nonstationary_function(x) + NOISE * rng.normal(size=count)
 
 
 @dataclass(frozen=True)
@@ -73,7 +69,7 @@ class Report:
     ) -> Report:
         """Measure a fitted model on fresh rows; `y_mean` is the mean of the training targets."""
         X, y = rows
-        truth = true_function(X[:, 0])
+        truth = nonstationary_function(X[:, 0])
         mean, std = model.predict(X, return_std=True)
         return cls(
             log_evidence=model.log_marginal_likelihood(),
@@ -133,7 +129,14 @@ def _draw_fit(axes: Axes, model: EigenGPRegressor, grid: Array) -> None:
     axes.fill_between(
         grid, mean - 2 * std, mean + 2 * std, color=_BLUE, alpha=0.18, linewidth=0, label="± 2 s.d."
     )
-    axes.plot(grid, true_function(grid), color="black", linestyle="--", lw=1.2, label="true curve")
+    axes.plot(
+        grid,
+        nonstationary_function(grid),
+        color="black",
+        linestyle="--",
+        lw=1.2,
+        label="true curve",
+    )
     axes.plot(grid, mean, color=_BLUE, lw=2.0, label="EigenGP mean")
     points = model.inducing_inputs_[:, 0]
     axes.plot(
