@@ -30,7 +30,7 @@ def data(n_rows: int, n_inputs: int) -> tuple[Array, Array]:
 
 def ours(X: Array, y: Array) -> Callable[[], tuple[float, Array]]:
     from eigengp import SquaredExponential
-    from eigengp.fitting.exact import EXACT_BLOCK_ROWS
+    from eigengp.fitting.subset import EXACT_BLOCK_ROWS
     from eigengp.flow.exact import ExactGP
     from eigengp.sources.arrays import ArraySource
 

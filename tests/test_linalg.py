@@ -143,7 +143,7 @@ def test_the_error_names_size_causes_and_remedies(factorize: object, K: Array) -
         "constant columns",
         "huge scale",
         "standardise",
-        "fewer inducing inputs",
+        "use fewer of them",
     ):
         assert words in message
     assert isinstance(caught.value, ValueError)

@@ -37,7 +37,7 @@ METHODS: dict[str, Any] = {
     "Nystrom": NystromRegressor(40, random_state=0),
     "Nystrom*": NystromRegressor(10, optimize=True, **QUICK),
     "ExactGP": ExactGPRegressor(**QUICK),
-    "RVM": RVMRegressor(1.0, random_state=0),
+    "RVM": RVMRegressor(lengthscale=1.0, random_state=0),
 }
 # EigenGPRegressor is checked in test_eigengp_regressor.py.
 CHECKED = [
@@ -48,7 +48,8 @@ CHECKED = [
     NystromRegressor(4),
     NystromRegressor(optimize=True, n_restarts=1, max_iter=3),
     ExactGPRegressor(n_restarts=1, max_iter=3),
-    RVMRegressor(1.0),
+    RVMRegressor(lengthscale=1.0),
+    RVMRegressor(n_folds=2, n_jobs=1),
 ]
 
 SPARSE = [name for name in METHODS if hasattr(METHODS[name], "n_components")]
@@ -58,7 +59,10 @@ CONSISTENT = [name for name in METHODS if name != "Nystrom*"]
 WITH_BASIS_POINTS = [name for name in METHODS if hasattr(METHODS[name], "init")]
 any_method = pytest.mark.parametrize("name", METHODS)
 consistent_method = pytest.mark.parametrize("name", CONSISTENT)
-pytestmark = pytest.mark.filterwarnings("ignore::eigengp.NegativeVarianceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::eigengp.NegativeVarianceWarning"),
+    pytest.mark.filterwarnings("ignore:The relevance vector machine has not converged"),
+]
 
 
 def make_data(n: int, seed: int) -> tuple[Array, Array]:
@@ -98,6 +102,7 @@ def assert_same_predictions(model: Any, other: Any) -> None:
 def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Screen starts by a few iterations; not for tests that share a fitted model."""
     monkeypatch.setattr("eigengp.fitting.search.ROUNDS", ((1.0, 4),))
+    monkeypatch.setattr("eigengp.fitting.width.N_WIDTHS", 2)
 
 
 @pytest.mark.usefixtures("short_runs")
@@ -209,7 +214,7 @@ def test_joint_covariance_and_standard_deviation_agree(name: str) -> None:
     same_mean, covariance = model.predict(X_new, return_cov=True)
     np.testing.assert_allclose(same_mean, mean, rtol=1e-12)
     np.testing.assert_allclose(np.diagonal(covariance), std**2, rtol=1e-7)
-    np.testing.assert_allclose(covariance, covariance.T, rtol=1e-12)
+    np.testing.assert_array_equal(covariance, covariance.T)
     assert np.linalg.eigvalsh(covariance)[0] > 0
 
 
@@ -224,7 +229,7 @@ def test_samples_are_functions_around_the_mean(name: str) -> None:
     mean, std = model.predict(X_new, return_std=True)
     spread = drawn.std(axis=1)
     assert np.all(np.abs(drawn.mean(axis=1) - mean) < 4.5 * spread / np.sqrt(n_samples))
-    assert np.all(spread**2 < 1.1 * (std**2 - model.noise_variance_))
+    np.testing.assert_allclose(spread**2, std**2 - model.noise_variance_, rtol=0.1)
 
 
 @pytest.mark.parametrize("name", SPARSE)

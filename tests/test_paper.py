@@ -7,58 +7,77 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from eigengp import EigenGPRegressor, SquaredExponential
+from eigengp import (
+    EigenGPRegressor,
+    ExactGPRegressor,
+    FITCRegressor,
+    RVMRegressor,
+    SquaredExponential,
+    SSGPRegressor,
+)
+from eigengp.datasets import Dataset, fetch_nonstationary, fetch_snelson
+from eigengp.metrics import mnlp, nmse
 
-SharedData = Callable[[str], Path]
+
+@pytest.fixture(autouse=True)
+def _data_folder(shared_data: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = shared_data("snelson.parquet").parent
+    monkeypatch.setenv("EIGENGP_DATA", str(folder))
 
 
-def scores(
-    model: EigenGPRegressor, grid: Any, truth: Any, train_mean: float
-) -> tuple[float, float]:
-    mean, std = model.predict(grid, return_std=True)
-    nmse = np.sum((truth - mean) ** 2) / np.sum((truth - train_mean) ** 2)
-    mnlp = 0.5 * np.mean(((truth - mean) / std) ** 2 + 2 * np.log(std) + np.log(2 * np.pi))
-    return float(nmse), float(mnlp)
+def scores(model: Any, data: Dataset, grid: Any, truth: Any) -> tuple[float, float]:
+    mean, std = model.fit(data.X, data.y).predict(grid, return_std=True)
+    return nmse(truth, mean, train_mean=data.y.mean()), mnlp(truth, mean, std)
 
 
 @pytest.mark.parametrize(
-    ("settings", "nmse", "mnlp"),
+    ("model", "most_nmse", "most_mnlp"),
     [
-        ({}, 0.0045, -0.335),
-        ({"optimization": "joint"}, 0.0045, -0.335),
-        ({"residual": "diagonal"}, 0.014, -0.08),
+        (EigenGPRegressor(7), 0.0045, -0.335),
+        (EigenGPRegressor(7, optimization="joint"), 0.0045, -0.335),
+        (EigenGPRegressor(7, residual="diagonal"), 0.014, -0.08),
+        (FITCRegressor(7), 0.02, -0.07),
+        (SSGPRegressor(7), 0.54, 1.22),
+        (RVMRegressor(n_jobs=1), 0.048, -0.2),
+        (ExactGPRegressor(), 1e-6, -0.147),
     ],
+    ids=str,
 )
 def test_data_set_1_is_close_to_the_exact_gp(
-    shared_data: SharedData, settings: dict[str, Any], nmse: float, mnlp: float
+    model: Any, most_nmse: float, most_mnlp: float
 ) -> None:
-    frame = pd.read_parquet(shared_data("snelson.parquet"))
-    grid = pd.read_parquet(shared_data("snelson_test.parquet")).to_numpy(float)
-    grid = grid[(grid[:, 0] >= -1) & (grid[:, 0] <= 7)]
-    X, y = frame[["x"]].to_numpy(float), frame["y"].to_numpy(float)
+    data = fetch_snelson()
+    assert data.X_test is not None
+    grid = data.X_test[(data.X_test[:, 0] >= -1) & (data.X_test[:, 0] <= 7)]
     kernel = SquaredExponential(0.61234, 0.87702**2)
-    exact = kernel(grid, X) @ np.linalg.solve(kernel(X) + 0.28222**2 * np.eye(200), y)
+    covariance = kernel(data.X) + 0.28222**2 * np.eye(200)
+    exact = kernel(grid, data.X) @ np.linalg.solve(covariance, data.y)
     assert grid.shape == (184, 1)
-    model = EigenGPRegressor(7, standardize=False, random_state=0, **settings).fit(X, y)
-    found = scores(model, grid, exact, y.mean())
-    assert found[0] <= nmse
-    assert found[1] <= mnlp
+    model.set_params(standardize=False, random_state=0)
+    found = scores(model, data, grid, exact)
+    assert found[0] <= most_nmse
+    assert found[1] <= most_mnlp
 
 
-@pytest.mark.parametrize("optimization", ["sequential", "joint"])
+@pytest.mark.parametrize(
+    ("model", "runs", "most_nmse", "most_mnlp"),
+    [
+        (EigenGPRegressor(14), 3, 0.035, 0.34),
+        (EigenGPRegressor(14, optimization="joint"), 3, 0.035, 0.34),
+        (SSGPRegressor(14), 2, 0.22, 0.87),
+        (RVMRegressor(n_jobs=1), 1, 0.05, 0.36),
+    ],
+    ids=str,
+)
 def test_data_set_2_is_followed_where_it_is_calm_and_where_it_is_wild(
-    shared_data: SharedData, optimization: Any
+    model: Any, runs: int, most_nmse: float, most_mnlp: float
 ) -> None:
-    frame = pd.read_parquet(shared_data("nonstationary.parquet"))
-    grid = pd.read_parquet(shared_data("nonstationary_test.parquet"))
-    found = []
-    for run in (1, 2, 3):
-        rows = frame[frame["run"] == run]
-        X, y = rows[["x"]].to_numpy(float), rows["y"].to_numpy(float)
-        model = EigenGPRegressor(14, optimization=optimization, random_state=run).fit(X, y)
-        found.append(scores(model, grid[["x"]].to_numpy(float), grid["f"].to_numpy(), y.mean()))
-    assert np.mean(found, axis=0)[0] <= 0.035
-    assert np.mean(found, axis=0)[1] <= 0.34
+    data = fetch_nonstationary()
+    found = [
+        scores(model.set_params(random_state=run), data.run(run), data.X_test, data.f_test)
+        for run in range(1, runs + 1)
+    ]
+    assert np.mean(found, axis=0)[0] <= most_nmse
+    assert np.mean(found, axis=0)[1] <= most_mnlp

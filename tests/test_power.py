@@ -293,5 +293,7 @@ def test_attributes_reproduce_evidence_and_predictions_in_the_units_of_the_data(
     np.testing.assert_allclose(
         mean - fit.target_mean_, Q @ np.linalg.solve(C, centred), rtol=0.0, atol=1.0
     )
-    latent = fit.kernel_.total_variance - np.diag(Q @ np.linalg.solve(C, Q))
-    np.testing.assert_allclose(std, np.sqrt(latent + noise), rtol=1e-3)
+    latent = fit.kernel_(inputs) - Q @ np.linalg.solve(C, Q)
+    np.testing.assert_allclose(std, np.sqrt(np.diag(latent) + noise), rtol=1e-3)
+    joint, scale = fit.predict(inputs, return_cov=True)[1], fit.kernel_.total_variance
+    np.testing.assert_allclose(joint, latent + noise * np.eye(N), rtol=0.0, atol=1e-4 * scale)

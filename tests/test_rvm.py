@@ -30,7 +30,7 @@ def test_attributes_reproduce_the_evidence_in_the_units_of_the_data(
     settings: dict[str, Any],
 ) -> None:
     inputs, targets = 50.0 * X + 7.0, 1e3 * y
-    model = RVMRegressor(40.0 if "standardize" in settings else 0.5, **settings)
+    model = RVMRegressor(lengthscale=40.0 if "standardize" in settings else 0.5, **settings)
     model.fit(inputs, targets)
     Phi = model.kernel_(inputs, model.relevance_vectors_)
     C = (Phi / model.precisions_) @ Phi.T + model.noise_variance_ * np.eye(y.size)
@@ -41,13 +41,13 @@ def test_attributes_reproduce_the_evidence_in_the_units_of_the_data(
 
 
 def test_relevance_vectors_are_rows() -> None:
-    vectors = RVMRegressor(0.4).fit(X, y).relevance_vectors_
+    vectors = RVMRegressor(lengthscale=0.4).fit(X, y).relevance_vectors_
     assert np.abs(vectors - X[:, 0]).min(axis=1).max() < 1e-12
 
 
 def test_a_given_lengthscale_is_kept_in_its_own_units() -> None:
-    assert RVMRegressor(0.4).fit(X, y).lengthscale_ == pytest.approx(0.4)
-    model = RVMRegressor(1.3, standardize=False).fit(X, y)
+    assert RVMRegressor(lengthscale=0.4).fit(X, y).lengthscale_ == pytest.approx(0.4)
+    model = RVMRegressor(lengthscale=1.3, standardize=False).fit(X, y)
     assert model.lengthscale_ == pytest.approx(1.3)
     np.testing.assert_allclose(model.kernel_.lengthscale, [1.3], rtol=1e-12)
     assert model.cv_errors_ is None
@@ -66,14 +66,17 @@ def test_cross_validation_finds_a_good_width() -> None:
 def test_processes_do_not_change_what_cross_validation_finds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eigengp.fitting.width._WIDTHS", 3)
+    monkeypatch.setattr("eigengp.fitting.width.N_WIDTHS", 3)
+    told: list[float] = []
     rows = RowBlock((X - X.mean()) / X.std(), (y - y.mean()) / y.std())
     one, two = (
-        choose_width(SquaredExponential(), rows, 3, n_jobs, np.random.RandomState(0))
+        choose_width(SquaredExponential(), rows, 3, n_jobs, np.random.RandomState(0), told.append)
         for n_jobs in (1, 2)
     )
     np.testing.assert_allclose(one.errors, two.errors, rtol=1e-8)
     np.testing.assert_allclose(one.evidences, two.evidences, rtol=1e-8)
+    assert len(told) == 2 * 3 * 3
+    assert np.all(np.isfinite(told))
 
 
 def test_among_equal_errors_the_evidence_decides() -> None:

@@ -228,12 +228,15 @@ def _calibration_error(
     return abs(coverage(y_true, y_pred, y_std, level=level, sample_weight=sample_weight) - level)
 
 
+# Scorers see no training rows: the constant to beat is the mean of the rows that are scored.
 nmse_scorer = make_scorer(nmse, greater_is_better=False)
 mnlp_scorer = make_probabilistic_scorer(mnlp, greater_is_better=False)
 crps_scorer = make_probabilistic_scorer(crps_gaussian, greater_is_better=False)
 
 
 def _predict_with_std(estimator: Any, X: Any) -> tuple[ArrayLike, ArrayLike]:
+    # A search such as GridSearchCV predicts by its best estimator, but takes no return_std.
+    estimator = getattr(estimator, "best_estimator_", estimator)
     needed = (
         f"{type(estimator).__name__} gives no standard deviations, and this scorer needs them. Use "
         "an estimator whose predict(X, return_std=True) returns means and standard deviations, or "

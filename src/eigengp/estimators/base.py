@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from eigengp.estimators.training import Training
 from eigengp.flow.posterior import Predictive
 from eigengp.kernels import Kernel
-from eigengp.sources.arrays import by_blocks
+from eigengp.sources.arrays import BLOCK_ROWS, by_blocks
 from eigengp.sources.views import Scaling
 from eigengp.typing import Array
 
@@ -34,6 +34,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     _scaling: Scaling
     _draws_jointly: ClassVar[bool] = False
     """Whether a drawn function must be evaluated at all inputs at once."""
+    _block_rows: ClassVar[int] = BLOCK_ROWS
+    """Rows in a block while learning."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [Kernel, StrOptions({"exact"}), None],
@@ -134,7 +136,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         mean : array of shape (n,)
-            The predictive mean; alone it costs O(M) for each row.
+            The predictive mean; alone it costs O(M) for each row (O(N) for the full GP and
+            Nyström).
         std : array of shape (n,)
             Only if `return_std`.
         cov : array of shape (n, n)
@@ -147,7 +150,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if return_std:
             standardised, variance = self._mean_and_variance(X)
             return self._mean(standardised), scaling.target_scale * np.sqrt(variance)
-        mean = self._mean(by_blocks(lambda rows: posterior.mean(scaling.inputs(rows)), X))
+        mean = self._mean(self._by_blocks(posterior.mean, X))
         if return_cov:
             inputs = scaling.inputs(np.asarray(X, dtype=np.float64))
             return mean, scaling.target_scale**2 * self._joint_covariance(inputs)
@@ -164,9 +167,13 @@ class GPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self, function: Callable[[Array], tuple[Array, Array]], X: Array
     ) -> tuple[Array, Array]:
         """Return two values for each row, computed block by block from standardised inputs."""
-        inputs = self._scaling.inputs
-        both = by_blocks(lambda rows: np.column_stack(function(inputs(rows))), X)
+        both = self._by_blocks(lambda inputs: np.column_stack(function(inputs)), X)
         return both[:, 0], both[:, 1]
+
+    def _by_blocks(self, function: Callable[[Array], Array], X: Array) -> Array:
+        """Return a function of standardised inputs for all rows."""
+        inputs, n_columns = self._scaling.inputs, self._posterior.n_columns
+        return by_blocks(lambda rows: function(inputs(rows)), X, n_columns)
 
     def _mean(self, standardised: Array) -> Array:
         return self._scaling.target_centre + self._scaling.target_scale * standardised
@@ -220,18 +227,19 @@ class GPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         X = self._inputs(X)
         scaling, posterior = self._scaling, self._posterior
         unit = scaling.target_scale / scaling.input_scale
-        mean = unit * by_blocks(lambda rows: posterior.mean_gradient(scaling.inputs(rows)), X)
+        mean = unit * self._by_blocks(posterior.mean_gradient, X)
         if not return_variance:
             return mean
-        variance = by_blocks(lambda rows: posterior.variance_gradient(scaling.inputs(rows)), X)
+        variance = self._by_blocks(posterior.variance_gradient, X)
         return mean, scaling.target_scale * unit * variance
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Draw whole latent functions from the posterior and evaluate them.
 
-        The same `random_state` is the same function wherever it is
-        evaluated, at O(M) for each point. Observation noise and the residual
-        of EigenGP+ are not part of the function.
+        For EigenGP, SSGP and RVM the same `random_state` is the same function
+        wherever it is evaluated, at O(M) for each point. The other methods
+        draw the values at all n inputs together, at O(n³). Observation noise
+        and the residual of EigenGP+ are not part of the function.
 
         Parameters
         ----------
@@ -251,7 +259,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         values = self._posterior.functions(n_samples, check_random_state(random_state))
         if self._draws_jointly:
             return self._mean(values(self._scaling.inputs(np.asarray(X, dtype=np.float64))))
-        return self._mean(by_blocks(lambda rows: values(self._scaling.inputs(rows)), X))
+        return self._mean(self._by_blocks(values, X))
 
     def log_marginal_likelihood(self) -> float:
         """Return the log evidence of the training data under the learned model."""

@@ -16,7 +16,6 @@ from eigengp.fitting.plan import Plan
 from eigengp.flow.model import EigenGP
 from eigengp.flow.posterior import Posterior
 from eigengp.kernels import Kernel
-from eigengp.sources.arrays import by_blocks
 from eigengp.typing import Array
 
 GUARD_STRENGTH = 1.5
@@ -216,5 +215,5 @@ class EigenGPRegressor(InducingRegressor):
         lam, U = self._spectrum.values, self._spectrum.vectors
         R = self.weights_.size
         combination = np.sqrt(lam.size) * U[:, :R] / lam[:R]
-        features, inputs = self._posterior.features, self._scaling.inputs
-        return by_blocks(lambda rows: features.matrix(inputs(rows)) @ combination, X)
+        features = self._posterior.features
+        return self._by_blocks(lambda inputs: features.matrix(inputs) @ combination, X)

@@ -10,9 +10,9 @@ from sklearn.utils._param_validation import Interval
 
 from eigengp.estimators.base import GPRegressor
 from eigengp.estimators.training import Training
-from eigengp.fitting.exact import EXACT_BLOCK_ROWS, SUBSET_RANGE
 from eigengp.fitting.families import ExactFamily
 from eigengp.fitting.plan import Plan
+from eigengp.fitting.subset import EXACT_BLOCK_ROWS, SUBSET_RANGE
 from eigengp.flow.exact import ExactGP
 from eigengp.kernels import Kernel
 
@@ -24,8 +24,8 @@ class ExactGPRegressor(GPRegressor):
 
     Kernel and noise are learned by maximising the evidence. Nothing is
     approximated, so it is what sparse methods are measured against, and the
-    method of choice up to some thousand rows. From 4,000 rows on the kernel
-    is settled on 2,000 of them first.
+    method of choice up to some thousand rows. With more than 4,000 rows the
+    kernel is settled on 2,000 of them first.
 
     Parameters
     ----------
@@ -108,7 +108,9 @@ class ExactGPRegressor(GPRegressor):
         max_iter = _ITERATIONS if self.max_iter is None else self.max_iter
         large = n_rows > 2 * SUBSET_RANGE[1]
         if large and max_iter > 0:
-            template = training.learn_exact(template, SUBSET_RANGE[1])
+            count = SUBSET_RANGE[1]
+            plan = Plan(count, count, self.n_restarts, max_iter, self.tol)
+            template = training.learn_exact(template, plan)
         plan = Plan(n_rows, n_rows, self.n_restarts, max_iter, self.tol, settled=large)
         model: ExactGP = training.learn(ExactFamily(), plan, template)
         return model

@@ -41,3 +41,4 @@ jitter_, target_mean_
     """
 
     _power = 1.0
+    _draws_jointly = True

@@ -129,9 +129,7 @@ def log_marginal_likelihood(
     inputs, targets = _checked_rows(X, y)
     B = check_array(inducing_inputs, dtype=np.float64, input_name="inducing_inputs")
     _check(inputs, B, kernel, noise_variance, residual, jitter)
-    _check_number("power", power)
-    if not 0.0 <= power <= 1.0:
-        raise ValueError(f"power must lie between 0 and 1, got {power!r}.")
+    _check_power(power, residual, weights)
     source = ArraySource(inputs, targets)
     size = B.shape[0]
     model = EigenGP(
@@ -179,6 +177,16 @@ def _check(
     _check_number("jitter", jitter)
     if not 0.0 <= jitter < np.inf:
         raise ValueError(f"jitter must be zero or positive, and finite, got {jitter!r}.")
+
+
+def _check_power(power: float, residual: str | None, weights: ArrayLike | None) -> None:
+    _check_number("power", power)
+    if not 0.0 <= power <= 1.0:
+        raise ValueError(f"power must lie between 0 and 1, got {power!r}.")
+    if power != 1.0 and residual is None:
+        raise ValueError(f"power={power!r} has no meaning without residual='diagonal'.")
+    if power == 0.0 and weights is not None:
+        raise ValueError("power=0 is the bound of VFE, which has no weights: leave them out.")
 
 
 def _check_number(name: str, value: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, ClassVar, Literal
 
@@ -14,20 +15,16 @@ from eigengp.estimators.base import GPRegressor
 from eigengp.estimators.rows import distinct_rows
 from eigengp.estimators.training import Training
 from eigengp.fitting.families import InducingFamily
-from eigengp.fitting.plan import Plan, default_iterations
+from eigengp.fitting.plan import Plan, default_iterations, default_size
 from eigengp.fitting.starts import BasisInit
 from eigengp.flow.exact import ExactGP
 from eigengp.flow.model import EigenGP, Jitter
+from eigengp.flow.passes import Outcome
+from eigengp.flow.posterior import Predictive
 from eigengp.kernels import Kernel
 from eigengp.typing import Array
 
 _RELATIVE_JITTER = 1e-6
-_DEFAULT_COMPONENTS = 100
-
-
-def default_size(n_rows: int) -> int:
-    """Return how many components a method has unless told: 100, or a quarter of few rows."""
-    return max(1, min(_DEFAULT_COMPONENTS, n_rows // 4))
 
 
 class InducingRegressor(GPRegressor):
@@ -135,6 +132,10 @@ class InducingRegressor(GPRegressor):
                 "each basis point needs one value for each feature."
             )
         return points
+
+    def _condition(self, model: EigenGP, outcome: Outcome, training: Training) -> Predictive:
+        posterior = model.posterior(outcome)
+        return replace(posterior, kernel=model.kernel) if self._draws_jointly else posterior
 
     def _keep(self, model: EigenGP, training: Training) -> None:
         super()._keep(model, training)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from eigengp.estimators.inducing import InducingRegressor
 from eigengp.estimators.training import Training
 from eigengp.fitting.plan import Plan
+from eigengp.fitting.subset import subset_plan
 from eigengp.flow.conditional import ConditionalPosterior, nystrom_posterior
 from eigengp.flow.exact import ExactGP
 from eigengp.flow.model import EigenGP
@@ -45,11 +46,11 @@ class NystromRegressor(InducingRegressor):
         M, how many basis points. None takes 100, or a quarter of the rows if
         that is fewer.
     optimize : bool
-        False places the basis points by `init`, and takes kernel and noise as
-        they are given or, if no kernel is, from the full GP on a tenth of
-        the rows (at least 500, at most 2,000); `n_restarts`, `max_iter` and
-        `tol` are then not used. True maximises the evidence over basis
-        points, kernel and noise (Nyström*).
+        False places the basis points by `init`, and learns kernel and noise
+        by the full GP on a tenth of the rows (at least 500, at most 2,000),
+        unless `max_iter` is 0; `n_restarts` and `tol` are then not used.
+        True maximises the evidence over basis points, kernel and noise
+        (Nyström*).
     kernel, noise_variance, init, n_restarts, max_iter, tol, standardize, random_state, verbose
         As in `EigenGPRegressor`.
 
@@ -108,12 +109,10 @@ jitter_, target_mean_
         self.optimize = optimize
 
     def _start(self, training: Training) -> ExactGP:
-        if self.optimize:
-            return super()._start(training)
-        start = training.start("exact" if self.kernel is None else self.kernel, self.noise_variance)
-        if self.noise_variance is None:
+        start = super()._start(training)
+        if self.optimize or self.max_iter == 0 or self.kernel == "exact":
             return start
-        return replace(start, noise_variance=self.noise_variance / training.unit)
+        return training.learn_exact(start, subset_plan(training.rows.n_rows))
 
     def _plan(self, training: Training, points: Array | None) -> Plan:
         plan = super()._plan(training, points)
@@ -146,7 +145,7 @@ jitter_, target_mean_
 
     def _mean_and_variance(self, X: Array) -> tuple[Array, Array]:
         mean, raw = self._raw(X)
-        self._warn_of_negative(raw, "the noise alone is used there; `raw_variance` returns them")
+        self._warn_of_negative(raw, "the noise alone is used there, and `raw_variance` tells")
         return mean, np.maximum(raw, 0.0) + self._posterior.noise_variance
 
     def _joint_covariance(self, inputs: Array) -> Array:
@@ -159,9 +158,9 @@ jitter_, target_mean_
         negative = np.count_nonzero(raw < -_ROUNDING * self._posterior.features.prior_variance)
         if negative:
             warnings.warn(
-                f"{negative} of {raw.size} variances of the Nyström method are negative: "
-                f"{consequence}. Use more basis points, or VFERegressor, whose variances are "
-                "consistent.",
+                f"{negative} of {raw.size} variances of the Nyström method, without the noise, are "
+                f"negative: {consequence}. Use more basis points, or VFERegressor, whose "
+                "variances are consistent.",
                 NegativeVarianceWarning,
                 stacklevel=4,
             )

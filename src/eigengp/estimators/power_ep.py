@@ -48,6 +48,8 @@ class PowerEPRegressor(InducingRegressor):
     True
     """
 
+    _draws_jointly = True
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **InducingRegressor._parameter_constraints,
         "alpha": [Interval(Real, 0, 1, closed="both")],

@@ -13,13 +13,14 @@ from sklearn.utils.random import sample_without_replacement
 from eigengp.estimators.base import GPRegressor
 from eigengp.estimators.training import Training
 from eigengp.fitting.relevance import Relevance, learn_relevance
-from eigengp.fitting.width import WidthChoice, choose_width, with_width
+from eigengp.fitting.starts import lengthscale_range
+from eigengp.fitting.width import N_WIDTHS, WidthChoice, choose_width, with_width
 from eigengp.flow.features import KernelFeatures
 from eigengp.flow.posterior import Posterior
 from eigengp.flow.sums import RowSource
 from eigengp.kernels import SquaredExponential, Stationary
 
-_ITERATIONS = 2_000
+_ITERATIONS = 5_000
 _CV_ROWS = 2_000
 
 
@@ -55,8 +56,8 @@ class RVMRegressor(GPRegressor):
     The function is a sum of kernels centred on training rows, each with a
     prior variance of its own; the evidence sets most of them to zero. Basis
     functions are added, re-estimated and deleted one at a time (Faul and
-    Tipping, 2003). All inputs share one lengthscale, which the evidence
-    cannot set, so it is chosen by cross-validation. Memory grows as N times
+    Tipping, 2003). All inputs share one lengthscale, chosen by
+    cross-validation. Memory grows as N times
     the number of basis functions, not as N². Error bars shrink to the noise
     far from the data.
 
@@ -76,7 +77,8 @@ class RVMRegressor(GPRegressor):
     n_jobs : int or None
         How many processes cross-validate at once; −1 is all cores.
     max_iter : int or None
-        At most so many basis functions are added; None is 2,000.
+        At most so many iterations, each of which adds a basis function or
+        polishes those there are; None is 5,000.
     tol : float
         The gain in log evidence per row that is worth another step.
     standardize, random_state, verbose
@@ -121,8 +123,8 @@ class RVMRegressor(GPRegressor):
 
     def __init__(
         self,
-        lengthscale: Literal["cv"] | float = "cv",
         *,
+        lengthscale: Literal["cv"] | float = "cv",
         kernel: Stationary | None = None,
         n_folds: int = 10,
         n_jobs: int | None = -1,
@@ -145,22 +147,38 @@ class RVMRegressor(GPRegressor):
     def _learn(self, training: Training) -> _Machine:
         n_features, monitor = training.rows.n_features, training.monitor
         kind = SquaredExponential() if self.kernel is None else self.kernel
-        choice = self._choose(kind, training) if isinstance(self.lengthscale, str) else None
-        length = choice.best if choice else float(self.lengthscale) / self._unit(training)
+        choice = self._choose(kind, training)
+        if choice:
+            length = choice.best
+        elif isinstance(self.lengthscale, str):
+            length = float(np.sqrt(np.prod(lengthscale_range(n_features))))
+        else:
+            length = float(self.lengthscale) / self._unit(training)
         kernel = with_width(kind, length, n_features)
         max_iter = _ITERATIONS if self.max_iter is None else self.max_iter
         monitor.begin("RVM", max_iter)
         relevance = learn_relevance(training.source, kernel, max_iter, self.tol, monitor.step)
         monitor.end()
         training.n_iter = relevance.n_iter
+        if not relevance.converged:
+            training.notes.append(
+                f"The relevance vector machine has not converged in {max_iter} iterations; raise "
+                "max_iter, or tol if the evidence is good enough."
+            )
         return _Machine(kernel, relevance, choice)
 
-    def _choose(self, kind: Stationary, training: Training) -> WidthChoice:
-        n_rows = training.rows.n_rows
+    def _choose(self, kind: Stationary, training: Training) -> WidthChoice | None:
+        """Return the choice of a width, None where there is none to be made."""
+        n_rows, monitor = training.rows.n_rows, training.monitor
+        if n_rows < 2 or not isinstance(self.lengthscale, str):
+            return None
         count = min(n_rows, _CV_ROWS)
         chosen = sample_without_replacement(n_rows, count, random_state=training.rng)
         rows = training.source.take(np.sort(chosen))
-        return choose_width(kind, rows, self.n_folds, self.n_jobs, training.rng)
+        monitor.begin("width", N_WIDTHS * min(self.n_folds, count))
+        choice = choose_width(kind, rows, self.n_folds, self.n_jobs, training.rng, monitor.step)
+        monitor.end()
+        return choice
 
     def _unit(self, training: Training) -> float:
         """Return what the parameter's unit of length is in standardised ones."""
@@ -170,7 +188,8 @@ class RVMRegressor(GPRegressor):
         super()._keep(model, training)
         scaling, unit, choice = training.scaling, self._unit(training), model.choice
         self.kernel_ = model.kernel.rescaled(scaling.input_scale, 1.0)
-        self.relevance_vectors_ = training.in_units(model.relevance.inputs)
+        vectors = training.rows.X[model.relevance.indices]
+        self.relevance_vectors_ = np.asarray(vectors, dtype=np.float64)
         self.precisions_ = model.relevance.precisions / training.unit
         self.lengthscale_ = float(np.atleast_1d(model.kernel.lengthscale)[0]) * unit
         self.cv_lengthscales_ = choice.lengthscales * unit if choice else None

@@ -9,10 +9,9 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from eigengp.estimators.base import GPRegressor
-from eigengp.estimators.inducing import default_size
 from eigengp.estimators.training import Training
 from eigengp.fitting.families import SpectralFamily
-from eigengp.fitting.plan import Plan, default_iterations
+from eigengp.fitting.plan import Plan, default_iterations, default_size
 from eigengp.flow.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import Kernel, Stationary
 
@@ -48,7 +47,11 @@ class SSGPRegressor(GPRegressor):
     ----------
     spectral_points_ : array of shape (m, D)
         The learned angular frequencies, in the units of the data.
-    kernel_, noise_variance_, log_marginal_likelihood_, history_, n_iter_, target_mean_
+    kernel_ : Kernel
+        Holds the learned lengthscales and variance; the covariance of the
+        model is that of its waves, and other parameters of the kernel keep
+        their first values.
+    noise_variance_, log_marginal_likelihood_, history_, n_iter_, target_mean_
         As in `EigenGPRegressor`.
 
     Examples

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,15 +11,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from eigengp.estimators.rows import checked_weight, merged
-from eigengp.fitting.exact import exact_on_subset, subset_size
 from eigengp.fitting.families import Family
 from eigengp.fitting.learning import Learner
 from eigengp.fitting.plan import Plan
 from eigengp.fitting.progress import Monitor
 from eigengp.fitting.starts import lengthscale_range
+from eigengp.fitting.subset import exact_on_subset, subset_plan
 from eigengp.flow.exact import ExactGP
 from eigengp.kernels import Kernel, SquaredExponential
-from eigengp.sources.arrays import BLOCK_ROWS, ArraySource, available_threads, one_blas_thread
+from eigengp.sources.arrays import ArraySource, available_threads, few_threads
 from eigengp.sources.views import Scaling, StandardizedSource
 from eigengp.typing import Array
 
@@ -52,8 +51,7 @@ class Training:
         X, y = validate_data(estimator, X, y, dtype=[np.float64, np.float32], y_numeric=True)
         weight = checked_weight(sample_weight, np.asarray(X))
         X, y, weight = merged(np.asarray(X), np.asarray(y), weight)
-        block_rows = getattr(estimator, "_block_rows", BLOCK_ROWS)
-        rows = ArraySource(X, y, weight, block_rows, available_threads())
+        rows = ArraySource(X, y, weight, estimator._block_rows, available_threads())
         scaling = Scaling.of(rows, estimator.standardize)
         total = float(rows.n_rows if weight is None else weight.sum())
         offset = -total * float(np.log(scaling.target_scale))
@@ -91,21 +89,18 @@ class Training:
         first = ExactGP(SquaredExponential(np.full(n_features, np.sqrt(low * high))), noise)
         if kernel is None:
             return first
-        return self.learn_exact(first, subset_size(self.rows.n_rows))
+        return self.learn_exact(first, subset_plan(self.rows.n_rows))
 
-    def learn_exact(self, template: ExactGP, count: int) -> ExactGP:
-        """Return the full GP learned on `count` of the rows."""
-        model, n_iter = exact_on_subset(template, self.source, count, self.monitor, self.rng)
+    def learn_exact(self, template: ExactGP, plan: Plan) -> ExactGP:
+        """Return the full GP learned on some of the rows."""
+        model, n_iter = exact_on_subset(template, self.source, plan, self.monitor, self.rng)
         self.n_iter += n_iter
         return model
 
     def learn(self, family: Family, plan: Plan, template: Any) -> Any:
         """Return the learned model; small matrices are faster on one thread."""
         learner = Learner(family, plan, self.source, self.monitor, self.rng)
-        threads: AbstractContextManager[Any] = nullcontext()
-        if plan.n_inducing <= _SMALL_BASIS:
-            threads = one_blas_thread()
-        with threads:
+        with few_threads(plan.n_inducing, _SMALL_BASIS):
             model = learner.learn(template)
         self.n_iter += learner.n_iter
         return model

@@ -41,3 +41,4 @@ class VFERegressor(InducingRegressor):
     """
 
     _power = 0.0
+    _draws_jointly = True

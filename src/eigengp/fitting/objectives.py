@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -11,31 +11,8 @@ from eigengp.fitting.optimizer import Evaluation
 from eigengp.fitting.parameters import Parameters
 from eigengp.flow.model import EigenGP
 from eigengp.flow.passes import SpectralPass
-from eigengp.flow.posterior import Predictive
 from eigengp.flow.sums import RowSource, WhitenedSums
-from eigengp.kernels import Kernel
 from eigengp.typing import Array
-
-
-class Model(Protocol):
-    """What learning asks of a model."""
-
-    @property
-    def kernel(self) -> Kernel:
-        """The GP prior."""
-
-    @property
-    def noise_variance(self) -> float:
-        """`σ²`."""
-
-    def forward(self, source: RowSource, gamma: float = 0.0) -> Any:
-        """Go over the rows once and return an outcome with `value` and `n`."""
-
-    def evaluate(self, source: RowSource, gamma: float = 0.0) -> tuple[Any, Any]:
-        """Return the outcome of a pass over the rows, and the gradient of its value."""
-
-    def posterior(self, outcome: Any) -> Predictive:
-        """Return the posterior that belongs to an outcome."""
 
 
 @dataclass(frozen=True)

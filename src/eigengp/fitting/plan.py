@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _SMALL_PROBLEM = 1e7
+_DEFAULT_COMPONENTS = 100
 
 
 def is_small(n_rows: int, n_inducing: int) -> bool:
@@ -15,6 +16,11 @@ def is_small(n_rows: int, n_inducing: int) -> bool:
 def default_iterations(n_rows: int, n_inducing: int) -> int:
     """Return how many iterations a stage may take: to convergence where that is cheap."""
     return 1000 if is_small(n_rows, n_inducing) else 200
+
+
+def default_size(n_rows: int) -> int:
+    """Return how many components a method has unless told: 100, or a quarter of few rows."""
+    return max(1, min(_DEFAULT_COMPONENTS, n_rows // 4))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ kernel; the whole basis is then placed for that kernel.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +19,7 @@ from eigengp.fitting.families import Family
 from eigengp.fitting.plan import Plan, is_small
 from eigengp.fitting.progress import Monitor
 from eigengp.fitting.search import RELOCATIONS, ROUNDS, Found, Search
+from eigengp.flow.linalg import FactorizationError
 from eigengp.flow.sums import RowBlock, RowSource
 from eigengp.sources.arrays import ArraySource
 from eigengp.sources.views import Extent
@@ -28,6 +29,8 @@ _RELOCATION_WORK = 1e6
 _SCREENING_BASIS = 50
 _PLACING_ROWS = 10_000
 _SMALLEST_BASIS = 12
+_NOISE_ROWS = 2_000
+_NOISES = (0.01, 0.03, 0.1, 0.3)
 
 
 @dataclass(frozen=True)
@@ -58,9 +61,13 @@ class Screening:
         """Return the best model found; `template` holds kernel and noise to start from."""
         size = self.plan.n_inducing
         small = is_small(self.source.n_rows, size)
-        if self.plan.max_iter == 0 or (self.plan.settled and not small):
+        if self.plan.max_iter == 0:
             return self._placed(template, size)
-        return self._whole(template) if small else self._by_kernel(template)
+        if small:
+            return self._whole(template)
+        return self._with_noise(
+            self._placed(template, size) if self.plan.settled else self._by_kernel(template)
+        )
 
     def _whole(self, template: Any) -> Any:
         """Search a small problem, growing the basis while that pays.
@@ -108,6 +115,26 @@ class Screening:
         """Return the model with a whole basis placed for its kernel."""
         rows = self._rows(max(_PLACING_ROWS, 3 * size))
         return self.family.placed(model, rows, size, self.rng)
+
+    def _with_noise(self, model: Any) -> Any:
+        """Return the model with the best of a few noise variances.
+
+        The kernel was settled with other basis points or none; what the new
+        ones leave out may be far more than the noise that came with it, and
+        an optimiser that begins there can end where all is noise.
+        """
+        rows = self._rows(_NOISE_ROWS)
+        source = ArraySource(rows.X, rows.y, rows.sample_weight)
+        best, least = model, np.inf
+        for noise in (model.noise_variance, *_NOISES):
+            trial = replace(model, noise_variance=noise)
+            try:
+                value = trial.forward(source, self.plan.gamma).value
+            except FactorizationError:
+                continue
+            if value < least:
+                best, least = trial, value
+        return best
 
     def _starts(self, template: Any, rows: RowBlock, size: int) -> list[Any]:
         return self.family.starts(template, rows, size, self.plan.n_restarts, self.rng)

@@ -7,7 +7,8 @@ equals the evidence decides.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -21,7 +22,8 @@ from eigengp.kernels import Stationary
 from eigengp.sources.arrays import ArraySource
 from eigengp.typing import Array
 
-_WIDTHS = 16
+N_WIDTHS = 16
+"""How many lengthscales are tried."""
 _FEW_ROWS = 100
 _FOLD_ITERATIONS = 300
 _FOLD_TOL = 1e-5
@@ -51,8 +53,7 @@ class WidthChoice:
 def with_width(kernel: Stationary, lengthscale: float, n_features: int) -> Stationary:
     """Return the kernel with variance one and the same lengthscale for all inputs."""
     unit = kernel.with_ard(n_features)
-    widths = np.full(n_features, lengthscale) / unit.lengthscale
-    return unit.rescaled(widths, 1.0 / unit.variance)
+    return replace(unit, lengthscale=np.full(n_features, lengthscale), variance=1.0)
 
 
 def choose_width(
@@ -61,6 +62,7 @@ def choose_width(
     n_folds: int,
     n_jobs: int | None,
     rng: np.random.RandomState,
+    tick: Callable[[float], None],
 ) -> WidthChoice:
     """Try lengthscales over the whole range that standardised data could mean.
 
@@ -77,29 +79,36 @@ def choose_width(
         not worth a second one.
     rng : RandomState
         Shuffles the rows.
+    tick : callable
+        Told `−ln p(y)` per row after each of the `N_WIDTHS · n_folds` short fits.
     """
     n_rows, n_features = rows.X.shape
     low, high = lengthscale_range(n_features)
-    lengthscales = np.geomspace(low, high, _WIDTHS)
+    lengthscales = np.geomspace(low, high, N_WIDTHS)
     parts = list(KFold(min(n_folds, n_rows), shuffle=True, random_state=rng).split(rows.X))
     work = (
         delayed(_fold)(with_width(kernel, length, n_features), rows, train, test)
         for length in lengthscales
         for train, test in parts
     )
-    folds = Parallel(1 if n_rows <= _FEW_ROWS else n_jobs)(work)
-    total = np.reshape(folds, (_WIDTHS, len(parts), 3)).sum(axis=1)
-    weight = n_rows if rows.sample_weight is None else rows.sample_weight.sum()
-    errors, squares = total[:, 0] / weight, total[:, 1] / weight
-    spread = np.sqrt(np.maximum(squares - errors**2, 0.0) / weight)
-    return WidthChoice(lengthscales, errors, spread, total[:, 2])
+    parallel = Parallel(1 if n_rows <= _FEW_ROWS else n_jobs, return_as="generator")
+    folds = []
+    for fold in parallel(work):
+        folds.append(fold)
+        tick(-fold[2] * len(parts) / ((len(parts) - 1) * n_rows))
+    total = np.reshape(folds, (N_WIDTHS, len(parts), 3)).sum(axis=1)
+    weight = float(rows.weight.sum())
+    learned = np.isfinite(total[:, 0])
+    mean = np.where(learned[:, None], total[:, :2], 0.0) / weight
+    spread = np.sqrt(np.maximum(mean[:, 1] - mean[:, 0] ** 2, 0.0) / weight)
+    return WidthChoice(lengthscales, np.where(learned, mean[:, 0], np.inf), spread, total[:, 2])
 
 
 def _fold(
     kernel: Stationary, rows: RowBlock, train: Array, test: Array
 ) -> tuple[float, float, float]:
     """Return the sums of squared errors and of their squares, and the log evidence."""
-    weight = np.ones(rows.y.size) if rows.sample_weight is None else rows.sample_weight
+    weight = rows.weight
     source = ArraySource(rows.X[train], rows.y[train], weight[train], n_threads=1)
     try:
         learned = learn_relevance(source, kernel, _FOLD_ITERATIONS, _FOLD_TOL)

@@ -17,7 +17,7 @@ from scipy.linalg import lapack
 
 from eigengp.flow.features import KernelFeatures
 from eigengp.flow.linalg import solve_lower
-from eigengp.flow.posterior import Posterior
+from eigengp.flow.posterior import Posterior, draw_joint
 from eigengp.flow.sums import RowBlock
 from eigengp.typing import Array
 
@@ -101,6 +101,11 @@ class ConditionalPosterior:
     covariance: Covariance
     noise_variance: float
 
+    @property
+    def n_columns(self) -> int:
+        """How many training rows there are."""
+        return self.coefficients.size
+
     def mean(self, X: Array) -> Array:
         """Return the predictive mean, shape (n,): O(N) for each row."""
         return self.features.matrix(X) @ self.coefficients
@@ -142,15 +147,11 @@ class ConditionalPosterior:
     def functions(self, n_samples: int, rng: np.random.RandomState) -> Callable[[Array], Array]:
         """Draw latent functions; the result maps all inputs of interest at once to values.
 
-        The joint covariance is factorised by its eigenvectors, and what is
-        negative in it, by rounding or in the Nyström method, is left out.
+        See `draw_joint`.
         """
 
         def values(X: Array) -> Array:
-            lam, U = np.linalg.eigh(self.latent_covariance(X))
-            root = U * np.sqrt(np.maximum(lam, 0.0))
-            drawn: Array = root @ rng.standard_normal((X.shape[0], n_samples))
-            return self.mean(X)[:, None] + drawn
+            return self.mean(X)[:, None] + draw_joint(self.latent_covariance(X), n_samples, rng)
 
         return values
 
@@ -170,8 +171,7 @@ def nystrom_posterior(
         All training rows.
     """
     Q = features.matrix(rows.X) @ low_rank.covariance_root
-    s = np.ones(rows.y.size) if rows.sample_weight is None else rows.sample_weight
-    covariance = LowRankCovariance(Q, s / low_rank.noise_variance)
+    covariance = LowRankCovariance(Q, rows.weight / low_rank.noise_variance)
     at_rows = KernelFeatures(features.kernel, rows.X)
     solved = covariance.solve(rows.y)
     return ConditionalPosterior(at_rows, solved, covariance, low_rank.noise_variance)

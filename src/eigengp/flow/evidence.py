@@ -109,6 +109,12 @@ class Evidence:
         return solve_lower(self.L_G, np.eye(self.S.shape[0]))
 
     @cached_property
+    def variances(self) -> Array:
+        """The posterior variances of `z`, the diagonal of `G⁻¹`, shape (R,)."""
+        variances: Array = np.einsum("ij,ij->j", self.root, self.root)
+        return variances
+
+    @cached_property
     def negative_log(self) -> float:
         """`−ln p(y) = ½ [n ln 2πσ² + Σ s_n ln(s_n/ω_n) + ln|G| + c/σ² − hᵀGh]`."""
         sums = self.sums
@@ -138,8 +144,7 @@ class Evidence:
         `½ (FᵀF̄)_jj = ½ [(S G⁻¹)_jj + (S h − Fᵀb/σ²)_j h_j]`, and `G = I + S`
         leaves `½ [1 − (G⁻¹)_jj − h_j²]`.
         """
-        variances: Array = np.einsum("ij,ij->j", self.root, self.root)
-        return 0.5 * (1.0 - variances - self.h**2)
+        return 0.5 * (1.0 - self.variances - self.h**2)
 
     def noise_adjoint(self) -> float:
         """Return the cotangent of `σ²`.

@@ -15,10 +15,12 @@ import numpy as np
 from eigengp.flow.conditional import ConditionalPosterior, DenseCovariance
 from eigengp.flow.evidence import LOG_2PI
 from eigengp.flow.features import KernelFeatures
-from eigengp.flow.linalg import cholesky, guarded
+from eigengp.flow.linalg import Advice, cholesky, guarded
 from eigengp.flow.sums import RowBlock, RowSource
 from eigengp.kernels import Kernel
 from eigengp.typing import Array
+
+_ROWS = Advice("training rows", "start from a larger noise variance")
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,9 @@ class ExactGP:
         `−ln p(y) = ½ yᵀa + Σ ln L_nn + ½ Σ [s_n ln 2π + (s_n − 1) ln σ² + ln s_n]`.
         """
         rows = source.take(np.arange(source.n_rows))
-        s = np.ones(rows.y.size) if rows.sample_weight is None else rows.sample_weight
-        covariance = DenseCovariance(guarded(cholesky, self._covariance(source, rows.X, s)))
+        s = rows.weight
+        L = guarded(cholesky, self._covariance(source, rows.X, s), _ROWS)
+        covariance = DenseCovariance(L)
         solved = covariance.solve(rows.y)
         own = LOG_2PI * s + (s - 1.0) * np.log(self.noise_variance) + np.log(s)
         value = 0.5 * float(rows.y @ solved) + covariance.half_log_determinant
@@ -114,9 +117,8 @@ class ExactGP:
             return self.kernel.forward(block.X, X)[1](bar).theta
 
         theta = source.total(pull_back)
-        s = outcome.rows.sample_weight
         diagonal = np.diagonal(inverse) - a**2
-        noise_bar = 0.5 * float(np.sum(diagonal if s is None else diagonal / s))
+        noise_bar = 0.5 * float(np.sum(diagonal / outcome.rows.weight))
         extra = 0.5 * (outcome.n - a.size)
         gradient = ExactGradient(theta, self.noise_variance * noise_bar + extra)
         return replace(outcome, covariance=None), gradient

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 from scipy import linalg
@@ -42,7 +42,17 @@ def cholesky(K: Array) -> Array:
     return cast(Array, L)
 
 
-def guarded(factorize: Callable[[Array], T], K: Array) -> T:
+class Advice(NamedTuple):
+    """What a kernel matrix is of, and what helps if it is singular."""
+
+    points: str
+    remedy: str
+
+
+_INDUCING = Advice("inducing inputs", "use fewer of them, or ask for a larger jitter")
+
+
+def guarded(factorize: Callable[[Array], T], K: Array, advice: Advice = _INDUCING) -> T:
     """Return `factorize(K)`, adding growing jitter to the diagonal while it fails.
 
     Parameters
@@ -51,6 +61,8 @@ def guarded(factorize: Callable[[Array], T], K: Array) -> T:
         Takes a symmetric matrix; raises `LinAlgError` where it cannot do its work.
     K : array of shape (M, M)
         The matrix, already with the jitter that was asked for.
+    advice : Advice
+        For the messages.
 
     Raises
     ------
@@ -69,9 +81,8 @@ def guarded(factorize: Callable[[Array], T], K: Array) -> T:
         except linalg.LinAlgError:
             continue
         warnings.warn(
-            f"The kernel matrix of the inducing inputs is nearly singular: {jitter:.1e} was "
-            "added to its diagonal. Remove duplicated inducing inputs, use fewer of them, or "
-            "ask for a larger jitter.",
+            f"The kernel matrix of the {advice.points} is nearly singular: {jitter:.1e} was "
+            f"added to its diagonal. Remove duplicated {advice.points}, or {advice.remedy}.",
             JitterWarning,
             stacklevel=3,
         )
@@ -79,10 +90,9 @@ def guarded(factorize: Callable[[Array], T], K: Array) -> T:
     raise FactorizationError(
         f"A {K.shape[0]} x {K.shape[0]} covariance matrix of scale {scale:.2e} is not positive "
         f"definite, even with {scale * _FIRST_RELATIVE_JITTER * 10.0**_ESCALATIONS:.1e} added to "
-        "its diagonal. Likely causes: duplicated inducing inputs, constant columns, or inputs of "
+        f"its diagonal. Likely causes: duplicated {advice.points}, constant columns, or inputs of "
         "a huge scale that make all points look alike. Remedies: standardise the inputs "
-        "(standardize=True), drop constant columns, use fewer inducing inputs, or bound the "
-        "lengthscales from above."
+        f"(standardize=True), drop constant columns, or {advice.remedy}."
     )
 
 

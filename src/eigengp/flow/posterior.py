@@ -14,11 +14,16 @@ import numpy as np
 
 from eigengp.flow.features import Features
 from eigengp.flow.passes import Outcome
+from eigengp.kernels import Kernel
 from eigengp.typing import Array
 
 
 class Predictive(Protocol):
     """What every fitted model can say of new inputs."""
+
+    @property
+    def n_columns(self) -> int:
+        """How many numbers a row becomes on the way: basis points, or training rows."""
 
     def mean(self, X: Array) -> Array:
         """Return the predictive mean, shape (n,)."""
@@ -51,10 +56,17 @@ class Posterior:
     noise_variance: float
     prior_factor: Array | None = None
     """`F`, shape (M, R), where predictions carry the residual `k − k̃`; else None."""
+    kernel: Kernel | None = None
+    """Where given, the residual acts between inputs too, not on the diagonal alone."""
 
     @classmethod
     def of(
-        cls, features: Features, noise_variance: float, outcome: Outcome, residual: bool = False
+        cls,
+        features: Features,
+        noise_variance: float,
+        outcome: Outcome,
+        residual: bool = False,
+        kernel: Kernel | None = None,
     ) -> Posterior:
         """Return the posterior after a pass over the rows, with or without the residual."""
         evidence, T = outcome.evidence, outcome.to_coefficients
@@ -64,7 +76,13 @@ class Posterior:
             evidence.V if T is None else T @ evidence.V,
             noise_variance,
             outcome.prior_factor if residual else None,
+            kernel,
         )
+
+    @property
+    def n_columns(self) -> int:
+        """How many features each row has."""
+        return self.mean_coefficients.size
 
     def mean(self, X: Array) -> Array:
         """Return the predictive mean, shape (n,): O(M) for each row."""
@@ -81,7 +99,18 @@ class Posterior:
         """Return the joint covariance of noisy observations at `X`, shape (n, n)."""
         K = self.features.matrix(X)
         latent = K @ self.covariance_root
-        return latent @ latent.T + np.diag(self.noise_variance + self._left_out(K))
+        joint = latent @ latent.T + self.noise_variance * np.eye(X.shape[0])
+        return joint + self._joint_residual(X, K)
+
+    def _joint_residual(self, X: Array, K: Array) -> Array:
+        """Return the covariance of what the features leave out, shape (n, n)."""
+        residual = np.diag(self._left_out(K))
+        if self.kernel is not None and self.prior_factor is not None:
+            explained = K @ self.prior_factor
+            between: Array = self.kernel.matrix(X, X) - explained @ explained.T
+            np.fill_diagonal(between, np.diagonal(residual))
+            return 0.5 * (between + between.T)
+        return residual
 
     def _left_out(self, K: Array) -> Array:
         """Return the residual variance `k(x,x) − ‖Fᵀk‖²`, never negative, shape (n,)."""
@@ -107,7 +136,29 @@ class Posterior:
         return self.features.input_gradient(X, bar)
 
     def functions(self, n_samples: int, rng: np.random.RandomState) -> Callable[[Array], Array]:
-        """Draw whole latent functions; the result maps inputs (n, D) to values (n, S)."""
+        """Draw whole latent functions; the result maps inputs (n, D) to values (n, S).
+
+        A residual that acts between inputs is drawn at all of them together.
+        """
         noise = rng.standard_normal((self.covariance_root.shape[1], n_samples))
         coefficients = self.mean_coefficients[:, None] + self.covariance_root @ noise
-        return lambda X: self.features.matrix(X) @ coefficients
+
+        def values(X: Array) -> Array:
+            K = self.features.matrix(X)
+            drawn = K @ coefficients
+            if self.kernel is not None:
+                drawn += draw_joint(self._joint_residual(X, K), n_samples, rng)
+            return drawn
+
+        return values
+
+
+def draw_joint(covariance: Array, n_samples: int, rng: np.random.RandomState) -> Array:
+    """Draw from a joint Gaussian of mean zero, shape (n, S).
+
+    The covariance is factorised by its eigenvectors, and what is negative in
+    it, by rounding or in the Nyström method, is left out.
+    """
+    lam, U = np.linalg.eigh(covariance)
+    root: Array = U * np.sqrt(np.maximum(lam, 0.0))
+    return root @ rng.standard_normal((covariance.shape[0], n_samples))

@@ -37,6 +37,11 @@ class RowBlock:
     start: int = 0
     """The index of the first row in the whole data."""
 
+    @property
+    def weight(self) -> Array:
+        """The sample weights, ones where there are none, shape (n,)."""
+        return np.ones(self.y.size) if self.sample_weight is None else self.sample_weight
+
 
 class Additive:
     """A dataclass of arrays and numbers that adds field by field."""
@@ -228,7 +233,7 @@ class ResidualRows:
         Phi = self.features.matrix(block.X) @ self.factor
         s2, alpha = self.noise_variance, self.power
         share = alpha * np.maximum(self._left_out(Phi), 0.0)
-        s = np.ones_like(share) if block.sample_weight is None else block.sample_weight
+        s = block.weight
         own = _accumulate(Phi, block.y, s / (s2 + share))
         log_variance = np.log(s2) + np.log1p(share / s2) / alpha
         return replace(own, log_precision=-float(s @ log_variance), n=float(s.sum()))
@@ -246,7 +251,7 @@ class ResidualRows:
         left_out = self._left_out(Phi)
         residual = np.maximum(left_out, 0.0)
         variance = s2 + alpha * residual
-        precision = (1.0 if block.sample_weight is None else block.sample_weight) / variance
+        precision = block.weight / variance
         Phi_A, linear = Phi @ bar.A, Phi @ bar.b
         precision_bar = np.einsum("nr,nr->n", Phi, Phi_A) + y * (linear + bar.c * y)
         through = precision_bar / variance

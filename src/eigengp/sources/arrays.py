@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, reduce
 from itertools import pairwise
 from operator import add
+from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,6 +23,7 @@ T = TypeVar("T")
 SumT = TypeVar("SumT", bound=Any)
 
 BLOCK_ROWS = 1024
+_BLOCK_ENTRIES = 1 << 22
 
 
 @cache
@@ -39,10 +41,41 @@ def available_threads() -> int:
     return max(counts, default=1)
 
 
-def one_blas_thread() -> AbstractContextManager[Any]:
+class _OneBlasThread:
+    """Holds BLAS to one thread from the first to enter until the last to leave.
+
+    The limit is the whole process', so fits in several threads must share it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._inside = 0
+        self._limiter: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._limiter = _controller().limit(limits=1, user_api="blas")
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._limiter.restore_original_limits()
+
+
+_ONE_BLAS_THREAD = _OneBlasThread()
+
+
+def one_blas_thread() -> AbstractContextManager[None]:
     """Hold BLAS to one thread: for small matrices its threads cost more than they bring."""
-    limiter: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
-    return limiter
+    return _ONE_BLAS_THREAD
+
+
+def few_threads(size: int, small: int) -> AbstractContextManager[None]:
+    """Hold BLAS to one thread where matrices of this size count as small."""
+    return one_blas_thread() if size <= small else nullcontext()
 
 
 @dataclass(frozen=True)
@@ -125,12 +158,25 @@ def _stripes(starts: range, count: int) -> Iterator[range]:
         yield starts[low:high]
 
 
-def by_blocks(function: Callable[[Array], Array], X: NDArray[np.floating]) -> Array:
-    """Return `function` of all rows of `X`, computed block by block in threads."""
-    starts = range(0, X.shape[0], BLOCK_ROWS)
+def by_blocks(
+    function: Callable[[Array], Array], X: NDArray[np.floating], n_columns: int = 1
+) -> Array:
+    """Return `function` of all rows of `X`, computed block by block in threads.
+
+    Parameters
+    ----------
+    function : callable
+        Takes some rows, and returns an array with as many.
+    X : array of shape (n, D)
+        All rows.
+    n_columns : int
+        How many numbers a row becomes on the way; the more, the smaller the blocks.
+    """
+    size = max(1, min(BLOCK_ROWS, _BLOCK_ENTRIES // n_columns))
+    starts = range(0, X.shape[0], size)
 
     def stripe(part: range) -> list[Array]:
-        blocks = (np.asarray(X[i : i + BLOCK_ROWS], dtype=np.float64) for i in part)
+        blocks = (np.asarray(X[i : i + size], dtype=np.float64) for i in part)
         return [function(block) for block in blocks]
 
     return np.concatenate([out for part in in_threads(stripe, starts, None) for out in part])

@@ -11,30 +11,29 @@ from eigengp.fitting.plan import Plan
 from eigengp.fitting.progress import Monitor
 from eigengp.flow.exact import ExactGP
 from eigengp.flow.sums import RowSource
-from eigengp.sources.arrays import ArraySource
+from eigengp.sources.arrays import ArraySource, few_threads
 
 EXACT_BLOCK_ROWS = 128
 """Rows in a block of the full GP: with N columns each, small blocks keep memory near N²."""
 SUBSET_RANGE = (500, 2_000)
-_RESTARTS = 8
-_ITERATIONS = 100
-_TOL = 1e-8
+_ONE_THREAD_ROWS = 1_000
 
 
-def subset_size(n_rows: int) -> int:
-    """Return a tenth of the rows, within what pays and what is quick."""
+def subset_plan(n_rows: int) -> Plan:
+    """Return the plan for a tenth of the rows, within what pays and what is quick."""
     low, high = SUBSET_RANGE
-    return min(n_rows, max(low, min(high, n_rows // 10)))
+    count = min(n_rows, max(low, min(high, n_rows // 10)))
+    return Plan(count, count, n_restarts=8, max_iter=100, tol=1e-8)
 
 
 def exact_on_subset(
     template: ExactGP,
     source: RowSource,
-    count: int,
+    plan: Plan,
     monitor: Monitor,
     rng: np.random.RandomState,
 ) -> tuple[ExactGP, int]:
-    """Return the full GP learned on `count` rows drawn at random, and its iterations.
+    """Return the full GP learned on rows drawn at random, and its iterations.
 
     Parameters
     ----------
@@ -42,16 +41,17 @@ def exact_on_subset(
         Kernel and noise to start from.
     source : RowSource
         Standardised rows.
-    count : int
-        How many of them.
+    plan : Plan
+        How to learn; its `n_inducing` says on how many rows.
     monitor : Monitor
         Told of every iteration.
     rng : RandomState
         Draws the rows and makes the starts.
     """
+    count = plan.n_inducing
     chosen = sample_without_replacement(source.n_rows, count, random_state=rng)
     rows = source.take(np.sort(chosen))
     part = ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
-    plan = Plan(count, count, _RESTARTS, _ITERATIONS, _TOL)
     learner = Learner(ExactFamily(), plan, part, monitor, rng)
-    return learner.learn(template), learner.n_iter
+    with few_threads(count, _ONE_THREAD_ROWS):
+        return learner.learn(template), learner.n_iter
