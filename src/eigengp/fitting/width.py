@@ -1,8 +1,8 @@
 """Choosing the width of a relevance vector machine by cross-validation.
 
 The error on rows left out is a noisy and often flat function of the width.
-Widths within one standard error of the least are equals to it, and among
-equals the evidence decides.
+Widths whose error is less than one standard error above the least are equals
+to it, and among equals the evidence decides.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from sklearn.model_selection import KFold
 from eigengp.fitting.relevance import learn_relevance
 from eigengp.fitting.starts import lengthscale_range
 from eigengp.flow.linalg import FactorizationError
+from eigengp.flow.relevance import Indices
 from eigengp.flow.sums import RowBlock
 from eigengp.kernels import Stationary
 from eigengp.sources.arrays import ArraySource
@@ -26,7 +27,7 @@ N_WIDTHS = 16
 """How many lengthscales are tried."""
 _FEW_ROWS = 100
 _FOLD_ITERATIONS = 300
-_FOLD_TOL = 1e-5
+_FOLD_TOL = 1e-4
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,14 @@ class WidthChoice:
     errors: Array
     """Mean squared errors, shape (W,); infinite where nothing could be learned."""
     standard_errors: Array
-    """Of those errors, shape (W,)."""
+    """Of their differences from the least, which the same rows make smaller, shape (W,)."""
     evidences: Array
     """Log evidence of the rows learned from, summed over the folds, shape (W,)."""
 
     @property
     def best(self) -> float:
         """The lengthscale of largest evidence among those of least error."""
-        least = np.argmin(self.errors)
-        equal = self.errors <= self.errors[least] + self.standard_errors[least]
+        equal = self.errors <= self.errors.min() + self.standard_errors
         return float(self.lengthscales[np.argmax(np.where(equal, self.evidences, -np.inf))])
 
 
@@ -92,29 +92,32 @@ def choose_width(
         for train, test in parts
     )
     parallel = Parallel(1 if n_rows <= _FEW_ROWS else n_jobs, return_as="generator")
-    folds = []
-    for fold in parallel(work):
-        folds.append(fold)
-        tick(-fold[2] * len(parts) / ((len(parts) - 1) * n_rows))
-    total = np.reshape(folds, (N_WIDTHS, len(parts), 3)).sum(axis=1)
-    weight = float(rows.weight.sum())
-    learned = np.isfinite(total[:, 0])
-    mean = np.where(learned[:, None], total[:, :2], 0.0) / weight
-    spread = np.sqrt(np.maximum(mean[:, 1] - mean[:, 0] ** 2, 0.0) / weight)
-    return WidthChoice(lengthscales, np.where(learned, mean[:, 0], np.inf), spread, total[:, 2])
+    squared, evidences = np.empty((N_WIDTHS, n_rows)), np.zeros(N_WIDTHS)
+    for k, (errors, evidence) in enumerate(parallel(work)):
+        width, part = divmod(k, len(parts))
+        squared[width, parts[part][1]] = errors
+        evidences[width] += evidence
+        tick(-evidence / parts[part][0].size)
+    return _compared(lengthscales, squared, evidences, rows.weight)
 
 
-def _fold(
-    kernel: Stationary, rows: RowBlock, train: Array, test: Array
-) -> tuple[float, float, float]:
-    """Return the sums of squared errors and of their squares, and the log evidence."""
-    weight = rows.weight
-    source = ArraySource(rows.X[train], rows.y[train], weight[train], n_threads=1)
+def _compared(lengthscales: Array, squared: Array, evidences: Array, weight: Array) -> WidthChoice:
+    """Compare widths by their squared errors on each row, shape (W, n)."""
+    errors = squared @ weight / weight.sum()
+    learned = np.isfinite(errors)
+    finite = np.where(learned[:, None], squared, 0.0)
+    above = finite - finite[np.argmin(errors)]
+    mean = above @ weight / weight.sum()
+    variance = (above - mean[:, None]) ** 2 @ weight / weight.sum()
+    return WidthChoice(lengthscales, errors, np.sqrt(variance / weight.sum()), evidences)
+
+
+def _fold(kernel: Stationary, rows: RowBlock, train: Indices, test: Indices) -> tuple[Array, float]:
+    """Return the squared errors of the rows left out, and the log evidence of the others."""
+    source = ArraySource(rows.X[train], rows.y[train], rows.weight[train], n_threads=1)
     try:
         learned = learn_relevance(source, kernel, _FOLD_ITERATIONS, _FOLD_TOL)
     except FactorizationError:
-        return np.inf, np.inf, -np.inf
+        return np.full(test.size, np.inf), -np.inf
     mean = kernel.matrix(rows.X[test], learned.inputs) @ learned.evidence.mean
-    squared = (rows.y[test] - mean) ** 2
-    evidence = -learned.evidence.negative_log
-    return float(weight[test] @ squared), float(weight[test] @ squared**2), evidence
+    return (rows.y[test] - mean) ** 2, -learned.evidence.negative_log
