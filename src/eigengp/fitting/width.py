@@ -1,8 +1,8 @@
 """Choosing the width of a relevance vector machine by cross-validation.
 
 The error on rows left out is a noisy and often flat function of the width.
-Widths whose error is less than one standard error above the least are equals
-to it, and among equals the evidence decides.
+Widths within one standard error of the least are equals to it (the rule of
+Breiman et al., 1984), and among equals the evidence decides.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ class WidthChoice:
     errors: Array
     """Mean squared errors, shape (W,); infinite where nothing could be learned."""
     standard_errors: Array
-    """Of their differences from the least, which the same rows make smaller, shape (W,)."""
+    """Of those errors, shape (W,)."""
     evidences: Array
     """Log evidence of the rows learned from, summed over the folds, shape (W,)."""
 
     @property
     def best(self) -> float:
         """The lengthscale of largest evidence among those of least error."""
-        equal = self.errors <= self.errors.min() + self.standard_errors
+        least = np.argmin(self.errors)
+        equal = self.errors <= self.errors[least] + self.standard_errors[least]
         return float(self.lengthscales[np.argmax(np.where(equal, self.evidences, -np.inf))])
 
 
@@ -105,10 +106,8 @@ def _compared(lengthscales: Array, squared: Array, evidences: Array, weight: Arr
     """Compare widths by their squared errors on each row, shape (W, n)."""
     errors = squared @ weight / weight.sum()
     learned = np.isfinite(errors)
-    finite = np.where(learned[:, None], squared, 0.0)
-    above = finite - finite[np.argmin(errors)]
-    mean = above @ weight / weight.sum()
-    variance = (above - mean[:, None]) ** 2 @ weight / weight.sum()
+    apart = np.where(learned[:, None], squared, 0.0) - np.where(learned, errors, 0.0)[:, None]
+    variance = apart**2 @ weight / weight.sum()
     return WidthChoice(lengthscales, errors, np.sqrt(variance / weight.sum()), evidences)
 
 
