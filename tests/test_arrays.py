@@ -44,3 +44,25 @@ def test_threads_follow_the_limit_of_blas_and_give_it_back() -> None:
     with one_blas_thread():
         assert available_threads() == 1
     assert available_threads() == before
+
+
+def test_rows_with_many_columns_come_in_smaller_blocks() -> None:
+    seen: list[int] = []
+
+    def note(rows: np.ndarray) -> np.ndarray:
+        seen.append(rows.shape[0])
+        return rows[:, 0]
+
+    X = np.arange(300.0)[:, None]
+    np.testing.assert_array_equal(by_blocks(note, X, n_columns=1 << 16), X[:, 0])
+    assert max(seen) == 64
+
+
+def test_threads_that_leave_in_any_order_give_blas_its_threads_back() -> None:
+    before, first, second = available_threads(), one_blas_thread(), one_blas_thread()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert available_threads() == 1
+    second.__exit__(None, None, None)
+    assert available_threads() == before

@@ -263,3 +263,16 @@ def test_an_outcome_whose_memory_the_gradient_took_gives_no_posterior() -> None:
     outcome, _ = model.evaluate(ArraySource(np.arange(4.0)[:, None], np.arange(4.0)))
     with pytest.raises(ValueError, match="call `forward` again"):
         model.posterior(outcome)
+
+
+def test_with_many_rows_the_kernel_is_settled_on_some_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eigengp.estimators.exact.SUBSET_RANGE", (20, 60))
+    inputs = np.linspace(0.0, 9.0, 150)[:, None]
+    targets = np.sin(inputs[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=150)
+    settled = ExactGPRegressor(n_restarts=2, random_state=0).fit(inputs, targets)
+    plain = ExactGPRegressor(n_restarts=2, max_iter=0).fit(inputs, targets)
+    assert settled.log_marginal_likelihood_ > plain.log_marginal_likelihood_ + 50.0
+    stages = [step["stage"] for step in settled.history_]
+    assert stages.count("learning") == settled.n_iter_

@@ -12,8 +12,9 @@ from eigengp.fitting.families import InducingFamily
 from eigengp.fitting.objectives import RowObjective, WeightObjective
 from eigengp.fitting.optimizer import Evaluation, minimize
 from eigengp.fitting.parameters import eigengp_parameters
+from eigengp.fitting.plan import Plan
 from eigengp.fitting.progress import Monitor
-from eigengp.fitting.screening import _sizes
+from eigengp.fitting.screening import Screening, _sizes
 from eigengp.fitting.search import Search
 from eigengp.fitting.starts import (
     BasisInit,
@@ -206,3 +207,12 @@ def test_progress_is_a_moving_bar_on_a_terminal_and_one_line_elsewhere() -> None
         assert stream.getvalue().endswith("\n")
         assert "-12.000" in stream.getvalue()
         assert [step["log_marginal_likelihood"] for step in monitor.history] == [-32, -22, -12]
+
+
+def test_a_large_basis_starts_with_a_noise_that_suits_it() -> None:
+    plan = Plan(6, 6, n_restarts=1, max_iter=5, tol=1e-9, settled=True)
+    screening = Screening(InducingFamily(BasisInit("kmeans")), plan, SOURCE, Monitor(False), RNG)
+    careless = replace(make_model(), noise_variance=1e-6)
+    careful = screening._with_noise(careless)
+    assert careful.noise_variance > 1e-3
+    assert careful.value(SOURCE) < careless.value(SOURCE)

@@ -370,3 +370,24 @@ def test_what_has_no_default_must_be_given(name: str) -> None:
     del arguments[name]
     with pytest.raises(TypeError, match=name):
         log_marginal_likelihood(X, y, **arguments)
+
+
+def test_a_power_between_is_between_the_bound_of_vfe_and_more() -> None:
+    vfe, between, fitc = (evidence(residual="diagonal", power=alpha) for alpha in (0, 0.5, 1.0))
+    assert vfe < between
+    assert fitc == pytest.approx(evidence(residual="diagonal"), rel=1e-12)
+    near = evidence(residual="diagonal", power=1e-7)
+    assert near == pytest.approx(vfe, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"power": 1.5, "residual": "diagonal"}, "between 0 and 1"),
+        ({"power": 0.5}, "no meaning without residual"),
+        ({"power": 0.0, "residual": "diagonal", "weights": [1.0]}, "has no weights"),
+    ],
+)
+def test_powers_without_a_meaning_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        evidence(**changes)

@@ -429,3 +429,10 @@ def test_a_parameter_given_twice_is_warned_about() -> None:
     with pytest.warns(UserWarning, match="set in the scorer and passed to it.*sample_weight"):
         score = scorer(fitted, X, Y, sample_weight=WEIGHTS)
     assert score == mnlp(Y, *fitted.predict(X, return_std=True), sample_weight=WEIGHTS)
+
+
+def test_a_search_is_scored_through_its_best_estimator() -> None:
+    search = GridSearchCV(BayesianRidge(), {"alpha_1": [1e-6]}, cv=3, scoring=mnlp_scorer)
+    nested = cross_val_score(search, X, Y, cv=3, scoring=mnlp_scorer, error_score="raise")
+    plain = cross_val_score(BayesianRidge(), X, Y, cv=3, scoring=mnlp_scorer)
+    np.testing.assert_allclose(nested, plain)
