@@ -61,12 +61,7 @@ class Posterior:
 
     @classmethod
     def of(
-        cls,
-        features: Features,
-        noise_variance: float,
-        outcome: Outcome,
-        residual: bool = False,
-        kernel: Kernel | None = None,
+        cls, features: Features, noise_variance: float, outcome: Outcome, residual: bool = False
     ) -> Posterior:
         """Return the posterior after a pass over the rows, with or without the residual."""
         evidence, T = outcome.evidence, outcome.to_coefficients
@@ -76,7 +71,6 @@ class Posterior:
             evidence.V if T is None else T @ evidence.V,
             noise_variance,
             outcome.prior_factor if residual else None,
-            kernel,
         )
 
     @property
