@@ -57,3 +57,18 @@ def shared_data() -> Callable[[str], Path]:
 def golden_case(request: pytest.FixtureRequest) -> dict[str, Any]:
     """One case of the reference vectors, as their README describes it."""
     return _golden_cases(_shared_path("golden/eigengp_reference.json"))[request.param]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a fresh data folder for scikit-learn; no network, and no data but what a test puts."""
+    path = tmp_path / "home"
+    monkeypatch.delenv("EIGENGP_DATA", raising=False)
+    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(path))
+    for name in ("fetch_california_housing", "fetch_openml"):
+        monkeypatch.setattr(f"sklearn.datasets.{name}", _refuse)
+    return path
+
+
+def _refuse(**settings: object) -> None:
+    raise AssertionError(f"a download was tried: {settings}")

@@ -283,7 +283,7 @@ def test_a_kernel_does_not_share_the_array_it_was_given() -> None:
 
 def test_a_kernel_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
-        SquaredExponential().variance = 2.0  # type: ignore[misc]
+        SquaredExponential().variance = 2.0
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
@@ -302,13 +302,13 @@ def test_every_lengthscale_must_be_positive(bad: list[float]) -> None:
 @pytest.mark.parametrize("bad", [np.ones((2, 2)), []])
 def test_lengthscale_must_be_a_number_or_a_vector(bad: object) -> None:
     with pytest.raises(ValueError, match="one positive number or one for each input"):
-        SquaredExponential(bad)  # type: ignore[arg-type]
+        SquaredExponential(bad)
 
 
 @pytest.mark.parametrize("name", ["variance", "alpha"])
 def test_only_the_lengthscale_may_be_a_vector(name: str) -> None:
     with pytest.raises(ValueError, match=name):
-        RationalQuadratic(**{name: [1.0, 2.0]})  # type: ignore[arg-type]
+        RationalQuadratic(**{name: [1.0, 2.0]})
 
 
 def test_points_must_form_a_table() -> None:

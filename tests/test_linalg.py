@@ -118,7 +118,7 @@ def test_guarded_adds_ten_times_more_jitter_at_each_failure_and_says_so(failures
 @pytest.mark.parametrize("factorize", [cholesky, descending_eigh])
 def test_guarded_mends_a_singular_matrix_with_a_warning(factorize: object) -> None:
     with pytest.warns(JitterWarning):
-        guarded(factorize, np.ones((4, 4)))  # type: ignore[arg-type]
+        guarded(factorize, np.ones((4, 4)))
 
 
 def test_guarded_gives_up_after_a_ten_thousandth_of_the_scale() -> None:
@@ -134,7 +134,7 @@ def test_guarded_gives_up_after_a_ten_thousandth_of_the_scale() -> None:
 )
 def test_the_error_names_size_causes_and_remedies(factorize: object, K: Array) -> None:
     with pytest.raises(FactorizationError) as caught:
-        guarded(factorize, K)  # type: ignore[arg-type]
+        guarded(factorize, K)
     message = str(caught.value)
     for words in (
         "2 x 2",

@@ -340,7 +340,7 @@ def test_the_repr_shows_how_to_make_the_scorer() -> None:
     assert repr(scorer).endswith(", sample_weight=None)")
 
 
-class TakesAnything(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class TakesAnything(RegressorMixin, BaseEstimator):
     """Ignores what it does not know, and so returns means only."""
 
     def fit(self, X: Any, y: Any) -> TakesAnything:

@@ -159,7 +159,7 @@ class Identity:
 def test_draws_spread_by_the_root_of_the_covariance(model: EigenGP) -> None:
     posterior = posterior_of(model)
     columns = posterior.covariance_root.shape[1]
-    drawn = posterior.functions(columns, Identity())(X_new)  # type: ignore[arg-type]
+    drawn = posterior.functions(columns, Identity())(X_new)
     spread = drawn - posterior.mean(X_new)[:, None]
     own = model.noise_variance + (dense.left_out(model, X_new) if model.residual else 0.0)
     latent = posterior.joint_covariance(X_new) - np.diag(np.full(X_new.shape[0], own))

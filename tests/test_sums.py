@@ -59,7 +59,7 @@ def functional(bar: SumsAdjoint, sums: Sums) -> float:
 
 def assert_same(actual: object, expected: object, relative: float) -> None:
     assert type(actual) is type(expected)
-    for field in fields(expected):  # type: ignore[arg-type]
+    for field in fields(expected):
         a, b = getattr(actual, field.name), getattr(expected, field.name)
         assert np.shape(a) == np.shape(b)
         np.testing.assert_allclose(a, b, rtol=0.0, atol=relative * max(np.abs(b).max(), 1e-12))

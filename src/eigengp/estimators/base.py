@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self, overload
@@ -24,7 +25,7 @@ from eigengp.typing import Array
 
 
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
-class GPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """The frame of a method, which adds `_learn`, and `_keep` if it learns more than most.
 
     Parameters that all methods share are documented in `EigenGPRegressor`.
@@ -80,9 +81,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             warnings.warn(note, UserWarning, stacklevel=3)
         return self
 
+    @abstractmethod
     def _learn(self, training: Training) -> Any:
         """Return the learned model, in standardised units."""
-        raise NotImplementedError
 
     def _keep(self, model: Any, training: Training) -> None:
         """Condition on all rows, and store what was learned in the units of the data."""

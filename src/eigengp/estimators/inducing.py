@@ -15,7 +15,7 @@ from eigengp.estimators.base import GPRegressor
 from eigengp.estimators.rows import distinct_rows
 from eigengp.estimators.training import Training
 from eigengp.fitting.families import InducingFamily
-from eigengp.fitting.plan import Plan, default_iterations, default_size
+from eigengp.fitting.plan import Plan, default_size
 from eigengp.fitting.starts import BasisInit
 from eigengp.flow.exact import ExactGP
 from eigengp.flow.model import EigenGP, Jitter
@@ -101,9 +101,7 @@ class InducingRegressor(GPRegressor):
                 f"of {M}."
             )
         M = min(M, possible)
-        max_iter = default_iterations(rows.n_rows, M) if self.max_iter is None else self.max_iter
-        settled = isinstance(self.kernel, str)
-        return Plan(min(R, M), M, self.n_restarts, max_iter, self.tol, settled=settled)
+        return training.plan(self, min(R, M), M)
 
     def _sizes(self, default: int, given: int | None) -> tuple[int, int]:
         """Return how many components and basis points were asked for.

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.random import sample_without_replacement
 
 from eigengp.estimators.base import GPRegressor
 from eigengp.estimators.training import Training
@@ -19,6 +18,7 @@ from eigengp.flow.features import KernelFeatures
 from eigengp.flow.posterior import Posterior
 from eigengp.flow.sums import RowSource
 from eigengp.kernels import SquaredExponential, Stationary
+from eigengp.sources.views import sample_rows
 
 _ITERATIONS = 5_000
 _CV_ROWS = 2_000
@@ -172,10 +172,8 @@ class RVMRegressor(GPRegressor):
         n_rows, monitor = training.rows.n_rows, training.monitor
         if n_rows < 2 or not isinstance(self.lengthscale, str):
             return None
-        count = min(n_rows, _CV_ROWS)
-        chosen = sample_without_replacement(n_rows, count, random_state=training.rng)
-        rows = training.source.take(np.sort(chosen))
-        monitor.begin("width", N_WIDTHS * min(self.n_folds, count))
+        rows = sample_rows(training.source, _CV_ROWS, training.rng)
+        monitor.begin("width", N_WIDTHS * min(self.n_folds, rows.y.size))
         choice = choose_width(kind, rows, self.n_folds, self.n_jobs, training.rng, monitor.step)
         monitor.end()
         return choice

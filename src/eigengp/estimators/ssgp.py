@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import Interval
 from eigengp.estimators.base import GPRegressor
 from eigengp.estimators.training import Training
 from eigengp.fitting.families import SpectralFamily
-from eigengp.fitting.plan import Plan, default_iterations, default_size
+from eigengp.fitting.plan import default_size
 from eigengp.flow.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import Kernel, Stationary
 
@@ -102,9 +102,7 @@ class SSGPRegressor(GPRegressor):
                 f"{self.kernel!r}."
             )
         size = self.n_components or default_size(rows.n_rows)
-        max_iter = default_iterations(rows.n_rows, size) if self.max_iter is None else self.max_iter
-        settled = isinstance(self.kernel, str)
-        plan = Plan(size, size, self.n_restarts, max_iter, self.tol, settled=settled)
+        plan = training.plan(self, size, size)
         none_yet = np.zeros((0, rows.n_features))
         template = SparseSpectrum(start.kernel, none_yet, start.noise_variance)
         model: SparseSpectrum = training.learn(SpectralFamily(), plan, template)

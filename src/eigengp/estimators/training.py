@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 from eigengp.estimators.rows import checked_weight, merged
 from eigengp.fitting.families import Family
 from eigengp.fitting.learning import Learner
-from eigengp.fitting.plan import Plan
+from eigengp.fitting.plan import Plan, default_iterations
 from eigengp.fitting.progress import Monitor
 from eigengp.fitting.starts import lengthscale_range
 from eigengp.fitting.subset import exact_on_subset, subset_plan
@@ -90,6 +90,14 @@ class Training:
         if kernel is None:
             return first
         return self.learn_exact(first, subset_plan(self.rows.n_rows))
+
+    def plan(self, estimator: Any, n_components: int, n_inducing: int) -> Plan:
+        """Return the settings of a sparse method's estimator, resolved against the data."""
+        max_iter = estimator.max_iter
+        if max_iter is None:
+            max_iter = default_iterations(self.rows.n_rows, n_inducing)
+        settled, tol = isinstance(estimator.kernel, str), estimator.tol
+        return Plan(n_components, n_inducing, estimator.n_restarts, max_iter, tol, settled=settled)
 
     def learn_exact(self, template: ExactGP, plan: Plan) -> ExactGP:
         """Return the full GP learned on some of the rows."""

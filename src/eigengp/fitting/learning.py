@@ -32,6 +32,7 @@ from eigengp.fitting.screening import Screening
 from eigengp.flow.linalg import JitterWarning
 from eigengp.flow.model import EigenGP
 from eigengp.flow.sums import RowBlock, RowSource
+from eigengp.metrics import mnlp
 from eigengp.sources.arrays import by_blocks
 from eigengp.sources.views import Extent, TrainingRows
 
@@ -137,8 +138,7 @@ class Learner:
         return before if losses[0] < losses[1] else after
 
     def _held_out_loss(self, model: EigenGP, rows: RowBlock) -> float:
-        """Return twice the mean negative log density of the held-out rows, less a constant."""
+        """Return the mean negative log density of the held-out rows."""
         posterior = model.posterior(model.forward(self.train))
         both = by_blocks(lambda X: np.column_stack(posterior.mean_and_variance(X)), rows.X)
-        loss = (rows.y - both[:, 0]) ** 2 / both[:, 1] + np.log(both[:, 1])
-        return float(np.average(loss, weights=rows.sample_weight))
+        return mnlp(rows.y, both[:, 0], np.sqrt(both[:, 1]), sample_weight=rows.sample_weight)

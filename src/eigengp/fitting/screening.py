@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from sklearn.utils.random import sample_without_replacement
 
 from eigengp.fitting.families import Family
 from eigengp.fitting.plan import Plan, is_small
@@ -22,7 +21,7 @@ from eigengp.fitting.search import RELOCATIONS, ROUNDS, Found, Search
 from eigengp.flow.linalg import FactorizationError
 from eigengp.flow.sums import RowBlock, RowSource
 from eigengp.sources.arrays import ArraySource
-from eigengp.sources.views import Extent
+from eigengp.sources.views import Extent, sample_rows
 
 _RELOCATION_WORK = 1e6
 """N·M² up to which basis points are relocated."""
@@ -123,8 +122,7 @@ class Screening:
         ones leave out may be far more than the noise that came with it, and
         an optimiser that begins there can end where all is noise.
         """
-        rows = self._rows(_NOISE_ROWS)
-        source = ArraySource(rows.X, rows.y, rows.sample_weight)
+        source = ArraySource.of(self._rows(_NOISE_ROWS))
         best, least = model, np.inf
         for noise in (model.noise_variance, *_NOISES):
             trial = replace(model, noise_variance=noise)
@@ -141,16 +139,16 @@ class Screening:
 
     def _search(self, rows: RowBlock) -> Search:
         box = Extent(rows.X.min(axis=0), rows.X.max(axis=0))
-        source = ArraySource(rows.X, rows.y, rows.sample_weight)
-        return Search(self.family, source, rows, box, self.plan.gamma, self.monitor.step)
+        return Search(
+            self.family, ArraySource.of(rows), rows, box, self.plan.gamma, self.monitor.step
+        )
 
     def _rows(self, count: int) -> RowBlock:
         """Return all training rows, or about `count` of them drawn at random."""
         n = self.source.n_rows
         if n <= count:
             return self.source.take(np.arange(n))
-        chosen = sample_without_replacement(n, count, random_state=self.rng)
-        return self.source.take(np.sort(chosen))
+        return sample_rows(self.source, count, self.rng)
 
 
 def _runs(n_restarts: int) -> int:

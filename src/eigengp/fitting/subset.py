@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.utils.random import sample_without_replacement
 
 from eigengp.fitting.families import ExactFamily
 from eigengp.fitting.learning import Learner
@@ -12,6 +11,7 @@ from eigengp.fitting.progress import Monitor
 from eigengp.flow.exact import ExactGP
 from eigengp.flow.sums import RowSource
 from eigengp.sources.arrays import ArraySource, few_threads
+from eigengp.sources.views import sample_rows
 
 EXACT_BLOCK_ROWS = 128
 """Rows in a block of the full GP: with N columns each, small blocks keep memory near N²."""
@@ -49,9 +49,7 @@ def exact_on_subset(
         Draws the rows and makes the starts.
     """
     count = plan.n_inducing
-    chosen = sample_without_replacement(source.n_rows, count, random_state=rng)
-    rows = source.take(np.sort(chosen))
-    part = ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
+    part = ArraySource.of(sample_rows(source, count, rng), EXACT_BLOCK_ROWS)
     learner = Learner(ExactFamily(), plan, part, monitor, rng)
     with few_threads(count, _ONE_THREAD_ROWS):
         return learner.learn(template), learner.n_iter

@@ -36,6 +36,12 @@ class Features(Protocol):
         """Return `d/dx Σ_p bar_np φ_p(x_n)`, shape (n, D), for `bar` of shape (n, P)."""
 
 
+def left_out(features: Features, explained: Array) -> Array:
+    """Return `k(x_n,x_n) − ‖φ_n‖²`, what `φ_n = Fᵀk_n` leaves out of the prior, shape (n,)."""
+    rest: Array = features.prior_variance - np.einsum("nr,nr->n", explained, explained)
+    return rest
+
+
 @dataclass(frozen=True)
 class KernelFeatures:
     """`k(x, B)`: one feature for each basis point."""

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from eigengp.flow.features import Features
+from eigengp.flow.features import Features, left_out
 from eigengp.flow.passes import Outcome
 from eigengp.kernels import Kernel
 from eigengp.typing import Array
@@ -110,10 +110,7 @@ class Posterior:
         """Return the residual variance `k(x,x) − ‖Fᵀk‖²`, never negative, shape (n,)."""
         if self.prior_factor is None:
             return np.zeros(K.shape[0])
-        explained = K @ self.prior_factor
-        rest = self.features.prior_variance - np.einsum("nr,nr->n", explained, explained)
-        left_out: Array = np.maximum(rest, 0.0)
-        return left_out
+        return np.maximum(left_out(self.features, K @ self.prior_factor), 0.0)
 
     def mean_gradient(self, X: Array) -> Array:
         """Return `d mean/d x`, shape (n, D)."""

@@ -19,7 +19,7 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from eigengp.flow.features import Features
+from eigengp.flow.features import Features, left_out
 from eigengp.kernels import PullBack
 from eigengp.typing import Array
 
@@ -223,16 +223,11 @@ class ResidualRows:
     power: float = 1.0
     """`α`, between 0 (not included) and 1."""
 
-    def _left_out(self, Phi: Array) -> Array:
-        """Return `k(x_n,x_n) − ‖φ_n‖²`, shape (n,)."""
-        left_out: Array = self.features.prior_variance - np.einsum("nr,nr->n", Phi, Phi)
-        return left_out
-
     def sums(self, block: RowBlock) -> Sums:
         """Pass 1, one block."""
         Phi = self.features.matrix(block.X) @ self.factor
         s2, alpha = self.noise_variance, self.power
-        share = alpha * np.maximum(self._left_out(Phi), 0.0)
+        share = alpha * np.maximum(left_out(self.features, Phi), 0.0)
         s = block.weight
         own = _accumulate(Phi, block.y, s / (s2 + share))
         log_variance = np.log(s2) + np.log1p(share / s2) / alpha
@@ -248,8 +243,8 @@ class ResidualRows:
         """
         K, back = self.features.forward(block.X)
         Phi, y, s2, alpha = K @ self.factor, block.y, self.noise_variance, self.power
-        left_out = self._left_out(Phi)
-        residual = np.maximum(left_out, 0.0)
+        rest = left_out(self.features, Phi)
+        residual = np.maximum(rest, 0.0)
         variance = s2 + alpha * residual
         precision = block.weight / variance
         Phi_A, linear = Phi @ bar.A, Phi @ bar.b
@@ -258,7 +253,7 @@ class ResidualRows:
         own = bar.log_precision * (1.0 - (1.0 - alpha) * residual / s2)
         noise_bar = -float(precision @ (through + own))
         residual_bar = -precision * (alpha * through + bar.log_precision)
-        residual_bar[left_out <= 0.0] = 0.0
+        residual_bar[rest <= 0.0] = 0.0
 
         Phi_bar = 2.0 * precision[:, None] * Phi_A
         Phi_bar += np.outer(precision * y, bar.b)

@@ -106,6 +106,11 @@ class ArraySource:
     block_rows: int = BLOCK_ROWS
     n_threads: int | None = None
 
+    @classmethod
+    def of(cls, rows: RowBlock, block_rows: int = BLOCK_ROWS) -> ArraySource:
+        """Return the source of rows that are in memory."""
+        return cls(rows.X, rows.y, rows.sample_weight, block_rows)
+
     @property
     def n_rows(self) -> int:
         """How many rows there are."""

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.random import sample_without_replacement
 
 from eigengp.flow.sums import Additive, RowBlock, RowSource
 from eigengp.typing import Array
@@ -92,6 +93,12 @@ def _usable(scale: Array, centre: Array) -> Array:
     magnitude = np.abs(centre)
     constant = scale <= 8.0 * np.finfo(np.float64).eps * magnitude
     return np.where(constant | (scale == 0.0), np.where(magnitude > 0.0, magnitude, 1.0), scale)
+
+
+def sample_rows(source: RowSource, count: int, rng: np.random.RandomState) -> RowBlock:
+    """Return a copy of `count` rows drawn at random, in their order; all if there are fewer."""
+    count = min(count, source.n_rows)
+    return source.take(np.sort(sample_without_replacement(source.n_rows, count, random_state=rng)))
 
 
 @dataclass(frozen=True)
