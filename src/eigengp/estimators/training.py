@@ -96,8 +96,9 @@ class Training:
         max_iter = estimator.max_iter
         if max_iter is None:
             max_iter = default_iterations(self.rows.n_rows, n_inducing)
-        settled, tol = isinstance(estimator.kernel, str), estimator.tol
-        return Plan(n_components, n_inducing, estimator.n_restarts, max_iter, tol, settled=settled)
+        kernel, n_restarts, tol = estimator.kernel, estimator.n_restarts, estimator.tol
+        settled = isinstance(kernel, str) or (kernel is not None and n_restarts == 1)
+        return Plan(n_components, n_inducing, n_restarts, max_iter, tol, settled=settled)
 
     def learn_exact(self, template: ExactGP, plan: Plan) -> ExactGP:
         """Return the full GP learned on some of the rows."""

@@ -61,3 +61,8 @@ class Plan:
     gamma: float = 0.0
     grow: bool = False
     hold_out: bool = False
+
+    @property
+    def begins_at_once(self) -> bool:
+        """Whether one start with a known kernel leaves nothing to search for."""
+        return self.settled and self.n_restarts == 1 and not self.grow

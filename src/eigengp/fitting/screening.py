@@ -62,7 +62,7 @@ class Screening:
         small = is_small(self.source.n_rows, size)
         if self.plan.max_iter == 0:
             return self._placed(template, size)
-        if small:
+        if small and not self.plan.begins_at_once:
             return self._whole(template)
         return self._with_noise(
             self._placed(template, size) if self.plan.settled else self._by_kernel(template)

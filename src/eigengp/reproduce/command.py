@@ -1,0 +1,87 @@
+"""The command itself: look for data, carry out runs, draw the page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from eigengp.reproduce.availability import Missing, with_what_is_here
+from eigengp.reproduce.experiments import EXPERIMENTS
+from eigengp.reproduce.page import write_page
+from eigengp.reproduce.progress import Bars
+from eigengp.reproduce.runs import Run
+from eigengp.reproduce.scale import Scale
+from eigengp.reproduce.section import Results
+from eigengp.reproduce.store import Store
+from eigengp.reproduce.workers import Failure, carry_out, with_starts
+
+RUNS = "runs.jsonl"
+
+
+def reproduce(
+    parts: Sequence[str], scale: Scale, out: Path, jobs: int, console: Console | None = None
+) -> bool:
+    """Carry out experiments of the paper and write the page.
+
+    Parameters
+    ----------
+    parts : sequence of str
+        Keys of `EXPERIMENTS`.
+    scale : Scale
+        `FULL`, `QUICK`, or one in between.
+    out : Path
+        The folder for results; what is stored there is not run again.
+    jobs : int
+        How many runs at once.
+    console : Console or None
+        Where to report.
+
+    Returns
+    -------
+    complete : bool
+        Whether all that was asked for is on the page.
+    """
+    console = Console() if console is None else console
+    began = time.perf_counter()
+    needed = {run.data for name in parts for run in EXPERIMENTS[name].runs(scale)}
+    scale, missing = with_what_is_here(scale, needed)
+    for each in missing:
+        console.print(f"Note: {each}", style="yellow", markup=False, soft_wrap=True)
+    out.mkdir(parents=True, exist_ok=True)
+    store = Store(out / RUNS)
+    failures = _carry_out(parts, scale, store, jobs, console)
+    path = write_page(Results(store, scale), out, [str(each) for each in missing])
+    minutes, seconds = divmod(round(time.perf_counter() - began), 60)
+    console.print(f"Done in {minutes} min {seconds} s. Open {path}", markup=False, soft_wrap=True)
+    _report(failures, console)
+    return not failures and not _left_out(missing)
+
+
+def _carry_out(
+    parts: Sequence[str], scale: Scale, store: Store, jobs: int, console: Console
+) -> list[Failure]:
+    runs = {name: with_starts(EXPERIMENTS[name].runs(scale)) for name in parts}
+    everything: list[Run] = list(dict.fromkeys(run for own in runs.values() for run in own))
+    done = {run for run in everything if store.find(run) is not None}
+    if store.broken_lines:
+        console.print(f"{store.broken_lines} cut-off line in {store.path} is passed over.")
+    if done:
+        console.print(f"{len(done)} of {len(everything)} runs are stored already in {store.path}.")
+    with Bars(console, runs, done) as bars:
+        return carry_out(everything, store, jobs, bars)
+
+
+def _left_out(missing: Sequence[Missing]) -> bool:
+    return any(each.stand_in is None for each in missing)
+
+
+def _report(failures: Sequence[Failure], console: Console) -> None:
+    if failures:
+        console.print(
+            f"{len(failures)} runs failed, so their parts of the page are not complete; the same "
+            "command tries them again.",
+            style="red",
+        )

@@ -1,0 +1,126 @@
+"""The RVM against EigenGP*: error and seconds on the two synthetic data sets."""
+
+from __future__ import annotations
+
+from eigengp.reproduce import paper
+from eigengp.reproduce.experiments.experiment import Experiment, repeated
+from eigengp.reproduce.runs import Run
+from eigengp.reproduce.scale import Scale
+from eigengp.reproduce.section import Claim, Results, Sample, Section, Table, spoken, verdict
+
+METHODS = ("RVM", "EigenGP", "EigenGP*", "EigenGP*, guarded")
+_METRICS = {"nmse": "NMSE", "seconds": "seconds"}
+
+
+def _repeated(scale: Scale, method: str, number: int) -> list[Run]:
+    data = scale.first if number == 1 else scale.second
+    return repeated(scale, data, method, paper.RVM_SIZES[number])
+
+
+def _runs(scale: Scale) -> list[Run]:
+    return [run for number in (1, 2) for name in METHODS for run in _repeated(scale, name, number)]
+
+
+def _sample(results: Results, method: str, number: int, metric: str) -> Sample:
+    return results.values(_repeated(results.scale, method, number), metric)
+
+
+def _section(results: Results) -> Section:
+    return Section(
+        lead=(
+            "EigenGP* with M = 30 on data set 1 and M = 50 on data set 2. The RVM finds its own "
+            "number of basis functions, and its seconds include the cross-validation of the width."
+        ),
+        tables=[_table(results)],
+        claims=[_first(results), _second(results)],
+        notes=[*_differences(results), _seconds_note(results)],
+    )
+
+
+def _table(results: Results) -> Table:
+    rows = []
+    for method in METHODS:
+        cells = []
+        for number in (1, 2):
+            for metric in _METRICS:
+                ours = _sample(results, method, number, metric)
+                reported = paper.RVM_COMPARISON.get(method, {}).get((number, metric))
+                cell = ours.against(reported)
+                judged = metric == "nmse" and number in results.scale.comparable
+                cells.append(cell if judged else cell.unjudged)
+        rows.append((method, cells))
+    head = [
+        "method",
+        *(f"data set {number}: {name}" for number in (1, 2) for name in _METRICS.values()),
+    ]
+    return Table("Mean ± standard error.", head, rows)
+
+
+def _first(results: Results) -> Claim:
+    return _both(
+        results,
+        1,
+        "On data set 1 EigenGP* is both faster and more accurate than the RVM.",
+        slack=1.0,
+    )
+
+
+def _second(results: Results) -> Claim:
+    return _both(
+        results,
+        2,
+        "On data set 2 EigenGP* is as accurate as the RVM in less time.",
+        slack=1.1,
+    )
+
+
+def _both(results: Results, number: int, text: str, slack: float) -> Claim:
+    error = {name: _sample(results, name, number, "nmse") for name in ("RVM", "EigenGP*")}
+    seconds = {name: _sample(results, name, number, "seconds") for name in ("RVM", "EigenGP*")}
+    accurate = error["EigenGP*"].mean <= slack * error["RVM"].mean
+    fast = seconds["EigenGP*"].mean < seconds["RVM"].mean
+    guarded = _sample(results, "EigenGP*, guarded", number, "nmse")
+    return Claim(
+        text,
+        verdict(accurate and fast, accurate or fast),
+        f"NMSE {error['EigenGP*']} against {error['RVM']}, in {spoken(seconds['EigenGP*'].mean)} s "
+        f"against {spoken(seconds['RVM'].mean)} s. With the library's guard against over-fitting "
+        f"EigenGP* has {guarded}.",
+    )
+
+
+def _differences(results: Results) -> list[str]:
+    """Return why, for every error that is worse than the paper's."""
+    found = []
+    for method, cells in paper.RVM_COMPARISON.items():
+        for (number, metric), reported in cells.items():
+            if metric != "nmse" or number not in results.scale.comparable:
+                continue
+            ours = _sample(results, method, number, metric)
+            if ours.compared(reported) == "worse":
+                found.append(
+                    f"{method} on data set {number} has {ours} against the paper's "
+                    f"{reported.text}. {_cause(number)}"
+                )
+    return found
+
+
+def _cause(number: int) -> str:
+    if number == 1:
+        return "With many free points for 200 rows the evidence alone over-fits."
+    return (
+        "An error of 0.011 is below what the best width chosen on the test grid gives from 200 "
+        "rows with noise 0.5 (benchmarks/README.md); both methods have it in the paper, so the "
+        "data of this sentence probably had more rows or less noise. With many free points for 200 "
+        "rows the evidence alone also over-fits, which the guard limits."
+    )
+
+
+def _seconds_note(results: Results) -> str:
+    return (
+        "Seconds are of other machines and of another search: the paper's EigenGP* has one start, "
+        "ours the best of many, which is what finds the good optima on data set 2."
+    )
+
+
+RVM = Experiment("rvm", "The RVM against EigenGP*", _runs, _section)

@@ -1,0 +1,56 @@
+"""One run: a method on one draw of a data set, named so that its result can be found again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import eigengp
+
+Record: TypeAlias = dict[str, Any]
+"""What is stored of a run; `eigengp.reproduce.measure` makes it."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What to fit.
+
+    Parameters
+    ----------
+    data : str
+        The name of a problem (see `eigengp.reproduce.problems`).
+    method : str
+        A key of `METHODS`.
+    size : int or None
+        The number of basis functions; None for methods without one.
+    seed : int
+        Which draw or split of the data, and the seed of the method.
+    options : tuple of (str, value)
+        Settings beyond those of the method.
+    share : int
+        Fit on one row in so many.
+    start : Run or None
+        The run whose kernel and noise this one begins from.
+    """
+
+    data: str
+    method: str
+    size: int | None = None
+    seed: int = 0
+    options: tuple[tuple[str, Any], ...] = ()
+    share: int = 1
+    start: Run | None = None
+
+    @property
+    def label(self) -> str:
+        """What a person calls it."""
+        size = "" if self.size is None else f", M = {self.size}"
+        part = "" if self.share == 1 else f", 1/{self.share} of the rows"
+        return f"{self.method}{size} on {self.data}{part}, run {self.seed + 1}"
+
+    @property
+    def key(self) -> str:
+        """What its result is stored under; results of another version are not taken for it."""
+        options = ", ".join(f"{name}={value}" for name, value in self.options)
+        start = "" if self.start is None else f" from [{self.start.label}]"
+        return f"eigengp {eigengp.__version__}: {self.label}{start} ({options})"
