@@ -70,5 +70,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder that a tiny reproduction has left, to be read and not written."""
+    from tiny_reproduction import reproduced
+
+    base = tmp_path_factory.getbasetemp()
+    return reproduced(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+
+
 def _refuse(**settings: object) -> None:
     raise AssertionError(f"a download was tried: {settings}")

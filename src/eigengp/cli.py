@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -58,11 +59,16 @@ def reproduce(
 
     Every run is stored as it ends, so that a command that was stopped goes on where it was.
     """
-    from eigengp.reproduce.command import reproduce as carry_out
-    from eigengp.reproduce.experiments import EXPERIMENTS
-    from eigengp.reproduce.scale import FULL, QUICK
-    from eigengp.reproduce.workers import WorkerDiedError
+    try:
+        from eigengp.reproduce.command import reproduce as carry_out
+        from eigengp.reproduce.experiments import EXPERIMENTS
+        from eigengp.reproduce.scale import FULL, QUICK
+        from eigengp.reproduce.workers import WorkerDiedError
 
+        import_module("matplotlib")  # It draws last, but whether it is here is better known first.
+    except ImportError as error:
+        print(f'eigengp: pip install "eigengp[reproduce]" is needed ({error}).', file=sys.stderr)
+        raise typer.Exit(1) from error
     chosen = {part.value for part in parts or [Part.ALL]}
     names = [name for name in EXPERIMENTS if name in chosen or Part.ALL.value in chosen]
     try:

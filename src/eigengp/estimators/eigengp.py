@@ -62,7 +62,8 @@ class EigenGPRegressor(InducingRegressor):
         Where basis points begin. An array, in the units of the data, is
         where all restarts begin.
     n_restarts : int
-        How many starts are screened by short runs before the best goes on.
+        How many starts are screened by short runs before the best goes on. 1
+        with a `kernel` of your own begins there at once.
     max_iter : int or None
         At most so many iterations in each stage; None is 200, or 1000 on
         small data (N·M² up to 10⁷); 0 learns nothing and keeps `kernel` and

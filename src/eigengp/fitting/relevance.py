@@ -1,8 +1,9 @@
-"""Learning a relevance vector machine one basis function at a time.
+"""Learning a relevance vector machine, basis function by basis function.
 
 Basis functions are added, re-estimated and deleted, always where that raises
 the evidence (Tipping and Faul, "Fast marginal likelihood maximisation for
-sparse Bayesian models", 2003). The letters are those of `flow/relevance.py`.
+sparse Bayesian models", 2003). A large machine takes in several at once that
+are unlike each other. The letters are those of `flow/relevance.py`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _START_NOISE, _LEAST_NOISE = 1e-2, 1e-9  # of the targets' second moment
 _HELD = 64  # functions that come in before the noise is estimated: a few alone look noisy
 _FEW, _MANY = 3, 1000  # steps to settle in, between additions and at the end
 _POLISH = 1e-4  # of the tolerance, for the functions in the model at the end
+_SHARE = 20  # of the functions there are: one in so many may come in at once
 _WORTH_TAKING = 0.1  # of the best gain: what a fetched candidate must bring
 
 
@@ -122,24 +124,33 @@ class _Growth:
         return None
 
     def grow(self) -> bool:
-        """Add the candidate that gains most; False where none gains enough.
+        """Add the candidates that gain most; False where none gains enough.
 
         The fetched ones go first, while one of them is worth taking.
         """
         rows = np.array(list(self.candidates.columns), dtype=np.intp)
         alignment, gain = self._gains(rows)
-        if gain.max() <= max(self.tol, _WORTH_TAKING * self.best_gain):
-            gains = self._gains(np.arange(self.candidates.inputs.shape[0]))[1]
+        if gain.max() <= self._least_gain:
+            everyone = np.arange(self.candidates.inputs.shape[0])
+            gains = self._gains(everyone)[1]
             self.best_gain = float(gains.max())
             if self.best_gain <= self.tol:
                 return False
-            if gain.max() <= max(self.tol, _WORTH_TAKING * self.best_gain):
-                rows = self.candidates.promising(gains)
+            if gain.max() <= self._least_gain:
+                rows = self.candidates.unlike(everyone, gains)
                 self.candidates.fetch(rows, keep=self.model.indices)
                 alignment, gain = self._gains(rows)
-        i = int(np.argmax(gain))
-        self._add(int(rows[i]), float(alignment.best[i]), float(gain[i]))
+        count = 1 + self.model.indices.size // _SHARE
+        chosen = self.candidates.unlike(rows, np.where(gain > self._least_gain, gain, 0.0), count)
+        if chosen.size == 0:
+            chosen = np.argmax(gain, keepdims=True)
+        self._add(rows[chosen], alignment.best[chosen], float(gain[chosen[0]]))
         return True
+
+    @property
+    def _least_gain(self) -> float:
+        """What a candidate must bring."""
+        return max(self.tol, _WORTH_TAKING * self.best_gain)
 
     def _gains(self, rows: Indices) -> tuple[Alignment, Array]:
         """Return the alignment of candidates, and what adding each would gain."""
@@ -148,18 +159,24 @@ class _Growth:
         unfit = np.isin(rows, [*self.model.indices.tolist(), *self.barred])
         return alignment, np.where(unfit, 0.0, alignment.contribution(alignment.best))
 
-    def _add(self, row: int, variance: float, foretold: float) -> None:
-        """Take a candidate into the model; bar it if rounding keeps it from what was foretold."""
-        model, indices = self.model, np.append(self.model.indices, row)
+    def _add(self, rows: Indices, variances: Array, foretold: float) -> None:
+        """Take candidates into the model, the first of which alone should gain `foretold`.
+
+        Where several together gain less, the first comes alone; it is barred
+        if rounding keeps it from what was foretold.
+        """
+        model, indices = self.model, np.append(self.model.indices, rows)
         evidence = replace(model.evidence, sums=self.candidates.sums(indices))
-        variances = np.append(model.evidence.factor**2, variance)
-        grown = RelevanceModel(indices, evidence).moved(variances, evidence.noise_variance)
+        all_ = np.append(model.evidence.factor**2, variances)
+        grown = RelevanceModel(indices, evidence).moved(all_, evidence.noise_variance)
         with one_blas_thread():
             gain = model.gain_of(grown)
         if gain > 0.5 * foretold:
             self.model = grown
+        elif rows.size > 1:
+            self._add(rows[:1], variances[:1], foretold)
         else:
-            self.barred.append(row)
+            self.barred.append(int(rows[0]))
 
 
 def learn_relevance(

@@ -183,16 +183,16 @@ class Candidates:
         spanned = (s <= _SPANNED * beta * norms) | (alike >= (1.0 - _SPANNED) * norms)
         return Alignment(np.where(spanned, 1.0, s), np.where(spanned, 0.0, q))
 
-    def promising(self, gain: Array) -> Indices:
-        """Return candidates of large gain that are unlike each other, at most `_FETCHED`.
+    def unlike(self, rows: Indices, gain: Array, count: int = _FETCHED) -> Indices:
+        """Return where in `rows` candidates of large gain are that are unlike each other.
 
-        One that is taken lowers the gain of the others by the square of
-        their correlation under the kernel.
+        At most `count` of them, the best first. One that is taken lowers the
+        gain of the others by the square of their correlation under the kernel.
         """
-        left, taken = gain.copy(), list[int]()
-        while len(taken) < _FETCHED and left.max() > 0.0:
+        inputs, left, taken = self.inputs[rows], gain.copy(), list[int]()
+        while len(taken) < count and left.max() > 0.0:
             taken.append(int(np.argmax(left)))
-            near = self.kernel.matrix(self.inputs, self.inputs[taken[-1:]])[:, 0]
+            near = self.kernel.matrix(inputs, inputs[taken[-1:]])[:, 0]
             left *= np.maximum(1.0 - (near / self.kernel.total_variance) ** 2, 0.0)
             left[taken] = 0.0
         return np.array(taken, dtype=np.intp)

@@ -46,16 +46,17 @@ def reproduce(
     """
     console = Console() if console is None else console
     began = time.perf_counter()
+    # The small data sets are always looked for: parts that are stored are drawn with them.
     needed = {run.data for name in parts for run in EXPERIMENTS[name].runs(scale)}
-    scale, missing = with_what_is_here(scale, needed)
+    scale, missing = with_what_is_here(scale, needed | {scale.first, scale.second})
     for each in missing:
-        console.print(f"Note: {each}", style="yellow", markup=False, soft_wrap=True)
+        _say(f"Note: {each}", console, style="yellow")
     out.mkdir(parents=True, exist_ok=True)
     store = Store(out / RUNS)
     failures = _carry_out(parts, scale, store, jobs, console)
     path = write_page(Results(store, scale), out, [str(each) for each in missing])
     minutes, seconds = divmod(round(time.perf_counter() - began), 60)
-    console.print(f"Done in {minutes} min {seconds} s. Open {path}", markup=False, soft_wrap=True)
+    _say(f"Done in {minutes} min {seconds} s. Open {path}", console)
     _report(failures, console)
     return not failures and not _left_out(missing)
 
@@ -67,11 +68,16 @@ def _carry_out(
     everything: list[Run] = list(dict.fromkeys(run for own in runs.values() for run in own))
     done = {run for run in everything if store.find(run) is not None}
     if store.broken_lines:
-        console.print(f"{store.broken_lines} cut-off line in {store.path} is passed over.")
+        _say(f"Passed over in {store.path}: {store.broken_lines} cut off.", console)
     if done:
-        console.print(f"{len(done)} of {len(everything)} runs are stored already in {store.path}.")
+        _say(f"{len(done)} of {len(everything)} runs are stored already in {store.path}.", console)
     with Bars(console, runs, done) as bars:
         return carry_out(everything, store, jobs, bars)
+
+
+def _say(text: str, console: Console, style: str | None = None) -> None:
+    """Print a line as it is: paths may hold brackets, and are to be copied."""
+    console.print(text, style=style, markup=False, soft_wrap=True)
 
 
 def _left_out(missing: Sequence[Missing]) -> bool:
@@ -81,7 +87,7 @@ def _left_out(missing: Sequence[Missing]) -> bool:
 def _report(failures: Sequence[Failure], console: Console) -> None:
     if failures:
         console.print(
-            f"{len(failures)} runs failed, so their parts of the page are not complete; the same "
-            "command tries them again.",
+            f"Failed: {len(failures)} of the runs, so their parts of the page are not complete; "
+            "the same command tries them again.",
             style="red",
         )

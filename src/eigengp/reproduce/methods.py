@@ -48,9 +48,12 @@ METHODS = {
         Method("EigenGP", "EigenGPRegressor", _PAPER, "#0072B2", "o"),
         Method("EigenGP*", "EigenGPRegressor", _PAPER | _JOINT, "#D55E00", "P"),
         Method("EigenGP+", "EigenGPRegressor", _PAPER | {"residual": "diagonal"}, "#56B4E9", "X"),
+        Method("VFE", "VFERegressor", {}, "#B3A600", "<"),
+        Method("power EP", "PowerEPRegressor", {"alpha": 0.5}, "#8C564B", ">"),
         Method("EigenGP, guarded", "EigenGPRegressor", {}, "#0072B2", "h"),
         Method("EigenGP*, guarded", "EigenGPRegressor", _JOINT, "#D55E00", "h"),
         Method("exact GP", "ExactGPRegressor", {}, "#000000", ".", sized=False),
     )
 }
-"""EigenGP as in the paper is the evidence alone; the guarded rows are the library's default."""
+"""The paper's methods come first. EigenGP is the evidence alone there; the guarded rows are the
+library's default, VFE and power EP are later methods of the same family."""

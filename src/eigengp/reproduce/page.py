@@ -84,7 +84,7 @@ def write_page(results: Results, out: Path, remarks: Sequence[str] = ()) -> Path
         remarks=remarks,
         parts=parts,
         drawn=drawn,
-        verdicts=_counted(claims),
+        verdicts=_counted(claims) if claims else [],
         setting=_settings(results, parts),
         words=_WORDS,
     )

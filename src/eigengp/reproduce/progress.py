@@ -22,8 +22,8 @@ class Bars:
         Where to draw.
     runs : mapping of str to sequence of Run
         The runs of each experiment; one that several need counts for the first.
-    stored : callable
-        Says whether a run has ended earlier.
+    done : set of Run
+        Those that have ended earlier.
     """
 
     def __init__(self, console: Console, runs: Mapping[str, Sequence[Run]], done: set[Run]) -> None:

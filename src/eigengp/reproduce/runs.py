@@ -51,6 +51,15 @@ class Run:
     @property
     def key(self) -> str:
         """What its result is stored under; results of another version are not taken for it."""
+        return f"eigengp {eigengp.__version__}: {self._whole}"
+
+    @property
+    def _whole(self) -> str:
         options = ", ".join(f"{name}={value}" for name, value in self.options)
-        start = "" if self.start is None else f" from [{self.start.label}]"
-        return f"eigengp {eigengp.__version__}: {self.label}{start} ({options})"
+        start = "" if self.start is None else f" from [{self.start._whole}]"
+        return f"{self.label} ({options}){start}"
+
+    @property
+    def before(self) -> tuple[Run, ...]:
+        """The runs that have to end before this one, the first of all first."""
+        return () if self.start is None else (*self.start.before, self.start)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Mark: TypeAlias = Literal["better", "same", "worse", "holds", "partly", "fails", "none"]
 
 _ERRORS_APART = 2.0
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
@@ -164,15 +165,13 @@ def spoken(value: float, error: float | None = None) -> str:
     if value == 0.0 and not error:
         return "0"
     size = abs(value)
+    if np.isinf(value):
+        return "∞" if value > 0 else "−∞"
     if size >= 1e5:
-        exponent = int(np.floor(np.log10(size)))
-        return f"{value / 10**exponent:.1f}·10{_raised(exponent)}"
+        digits, _, exponent = f"{value:.1e}".partition("e+")
+        return f"{digits}·10{exponent.lstrip('0').translate(_RAISED)}".replace("-", "−")
     places = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3 if size >= 0.02 else 4
     if size < 1e-4 and error is None:
         return f"{value:.1e}".replace("-", "−")
     text = f"{value:.{places}f}" if error is None else f"{value:.{places}f} ± {error:.{places}f}"
     return text.replace("-", "−")
-
-
-def _raised(exponent: int) -> str:
-    return str(exponent).translate(str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"))

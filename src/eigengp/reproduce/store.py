@@ -61,8 +61,9 @@ class Store:
         """Keep a record, on the disk before this returns."""
         line = json.dumps(record, ensure_ascii=False, allow_nan=True).encode() + b"\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab", buffering=0) as file:
+        with self.path.open("ab") as file:
             file.write(b"\n" + line if self._cut_off else line)
+            file.flush()
             os.fsync(file.fileno())
         self._cut_off = False
         self._records[record["key"]] = record

@@ -47,8 +47,8 @@ class Failure:
 def with_starts(runs: Iterable[Run]) -> list[Run]:
     """Return the runs, each once, with those they begin from before all others."""
     runs = list(runs)
-    starts = [run.start for run in runs if run.start is not None]
-    return list(dict.fromkeys([*starts, *runs]))
+    together = dict.fromkeys([*(start for run in runs for start in run.before), *runs])
+    return sorted(together, key=lambda run: len(run.before))
 
 
 def carry_out(runs: Iterable[Run], store: Store, jobs: int, audience: Audience) -> list[Failure]:

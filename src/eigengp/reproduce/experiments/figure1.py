@@ -38,9 +38,9 @@ def _section(results: Results) -> Section:
     records = [results[run] for run in _pair(results.scale)]
     return Section(
         lead=(
-            f"Data set 1 with M = {SIZE} basis points. On the left they are the centres that "
-            "k-means finds, and the kernel is that of the exact GP; on the right everything is "
-            "learned by maximising the evidence."
+            f"Data set 1 with M = {SIZE} basis points: once they are the centres that k-means "
+            "finds, and the kernel is that of the exact GP; once everything is learned by "
+            "maximising the evidence."
         ),
         pictures=[_picture(results.scale, records)],
         claims=[_closeness(results.scale, records), _locality(records)],

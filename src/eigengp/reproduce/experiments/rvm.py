@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from eigengp.reproduce import paper
 from eigengp.reproduce.experiments.experiment import Experiment, repeated
 from eigengp.reproduce.runs import Run
@@ -9,6 +11,12 @@ from eigengp.reproduce.scale import Scale
 from eigengp.reproduce.section import Claim, Results, Sample, Section, Table, spoken, verdict
 
 METHODS = ("RVM", "EigenGP", "EigenGP*", "EigenGP*, guarded")
+_WIDTHS = (0.08, 0.10, 0.12, 0.14, 0.16, 0.18, 0.20, 0.22)
+"""In standard deviations of the inputs; together they hold the best width for data set 2."""
+_SECONDS = (
+    "Seconds are of other machines and of another search: the paper's EigenGP* has one start, ours "
+    "the best of many, which is what finds the good optima on data set 2."
+)
 _METRICS = {"nmse": "NMSE", "seconds": "seconds"}
 
 
@@ -17,8 +25,16 @@ def _repeated(scale: Scale, method: str, number: int) -> list[Run]:
     return repeated(scale, data, method, paper.RVM_SIZES[number])
 
 
+def _widths(scale: Scale, seed: int) -> list[Run]:
+    """Return the RVM with each of several widths on one draw of data set 2."""
+    return [Run(scale.second, "RVM", None, seed, (("lengthscale", width),)) for width in _WIDTHS]
+
+
 def _runs(scale: Scale) -> list[Run]:
-    return [run for number in (1, 2) for name in METHODS for run in _repeated(scale, name, number)]
+    compared = [
+        run for number in (1, 2) for name in METHODS for run in _repeated(scale, name, number)
+    ]
+    return compared + [run for seed in range(scale.n_runs) for run in _widths(scale, seed)]
 
 
 def _sample(results: Results, method: str, number: int, metric: str) -> Sample:
@@ -33,7 +49,7 @@ def _section(results: Results) -> Section:
         ),
         tables=[_table(results)],
         claims=[_first(results), _second(results)],
-        notes=[*_differences(results), _seconds_note(results)],
+        notes=[*_differences(results), _SECONDS],
     )
 
 
@@ -100,27 +116,28 @@ def _differences(results: Results) -> list[str]:
             if ours.compared(reported) == "worse":
                 found.append(
                     f"{method} on data set {number} has {ours} against the paper's "
-                    f"{reported.text}. {_cause(number)}"
+                    f"{reported.text}. {_cause(results, number)}"
                 )
     return found
 
 
-def _cause(number: int) -> str:
+def _cause(results: Results, number: int) -> str:
     if number == 1:
         return "With many free points for 200 rows the evidence alone over-fits."
+    best = _best_width(results)
     return (
-        "An error of 0.011 is below what the best width chosen on the test grid gives from 200 "
-        "rows with noise 0.5 (benchmarks/README.md); both methods have it in the paper, so the "
-        "data of this sentence probably had more rows or less noise. With many free points for 200 "
-        "rows the evidence alone also over-fits, which the guard limits."
+        f"The best of {len(_WIDTHS)} widths, chosen for each run on the test grid itself, gives "
+        f"the RVM {best} from 200 rows with noise 0.5. Both methods have 0.011 in the paper, so "
+        "the data of that sentence probably had more rows or less noise. With many free points "
+        "for 200 rows the evidence alone also over-fits, which the guard limits."
     )
 
 
-def _seconds_note(results: Results) -> str:
-    return (
-        "Seconds are of other machines and of another search: the paper's EigenGP* has one start, "
-        "ours the best of many, which is what finds the good optima on data set 2."
-    )
+def _best_width(results: Results) -> Sample:
+    """Return the least error over the widths, for each run."""
+    seeds = range(results.scale.n_runs)
+    least = [results.values(_widths(results.scale, seed), "nmse").values.min() for seed in seeds]
+    return Sample(np.array(least))
 
 
 RVM = Experiment("rvm", "The RVM against EigenGP*", _runs, _section)

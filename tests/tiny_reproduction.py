@@ -1,0 +1,46 @@
+"""All experiments of the paper at a size that takes seconds, for the tests of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from eigengp.reproduce.command import reproduce
+from eigengp.reproduce.experiments import EXPERIMENTS
+from eigengp.reproduce.page import PAGE
+from eigengp.reproduce.scale import Scale
+
+TINY = Scale(
+    name="tiny",
+    n_runs=2,
+    first="snelson-like",
+    second="nonstationary-made",
+    large=("friedman1", "friedman2"),
+    sizes=(5, 8),
+    max_iter=3,
+    searched=(("n_restarts", 1), ("max_iter", 5)),
+    cross_validated=(("lengthscale", 1.0), ("max_iter", 20)),
+)
+
+
+def reproduced(base: Path) -> Path:
+    """Return the folder of the tiny reproduction in `base`, made by the first process to ask."""
+    out = base / "tiny-reproduction"
+    with _alone(base / "tiny-reproduction.lock"):
+        if not (out / PAGE).exists():
+            with (base / "tiny-reproduction.txt").open("w") as told:
+                assert reproduce(list(EXPERIMENTS), TINY, out, jobs=2, console=Console(file=told))
+    return out
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Let one process after the other in."""
+    fcntl = pytest.importorskip("fcntl", reason="test processes share a run behind a file lock")
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
