@@ -11,11 +11,10 @@ import numpy as np
 
 from eigengp.reproduce.experiments import EXPERIMENTS
 from eigengp.reproduce.problems import problem
-from eigengp.reproduce.runs import Record, Run
+from eigengp.reproduce.runs import Record, Run, with_starts
 from eigengp.reproduce.scale import Scale
 from eigengp.reproduce.section import Claim, Results, Section, Table
 from eigengp.reproduce.store import Store
-from eigengp.reproduce.workers import with_starts
 
 Numbers = Callable[[Run], dict[str, Any]]
 
@@ -34,6 +33,7 @@ def fake_record(run: Run, **numbers: Any) -> Record:
         "seconds": 1.0,
         "prediction_seconds": 0.0,
         "hyperparameters": {"lengthscale": [1.0], "variance": 1.0, "noise_variance": 0.1},
+        "warnings": [],
         "setting": {"python": "3", "cores": 2},
     }
     if run.method == "RVM":

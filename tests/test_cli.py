@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from eigengp.cli import Part, app
+from eigengp.reproduce.availability import DataError
 from eigengp.reproduce.experiments import EXPERIMENTS
 from eigengp.reproduce.scale import FULL, QUICK
 from eigengp.reproduce.workers import WorkerDiedError
@@ -98,7 +99,7 @@ def test_what_is_not_understood_is_refused(
         (True, 0, ""),
         (False, 1, ""),
         (WorkerDiedError(), 1, "most likely for want of memory"),
-        (ValueError("that is odd"), 1, "eigengp: that is odd\n"),
+        (DataError("that is odd"), 1, "eigengp: that is odd\n"),
         (PermissionError(13, "Permission denied", "/x"), 1, "Permission denied: '/x'"),
         (KeyboardInterrupt(), 130, "What had ended is stored; the same command goes on."),
     ],
@@ -112,6 +113,15 @@ def test_the_exit_code_says_how_it_went(
     assert said in result.stderr
     assert bool(said) == bool(result.stderr)
     assert "Traceback" not in result.output
+
+
+def test_a_fault_of_the_program_is_not_passed_off_as_one_of_the_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(COMMAND, Stand(ValueError("that is a fault")))
+    result = call("reproduce")
+    assert result.exit_code == 1
+    assert isinstance(result.exception, ValueError)
 
 
 def test_a_folder_that_cannot_be_made_is_named_without_a_traceback(tmp_path: Path) -> None:

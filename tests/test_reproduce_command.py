@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,17 +12,19 @@ from urllib.error import URLError
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from eigengp.cli import app
 from eigengp.reproduce import command
-from eigengp.reproduce.availability import Missing, with_what_is_here
+from eigengp.reproduce.availability import DataError, Missing, with_what_is_here
 from eigengp.reproduce.experiments import EXPERIMENTS
-from eigengp.reproduce.problems import problem
+from eigengp.reproduce.problems import SOURCES, problem
 from eigengp.reproduce.progress import Bars
-from eigengp.reproduce.runs import Run
+from eigengp.reproduce.runs import Run, with_starts
 from eigengp.reproduce.scale import FULL, QUICK, Scale
 from eigengp.reproduce.workers import Failure
 from fake_data import fail
-from fake_runs import fake_record
+from fake_runs import fake_record, stored
 
 NEEDED = {"snelson", "nonstationary", "california", "protein", "pole"}
 
@@ -66,9 +69,50 @@ def test_only_data_that_are_needed_are_looked_for(without_data: Path) -> None:
     assert [each.name for each in missing] == ["nonstationary"]
 
 
+def damaged(home: Path, name: str) -> Path:
+    """Return a file of the data folder that should be Parquet and is not."""
+    path = home / "eigengp" / f"{name}.parquet"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"PAR1 cut off")
+    return path
+
+
 def test_the_quick_scale_needs_no_data(without_data: Path) -> None:
     needed = {run.data for each in EXPERIMENTS.values() for run in each.runs(QUICK)}
     assert with_what_is_here(QUICK, needed) == (QUICK, [])
+
+
+@pytest.mark.parametrize("name", ["snelson", "pole"])
+def test_nothing_takes_the_place_of_data_that_there_are_results_for(
+    name: str, without_data: Path
+) -> None:
+    with pytest.raises(DataError, match="its data are not here any more: ") as caught:
+        with_what_is_here(FULL, NEEDED, {name, "protein-of-old"})
+    assert str(caught.value).startswith(f"There are results for {SOURCES[name].title}, but ")
+    assert f"put {name}.parquet" in str(caught.value)
+    assert with_what_is_here(FULL, NEEDED - {name}, {name})[0].large == tuple({"pole"} & {name})
+
+
+def test_damaged_data_are_not_replaced(without_data: Path) -> None:
+    path = damaged(without_data, "snelson")
+    assert with_what_is_here(FULL, NEEDED - {"snelson"})[0].first == "snelson"
+    with pytest.raises(DataError, match="Replace it by a sound copy") as caught:
+        with_what_is_here(FULL, NEEDED)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "error", [PermissionError(13, "no"), ValueError("no"), ImportError("pyarrow is needed")]
+)
+def test_data_that_cannot_be_read_are_not_replaced(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("eigengp.reproduce.availability.problem", look)
+    with pytest.raises(DataError, match=re.escape(str(error))):
+        with_what_is_here(FULL, {"pole"})
 
 
 @dataclass
@@ -130,12 +174,58 @@ def test_stand_ins_alone_make_a_page_complete(
     ]
 
 
+def some_stored(out: Path, name: str, data: str, leave: int) -> None:
+    """Store made-up results of an experiment on some data, all but a few."""
+    runs = [run for run in with_starts(EXPERIMENTS[name].runs(FULL)) if run.data == data]
+    stored(out / command.RUNS, [fake_record(run) for run in runs[: len(runs) - leave]])
+
+
+def test_data_of_stored_results_are_not_looked_for(
+    without_data: Path, called: Called, tmp_path: Path
+) -> None:
+    some_stored(tmp_path, "figure4", "pole", leave=0)
+    reproduce(["figure4"], FULL, tmp_path)
+    assert called.scale == replace(
+        FULL, first="snelson-like", second="nonstationary-made", large=("pole",)
+    )
+    assert {run.data for run in called.runs} == {"pole"}
+    assert sum(" is left out: " in remark for remark in called.remarks) == 2
+
+
+@pytest.mark.parametrize(
+    ("part", "data", "leave"), [("figure4", "pole", 1), ("figure3", "nonstationary", 0)]
+)
+def test_vanished_data_of_stored_results_end_the_command(
+    part: str, data: str, leave: int, without_data: Path, called: Called, tmp_path: Path
+) -> None:
+    some_stored(tmp_path, part, data, leave)
+    before = (tmp_path / command.RUNS).read_bytes()
+    result = CliRunner().invoke(app, ["reproduce", part, "--out", str(tmp_path)])
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    assert result.stderr.startswith(f"eigengp: There are results for {SOURCES[data].title}, but ")
+    assert f"put {data}.parquet" in result.stderr
+    assert "Traceback" not in result.output
+    assert (called.runs, (tmp_path / command.RUNS).read_bytes()) == ([], before)
+
+
+def test_damaged_data_end_the_command(without_data: Path, called: Called, tmp_path: Path) -> None:
+    path = damaged(without_data, "nonstationary")
+    result = CliRunner().invoke(app, ["reproduce", "figure3", "--out", str(tmp_path / "out")])
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    assert result.stderr.startswith(f"eigengp: Cannot read {path}: ")
+    assert result.stderr.endswith(" Replace it by a sound copy.\n")
+    assert called.runs == []
+    assert not (tmp_path / "out" / "index.html").exists()
+
+
 def test_a_failed_run_makes_the_page_incomplete(called: Called, tmp_path: Path) -> None:
     run = EXPERIMENTS["figure3"].runs(QUICK)[0]
     called.failures = [Failure(run, ValueError("no"))]
     complete, told = reproduce(["figure3"], QUICK, tmp_path)
     assert not complete
-    assert "1 runs failed" in told
+    assert "Failed: 1 of the runs" in told
     called.failures = []
     assert reproduce(["figure3"], QUICK, tmp_path)[0]
 

@@ -14,9 +14,8 @@ from eigengp.reproduce.experiments import EXPERIMENTS
 from eigengp.reproduce.experiments.experiment import repeated, searched
 from eigengp.reproduce.methods import METHODS
 from eigengp.reproduce.problems import SOURCES
-from eigengp.reproduce.runs import Run
+from eigengp.reproduce.runs import Run, with_starts
 from eigengp.reproduce.scale import FULL, QUICK, Scale
-from eigengp.reproduce.workers import with_starts
 from fake_runs import fake_record
 
 SCALES = {scale.name: scale for scale in (FULL, QUICK)}
@@ -65,7 +64,8 @@ def test_runs_begin_from_the_exact_gp_on_the_same_data(scale: Scale) -> None:
         if run.start is not None:
             assert (run.start.data, run.start.method) == (run.data, "exact GP")
             assert run.start.start is None
-            assert f"from [{run.start.label}]" in run.key
+            assert run.before == (run.start,)
+            assert run.key.endswith(f" from [{run.start.key.partition(': ')[2]}]")
 
 
 def test_a_key_tells_all_that_a_result_depends_on() -> None:
@@ -79,6 +79,8 @@ def test_a_key_tells_all_that_a_result_depends_on() -> None:
         replace(run, share=1),
         replace(run, start=None),
         replace(run, start=Run("friedman1", "exact GP", share=10)),
+        replace(run, start=Run("friedman1", "exact GP", options=(("max_iter", 5),))),
+        replace(run, start=Run("friedman1", "exact GP", start=Run("friedman1", "exact GP"))),
     ]
     assert len({each.key for each in [run, *changed]}) == 1 + len(changed)
     assert run.label == "FITC, M = 10 on friedman1, 1/10 of the rows, run 2"
@@ -108,12 +110,42 @@ def test_figure_4_has_the_papers_sizes_on_the_papers_data() -> None:
     for data, method in {(run.data, run.method) for run in sized}:
         assert {run.size for run in sized if (run.data, run.method) == (data, method)} == sizes
     assert {run.size for run in sized} == set(paper.NYSTROM_LARGE["pole"])
-    assert {run.method for run in sized} >= {"EigenGP", "EigenGP*", "FITC", "SSGP", "Nyström*"}
+    assert {run.method for run in sized} == {
+        *("EigenGP", "EigenGP*", "EigenGP, guarded", "FITC", "SSGP", "Nyström", "Nyström*")
+    }
+    for run in sized:
+        settings = dict(run.options)
+        assert settings["max_iter"] == (0 if run.method == "Nyström" else 100)
+        assert (settings.get("optimization") == "direct") == (run.method == "EigenGP*")
     assert {run.start for run in sized} == {
         Run(data, "exact GP", options=(("max_iter", 100),), share=10)
         for data in ("california", "protein", "pole")
     }
-    assert {run.data for run in runs if run.method == "RVM"} == {"california", "protein", "pole"}
+    assert {run for run in runs if run.method == "RVM"} == {
+        Run(data, "RVM", options=FULL.machine) for data in ("california", "protein", "pole")
+    }
+
+
+@EVERY
+def test_the_longest_runs_of_figure_4_begin_first(scale: Scale) -> None:
+    runs = with_starts(EXPERIMENTS["figure4"].runs(scale))
+    depths = [len(run.before) for run in runs]
+    sizes = [run.size for run in runs if run.size is not None]
+    assert depths == sorted(depths)
+    assert sizes == sorted(sizes, reverse=True)
+
+
+@EVERY
+def test_the_rvm_tries_widths_on_every_draw_of_data_set_2(scale: Scale) -> None:
+    runs = [run for run in EXPERIMENTS["rvm"].runs(scale) if run.method == "RVM"]
+    tried = {run for run in runs if run.options != scale.cross_validated}
+    widths = {run.options for run in tried}
+    assert len(widths) == 8
+    assert tried == {
+        Run(scale.second, "RVM", None, seed, width)
+        for seed in range(scale.n_runs)
+        for width in widths
+    }
 
 
 @EVERY
@@ -151,6 +183,8 @@ def test_only_snelsons_own_rows_are_compared_with_the_papers_data_set_1() -> Non
     assert FULL.comparable == (1, 2)
     assert QUICK.comparable == (2,)
     assert replace(FULL, second="nonstationary-made").comparable == (1, 2)
+    assert [FULL.data(number) for number in (1, 2)] == ["snelson", "nonstationary"]
+    assert [QUICK.data(number) for number in (1, 2)] == ["snelson-like", "nonstationary-made"]
 
 
 def test_methods_are_told_apart_by_colour_and_marker() -> None:
@@ -173,6 +207,7 @@ def test_a_prediction_has_the_colour_of_its_method(name: str) -> None:
 
 def test_basis_points_are_crosses_where_they_are() -> None:
     _, (axes,) = drawing.new_figure(1, 1)
+    axes.set_xlim(0.0, 3.0)
     run = Run("snelson-like", "EigenGP", 2)
     drawing.draw_basis_points(axes, fake_record(run))
     assert not axes.lines
@@ -181,6 +216,41 @@ def test_basis_points_are_crosses_where_they_are() -> None:
     )
     (points,) = axes.lines
     assert (points.get_marker(), points.get_xdata().tolist()) == ("x", [0.5, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("points", "edges"),
+    [
+        ([0.0, 0.5, 1.0], []),
+        ([-2.0, -0.1, 0.5], [("left", "◂ 2")]),
+        ([1.1], [("right", "1 ▸")]),
+        ([-1.0, 0.5, 3.0, 4.0, 5.0], [("left", "◂ 1"), ("right", "3 ▸")]),
+    ],
+)
+def test_basis_points_beyond_the_panel_are_counted_at_its_edges(
+    points: list[float], edges: list[tuple[str, str]]
+) -> None:
+    _, (axes,) = drawing.new_figure(1, 1)
+    axes.set_xlim(0.0, 1.0)
+    inputs = {"inducing_inputs": [[point] for point in points]}
+    drawing.draw_basis_points(
+        axes, fake_record(Run("snelson-like", "EigenGP", 2), hyperparameters=inputs)
+    )
+    assert [(text.get_ha(), text.get_text()) for text in axes.texts] == edges
+    crosses = [x for line in axes.lines for x in line.get_xdata()]
+    assert crosses == [point for point in points if 0.0 <= point <= 1.0]
+    assert axes.get_xlim() == (0.0, 1.0)
+
+
+def test_the_legend_of_a_prediction_belongs_to_no_method() -> None:
+    figure, (axes,) = drawing.new_figure(1, 1)
+    record = fake_record(Run("snelson-like", "FITC"), curves={"mean": [0.0] * 3, "std": [0.1] * 3})
+    drawing.draw_prediction(axes, [0.0, 1.0, 2.0], record)
+    drawing.prediction_legend(figure, axes, 2)
+    band, mean = figure.legends[0].legend_handles
+    grey = to_hex("0.4")
+    assert (to_hex(band.get_facecolor()), to_hex(mean.get_color())) == (grey, grey)
+    assert to_hex(axes.lines[0].get_color()) == METHODS["FITC"].color.lower()
 
 
 def test_eigenfunctions_point_upwards_whatever_their_sign() -> None:

@@ -21,10 +21,10 @@ from eigengp.reproduce.command import RUNS, reproduce
 from eigengp.reproduce.experiments import EXPERIMENTS
 from eigengp.reproduce.methods import METHODS
 from eigengp.reproduce.page import FIGURES, PAGE, write_page, write_whole
+from eigengp.reproduce.runs import with_starts
 from eigengp.reproduce.scale import FULL
 from eigengp.reproduce.section import Results, Section, spoken
 from eigengp.reproduce.store import Store
-from eigengp.reproduce.workers import with_starts
 from fake_data import files
 from tiny_reproduction import TINY
 
@@ -32,13 +32,14 @@ PICTURES = ["figure1", "figure2", "figure3", "figure4"]
 
 
 class Reader(HTMLParser):
-    """Collects addresses, images, and the texts of table cells."""
+    """Collects addresses, images, and the titles and cells of tables."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
         self.addresses: list[str] = []
         self.images: list[tuple[str, str, str]] = []
         self.tables: list[list[list[str]]] = []
+        self.titles: list[str] = []
         self._source = ""
         self._cell = False
         self.feed(html)
@@ -52,6 +53,8 @@ class Reader(HTMLParser):
             self._source = given["srcset"]
         elif tag == "img":
             self.images.append((given["src"], self._source, given["alt"]))
+        elif given.get("role") == "group":
+            self.titles.append(given["aria-label"])
         elif tag == "table":
             self.tables.append([])
         elif tag == "tr":
@@ -96,6 +99,7 @@ def sections(results: Results) -> list[Section]:
 def test_every_table_is_there_with_all_its_cells(page: Reader, sections: list[Section]) -> None:
     tables = [table for section in sections for table in section.tables]
     assert len(page.tables) == len(tables) >= len(EXPERIMENTS) - 1
+    assert page.titles == [table.title for table in tables]
     for shown, table in zip(page.tables, tables, strict=True):
         assert shown[0] == list(table.head)
         for cells, (name, expected) in zip(shown[1:], table.rows, strict=True):
@@ -107,7 +111,7 @@ def test_every_table_is_there_with_all_its_cells(page: Reader, sections: list[Se
 
 
 def test_table_1_has_the_stored_numbers_beside_the_papers(page: Reader, results: Results) -> None:
-    (table,) = (each for each in page.tables if each[0] == ["NMSE", "data set 1", "data set 2"])
+    table = page.tables[page.titles.index("NMSE")]
     rows = {cells[0]: cells[1:] for cells in table[1:]}
     assert list(rows) == list(METHODS)
     for method, cells in paper.TABLE_1.items():
@@ -161,13 +165,24 @@ def test_every_claim_has_its_verdict_and_evidence(html: str, sections: list[Sect
         assert re.search(rf'<li class="{mark}"><b>{count}</b>', html)
 
 
+def test_every_table_has_its_title_and_caption(html: str, sections: list[Section]) -> None:
+    shown = [words(part.split("</figcaption>")[0]) for part in html.split("<figcaption>")[1:]]
+    for section in sections:
+        for table in section.tables:
+            assert len(table.title) >= 4
+            assert " ".join(f"{table.title} {table.caption}".split()) in shown
+
+
 def test_notes_and_the_setting_of_the_runs_are_there(
     html: str, sections: list[Section], results: Results
 ) -> None:
     text = words(html)
     for section in sections:
-        for told in (section.lead, *section.notes):
+        for told in (section.lead, *section.differences, *section.remarks):
             assert " ".join(told.split()) in text
+    differing = sum(bool(section.differences) for section in sections)
+    assert 0 < differing < len(sections)
+    assert text.count("Where and why it differs from the paper") == differing
     record = results[EXPERIMENTS["figure3"].runs(TINY)[0]]
     assert f"numpy {np.__version__}, " in text
     assert text.count(f"python {record['setting']['python']}") == 1
@@ -222,7 +237,7 @@ def test_a_second_call_runs_nothing_again(again: Again) -> None:
     assert again.complete
     assert (again.out / RUNS).read_bytes() == again.stored
     assert again.told.splitlines()[:-1] == [
-        f"1 cut-off line in {again.out / RUNS} is passed over.",
+        f"Passed over in {again.out / RUNS}: 1 cut off.",
         f"{n_runs} of {n_runs} runs are stored already in {again.out / RUNS}.",
     ]
     assert again.told.endswith(f" s. Open {again.out / PAGE}\n")
@@ -240,7 +255,7 @@ def test_parts_without_all_their_runs_say_how_many_there_are(again: Again) -> No
     for name, experiment in EXPERIMENTS.items():
         runs = with_starts(experiment.runs(TINY))
         found = sum(store.find(run) is not None for run in runs)
-        text = words(html.split(f'<section id="{name}">')[1].split("</section>")[0])
+        text = words(html.split(f'<section id="{name}"')[1].split("</section>")[0])
         unfinished = f"{found} of {len(runs)} runs are stored. eigengp reproduce {name} completes"
         assert (unfinished in text) == (name not in ("table1", "figure3"))
     assert len(Reader(html).images) == 1

@@ -52,15 +52,27 @@ def test_the_margin_is_of_both_errors_together(shift: float, mark: str) -> None:
     spread = np.array([-0.04, 0.04])  # a standard error of 0.04, so 0.05 with the paper's 0.03
     ours = Sample(0.5 + shift * 0.1 + spread)
     assert ours.error == pytest.approx(0.04)
-    assert ours.compared(Reported.of("0.5 ± 0.03")) == "same"
     assert ours.compared(Reported.of("0.50 ± 0.03")) == mark
 
 
 def test_what_rounding_hides_is_no_difference() -> None:
     reported = Reported.of("−0.33 ± 0.00")
-    assert sample(-0.3201).compared(reported) == "same"
-    assert sample(-0.3199).compared(reported) == "worse"
-    assert sample(-0.3401).compared(reported) == "better"
+    assert sample(-0.3251).compared(reported) == "same"
+    assert sample(-0.3249).compared(reported) == "worse"
+    assert sample(-0.3349).compared(reported) == "same"
+    assert sample(-0.3351).compared(reported) == "better"
+
+
+@pytest.mark.parametrize(("shift", "mark"), [(0.079, "same"), (0.081, "worse"), (-0.081, "better")])
+def test_rounding_is_not_added_to_the_errors(shift: float, mark: str) -> None:
+    ours = Sample(0.5 + shift + np.array([-0.04, 0.04]))
+    assert ours.compared(Reported.of("0.5")) == mark
+
+
+def test_rounding_counts_where_it_is_larger_than_the_errors() -> None:
+    ours = Sample(0.549 + np.array([-0.001, 0.001]))
+    assert ours.compared(Reported.of("0.5 ± 0.01")) == "same"
+    assert ours.compared(Reported.of("0.50 ± 0.01")) == "worse"
 
 
 def test_a_cell_stands_beside_the_papers_number() -> None:
@@ -72,18 +84,21 @@ def test_a_cell_stands_beside_the_papers_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "mean", "tolerance"),
+    ("text", "mean", "error", "rounding"),
     [
-        ("39 ± 18", 39.0, 18.0),
-        ("0.048", 0.048, 0.0005),
-        ("−0.081 ± 0.004", -0.081, 0.004),
-        ("0.89 ± 0.10", 0.89, 0.10),
-        ("−0.33 ± 0.00", -0.33, 0.005),
-        ("40 ± 0", 40.0, 0.5),
+        ("39 ± 18", 39.0, 18.0, 0.5),
+        ("0.048", 0.048, 0.0, 0.0005),
+        ("−0.081 ± 0.004", -0.081, 0.004, 0.0005),
+        ("0.89 ± 0.1042", 0.89, 0.1042, 0.005),
+        ("−0.33 ± 0.00", -0.33, 0.0, 0.005),
+        ("1.4 ± 0.05", 1.4, 0.05, 0.05),
+        ("40 ± 0", 40.0, 0.0, 0.5),
     ],
 )
-def test_the_papers_numbers_are_read_as_printed(text: str, mean: float, tolerance: float) -> None:
-    assert Reported.of(text) == Reported(text, mean, pytest.approx(tolerance))
+def test_the_papers_numbers_are_read_as_printed(
+    text: str, mean: float, error: float, rounding: float
+) -> None:
+    assert Reported.of(text) == Reported(text, mean, error, pytest.approx(rounding))
 
 
 def test_the_papers_table_is_as_printed() -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigengp.reproduce.runs import Run
+import eigengp
+from eigengp.reproduce.runs import Run, code
 from eigengp.reproduce.store import Store
 from fake_runs import fake_record, stored
 
@@ -94,11 +98,67 @@ def test_the_last_of_two_records_of_one_run_counts(tmp_path: Path) -> None:
     assert store.find(RUNS[0]) == records[1]
 
 
-def test_results_of_another_version_are_not_taken(
+def test_a_store_knows_which_data_it_has_results_for(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.jsonl")
+    assert store.data == set()
+    for run in (*RUNS, Run("friedman1", "FITC", 7)):
+        store.add(fake_record(run))
+    assert store.data == Store(store.path).data == {"snelson-like", "friedman1"}
+
+
+def test_results_of_other_code_are_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = stored(tmp_path / "runs.jsonl", RECORDS)
-    monkeypatch.setattr("eigengp.__version__", "999.0")
+    monkeypatch.setattr("eigengp.reproduce.runs.code", lambda: "0.1.0+0123456789ab")
     assert Store(store.path).find(RUNS[0]) is None
+    Store(store.path).add(fake_record(RUNS[0], nmse=9.0))
+    assert Store(store.path).find(RUNS[0])["nmse"] == 9.0
     monkeypatch.undo()
     assert Store(store.path).find(RUNS[0]) == RECORDS[0]
+
+
+@pytest.fixture
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a copy of the package, which `code` then looks at."""
+    folder = Path(eigengp.__file__).parent
+    copy = tmp_path / "eigengp"
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr("eigengp.__file__", str(copy / "__init__.py"))
+    return copy
+
+
+def test_the_digest_tells_code_that_decides_results_from_other_code(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = code.__wrapped__
+    before = digest()
+    assert before == code()
+    assert before.startswith(f"{eigengp.__version__}+")
+    for name in ("fitting/search.py", "datasets/makers.py", "metrics.py", "reproduce/methods.py"):
+        whole = (copy / name).read_bytes()
+        (copy / name).write_bytes(whole + b"\n")
+        assert digest() != before
+        (copy / name).write_bytes(whole)
+    for name in ("cli.py", "reproduce/page.py", "reproduce/experiments/table1.py"):
+        (copy / name).write_text("other")
+    assert digest() == before
+    monkeypatch.setattr("eigengp.__version__", "999.0")
+    assert digest() != before
+
+
+def test_the_digest_knows_every_module_that_a_run_is_made_with(copy: Path) -> None:
+    program = (
+        "import sys, eigengp.reproduce.measure\n"
+        "print(*(m.__file__ for n, m in sys.modules.items() if n.partition('.')[0] == 'eigengp'))"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    loaded = [Path(name) for name in answer.stdout.decode().split()]
+    folder = loaded[0].parent
+    names = {str(path.relative_to(folder)) for path in loaded}
+    assert len(names) > 40
+    without_effect = {"__init__.py", "typing.py", "reproduce/__init__.py", "reproduce/runs.py"}
+    for name in sorted(names - without_effect):
+        before = code.__wrapped__()
+        (copy / name).write_text("other")
+        assert code.__wrapped__() != before, name

@@ -24,6 +24,7 @@ TINY = Scale(
     max_iter=3,
     searched=(("n_restarts", 1), ("max_iter", 5)),
     cross_validated=(("lengthscale", 1.0), ("max_iter", 20)),
+    machine=(("lengthscale", 1.0), ("max_iter", 20), ("tol", 1e-3)),
 )
 
 

@@ -60,6 +60,7 @@ def reproduce(
     Every run is stored as it ends, so that a command that was stopped goes on where it was.
     """
     try:
+        from eigengp.reproduce.availability import DataError
         from eigengp.reproduce.command import reproduce as carry_out
         from eigengp.reproduce.experiments import EXPERIMENTS
         from eigengp.reproduce.scale import FULL, QUICK
@@ -76,7 +77,7 @@ def reproduce(
     except KeyboardInterrupt:
         print("\nStopped. What had ended is stored; the same command goes on.", file=sys.stderr)
         raise typer.Exit(130) from None
-    except (OSError, ValueError, ImportError, WorkerDiedError) as error:
+    except (OSError, DataError, WorkerDiedError) as error:
         print(f"eigengp: {error}", file=sys.stderr)
         raise typer.Exit(1) from error
     if not complete:

@@ -63,7 +63,8 @@ class EigenGPRegressor(InducingRegressor):
         where all restarts begin.
     n_restarts : int
         How many starts are screened by short runs before the best goes on. 1
-        with a `kernel` of your own begins there at once.
+        with a `kernel` of your own begins there at once, with the best of a
+        few noise variances, unless `guard` has several basis sizes to try.
     max_iter : int or None
         At most so many iterations in each stage; None is 200, or 1000 on
         small data (N·M² up to 10⁷); 0 learns nothing and keeps `kernel` and

@@ -55,8 +55,8 @@ class RVMRegressor(GPRegressor):
 
     The function is a sum of kernels centred on training rows, each with a
     prior variance of its own; the evidence sets most of them to zero. Basis
-    functions are added, re-estimated and deleted one at a time (Faul and
-    Tipping, 2003). All inputs share one lengthscale, chosen by
+    functions are added, re-estimated and deleted one at a time (Tipping and
+    Faul, 2003), several at a time when there are many. All inputs share one lengthscale, chosen by
     cross-validation. Memory grows as N times
     the number of basis functions, not as N². Error bars shrink to the noise
     far from the data.
@@ -77,7 +77,7 @@ class RVMRegressor(GPRegressor):
     n_jobs : int or None
         How many processes cross-validate at once; −1 is all cores.
     max_iter : int or None
-        At most so many iterations, each of which adds a basis function or
+        At most so many iterations, each of which adds basis functions or
         polishes those there are; None is 5,000.
     tol : float
         The gain in log evidence per row that is worth another step.

@@ -162,13 +162,14 @@ class _Growth:
     def _add(self, rows: Indices, variances: Array, foretold: float) -> None:
         """Take candidates into the model, the first of which alone should gain `foretold`.
 
-        Where several together gain less, the first comes alone; it is barred
-        if rounding keeps it from what was foretold.
+        Where several together gain less than half of that, the first comes
+        alone; where it does, rounding keeps it from what was foretold, and it
+        is barred.
         """
         model, indices = self.model, np.append(self.model.indices, rows)
         evidence = replace(model.evidence, sums=self.candidates.sums(indices))
-        all_ = np.append(model.evidence.factor**2, variances)
-        grown = RelevanceModel(indices, evidence).moved(all_, evidence.noise_variance)
+        proposed = np.append(model.evidence.factor**2, variances)
+        grown = RelevanceModel(indices, evidence).moved(proposed, evidence.noise_variance)
         with one_blas_thread():
             gain = model.gain_of(grown)
         if gain > 0.5 * foretold:
@@ -200,7 +201,8 @@ def learn_relevance(
     kernel : Kernel
         Its parameters stay as they are.
     max_iter : int
-        At most so many iterations; each adds one function and improves the others.
+        At most so many iterations; each adds functions, one while there are few, and improves
+        the others.
     tol : float
         The gain in log evidence per row below which a function is not added.
     step : callable or None

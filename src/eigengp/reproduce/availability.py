@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
 
 from eigengp.reproduce.problems import SOURCES, problem
@@ -33,7 +34,13 @@ class Missing:
         return f"{SOURCES[self.stand_in].title} takes the place of {title}: {self.remedy}"
 
 
-def with_what_is_here(scale: Scale, needed: set[str]) -> tuple[Scale, list[Missing]]:
+class DataError(RuntimeError):
+    """Data are damaged, or cannot be read, or were there and are not any more."""
+
+
+def with_what_is_here(
+    scale: Scale, needed: Set[str], stored: Set[str] = frozenset()
+) -> tuple[Scale, list[Missing]]:
     """Return the scale with data that can be had, and what is missing.
 
     Parameters
@@ -42,8 +49,16 @@ def with_what_is_here(scale: Scale, needed: set[str]) -> tuple[Scale, list[Missi
         What was asked for.
     needed : set of str
         The problems that the chosen experiments use; others are not looked for.
+    stored : set of str
+        The problems that results are stored for, which nothing may take the place of.
     """
     missing = [found for name in sorted(needed) if (found := _look(name)) is not None]
+    for each in missing:
+        if each.name in stored:
+            raise DataError(
+                f"There are results for {SOURCES[each.name].title}, but its data are not here any "
+                f"more: {each.remedy}"
+            )
     instead = {each.name: each.stand_in for each in missing}
 
     def usable(name: str) -> str:
@@ -59,4 +74,6 @@ def _look(name: str) -> Missing | None:
         problem(name, 0)
     except (FileNotFoundError, ConnectionError) as error:
         return Missing(name, SOURCES[name].stand_in, str(error))
+    except (OSError, ValueError, ImportError) as error:
+        raise DataError(str(error)) from error
     return None

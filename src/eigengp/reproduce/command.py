@@ -12,11 +12,11 @@ from eigengp.reproduce.availability import Missing, with_what_is_here
 from eigengp.reproduce.experiments import EXPERIMENTS
 from eigengp.reproduce.page import write_page
 from eigengp.reproduce.progress import Bars
-from eigengp.reproduce.runs import Run
+from eigengp.reproduce.runs import Run, with_starts
 from eigengp.reproduce.scale import Scale
 from eigengp.reproduce.section import Results
 from eigengp.reproduce.store import Store
-from eigengp.reproduce.workers import Failure, carry_out, with_starts
+from eigengp.reproduce.workers import Failure, carry_out
 
 RUNS = "runs.jsonl"
 
@@ -46,19 +46,23 @@ def reproduce(
     """
     console = Console() if console is None else console
     began = time.perf_counter()
-    # The small data sets are always looked for: parts that are stored are drawn with them.
-    needed = {run.data for name in parts for run in EXPERIMENTS[name].runs(scale)}
-    scale, missing = with_what_is_here(scale, needed | {scale.first, scale.second})
-    for each in missing:
-        _say(f"Note: {each}", console, style="yellow")
     out.mkdir(parents=True, exist_ok=True)
     store = Store(out / RUNS)
+    scale, missing = with_what_is_here(scale, _needed(parts, scale, store), store.data)
+    for each in missing:
+        _say(f"Note: {each}", console, style="yellow")
     failures = _carry_out(parts, scale, store, jobs, console)
     path = write_page(Results(store, scale), out, [str(each) for each in missing])
     minutes, seconds = divmod(round(time.perf_counter() - began), 60)
     _say(f"Done in {minutes} min {seconds} s. Open {path}", console)
     _report(failures, console)
     return not failures and not _left_out(missing)
+
+
+def _needed(parts: Sequence[str], scale: Scale, store: Store) -> set[str]:
+    """Return the data of what is still to be run, and those that figures are drawn with."""
+    runs = [run for name in parts for run in EXPERIMENTS[name].runs(scale)]
+    return {scale.first, scale.second} | {run.data for run in runs if store.find(run) is None}
 
 
 def _carry_out(

@@ -72,8 +72,10 @@ def legend_above(figure: Figure, axes: Axes, columns: int) -> None:
 def prediction_legend(figure: Figure, axes: Axes, columns: int) -> None:
     """Put the legend of a prediction above; mean and band are grey, for no method is meant."""
     legend_above(figure, axes, columns)
-    for handle in figure.legends[0].legend_handles:
-        if handle is not None and handle.get_label() in (_MEAN, _BAND):
+    legend = figure.legends[0]
+    # A band's handle does not know its label, so the text beside it is asked.
+    for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
+        if handle is not None and text.get_text() in (_MEAN, _BAND):
             handle.set(color="0.4")
 
 
@@ -93,18 +95,25 @@ def draw_prediction(axes: Axes, x: Array, record: Record) -> None:
 
 
 def draw_basis_points(axes: Axes, record: Record) -> None:
-    """Mark the basis points along the lower edge."""
+    """Mark the basis points along the lower edge, and say how many lie beyond the panel."""
     points = np.array(record["hyperparameters"].get("inducing_inputs", [])).ravel()
-    if points.size:
+    low, high = axes.get_xlim()
+    for beyond, x, side in ((points < low, 0.01, "left"), (points > high, 0.99, "right")):
+        if beyond.any():
+            arrow = f"◂ {beyond.sum()}" if side == "left" else f"{beyond.sum()} ▸"
+            axes.text(x, 0.05, arrow, ha=side, va="center", transform=axes.transAxes, fontsize=8.5)
+    shown = points[(points >= low) & (points <= high)]
+    if shown.size:
         axes.plot(
-            points,
-            np.full(points.size, 0.05),
+            shown,
+            np.full(shown.size, 0.05),
             linestyle="none",
             marker="x",
             markersize=6,
             markeredgewidth=1.5,
             color="black",
             transform=axes.get_xaxis_transform(),
+            clip_on=False,
             label="basis points",
             zorder=5,
         )

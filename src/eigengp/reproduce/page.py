@@ -16,9 +16,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from eigengp.reproduce import drawing
 from eigengp.reproduce.experiments import EXPERIMENTS, Experiment
-from eigengp.reproduce.runs import Record
+from eigengp.reproduce.runs import Record, with_starts
 from eigengp.reproduce.section import Claim, Mark, Picture, Results, Section
-from eigengp.reproduce.workers import with_starts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

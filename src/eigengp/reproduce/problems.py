@@ -19,7 +19,7 @@ from eigengp.datasets import Dataset
 from eigengp.typing import Array
 
 FIRST_RANGE = (-1.0, 7.0)
-_FRIEDMAN_ROWS = (1_000, 1_000)
+_FRIEDMAN_ROWS = (600, 1_000)
 _FRIEDMAN_NOISE = 0.1
 """As a share of the function's standard deviation."""
 

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import eigengp
+
+_DECISIVE = (
+    "kernels/*.py",
+    "flow/*.py",
+    "sources/*.py",
+    "fitting/*.py",
+    "estimators/*.py",
+    "datasets/*.py",
+    "metrics.py",
+    "reproduce/methods.py",
+    "reproduce/problems.py",
+    "reproduce/measure.py",
+)
+"""The sources that results depend on."""
 
 Record: TypeAlias = dict[str, Any]
 """What is stored of a run; `eigengp.reproduce.measure` makes it."""
@@ -50,8 +68,8 @@ class Run:
 
     @property
     def key(self) -> str:
-        """What its result is stored under; results of another version are not taken for it."""
-        return f"eigengp {eigengp.__version__}: {self._whole}"
+        """What its result is stored under; results of other code are not taken for it."""
+        return f"eigengp {code()}: {self._whole}"
 
     @property
     def _whole(self) -> str:
@@ -63,3 +81,19 @@ class Run:
     def before(self) -> tuple[Run, ...]:
         """The runs that have to end before this one, the first of all first."""
         return () if self.start is None else (*self.start.before, self.start)
+
+
+def with_starts(runs: Iterable[Run]) -> list[Run]:
+    """Return the runs, each once, with those they begin from before all others."""
+    runs = list(runs)
+    together = dict.fromkeys([*(start for run in runs for start in run.before), *runs])
+    return sorted(together, key=lambda run: len(run.before))
+
+
+@cache
+def code() -> str:
+    """Return the version of the package and a digest of the sources that results depend on."""
+    folder = Path(eigengp.__file__).parent
+    files = [path for pattern in _DECISIVE for path in sorted(folder.glob(pattern))]
+    digest = sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+    return f"{eigengp.__version__}+{digest[:12]}"

@@ -30,6 +30,8 @@ class Scale:
         Settings of every fit that searches for its start.
     cross_validated : tuple of (str, value)
         Settings of the RVM.
+    machine : tuple of (str, value)
+        Settings of the RVM in Figure 4.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Scale:
     max_iter: int
     searched: Options = ()
     cross_validated: Options = ()
+    machine: Options = ()
 
     @property
     def comparable(self) -> tuple[int, ...]:
@@ -50,6 +53,10 @@ class Scale:
         another curve.
         """
         return (1, 2) if self.first == FULL.first else (2,)
+
+    def data(self, number: int) -> str:
+        """Return the problem that is the paper's data set 1 or 2."""
+        return {1: self.first, 2: self.second}[number]
 
     def options(self, method: str) -> Options:
         """Return the settings of a method that finds its own start."""
@@ -66,6 +73,7 @@ FULL = Scale(
     large=("california", "protein", "pole"),
     sizes=(25, 50, 100, 200, 400),
     max_iter=100,
+    machine=(("max_iter", 300), ("tol", 1e-7)),
 )
 
 QUICK = Scale(
@@ -78,4 +86,5 @@ QUICK = Scale(
     max_iter=50,
     searched=(("n_restarts", 12),),
     cross_validated=(("n_folds", 3),),
+    machine=(("n_folds", 2), ("max_iter", 100), ("tol", 1e-6)),
 )

@@ -38,8 +38,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; the first entry of each row names it."""
+    """A table; the first entry of each row names it, and the last may reach to the end."""
 
+    title: str
     caption: str
     head: Sequence[str]
     rows: Sequence[tuple[str, Sequence[Cell]]]
@@ -86,8 +87,10 @@ class Section:
     lead: str
     pictures: Sequence[Picture] = ()
     tables: Sequence[Table] = ()
+    differences: Sequence[str] = ()
+    """Where and why our numbers differ from the paper's."""
     claims: Sequence[Claim] = ()
-    notes: Sequence[str] = ()
+    remarks: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -141,10 +144,16 @@ class Sample:
 
     def compared(self, paper: Reported) -> Mark:
         """Say how this compares: the same within two standard errors of both together."""
-        margin = _ERRORS_APART * float(np.hypot(self.error or 0.0, paper.tolerance))
+        together = _ERRORS_APART * float(np.hypot(self.error or 0.0, paper.error))
+        margin = max(together, paper.rounding)
         if abs(self.mean - paper.mean) <= margin:
             return "same"
         return "better" if self.mean < paper.mean else "worse"
+
+
+def verdict_of_one(ours: float, theirs: float) -> Mark:
+    """Return how two numbers compare that have no errors, where lower is better."""
+    return "better" if ours < theirs else "worse"
 
 
 def verdict(holds: bool, in_part: bool) -> Mark:

@@ -10,7 +10,7 @@ import json
 import os
 from pathlib import Path
 
-from eigengp.reproduce.runs import Record, Run
+from eigengp.reproduce.runs import Record, Run, code
 
 
 class Store:
@@ -52,6 +52,12 @@ class Store:
 
     def __len__(self) -> int:
         return len(self._records)
+
+    @property
+    def data(self) -> set[str]:
+        """The problems that there are results of this code for."""
+        own = f"eigengp {code()}:"
+        return {record["data"] for key, record in self._records.items() if key.startswith(own)}
 
     def find(self, run: Run) -> Record | None:
         """Return the record of a run, None if it has not ended yet."""

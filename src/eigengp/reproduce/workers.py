@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -19,7 +20,7 @@ from typing import Protocol
 from threadpoolctl import threadpool_limits
 
 from eigengp.reproduce.measure import measure
-from eigengp.reproduce.runs import Record, Run
+from eigengp.reproduce.runs import Record, Run, with_starts
 from eigengp.reproduce.store import Store
 
 
@@ -42,13 +43,6 @@ class Failure:
 
     run: Run
     error: BaseException
-
-
-def with_starts(runs: Iterable[Run]) -> list[Run]:
-    """Return the runs, each once, with those they begin from before all others."""
-    runs = list(runs)
-    together = dict.fromkeys([*(start for run in runs for start in run.before), *runs])
-    return sorted(together, key=lambda run: len(run.before))
 
 
 def carry_out(runs: Iterable[Run], store: Store, jobs: int, audience: Audience) -> list[Failure]:
@@ -80,14 +74,18 @@ def carry_out(runs: Iterable[Run], store: Store, jobs: int, audience: Audience) 
                 audience.began(run)
                 start = None if run.start is None else store.find(run.start)
                 busy[pool.submit(measure, run, start)] = run
-            for future in wait(busy, return_when=FIRST_COMPLETED).done:
+            done = wait(busy, return_when=FIRST_COMPLETED).done
+            # Results first: a worker that died must not take another's result with it.
+            for future in sorted(done, key=lambda future: future.exception() is not None):
                 run, error = busy.pop(future), future.exception()
+                if error is None:
+                    # The key as of now: a worker would see sources that have changed since.
+                    record = future.result() | {"key": run.key}
+                    store.add(record)
+                    audience.ended(run, record)
+                    continue
                 if isinstance(error, BrokenProcessPool):
                     raise error
-                if error is None:
-                    store.add(future.result())
-                    audience.ended(run, future.result())
-                    continue
                 for lost in (run, *_remove(waiting, start=run)):
                     failures.append(Failure(lost, error))
                     audience.failed(lost, error)
@@ -118,8 +116,8 @@ def _next(waiting: list[Run], free: int, store: Store) -> list[Run]:
 
 
 def _remove(waiting: list[Run], start: Run) -> list[Run]:
-    """Remove and return the runs that were to begin from this one."""
-    lost = [run for run in waiting if run.start == start]
+    """Remove and return the runs that were to begin from this one, or from one of those."""
+    lost = [run for run in waiting if start in run.before]
     for run in lost:
         waiting.remove(run)
     return lost
@@ -132,7 +130,8 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
 
 
 def _prepare(threads: int) -> None:
-    """Hold this worker to its cores, and end it when its parent does."""
+    """Hold this worker to its cores, and end it when its parent does, not at Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threadpool_limits(limits=threads)
     parent = multiprocessing.parent_process()
     assert parent is not None

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from eigengp.reproduce.methods import METHODS
-from eigengp.reproduce.runs import Run
+from eigengp.reproduce.problems import Problem
+from eigengp.reproduce.runs import Record, Run
 from eigengp.reproduce.scale import Scale
 from eigengp.reproduce.section import Results, Section
 
@@ -42,3 +46,16 @@ def searched(scale: Scale, data: str, method: str, size: int | None, seed: int =
 def repeated(scale: Scale, data: str, method: str, size: int | None) -> list[Run]:
     """Return the runs over all draws or seeds of a small data set."""
     return [searched(scale, data, method, size, seed) for seed in range(scale.n_runs)]
+
+
+def rms_gap(record: Record, task: Problem, part: tuple[float, float]) -> float:
+    """Return the root mean square gap between a mean and the truth on a part of the range."""
+    inside = within(task, part)
+    gap = np.array(record["curves"]["mean"])[inside] - task.y_test[inside]
+    return float(np.sqrt(np.mean(gap**2)))
+
+
+def within(task: Problem, part: tuple[float, float]) -> NDArray[np.bool_]:
+    """Say which test inputs lie in a part of the range, shape (n,)."""
+    x = task.X_test[:, 0]
+    return np.asarray((x >= part[0]) & (x <= part[1]))

@@ -10,19 +10,21 @@ from eigengp.reproduce.runs import Run
 from eigengp.reproduce.scale import Scale
 from eigengp.reproduce.section import Claim, Results, Sample, Section, Table, spoken, verdict
 
-METHODS = ("RVM", "EigenGP", "EigenGP*", "EigenGP*, guarded")
+COMPARED = ("RVM", "EigenGP", "EigenGP*", "EigenGP*, guarded")
 _WIDTHS = (0.08, 0.10, 0.12, 0.14, 0.16, 0.18, 0.20, 0.22)
 """In standard deviations of the inputs; together they hold the best width for data set 2."""
 _SECONDS = (
-    "Seconds are of other machines and of another search: the paper's EigenGP* has one start, ours "
-    "the best of many, which is what finds the good optima on data set 2."
+    "Seconds are of another machine than the paper's and of another search: EigenGP* takes the "
+    "best of many starts here. Those of the RVM include its cross-validation."
+)
+_OVERFITTED = (
+    "With so many free points for 200 rows the evidence alone over-fits, which the guard limits."
 )
 _METRICS = {"nmse": "NMSE", "seconds": "seconds"}
 
 
 def _repeated(scale: Scale, method: str, number: int) -> list[Run]:
-    data = scale.first if number == 1 else scale.second
-    return repeated(scale, data, method, paper.RVM_SIZES[number])
+    return repeated(scale, scale.data(number), method, paper.RVM_SIZES[number])
 
 
 def _widths(scale: Scale, seed: int) -> list[Run]:
@@ -32,7 +34,7 @@ def _widths(scale: Scale, seed: int) -> list[Run]:
 
 def _runs(scale: Scale) -> list[Run]:
     compared = [
-        run for number in (1, 2) for name in METHODS for run in _repeated(scale, name, number)
+        run for number in (1, 2) for name in COMPARED for run in _repeated(scale, name, number)
     ]
     return compared + [run for seed in range(scale.n_runs) for run in _widths(scale, seed)]
 
@@ -45,17 +47,18 @@ def _section(results: Results) -> Section:
     return Section(
         lead=(
             "EigenGP* with M = 30 on data set 1 and M = 50 on data set 2. The RVM finds its own "
-            "number of basis functions, and its seconds include the cross-validation of the width."
+            "number of basis functions."
         ),
         tables=[_table(results)],
-        claims=[_first(results), _second(results)],
-        notes=[*_differences(results), _SECONDS],
+        differences=_differences(results),
+        claims=[_first(results), _second(results), _similar(results)],
+        remarks=[_SECONDS],
     )
 
 
 def _table(results: Results) -> Table:
     rows = []
-    for method in METHODS:
+    for method in COMPARED:
         cells = []
         for number in (1, 2):
             for metric in _METRICS:
@@ -69,7 +72,7 @@ def _table(results: Results) -> Table:
         "method",
         *(f"data set {number}: {name}" for number in (1, 2) for name in _METRICS.values()),
     ]
-    return Table("Mean ± standard error.", head, rows)
+    return Table("Error and training time,", "mean ± standard error.", head, rows)
 
 
 def _first(results: Results) -> Claim:
@@ -105,6 +108,20 @@ def _both(results: Results, number: int, text: str, slack: float) -> Claim:
     )
 
 
+def _similar(results: Results) -> Claim:
+    told, similar = [], []
+    for number in (1, 2):
+        plain, star = (_sample(results, name, number, "nmse") for name in ("EigenGP", "EigenGP*"))
+        ratio = max(plain.mean, star.mean) / min(plain.mean, star.mean)
+        similar.append(ratio < 1.5)
+        told.append(f"data set {number}: {plain} against {star}")
+    return Claim(
+        "EigenGP performs similarly to EigenGP* here.",
+        verdict(all(similar), any(similar)),
+        "NMSE on " + "; on ".join(told) + ".",
+    )
+
+
 def _differences(results: Results) -> list[str]:
     """Return why, for every error that is worse than the paper's."""
     found = []
@@ -116,21 +133,27 @@ def _differences(results: Results) -> list[str]:
             if ours.compared(reported) == "worse":
                 found.append(
                     f"{method} on data set {number} has {ours} against the paper's "
-                    f"{reported.text}. {_cause(results, number)}"
+                    f"{reported.text}. {_cause(results, method, number)}"
                 )
     return found
 
 
-def _cause(results: Results, number: int) -> str:
+def _cause(results: Results, method: str, number: int) -> str:
+    if method == "RVM" and number == 1:
+        return "The cause is not known."
     if number == 1:
-        return "With many free points for 200 rows the evidence alone over-fits."
+        return _OVERFITTED
     best = _best_width(results)
-    return (
+    cause = (
         f"The best of {len(_WIDTHS)} widths, chosen for each run on the test grid itself, gives "
-        f"the RVM {best} from 200 rows with noise 0.5. Both methods have 0.011 in the paper, so "
-        "the data of that sentence probably had more rows or less noise. With many free points "
-        "for 200 rows the evidence alone also over-fits, which the guard limits."
+        f"the RVM {best} on these rows."
     )
+    if best.compared(paper.RVM_COMPARISON["RVM"][2, "nmse"]) == "worse":
+        cause += (
+            " Both methods have 0.011 in the paper, so the data of that sentence probably had more "
+            "rows or less noise than the 200 rows with noise 0.5 here."
+        )
+    return cause if method == "RVM" else f"{cause} {_OVERFITTED}"
 
 
 def _best_width(results: Results) -> Sample:
