@@ -26,6 +26,7 @@ EIGENFUNCTION_LINES = (
     ("#D55E00", (0, (5, 1, 1, 1, 1, 1))),
 )
 _MEAN, _BAND = "mean", "± 2 s.d."
+_GREYS = {_MEAN: "0.4", _BAND: "0.85"}
 _WIDE, _NARROW = 3.5, 4.3
 _STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
@@ -75,8 +76,8 @@ def prediction_legend(figure: Figure, axes: Axes, columns: int) -> None:
     legend = figure.legends[0]
     # A band's handle does not know its label, so the text beside it is asked.
     for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
-        if handle is not None and text.get_text() in (_MEAN, _BAND):
-            handle.set(color="0.4")
+        if handle is not None and text.get_text() in _GREYS:
+            handle.set(color=_GREYS[text.get_text()])
 
 
 def draw_rows(axes: Axes, X: Array, y: Array) -> None:
@@ -101,7 +102,7 @@ def draw_basis_points(axes: Axes, record: Record) -> None:
     for beyond, x, side in ((points < low, 0.01, "left"), (points > high, 0.99, "right")):
         if beyond.any():
             arrow = f"◂ {beyond.sum()}" if side == "left" else f"{beyond.sum()} ▸"
-            axes.text(x, 0.05, arrow, ha=side, va="center", transform=axes.transAxes, fontsize=8.5)
+            axes.text(x, 0.12, arrow, ha=side, va="center", transform=axes.transAxes, fontsize=8.5)
     shown = points[(points >= low) & (points <= high)]
     if shown.size:
         axes.plot(
@@ -125,10 +126,13 @@ def draw_truth(axes: Axes, x: Array, y: Array, label: str) -> None:
 
 
 def draw_eigenfunctions(axes: Axes, x: Array, record: Record) -> None:
-    """Draw the leading eigenfunctions; a sign means nothing, so each peak points upwards."""
+    """Draw the leading eigenfunctions, each scaled to its peak, which points upwards.
+
+    Sign and size mean nothing by themselves: weights make up for them.
+    """
     functions = np.array(record["curves"]["eigenfunctions"])
     lines = zip(functions, EIGENFUNCTION_LINES, strict=False)
     for j, (phi, (color, dashes)) in enumerate(lines, start=1):
-        upwards = np.sign(phi[np.argmax(np.abs(phi))])
-        axes.plot(x, upwards * phi, color=color, linestyle=dashes, lw=1.6, label=rf"$\varphi_{j}$")
+        peak = phi[np.argmax(np.abs(phi))]
+        axes.plot(x, phi / peak, color=color, linestyle=dashes, lw=1.6, label=rf"$\varphi_{j}$")
     axes.axhline(0.0, color="0.85", lw=0.8, zorder=0)

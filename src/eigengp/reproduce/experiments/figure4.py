@@ -143,7 +143,8 @@ def _table(results: Results, data: str) -> Table:
 
 
 def _cell(record: Record, data: str) -> Cell:
-    ours = f"{spoken(record['nmse'])} / {spoken(record['mnlp'])} ({seconds(record)})"
+    density = f"{record['mnlp']:.2f}".replace("-", "−")
+    ours = f"{spoken(record['nmse'])} / {density} ({seconds(record)})"
     if record["method"] == "RVM" and data in paper.RVM_LARGE_MNLP:
         reported = paper.RVM_LARGE_MNLP[data]
         mark = Sample(np.array([record["mnlp"]])).compared(reported)

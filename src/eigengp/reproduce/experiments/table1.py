@@ -178,12 +178,12 @@ def _residual(results: Results) -> Claim:
 
 def _worse(results: Results) -> list[str]:
     """Return why, for every number that is worse than the paper's."""
-    return [
-        f"{each.method}, {each.name}: {each.ours} against {each.reported.text}. "
-        + _cause(results, each)
-        for each in _compared(results)
-        if each.mark == "worse"
-    ]
+    told: dict[tuple[str, str], list[str]] = {}
+    for each in _compared(results):
+        if each.mark == "worse":
+            number = f"{each.name}: {each.ours} against {each.reported.text}"
+            told.setdefault((each.method, _cause(results, each)), []).append(number)
+    return [f"{method}, {'; '.join(numbers)}. {why}" for (method, why), numbers in told.items()]
 
 
 def _better(results: Results) -> list[str]:
