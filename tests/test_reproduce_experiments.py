@@ -248,15 +248,15 @@ def test_the_legend_of_a_prediction_belongs_to_no_method() -> None:
     drawing.draw_prediction(axes, [0.0, 1.0, 2.0], record)
     drawing.prediction_legend(figure, axes, 2)
     band, mean = figure.legends[0].legend_handles
-    grey = to_hex("0.4")
-    assert (to_hex(band.get_facecolor()), to_hex(mean.get_color())) == (grey, grey)
+    greys = to_hex("0.85"), to_hex("0.4")
+    assert (to_hex(band.get_facecolor()), to_hex(mean.get_color())) == greys
     assert to_hex(axes.lines[0].get_color()) == METHODS["FITC"].color.lower()
 
 
-def test_eigenfunctions_point_upwards_whatever_their_sign() -> None:
+def test_the_peak_of_every_eigenfunction_is_one_whatever_its_sign_and_size() -> None:
     _, (axes,) = drawing.new_figure(1, 1)
-    functions = [[0.1, -0.9, 0.2], [0.1, 0.8, -0.7]]
+    functions = [[0.25, -0.5, 0.125], [10.0, 80.0, -20.0]]
     record = fake_record(Run("snelson-like", "EigenGP", 2), curves={"eigenfunctions": functions})
     drawing.draw_eigenfunctions(axes, [0.0, 1.0, 2.0], record)
     drawn = [line.get_ydata().tolist() for line in axes.lines[:2]]
-    assert drawn == [[-0.1, 0.9, -0.2], functions[1]]
+    assert drawn == [[-0.5, 1.0, -0.25], [0.125, 1.0, -0.25]]

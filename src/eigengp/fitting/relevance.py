@@ -25,7 +25,7 @@ _START_NOISE, _LEAST_NOISE = 1e-2, 1e-9  # of the targets' second moment
 _HELD = 64  # functions that come in before the noise is estimated: a few alone look noisy
 _FEW, _MANY = 3, 1000  # steps to settle in, between additions and at the end
 _POLISH = 1e-4  # of the tolerance, for the functions in the model at the end
-_SHARE = 20  # of the functions there are: one in so many may come in at once
+_ALONE, _SHARE = 100, 20  # up to 100 functions come in one by one, then one in 20 beyond at once
 _WORTH_TAKING = 0.1  # of the best gain: what a fetched candidate must bring
 
 
@@ -140,7 +140,7 @@ class _Growth:
                 rows = self.candidates.unlike(everyone, gains)
                 self.candidates.fetch(rows, keep=self.model.indices)
                 alignment, gain = self._gains(rows)
-        count = 1 + self.model.indices.size // _SHARE
+        count = 1 + max(0, self.model.indices.size - _ALONE) // _SHARE
         chosen = self.candidates.unlike(rows, np.where(gain > self._least_gain, gain, 0.0), count)
         if chosen.size == 0:
             chosen = np.argmax(gain, keepdims=True)

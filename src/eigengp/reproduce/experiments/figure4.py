@@ -206,8 +206,8 @@ def _remarks(results: Results) -> list[str]:
     if unfinished:
         limit = dict(results.scale.machine).get("max_iter")
         remarks.append(
-            f"After its {limit} iterations, each of which adds a function or one in twenty of "
-            f"those there are, the RVM was still growing on {', '.join(unfinished)}."
+            f"After its {limit} iterations, each of which adds a function, or several to a large "
+            f"machine, the RVM was still growing on {', '.join(unfinished)}."
         )
     if set(results.scale.large) != set(FULL.large):
         remarks.append("Its data are California Housing, PPPTS and Pole Telecomm.")
