@@ -73,7 +73,7 @@ FULL = Scale(
     large=("california", "protein", "pole"),
     sizes=(25, 50, 100, 200, 400),
     max_iter=100,
-    machine=(("max_iter", 300), ("tol", 1e-7)),
+    machine=(("max_iter", 400), ("tol", 1e-7)),
 )
 
 QUICK = Scale(
