@@ -478,7 +478,7 @@ def test_figure_4_says_where_the_rvm_was_still_growing(tmp_path: Path) -> None:
     warned = {"warnings": ["The relevance vector machine has not converged in 300 iterations"]}
     changes = {("pole", "RVM", None): warned, ("california", "FITC", 25): warned}
     remark = figure4(tmp_path, changes).remarks[1]
-    assert remark.startswith("After its 300 iterations, ")
+    assert remark.startswith(f"After its {dict(FULL.machine)['max_iter']} iterations, ")
     assert remark.endswith(" the RVM was still growing on Pole Telecomm.")
     both = figure4(tmp_path, {(data, "RVM", None): warned for data in TWO.large}).remarks[1]
     assert both.endswith(" on California Housing, Pole Telecomm.")
