@@ -122,7 +122,7 @@ def test_figure_4_has_the_papers_sizes_on_the_papers_data() -> None:
         for data in ("california", "protein", "pole")
     }
     assert {run for run in runs if run.method == "RVM"} == {
-        Run(data, "RVM", options=FULL.machine) for data in ("california", "protein", "pole")
+        Run(data, "RVM", options=FULL.rvm_large) for data in ("california", "protein", "pole")
     }
 
 
@@ -138,7 +138,7 @@ def test_the_longest_runs_of_figure_4_begin_first(scale: Scale) -> None:
 @EVERY
 def test_the_rvm_tries_widths_on_every_draw_of_data_set_2(scale: Scale) -> None:
     runs = [run for run in EXPERIMENTS["rvm"].runs(scale) if run.method == "RVM"]
-    tried = {run for run in runs if run.options != scale.cross_validated}
+    tried = {run for run in runs if run.options != scale.rvm}
     widths = {run.options for run in tried}
     assert len(widths) == 8
     assert tried == {
@@ -164,7 +164,7 @@ def test_runs_that_several_experiments_need_are_the_same(scale: Scale) -> None:
 
 def test_searched_runs_drop_the_size_of_methods_without_one() -> None:
     assert searched(QUICK, "friedman1", "RVM", 7).size is None
-    assert searched(QUICK, "friedman1", "RVM", 7).options == QUICK.cross_validated
+    assert searched(QUICK, "friedman1", "RVM", 7).options == QUICK.rvm
     assert searched(QUICK, "friedman1", "exact GP", 7).options == ()
     assert searched(QUICK, "friedman1", "FITC", 7, 3) == Run(
         "friedman1", "FITC", 7, 3, QUICK.searched

@@ -23,8 +23,8 @@ TINY = Scale(
     sizes=(5, 8),
     max_iter=3,
     searched=(("n_restarts", 1), ("max_iter", 5)),
-    cross_validated=(("lengthscale", 1.0), ("max_iter", 20)),
-    machine=(("lengthscale", 1.0), ("max_iter", 20), ("tol", 1e-3)),
+    rvm=(("lengthscale", 1.0), ("max_iter", 20)),
+    rvm_large=(("lengthscale", 1.0), ("max_iter", 20), ("tol", 1e-3)),
 )
 
 

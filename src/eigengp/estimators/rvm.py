@@ -56,10 +56,10 @@ class RVMRegressor(GPRegressor):
     The function is a sum of kernels centred on training rows, each with a
     prior variance of its own; the evidence sets most of them to zero. Basis
     functions are added, re-estimated and deleted one at a time (Tipping and
-    Faul, 2003), several at a time when there are many. All inputs share one lengthscale, chosen by
-    cross-validation. Memory grows as N times
-    the number of basis functions, not as N². Error bars shrink to the noise
-    far from the data.
+    Faul, 2003), several at a time when there are many. All inputs share one
+    lengthscale, chosen by cross-validation. Memory grows as N times the number
+    of basis functions, not as N². Error bars shrink to the noise far from the
+    data.
 
     Parameters
     ----------

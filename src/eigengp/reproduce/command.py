@@ -55,7 +55,9 @@ def reproduce(
     path = write_page(Results(store, scale), out, [str(each) for each in missing])
     minutes, seconds = divmod(round(time.perf_counter() - began), 60)
     _say(f"Done in {minutes} min {seconds} s. Open {path}", console)
-    _report(failures, console)
+    if failures:
+        lost = f"Failed: {len(failures)} of the runs, so their parts of the page are not complete"
+        _say(f"{lost}; the same command tries them again.", console, style="red")
     return not failures and not _left_out(missing)
 
 
@@ -86,12 +88,3 @@ def _say(text: str, console: Console, style: str | None = None) -> None:
 
 def _left_out(missing: Sequence[Missing]) -> bool:
     return any(each.stand_in is None for each in missing)
-
-
-def _report(failures: Sequence[Failure], console: Console) -> None:
-    if failures:
-        console.print(
-            f"Failed: {len(failures)} of the runs, so their parts of the page are not complete; "
-            "the same command tries them again.",
-            style="red",
-        )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eigengp.reproduce.methods import METHODS
+from eigengp.reproduce.problems import Problem
 from eigengp.reproduce.runs import Record
 from eigengp.typing import Array
 
@@ -93,6 +94,17 @@ def draw_prediction(axes: Axes, x: Array, record: Record) -> None:
     axes.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0, label=_BAND, zorder=2)
     axes.plot(x, mean, color=color, lw=1.8, label=_MEAN, zorder=3)
     draw_basis_points(axes, record)
+
+
+def draw_panel(
+    axes: Axes, task: Problem, record: Record, truth: str, limits: tuple[float, float]
+) -> None:
+    """Draw rows, prediction and truth in a panel as wide as the test inputs."""
+    x = task.X_test[:, 0]
+    axes.set(xlim=(x[0], x[-1]), ylim=limits)
+    draw_rows(axes, task.X, task.y)
+    draw_prediction(axes, x, record)
+    draw_truth(axes, x, task.y_test, truth)
 
 
 def draw_basis_points(axes: Axes, record: Record) -> None:

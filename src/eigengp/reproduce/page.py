@@ -48,9 +48,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A picture as it stands on the page."""
+    """A picture as it stands on wide and on narrow pages, as data addresses."""
 
-    picture: Picture
     wide: str
     narrow: str
 
@@ -123,7 +122,7 @@ def _drawn(picture: Picture, folder: Path) -> Drawn:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / f"{picture.name}.svg", svg)
         write_whole(folder / f"{picture.name}.png", _image(wide, "png"))
-        return Drawn(picture, _inline(svg), _inline(_image(narrow, "svg")))
+        return Drawn(_inline(svg), _inline(_image(narrow, "svg")))
 
 
 def _image(figure: Figure, kind: str) -> bytes:

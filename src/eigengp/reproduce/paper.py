@@ -29,8 +29,8 @@ class Reported:
 
     text: str
     mean: float
-    error: float
-    rounding: float
+    error: float = 0.0
+    rounding: float = 0.0
 
     @classmethod
     def of(cls, text: str) -> Self:

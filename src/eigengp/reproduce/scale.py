@@ -28,9 +28,9 @@ class Scale:
         At most so many iterations in each stage of Figure 4.
     searched : tuple of (str, value)
         Settings of every fit that searches for its start.
-    cross_validated : tuple of (str, value)
+    rvm : tuple of (str, value)
         Settings of the RVM.
-    machine : tuple of (str, value)
+    rvm_large : tuple of (str, value)
         Settings of the RVM in Figure 4.
     """
 
@@ -42,8 +42,8 @@ class Scale:
     sizes: tuple[int, ...]
     max_iter: int
     searched: Options = ()
-    cross_validated: Options = ()
-    machine: Options = ()
+    rvm: Options = ()
+    rvm_large: Options = ()
 
     @property
     def comparable(self) -> tuple[int, ...]:
@@ -61,7 +61,7 @@ class Scale:
     def options(self, method: str) -> Options:
         """Return the settings of a method that finds its own start."""
         if method == "RVM":
-            return self.cross_validated
+            return self.rvm
         return () if method == "exact GP" else self.searched
 
 
@@ -73,7 +73,7 @@ FULL = Scale(
     large=("california", "protein", "pole"),
     sizes=(25, 50, 100, 200, 400),
     max_iter=100,
-    machine=(("max_iter", 400), ("tol", 1e-7)),
+    rvm_large=(("max_iter", 400), ("tol", 1e-7)),
 )
 
 QUICK = Scale(
@@ -85,6 +85,6 @@ QUICK = Scale(
     sizes=(10, 20, 40),
     max_iter=50,
     searched=(("n_restarts", 12),),
-    cross_validated=(("n_folds", 3),),
-    machine=(("n_folds", 2), ("max_iter", 100), ("tol", 1e-6)),
+    rvm=(("n_folds", 3),),
+    rvm_large=(("n_folds", 2), ("max_iter", 100), ("tol", 1e-6)),
 )

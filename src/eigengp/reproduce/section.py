@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -108,7 +108,7 @@ class Results:
 
     def values(self, runs: Sequence[Run], metric: str) -> Sample:
         """Return one number of several runs."""
-        return Sample(np.array([self[run][metric] for run in runs], dtype=np.float64))
+        return Sample.of(self[run][metric] for run in runs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +116,11 @@ class Sample:
     """The same number from several runs."""
 
     values: np.ndarray[tuple[int], np.dtype[np.float64]] = field(repr=False)
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Sample:
+        """Return the sample of these numbers."""
+        return cls(np.array(list(values), dtype=np.float64))
 
     @property
     def mean(self) -> float:
@@ -149,11 +154,6 @@ class Sample:
         if abs(self.mean - paper.mean) <= margin:
             return "same"
         return "better" if self.mean < paper.mean else "worse"
-
-
-def verdict_of_one(ours: float, theirs: float) -> Mark:
-    """Return how two numbers compare that have no errors, where lower is better."""
-    return "better" if ours < theirs else "worse"
 
 
 def verdict(holds: bool, in_part: bool) -> Mark:

@@ -24,22 +24,19 @@ _ALMOST_EVEN = 0.3
 """How much gaps may vary, relative to their mean, and still be almost even."""
 _MATCHES = 0.9
 """A correlation that counts as a good match."""
+_LIMITS = (-3.4, 2.6)
 _TITLES = ("k-means basis points, the exact GP's width", "learned by the evidence")
 
 
-def _pair(scale: Scale) -> tuple[Run, Run]:
+def _runs(scale: Scale) -> list[Run]:
     """Return the run with fixed basis points and the one with learned ones."""
     exact = searched(scale, scale.first, "exact GP", None)
     fixed = Run(scale.first, "EigenGP", SIZE, options=(("max_iter", 0),), start=exact)
-    return fixed, searched(scale, scale.first, "EigenGP", SIZE)
-
-
-def _runs(scale: Scale) -> list[Run]:
-    return list(_pair(scale))
+    return [fixed, searched(scale, scale.first, "EigenGP", SIZE)]
 
 
 def _section(results: Results) -> Section:
-    records = [results[run] for run in _pair(results.scale)]
+    records = [results[run] for run in _runs(results.scale)]
     return Section(
         lead=(
             f"Data set 1 with M = {SIZE} basis points: once they are the centres that k-means "
@@ -74,15 +71,12 @@ def _picture(scale: Scale, records: list[Record]) -> Picture:
 
 def _draw(scale: Scale, records: list[Record], columns: int) -> Figure:
     task = problem(scale.first, 0)
-    x = task.X_test[:, 0]
     figure, axes = drawing.new_figure(4 // columns, columns, sharex=True)
     above, below = (axes[:2], axes[2:]) if columns == 2 else (axes[::2], axes[1::2])
     for panel, lower, record, title in zip(above, below, records, _TITLES, strict=True):
-        panel.set(title=title, ylabel="y", ylim=(-3.4, 2.6), xlim=(x[0], x[-1]))
-        drawing.draw_rows(panel, task.X, task.y)
-        drawing.draw_prediction(panel, x, record)
-        drawing.draw_truth(panel, x, task.y_test, "exact GP")
-        drawing.draw_eigenfunctions(lower, x, record)
+        drawing.draw_panel(panel, task, record, "exact GP", _LIMITS)
+        panel.set(title=title, ylabel="y")
+        drawing.draw_eigenfunctions(lower, task.X_test[:, 0], record)
         lower.set(ylabel="eigenfunction / peak", xlabel="x")
         lower.legend(ncols=5, loc="upper center", handlelength=1.6, columnspacing=0.8)
         lower.margins(y=0.2)

@@ -79,15 +79,13 @@ def _picture(results: Results) -> Picture:
 def _draw(results: Results, columns: int) -> Figure:
     scale = results.scale
     task = problem(scale.first, 0)
-    x = task.X_test[:, 0]
     cases = [(method, size) for method in SHOWN for size in SHOWN_SIZES]
     rows = len(cases) // columns
     figure, axes = drawing.new_figure(rows, columns, height=2.0, sharex=True)
     for panel, (method, size) in zip(axes, cases, strict=True):
-        panel.set(ylim=_LIMITS, xlim=(x[0], x[-1]), ylabel="y")
-        drawing.draw_rows(panel, task.X, task.y)
-        drawing.draw_prediction(panel, x, results[_run(scale, method, size)])
-        drawing.draw_truth(panel, x, task.y_test, "exact GP")
+        record = results[_run(scale, method, size)]
+        drawing.draw_panel(panel, task, record, "exact GP", _LIMITS)
+        panel.set_ylabel("y")
         panel.set_title(f"{method}, M = {size}", color=METHODS[method].color, weight="bold")
     for panel in axes[-columns:]:
         panel.set_xlabel("x")

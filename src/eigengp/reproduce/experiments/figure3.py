@@ -12,7 +12,6 @@ from eigengp.reproduce.experiments.experiment import (
     Experiment,
     repeated,
     rms_gap,
-    searched,
     within,
 )
 from eigengp.reproduce.methods import METHODS
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
 SHOWN = ("SSGP", "FITC", "EigenGP")
 _LEFT, _RIGHT = (0.0, 1.0), (2.0, 3.0)
+_LIMITS = (-5.6, 4.6)
 _GOOD = 0.25
 """An error that counts as a good prediction, as a share of the true amplitude."""
 
@@ -85,16 +85,12 @@ def _picture(results: Results) -> Picture:
 
 
 def _draw(results: Results, columns: int) -> Figure:
-    scale = results.scale
-    task = problem(scale.second, 0)
-    x = task.X_test[:, 0]
+    task = problem(results.scale.second, 0)
     figure, axes = drawing.new_figure(len(SHOWN) // columns, columns, height=2.8, sharey=True)
     for panel, method in zip(axes, SHOWN, strict=True):
-        record = results[searched(scale, scale.second, method, paper.SIZES[2])]
-        panel.set(xlim=(x[0], x[-1]), ylim=(-5.6, 4.6), xlabel="x")
-        drawing.draw_rows(panel, task.X, task.y)
-        drawing.draw_prediction(panel, x, record)
-        drawing.draw_truth(panel, x, task.y_test, "true function")
+        record = results[_repeated(results.scale, method)[0]]
+        drawing.draw_panel(panel, task, record, "true function", _LIMITS)
+        panel.set_xlabel("x")
         panel.set_title(
             f"{method}, NMSE {spoken(record['nmse'])}", color=METHODS[method].color, weight="bold"
         )
@@ -106,14 +102,14 @@ def _draw(results: Results, columns: int) -> Figure:
 
 def _lengthscales(results: Results, method: str) -> Sample:
     records = [results[run] for run in _repeated(results.scale, method)]
-    return Sample(np.array([record["hyperparameters"]["lengthscale"][0] for record in records]))
+    return Sample.of(record["hyperparameters"]["lengthscale"][0] for record in records)
 
 
 def _widths(results: Results) -> Table:
     rows = []
     for method in SHOWN:
         lengths = _lengthscales(results, method)
-        eta = Sample(0.5 / lengths.values**2)
+        eta = Sample.of(0.5 / lengths.values**2)
         rows.append(
             (method, [Cell(str(lengths)), Cell(str(eta)), Cell(paper.WIDTHS.get(method, ""))])
         )
@@ -159,9 +155,7 @@ def _truth(results: Results, part: tuple[float, float]) -> _Shape:
 
 def _gaps(results: Results, method: str, part: tuple[float, float]) -> Sample:
     runs = _repeated(results.scale, method)
-    return Sample(
-        np.array([rms_gap(results[run], problem(run.data, run.seed), part) for run in runs])
-    )
+    return Sample.of(rms_gap(results[run], problem(run.data, run.seed), part) for run in runs)
 
 
 def _waves(results: Results) -> Claim:
@@ -186,7 +180,7 @@ def _waves(results: Results) -> Claim:
 
 def _smaller(results: Results) -> Claim:
     truth = _truth(results, _RIGHT).amplitude
-    shares = Sample(np.array([each.amplitude / truth for each in _shapes(results, "SSGP", _RIGHT)]))
+    shares = Sample.of(each.amplitude / truth for each in _shapes(results, "SSGP", _RIGHT))
     return Claim(
         "The predictive mean of SSGP on the right is smaller than the true one.",
         verdict(shares.mean < 0.95, shares.mean < 1.0),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from eigengp.reproduce import drawing, paper
 from eigengp.reproduce.experiments.experiment import Experiment
 from eigengp.reproduce.experiments.figure4_claims import claims
@@ -18,6 +16,7 @@ from eigengp.reproduce.experiments.large import (
     start_run,
 )
 from eigengp.reproduce.methods import METHODS
+from eigengp.reproduce.paper import Reported
 from eigengp.reproduce.problems import SOURCES
 from eigengp.reproduce.runs import Record
 from eigengp.reproduce.scale import FULL
@@ -29,7 +28,6 @@ from eigengp.reproduce.section import (
     Section,
     Table,
     spoken,
-    verdict_of_one,
 )
 
 if TYPE_CHECKING:
@@ -147,7 +145,7 @@ def _cell(record: Record, data: str) -> Cell:
     ours = f"{spoken(record['nmse'])} / {density} ({seconds(record)})"
     if record["method"] == "RVM" and data in paper.RVM_LARGE_MNLP:
         reported = paper.RVM_LARGE_MNLP[data]
-        mark = Sample(np.array([record["mnlp"]])).compared(reported)
+        mark = Sample.of([record["mnlp"]]).compared(reported)
         return Cell(ours, f"MNLP {reported.text}", mark)
     if (record["method"], data, record["size"]) == ("FITC", "pole", 400):
         return Cell(ours, paper.FITC_POLE_400)
@@ -166,7 +164,7 @@ def _nystrom_table(results: Results) -> Table:
                 cells.append(Cell(ours))
                 continue
             time, error = reported[record["size"]]
-            mark = verdict_of_one(record["nmse"], error)
+            mark = Sample.of([record["nmse"]]).compared(Reported(spoken(error), error))
             cells.append(Cell(ours, f"{spoken(error)} ({time:.0f} s)", mark))
         rows.append((SOURCES[data].title, cells))
     head = ["data", *(f"M = {size}" for size in scale.sizes)]
@@ -204,7 +202,7 @@ def _remarks(results: Results) -> list[str]:
         )
     ]
     if unfinished:
-        limit = dict(results.scale.machine).get("max_iter")
+        limit = dict(results.scale.rvm_large).get("max_iter")
         remarks.append(
             f"After its {limit} iterations, each of which adds a function, or several to a large "
             f"machine, the RVM was still growing on {', '.join(unfinished)}."

@@ -32,7 +32,7 @@ def sized_run(scale: Scale, data: str, method: str, size: int) -> Run:
 
 def rvm_run(scale: Scale, data: str) -> Run:
     """Return the RVM, which has neither that start nor a size."""
-    return Run(data, "RVM", options=scale.machine)
+    return Run(data, "RVM", options=scale.rvm_large)
 
 
 def large_runs(scale: Scale) -> list[Run]:
