@@ -6,4 +6,5 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-"""A float64 array; its shape is stated where it is used."""
+"""A float64 array of NumPy; its shape is stated where it is used. Rows, and what is as long as
+they are, may also lie in another library's arrays, and in float32 (see `eigengp.arrays`)."""

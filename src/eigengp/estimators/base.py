@@ -8,20 +8,38 @@ from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self, overload
 
-import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
+from eigengp.arrays import (
+    AnyArray,
+    beside,
+    cast,
+    is_numpy,
+    namespace,
+    on_host,
+    place,
+    reused_buffers,
+)
+from eigengp.estimators.rows import check_same_place, checked_inputs, on_device
 from eigengp.estimators.training import Training
+from eigengp.flow.arithmetic import PRECISIONS
 from eigengp.flow.posterior import Predictive
 from eigengp.kernels import Kernel
-from eigengp.sources.arrays import BLOCK_ROWS, by_blocks
+from eigengp.sources.arrays import by_blocks
 from eigengp.sources.views import Scaling
 from eigengp.typing import Array
+
+ARITHMETIC_CONSTRAINTS: dict[str, list[Any]] = {
+    "precision": [StrOptions(set(PRECISIONS))],
+    "memory_limit": [Interval(Integral, 0, None, closed="left"), str, None],
+    "device": [str, None],
+}
+"""What methods with a choice of arithmetic add to the parameters that all share."""
 
 
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
@@ -35,8 +53,11 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     _scaling: Scaling
     _draws_jointly: ClassVar[bool] = False
     """Whether a drawn function must be evaluated at all inputs at once."""
-    _block_rows: ClassVar[int] = BLOCK_ROWS
-    """Rows in a block while learning."""
+    _block_rows: ClassVar[int | None] = None
+    """Rows in a block while learning; None takes what suits the number of features."""
+    _learns_on_host: ClassVar[bool] = False
+    _predicts_on_host: ClassVar[bool] = False
+    """Whether the method computes in NumPy alone, wherever the data come from."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [Kernel, StrOptions({"exact"}), None],
@@ -89,6 +110,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """Condition on all rows, and store what was learned in the units of the data."""
         outcome, scaling, unit = model.forward(training.source), training.scaling, training.unit
         self._scaling, self._posterior = scaling, self._condition(model, outcome, training)
+        self._place = place(training.given)
         self.kernel_ = model.kernel.rescaled(scaling.input_scale, unit)
         self.noise_variance_ = model.noise_variance * unit
         self.target_mean_ = scaling.target_centre
@@ -103,10 +125,22 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """Say whether a fit has ended well."""
         return hasattr(self, "_posterior")
 
-    def _inputs(self, X: ArrayLike) -> Array:
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.array_api_support = True
+        return tags
+
+    def _inputs(self, X: ArrayLike, method: str = "predict") -> AnyArray:
         check_is_fitted(self)
-        checked: Array = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        checked = checked_inputs(self, X)
+        check_same_place(self, checked, self._place, method)
         return checked
+
+    def _moved(self, X: AnyArray) -> AnyArray:
+        """Return inputs where they are computed with: in NumPy, as they are, or on `device`."""
+        if self._predicts_on_host:
+            return X if is_numpy(X) else on_host(X)
+        return on_device(X, getattr(self, "device", None))
 
     @overload
     def predict(
@@ -150,33 +184,44 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         scaling, posterior = self._scaling, self._posterior
         if return_std:
             standardised, variance = self._mean_and_variance(X)
-            return self._mean(standardised), scaling.target_scale * np.sqrt(variance)
+            std = scaling.target_scale * namespace(variance).sqrt(variance)
+            return self._mean(standardised), std
         mean = self._mean(self._by_blocks(posterior.mean, X))
         if return_cov:
-            inputs = scaling.inputs(np.asarray(X, dtype=np.float64))
-            return mean, scaling.target_scale**2 * self._joint_covariance(inputs)
+            return mean, scaling.target_scale**2 * self._whole(self._joint_covariance, X)
         return mean
 
-    def _joint_covariance(self, inputs: Array) -> Array:
+    def _joint_covariance(self, inputs: AnyArray) -> AnyArray:
         return self._posterior.joint_covariance(inputs)
 
-    def _mean_and_variance(self, X: Array) -> tuple[Array, Array]:
+    def _mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance in standardised units, each of shape (n,)."""
         return self._pairs(self._posterior.mean_and_variance, X)
 
     def _pairs(
-        self, function: Callable[[Array], tuple[Array, Array]], X: Array
-    ) -> tuple[Array, Array]:
+        self, function: Callable[[AnyArray], tuple[AnyArray, AnyArray]], X: AnyArray
+    ) -> tuple[AnyArray, AnyArray]:
         """Return two values for each row, computed block by block from standardised inputs."""
-        both = self._by_blocks(lambda inputs: np.column_stack(function(inputs)), X)
+
+        def stacked(inputs: AnyArray) -> AnyArray:
+            return namespace(inputs).stack(function(inputs), axis=1)
+
+        both = self._by_blocks(stacked, X)
         return both[:, 0], both[:, 1]
 
-    def _by_blocks(self, function: Callable[[Array], Array], X: Array) -> Array:
+    def _by_blocks(self, function: Callable[[AnyArray], AnyArray], X: AnyArray) -> AnyArray:
         """Return a function of standardised inputs for all rows."""
         inputs, n_columns = self._scaling.inputs, self._posterior.n_columns
-        return by_blocks(lambda rows: function(inputs(rows)), X, n_columns)
+        with reused_buffers():
+            values = by_blocks(lambda rows: function(inputs(rows)), self._moved(X), n_columns)
+        return beside(values, X)
 
-    def _mean(self, standardised: Array) -> Array:
+    def _whole(self, function: Callable[[AnyArray], AnyArray], X: AnyArray) -> AnyArray:
+        """Return a function of all standardised inputs at once."""
+        moved = cast(self._moved(X), "float64")
+        return beside(function(self._scaling.inputs(moved)), X)
+
+    def _mean(self, standardised: AnyArray) -> AnyArray:
         return self._scaling.target_centre + self._scaling.target_scale * standardised
 
     def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> tuple[Array, Array]:
@@ -225,9 +270,9 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         variance_gradient : array of shape (n, D)
             `d variance/d x`; only if `return_variance`.
         """
-        X = self._inputs(X)
+        X = self._inputs(X, "predict_gradient")
         scaling, posterior = self._scaling, self._posterior
-        unit = scaling.target_scale / scaling.input_scale
+        unit = beside(scaling.target_scale / scaling.input_scale, X)
         mean = unit * self._by_blocks(posterior.mean_gradient, X)
         if not return_variance:
             return mean
@@ -256,10 +301,10 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         values : array of shape (n, n_samples)
             One column for each function.
         """
-        X = self._inputs(X)
+        X = self._inputs(X, "sample_y")
         values = self._posterior.functions(n_samples, check_random_state(random_state))
         if self._draws_jointly:
-            return self._mean(values(self._scaling.inputs(np.asarray(X, dtype=np.float64))))
+            return self._mean(self._whole(values, X))
         return self._mean(self._by_blocks(values, X))
 
     def log_marginal_likelihood(self) -> float:

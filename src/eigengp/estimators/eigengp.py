@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from eigengp.arrays import AnyArray, Placed
 from eigengp.estimators.inducing import InducingRegressor
 from eigengp.estimators.training import Training
 from eigengp.fitting.plan import Plan
@@ -78,6 +79,21 @@ class EigenGPRegressor(InducingRegressor):
     guard : bool
         Whether to guard against over-fitting as M grows. False is the
         paper's procedure: the evidence alone.
+    precision : {"double", "mixed", "single"}
+        "double" is float64 throughout. "mixed" makes the gradient and the
+        predicted variances in float32, and everything else in float64, for
+        up to half the time. "single" does all that touches the rows in
+        float32; sums of blocks and factorisations stay in float64.
+    memory_limit : int, str or None
+        How much memory features of the rows may take from one pass over them
+        to the next, in bytes or as text such as "1GB"; those beyond it are
+        computed again. None is 64 MiB. Memory beyond the data is this and a
+        few blocks of rows.
+    device : str or None
+        Where NumPy's rows are computed with: None is the CPU, "cuda" a GPU,
+        through PyTorch. Arrays of PyTorch or CuPy are used where they are,
+        with scikit-learn's `array_api_dispatch`. Up to 5,000 rows always use
+        the CPU, which is faster for so few.
     random_state : int, RandomState or None
         Makes the starts.
     verbose : bool or int
@@ -145,6 +161,9 @@ class EigenGPRegressor(InducingRegressor):
         tol: float = 1e-9,
         standardize: bool = True,
         guard: bool = True,
+        precision: Literal["double", "mixed", "single"] = "double",
+        memory_limit: int | str | None = None,
+        device: str | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
     ) -> None:
@@ -157,6 +176,9 @@ class EigenGPRegressor(InducingRegressor):
             max_iter=max_iter,
             tol=tol,
             standardize=standardize,
+            precision=precision,
+            memory_limit=memory_limit,
+            device=device,
             random_state=random_state,
             verbose=verbose,
         )
@@ -197,8 +219,10 @@ class EigenGPRegressor(InducingRegressor):
     def _keep(self, model: EigenGP, training: Training) -> None:
         super()._keep(model, training)
         self._spectrum = model.spectrum
-        self.weights_ = model.spectrum.weights(model.effective_shrinkage) * training.unit
-        self.eigenvalues_ = model.spectrum.values[: model.n_components] * training.unit
+        weights = model.spectrum.weights(model.effective_shrinkage) * training.unit
+        eigenvalues = model.spectrum.values[: model.n_components] * training.unit
+        self.weights_ = training.like_given(weights)
+        self.eigenvalues_ = training.like_given(eigenvalues)
 
     def eigenfunctions(self, X: ArrayLike) -> Array:
         """Evaluate the learned eigenfunctions `φ_j(x) = (√M/λ_j) k(x,B) u_j`.
@@ -213,9 +237,14 @@ class EigenGPRegressor(InducingRegressor):
         values : array of shape (n, R)
             One column for each eigenfunction, largest eigenvalue first.
         """
-        X = self._inputs(X)
+        X = self._inputs(X, "eigenfunctions")
         lam, U = self._spectrum.values, self._spectrum.vectors
-        R = self.weights_.size
-        combination = np.sqrt(lam.size) * U[:, :R] / lam[:R]
+        R = self.weights_.shape[0]
+        combination = Placed(np.sqrt(lam.size) * U[:, :R] / lam[:R])
         features = self._posterior.features
-        return self._by_blocks(lambda inputs: features.matrix(inputs) @ combination, X)
+
+        def values(inputs: AnyArray) -> AnyArray:
+            K = features.matrix(inputs)
+            return K @ combination.beside(K)
+
+        return self._by_blocks(values, X)

@@ -67,6 +67,9 @@ class ExactGPRegressor(GPRegressor):
     _draws_jointly = True
     _block_rows = EXACT_BLOCK_ROWS
 
+    _learns_on_host = True
+    _predicts_on_host = True
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **GPRegressor._parameter_constraints,
         "kernel": [Kernel, None],

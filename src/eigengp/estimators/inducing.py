@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from eigengp.estimators.base import GPRegressor
+from eigengp.estimators.base import ARITHMETIC_CONSTRAINTS, GPRegressor
 from eigengp.estimators.rows import distinct_rows
 from eigengp.estimators.training import Training
 from eigengp.fitting.families import InducingFamily
@@ -34,6 +34,7 @@ class InducingRegressor(GPRegressor):
         **GPRegressor._parameter_constraints,
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
         "init": [StrOptions({"kmeans", "random", "greedy"}), "array-like"],
+        **ARITHMETIC_CONSTRAINTS,
     }
 
     def __init__(
@@ -47,6 +48,9 @@ class InducingRegressor(GPRegressor):
         max_iter: int | None = None,
         tol: float = 1e-9,
         standardize: bool = True,
+        precision: Literal["double", "mixed", "single"] = "double",
+        memory_limit: int | str | None = None,
+        device: str | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
     ) -> None:
@@ -58,6 +62,9 @@ class InducingRegressor(GPRegressor):
         self.max_iter = max_iter
         self.tol = tol
         self.standardize = standardize
+        self.precision = precision
+        self.memory_limit = memory_limit
+        self.device = device
         self.random_state = random_state
         self.verbose = verbose
 
@@ -80,6 +87,7 @@ class InducingRegressor(GPRegressor):
             residual=self._power is not None,
             jitter=Jitter(relative=_RELATIVE_JITTER),
             power=self._power or 0.0,
+            arithmetic=training.arithmetic,
         )
         model: EigenGP = training.learn(family, plan, template)
         return model
@@ -137,5 +145,5 @@ class InducingRegressor(GPRegressor):
 
     def _keep(self, model: EigenGP, training: Training) -> None:
         super()._keep(model, training)
-        self.inducing_inputs_ = training.in_units(model.inducing_inputs)
+        self.inducing_inputs_ = training.like_given(training.in_units(model.inducing_inputs))
         self.jitter_ = model.jitter.of(model.kernel) * training.unit

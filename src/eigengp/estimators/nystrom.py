@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from eigengp.arrays import AnyArray, namespace, on_host
 from eigengp.estimators.inducing import InducingRegressor
 from eigengp.estimators.training import Training
 from eigengp.fitting.plan import Plan
@@ -51,8 +52,10 @@ class NystromRegressor(InducingRegressor):
         unless `max_iter` is 0; `n_restarts` and `tol` are then not used.
         True maximises the evidence over basis points, kernel and noise
         (Nyström*).
-    kernel, noise_variance, init, n_restarts, max_iter, tol, standardize, random_state, verbose
-        As in `EigenGPRegressor`.
+    kernel, noise_variance, init, n_restarts, max_iter, tol, standardize, \
+precision, memory_limit, device, random_state, verbose
+        As in `EigenGPRegressor`; predictions are always in double precision
+        on the CPU.
 
     Attributes
     ----------
@@ -74,6 +77,8 @@ jitter_, target_mean_
     _posterior: ConditionalPosterior
     _draws_jointly = True
 
+    _predicts_on_host = True
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **InducingRegressor._parameter_constraints,
         "optimize": ["boolean"],
@@ -91,6 +96,9 @@ jitter_, target_mean_
         max_iter: int | None = None,
         tol: float = 1e-9,
         standardize: bool = True,
+        precision: Literal["double", "mixed", "single"] = "double",
+        memory_limit: int | str | None = None,
+        device: str | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
     ) -> None:
@@ -103,6 +111,9 @@ jitter_, target_mean_
             max_iter=max_iter,
             tol=tol,
             standardize=standardize,
+            precision=precision,
+            memory_limit=memory_limit,
+            device=device,
             random_state=random_state,
             verbose=verbose,
         )
@@ -137,16 +148,18 @@ jitter_, target_mean_
         variance : array of shape (n,)
             Negative in places, perhaps.
         """
-        _, raw = self._raw(self._inputs(X))
+        _, raw = self._raw(self._inputs(X, "raw_variance"))
         return self._scaling.target_scale**2 * (raw + self._posterior.noise_variance)
 
-    def _raw(self, X: Array) -> tuple[Array, Array]:
+    def _raw(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         return self._pairs(self._posterior.mean_and_raw_variance, X)
 
-    def _mean_and_variance(self, X: Array) -> tuple[Array, Array]:
+    def _mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         mean, raw = self._raw(X)
-        self._warn_of_negative(raw, "the noise alone is used there, and `raw_variance` tells")
-        return mean, np.maximum(raw, 0.0) + self._posterior.noise_variance
+        consequence = "the noise alone is used there, and `raw_variance` tells"
+        self._warn_of_negative(on_host(raw), consequence)
+        latent = namespace(raw).where(raw > 0.0, raw, 0.0 * raw)
+        return mean, latent + self._posterior.noise_variance
 
     def _joint_covariance(self, inputs: Array) -> Array:
         joint = super()._joint_covariance(inputs)

@@ -27,7 +27,8 @@ class PowerEPRegressor(InducingRegressor):
     n_components : int or None
         M, how many inducing inputs. None takes 100, or a quarter of the rows
         if that is fewer.
-    kernel, noise_variance, init, n_restarts, max_iter, tol, standardize, random_state, verbose
+    kernel, noise_variance, init, n_restarts, max_iter, tol, standardize, \
+precision, memory_limit, device, random_state, verbose
         As in `EigenGPRegressor`.
 
     Attributes
@@ -67,6 +68,9 @@ class PowerEPRegressor(InducingRegressor):
         max_iter: int | None = None,
         tol: float = 1e-9,
         standardize: bool = True,
+        precision: Literal["double", "mixed", "single"] = "double",
+        memory_limit: int | str | None = None,
+        device: str | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
     ) -> None:
@@ -79,6 +83,9 @@ class PowerEPRegressor(InducingRegressor):
             max_iter=max_iter,
             tol=tol,
             standardize=standardize,
+            precision=precision,
+            memory_limit=memory_limit,
+            device=device,
             random_state=random_state,
             verbose=verbose,
         )

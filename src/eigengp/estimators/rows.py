@@ -2,23 +2,91 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import _check_sample_weight
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from sklearn import get_config
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from eigengp.arrays import AnyArray, beside, is_numpy, namespace, on_host, place
 from eigengp.sources.arrays import ArraySource
 from eigengp.typing import Array
 
-_MERGE_UP_TO = 5_000
+MERGE_UP_TO = 5_000
 _SAMPLE_ROWS = 2_000
 
 
-def checked_weight(sample_weight: ArrayLike | None, X: NDArray[np.floating]) -> Array | None:
+def follows_dispatch(X: Any) -> bool:
+    """Say whether `X` is another library's array, and scikit-learn is told to leave it so."""
+    if not get_config()["array_api_dispatch"] or isinstance(X, np.ndarray | list | tuple):
+        return False
+    try:
+        return namespace(X) is not np
+    except (TypeError, ImportError):
+        return False
+
+
+def checked_inputs(estimator: Any, X: Any) -> AnyArray:
+    """Return the inputs of a fitted estimator, checked; in the array they came in."""
+    dtypes = _float_types(X)
+    return validate_data(estimator, X, reset=False, dtype=dtypes)
+
+
+def checked_rows(estimator: Any, X: Any, y: Any) -> tuple[AnyArray, AnyArray]:
+    """Return what was handed to `fit`, checked; targets follow the inputs' library and device."""
+    dtypes = _float_types(X)
+    if follows_dispatch(X):
+        y = beside(np.asarray(y) if isinstance(y, list) else y, X)
+    elif follows_dispatch(y):
+        y = on_host(y)
+    X, y = validate_data(estimator, X, y, dtype=dtypes, y_numeric=True)
+    return X, y
+
+
+def _float_types(X: Any) -> list[Any]:
+    xp = namespace(X) if follows_dispatch(X) else np
+    return [xp.float64, xp.float32]
+
+
+def on_device(X: AnyArray, device: str | None) -> AnyArray:
+    """Return NumPy's array on a device that PyTorch knows; None leaves it where it is."""
+    if device is None or device == "cpu" or not is_numpy(X):
+        return X
+    try:
+        import torch
+    except ImportError:
+        raise ImportError(
+            f"device={device!r} needs PyTorch; install it with pip install "
+            '"eigengp[torch]", or leave device=None to compute on the CPU.'
+        ) from None
+    try:
+        return torch.as_tensor(np.ascontiguousarray(X), device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(
+            f"device={device!r} is not to be had: {str(error).splitlines()[0]} Use device=None to "
+            "compute on the CPU."
+        ) from error
+
+
+def check_same_place(estimator: Any, X: AnyArray, fitted: Any, method: str) -> None:
+    """Raise where an array of another library or device is handed over than in `fit`."""
+    if get_config()["array_api_dispatch"] and place(X) != fitted:
+        raise ValueError(
+            f"Inputs passed to {type(estimator).__name__}.{method}() must use the same namespace "
+            f"and the same device as those passed to fit(): {fitted} then, {place(X)} now. "
+            "Convert them, or fit again."
+        )
+
+
+def checked_weight(sample_weight: Any, n_rows: int) -> Array | None:
     """Return the sample weights as float64, shape (N,), or None where there are none."""
     if sample_weight is None:
         return None
+    if follows_dispatch(sample_weight):
+        sample_weight = on_host(sample_weight)
     weight: Array = _check_sample_weight(
-        sample_weight, X, dtype=np.float64, ensure_non_negative=True
+        sample_weight, np.empty((n_rows, 1)), dtype=np.float64, ensure_non_negative=True
     )
     if not weight.any():
         raise ValueError("Sample weights must contain at least one non-zero number.")
@@ -38,7 +106,7 @@ def merged(
     if weight is not None and not np.all(weight > 0.0):
         keep = weight > 0.0
         X, targets, weight = X[keep], targets[keep], weight[keep]
-    if X.shape[0] > _MERGE_UP_TO:
+    if X.shape[0] > MERGE_UP_TO:
         return X, targets, weight
     table = np.column_stack([X.astype(np.float64), targets])
     unique, inverse = np.unique(table, axis=0, return_inverse=True)
@@ -55,7 +123,7 @@ def distinct_rows(rows: ArraySource, wanted: int) -> int:
     """
     sample = max(2 * wanted, _SAMPLE_ROWS)
     for stride in (max(1, rows.n_rows // sample), 1):
-        found = int(np.unique(rows.X[::stride], axis=0).shape[0])
+        found = int(np.unique(on_host(rows.X[::stride, :]), axis=0).shape[0])
         if found >= wanted:
             return wanted
     return found

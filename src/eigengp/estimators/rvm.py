@@ -110,6 +110,9 @@ class RVMRegressor(GPRegressor):
     True
     """
 
+    _learns_on_host = True
+    _predicts_on_host = True
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "lengthscale": [StrOptions({"cv"}), Interval(Real, 0, None, closed="neither")],
         "kernel": [Stationary, None],
@@ -187,8 +190,9 @@ class RVMRegressor(GPRegressor):
         scaling, unit, choice = training.scaling, self._unit(training), model.choice
         self.kernel_ = model.kernel.rescaled(scaling.input_scale, 1.0)
         vectors = training.rows.X[model.relevance.indices]
-        self.relevance_vectors_ = np.asarray(vectors, dtype=np.float64)
-        self.precisions_ = model.relevance.precisions / training.unit
+        self.relevance_vectors_ = training.like_given(np.asarray(vectors, dtype=np.float64))
+        self.precisions_ = training.like_given(model.relevance.precisions / training.unit)
         self.lengthscale_ = float(np.atleast_1d(model.kernel.lengthscale)[0]) * unit
-        self.cv_lengthscales_ = choice.lengthscales * unit if choice else None
-        self.cv_errors_ = choice.errors * training.unit if choice else None
+        tried = (choice.lengthscales * unit, choice.errors * training.unit) if choice else None
+        self.cv_lengthscales_ = training.like_given(tried[0]) if tried else None
+        self.cv_errors_ = training.like_given(tried[1]) if tried else None

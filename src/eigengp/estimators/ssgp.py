@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from eigengp.estimators.base import GPRegressor
+from eigengp.estimators.base import ARITHMETIC_CONSTRAINTS, GPRegressor
 from eigengp.estimators.training import Training
 from eigengp.fitting.families import SpectralFamily
 from eigengp.fitting.plan import default_size
@@ -40,7 +40,8 @@ class SSGPRegressor(GPRegressor):
     n_restarts : int
         How many starts are screened by short runs before the best goes on:
         twice as many as elsewhere, where basis points are also relocated.
-    noise_variance, max_iter, tol, standardize, random_state, verbose
+    noise_variance, max_iter, tol, standardize, \
+precision, memory_limit, device, random_state, verbose
         As in `EigenGPRegressor`.
 
     Attributes
@@ -68,6 +69,7 @@ class SSGPRegressor(GPRegressor):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **GPRegressor._parameter_constraints,
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
+        **ARITHMETIC_CONSTRAINTS,
     }
 
     def __init__(
@@ -80,6 +82,9 @@ class SSGPRegressor(GPRegressor):
         max_iter: int | None = None,
         tol: float = 1e-9,
         standardize: bool = True,
+        precision: Literal["double", "mixed", "single"] = "double",
+        memory_limit: int | str | None = None,
+        device: str | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
     ) -> None:
@@ -90,6 +95,9 @@ class SSGPRegressor(GPRegressor):
         self.max_iter = max_iter
         self.tol = tol
         self.standardize = standardize
+        self.precision = precision
+        self.memory_limit = memory_limit
+        self.device = device
         self.random_state = random_state
         self.verbose = verbose
 
@@ -104,11 +112,11 @@ class SSGPRegressor(GPRegressor):
         size = self.n_components or default_size(rows.n_rows)
         plan = training.plan(self, size, size)
         none_yet = np.zeros((0, rows.n_features))
-        template = SparseSpectrum(start.kernel, none_yet, start.noise_variance)
+        template = SparseSpectrum(start.kernel, none_yet, start.noise_variance, training.arithmetic)
         model: SparseSpectrum = training.learn(SpectralFamily(), plan, template)
         return model
 
     def _keep(self, model: SparseSpectrum, training: Training) -> None:
         super()._keep(model, training)
         lengthscale = model.kernel.lengthscale * training.scaling.input_scale
-        self.spectral_points_ = model.spectral_points / lengthscale
+        self.spectral_points_ = training.like_given(model.spectral_points / lengthscale)

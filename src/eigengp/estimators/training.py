@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
 
-from eigengp.estimators.rows import checked_weight, merged
+from eigengp.arrays import (
+    AnyArray,
+    beside,
+    dtype_name,
+    is_numpy,
+    on_host,
+    reused_buffers,
+)
+from eigengp.estimators.rows import (
+    MERGE_UP_TO,
+    checked_rows,
+    checked_weight,
+    merged,
+    on_device,
+)
 from eigengp.fitting.families import Family
 from eigengp.fitting.learning import Learner
 from eigengp.fitting.plan import Plan, default_iterations
 from eigengp.fitting.progress import Monitor
 from eigengp.fitting.starts import lengthscale_range
 from eigengp.fitting.subset import exact_on_subset, subset_plan
+from eigengp.flow.arithmetic import KEPT_BYTES, Arithmetic, bytes_of
 from eigengp.flow.exact import ExactGP
 from eigengp.kernels import Kernel, SquaredExponential
-from eigengp.sources.arrays import ArraySource, available_threads, few_threads
+from eigengp.sources.arrays import ArraySource, available_threads, block_rows_for, few_threads
 from eigengp.sources.views import Scaling, StandardizedSource
 from eigengp.typing import Array
 
@@ -39,6 +53,11 @@ class Training:
     rng: np.random.RandomState
     offset: float
     """What the units of the data add to the log evidence."""
+    given: AnyArray
+    """The inputs as they were handed over, whose library results are to be in."""
+    arithmetic: Arithmetic
+    sized: bool
+    """Whether blocks are to suit the number of features."""
     n_iter: int = 0
     notes: list[str] = field(default_factory=list)
     """What the user should be warned of when the fit has ended."""
@@ -48,16 +67,33 @@ class Training:
         cls, estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
     ) -> Training:
         """Check what was handed to `estimator.fit` and measure it."""
-        X, y = validate_data(estimator, X, y, dtype=[np.float64, np.float32], y_numeric=True)
-        weight = checked_weight(sample_weight, np.asarray(X))
-        X, y, weight = merged(np.asarray(X), np.asarray(y), weight)
-        rows = ArraySource(X, y, weight, estimator._block_rows, available_threads())
-        scaling = Scaling.of(rows, estimator.standardize)
-        total = float(rows.n_rows if weight is None else weight.sum())
+        given, targets = checked_rows(estimator, X, y)
+        weight = checked_weight(sample_weight, given.shape[0])
+        rows, device = given, getattr(estimator, "device", None)
+        if estimator._learns_on_host or given.shape[0] <= MERGE_UP_TO:
+            device = None
+            if not is_numpy(rows):
+                rows, targets = on_host(rows), on_host(targets)
+        if is_numpy(rows):
+            rows, targets, weight = merged(rows, targets, weight)
+        rows = on_device(rows, device)
+        targets = beside(targets, rows, "float64" if is_numpy(rows) else dtype_name(rows))
+        source = _source(rows, targets, weight, estimator._block_rows)
+        scaling = Scaling.of(source, estimator.standardize)
+        total = float(source.n_rows if weight is None else weight.sum())
         offset = -total * float(np.log(scaling.target_scale))
         monitor = Monitor(bool(estimator.verbose), total, offset)
         rng = check_random_state(estimator.random_state)
-        return cls(rows, StandardizedSource(rows, scaling), monitor, rng, offset)
+        return cls(
+            source,
+            StandardizedSource(source, scaling),
+            monitor,
+            rng,
+            offset,
+            given,
+            _arithmetic(estimator),
+            sized=estimator._block_rows is None,
+        )
 
     @property
     def scaling(self) -> Scaling:
@@ -100,6 +136,13 @@ class Training:
         settled = isinstance(kernel, str) or (kernel is not None and n_restarts == 1)
         return Plan(n_components, n_inducing, n_restarts, max_iter, tol, settled=settled)
 
+    def fit_blocks_to(self, n_columns: int) -> None:
+        """Cut the rows into blocks that suit so many features, unless the method has its own."""
+        if self.sized:
+            size = block_rows_for(self.rows.X, n_columns)
+            self.rows = replace(self.rows, block_rows=size)
+            self.source = StandardizedSource(self.rows, self.scaling)
+
     def learn_exact(self, template: ExactGP, plan: Plan) -> ExactGP:
         """Return the full GP learned on some of the rows."""
         model, n_iter = exact_on_subset(template, self.source, plan, self.monitor, self.rng)
@@ -108,8 +151,9 @@ class Training:
 
     def learn(self, family: Family, plan: Plan, template: Any) -> Any:
         """Return the learned model; small matrices are faster on one thread."""
+        self.fit_blocks_to(plan.n_inducing)
         learner = Learner(family, plan, self.source, self.monitor, self.rng)
-        with few_threads(plan.n_inducing, _SMALL_BASIS):
+        with few_threads(plan.n_inducing, _SMALL_BASIS), reused_buffers():
             model = learner.learn(template)
         self.n_iter += learner.n_iter
         return model
@@ -117,3 +161,22 @@ class Training:
     def in_units(self, points: Array) -> Array:
         """Return standardised inputs in the units of the data."""
         return points * self.scaling.input_scale + self.scaling.input_centre
+
+    def like_given(self, x: Array) -> AnyArray:
+        """Return an array in the library and on the device of the inputs handed over."""
+        return beside(x, self.given)
+
+
+def _source(X: AnyArray, y: AnyArray, weight: Array | None, block_rows: int | None) -> ArraySource:
+    """Return the source of rows that were checked; without their own size, in large blocks."""
+    own = None if weight is None else beside(weight, X)
+    return ArraySource(X, y, own, block_rows or block_rows_for(X, 1), available_threads())
+
+
+def _arithmetic(estimator: Any) -> Arithmetic:
+    """Return how the estimator wants its arithmetic done."""
+    limit = getattr(estimator, "memory_limit", None)
+    return Arithmetic(
+        getattr(estimator, "precision", "double"),
+        KEPT_BYTES if limit is None else bytes_of(limit),
+    )

@@ -49,7 +49,8 @@ def exact_on_subset(
         Draws the rows and makes the starts.
     """
     count = plan.n_inducing
-    part = ArraySource.of(sample_rows(source, count, rng), EXACT_BLOCK_ROWS)
+    rows = sample_rows(source, count, rng)
+    part = ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
     learner = Learner(ExactFamily(), plan, part, monitor, rng)
     with few_threads(count, _ONE_THREAD_ROWS):
         return learner.learn(template), learner.n_iter

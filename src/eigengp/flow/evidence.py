@@ -15,21 +15,11 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import LinAlgError
 
-from eigengp.flow.linalg import FactorizationError, cholesky, solve_lower
+from eigengp.flow.linalg import FactorizationError, cholesky, inverse_lower, solve_lower
 from eigengp.flow.sums import Sums, SumsAdjoint
 from eigengp.typing import Array
 
 LOG_2PI = float(np.log(2.0 * np.pi))
-
-
-@dataclass(frozen=True)
-class EvidenceAdjoint:
-    """Cotangents of all that the evidence depends on."""
-
-    sums: SumsAdjoint
-    factor: Array
-    """Of `F`, shape (M, R)."""
-    noise_variance: float
 
 
 @dataclass(frozen=True)
@@ -81,6 +71,14 @@ class Evidence:
                 "start from a larger noise variance."
             ) from None
 
+    @property
+    def exists(self) -> bool:
+        """Whether `G` can be factorised."""
+        try:
+            return bool(self.L_G.size)
+        except FactorizationError:
+            return False
+
     @cached_property
     def _whitened(self) -> Array:
         """`L_G⁻¹ Fᵀb/σ²`, whose square is `hᵀGh`, shape (R,)."""
@@ -101,12 +99,12 @@ class Evidence:
         """`F L_G⁻ᵀ`, shape (M, R)."""
         if self.factor.ndim == 1:
             return self.factor[:, None] * self.root.T
-        return np.ascontiguousarray(solve_lower(self.L_G, self.factor.T).T)
+        return self.factor @ self.root.T
 
     @cached_property
     def root(self) -> Array:
         """`L_G⁻¹`, whose squared columns sum to the posterior variances of `z`, (R, R)."""
-        return solve_lower(self.L_G, np.eye(self.S.shape[0]))
+        return inverse_lower(self.L_G)
 
     @cached_property
     def variances(self) -> Array:
@@ -123,20 +121,21 @@ class Evidence:
         constant = sums.n * (np.log(self.noise_variance) + LOG_2PI) - sums.log_precision
         return float(0.5 * (constant + log_det + fit))
 
-    def adjoint(self) -> EvidenceAdjoint:
-        """Return the cotangents of sums, factor and noise."""
-        return EvidenceAdjoint(self.sums_adjoint(), self.factor_adjoint(), self.noise_adjoint())
-
     def sums_adjoint(self) -> SumsAdjoint:
         """Return `Ā = ½ (P + m mᵀ)/σ²`, `b̄ = −m/σ²`, and those of `c` and `Σ ln ω`."""
         s2, m = self.noise_variance, self.mean
         A_bar = self.V @ self.V.T + np.outer(m, m)
-        return SumsAdjoint(0.5 * A_bar / s2, -m / s2, 0.5 / s2, -0.5)
+        return SumsAdjoint(0.5 * A_bar / s2, -m / s2, 0.5 / s2, -0.5, self.sums.n)
 
-    def factor_adjoint(self) -> Array:
-        """Return `F̄ = A F (G⁻¹ + h hᵀ)/σ² − b hᵀ/σ²`, shape (M, R), for a full matrix `F`."""
-        F_bar = solve_lower(self.L_G, solve_lower(self.L_G, self.AF.T), transposed=True).T
-        return F_bar + np.outer(self.AF @ self.h - self.sums.b / self.noise_variance, self.h)
+    def gram_adjoint(self, sums_bar: SumsAdjoint) -> Array:
+        """Return the cotangent of `K_BB` where `F Fᵀ = K_BB⁻¹`, shape (M, M).
+
+        `F̄ = A F (G⁻¹ + h hᵀ)/σ² − b hᵀ/σ²`, so that
+        `FᵀF̄ = S G⁻¹ + (S h − Fᵀb/σ²) hᵀ = I − G⁻¹ − h hᵀ`, and
+        `K̄ = −½ F (FᵀF̄) Fᵀ = ½ (P + m mᵀ − K_BB⁻¹)`, of which the sums' own
+        cotangent `Ā = ½ (P + m mᵀ)/σ²` is the larger part.
+        """
+        return self.noise_variance * sums_bar.A - 0.5 * (self.factor @ self.factor.T)
 
     def log_scale_adjoint(self) -> Array:
         """Return the cotangents of `ln s²` when the columns of `F` are scaled by `s`, (R,).

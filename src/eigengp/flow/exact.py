@@ -9,9 +9,11 @@ Letters: `C = K + σ² S⁻¹` with `K = k(X,X)` and `s_n`, how often row n coun
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 
+from eigengp.arrays import AnyArray
 from eigengp.flow.conditional import ConditionalPosterior, DenseCovariance
 from eigengp.flow.evidence import LOG_2PI
 from eigengp.flow.features import KernelFeatures
@@ -63,6 +65,11 @@ class ExactGP:
 
     kernel: Kernel
     noise_variance: float
+    precision: ClassVar[str] = "double"
+
+    def with_precision(self, precision: str) -> Self:
+        """Return the model itself, for it knows one precision alone."""
+        return self
 
     def forward(self, source: RowSource, gamma: float = 0.0) -> ExactOutcome:
         """Return the evidence; `gamma` has no meaning here, for nothing is left out.
@@ -82,10 +89,10 @@ class ExactGP:
 
     def _covariance(self, source: RowSource, X: Array, s: Array) -> Array:
         """Return `C`, each block of rows filling its own part, shape (N, N)."""
-        C = np.empty((s.size, s.size))
+        C, columns = np.empty((s.size, s.size)), self.kernel.at(X)
 
         def fill(block: RowBlock) -> int:
-            C[block.start : block.start + block.y.size] = self.kernel.matrix(block.X, X)
+            C[block.start : block.start + block.y.size] = columns.matrix(block.X)
             return block.y.size
 
         source.total(fill)
@@ -109,12 +116,13 @@ class ExactGP:
         """
         outcome = self.forward(source, gamma)
         assert outcome.covariance is not None
-        X, a, inverse = outcome.rows.X, outcome.solved, outcome.covariance.into_inverse()
+        a, inverse = outcome.solved, outcome.covariance.into_inverse()
+        columns = self.kernel.at(outcome.rows.X)
 
-        def pull_back(block: RowBlock) -> Array:
+        def pull_back(block: RowBlock) -> AnyArray:
             part = slice(block.start, block.start + block.y.size)
             bar = 0.5 * (inverse[part] - np.outer(a[part], a))
-            return self.kernel.forward(block.X, X)[1](bar).theta
+            return columns.forward(block.X)[1](bar, overwrite=True).theta
 
         theta = source.total(pull_back)
         diagonal = np.diagonal(inverse) - a**2

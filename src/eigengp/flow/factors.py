@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from eigengp.flow.linalg import cholesky, descending_eigh, guarded, solve_lower
+from eigengp.flow.linalg import cholesky, descending_eigh, guarded, inverse_lower
 from eigengp.typing import Array
 
 _BROADENING = 1e-7
@@ -35,7 +35,7 @@ class CholeskyFactor:
     def of(cls, gram: Array) -> CholeskyFactor:
         """Factorise `K_BB`, shape (M, M)."""
         L = guarded(cholesky, gram)
-        return cls(solve_lower(L, np.eye(L.shape[0]), transposed=True))
+        return cls(np.ascontiguousarray(inverse_lower(L).T))
 
     def pull_back(self, F_bar: Array) -> Array:
         """Return `K̄_BB`, shape (M, M).

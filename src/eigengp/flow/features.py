@@ -8,11 +8,13 @@ is a class here that fulfils `Features`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
-from eigengp.kernels import Kernel, KernelAdjoint, PullBack, Stationary
+from eigengp.arrays import AnyArray, beside, cast, namespace, row_dots, times
+from eigengp.kernels import Columns, Kernel, KernelAdjoint, PullBack, Stationary
 from eigengp.typing import Array
 
 
@@ -26,20 +28,39 @@ class Features(Protocol):
     def prior_variance_gradient(self) -> Array:
         """Return the derivative of `k(x, x)` with respect to the kernel's `theta`."""
 
-    def matrix(self, X: Array) -> Array:
-        """Return the features of the rows, shape (n, P)."""
+    @property
+    def size(self) -> int:
+        """P, how many features a row has."""
 
-    def forward(self, X: Array) -> tuple[Array, PullBack]:
+    @property
+    def kept_arrays(self) -> int:
+        """How many arrays of shape (n, P) a pull-back holds on to."""
+
+    def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
+        """Return the features of the rows, shape (n, P + spare).
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+            Rows, in any library's array.
+        dtype : {"float64", "float32"}
+            The precision of the result.
+        spare : {0, 1}
+            How many columns to add at the end, for the caller to fill.
+        """
+
+    def forward(
+        self, X: AnyArray, dtype: str = "float64", spare: int = 0
+    ) -> tuple[AnyArray, PullBack]:
         """Return the features, and the function that pulls a cotangent on them back."""
 
-    def input_gradient(self, X: Array, bar: Array) -> Array:
+    def input_gradient(self, X: AnyArray, bar: AnyArray) -> AnyArray:
         """Return `d/dx Σ_p bar_np φ_p(x_n)`, shape (n, D), for `bar` of shape (n, P)."""
 
 
-def left_out(features: Features, explained: Array) -> Array:
+def left_out(features: Features, explained: AnyArray) -> AnyArray:
     """Return `k(x_n,x_n) − ‖φ_n‖²`, what `φ_n = Fᵀk_n` leaves out of the prior, shape (n,)."""
-    rest: Array = features.prior_variance - np.einsum("nr,nr->n", explained, explained)
-    return rest
+    return features.prior_variance - row_dots(explained, explained)
 
 
 @dataclass(frozen=True)
@@ -59,17 +80,34 @@ class KernelFeatures:
         """See `Features.prior_variance_gradient`."""
         return self.kernel.diagonal_theta_gradient()
 
-    def matrix(self, X: Array) -> Array:
+    @property
+    def size(self) -> int:
+        """See `Features.size`."""
+        return int(self.inducing_inputs.shape[0])
+
+    @property
+    def kept_arrays(self) -> int:
+        """See `Features.kept_arrays`."""
+        return self.columns.kept_arrays
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The functions `x ↦ k(x, b_m)`."""
+        return self.kernel.at(self.inducing_inputs)
+
+    def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
         """See `Features.matrix`."""
-        return self.kernel.matrix(X, self.inducing_inputs)
+        return self.columns.matrix(X, dtype, spare)
 
-    def forward(self, X: Array) -> tuple[Array, PullBack]:
+    def forward(
+        self, X: AnyArray, dtype: str = "float64", spare: int = 0
+    ) -> tuple[AnyArray, PullBack]:
         """See `Features.forward`."""
-        return self.kernel.forward(X, self.inducing_inputs)
+        return self.columns.forward(X, dtype, spare)
 
-    def input_gradient(self, X: Array, bar: Array) -> Array:
+    def input_gradient(self, X: AnyArray, bar: AnyArray) -> AnyArray:
         """See `Features.input_gradient`: the kernel's pull-back with its arguments exchanged."""
-        _, back = self.kernel.forward(self.inducing_inputs, X)
+        _, back = self.kernel.forward(beside(self.inducing_inputs, X), X)
         return back(bar.T).points
 
 
@@ -101,34 +139,56 @@ class SpectralFeatures:
     def _amplitude(self) -> float:
         return float(np.sqrt(self.kernel.variance / self.spectral_points.shape[0]))
 
-    def matrix(self, X: Array) -> Array:
-        """See `Features.matrix`."""
-        phase = (X / self.kernel.lengthscale) @ self.spectral_points.T
-        return self._amplitude * np.hstack([np.cos(phase), np.sin(phase)])
+    @property
+    def size(self) -> int:
+        """See `Features.size`."""
+        return 2 * int(self.spectral_points.shape[0])
 
-    def forward(self, X: Array) -> tuple[Array, PullBack]:
+    @property
+    def kept_arrays(self) -> int:
+        """See `Features.kept_arrays`."""
+        return 1
+
+    def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
+        """See `Features.matrix`; phases are formed in float64, for they may be many turns."""
+        xp = namespace(X)
+        phase = cast(self._scaled(X) @ beside(self.spectral_points, X).T, dtype)
+        room = xp.zeros((X.shape[0], spare), dtype=phase.dtype, device=X.device)
+        Phi = xp.concat([xp.cos(phase), xp.sin(phase), room], axis=1)
+        Phi *= self._amplitude
+        return Phi
+
+    def _scaled(self, X: AnyArray) -> AnyArray:
+        """Return rows divided by the lengthscales."""
+        return X / beside(np.asarray(self.kernel.lengthscale), X)
+
+    def forward(
+        self, X: AnyArray, dtype: str = "float64", spare: int = 0
+    ) -> tuple[AnyArray, PullBack]:
         """See `Features.forward`; with the cotangent `P̄` of the phases `P = (X/ℓ) Sᵀ`.
 
         `S̄ = P̄ᵀ(X/ℓ)`, and `d/d ln ℓ_d = −Σ_n (x_nd/ℓ_d)(P̄ S)_nd`.
         """
-        Phi = self.matrix(X)
+        Phi = self.matrix(X, dtype, spare)
 
-        def pull_back(Phi_bar: Array) -> KernelAdjoint:
-            scaled, phase_bar = X / self.kernel.lengthscale, self._phase_bar(Phi, Phi_bar)
-            theta = np.zeros(self.kernel.theta.size)
-            n_inputs = X.shape[1]
-            theta[:n_inputs] = -np.sum(scaled * (phase_bar @ self.spectral_points), axis=0)
-            theta[n_inputs] = 0.5 * np.vdot(Phi_bar, Phi)
-            return KernelAdjoint(theta, phase_bar.T @ scaled)
+        def pull_back(Phi_bar: AnyArray, overwrite: bool = False) -> KernelAdjoint:
+            xp, scaled, phase_bar = namespace(X), self._scaled(X), self._phase_bar(Phi, Phi_bar)
+            points_bar = cast(phase_bar.T @ cast(scaled, dtype), "float64")
+            lengths = -xp.sum(points_bar * beside(self.spectral_points, X), axis=0)
+            product = times(Phi_bar, Phi[:, : self.size], overwrite)
+            variance = 0.5 * xp.sum(product, dtype=xp.float64)
+            theta = xp.concat([lengths, xp.reshape(variance, (1,))])
+            rest = xp.zeros(self.kernel.theta.size - theta.shape[0], device=X.device)
+            return KernelAdjoint(xp.concat([theta, cast(rest, "float64")]), points_bar)
 
         return Phi, pull_back
 
-    def _phase_bar(self, Phi: Array, Phi_bar: Array) -> Array:
+    def _phase_bar(self, Phi: AnyArray, Phi_bar: AnyArray) -> AnyArray:
         """Return the cotangent of the phases: cosines fall by sines, sines grow by cosines."""
         m = self.spectral_points.shape[0]
-        return Phi_bar[:, m:] * Phi[:, :m] - Phi_bar[:, :m] * Phi[:, m:]
+        return Phi_bar[:, m:] * Phi[:, :m] - Phi_bar[:, :m] * Phi[:, m : 2 * m]
 
-    def input_gradient(self, X: Array, bar: Array) -> Array:
+    def input_gradient(self, X: AnyArray, bar: AnyArray) -> AnyArray:
         """See `Features.input_gradient`."""
         phase_bar = self._phase_bar(self.matrix(X), bar)
-        return (phase_bar @ self.spectral_points) / self.kernel.lengthscale
+        return self._scaled(phase_bar @ beside(self.spectral_points, X))

@@ -112,3 +112,9 @@ def solve_lower(L: Array, B: Array, transposed: bool = False) -> Array:
     """Return `L⁻¹ B`, or `L⁻ᵀ B`, by substitution."""
     solution, _ = lapack.dtrtrs(L, B, lower=1, trans=int(transposed))
     return cast(Array, solution)
+
+
+def inverse_lower(L: Array) -> Array:
+    """Return `L⁻¹`, which is lower triangular too."""
+    inverse, _ = lapack.dtrtri(L, lower=1)
+    return cast(Array, np.tril(inverse))

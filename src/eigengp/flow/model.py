@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
+from eigengp.flow.arithmetic import Arithmetic, Kept
 from eigengp.flow.factors import CholeskyFactor, Spectrum
 from eigengp.flow.features import KernelFeatures
 from eigengp.flow.passes import (
@@ -81,6 +83,8 @@ class EigenGP:
         How much of that variance is noise to the rows: all of it (1, EigenGP+
         and FITC), a part (power EP), or none, the trace term taking its place
         (0, VFE).
+    arithmetic : Arithmetic
+        How passes over the rows are computed.
     """
 
     kernel: Kernel
@@ -91,6 +95,16 @@ class EigenGP:
     residual: bool = False
     jitter: Jitter = field(default_factory=Jitter)
     power: float = 1.0
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
+
+    @property
+    def precision(self) -> str:
+        """Of passes over the rows."""
+        return self.arithmetic.precision
+
+    def with_precision(self, precision: str) -> Self:
+        """Return the same model with another precision."""
+        return replace(self, arithmetic=replace(self.arithmetic, precision=precision))
 
     @cached_property
     def _gram(self) -> tuple[Array, Callable[[Array], KernelAdjoint]]:
@@ -124,18 +138,18 @@ class EigenGP:
         if self._learned is None:
             factor = CholeskyFactor.of(self._gram[0])
             if noisy:
-                return ResidualPass(*common, factor, None, self.power)
-            return PriorPass(*common, factor)
+                return ResidualPass(*common, factor, None, self.power, self.arithmetic)
+            return PriorPass(*common, factor, self.arithmetic)
         if noisy:
-            return ResidualPass(*common, self.spectrum, self._learned, self.power)
-        return SpectralPass(*common, self.spectrum, self._learned)
+            return ResidualPass(*common, self.spectrum, self._learned, self.power, self.arithmetic)
+        return SpectralPass(*common, self.spectrum, self._learned, self.arithmetic)
 
     @property
     def features(self) -> KernelFeatures:
         """The features `k(x, B)`."""
         return KernelFeatures(self.kernel, self.inducing_inputs)
 
-    def forward(self, source: RowSource, gamma: float = 0.0) -> Outcome:
+    def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """Go over the rows once; `gamma` weighs the trace term, which VFE has in full.
 
         Where plain features lose too many digits (many rows, little noise,
@@ -144,14 +158,16 @@ class EigenGP:
         if self.residual and self.power == 0.0:
             gamma = 1.0
         try:
-            return self.flow.forward(source, gamma)
+            return self.flow.forward(source, gamma, kept)
         except DigitsLostError:
             robust = replace(self, shrinkage=np.ones(self.n_components))
             return robust.flow.forward(source, gamma)
 
     def posterior(self, outcome: Outcome) -> Posterior:
         """Return the posterior after a pass over the rows."""
-        return Posterior.of(self.features, self.noise_variance, outcome, self.residual)
+        return Posterior.of(
+            self.features, self.noise_variance, outcome, self.residual, self.arithmetic
+        )
 
     def value(self, source: RowSource, gamma: float = 0.0) -> float:
         """Return `−ln p(y)` of the rows, plus `gamma` times the trace term."""
@@ -164,7 +180,7 @@ class EigenGP:
 
     def evaluate(self, source: RowSource, gamma: float = 0.0) -> tuple[Outcome, Gradient]:
         """Return what a pass over the rows found, and the gradient of its value."""
-        outcome = self.forward(source, gamma)
+        outcome = self.forward(source, gamma, self.arithmetic.kept())
         bar = outcome.flow.pull_back(source, outcome)
         assert bar.gram is not None
         gram_bar = self.gram_pull_back(bar.gram)

@@ -9,12 +9,13 @@ independent from the start (SSGP).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
+from eigengp.flow.arithmetic import Arithmetic, Kept
 from eigengp.flow.evidence import Evidence, TraceTerm
 from eigengp.flow.factors import CholeskyFactor, Spectrum
 from eigengp.flow.features import Features
@@ -60,6 +61,8 @@ class Outcome:
     """From the evidence's coordinates to those of the features; None if they agree."""
     prior_factor: Array | None = None
     """`F`, with `f(x) = k(x)ᵀF z` and `z` white under the prior, (M, R); None is the identity."""
+    kept: Kept | None = None
+    """Features on their way to the next pass."""
 
     @property
     def n(self) -> float:
@@ -75,8 +78,11 @@ class Outcome:
 class Pass(Protocol):
     """One way through the flow."""
 
-    def forward(self, source: RowSource, gamma: float = 0.0) -> Outcome:
-        """Sum over the rows and return the evidence; `gamma` weighs the trace term."""
+    def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
+        """Sum over the rows and return the evidence; `gamma` weighs the trace term.
+
+        Features go into `kept` for a pull-back to come.
+        """
 
     def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
         """Go over the rows again and return the derivatives."""
@@ -89,12 +95,13 @@ class PriorPass:
     features: Features
     noise_variance: float
     factor: CholeskyFactor
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
 
     @property
     def _rows(self) -> PlainRows:
-        return PlainRows(self.features)
+        return PlainRows(self.features, self.arithmetic)
 
-    def forward(self, source: RowSource, gamma: float = 0.0) -> Outcome:
+    def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """See `Pass.forward`.
 
         Raises
@@ -102,31 +109,45 @@ class PriorPass:
         DigitsLostError
             If the rounding of `A` would show in `G = I + FᵀAF/σ²`.
         """
-        sums, F, s2 = source.total(self._rows.sums), self.factor.matrix, self.noise_variance
-        if _lost_digits(sums, F, s2) > _MOST_LOST:
+        rows, F, s2 = self._rows, self.factor.matrix, self.noise_variance
+        sums = source.total(lambda block: rows.sums(block, kept))
+        if _lost_digits(sums, F, s2, self.arithmetic) > _MOST_LOST:
             raise DigitsLostError
         trace = TraceTerm(sums, F, s2, self.features.prior_variance, gamma) if gamma else None
-        return Outcome(self, Evidence(sums, F, s2), trace, None, F)
+        evidence = Evidence(sums, F, s2)
+        if self.arithmetic.sums == "float32" and not evidence.exists:
+            raise DigitsLostError
+        return Outcome(self, evidence, trace, None, F, kept)
 
     def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
         """See `Pass.pull_back`."""
-        bar = outcome.evidence.adjoint()
-        sums_bar, F_bar, s2_bar = bar.sums, bar.factor, bar.noise_variance
+        evidence, rows, kept = outcome.evidence, self._rows, outcome.kept
+        sums_bar, s2_bar = evidence.sums_adjoint(), evidence.noise_adjoint()
+        gram = evidence.gram_adjoint(sums_bar)
         diagonal: Array | float = 0.0
         if outcome.trace:
             trace = outcome.trace.adjoint()
-            sums_bar, F_bar = sums_bar.plus(trace.A), F_bar + trace.factor
+            sums_bar = sums_bar.plus(trace.A)
+            gram += self.factor.pull_back(trace.factor)
             s2_bar += trace.noise_variance
             diagonal = trace.prior_variance * self.features.prior_variance_gradient()
-        rows = source.total(lambda block: self._rows.pull_back(block, sums_bar))
-        gram = self.factor.pull_back(F_bar)
-        return PassAdjoint(rows.theta + diagonal, rows.points, gram, s2_bar)
+        pulled = source.total(lambda block: rows.pull_back(block, sums_bar, kept))
+        return PassAdjoint(pulled.theta + diagonal, pulled.points, gram, s2_bar)
 
 
-def _lost_digits(sums: Sums, F: Array, noise_variance: float) -> float:
-    """Return about how much rounding of `A` changes `FᵀAF/σ²`, next to the identity."""
-    largest = float(np.max(np.einsum("mr,mr->m", F, F)))
-    return float(np.finfo(np.float64).eps * np.trace(sums.A) * largest / noise_variance)
+def _lost_digits(sums: Sums, F: Array, noise_variance: float, arithmetic: Arithmetic) -> float:
+    """Return about how much rounding of `A` changes `G = I + FᵀAF/σ²`.
+
+    In float64 the worst case is measured beside the identity. In float32 the
+    roundings of the rows are taken as independent, and measured beside `G`.
+    """
+    largest = np.einsum("mr,mr->r", F, F) / noise_variance
+    eps = float(np.finfo(arithmetic.sums).eps)
+    if arithmetic.sums == "float64":
+        return float(eps * np.trace(sums.A) * np.max(largest))
+    rounding = eps * np.mean(np.diagonal(sums.A)) * np.sqrt(F.shape[0] / sums.n) * largest
+    kept = np.einsum("mr,mr->r", F, sums.A @ F) / noise_variance
+    return float(np.max(rounding / (1.0 + np.maximum(kept, 0.0))))
 
 
 @dataclass(frozen=True)
@@ -142,17 +163,18 @@ class SpectralPass:
     spectrum: Spectrum
     shrinkage: Array
     """`v`, shape (R,)."""
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
 
     @cached_property
     def _rows(self) -> WhitenedRows:
         T = self.spectrum.whitening(self.shrinkage.size)
-        return WhitenedRows(self.features, T)
+        return WhitenedRows(self.features, T, self.arithmetic)
 
-    def sums(self, source: RowSource) -> WhitenedSums:
+    def sums(self, source: RowSource, kept: Kept | None = None) -> WhitenedSums:
         """Return the sums, which depend neither on the noise nor on the weights."""
-        return source.total(self._rows.sums)
+        return source.total(lambda block: self._rows.sums(block, kept))
 
-    def from_sums(self, sums: Sums, gamma: float = 0.0) -> Outcome:
+    def from_sums(self, sums: Sums, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """Return the evidence without touching the rows."""
         s2, identity = self.noise_variance, np.eye(self.shrinkage.size)
         trace = (
@@ -160,11 +182,11 @@ class SpectralPass:
         )
         evidence = Evidence(sums, np.sqrt(self.shrinkage), s2)
         T = self._rows.whitening
-        return Outcome(self, evidence, trace, T, T * np.sqrt(self.shrinkage))
+        return Outcome(self, evidence, trace, T, T * np.sqrt(self.shrinkage), kept)
 
-    def forward(self, source: RowSource, gamma: float = 0.0) -> Outcome:
+    def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """See `Pass.forward`."""
-        return self.from_sums(self.sums(source), gamma)
+        return self.from_sums(self.sums(source, kept), gamma, kept)
 
     def weight_gradient(self, outcome: Outcome) -> tuple[Array, float]:
         """Return the derivatives by `ln v` and `σ²`, without touching the rows."""
@@ -188,7 +210,7 @@ class SpectralPass:
             gram = gram + self.spectrum.pull_back(2.0 * sums.cross @ trace.A, prior)
             bar = bar.plus(trace.A)
             diagonal = trace.prior_variance * self.features.prior_variance_gradient()
-        rows = source.total(lambda block: self._rows.pull_back(block, bar))
+        rows = source.total(lambda block: self._rows.pull_back(block, bar, outcome.kept))
         log_shrinkage, s2_bar = self.weight_gradient(outcome)
         theta = rows.theta + diagonal
         return PassAdjoint(theta, rows.points, gram, s2_bar, log_shrinkage)
@@ -207,10 +229,13 @@ class ResidualPass:
     shrinkage: Array | None
     power: float = 1.0
     """`α`: FITC at 1; smaller is closer to VFE."""
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
 
     @cached_property
     def _rows(self) -> ResidualRows:
-        return ResidualRows(self.features, self._F, self.noise_variance, self.power)
+        return ResidualRows(
+            self.features, self._F, self.noise_variance, self.power, self.arithmetic
+        )
 
     @cached_property
     def _F(self) -> Array:
@@ -219,15 +244,15 @@ class ResidualPass:
         assert self.shrinkage is not None
         return self.factor.whitening(self.shrinkage.size) * np.sqrt(self.shrinkage)
 
-    def forward(self, source: RowSource, gamma: float = 0.0) -> Outcome:
+    def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """See `Pass.forward`."""
-        sums, F = source.total(self._rows.sums), self._F
-        return Outcome(self, Evidence(sums, np.ones(F.shape[1]), 1.0), None, F, F)
+        sums, F = source.total(lambda block: self._rows.sums(block, kept)), self._F
+        return Outcome(self, Evidence(sums, np.ones(F.shape[1]), 1.0), None, F, F, kept)
 
     def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
         """See `Pass.pull_back`."""
         bar = outcome.evidence.sums_adjoint()
-        rows = source.total(lambda block: self._rows.pull_back(block, bar))
+        rows = source.total(lambda block: self._rows.pull_back(block, bar, outcome.kept))
         if isinstance(self.factor, CholeskyFactor):
             gram, log_shrinkage = self.factor.pull_back(rows.factor), None
         else:
@@ -248,19 +273,20 @@ class WhitePass:
 
     features: Features
     noise_variance: float
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
 
     @property
     def _rows(self) -> PlainRows:
-        return PlainRows(self.features)
+        return PlainRows(self.features, self.arithmetic)
 
-    def forward(self, source: RowSource, gamma: float = 0.0) -> Outcome:
+    def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """See `Pass.forward`."""
-        sums = source.total(self._rows.sums)
+        sums = source.total(lambda block: self._rows.sums(block, kept))
         evidence = Evidence(sums, np.ones(sums.b.size), self.noise_variance)
-        return Outcome(self, evidence, None, None)
+        return Outcome(self, evidence, None, None, kept=kept)
 
     def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
         """See `Pass.pull_back`."""
         bar = outcome.evidence.sums_adjoint()
-        rows = source.total(lambda block: self._rows.pull_back(block, bar))
+        rows = source.total(lambda block: self._rows.pull_back(block, bar, outcome.kept))
         return PassAdjoint(rows.theta, rows.points, None, outcome.evidence.noise_adjoint())

@@ -7,11 +7,24 @@ holds no rows, only M × M arrays, and every variance is a sum of squares.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
+from eigengp.arrays import (
+    AnyArray,
+    Placed,
+    beside,
+    cast,
+    namespace,
+    on_host,
+    product,
+    recycle,
+    row_dots,
+)
+from eigengp.flow.arithmetic import Arithmetic
 from eigengp.flow.features import Features, left_out
 from eigengp.flow.passes import Outcome
 from eigengp.kernels import Kernel
@@ -25,22 +38,24 @@ class Predictive(Protocol):
     def n_columns(self) -> int:
         """How many numbers a row becomes on the way: basis points, or training rows."""
 
-    def mean(self, X: Array) -> Array:
+    def mean(self, X: AnyArray) -> AnyArray:
         """Return the predictive mean, shape (n,)."""
 
-    def mean_and_variance(self, X: Array) -> tuple[Array, Array]:
+    def mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance of noisy observations, each of shape (n,)."""
 
-    def joint_covariance(self, X: Array) -> Array:
+    def joint_covariance(self, X: AnyArray) -> AnyArray:
         """Return the joint covariance of noisy observations at `X`, shape (n, n)."""
 
-    def mean_gradient(self, X: Array) -> Array:
+    def mean_gradient(self, X: AnyArray) -> AnyArray:
         """Return `d mean/d x`, shape (n, D)."""
 
-    def variance_gradient(self, X: Array) -> Array:
+    def variance_gradient(self, X: AnyArray) -> AnyArray:
         """Return `d variance/d x`, shape (n, D)."""
 
-    def functions(self, n_samples: int, rng: np.random.RandomState) -> Callable[[Array], Array]:
+    def functions(
+        self, n_samples: int, rng: np.random.RandomState
+    ) -> Callable[[AnyArray], AnyArray]:
         """Draw latent functions; the result maps inputs (n, D) to values (n, S)."""
 
 
@@ -58,10 +73,16 @@ class Posterior:
     """`F`, shape (M, R), where predictions carry the residual `k − k̃`; else None."""
     kernel: Kernel | None = None
     """Where given, the residual acts between inputs too, not on the diagonal alone."""
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
 
     @classmethod
     def of(
-        cls, features: Features, noise_variance: float, outcome: Outcome, residual: bool = False
+        cls,
+        features: Features,
+        noise_variance: float,
+        outcome: Outcome,
+        residual: bool = False,
+        arithmetic: Arithmetic | None = None,
     ) -> Posterior:
         """Return the posterior after a pass over the rows, with or without the residual."""
         evidence, T = outcome.evidence, outcome.to_coefficients
@@ -71,75 +92,113 @@ class Posterior:
             evidence.V if T is None else T @ evidence.V,
             noise_variance,
             outcome.prior_factor if residual else None,
+            arithmetic=arithmetic or Arithmetic(),
         )
+
+    @cached_property
+    def _m(self) -> Placed:
+        return Placed(self.mean_coefficients)
+
+    @cached_property
+    def _V(self) -> Placed:
+        return Placed(self.covariance_root)
+
+    @cached_property
+    def _F(self) -> Placed | None:
+        return None if self.prior_factor is None else Placed(self.prior_factor)
 
     @property
     def n_columns(self) -> int:
         """How many features each row has."""
         return self.mean_coefficients.size
 
-    def mean(self, X: Array) -> Array:
+    def mean(self, X: AnyArray) -> AnyArray:
         """Return the predictive mean, shape (n,): O(M) for each row."""
-        return self.features.matrix(X) @ self.mean_coefficients
+        K = self.features.matrix(X, self.arithmetic.sums)
+        return self._mean(K)
 
-    def mean_and_variance(self, X: Array) -> tuple[Array, Array]:
+    def _mean(self, K: AnyArray) -> AnyArray:
+        mean = cast(K @ self._m.beside(K), "float64")
+        recycle(K)
+        return mean
+
+    def mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance of noisy observations, each of shape (n,)."""
-        K = self.features.matrix(X)
-        latent = K @ self.covariance_root
-        variance = np.einsum("nr,nr->n", latent, latent) + self.noise_variance
-        return K @ self.mean_coefficients, variance + self._left_out(K)
+        K = self.features.matrix(X, self.arithmetic.sums)
+        own = cast(K, self._variance_type)
+        latent = product(own, self._V.beside(own))
+        variance = cast(row_dots(latent, latent), "float64") + self.noise_variance
+        recycle(latent)
+        if self._F is not None:
+            variance = variance + self._left_out(own)
+        return self._mean(K), variance
 
-    def joint_covariance(self, X: Array) -> Array:
+    @cached_property
+    def _variance_type(self) -> str:
+        size = self.features.prior_variance**2 * np.vdot(self.covariance_root, self.covariance_root)
+        return self.arithmetic.variance_for(float(size) / self.noise_variance)
+
+    def joint_covariance(self, X: AnyArray) -> AnyArray:
         """Return the joint covariance of noisy observations at `X`, shape (n, n)."""
         K = self.features.matrix(X)
-        latent = K @ self.covariance_root
-        joint = latent @ latent.T + self.noise_variance * np.eye(X.shape[0])
+        latent = K @ self._V.beside(K)
+        joint = latent @ latent.T + beside(self.noise_variance * np.eye(X.shape[0]), K)
         return joint + self._joint_residual(X, K)
 
-    def _joint_residual(self, X: Array, K: Array) -> Array:
+    def _joint_residual(self, X: AnyArray, K: AnyArray) -> AnyArray:
         """Return the covariance of what the features leave out, shape (n, n)."""
-        residual = np.diag(self._left_out(K))
-        if self.kernel is not None and self.prior_factor is not None:
-            explained = K @ self.prior_factor
-            between: Array = self.kernel.matrix(X, X) - explained @ explained.T
-            np.fill_diagonal(between, np.diagonal(residual))
-            return 0.5 * (between + between.T)
-        return residual
+        xp = namespace(K)
+        eye = xp.eye(X.shape[0], dtype=K.dtype, device=K.device)
+        diagonal = eye * self._left_out(K)
+        if self.kernel is not None and self._F is not None:
+            explained = K @ self._F.beside(K)
+            between = self.kernel.matrix(X, X) - explained @ explained.T
+            return (1.0 - eye) * 0.5 * (between + between.T) + diagonal
+        return diagonal
 
-    def _left_out(self, K: Array) -> Array:
+    def _left_out(self, K: AnyArray) -> AnyArray:
         """Return the residual variance `k(x,x) − ‖Fᵀk‖²`, never negative, shape (n,)."""
-        if self.prior_factor is None:
-            return np.zeros(K.shape[0])
-        return np.maximum(left_out(self.features, K @ self.prior_factor), 0.0)
+        xp = namespace(K)
+        if self._F is None:
+            return xp.zeros(K.shape[0], dtype=xp.float64, device=K.device)
+        rest = cast(left_out(self.features, K @ self._F.beside(K)), "float64")
+        return xp.where(rest > 0.0, rest, 0.0 * rest)
 
-    def mean_gradient(self, X: Array) -> Array:
+    def mean_gradient(self, X: AnyArray) -> AnyArray:
         """Return `d mean/d x`, shape (n, D)."""
-        bar = np.broadcast_to(self.mean_coefficients, (X.shape[0], self.mean_coefficients.size))
-        return self.features.input_gradient(X, bar)
+        m = beside(self.mean_coefficients, X)
+        return self.features.input_gradient(
+            X, namespace(X).broadcast_to(m, (X.shape[0], m.shape[0]))
+        )
 
-    def variance_gradient(self, X: Array) -> Array:
+    def variance_gradient(self, X: AnyArray) -> AnyArray:
         """Return `d variance/d x`, shape (n, D): `2 V Vᵀk`, less `2 F Fᵀk` with the residual."""
         K = self.features.matrix(X)
-        bar = 2.0 * (K @ self.covariance_root) @ self.covariance_root.T
-        if self.prior_factor is not None:
-            open_ = (self._left_out(K) > 0.0)[:, None]
-            bar -= 2.0 * open_ * ((K @ self.prior_factor) @ self.prior_factor.T)
+        V = self._V.beside(K)
+        bar = 2.0 * (K @ V) @ V.T
+        if self._F is not None:
+            F = self._F.beside(K)
+            open_ = cast(self._left_out(K) > 0.0, "float64")[:, None]
+            bar -= 2.0 * open_ * ((K @ F) @ F.T)
         return self.features.input_gradient(X, bar)
 
-    def functions(self, n_samples: int, rng: np.random.RandomState) -> Callable[[Array], Array]:
+    def functions(
+        self, n_samples: int, rng: np.random.RandomState
+    ) -> Callable[[AnyArray], AnyArray]:
         """Draw whole latent functions; the result maps inputs (n, D) to values (n, S).
 
         A residual that acts between inputs is drawn at all of them together.
         """
         noise = rng.standard_normal((self.covariance_root.shape[1], n_samples))
-        coefficients = self.mean_coefficients[:, None] + self.covariance_root @ noise
+        drawn = Placed(self.mean_coefficients[:, None] + self.covariance_root @ noise)
 
-        def values(X: Array) -> Array:
+        def values(X: AnyArray) -> AnyArray:
             K = self.features.matrix(X)
-            drawn = K @ coefficients
+            values = K @ drawn.beside(K)
             if self.kernel is not None:
-                drawn += draw_joint(self._joint_residual(X, K), n_samples, rng)
-            return drawn
+                residual = on_host(self._joint_residual(X, K))
+                values += beside(draw_joint(residual, n_samples, rng), K)
+            return values
 
         return values
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Self
 
+from eigengp.flow.arithmetic import Arithmetic, Kept
 from eigengp.flow.features import SpectralFeatures
 from eigengp.flow.passes import Outcome, WhitePass
 from eigengp.flow.posterior import Posterior
@@ -36,11 +38,23 @@ class SparseSpectrum:
         Angular frequencies in units of the inverse lengthscales.
     noise_variance : float
         `σ²`.
+    arithmetic : Arithmetic
+        How passes over the rows are computed.
     """
 
     kernel: Stationary
     spectral_points: Array
     noise_variance: float
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
+
+    @property
+    def precision(self) -> str:
+        """Of passes over the rows."""
+        return self.arithmetic.precision
+
+    def with_precision(self, precision: str) -> Self:
+        """Return the same model with another precision."""
+        return replace(self, arithmetic=replace(self.arithmetic, precision=precision))
 
     @property
     def features(self) -> SpectralFeatures:
@@ -50,19 +64,19 @@ class SparseSpectrum:
     @property
     def flow(self) -> WhitePass:
         """The way through the flow."""
-        return WhitePass(self.features, self.noise_variance)
+        return WhitePass(self.features, self.noise_variance, self.arithmetic)
 
-    def forward(self, source: RowSource, gamma: float = 0.0) -> Outcome:
+    def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """Go over the rows once."""
-        return self.flow.forward(source, gamma)
+        return self.flow.forward(source, gamma, kept)
 
     def posterior(self, outcome: Outcome) -> Posterior:
         """Return the posterior after a pass over the rows."""
-        return Posterior.of(self.features, self.noise_variance, outcome)
+        return Posterior.of(self.features, self.noise_variance, outcome, arithmetic=self.arithmetic)
 
     def evaluate(self, source: RowSource, gamma: float = 0.0) -> tuple[Outcome, SpectrumGradient]:
         """Return what a pass over the rows found, and the gradient of its value."""
-        outcome = self.forward(source, gamma)
+        outcome = self.forward(source, gamma, self.arithmetic.kept())
         bar = outcome.flow.pull_back(source, outcome)
         gradient = SpectrumGradient(bar.theta, bar.points, self.noise_variance * bar.noise_variance)
         return outcome, gradient

@@ -13,43 +13,86 @@ of `K`, or of the combinations of its columns through which a row enters.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from operator import add
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from eigengp.arrays import (
+    AnyArray,
+    Placed,
+    beside,
+    cast,
+    dtype_name,
+    namespace,
+    on_host,
+    product,
+    recycle,
+    row_dots,
+)
+from eigengp.flow.arithmetic import Arithmetic, Kept
 from eigengp.flow.features import Features, left_out
+from eigengp.flow.fused import fused_for
 from eigengp.kernels import PullBack
 from eigengp.typing import Array
 
 
 @dataclass(frozen=True)
 class RowBlock:
-    """Some rows of the data."""
+    """Some rows of the data, in any library's arrays."""
 
-    X: Array
+    X: AnyArray
     """Inputs, shape (n, D)."""
-    y: Array
+    y: AnyArray
     """Targets, shape (n,)."""
-    sample_weight: Array | None = None
+    sample_weight: AnyArray | None = None
     """How many times each row counts, shape (n,); None means once."""
     start: int = 0
     """The index of the first row in the whole data."""
 
     @property
-    def weight(self) -> Array:
+    def weight(self) -> AnyArray:
         """The sample weights, ones where there are none, shape (n,)."""
-        return np.ones(self.y.size) if self.sample_weight is None else self.sample_weight
+        return (
+            namespace(self.y).ones_like(self.y)
+            if self.sample_weight is None
+            else self.sample_weight
+        )
 
 
 class Additive:
     """A dataclass of arrays and numbers that adds field by field."""
 
     def __add__(self, other: Self) -> Self:
+        return self._paired(other, add)
+
+    def __iadd__(self, other: Self) -> Self:
+        """Add in the memory of this one's arrays, which are lost."""
+        return self._paired(other, _added_in_place)
+
+    def _paired(self, other: Self, combine: Callable[[Any, Any], Any]) -> Self:
         # Only subclasses are dataclasses, which mypy cannot know.
-        pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))  # type: ignore[arg-type]
-        return type(self)(*(a + b for a, b in pairs))
+        names = [each.name for each in fields(self)]  # type: ignore[arg-type]
+        return type(self)(*(combine(getattr(self, n), getattr(other, n)) for n in names))
+
+    def on_host(self) -> Self:
+        """Return the same in NumPy's arrays and plain numbers."""
+        values = (getattr(self, each.name) for each in fields(self))  # type: ignore[arg-type]
+        hosted = (x if isinstance(x, float) else on_host(x) for x in values)
+        return type(self)(
+            *(float(x) if np.ndim(x) == 0 else np.ascontiguousarray(x) for x in hosted)
+        )
+
+
+def _added_in_place(x: Any, other: Any) -> Any:
+    """Return `x + other`, in the memory of `x` if that is an array; numbers may be shared."""
+    if not getattr(x, "ndim", 0):
+        return x + other
+    x += other
+    return x
 
 
 SumT = TypeVar("SumT", bound=Any)
@@ -67,10 +110,13 @@ class RowSource(Protocol):
         """How many inputs each row has."""
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
-        """Return the sum of `term(block)` over all blocks."""
+        """Return the sum of `term(block)` over all blocks, in NumPy's arrays.
+
+        A term's arrays are the source's: it adds to them in place.
+        """
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
-        """Return a copy of a few rows."""
+        """Return a copy of a few rows, in NumPy's arrays."""
 
 
 @dataclass(frozen=True)
@@ -109,10 +155,26 @@ class SumsAdjoint:
     b: Array
     c: float
     log_precision: float
+    n: float = 1.0
+    """How many rows the sums were of."""
 
     def plus(self, A: Array) -> SumsAdjoint:
         """Return the cotangents with something added to that of `A`."""
-        return SumsAdjoint(self.A + A, self.b, self.c, self.log_precision)
+        return replace(self, A=self.A + A)
+
+    @cached_property
+    def rounding(self) -> float:
+        """How much larger than that of features the rounding of `K̄` is, per root of a row.
+
+        `K̄_nm` is `k_nᵀ` times a column of `2Ā`, so it carries the features'
+        rounding times that column's norm, independently from row to row.
+        """
+        return float(np.max(np.linalg.norm(2.0 * self.A, axis=0)) / np.sqrt(self.n))
+
+    @cached_property
+    def stacked(self) -> Placed:
+        """`[2Ā, b̄]`, which takes `[K, y]` to `2KĀ + y b̄ᵀ`, shape (M + 1, M)."""
+        return Placed(np.vstack([2.0 * self.A, self.b]))
 
 
 @dataclass(frozen=True)
@@ -135,19 +197,51 @@ class ResidualAdjoint(RowAdjoint):
     """The cotangent of `σ²`."""
 
 
-def _accumulate(K: Array, y: Array, weight: Array | None) -> Sums:
-    """Return the sums of a block with `ω = s`; symmetric products cost half a general one."""
-    if weight is None:
-        return Sums(K.T @ K, y @ K, float(y @ y), 0.0, float(y.size), float(y.size))
-    weighted, wy, n = K * np.sqrt(weight)[:, None], weight * y, float(weight.sum())
-    return Sums(weighted.T @ weighted, wy @ K, float(wy @ y), 0.0, n, n)
+def _made(
+    features: Features, block: RowBlock, dtype: str, kept: Kept | None, spare: int = 0
+) -> AnyArray:
+    """Return the features of a block in pass 1."""
+    if kept is None:
+        return features.matrix(block.X, dtype, spare)
+    return kept.made(features, block, dtype, spare)
 
 
-def _pulled_back(K_bar: Array, weight: Array | None, back: PullBack) -> RowAdjoint:
+def _taken(
+    features: Features, block: RowBlock, dtype: str, kept: Kept | None, spare: int = 0
+) -> tuple[AnyArray, PullBack]:
+    """Return the features of a block and their pull-back in pass 2."""
+    if kept is None:
+        return features.forward(block.X, dtype, spare)
+    return kept.taken(features, block, dtype, spare)
+
+
+def _wide(features: AnyArray, y: AnyArray) -> AnyArray:
+    """Fill the last column of `[K, ·]` with the targets."""
+    features[:, -1] = cast(y, dtype_name(features))
+    return features
+
+
+def _accumulate(wide: AnyArray, y: AnyArray, weight: AnyArray | None) -> Sums:
+    """Return the sums of a block of `[K, y]` with `ω = s`, from one symmetric product."""
+    if weight is not None:
+        wide = wide * cast(namespace(wide).sqrt(weight), dtype_name(wide))[:, None]
+    gram = cast(wide.T @ wide, "float64")
+    return _with_counts(gram[:-1, :-1], gram[-1, :-1], y, weight)
+
+
+def _with_counts(A: AnyArray, b: AnyArray, y: AnyArray, weight: AnyArray | None) -> Sums:
+    """Return the sums of a block with `ω = s`, whose `A` and `b` are known."""
+    xp = namespace(y)
+    squares = y * y if weight is None else weight * y * y
+    n = float(y.shape[0]) if weight is None else xp.sum(weight, dtype=xp.float64)
+    return Sums(A, b, xp.sum(squares, dtype=xp.float64), 0.0, n, n)
+
+
+def _pulled_back(K_bar: AnyArray, weight: AnyArray | None, back: PullBack) -> RowAdjoint:
     """Weigh the cotangent of `K` and take it through the kernel."""
     if weight is not None:
-        K_bar *= weight[:, None]
-    adjoint = back(K_bar)
+        K_bar *= cast(weight, dtype_name(K_bar))[:, None]
+    adjoint = back(K_bar, overwrite=True)
     return RowAdjoint(adjoint.theta, adjoint.points)
 
 
@@ -156,22 +250,38 @@ class PlainRows:
     """Rows that enter through their features `K`, all with the noise `σ²`.
 
     `ω_n = s_n`, and `σ²` is applied to the sums afterwards. The cheapest
-    way, for stage 1.
+    way, for stage 1, and the one that mixed precision makes cheaper.
     """
 
     features: Features
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
 
-    def sums(self, block: RowBlock) -> Sums:
+    def sums(self, block: RowBlock, kept: Kept | None = None) -> Sums:
         """Pass 1, one block."""
-        K = self.features.matrix(block.X)
-        return _accumulate(K, block.y, block.sample_weight)
+        fused = fused_for(self.features, block.X, self.arithmetic.sums)
+        if fused:
+            A, b = fused.sums(block.X, block.y, block.sample_weight)
+            return _with_counts(A, b, block.y, block.sample_weight)
+        wide = _wide(_made(self.features, block, self.arithmetic.sums, kept, spare=1), block.y)
+        sums = _accumulate(wide, block.y, block.sample_weight)
+        if kept is None:
+            recycle(wide)
+        return sums
 
-    def pull_back(self, block: RowBlock, bar: SumsAdjoint) -> RowAdjoint:
+    def pull_back(self, block: RowBlock, bar: SumsAdjoint, kept: Kept | None = None) -> RowAdjoint:
         """Pass 2: `K̄ = ω ∘ (2 K Ā + y b̄ᵀ)`, pulled back through the kernel."""
-        K, back = self.features.forward(block.X)
-        K_bar = K @ (2.0 * bar.A)
-        K_bar += np.outer(block.y, bar.b)
-        return _pulled_back(K_bar, block.sample_weight, back)
+        dtype = self.arithmetic.gradient_for(bar.rounding * self.features.prior_variance**2)
+        fused = fused_for(self.features, block.X, dtype)
+        if fused:
+            adjoint = fused.pull_back(block.X, block.y, block.sample_weight, bar.stacked)
+            return RowAdjoint(adjoint.theta, adjoint.points)
+        K, back = _taken(self.features, block, dtype, kept, spare=1)
+        wide = _wide(K, block.y)
+        K_bar = product(wide, bar.stacked.beside(wide))
+        pulled = _pulled_back(K_bar, block.sample_weight, back)
+        recycle(K_bar)
+        recycle(wide)
+        return pulled
 
 
 @dataclass(frozen=True)
@@ -186,22 +296,28 @@ class WhitenedRows:
     features: Features
     whitening: Array
     """`T`, shape (M, R)."""
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
 
-    def sums(self, block: RowBlock) -> WhitenedSums:
+    @cached_property
+    def _T(self) -> Placed:
+        return Placed(self.whitening)
+
+    def sums(self, block: RowBlock, kept: Kept | None = None) -> WhitenedSums:
         """Pass 1, one block."""
-        K = self.features.matrix(block.X)
-        Phi = K @ self.whitening
-        own = _accumulate(Phi, block.y, block.sample_weight)
-        s = block.sample_weight
-        weighted, wy = (Phi, block.y) if s is None else (Phi * s[:, None], block.y * s)
-        return WhitenedSums(**vars(own), cross=K.T @ weighted, features=wy @ K)
+        K = _made(self.features, block, self.arithmetic.sums, kept)
+        xp, y, s = namespace(K), cast(block.y, dtype_name(K)), block.sample_weight
+        wide = xp.concat([K @ self._T.beside(K), y[:, None]], axis=1)
+        own = _accumulate(wide, block.y, s)
+        weighted = wide if s is None else wide * cast(s, dtype_name(K))[:, None]
+        cross = cast(K.T @ weighted, "float64")
+        return WhitenedSums(**vars(own), cross=cross[:, :-1], features=cross[:, -1])
 
-    def pull_back(self, block: RowBlock, bar: SumsAdjoint) -> RowAdjoint:
+    def pull_back(self, block: RowBlock, bar: SumsAdjoint, kept: Kept | None = None) -> RowAdjoint:
         """Pass 2: `K̄ = ω ∘ (2 Φ Ā + y b̄ᵀ) Tᵀ`, with `Φ` formed first to keep its digits."""
-        K, back = self.features.forward(block.X)
-        K_bar = (K @ self.whitening) @ (2.0 * bar.A @ self.whitening.T)
-        K_bar += np.outer(block.y, self.whitening @ bar.b)
-        return _pulled_back(K_bar, block.sample_weight, back)
+        K, back = _taken(self.features, block, self.arithmetic.sums, kept)
+        T, y = self._T.beside(K), cast(block.y, dtype_name(K))
+        wide = namespace(K).concat([K @ T, y[:, None]], axis=1)
+        return _pulled_back(wide @ (bar.stacked.beside(K) @ T.T), block.sample_weight, back)
 
 
 @dataclass(frozen=True)
@@ -222,18 +338,28 @@ class ResidualRows:
     noise_variance: float
     power: float = 1.0
     """`α`, between 0 (not included) and 1."""
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
 
-    def sums(self, block: RowBlock) -> Sums:
+    @cached_property
+    def _F(self) -> Placed:
+        return Placed(self.factor)
+
+    def sums(self, block: RowBlock, kept: Kept | None = None) -> Sums:
         """Pass 1, one block."""
-        Phi = self.features.matrix(block.X) @ self.factor
-        s2, alpha = self.noise_variance, self.power
-        share = alpha * np.maximum(left_out(self.features, Phi), 0.0)
-        s = block.weight
-        own = _accumulate(Phi, block.y, s / (s2 + share))
-        log_variance = np.log(s2) + np.log1p(share / s2) / alpha
-        return replace(own, log_precision=-float(s @ log_variance), n=float(s.sum()))
+        K = _made(self.features, block, self.arithmetic.sums, kept)
+        Phi, xp = K @ self._F.beside(K), namespace(K)
+        s2, alpha, s = self.noise_variance, self.power, block.weight
+        rest = cast(left_out(self.features, Phi), "float64")
+        share = alpha * xp.where(rest > 0.0, rest, 0.0 * rest)
+        y = cast(block.y, dtype_name(K))
+        own = _accumulate(xp.concat([Phi, y[:, None]], axis=1), block.y, s / (s2 + share))
+        log_variance = float(np.log(s2)) + xp.log1p(share / s2) / alpha
+        total = xp.sum(s * log_variance, dtype=xp.float64)
+        return replace(own, log_precision=-total, n=xp.sum(s, dtype=xp.float64))
 
-    def pull_back(self, block: RowBlock, bar: SumsAdjoint) -> ResidualAdjoint:
+    def pull_back(
+        self, block: RowBlock, bar: SumsAdjoint, kept: Kept | None = None
+    ) -> ResidualAdjoint:
         """Pass 2: `Φ̄ = ω ∘ (2 Φ Ā + y b̄ᵀ) − 2 r̄ ∘ Φ`, then `K̄ = Φ̄ Fᵀ` and `F̄ = Kᵀ Φ̄`.
 
         With the cotangent `ω̄_n = φ_nᵀĀφ_n + y_n b̄ᵀφ_n + c̄ y_n²` of the
@@ -241,23 +367,28 @@ class ResidualRows:
         clipped, and the noise receives
         `−ω_n (ω̄_n/λ_n + l̄ (σ² − (1−α) r_n)/σ²)`.
         """
-        K, back = self.features.forward(block.X)
-        Phi, y, s2, alpha = K @ self.factor, block.y, self.noise_variance, self.power
-        rest = left_out(self.features, Phi)
-        residual = np.maximum(rest, 0.0)
+        K, back = _taken(self.features, block, self.arithmetic.sums, kept)
+        xp, dtype, s2, alpha = namespace(K), dtype_name(K), self.noise_variance, self.power
+        F, stacked, y = self._F.beside(K), bar.stacked.beside(K), cast(block.y, dtype)
+        Phi = K @ F
+        Phi_A, b_bar = Phi @ stacked[:-1, :], stacked[-1, :]
+        quadratic = 0.5 * row_dots(Phi, Phi_A) + y * (Phi @ b_bar + bar.c * y)
+        rest = cast(left_out(self.features, Phi), "float64")
+        residual = xp.where(rest > 0.0, rest, 0.0 * rest)
         variance = s2 + alpha * residual
         precision = block.weight / variance
-        Phi_A, linear = Phi @ bar.A, Phi @ bar.b
-        precision_bar = np.einsum("nr,nr->n", Phi, Phi_A) + y * (linear + bar.c * y)
-        through = precision_bar / variance
+        through = cast(quadratic, "float64") / variance
         own = bar.log_precision * (1.0 - (1.0 - alpha) * residual / s2)
-        noise_bar = -float(precision @ (through + own))
         residual_bar = -precision * (alpha * through + bar.log_precision)
-        residual_bar[rest <= 0.0] = 0.0
+        residual_bar = xp.where(rest > 0.0, residual_bar, 0.0 * rest)
 
-        Phi_bar = 2.0 * precision[:, None] * Phi_A
-        Phi_bar += np.outer(precision * y, bar.b)
-        Phi_bar -= 2.0 * residual_bar[:, None] * Phi
-        adjoint = back(Phi_bar @ self.factor.T)
-        theta = adjoint.theta + residual_bar.sum() * self.features.prior_variance_gradient()
-        return ResidualAdjoint(theta, adjoint.points, K.T @ Phi_bar, noise_bar)
+        Phi_bar = cast(precision, dtype)[:, None] * (Phi_A + y[:, None] * b_bar)
+        Phi_bar -= cast(2.0 * residual_bar, dtype)[:, None] * Phi
+        adjoint = back(Phi_bar @ F.T, overwrite=True)
+        by_theta = beside(self.features.prior_variance_gradient(), adjoint.theta)
+        return ResidualAdjoint(
+            theta=adjoint.theta + xp.sum(residual_bar) * by_theta,
+            points=adjoint.points,
+            factor=cast(K.T @ Phi_bar, "float64"),
+            noise_variance=-xp.sum(precision * (through + own)),
+        )

@@ -1,6 +1,6 @@
 """Covariance functions; a new stationary kernel goes into `stationary.py`."""
 
-from eigengp.kernels.base import Kernel, KernelAdjoint, Product, PullBack, Sum
+from eigengp.kernels.base import Columns, Kernel, KernelAdjoint, Product, PullBack, Sum
 from eigengp.kernels.stationary import (
     Matern12,
     Matern32,
@@ -11,6 +11,7 @@ from eigengp.kernels.stationary import (
 )
 
 __all__ = [
+    "Columns",
     "Kernel",
     "KernelAdjoint",
     "Matern12",

@@ -1,32 +1,66 @@
 """What every kernel can do, and how kernels combine.
 
 A kernel is an immutable description of a covariance function `k(x, z)`.
-The flow asks three things of it: its matrix between two sets of points, its
-diagonal, and the pull-back of a cotangent on that matrix to the kernel's
-parameters and to the second set of points.
+The flow asks three things of it: its matrix between rows and a set of points,
+its diagonal, and the pull-back of a cotangent on that matrix to the kernel's
+parameters and to the points. Rows may lie in any library's arrays.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
+from eigengp.arrays import AnyArray, namespace
 from eigengp.typing import Array
 
 
 class KernelAdjoint(NamedTuple):
     """Cotangents that a kernel matrix hands back."""
 
-    theta: Array
+    theta: AnyArray
     """With respect to `kernel.theta`, the logarithms of the parameters."""
-    points: Array
+    points: AnyArray
     """With respect to the second set of points `Z`, shape (m, D)."""
 
 
-PullBack = Callable[[Array], KernelAdjoint]
+class PullBack(Protocol):
+    """Takes a cotangent on a kernel matrix back through the kernel."""
+
+    def __call__(self, K_bar: AnyArray, /, overwrite: bool = False) -> KernelAdjoint:
+        """Return what `K_bar`, shape (n, m), hands back; `overwrite` offers its memory."""
+
+
+class Columns(Protocol):
+    """The functions `x ↦ k(x, z_m)` of a kernel at fixed points `Z`."""
+
+    @property
+    def kept_arrays(self) -> int:
+        """How many arrays of shape (n, m) a pull-back holds on to."""
+
+    def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
+        """Return `k(X, Z)`, shape (n, m + spare), in the library of `X`.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+            Rows; the points themselves mark a Gram matrix.
+        dtype : {"float64", "float32"}
+            The precision of the result.
+        spare : {0, 1}
+            How many columns to add at the end, for the caller to fill.
+        """
+
+    def forward(
+        self, X: AnyArray, dtype: str = "float64", spare: int = 0
+    ) -> tuple[AnyArray, PullBack]:
+        """Return `k(X, Z)` and the function that pulls a cotangent on it back.
+
+        The pull-back differentiates with respect to `Z` alone, even where
+        `X` are the same points.
+        """
 
 
 class Kernel(ABC):
@@ -55,12 +89,16 @@ class Kernel(ABC):
         """Return the kernel for inputs times `input_scale`, values times √`variance_scale`."""
 
     @abstractmethod
-    def forward(self, X: Array, Z: Array) -> tuple[Array, PullBack]:
-        """Return `k(X, Z)`, shape (n, m), and the function that pulls a cotangent back.
+    def at(self, Z: AnyArray) -> Columns:
+        """Return the functions `x ↦ k(x, z_m)` at these points, shape (m, D)."""
 
-        `Z is X` marks a Gram matrix; the pull-back still differentiates
-        with respect to the second argument alone.
-        """
+    def forward(self, X: AnyArray, Z: AnyArray) -> tuple[AnyArray, PullBack]:
+        """Return `k(X, Z)`, shape (n, m), and its pull-back; see `Columns.forward`."""
+        return self.at(Z).forward(X)
+
+    def matrix(self, X: AnyArray, Z: AnyArray) -> AnyArray:
+        """Return `k(X, Z)` alone, shape (n, m)."""
+        return self.at(Z).matrix(X)
 
     @abstractmethod
     def diagonal_theta_gradient(self) -> Array:
@@ -70,10 +108,6 @@ class Kernel(ABC):
     @abstractmethod
     def total_variance(self) -> float:
         """The value `k(x, x)`, the same everywhere for the kernels here."""
-
-    @abstractmethod
-    def matrix(self, X: Array, Z: Array) -> Array:
-        """Return `k(X, Z)` alone, shape (n, m)."""
 
     def __call__(self, X: Array, Z: Array | None = None) -> Array:
         """Return the matrix `k(X, Z)`, or `k(X, X)` where `Z` is not given."""
@@ -154,22 +188,13 @@ class Sum(_Pair):
             self.right.rescaled(input_scale, variance_scale),
         )
 
-    def matrix(self, X: Array, Z: Array) -> Array:
-        return self.left.matrix(X, Z) + self.right.matrix(X, Z)
-
     def diagonal_theta_gradient(self) -> Array:
         return np.concatenate(
             [self.left.diagonal_theta_gradient(), self.right.diagonal_theta_gradient()]
         )
 
-    def forward(self, X: Array, Z: Array) -> tuple[Array, PullBack]:
-        K_left, back_left = self.left.forward(X, Z)
-        K_right, back_right = self.right.forward(X, Z)
-
-        def pull_back(K_bar: Array) -> KernelAdjoint:
-            return _joined(back_left(K_bar), back_right(K_bar))
-
-        return K_left + K_right, pull_back
+    def at(self, Z: AnyArray) -> Columns:
+        return _SumColumns(self.left.at(Z), self.right.at(Z))
 
 
 class Product(_Pair):
@@ -186,9 +211,6 @@ class Product(_Pair):
             self.left.rescaled(input_scale, variance_scale), self.right.rescaled(input_scale, 1.0)
         )
 
-    def matrix(self, X: Array, Z: Array) -> Array:
-        return self.left.matrix(X, Z) * self.right.matrix(X, Z)
-
     def diagonal_theta_gradient(self) -> Array:
         return np.concatenate(
             [
@@ -197,15 +219,56 @@ class Product(_Pair):
             ]
         )
 
-    def forward(self, X: Array, Z: Array) -> tuple[Array, PullBack]:
-        K_left, back_left = self.left.forward(X, Z)
-        K_right, back_right = self.right.forward(X, Z)
+    def at(self, Z: AnyArray) -> Columns:
+        return _ProductColumns(self.left.at(Z), self.right.at(Z))
 
-        def pull_back(K_bar: Array) -> KernelAdjoint:
-            return _joined(back_left(K_bar * K_right), back_right(K_bar * K_left))
+
+class _PairColumns:
+    """The columns of two kernels side by side."""
+
+    def __init__(self, left: Columns, right: Columns) -> None:
+        self.left = left
+        self.right = right
+
+    @property
+    def kept_arrays(self) -> int:
+        return self.left.kept_arrays + self.right.kept_arrays + 1
+
+
+class _SumColumns(_PairColumns):
+    def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
+        return self.left.matrix(X, dtype, spare) + self.right.matrix(X, dtype, spare)
+
+    def forward(
+        self, X: AnyArray, dtype: str = "float64", spare: int = 0
+    ) -> tuple[AnyArray, PullBack]:
+        K_left, back_left = self.left.forward(X, dtype, spare)
+        K_right, back_right = self.right.forward(X, dtype, spare)
+
+        def pull_back(K_bar: AnyArray, overwrite: bool = False) -> KernelAdjoint:
+            return _joined(back_left(K_bar), back_right(K_bar, overwrite))
+
+        return K_left + K_right, pull_back
+
+
+class _ProductColumns(_PairColumns):
+    def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
+        return self.left.matrix(X, dtype, spare) * self.right.matrix(X, dtype, spare)
+
+    def forward(
+        self, X: AnyArray, dtype: str = "float64", spare: int = 0
+    ) -> tuple[AnyArray, PullBack]:
+        K_left, back_left = self.left.forward(X, dtype, spare)
+        K_right, back_right = self.right.forward(X, dtype, spare)
+
+        def pull_back(K_bar: AnyArray, overwrite: bool = False) -> KernelAdjoint:
+            m = K_bar.shape[1]
+            bars = K_bar * K_right[:, :m], K_bar * K_left[:, :m]
+            return _joined(back_left(bars[0], overwrite=True), back_right(bars[1], overwrite=True))
 
         return K_left * K_right, pull_back
 
 
 def _joined(left: KernelAdjoint, right: KernelAdjoint) -> KernelAdjoint:
-    return KernelAdjoint(np.concatenate([left.theta, right.theta]), left.points + right.points)
+    theta = namespace(left.theta).concat([left.theta, right.theta])
+    return KernelAdjoint(theta, left.points + right.points)

@@ -13,10 +13,13 @@ from typing import ClassVar, Self, cast
 
 import numpy as np
 
-from eigengp.kernels.base import Kernel, KernelAdjoint, PullBack
+from eigengp.arrays import AnyArray, namespace
+from eigengp.kernels.base import Columns, Kernel
+from eigengp.kernels.columns import ExponentialColumns, StationaryColumns
 from eigengp.typing import Array
 
-_SMALLEST_ROOT = 1e-6
+_COINCIDENT = 1e-14
+"""Where `t` is no more than rounding, points coincide."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +39,6 @@ class Stationary(Kernel):
     variance: float = 1.0
 
     _shape_parameters: ClassVar[tuple[str, ...]] = ()
-    _farthest: ClassVar[float] = 1e300
-    """Where t is cut off: products of smaller kernel values underflow, which is slow."""
 
     def __post_init__(self) -> None:
         lengthscale = np.asarray(self.lengthscale, dtype=np.float64)
@@ -61,14 +62,14 @@ class Stationary(Kernel):
             object.__setattr__(self, field.name, plain)
 
     @abstractmethod
-    def profile(self, t: Array) -> Array:
-        """Return the profile ρ(t), with ρ(0) = 1."""
+    def profile(self, t: AnyArray) -> AnyArray:
+        """Return the profile ρ(t), with ρ(0) = 1, in a new array."""
 
     @abstractmethod
-    def slope(self, t: Array, rho: Array) -> Array:
+    def slope(self, t: AnyArray, rho: AnyArray) -> AnyArray:
         """Return dρ/dt, given ρ(t)."""
 
-    def shape_slopes(self, t: Array, rho: Array) -> tuple[Array, ...]:
+    def shape_slopes(self, t: AnyArray, rho: AnyArray) -> tuple[AnyArray, ...]:
         """Return dρ/d ln p for each parameter `p` beyond lengthscale and variance."""
         return ()
 
@@ -137,55 +138,12 @@ class Stationary(Kernel):
         gradient[np.size(self.lengthscale)] = self.variance
         return gradient
 
-    def matrix(self, X: Array, Z: Array) -> Array:
-        t = _squared_distances(*self._in_lengthscales(X, Z), self._farthest)
-        return self.variance * self.profile(t)
+    def at(self, Z: AnyArray) -> Columns:
+        return StationaryColumns(self, Z)
 
-    def _in_lengthscales(self, X: Array, Z: Array) -> tuple[Array, Array]:
-        """Centre on Z and divide by the lengthscales, so that differences keep their digits."""
-        centre = Z.mean(axis=0)
-        scaled = (Z - centre) / self.lengthscale
-        return (scaled if Z is X else (X - centre) / self.lengthscale), scaled
-
-    def forward(self, X: Array, Z: Array) -> tuple[Array, PullBack]:
-        """See `Kernel.forward`.
-
-        With `T = K̄ ∘ variance·ρ'(t)`, in units of the lengthscales:
-        `Z̄ = 2 (diag(Tᵀ1) Z − TᵀX)` and
-        `d/d ln ℓ_d = −2 Σ_nm T_nm (x_nd − z_md)²`, the square expanded so
-        that no n × m × D array appears.
-        """
-        Xs, Zs = self._in_lengthscales(X, Z)
-        t = _squared_distances(Xs, Zs, self._farthest)
-        rho = self.profile(t)
-        K = self.variance * rho
-
-        def pull_back(K_bar: Array) -> KernelAdjoint:
-            T = K_bar * self.slope(t, rho)
-            T *= self.variance
-            column, row, TX = T.sum(axis=0), T.sum(axis=1), T.T @ Xs
-            squares = row @ (Xs * Xs) + column @ (Zs * Zs) - 2.0 * np.sum(TX * Zs, axis=0)
-            d_log_length = -2.0 * np.atleast_1d(
-                squares if np.ndim(self.lengthscale) else squares.sum()
-            )
-            d_log_shape = [
-                self.variance * np.vdot(K_bar, slope) for slope in self.shape_slopes(t, rho)
-            ]
-            theta = np.concatenate([d_log_length, [np.vdot(K_bar, K)], d_log_shape])
-            return KernelAdjoint(theta, 2.0 * (column[:, None] * Zs - TX) / self.lengthscale)
-
-        return K, pull_back
-
-
-def _squared_distances(X: Array, Z: Array, farthest: float) -> Array:
-    """Return `min(|x − z|², farthest)` for all pairs as one matrix product, shape (n, m)."""
-    t = X @ (-2.0 * Z.T)
-    t += np.einsum("nd,nd->n", X, X)[:, None]
-    t += np.einsum("md,md->m", Z, Z)
-    np.clip(t, 0.0, farthest, out=t)
-    if X is Z:
-        np.fill_diagonal(t, 0.0)
-    return t
+    def reach(self, depth: float) -> float:
+        """Return the `t` at which the profile has fallen to about exp(−depth); infinite if slow."""
+        return float("inf")
 
 
 class SquaredExponential(Stationary):
@@ -202,13 +160,17 @@ class SquaredExponential(Stationary):
     array([[3.    , 1.8196]])
     """
 
-    _farthest = 600.0
+    def profile(self, t: AnyArray) -> AnyArray:
+        return namespace(t).exp(-0.5 * t)
 
-    def profile(self, t: Array) -> Array:
-        return np.exp(-0.5 * t)
-
-    def slope(self, t: Array, rho: Array) -> Array:
+    def slope(self, t: AnyArray, rho: AnyArray) -> AnyArray:
         return -0.5 * rho
+
+    def at(self, Z: AnyArray) -> Columns:
+        return ExponentialColumns(self, Z)
+
+    def reach(self, depth: float) -> float:
+        return 2.0 * depth
 
     def mixture(self, count: int, rng: np.random.RandomState) -> Array:
         return np.ones(count)
@@ -220,14 +182,17 @@ class Matern12(Stationary):
     Its slope is infinite at t = 0; coinciding points pull back zero.
     """
 
-    _farthest = 300.0**2
+    def profile(self, t: AnyArray) -> AnyArray:
+        xp = namespace(t)
+        return xp.exp(-xp.sqrt(xp.where(t > _COINCIDENT, t, 0.0 * t)))
 
-    def profile(self, t: Array) -> Array:
-        return np.exp(-np.sqrt(t))
+    def slope(self, t: AnyArray, rho: AnyArray) -> AnyArray:
+        xp = namespace(t)
+        apart = t > _COINCIDENT
+        return xp.where(apart, -0.5 * rho / xp.sqrt(xp.where(apart, t, 1.0 + t)), 0.0 * rho)
 
-    def slope(self, t: Array, rho: Array) -> Array:
-        root = np.sqrt(t)
-        return np.where(root > _SMALLEST_ROOT, -0.5 * rho / np.maximum(root, _SMALLEST_ROOT), 0.0)
+    def reach(self, depth: float) -> float:
+        return depth**2
 
     def mixture(self, count: int, rng: np.random.RandomState) -> Array:
         return 1.0 / rng.chisquare(1, count)
@@ -236,14 +201,16 @@ class Matern12(Stationary):
 class Matern32(Stationary):
     """`variance · (1 + s) exp(−s)`, `s = √(3t)`: functions with one derivative."""
 
-    _farthest = 300.0**2 / 3.0
+    def profile(self, t: AnyArray) -> AnyArray:
+        xp = namespace(t)
+        s = xp.sqrt(3.0 * t)
+        return (1.0 + s) * xp.exp(-s)
 
-    def profile(self, t: Array) -> Array:
-        s = np.sqrt(3.0 * t)
-        return (1.0 + s) * np.exp(-s)
+    def slope(self, t: AnyArray, rho: AnyArray) -> AnyArray:
+        return -1.5 * rho / (1.0 + namespace(t).sqrt(3.0 * t))
 
-    def slope(self, t: Array, rho: Array) -> Array:
-        return -1.5 * np.exp(-np.sqrt(3.0 * t))
+    def reach(self, depth: float) -> float:
+        return depth**2 / 3.0
 
     def mixture(self, count: int, rng: np.random.RandomState) -> Array:
         return 3.0 / rng.chisquare(3, count)
@@ -252,15 +219,17 @@ class Matern32(Stationary):
 class Matern52(Stationary):
     """`variance · (1 + s + s²/3) exp(−s)`, `s = √(5t)`: functions with two derivatives."""
 
-    _farthest = 300.0**2 / 5.0
+    def profile(self, t: AnyArray) -> AnyArray:
+        xp = namespace(t)
+        s = xp.sqrt(5.0 * t)
+        return (1.0 + s + s * s / 3.0) * xp.exp(-s)
 
-    def profile(self, t: Array) -> Array:
-        s = np.sqrt(5.0 * t)
-        return (1.0 + s + s * s / 3.0) * np.exp(-s)
+    def slope(self, t: AnyArray, rho: AnyArray) -> AnyArray:
+        s = namespace(t).sqrt(5.0 * t)
+        return (-5.0 / 6.0) * rho * (1.0 + s) / (1.0 + s + s * s / 3.0)
 
-    def slope(self, t: Array, rho: Array) -> Array:
-        s = np.sqrt(5.0 * t)
-        return (-5.0 / 6.0) * (1.0 + s) * np.exp(-s)
+    def reach(self, depth: float) -> float:
+        return depth**2 / 5.0
 
     def mixture(self, count: int, rng: np.random.RandomState) -> Array:
         return 5.0 / rng.chisquare(5, count)
@@ -284,15 +253,16 @@ class RationalQuadratic(Stationary):
 
     _shape_parameters: ClassVar[tuple[str, ...]] = ("alpha",)
 
-    def profile(self, t: Array) -> Array:
-        return np.exp(-self.alpha * np.log1p(t / (2.0 * self.alpha)))
+    def profile(self, t: AnyArray) -> AnyArray:
+        xp = namespace(t)
+        return xp.exp(-self.alpha * xp.log1p(t / (2.0 * self.alpha)))
 
-    def slope(self, t: Array, rho: Array) -> Array:
+    def slope(self, t: AnyArray, rho: AnyArray) -> AnyArray:
         return -0.5 * rho / (1.0 + t / (2.0 * self.alpha))
 
-    def shape_slopes(self, t: Array, rho: Array) -> tuple[Array, ...]:
+    def shape_slopes(self, t: AnyArray, rho: AnyArray) -> tuple[AnyArray, ...]:
         u = t / (2.0 * self.alpha)
-        return (self.alpha * rho * (u / (1.0 + u) - np.log1p(u)),)
+        return (self.alpha * rho * (u / (1.0 + u) - namespace(t).log1p(u)),)
 
     def mixture(self, count: int, rng: np.random.RandomState) -> Array:
         return rng.gamma(self.alpha, 1.0 / self.alpha, count)

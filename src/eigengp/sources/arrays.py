@@ -1,4 +1,4 @@
-"""Rows that lie in NumPy arrays, in memory or mapped from a file."""
+"""Rows that lie in arrays: NumPy's, in memory or mapped from a file, or a GPU's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, reduce
 from itertools import pairwise
-from operator import add
+from operator import iadd
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -16,14 +16,31 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
+from eigengp.arrays import AnyArray, is_numpy, namespace, on_host
 from eigengp.flow.sums import RowBlock
-from eigengp.typing import Array
 
 T = TypeVar("T")
 SumT = TypeVar("SumT", bound=Any)
 
 BLOCK_ROWS = 1024
-_BLOCK_ENTRIES = 1 << 22
+"""Rows in a block, where nothing is known of their features."""
+_BLOCK_ENTRIES = 1 << 18
+"""About how many features a block has: what stays in a core's cache."""
+_BLOCK_RANGE = (512, 4096)
+_MOST_ENTRIES = 1 << 22
+_DEVICE_ENTRIES = 1 << 28
+"""The same for a GPU, which wants much work at a time."""
+_DEVICE_RANGE = (1 << 12, 1 << 22)
+
+
+def block_rows_for(X: AnyArray, n_columns: int) -> int:
+    """Return how many rows make a good block where each has so many features."""
+    if not is_numpy(X):
+        least, most = _DEVICE_RANGE
+        return max(least, min(most, _DEVICE_ENTRIES // n_columns))
+    least, most = _BLOCK_RANGE
+    rows = max(least, min(most, _BLOCK_ENTRIES // n_columns))
+    return max(1, min(rows, _MOST_ENTRIES // n_columns))
 
 
 @cache
@@ -80,16 +97,17 @@ def few_threads(size: int, small: int) -> AbstractContextManager[None]:
 
 @dataclass(frozen=True)
 class ArraySource:
-    """Row blocks cut from arrays, summed by a pool of threads.
+    """Row blocks cut from arrays.
 
-    Each thread takes one contiguous stripe of blocks, with BLAS held to one
-    thread meanwhile, and the stripes are added in order: the same number of
-    threads gives the same bits.
+    Blocks of NumPy's arrays are summed by a pool of threads. Each takes one
+    contiguous stripe of blocks, with BLAS held to one thread meanwhile, and
+    the stripes are added in order: the same number of threads gives the same
+    bits. Blocks of other arrays follow one another; a GPU is parallel within.
 
     Parameters
     ----------
     X : array of shape (N, D)
-        Inputs; converted to float64 block by block.
+        Inputs, in float64 or float32.
     y : array of shape (N,)
         Targets.
     sample_weight : array of shape (N,) or None
@@ -100,16 +118,17 @@ class ArraySource:
         None uses as many as BLAS would.
     """
 
-    X: NDArray[np.floating]
-    y: NDArray[np.floating]
-    sample_weight: Array | None = None
+    X: AnyArray
+    y: AnyArray
+    sample_weight: AnyArray | None = None
     block_rows: int = BLOCK_ROWS
     n_threads: int | None = None
 
     @classmethod
-    def of(cls, rows: RowBlock, block_rows: int = BLOCK_ROWS) -> ArraySource:
-        """Return the source of rows that are in memory."""
-        return cls(rows.X, rows.y, rows.sample_weight, block_rows)
+    def of(cls, rows: RowBlock, n_columns: int | None = None) -> ArraySource:
+        """Return the source of rows that are in memory, in blocks good for so many features."""
+        size = BLOCK_ROWS if n_columns is None else block_rows_for(rows.X, n_columns)
+        return cls(rows.X, rows.y, rows.sample_weight, size)
 
     @property
     def n_rows(self) -> int:
@@ -122,26 +141,31 @@ class ArraySource:
         return int(self.X.shape[1])
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
-        """Return a copy of these rows."""
-        return self._rows(rows, 0)
+        """Return a copy of these rows, in NumPy's arrays."""
+        xp = namespace(self.X)
+        wanted = xp.asarray(rows, device=self.X.device)
+        weight = None if self.sample_weight is None else on_host(self.sample_weight[wanted])
+        return RowBlock(on_host(xp.take(self.X, wanted, axis=0)), on_host(self.y[wanted]), weight)
 
-    def _rows(self, rows: slice | NDArray[np.intp], start: int) -> RowBlock:
-        return RowBlock(
-            np.asarray(self.X[rows], dtype=np.float64),
-            np.asarray(self.y[rows], dtype=np.float64),
-            None if self.sample_weight is None else self.sample_weight[rows],
-            start,
-        )
+    def _rows(self, rows: slice, start: int) -> RowBlock:
+        weight = None if self.sample_weight is None else self.sample_weight[rows]
+        X, y = self.X[rows, :], self.y[rows]
+        if is_numpy(X):
+            X, y = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
+        return RowBlock(X, y, weight, start)
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
-        """Return the sum of `term(block)` over all blocks."""
+        """Return the sum of `term(block)` over all blocks, in NumPy's arrays."""
         starts = range(0, self.n_rows, self.block_rows)
 
         def stripe(part: range) -> SumT:
-            blocks = (self._rows(slice(i, i + self.block_rows), i) for i in part)
-            return reduce(add, (term(block) for block in blocks))
+            ends = (min(i + self.block_rows, self.n_rows) for i in part)
+            blocks = (self._rows(slice(i, end), i) for i, end in zip(part, ends, strict=True))
+            return reduce(iadd, (term(block) for block in blocks))
 
-        return reduce(add, in_threads(stripe, starts, self.n_threads))
+        n_threads = self.n_threads if is_numpy(self.X) else 1
+        total = reduce(iadd, in_threads(stripe, starts, n_threads))
+        return total.on_host() if hasattr(total, "on_host") else total
 
 
 def in_threads(work: Callable[[range], T], starts: range, n_threads: int | None) -> list[T]:
@@ -164,9 +188,9 @@ def _stripes(starts: range, count: int) -> Iterator[range]:
 
 
 def by_blocks(
-    function: Callable[[Array], Array], X: NDArray[np.floating], n_columns: int = 1
-) -> Array:
-    """Return `function` of all rows of `X`, computed block by block in threads.
+    function: Callable[[AnyArray], AnyArray], X: AnyArray, n_columns: int = 1
+) -> AnyArray:
+    """Return `function` of all rows of `X`, computed block by block, in threads on a CPU.
 
     Parameters
     ----------
@@ -177,11 +201,15 @@ def by_blocks(
     n_columns : int
         How many numbers a row becomes on the way; the more, the smaller the blocks.
     """
-    size = max(1, min(BLOCK_ROWS, _BLOCK_ENTRIES // n_columns))
+    size = block_rows_for(X, n_columns)
     starts = range(0, X.shape[0], size)
 
-    def stripe(part: range) -> list[Array]:
-        blocks = (np.asarray(X[i : i + size], dtype=np.float64) for i in part)
+    def stripe(part: range) -> list[AnyArray]:
+        n = X.shape[0]
+        blocks = (X[i : min(i + size, n), :] for i in part)
+        if is_numpy(X):
+            blocks = (np.asarray(block, dtype=np.float64) for block in blocks)
         return [function(block) for block in blocks]
 
-    return np.concatenate([out for part in in_threads(stripe, starts, None) for out in part])
+    parts = in_threads(stripe, starts, None if is_numpy(X) else 1)
+    return namespace(X).concat([out for part in parts for out in part], axis=0)

@@ -4,40 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.random import sample_without_replacement
 
+from eigengp.arrays import AnyArray, Placed, cast, dtype_name, namespace, on_host
 from eigengp.flow.sums import Additive, RowBlock, RowSource
 from eigengp.typing import Array
 
 SumT = TypeVar("SumT", bound=Any)
 
-_HASH = np.uint64(0x9E3779B97F4A7C15)
+_HASH = 0x9E3779B97F4A7C15 - (1 << 64)
 
 
 @dataclass(frozen=True)
 class _Moments(Additive):
-    weight: float
-    total: Array
+    weight: AnyArray
+    total: AnyArray
 
 
 @dataclass(frozen=True)
 class Extent:
     """The smallest box around the inputs; adding two gives the box around both."""
 
-    low: Array
-    high: Array
+    low: AnyArray
+    high: AnyArray
+
+    @classmethod
+    def around(cls, X: AnyArray) -> Extent:
+        """Return the box around these inputs, shape (n, D)."""
+        xp = namespace(X)
+        return cls(xp.min(X, axis=0), xp.max(X, axis=0))
 
     @classmethod
     def of(cls, source: RowSource) -> Extent:
         """Measure a source in one pass."""
-        return source.total(lambda block: cls(block.X.min(axis=0), block.X.max(axis=0)))
+        return source.total(lambda block: cls.around(block.X))
 
     def __add__(self, other: Extent) -> Extent:
-        return Extent(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
+        xp = namespace(self.low)
+        return Extent(xp.minimum(self.low, other.low), xp.maximum(self.high, other.high))
+
+    def on_host(self) -> Extent:
+        """Return the same in NumPy's arrays."""
+        return Extent(on_host(self.low), on_host(self.high))
 
 
 @dataclass(frozen=True)
@@ -60,7 +73,8 @@ class Scaling:
         """
         first = source.total(_sums_of)
         centre = first.total / first.weight
-        second = source.total(lambda block: _sums_of(block, centre))
+        about = Placed(centre)
+        second = source.total(lambda block: _sums_of(block, about))
         scale = np.sqrt(second.total / second.weight)
         if not standardize:
             scale[:-1] = np.sqrt(np.mean(scale[:-1] ** 2))
@@ -68,9 +82,16 @@ class Scaling:
         mean = float(centre[-1]) if standardize else 0.0
         return cls(centre[:-1], scale[:-1], mean, float(scale[-1]))
 
-    def inputs(self, X: Array) -> Array:
-        """Return standardised inputs."""
-        return (X - self.input_centre) / self.input_scale
+    @cached_property
+    def _placed(self) -> tuple[Placed, Placed]:
+        return Placed(self.input_centre), Placed(1.0 / self.input_scale)
+
+    def inputs(self, X: AnyArray) -> AnyArray:
+        """Return standardised inputs, in the library and precision of `X`."""
+        centre, per_scale = (each.beside(X) for each in self._placed)
+        standardised = X - centre
+        standardised *= per_scale
+        return standardised
 
     def block(self, block: RowBlock) -> RowBlock:
         """Return a standardised row block."""
@@ -78,14 +99,17 @@ class Scaling:
         return RowBlock(self.inputs(block.X), y, block.sample_weight, block.start)
 
 
-def _sums_of(block: RowBlock, centre: Array | None = None) -> _Moments:
-    """Return the weighted sums of `[X, y]`, or of its squares about a centre."""
-    values = np.column_stack([block.X, block.y])
+def _sums_of(block: RowBlock, centre: Placed | None = None) -> _Moments:
+    """Return the weighted sums of `[X, y]`, or of its squares about a centre, in float64."""
+    xp = namespace(block.X)
+    values = xp.concat([block.X, block.y[:, None]], axis=1)
     if centre is not None:
-        values = (values - centre) ** 2
-    if block.sample_weight is None:
-        return _Moments(float(values.shape[0]), values.sum(axis=0))
-    return _Moments(float(block.sample_weight.sum()), block.sample_weight @ values)
+        values = (values - centre.beside(values)) ** 2
+    n = float(values.shape[0])
+    if block.sample_weight is not None:
+        values *= cast(block.sample_weight, dtype_name(values))[:, None]
+        n = xp.sum(block.sample_weight, dtype=xp.float64)
+    return _Moments(n, xp.sum(values, axis=0, dtype=xp.float64))
 
 
 def _usable(scale: Array, centre: Array) -> Array:
@@ -159,12 +183,13 @@ class TrainingRows(_View):
         return self.source.take(rows)
 
     def _kept(self, block: RowBlock) -> RowBlock:
-        keep = ~_held_out(np.arange(block.start, block.start + block.y.size), self.stride)
+        xp, start = namespace(block.X), block.start
+        rows = xp.arange(start, start + block.y.shape[0], dtype=xp.int64, device=block.X.device)
+        keep = xp.nonzero(~_held_out(rows, self.stride))[0]
         weight = None if block.sample_weight is None else block.sample_weight[keep]
-        return RowBlock(block.X[keep], block.y[keep], weight, block.start)
+        return RowBlock(xp.take(block.X, keep, axis=0), block.y[keep], weight, start)
 
 
-def _held_out(rows: NDArray[np.intp], stride: int) -> NDArray[np.bool_]:
-    mixed = (rows.astype(np.uint64) * _HASH) >> np.uint64(40)
-    held: NDArray[np.bool_] = mixed % np.uint64(stride) == 0
-    return held
+def _held_out(rows: AnyArray, stride: int) -> AnyArray:
+    """Say which rows are held out; products of integers wrap around in every library."""
+    return ((rows * _HASH >> 40) & 0xFFFFFF) % stride == 0

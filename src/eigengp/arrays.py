@@ -1,0 +1,174 @@
+"""The seam between the formulas and the libraries that hold arrays.
+
+Rows may lie in NumPy, in PyTorch or CuPy on a GPU, or in any other array that
+follows the Python array API standard. Formulas that touch rows ask the rows
+for their namespace; all that is M × M lies in NumPy, in float64, and is moved
+beside the rows where it meets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from eigengp.typing import Array
+
+AnyArray = Any
+"""An array of any library that follows the array API standard."""
+
+_NUMPY_NAMES = {np.dtype(np.float64): "float64", np.dtype(np.float32): "float32"}
+
+
+def namespace(x: AnyArray) -> Any:
+    """Return the functions of the library that `x` belongs to: NumPy itself for its own arrays."""
+    if isinstance(x, np.ndarray | np.generic):
+        return np
+    try:
+        from array_api_compat import array_namespace
+    except ImportError:
+        raise ImportError(
+            f"Arrays of type {type(x).__name__} need the package array-api-compat; install it "
+            'with pip install "eigengp[array-api]", or pass NumPy arrays.'
+        ) from None
+    return array_namespace(x)
+
+
+def is_numpy(x: AnyArray) -> bool:
+    """Say whether `x` lies in NumPy."""
+    return isinstance(x, np.ndarray)
+
+
+def place(x: AnyArray) -> Hashable:
+    """Return what library and device an array belongs to, as a key."""
+    return "numpy" if is_numpy(x) else (namespace(x).__name__, str(x.device))
+
+
+def dtype_name(x: AnyArray) -> str:
+    """Return the name of an array's data type, the same in every library."""
+    if isinstance(x, np.ndarray):
+        return _NUMPY_NAMES.get(x.dtype) or x.dtype.name
+    return str(x.dtype).rsplit(".", 1)[-1]
+
+
+def cast(x: AnyArray, name: str) -> AnyArray:
+    """Return `x` in the data type called `name`; itself where it is so already."""
+    xp = namespace(x)
+    return x if dtype_name(x) == name else xp.astype(x, getattr(xp, name))
+
+
+def beside(x: AnyArray, other: AnyArray, name: str = "float64") -> AnyArray:
+    """Return `x` in the library and on the device of `other`, in the data type called `name`."""
+    if place(x) == place(other):
+        return cast(x, name)
+    xp = namespace(other)
+    if is_numpy(other):
+        return on_host(x).astype(name, copy=False)
+    return xp.asarray(np.array(on_host(x)), dtype=getattr(xp, name), device=other.device)
+
+
+def on_host(x: AnyArray) -> Array:
+    """Return an array of any library as one of NumPy, in float64."""
+    if not isinstance(x, np.ndarray | np.generic):
+        if hasattr(x, "cpu"):
+            x = x.detach().cpu().numpy()
+        elif hasattr(x, "get"):
+            x = x.get()
+        else:
+            x = np.from_dlpack(x)
+    return np.asarray(x, dtype=np.float64)
+
+
+class Placed:
+    """An array that many blocks of rows need beside them: moved and cast once for each place."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        self._copies: dict[Hashable, AnyArray] = {}
+
+    def beside(self, other: AnyArray) -> AnyArray:
+        """Return the array in the library, on the device and in the data type of `other`."""
+        name = dtype_name(other)
+        key = (place(other), name)
+        if key not in self._copies:
+            self._copies[key] = beside(self._array, other, name)
+        return self._copies[key]
+
+
+class _Buffers:
+    """Memory of NumPy's arrays that passes over rows use again and again.
+
+    Fresh memory costs more than the arithmetic that fills it. It is held
+    from the first to enter until the last to leave.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._inside = 0
+        self._free: dict[Hashable, list[AnyArray]] = {}
+
+    @contextmanager
+    def reused(self) -> Iterator[None]:
+        with self._lock:
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if self._inside == 0:
+                    self._free = {}
+
+    def take(self, shape: tuple[int, int], dtype: Any) -> AnyArray:
+        try:
+            return self._free[shape, dtype].pop()
+        except (KeyError, IndexError):
+            return np.empty(shape, dtype)
+
+    def give(self, x: AnyArray) -> None:
+        if self._inside and is_numpy(x) and x.base is None:
+            self._free.setdefault((x.shape, x.dtype), []).append(x)
+
+
+_BUFFERS = _Buffers()
+reused_buffers = _BUFFERS.reused
+"""A context in which `recycled` arrays are used again."""
+recycle = _BUFFERS.give
+"""Offer the memory of an array that nobody will look at again."""
+
+
+def product(x: AnyArray, z: AnyArray) -> AnyArray:
+    """Return `x z`, in recycled memory where there is some."""
+    if is_numpy(x) and x.dtype == z.dtype:
+        return np.matmul(x, z, out=_BUFFERS.take((x.shape[0], z.shape[1]), x.dtype))
+    return x @ z
+
+
+def exp_in_place(x: AnyArray) -> AnyArray:
+    """Return `exp(x)`, in the memory of `x` where the library can."""
+    if is_numpy(x):
+        return np.exp(x, out=x)
+    return x.exp_() if hasattr(x, "exp_") else namespace(x).exp(x)
+
+
+def row_dots(x: AnyArray, z: AnyArray) -> AnyArray:
+    """Return the inner product of each row of `x` with the same row of `z`, shape (n,)."""
+    if is_numpy(x):
+        return np.einsum("ni,ni->n", x, z)
+    return namespace(x).sum(x * z, axis=1)
+
+
+def clip_in_place(x: AnyArray, low: float, high: float) -> AnyArray:
+    """Return `x` held between two numbers, in its own memory where the library can."""
+    return np.clip(x, low, high, out=x) if is_numpy(x) else namespace(x).clip(x, low, high)
+
+
+def times(x: AnyArray, z: AnyArray, overwrite: bool) -> AnyArray:
+    """Return `x ∘ z`, in the memory of `x` where that may be overwritten."""
+    if not overwrite:
+        return x * z
+    x *= z
+    return x

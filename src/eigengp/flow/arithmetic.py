@@ -1,0 +1,133 @@
+"""How the arithmetic on rows is done, which says nothing of the model: precision and memory."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from eigengp.arrays import AnyArray
+
+if TYPE_CHECKING:
+    from eigengp.flow.features import Features
+    from eigengp.flow.sums import RowBlock
+    from eigengp.kernels import PullBack
+
+KEPT_BYTES = 1 << 26
+"""How much memory features may take between the two passes, unless told."""
+
+_EPSILON = 6e-8
+"""The rounding of float32."""
+_VISIBLE = 1e-5
+
+_PRECISIONS = {
+    "double": ("float64", "float64"),
+    "mixed": ("float64", "float32"),
+    "single": ("float32", "float32"),
+}
+PRECISIONS = tuple(_PRECISIONS)
+
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_UNITS |= {f"{unit}I": 1 << 10 * i for i, unit in enumerate("KMGT", start=1)}
+
+
+def bytes_of(limit: int | str) -> int:
+    """Return a number of bytes; text such as "500MB" or "2GiB" is understood."""
+    if not isinstance(limit, str):
+        return int(limit)
+    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*((?:[KMGT]I?)?)B?\s*", limit.upper())
+    if not found:
+        raise ValueError(
+            f"memory_limit must be a number of bytes or text such as '500MB' or '2GiB', "
+            f"got {limit!r}."
+        )
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """Precision of the passes over the rows, and memory between them.
+
+    Sums over blocks, and all that is M × M, are in float64 whatever the
+    precision; so is a mean that is predicted, unless the precision is single.
+
+    Parameters
+    ----------
+    precision : {"double", "mixed", "single"}
+        "double" is float64 throughout; "mixed" makes the sums in float64, and
+        the gradient and predicted variances in float32 wherever its rounding
+        does not show; "single" does all that touches rows in float32.
+    memory_limit : int
+        How many bytes of features may be kept from one pass to the next;
+        those beyond it are computed again.
+    """
+
+    precision: str = "double"
+    memory_limit: int = KEPT_BYTES
+
+    @property
+    def sums(self) -> str:
+        """The data type of pass 1, and of predicted means."""
+        return _PRECISIONS[self.precision][0]
+
+    def gradient_for(self, amplified: float) -> str:
+        """Return the data type of pass 2.
+
+        Parameters
+        ----------
+        amplified : float
+            By how much the rounding of features shows in a gradient per row.
+        """
+        return self._float32_where(amplified * _EPSILON < _VISIBLE)
+
+    def variance_for(self, amplified: float) -> str:
+        """Return the data type of predicted variances.
+
+        Parameters
+        ----------
+        amplified : float
+            The variance that rounding adds, in units of the noise, for
+            features of relative error one.
+        """
+        return self._float32_where(amplified * _EPSILON**2 < _VISIBLE)
+
+    def _float32_where(self, harmless: bool) -> str:
+        return "float64" if self.precision == "mixed" and not harmless else self._fast
+
+    @property
+    def _fast(self) -> str:
+        return _PRECISIONS[self.precision][1]
+
+    def kept(self) -> Kept | None:
+        """Return an empty store for one pass and the next; None where they do not share a type."""
+        return Kept(self.memory_limit) if self.sums == self._fast else None
+
+
+@dataclass
+class Kept:
+    """Features of row blocks on their way from pass 1 to pass 2, as far as memory reaches."""
+
+    room: int
+    _made: dict[int, tuple[AnyArray, PullBack]] = field(default_factory=dict)
+    _lock: Any = field(default_factory=Lock)
+
+    def made(self, features: Features, block: RowBlock, dtype: str, spare: int = 0) -> AnyArray:
+        """Return a block's features in pass 1, and keep them while there is room."""
+        size = features.kept_arrays * block.X.shape[0] * (features.size + spare)
+        size *= 8 if dtype == "float64" else 4
+        with self._lock:
+            fits = size <= self.room
+            self.room -= size if fits else 0
+        if not fits:
+            return features.matrix(block.X, dtype, spare)
+        self._made[block.start] = made = features.forward(block.X, dtype, spare)
+        return made[0]
+
+    def taken(
+        self, features: Features, block: RowBlock, dtype: str, spare: int = 0
+    ) -> tuple[AnyArray, PullBack]:
+        """Return a block's features and their pull-back in pass 2, which needs them for good."""
+        made = self._made.pop(block.start, None)
+        return made or features.forward(block.X, dtype, spare)

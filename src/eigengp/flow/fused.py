@@ -1,0 +1,117 @@
+"""Both passes over plain rows on a CUDA GPU, each in one kernel that keeps features on the chip.
+
+The general path writes every feature to the GPU's memory and reads it several
+times; here they never leave the registers. The sums are the same, so whatever
+can be said of the general path holds, up to the rounding of float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+from eigengp.arrays import AnyArray, Placed, is_numpy
+from eigengp.flow.features import Features, KernelFeatures
+from eigengp.kernels import (
+    KernelAdjoint,
+    Matern12,
+    Matern32,
+    Matern52,
+    SquaredExponential,
+    Stationary,
+)
+from eigengp.kernels.columns import Side, StationaryColumns, assembled
+
+_PROFILES: dict[type, str] = {
+    SquaredExponential: "squared_exponential",
+    Matern12: "matern12",
+    Matern32: "matern32",
+    Matern52: "matern52",
+}
+_MOST_POINTS = 1024
+_MOST_INPUTS = 64
+
+
+def fused_for(features: Features, X: AnyArray, dtype: str) -> Fused | None:
+    """Return the fused passes where they can be used: float32, on CUDA, for these features."""
+    if dtype != "float32" or is_numpy(X) or not getattr(X, "is_cuda", False) or not _available():
+        return None
+    if not isinstance(features, KernelFeatures) or features.size > _MOST_POINTS:
+        return None
+    kernel, columns = features.kernel, features.columns
+    if type(kernel) not in _PROFILES or X.shape[1] > _MOST_INPUTS or X.shape[0] == 0:
+        return None
+    assert isinstance(kernel, Stationary)
+    assert isinstance(columns, StationaryColumns)
+    return Fused(kernel, columns)
+
+
+@cache
+def _available() -> bool:
+    return find_spec("triton") is not None and find_spec("torch") is not None
+
+
+@dataclass(frozen=True)
+class Fused:
+    """The two passes for one kernel at its points."""
+
+    kernel: Stationary
+    columns: StationaryColumns
+
+    @property
+    def profile(self) -> str:
+        """The name under which the GPU's code knows the kernel's profile."""
+        return _PROFILES[type(self.kernel)]
+
+    def sums(self, X: Any, y: Any, weight: Any | None) -> tuple[Any, Any]:
+        """Return `A` and `b` of a block; with `K = a ρ` they are `a²` and `a` times those of ρ."""
+        from eigengp.flow import triton_kernels
+
+        side, a = self.columns.side(X), self.kernel.variance
+        A, b = triton_kernels.sums(
+            _in_lengthscales(X, side), *_single(y, weight), side.points.float(), self.profile
+        )
+        return a * a * A, a * b
+
+    def pull_back(self, X: Any, y: Any, weight: Any | None, stacked: Placed) -> KernelAdjoint:
+        """Return what a block hands back; `K̄ = ρ (2aĀ) + y b̄ᵀ`, and `T = a K̄ ∘ ρ'`.
+
+        `stacked` is `[2Ā, b̄]`.
+        """
+        import torch
+
+        from eigengp.flow import triton_kernels
+
+        side, a = self.columns.side(X), self.kernel.variance
+        C = stacked.beside(torch.empty(0, dtype=torch.float64, device=X.device))
+        pulled = triton_kernels.pull_back(
+            _in_lengthscales(X, side),
+            *_single(y, weight),
+            side.points.float(),
+            self.profile,
+            a * C[:-1],
+            C[-1],
+        )
+        return assembled(
+            self.kernel,
+            side,
+            a * pulled.TX,
+            a * pulled.column,
+            a * pulled.squares,
+            [a * pulled.value],
+        )
+
+
+def _in_lengthscales(X: Any, side: Side) -> Any:
+    """Return rows centred on the points, in units of the lengthscales, in float32."""
+    import torch
+
+    shift = torch.broadcast_to(-side.centre * side.per_length, (X.shape[1],))
+    scale = torch.broadcast_to(side.per_length, shift.shape)
+    return torch.addcmul(shift.to(X.dtype), X, scale.to(X.dtype)).float()
+
+
+def _single(y: Any, weight: Any | None) -> tuple[Any, Any | None]:
+    return y.float(), None if weight is None else weight.float()

@@ -1,0 +1,298 @@
+"""A stationary kernel at fixed points: values and pull-back for blocks of rows.
+
+`t = |x − z|²`, in units of the lengthscales, is one matrix product for a whole
+block, `[x, |x|², 1]·[−2z, 1, |z|²]`. Large terms cancel in it, so it is formed
+in float64 wherever float32 would show, whatever the precision of the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from eigengp.arrays import (
+    AnyArray,
+    beside,
+    cast,
+    clip_in_place,
+    dtype_name,
+    exp_in_place,
+    is_numpy,
+    namespace,
+    place,
+    product,
+    recycle,
+    row_dots,
+    times,
+)
+from eigengp.kernels.base import KernelAdjoint, PullBack
+
+if TYPE_CHECKING:
+    from eigengp.kernels.stationary import Stationary
+
+_DEEPEST = {"float64": 300.0, "float32": 85.0}
+"""Where exponents are cut off: products of smaller values underflow, which is slow."""
+_VISIBLE = 1e-5
+"""The largest error of a distance that float32 may make."""
+_SPARE = 1
+"""How many columns a caller may ask for beyond those of the points."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """The points as rows of one library and device meet them, in units of the lengthscales."""
+
+    centre: AnyArray
+    """The mean of the points, in units of the data: differences from it keep their digits."""
+    per_length: AnyArray
+    """The inverse lengthscales, shape (D,) or a number."""
+    points: AnyArray
+    """`Z`, shape (m, D)."""
+    scale: float
+    shift: float
+
+    @classmethod
+    def of(cls, kernel: Stationary, points: AnyArray, scale: float, shift: float) -> Side:
+        """Prepare the points; the products of `rows` with them are `scale·t + shift`."""
+        per_length = beside(1.0 / np.asarray(kernel.lengthscale), points)
+        centre = namespace(points).mean(points, axis=0)
+        return cls(centre, per_length, (points - centre) * per_length, scale, shift)
+
+    @cached_property
+    def _factor(self) -> AnyArray:
+        """`[−2z, 1, |z|²]`, scaled and shifted, with rows of zeros to spare: (m + 1, D + 2)."""
+        xp, Z = namespace(self.points), self.points
+        norms = row_dots(Z, Z)[:, None]
+        ones = xp.ones_like(norms)
+        right = xp.concat([-2.0 * Z, ones, norms], axis=1) * self.scale
+        right[:, -1] += self.shift
+        return xp.concat([right, xp.zeros_like(right[:_SPARE, :])], axis=0)
+
+    @cached_property
+    def _single(self) -> AnyArray:
+        return cast(self._factor, "float32")
+
+    @cached_property
+    def _largest(self) -> float:
+        """The largest `|z|²`."""
+        return float(namespace(self.points).max(row_dots(self.points, self.points)))
+
+    def rows(self, X: AnyArray) -> AnyArray:
+        """Return `[x, |x|², 1]` of each row as a column, shape (D + 2, n)."""
+        n, D = X.shape
+        xp = namespace(X)
+        if is_numpy(X):
+            rows = np.empty((D + 2, n))
+            scaled = np.subtract(X.T, self.centre[:, None], out=rows[:D])
+            scaled *= self._column
+            np.einsum("dn,dn->n", scaled, scaled, out=rows[D])
+            rows[D + 1] = 1.0
+            return rows
+        scaled = (X.T - self.centre[:, None]) * self._column
+        ones = xp.ones((1, n), dtype=scaled.dtype, device=X.device)
+        return xp.concat([scaled, xp.sum(scaled * scaled, axis=0, keepdims=True), ones], axis=0)
+
+    @cached_property
+    def _column(self) -> AnyArray:
+        return namespace(self.points).reshape(self.per_length, (-1, 1))
+
+    def farthest(self, rows: AnyArray) -> float:
+        """Return a bound on all distances `t`, which is also one on the terms that cancel."""
+        if rows.shape[1] == 0:
+            return 0.0
+        return 2.0 * (float(namespace(rows).max(rows[-2, :])) + self._largest)
+
+    def distances(self, rows: AnyArray, dtype: str, spare: int, farthest: float) -> AnyArray:
+        """Return `scale·t + shift`, shape (n, m + spare); zero in the spare columns."""
+        m = self.points.shape[0] + spare
+        if dtype == "float32" and farthest * float(np.finfo(np.float32).eps) < _VISIBLE:
+            return product(cast(rows, dtype).T, self._single[:m, :].T)
+        t = product(rows.T, self._factor[:m, :].T)
+        single = cast(t, dtype)
+        if single is not t:
+            recycle(t)
+        return single
+
+
+class StationaryColumns:
+    """The functions `x ↦ k(x, z_m)` of a stationary kernel.
+
+    Parameters
+    ----------
+    kernel : Stationary
+        Gives profile and slope.
+    points : array of shape (m, D)
+        `Z`.
+    """
+
+    kept_arrays = 3
+
+    def __init__(self, kernel: Stationary, points: AnyArray) -> None:
+        self.kernel = kernel
+        self.points = points
+        self._sides: dict[Hashable, Side] = {}
+
+    @property
+    def _scale_and_shift(self) -> tuple[float, float]:
+        """What products of rows and points are to be: `scale·t + shift`."""
+        return 1.0, 0.0
+
+    def side(self, X: AnyArray) -> Side:
+        """Return the points beside the rows, prepared once for each library and device."""
+        key = place(X)
+        if key not in self._sides:
+            points = beside(self.points, X)
+            self._sides[key] = Side.of(self.kernel, points, *self._scale_and_shift)
+        return self._sides[key]
+
+    def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
+        """See `Columns.matrix`."""
+        side = self.side(X)
+        return self._values(X, side, side.rows(X), dtype, spare)
+
+    def forward(
+        self, X: AnyArray, dtype: str = "float64", spare: int = 0
+    ) -> tuple[AnyArray, PullBack]:
+        """See `Columns.forward`; `T = K̄ ∘ variance·ρ'(t)`."""
+        side, m, variance = self.side(X), self.points.shape[0], self.kernel.variance
+        rows = side.rows(X)
+        t = self._cut_distances(X, side, rows, dtype, spare)
+        rho = self.kernel.profile(t)
+
+        def pull_back(K_bar: AnyArray, overwrite: bool = False) -> KernelAdjoint:
+            own, at = rho[:, :m], t[:, :m]
+            slopes = (own, *self.kernel.shape_slopes(at, own))
+            others = [variance * _inner(K_bar, each) for each in slopes]
+            T = times(K_bar, self.kernel.slope(at, own), overwrite)
+            return _adjoint(self.kernel, side, rows, T, variance, others)
+
+        return variance * rho, pull_back
+
+    def _values(self, X: AnyArray, side: Side, rows: AnyArray, dtype: str, spare: int) -> AnyArray:
+        K = self.kernel.profile(self._cut_distances(X, side, rows, dtype, spare))
+        K *= self.kernel.variance
+        return K
+
+    def _cut_distances(
+        self, X: AnyArray, side: Side, rows: AnyArray, dtype: str, spare: int
+    ) -> AnyArray:
+        """Return `t`, cut off where the kernel is as good as zero."""
+        t = side.distances(rows, dtype, spare, side.farthest(rows))
+        t = clip_in_place(t, 0.0, self.kernel.reach(_DEEPEST[dtype]))
+        return _with_diagonal(t, 0.0) if X is self.points else t
+
+
+class ExponentialColumns(StationaryColumns):
+    """The same for the squared exponential, whose slope is `−½ρ`: `K` is all that is kept.
+
+    The products of rows and points are the exponents, variance included.
+    """
+
+    kept_arrays = 1
+
+    @property
+    def _scale_and_shift(self) -> tuple[float, float]:
+        return -0.5, float(np.log(self.kernel.variance))
+
+    def forward(
+        self, X: AnyArray, dtype: str = "float64", spare: int = 0
+    ) -> tuple[AnyArray, PullBack]:
+        """See `Columns.forward`; `T = −½ K̄ ∘ K`."""
+        side, m = self.side(X), self.points.shape[0]
+        rows = side.rows(X)
+        K = self._values(X, side, rows, dtype, spare)
+
+        def pull_back(K_bar: AnyArray, overwrite: bool = False) -> KernelAdjoint:
+            T = times(K_bar, K[:, :m], overwrite)
+            return _adjoint(self.kernel, side, rows, T, -0.5)
+
+        return K, pull_back
+
+    def _values(self, X: AnyArray, side: Side, rows: AnyArray, dtype: str, spare: int) -> AnyArray:
+        farthest = side.farthest(rows)
+        exponent = side.distances(rows, dtype, spare, farthest)
+        if farthest > self.kernel.reach(_DEEPEST[dtype]):
+            exponent = clip_in_place(exponent, side.shift - _DEEPEST[dtype], side.shift)
+        K = exp_in_place(exponent)
+        return _with_diagonal(K, self.kernel.variance) if X is self.points else K
+
+
+def _adjoint(
+    kernel: Stationary,
+    side: Side,
+    rows: AnyArray,
+    T: AnyArray,
+    scale: float,
+    others: list[AnyArray] | None = None,
+) -> KernelAdjoint:
+    """Return what `scale·T` hands back; `others` are the cotangents of variance and shape.
+
+    Without `others` the kernel's variance has the sum of `T`.
+    """
+    xp, D = namespace(T), side.points.shape[1]
+    ones = xp.ones((T.shape[1],), dtype=T.dtype, device=T.device)
+    both = scale * cast(cast(rows, dtype_name(T)) @ T, "float64").T
+    row = scale * cast(T @ ones, "float64")
+    squares = rows[:D, :] ** 2 @ row
+    if others is None:
+        others = [xp.sum(both[:, -1]) / scale]
+    return assembled(kernel, side, both[:, :D], both[:, -1], squares, others)
+
+
+def assembled(
+    kernel: Stationary,
+    side: Side,
+    TX: AnyArray,
+    column: AnyArray,
+    row_squares: AnyArray,
+    others: list[AnyArray],
+) -> KernelAdjoint:
+    """Return the adjoint from the sums through which rows enter it.
+
+    In units of the lengthscales `Z̄ = 2 (diag(Tᵀ1) Z − TᵀX)` and
+    `d/d ln ℓ_d = −2 Σ_nm T_nm (x_nd − z_md)²`, the square expanded so that no
+    n × m × D array appears.
+
+    Parameters
+    ----------
+    kernel : Stationary
+        The kernel.
+    side : Side
+        Its points.
+    TX, column : arrays of shape (m, D) and (m,)
+        `TᵀX` and `Tᵀ1`.
+    row_squares : array of shape (D,)
+        `Σ_n (T1)_n x_nd²`.
+    others : list of numbers
+        The cotangents of the kernel's other parameters.
+    """
+    xp, Z = namespace(TX), side.points
+    squares = row_squares + column @ (Z * Z) - 2.0 * xp.sum(TX * Z, axis=0)
+    if np.ndim(kernel.lengthscale) == 0:
+        squares = xp.sum(squares)[None]
+    rest = xp.stack([xp.asarray(each, dtype=xp.float64) for each in others])
+    points = 2.0 * (column[:, None] * Z - TX) * side.per_length
+    return KernelAdjoint(xp.concat([-2.0 * squares, rest]), points)
+
+
+def _inner(x: AnyArray, z: AnyArray) -> AnyArray:
+    """Return the sum of the entries of `x ∘ z`, in float64."""
+    if is_numpy(x):
+        return np.einsum("ni,ni->", x, z, dtype=np.float64)
+    xp = namespace(x)
+    return xp.sum(x * z, dtype=xp.float64)
+
+
+def _with_diagonal(K: AnyArray, value: float) -> AnyArray:
+    """Return a square matrix, perhaps with columns to spare, with this number on its diagonal."""
+    n = K.shape[0]
+    if is_numpy(K):
+        np.fill_diagonal(K[:, :n], value)
+        return K
+    xp: Any = namespace(K)
+    eye = xp.eye(n, K.shape[1], dtype=xp.bool, device=K.device)
+    return xp.where(eye, xp.asarray(value, dtype=K.dtype, device=K.device), K)

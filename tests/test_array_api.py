@@ -1,0 +1,237 @@
+"""Rows in other libraries' arrays give what NumPy's give, in the library they came in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import config_context
+
+from eigengp import (
+    EigenGPRegressor,
+    FITCRegressor,
+    Matern12,
+    Matern32,
+    Matern52,
+    NystromRegressor,
+    RationalQuadratic,
+    SquaredExponential,
+    SSGPRegressor,
+)
+from eigengp.arrays import Placed, beside, namespace, on_host, place
+from eigengp.flow.arithmetic import Arithmetic
+from eigengp.flow.model import EigenGP, Jitter
+from eigengp.flow.sparse_spectrum import SparseSpectrum
+from eigengp.kernels import Kernel
+from eigengp.sources.arrays import ArraySource, by_blocks
+from eigengp.sources.views import Extent, Scaling, StandardizedSource, TrainingRows
+from eigengp.typing import Array
+
+RNG = np.random.default_rng(0)
+N, D, M = 90, 3, 7
+X = RNG.normal(size=(N, D))
+y = np.sin(2.0 * X[:, 0]) + 0.1 * RNG.normal(size=N)
+WEIGHT = RNG.uniform(0.2, 2.0, size=N)
+B = X[:M] + 0.01
+
+
+def strict(x: Array) -> Any:
+    return pytest.importorskip("array_api_strict").asarray(x)
+
+
+def torch(x: Array) -> Any:
+    return pytest.importorskip("torch").asarray(x)
+
+
+LIBRARIES = pytest.mark.parametrize("to", [strict, torch], ids=["strict", "torch"])
+KERNELS: dict[str, Kernel] = {
+    "squared_exponential": SquaredExponential(np.array([1.0, 2.0, 0.7]), 1.3),
+    "matern12": Matern12(np.full(D, 1.5)),
+    "matern32": Matern32(np.full(D, 1.5)),
+    "matern52": Matern52(np.full(D, 1.5)),
+    "rational_quadratic": RationalQuadratic(np.full(D, 1.5), alpha=0.7),
+    "sum": SquaredExponential(np.full(D, 1.0)) + Matern32(np.full(D, 3.0), 0.2),
+    "product": SquaredExponential(np.full(D, 1.0)) * Matern52(np.full(D, 3.0)),
+}
+
+
+def models() -> dict[str, Any]:
+    start = EigenGP(KERNELS["squared_exponential"], B, 0.1, M, jitter=Jitter(1e-6))
+    own = np.linspace(1.0, 0.2, M - 2)
+    found: dict[str, Any] = {
+        name: replace(start, kernel=kernel) for name, kernel in KERNELS.items()
+    }
+    found["weights"] = replace(start, n_components=M - 2, shrinkage=own)
+    found["residual"] = replace(start, residual=True)
+    found["power"] = replace(start, residual=True, power=0.5)
+    found["vfe"] = replace(start, residual=True, power=0.0)
+    found["waves"] = SparseSpectrum(SquaredExponential(np.full(D, 1.5)), B, 0.1)
+    return found
+
+
+MODELS = models()
+any_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
+
+
+def source_of(to: Callable[[Array], Any], weighted: bool) -> ArraySource:
+    weight = to(WEIGHT) if weighted else None
+    return ArraySource(to(X), to(y), weight, block_rows=40)
+
+
+def assert_same_gradient(own: Any, other: Any, relative: float) -> None:
+    for name, expected in vars(other).items():
+        if expected is not None:
+            scale = relative * np.abs(expected).max()
+            np.testing.assert_allclose(getattr(own, name), expected, rtol=0.0, atol=scale)
+
+
+@LIBRARIES
+@any_model
+@pytest.mark.parametrize("weighted", [False, True])
+def test_value_gradient_and_prediction_are_numpys(
+    model: Any, weighted: bool, to: Callable[[Array], Any]
+) -> None:
+    own, gradient = model.evaluate(source_of(to, weighted), 0.3)
+    expected, expected_gradient = model.evaluate(source_of(np.asarray, weighted), 0.3)
+    assert own.value == pytest.approx(expected.value, rel=1e-12)
+    assert_same_gradient(gradient, expected_gradient, 1e-10)
+    predicted = model.posterior(own).mean_and_variance(to(X[:9]))
+    assert all(place(part) == place(to(X)) for part in predicted)
+    for part, known in zip(
+        predicted, model.posterior(expected).mean_and_variance(X[:9]), strict=True
+    ):
+        np.testing.assert_allclose(on_host(part), known, rtol=1e-9)
+
+
+@LIBRARIES
+@any_model
+def test_derivatives_and_draws_are_numpys(model: Any, to: Callable[[Array], Any]) -> None:
+    outcome = model.forward(source_of(np.asarray, False))
+    posterior = model.posterior(outcome)
+    if isinstance(model, EigenGP) and model.residual:
+        posterior = replace(posterior, kernel=model.kernel)
+    inputs = X[:6] + 0.003
+    for own in ("mean_gradient", "variance_gradient", "joint_covariance"):
+        found = getattr(posterior, own)(to(inputs))
+        assert place(found) == place(to(inputs))
+        expected = getattr(posterior, own)(inputs)
+        np.testing.assert_allclose(
+            on_host(found), expected, rtol=0.0, atol=1e-9 * np.abs(expected).max()
+        )
+    drawn = [
+        on_host(posterior.functions(2, np.random.RandomState(0))(each))
+        for each in (to(inputs), inputs)
+    ]
+    np.testing.assert_allclose(drawn[0], drawn[1], rtol=0.0, atol=1e-6)
+
+
+@LIBRARIES
+@any_model
+def test_float32_rows_are_good_to_float32(model: Any, to: Callable[[Array], Any]) -> None:
+    single = replace(model, arithmetic=Arithmetic("single"))
+    rows = ArraySource(to(X.astype(np.float32)), to(y.astype(np.float32)), block_rows=40)
+    own, gradient = single.evaluate(rows)
+    expected, expected_gradient = model.evaluate(source_of(np.asarray, False))
+    assert own.value == pytest.approx(expected.value, rel=1e-4)
+    assert_same_gradient(gradient, expected_gradient, 2e-3)
+
+
+@LIBRARIES
+def test_views_are_numpys(to: Callable[[Array], Any]) -> None:
+    mine, theirs = source_of(to, True), source_of(np.asarray, True)
+    box, expected = Extent.of(mine), Extent.of(theirs)
+    np.testing.assert_array_equal(box.low, expected.low)
+    np.testing.assert_array_equal(box.high, expected.high)
+    scaling, known = Scaling.of(mine, True), Scaling.of(theirs, True)
+    np.testing.assert_allclose(scaling.input_scale, known.input_scale, rtol=1e-12)
+    assert scaling.target_scale == pytest.approx(known.target_scale, rel=1e-12)
+    some = StandardizedSource(mine, scaling).take(np.array([3, 1, 80]))
+    np.testing.assert_allclose(some.X, known.inputs(X[[3, 1, 80]]), rtol=1e-12)
+    split, other = TrainingRows(mine, 10), TrainingRows(theirs, 10)
+    np.testing.assert_array_equal(split.held_out().y, other.held_out().y)
+    model = MODELS["squared_exponential"]
+    assert model.value(split) == pytest.approx(model.value(other), rel=1e-12)
+
+
+def test_the_held_out_rows_are_about_one_in_the_stride() -> None:
+    rows = np.arange(100_000)
+    source = ArraySource(np.zeros((rows.size, 1)), rows.astype(float))
+    held = TrainingRows(source, 10).held_out().y
+    assert 9_000 < held.size < 11_000
+    assert np.unique(np.diff(held)).size > 5
+
+
+@LIBRARIES
+def test_an_array_is_moved_once_for_each_place(to: Callable[[Array], Any]) -> None:
+    placed = Placed(y)
+    first = placed.beside(to(X))
+    assert first is placed.beside(to(X))
+    assert place(first) == place(to(X))
+    assert placed.beside(X) is y
+    assert str(placed.beside(to(X.astype(np.float32))).dtype).endswith("float32")
+    assert beside(to(y), X).tolist() == y.tolist()
+
+
+@LIBRARIES
+def test_functions_of_rows_come_back_in_the_library_of_the_rows(
+    to: Callable[[Array], Any],
+) -> None:
+    doubled = by_blocks(lambda rows: 2.0 * rows[:, 0], to(X), 1 << 22)
+    assert namespace(doubled).__name__ == namespace(to(X)).__name__
+    np.testing.assert_allclose(on_host(doubled), 2.0 * X[:, 0])
+
+
+LARGE = RNG.normal(size=(5_400, 2))
+GIVEN = {"kernel": SquaredExponential(1.0), "n_restarts": 1, "max_iter": 4, "random_state": 0}
+LARGE_Y = np.sin(2.0 * LARGE[:, 0]) + 0.1 * RNG.normal(size=LARGE.shape[0])
+
+
+@LIBRARIES
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        EigenGPRegressor(**GIVEN, init=LARGE[:12]),
+        EigenGPRegressor(**GIVEN, init=LARGE[:12], residual="diagonal"),
+        FITCRegressor(**GIVEN, init=LARGE[:12]),
+        NystromRegressor(**GIVEN, init=LARGE[:12]),
+        SSGPRegressor(12, **GIVEN),
+    ],
+    ids=["eigengp", "residual", "fitc", "nystrom", "ssgp"],
+)
+@pytest.mark.filterwarnings("ignore::eigengp.NegativeVarianceWarning")
+def test_a_fit_on_more_rows_than_small_data_has_is_numpys(
+    estimator: Any, to: Callable[[Array], Any]
+) -> None:
+    expected = estimator.fit(LARGE, LARGE_Y).predict(LARGE[:20], return_std=True)
+    with config_context(array_api_dispatch=True):
+        model = estimator.fit(to(LARGE), to(LARGE_Y))
+        found = model.predict(to(LARGE[:20]), return_std=True)
+        assert place(model.predict(to(LARGE[:3]))) == place(to(LARGE))
+    for part, known in zip(found, expected, strict=True):
+        assert place(part) == place(to(LARGE))
+        np.testing.assert_allclose(on_host(part), known, rtol=1e-4, atol=1e-6)
+
+
+def test_a_device_that_is_not_there_says_so() -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(ValueError, match="Use device=None"):
+        EigenGPRegressor(5, device="cuda:77").fit(LARGE, LARGE_Y)
+
+
+def test_a_device_of_torch_computes_numpys_rows() -> None:
+    pytest.importorskip("torch")
+    kind = EigenGPRegressor(**GIVEN, init=LARGE[:12])
+    expected = kind.fit(LARGE, LARGE_Y).predict(LARGE[:9])
+    found = kind.set_params(device="cpu:0").fit(LARGE, LARGE_Y).predict(LARGE[:9])
+    assert isinstance(found, np.ndarray)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+
+
+def test_predicting_with_another_library_than_in_fit_is_an_error() -> None:
+    with config_context(array_api_dispatch=True):
+        model = EigenGPRegressor(3, max_iter=1, n_restarts=1).fit(strict(X), strict(y))
+        with pytest.raises(ValueError, match=r"EigenGPRegressor.predict\(\) must use the same"):
+            model.predict(X)
