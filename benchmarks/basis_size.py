@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import time
+from collections.abc import Sequence
+from typing import Any
 
 from common import SETS, split
 
@@ -12,22 +13,20 @@ from eigengp.estimators import eigengp as regressor
 from eigengp.metrics import mnlp, nmse
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", nargs="+", default=["california", "protein"], choices=SETS)
-    parser.add_argument("--sizes", nargs="+", type=int, default=[100, 400, 1000])
-    parser.add_argument("--max-iter", type=int, default=None)
-    parser.add_argument("--strength", type=float, default=None, help="of the guard; 0 is none")
-    args = parser.parse_args()
-    settings = {"guard": args.strength != 0}
-    if args.strength:
-        regressor.GUARD_STRENGTH = args.strength
-    if args.max_iter:
-        settings["max_iter"] = args.max_iter
+def run(
+    data: Sequence[str], sizes: Sequence[int], max_iter: int | None, strength: float | None
+) -> None:
+    """Fit every size on every set, and print a line for each."""
+    unknown = set(data) - set(SETS)
+    if unknown:
+        raise ValueError(f"{', '.join(sorted(unknown))}: not among {', '.join(SETS)}.")
+    settings: dict[str, Any] = {"guard": strength != 0, "max_iter": max_iter}
+    if strength:
+        regressor.GUARD_STRENGTH = strength
     print("data            M     NMSE    MNLP   seconds  iterations  noise variance")
-    for name in args.data:
+    for name in data:
         X, y, X_test, y_test = split(name)
-        for size in args.sizes:
+        for size in sizes:
             start = time.perf_counter()
             model = EigenGPRegressor(size, random_state=0, **settings).fit(X, y)
             seconds = time.perf_counter() - start
@@ -39,7 +38,3 @@ def main() -> None:
                 f"{model.n_iter_:6d}      {model.noise_variance_:.4f}",
                 flush=True,
             )
-
-
-if __name__ == "__main__":
-    main()

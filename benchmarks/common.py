@@ -18,6 +18,8 @@ SETS = {
     "pole": datasets.fetch_pole,
     "kin40k": datasets.fetch_kin40k,
 }
+NOISE = 0.1
+_CHUNK = 1 << 18
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
 if _BESIDE.is_dir():
@@ -29,3 +31,16 @@ def split(name: str, seed: int = 0) -> tuple[Array, Array, Array, Array]:
     train, test = SETS[name]().split(seed=seed)
     centre, scale = train.y.mean(), train.y.std()
     return train.X, (train.y - centre) / scale, test.X, (test.y - centre) / scale
+
+
+def synthetic(n_rows: int, n_inputs: int, seed: int = 0) -> tuple[Array, Array]:
+    """Return normal inputs and `sin(x₁) + x₂x₃ + noise`, made in place: no large temporaries."""
+    rng = np.random.default_rng(seed)
+    X, y = np.empty((n_rows, n_inputs)), np.empty(n_rows)
+    rng.standard_normal(out=X)
+    rng.standard_normal(out=y)
+    for start in range(0, n_rows, _CHUNK):
+        rows = X[start : start + _CHUNK]
+        y[start : start + _CHUNK] *= NOISE
+        y[start : start + _CHUNK] += np.sin(rows[:, 0]) + rows[:, 1] * rows[:, 2]
+    return X, y

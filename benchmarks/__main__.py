@@ -1,0 +1,195 @@
+"""The benchmarks: `python benchmarks <command>`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="Measure eigengp, beside other libraries where an environment with them is named.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+)
+
+Peers = Annotated[
+    list[Path] | None,
+    typer.Option(help="Python interpreter of an environment with peers; may be repeated."),
+]
+Out = Annotated[Path, typer.Option(help="Folder for the results.")]
+Only = Annotated[list[str] | None, typer.Option(help="Run only this library; may be repeated.")]
+Skip = Annotated[list[str] | None, typer.Option(help="Leave this library out; may be repeated.")]
+Threads = Annotated[int, typer.Option(min=1, help="Cores that each process may use.")]
+Rows = Annotated[int, typer.Option(min=1, help="Rows of data.")]
+Inputs = Annotated[int, typer.Option(min=3, help="Inputs of a row.")]
+Size = Annotated[int, typer.Option(min=1, help="Basis points M.")]
+Sizes = Annotated[list[int] | None, typer.Option("--size", help="Basis points M; may be repeated.")]
+Turns = Annotated[int, typer.Option(min=1, help="The best of so many turns counts.")]
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def hold_to(threads: int) -> None:
+    """Hold this process and its children to a few cores, before any library counts them."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+
+
+@app.command()
+def evalcost(
+    peers: Peers = None,
+    out: Out = RESULTS,
+    only: Only = None,
+    skip: Skip = None,
+    threads: Threads = 2,
+    rows: Rows = 20_000,
+    inputs: Inputs = 9,
+    size: Sizes = None,
+    turns: Turns = 7,
+) -> None:
+    """Value and gradient of the evidence beside the bare BLAS floor (M from 50 to 800)."""
+    hold_to(threads)
+    import evalcost as benchmark
+    from peers.asking import Panel
+
+    panel = Panel.of(benchmark.LIBRARIES, peers, only, skip)
+    sizes = size or [50, 100, 200, 400, 800]
+    benchmark.run(panel, out, rows=rows, inputs=inputs, sizes=sizes, turns=turns)
+
+
+@app.command()
+def fit(
+    peers: Peers = None,
+    out: Out = RESULTS,
+    only: Only = None,
+    skip: Skip = None,
+    threads: Threads = 2,
+    data: Annotated[
+        list[str] | None, typer.Option(help="A data set; may be repeated. All unless named.")
+    ] = None,
+    size: Size = 200,
+    rows: Annotated[
+        int | None, typer.Option(min=100, help="Learn from the first rows only: for a quick look.")
+    ] = None,
+    iterations: Annotated[int, typer.Option(min=1, help="Iterations of the peers.")] = 100,
+    max_iter: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="Iterations of ours; may be repeated. 5 to 100 unless named."),
+    ] = None,
+) -> None:
+    """Test error against seconds on california, protein, pole and kin40k."""
+    hold_to(threads)
+    import fit as benchmark
+    from peers.asking import Panel
+
+    panel = Panel.of(benchmark.LIBRARIES, peers, only, skip)
+    budgets = max_iter or benchmark.BUDGETS
+    names = data or list(benchmark.SETS)
+    benchmark.run(
+        panel, out, data=names, size=size, rows=rows, iterations=iterations, budgets=budgets
+    )
+
+
+@app.command()
+def predict(
+    peers: Peers = None,
+    out: Out = RESULTS,
+    only: Only = None,
+    skip: Skip = None,
+    threads: Threads = 2,
+    rows: Rows = 200_000,
+    train_rows: Annotated[int, typer.Option(min=1, help="Rows to learn from.")] = 10_000,
+    inputs: Inputs = 9,
+    size: Size = 200,
+    turns: Turns = 5,
+) -> None:
+    """Rows predicted in a second, mean alone and with the standard deviation."""
+    hold_to(threads)
+    import predict as benchmark
+    from peers.asking import Panel
+
+    panel = Panel.of(benchmark.LIBRARIES, peers, only, skip)
+    settings = {"rows": rows, "train_rows": train_rows, "inputs": inputs, "size": size}
+    benchmark.run(panel, out, settings, turns=turns)
+
+
+@app.command()
+def scale(
+    out: Out = RESULTS,
+    threads: Threads = 2,
+    rows: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="N; may be repeated. 10⁴ to 10⁷ unless named."),
+    ] = None,
+    inputs: Inputs = 8,
+    size: Size = 100,
+    turns: Turns = 3,
+) -> None:
+    """Seconds and memory of one value and gradient as the rows grow."""
+    hold_to(threads)
+    import scale as benchmark
+
+    benchmark.run(out, rows or benchmark.ROWS, inputs=inputs, size=size, turns=turns)
+
+
+@app.command()
+def gpu(
+    out: Out = RESULTS,
+    part: Annotated[
+        list[str] | None,
+        typer.Option(help="evaluate, agreement, fit or small; may be repeated. All unless named."),
+    ] = None,
+    share: Annotated[
+        float, typer.Option(help="Use this share of the rows: for a quick look.")
+    ] = 1.0,
+    turns: Turns = 3,
+) -> None:
+    """Up to 10⁹ rows on a GPU, beside plain PyTorch; needs CUDA."""
+    os.environ.setdefault("SCIPY_ARRAY_API", "1")  # scikit-learn asks for it before SciPy comes in.
+    import gpu as benchmark
+
+    benchmark.run(out, parts=part or list(benchmark.PARTS), share=share, turns=turns)
+
+
+@app.command()
+def exact_gp(
+    threads: Threads = 2, rows: Rows = 2_000, inputs: Inputs = 20, turns: Turns = 3
+) -> None:
+    """One value and gradient of the full GP beside scikit-learn's: seconds, memory, agreement."""
+    hold_to(threads)
+    import exact_gp as benchmark
+
+    benchmark.run(rows, inputs, turns)
+
+
+@app.command()
+def basis_size(
+    data: Annotated[list[str] | None, typer.Option(help="A data set; may be repeated.")] = None,
+    size: Sizes = None,
+    max_iter: Annotated[int | None, typer.Option(min=1, help="At most so many.")] = None,
+    strength: Annotated[float | None, typer.Option(help="Of the guard; 0 is none.")] = None,
+    threads: Threads = 2,
+) -> None:
+    """Test error of the default call as the basis grows: california and protein."""
+    hold_to(threads)
+    import basis_size as benchmark
+
+    names, sizes = data or ["california", "protein"], size or [100, 400, 1000]
+    benchmark.run(names, sizes, max_iter, strength)
+
+
+def main() -> None:
+    """Run the command line; what stands in the way is said in one line."""
+    try:
+        app()
+    except (ValueError, OSError) as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        raise SystemExit(1) from error
+
+
+if __name__ == "__main__":
+    main()

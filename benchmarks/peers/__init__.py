@@ -1,0 +1,1 @@
+"""The libraries that are compared, each in a process of its own, ours among them."""

@@ -1,0 +1,143 @@
+"""EigenGP itself, asked as its peers are. Every call that makes a model of ours is here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from common import synthetic
+from timing import Array, Work, prediction_floors
+
+from eigengp import EigenGPRegressor, SquaredExponential
+from eigengp.arrays import reused_buffers
+from eigengp.estimators.training import _SMALL_BASIS
+from eigengp.fitting.subset import EXACT_BLOCK_ROWS
+from eigengp.flow.arithmetic import PRECISIONS, Arithmetic
+from eigengp.flow.exact import ExactGP
+from eigengp.flow.model import EigenGP, Jitter
+from eigengp.sources.arrays import ArraySource, available_threads, block_rows_for, few_threads
+from peers.protocol import (
+    LENGTHSCALE,
+    NOISE_VARIANCE,
+    Prediction,
+    Predictor,
+    Record,
+    Request,
+    Trace,
+    cost_and_memory,
+    evaluation_costs,
+    prediction_speeds,
+    serve,
+)
+
+JITTER = 1e-6
+
+
+def evaluation(X: Any, y: Any, points: Array, precision: str) -> Callable[[], tuple[Any, Any]]:
+    """Return one value and gradient of the model's evidence, done as a fit does it.
+
+    Rows may be NumPy's or on a device; basis points are NumPy's. Each call begins anew, with
+    nothing kept of an earlier one.
+    """
+    size, n_inputs = points.shape
+    model = EigenGP(
+        SquaredExponential(np.full(n_inputs, LENGTHSCALE)),
+        points,
+        NOISE_VARIANCE,
+        size,
+        jitter=Jitter(relative=JITTER),
+        arithmetic=Arithmetic(precision),
+    )
+    source = ArraySource(X, y, None, block_rows_for(X, size), available_threads())
+
+    def evaluate() -> tuple[Any, Any]:
+        with few_threads(size, _SMALL_BASIS):
+            return replace(model).evaluate(source)
+
+    return evaluate
+
+
+def regressor(size: int, **settings: Any) -> EigenGPRegressor:
+    """Return the estimator whose fits and predictions are timed."""
+    return EigenGPRegressor(size, random_state=0, **settings)
+
+
+def evalcost(request: Request) -> Iterator[Record]:
+    """Value and gradient in each precision, in memory that is used again, as in a fit."""
+
+    def evaluations(X: Array, y: Array, size: int) -> dict[str, Callable[[], float]]:
+        points = X[:size].copy()
+        works = {each: evaluation(X, y, points, each) for each in PRECISIONS}
+        return {each: lambda work=work: float(work()[0].value) for each, work in works.items()}
+
+    with reused_buffers():
+        yield from evaluation_costs(request, evaluations)
+
+
+def fit(request: Request) -> Iterator[Record]:
+    """Fit once, with at most `max_iter` iterations; None is the default call."""
+    X, y = request.rows
+    max_iter = request.options["max_iter"]
+    variant = "default" if max_iter is None else f"max_iter={max_iter}"
+    trace = Trace(request, variant)
+    model = regressor(request.options["size"], max_iter=max_iter).fit(X, y)
+
+    def predict(X_new: Array) -> Prediction:
+        mean, std = model.predict(X_new, return_std=True)
+        return mean, std**2
+
+    yield from trace.end(int(model.n_iter_), predict)
+
+
+def predict(request: Request) -> Iterator[Record]:
+    X, y = request.rows
+    size, X_new = request.options["size"], request.arrays["X_new"]
+    floors = prediction_floors(X_new, X[:size], available_threads())
+    beside: dict[tuple[str, str], Work] = {("floor", what): work for what, work in floors.items()}
+    predictors: dict[tuple[str, str], Predictor] = {}
+    start = {"kernel": SquaredExponential(LENGTHSCALE), "init": X[:size].copy(), "max_iter": 0}
+    for precision in PRECISIONS:
+        model = regressor(size, precision=precision, **start).fit(X, y)
+        predictors[precision, "mean"] = model.predict
+        predictors[precision, "mean and std"] = lambda X_new, model=model: model.predict(
+            X_new, return_std=True
+        )
+    yield from prediction_speeds(request, predictors, blocks=[1 << 62], beside=beside)
+
+
+def scale(request: Request) -> Iterator[Record]:
+    """One value and gradient on rows that are made here, with the memory that it takes."""
+    n_rows, size = request.options["rows"], request.options["size"]
+    X, y = synthetic(n_rows, request.options["inputs"])
+    work = evaluation(X, y, X[:size].copy(), "double")
+    with reused_buffers():
+        found = cost_and_memory(lambda: {"value": work()[0].value}, request.options["turns"])
+    yield {"rows": n_rows} | found
+
+
+def exact(request: Request) -> Iterator[Record]:
+    """One value and gradient of the full GP's evidence."""
+    X, y = request.rows
+    kernel = SquaredExponential(np.full(X.shape[1], 5.0), 2.0)
+    model = ExactGP(kernel, request.options["noise_variance"])
+    source = ArraySource(X, y, block_rows=EXACT_BLOCK_ROWS)
+
+    def evaluate() -> Record:
+        outcome, gradient = model.evaluate(source)
+        slopes = -np.append(gradient.theta, gradient.log_noise_variance)
+        return {"value": -outcome.value, "gradient": slopes.tolist()}
+
+    yield cost_and_memory(evaluate, turns=1)
+
+
+if __name__ == "__main__":
+    serve(
+        ["eigengp", "scipy", "scikit-learn"],
+        evalcost=evalcost,
+        fit=fit,
+        predict=predict,
+        scale=scale,
+        exact=exact,
+    )
