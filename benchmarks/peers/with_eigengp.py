@@ -12,7 +12,7 @@ from timing import Array, Work, prediction_floors
 
 from eigengp import EigenGPRegressor, SquaredExponential
 from eigengp.arrays import reused_buffers
-from eigengp.estimators.training import _SMALL_BASIS
+from eigengp.estimators.training import SMALL_BASIS
 from eigengp.fitting.subset import EXACT_BLOCK_ROWS
 from eigengp.flow.arithmetic import PRECISIONS, Arithmetic
 from eigengp.flow.exact import ExactGP
@@ -53,7 +53,7 @@ def evaluation(X: Any, y: Any, points: Array, precision: str) -> Callable[[], tu
     source = ArraySource(X, y, None, block_rows_for(X, size), available_threads())
 
     def evaluate() -> tuple[Any, Any]:
-        with few_threads(size, _SMALL_BASIS):
+        with few_threads(size, SMALL_BASIS):
             return replace(model).evaluate(source)
 
     return evaluate

@@ -140,6 +140,11 @@ recycle = _BUFFERS.give
 """Offer the memory of an array that nobody will look at again."""
 
 
+def buffer(shape: tuple[int, int]) -> AnyArray:
+    """Return an array of float64 to be filled, in recycled memory where there is some."""
+    return _BUFFERS.take(shape, np.dtype(np.float64))
+
+
 def product(x: AnyArray, z: AnyArray) -> AnyArray:
     """Return `x z`, in recycled memory where there is some."""
     if is_numpy(x) and x.dtype == z.dtype:

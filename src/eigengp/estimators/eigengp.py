@@ -62,10 +62,11 @@ class EigenGPRegressor(InducingRegressor):
     init : {"kmeans", "random", "greedy"} or array of shape (M, D)
         Where basis points begin. An array, in the units of the data, is
         where all restarts begin.
-    n_restarts : int
-        How many starts are screened by short runs before the best goes on. 1
-        with a `kernel` of your own begins there at once, with the best of a
-        few noise variances, unless `guard` has several basis sizes to try.
+    n_restarts : int or None
+        How many starts are screened by short runs before the best goes on;
+        None is 32 on small data (N·M² up to 10⁷) and 4 on large. 1 with a
+        `kernel` of your own begins there at once, with the best of a few
+        noise variances, unless `guard` has several basis sizes to try.
     max_iter : int or None
         At most so many iterations in each stage; None is 200, or 1000 on
         small data (N·M² up to 10⁷); 0 learns nothing and keeps `kernel` and
@@ -156,7 +157,7 @@ class EigenGPRegressor(InducingRegressor):
         optimization: Literal["sequential", "joint", "direct"] = "sequential",
         residual: Literal["diagonal"] | None = None,
         init: Literal["kmeans", "random", "greedy"] | ArrayLike = "kmeans",
-        n_restarts: int = 32,
+        n_restarts: int | None = None,
         max_iter: int | None = None,
         tol: float = 1e-9,
         standardize: bool = True,

@@ -73,6 +73,7 @@ class ExactGPRegressor(GPRegressor):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **GPRegressor._parameter_constraints,
         "kernel": [Kernel, None],
+        "n_restarts": [Interval(Integral, 1, None, closed="left")],
         "max_rows": [Interval(Integral, 1, None, closed="left")],
     }
 

@@ -44,7 +44,7 @@ class InducingRegressor(GPRegressor):
         kernel: Kernel | Literal["exact"] | None = None,
         noise_variance: float | None = None,
         init: Literal["kmeans", "random", "greedy"] | ArrayLike = "kmeans",
-        n_restarts: int = 32,
+        n_restarts: int | None = None,
         max_iter: int | None = None,
         tol: float = 1e-9,
         standardize: bool = True,

@@ -64,7 +64,7 @@ precision, memory_limit, device, random_state, verbose
         kernel: Kernel | Literal["exact"] | None = None,
         noise_variance: float | None = None,
         init: Literal["kmeans", "random", "greedy"] | ArrayLike = "kmeans",
-        n_restarts: int = 32,
+        n_restarts: int | None = None,
         max_iter: int | None = None,
         tol: float = 1e-9,
         standardize: bool = True,

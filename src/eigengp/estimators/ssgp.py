@@ -69,6 +69,7 @@ precision, memory_limit, device, random_state, verbose
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **GPRegressor._parameter_constraints,
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
+        "n_restarts": [Interval(Integral, 1, None, closed="left")],
         **ARITHMETIC_CONSTRAINTS,
     }
 

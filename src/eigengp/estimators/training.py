@@ -26,7 +26,7 @@ from eigengp.estimators.rows import (
 )
 from eigengp.fitting.families import Family
 from eigengp.fitting.learning import Learner
-from eigengp.fitting.plan import Plan, default_iterations
+from eigengp.fitting.plan import Plan, default_iterations, default_restarts
 from eigengp.fitting.progress import Monitor
 from eigengp.fitting.starts import lengthscale_range
 from eigengp.fitting.subset import exact_on_subset, subset_plan
@@ -37,7 +37,8 @@ from eigengp.sources.arrays import ArraySource, available_threads, block_rows_fo
 from eigengp.sources.views import Scaling, StandardizedSource
 from eigengp.typing import Array
 
-_SMALL_BASIS = 200
+SMALL_BASIS = 600
+"""Basis points up to which one BLAS thread is best: more of them stay awake and in the way."""
 _FIRST_NOISE = 0.1
 """The noise variance to start from, as a share of the targets' variance."""
 
@@ -133,6 +134,8 @@ class Training:
         if max_iter is None:
             max_iter = default_iterations(self.rows.n_rows, n_inducing)
         kernel, n_restarts, tol = estimator.kernel, estimator.n_restarts, estimator.tol
+        if n_restarts is None:
+            n_restarts = default_restarts(self.rows.n_rows, n_inducing)
         settled = isinstance(kernel, str) or (kernel is not None and n_restarts == 1)
         return Plan(n_components, n_inducing, n_restarts, max_iter, tol, settled=settled)
 
@@ -153,7 +156,7 @@ class Training:
         """Return the learned model; small matrices are faster on one thread."""
         self.fit_blocks_to(plan.n_inducing)
         learner = Learner(family, plan, self.source, self.monitor, self.rng)
-        with few_threads(plan.n_inducing, _SMALL_BASIS), reused_buffers():
+        with few_threads(plan.n_inducing, SMALL_BASIS), reused_buffers():
             model = learner.learn(template)
         self.n_iter += learner.n_iter
         return model

@@ -36,6 +36,10 @@ class Family(Protocol):
     def relocates(self) -> bool:
         """Whether points may be moved to where the model misses."""
 
+    @property
+    def warms_up(self) -> bool:
+        """Whether a part of the rows is learned on before all of them."""
+
     def parameters(
         self, model: Any, box: Extent, basis: bool = True, weights: bool = False
     ) -> Parameters[Any]:
@@ -56,6 +60,7 @@ class InducingFamily:
 
     init: BasisInit
     screening_rows: int = 1_000
+    warms_up: bool = True
 
     @property
     def relocates(self) -> bool:
@@ -92,6 +97,7 @@ class SpectralFamily:
 
     screening_rows: int = 1_000
     relocates: bool = False
+    warms_up: bool = True
 
     def parameters(
         self, model: SparseSpectrum, box: Extent, basis: bool = True, weights: bool = False
@@ -126,6 +132,7 @@ class ExactFamily:
 
     screening_rows: int = 400
     relocates: bool = False
+    warms_up: bool = False
 
     def parameters(
         self, model: ExactGP, box: Extent, basis: bool = True, weights: bool = False

@@ -24,7 +24,7 @@ import numpy as np
 
 from eigengp.fitting.families import Family
 from eigengp.fitting.objectives import RowObjective, WeightObjective
-from eigengp.fitting.optimizer import Objective, minimize
+from eigengp.fitting.optimizer import minimize
 from eigengp.fitting.parameters import Parameters
 from eigengp.fitting.plan import Plan
 from eigengp.fitting.progress import Monitor
@@ -33,10 +33,16 @@ from eigengp.flow.linalg import JitterWarning
 from eigengp.flow.model import EigenGP
 from eigengp.flow.sums import RowBlock, RowSource
 from eigengp.metrics import mnlp
-from eigengp.sources.arrays import by_blocks
-from eigengp.sources.views import Extent, TrainingRows
+from eigengp.sources.arrays import ArraySource, by_blocks
+from eigengp.sources.views import Extent, TrainingRows, sample_rows
 
 _HELD_OUT_ROWS = 5_000
+_WARM_ROWS = 2_000
+_WARM_ROWS_PER_POINT = 10
+_WARM_GROWTH = 9
+_MOST_WARM_ROWS = 1 << 18
+_WARM_ITERATIONS = 30
+_WARM_TOLERANCE = 1e-7
 
 
 @dataclass
@@ -76,10 +82,38 @@ class Learner:
         """Return the learned model; `template` holds the kernel and noise to start from."""
         screening = Screening(self.family, self.plan, self.train, self.monitor, self.rng)
         start = screening.best(template.with_precision("double"))
-        start = start.with_precision(template.precision)
+        start = self._warmed(start).with_precision(template.precision)
         if self.plan.optimization == "prior":
             return self._stage("learning", start, basis=True, weights=False)
         return self._with_weights(start)
+
+    def _warmed(self, start: Any) -> Any:
+        """Return the model after learning on growing parts of many rows, each quick to learn on.
+
+        Early steps are large, and a part of the rows shows their direction
+        well enough; the guard is that of as few rows.
+        """
+        model = start
+        for count in self._parts():
+            rows = sample_rows(self.train, count, self.rng)
+            source = ArraySource.of(rows, self.plan.n_inducing)
+            gamma = min(1.0, self.plan.gamma * self.train.n_rows / count)
+            parameters = self.family.parameters(model, self.box)
+            objective = RowObjective(parameters, source, gamma)
+            name = f"{count} rows"
+            model = self._minimized(name, objective, model, _WARM_ITERATIONS, _WARM_TOLERANCE)
+        return model
+
+    def _parts(self) -> list[int]:
+        """Return how many rows to learn on before all of them are: none where there are few."""
+        sizes: list[int] = []
+        if not self.family.warms_up or self.plan.max_iter == 0 or self.plan.begins_at_once:
+            return sizes
+        count = max(_WARM_ROWS, _WARM_ROWS_PER_POINT * self.plan.n_inducing)
+        while count <= min(self.train.n_rows // 3, _MOST_WARM_ROWS):
+            sizes.append(count)
+            count *= _WARM_GROWTH
+        return sizes
 
     def _with_weights(self, start: EigenGP) -> EigenGP:
         """Return the model after the stages that give the eigenfunctions their own weights."""
@@ -108,20 +142,28 @@ class Learner:
         if self.plan.max_iter == 0:
             return model
         parameters = self.family.parameters(model, self.box, basis, weights)
-        start = parameters.pack(model)
-        self.monitor.begin(name, self.plan.max_iter)
-        found = minimize(
-            self._objective(parameters, basis),
-            start,
-            self.plan.max_iter,
-            self.plan.tol,
-            self.monitor.step,
-        )
+        objective = self._objective(parameters, basis)
+        return self._minimized(name, objective, model, self.plan.max_iter, self.plan.tol)
+
+    def _minimized(
+        self,
+        name: str,
+        objective: RowObjective | WeightObjective,
+        model: Any,
+        max_iter: int,
+        tol: float,
+    ) -> Any:
+        """Return the model where the objective ends, and tell the monitor on the way."""
+        parameters = objective.parameters
+        self.monitor.begin(name, max_iter)
+        found = minimize(objective, parameters.pack(model), max_iter, tol, self.monitor.step)
         self.monitor.end()
         self.n_iter += found.n_iter
         return parameters.unpack(found.vector)
 
-    def _objective(self, parameters: Parameters[Any], basis: bool) -> Objective:
+    def _objective(
+        self, parameters: Parameters[Any], basis: bool
+    ) -> RowObjective | WeightObjective:
         """Return the cheapest objective for these free parameters."""
         if basis:
             return RowObjective(parameters, self.train, self.plan.gamma)
@@ -141,5 +183,7 @@ class Learner:
     def _held_out_loss(self, model: EigenGP, rows: RowBlock) -> float:
         """Return the mean negative log density of the held-out rows."""
         posterior = model.posterior(model.forward(self.train))
-        both = by_blocks(lambda X: np.column_stack(posterior.mean_and_variance(X)), rows.X)
+        both = by_blocks(
+            lambda X: np.column_stack(posterior.mean_and_variance(X)), rows.X, posterior.n_columns
+        )
         return mnlp(rows.y, both[:, 0], np.sqrt(both[:, 1]), sample_weight=rows.sample_weight)

@@ -18,6 +18,11 @@ def default_iterations(n_rows: int, n_inducing: int) -> int:
     return 1000 if is_small(n_rows, n_inducing) else 200
 
 
+def default_restarts(n_rows: int, n_inducing: int) -> int:
+    """Return how many starts are screened: few where the kernel alone is settled by it."""
+    return 32 if is_small(n_rows, n_inducing) else 4
+
+
 def default_size(n_rows: int) -> int:
     """Return how many components a method has unless told: 100, or a quarter of few rows."""
     return max(1, min(_DEFAULT_COMPONENTS, n_rows // 4))

@@ -15,7 +15,13 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import LinAlgError
 
-from eigengp.flow.linalg import FactorizationError, cholesky, inverse_lower, solve_lower
+from eigengp.flow.linalg import (
+    FactorizationError,
+    cholesky,
+    inverse_lower,
+    solve_lower,
+    times_upper,
+)
 from eigengp.flow.sums import Sums, SumsAdjoint
 from eigengp.typing import Array
 
@@ -35,22 +41,33 @@ class Evidence:
         diagonal, and saves the products with it.
     noise_variance : float
         `σ²`, applied to sums that were made without it (1 otherwise).
+    triangular : bool
+        Whether `F` is upper triangular, which saves half of the products with it.
     """
 
     sums: Sums
     factor: Array
     noise_variance: float
+    triangular: bool = False
 
     @cached_property
     def AF(self) -> Array:
         """`A F/σ²`, shape (M, R)."""
-        A, F = self.sums.A, self.factor
-        return (A * F if F.ndim == 1 else A @ F) / self.noise_variance
+        return self._times_factor(self.sums.A) / self.noise_variance
 
     @cached_property
     def S(self) -> Array:
         """`FᵀAF/σ²`, shape (R, R)."""
-        return self._transposed_times(self.AF)
+        if self.factor.ndim == 1:
+            return self._transposed_times(self.AF)
+        return self._times_factor(np.ascontiguousarray(self.AF.T))
+
+    def _times_factor(self, x: Array) -> Array:
+        """Return `x F`; stage 1's factor is triangular."""
+        F = self.factor
+        if F.ndim == 1:
+            return x * F
+        return times_upper(x, F) if self.triangular else x @ F
 
     def _transposed_times(self, x: Array) -> Array:
         """Return `Fᵀ x` for a vector or a matrix."""
@@ -99,7 +116,8 @@ class Evidence:
         """`F L_G⁻ᵀ`, shape (M, R)."""
         if self.factor.ndim == 1:
             return self.factor[:, None] * self.root.T
-        return self.factor @ self.root.T
+        root = np.ascontiguousarray(self.root.T)
+        return times_upper(self.factor, root)
 
     @cached_property
     def root(self) -> Array:

@@ -114,7 +114,7 @@ class PriorPass:
         if _lost_digits(sums, F, s2, self.arithmetic) > _MOST_LOST:
             raise DigitsLostError
         trace = TraceTerm(sums, F, s2, self.features.prior_variance, gamma) if gamma else None
-        evidence = Evidence(sums, F, s2)
+        evidence = Evidence(sums, F, s2, triangular=True)
         if self.arithmetic.sums == "float32" and not evidence.exists:
             raise DigitsLostError
         return Outcome(self, evidence, trace, None, F, kept)

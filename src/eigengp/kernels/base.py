@@ -30,7 +30,10 @@ class PullBack(Protocol):
     """Takes a cotangent on a kernel matrix back through the kernel."""
 
     def __call__(self, K_bar: AnyArray, /, overwrite: bool = False) -> KernelAdjoint:
-        """Return what `K_bar`, shape (n, m), hands back; `overwrite` offers its memory."""
+        """Return what `K_bar`, shape (n, m), hands back.
+
+        `overwrite` offers its memory, and says that this is the last call.
+        """
 
 
 class Columns(Protocol):
@@ -264,7 +267,7 @@ class _ProductColumns(_PairColumns):
         def pull_back(K_bar: AnyArray, overwrite: bool = False) -> KernelAdjoint:
             m = K_bar.shape[1]
             bars = K_bar * K_right[:, :m], K_bar * K_left[:, :m]
-            return _joined(back_left(bars[0], overwrite=True), back_right(bars[1], overwrite=True))
+            return _joined(back_left(bars[0], overwrite), back_right(bars[1], overwrite))
 
         return K_left * K_right, pull_back
 

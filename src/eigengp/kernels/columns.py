@@ -17,6 +17,7 @@ import numpy as np
 from eigengp.arrays import (
     AnyArray,
     beside,
+    buffer,
     cast,
     clip_in_place,
     dtype_name,
@@ -86,7 +87,7 @@ class Side:
         n, D = X.shape
         xp = namespace(X)
         if is_numpy(X):
-            rows = np.empty((D + 2, n))
+            rows = buffer((D + 2, n))
             scaled = np.subtract(X.T, self.centre[:, None], out=rows[:D])
             scaled *= self._column
             np.einsum("dn,dn->n", scaled, scaled, out=rows[D])
@@ -152,7 +153,10 @@ class StationaryColumns:
     def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
         """See `Columns.matrix`."""
         side = self.side(X)
-        return self._values(X, side, side.rows(X), dtype, spare)
+        rows = side.rows(X)
+        K = self._values(X, side, rows, dtype, spare)
+        recycle(rows)
+        return K
 
     def forward(
         self, X: AnyArray, dtype: str = "float64", spare: int = 0
@@ -168,7 +172,7 @@ class StationaryColumns:
             slopes = (own, *self.kernel.shape_slopes(at, own))
             others = [variance * _inner(K_bar, each) for each in slopes]
             T = times(K_bar, self.kernel.slope(at, own), overwrite)
-            return _adjoint(self.kernel, side, rows, T, variance, others)
+            return _adjoint(self.kernel, side, rows, T, variance, overwrite, others)
 
         return variance * rho, pull_back
 
@@ -208,7 +212,7 @@ class ExponentialColumns(StationaryColumns):
 
         def pull_back(K_bar: AnyArray, overwrite: bool = False) -> KernelAdjoint:
             T = times(K_bar, K[:, :m], overwrite)
-            return _adjoint(self.kernel, side, rows, T, -0.5)
+            return _adjoint(self.kernel, side, rows, T, -0.5, overwrite)
 
         return K, pull_back
 
@@ -227,6 +231,7 @@ def _adjoint(
     rows: AnyArray,
     T: AnyArray,
     scale: float,
+    overwrite: bool,
     others: list[AnyArray] | None = None,
 ) -> KernelAdjoint:
     """Return what `scale·T` hands back; `others` are the cotangents of variance and shape.
@@ -237,7 +242,10 @@ def _adjoint(
     ones = xp.ones((T.shape[1],), dtype=T.dtype, device=T.device)
     both = scale * cast(cast(rows, dtype_name(T)) @ T, "float64").T
     row = scale * cast(T @ ones, "float64")
-    squares = rows[:D, :] ** 2 @ row
+    scaled = rows[:D, :]
+    squares = times(scaled, scaled, overwrite) @ row
+    if overwrite:
+        recycle(rows)
     if others is None:
         others = [xp.sum(both[:, -1]) / scale]
     return assembled(kernel, side, both[:, :D], both[:, -1], squares, others)
