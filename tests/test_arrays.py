@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from threading import current_thread
+
 import numpy as np
 import pytest
 
@@ -21,8 +24,27 @@ def test_every_row_is_summed_once_in_order(threads: int | None) -> None:
     source = ArraySource(X, np.arange(25.0), block_rows=4, n_threads=threads)
     assert (source.n_rows, source.n_features) == (25, 2)
     seen = source.total(lambda block: [(block.start, block.y.tolist())])
-    assert [start for start, _ in seen] == list(range(0, 25, 4))
+    assert [start for start, _ in seen] == [rows[0] for _, rows in seen]
+    assert {len(rows) for _, rows in seen} <= {2, 3, 4}
+    assert len(seen) % (threads or available_threads()) == 0
     assert [row for _, rows in seen for row in rows] == list(range(25))
+
+
+def test_threads_stay_from_one_sum_to_the_next() -> None:
+    source = ArraySource(np.ones((9, 1)), np.arange(9.0), block_rows=3, n_threads=2)
+    names = {name for _ in range(3) for name in source.total(lambda _: [current_thread().name])}
+    assert len(names) <= 2
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    source = ArraySource(np.ones((9, 1)), np.arange(9.0), block_rows=3, n_threads=2)
+    source.total(lambda block: float(block.y.sum()))
+    child = os.fork() if hasattr(os, "fork") else -1
+    if child == 0:
+        os._exit(0 if source.total(lambda block: float(block.y.sum())) == 36.0 else 1)
+    if child > 0:
+        assert os.waitpid(child, 0)[1] == 0
 
 
 def test_blocks_are_float64_and_keep_their_weights() -> None:

@@ -81,10 +81,11 @@ class EigenGPRegressor(InducingRegressor):
         Whether to guard against over-fitting as M grows. False is the
         paper's procedure: the evidence alone.
     precision : {"double", "mixed", "single"}
-        "double" is float64 throughout. "mixed" makes the gradient and the
-        predicted variances in float32, and everything else in float64, for
-        up to half the time. "single" does all that touches the rows in
-        float32; sums of blocks and factorisations stay in float64.
+        "double" is float64 throughout. "mixed" makes the gradient of stage 1
+        and predictions in float32 wherever its rounding does not show, for up
+        to half the time. "single" makes the sums of stage 1 in float32 too:
+        for very many rows, whose roundings cancel, and for GPUs. Sums of
+        blocks, factorisations and learned weights are always in float64.
     memory_limit : int, str or None
         How much memory features of the rows may take from one pass over them
         to the next, in bytes or as text such as "1GB"; those beyond it are

@@ -51,14 +51,15 @@ class Arithmetic:
     """Precision of the passes over the rows, and memory between them.
 
     Sums over blocks, and all that is M × M, are in float64 whatever the
-    precision; so is a mean that is predicted, unless the precision is single.
+    precision. Predictions are in float32 where its rounding does not show.
 
     Parameters
     ----------
     precision : {"double", "mixed", "single"}
         "double" is float64 throughout; "mixed" makes the sums in float64, and
         the gradient and predicted variances in float32 wherever its rounding
-        does not show; "single" does all that touches rows in float32.
+        does not show; "single" makes the sums in float32 too. Rows that enter
+        whitened or with a residual are always in float64.
     memory_limit : int
         How many bytes of features may be kept from one pass to the next;
         those beyond it are computed again.
@@ -69,7 +70,7 @@ class Arithmetic:
 
     @property
     def sums(self) -> str:
-        """The data type of pass 1, and of predicted means."""
+        """The data type of pass 1."""
         return _PRECISIONS[self.precision][0]
 
     def gradient_for(self, amplified: float) -> str:
@@ -82,8 +83,8 @@ class Arithmetic:
         """
         return self._float32_where(amplified * _EPSILON < _VISIBLE)
 
-    def variance_for(self, amplified: float) -> str:
-        """Return the data type of predicted variances.
+    def prediction_for(self, amplified: float) -> str:
+        """Return the data type of predictions.
 
         Parameters
         ----------
@@ -91,7 +92,8 @@ class Arithmetic:
             The variance that rounding adds, in units of the noise, for
             features of relative error one.
         """
-        return self._float32_where(amplified * _EPSILON**2 < _VISIBLE)
+        harmless = amplified * _EPSILON**2 < _VISIBLE
+        return "float64" if self.precision == "double" or not harmless else "float32"
 
     def _float32_where(self, harmless: bool) -> str:
         return "float64" if self.precision == "mixed" and not harmless else self._fast

@@ -138,11 +138,11 @@ class EigenGP:
         if self._learned is None:
             factor = CholeskyFactor.of(self._gram[0])
             if noisy:
-                return ResidualPass(*common, factor, None, self.power, self.arithmetic)
+                return ResidualPass(*common, factor, None, self.power)
             return PriorPass(*common, factor, self.arithmetic)
         if noisy:
-            return ResidualPass(*common, self.spectrum, self._learned, self.power, self.arithmetic)
-        return SpectralPass(*common, self.spectrum, self._learned, self.arithmetic)
+            return ResidualPass(*common, self.spectrum, self._learned, self.power)
+        return SpectralPass(*common, self.spectrum, self._learned)
 
     @property
     def features(self) -> KernelFeatures:

@@ -163,12 +163,11 @@ class SpectralPass:
     spectrum: Spectrum
     shrinkage: Array
     """`v`, shape (R,)."""
-    arithmetic: Arithmetic = field(default_factory=Arithmetic)
 
     @cached_property
     def _rows(self) -> WhitenedRows:
         T = self.spectrum.whitening(self.shrinkage.size)
-        return WhitenedRows(self.features, T, self.arithmetic)
+        return WhitenedRows(self.features, T)
 
     def sums(self, source: RowSource, kept: Kept | None = None) -> WhitenedSums:
         """Return the sums, which depend neither on the noise nor on the weights."""
@@ -229,13 +228,10 @@ class ResidualPass:
     shrinkage: Array | None
     power: float = 1.0
     """`α`: FITC at 1; smaller is closer to VFE."""
-    arithmetic: Arithmetic = field(default_factory=Arithmetic)
 
     @cached_property
     def _rows(self) -> ResidualRows:
-        return ResidualRows(
-            self.features, self._F, self.noise_variance, self.power, self.arithmetic
-        )
+        return ResidualRows(self.features, self._F, self.noise_variance, self.power)
 
     @cached_property
     def _F(self) -> Array:

@@ -114,8 +114,7 @@ class Posterior:
 
     def mean(self, X: AnyArray) -> AnyArray:
         """Return the predictive mean, shape (n,): O(M) for each row."""
-        K = self.features.matrix(X, self.arithmetic.sums)
-        return self._mean(K)
+        return self._mean(self.features.matrix(X, self._mean_type))
 
     def _mean(self, K: AnyArray) -> AnyArray:
         mean = cast(K @ self._m.beside(K), "float64")
@@ -124,7 +123,7 @@ class Posterior:
 
     def mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance of noisy observations, each of shape (n,)."""
-        K = self.features.matrix(X, self.arithmetic.sums)
+        K = self.features.matrix(X, self._mean_type)
         own = cast(K, self._variance_type)
         latent = product(own, self._V.beside(own))
         variance = cast(row_dots(latent, latent), "float64") + self.noise_variance
@@ -134,9 +133,17 @@ class Posterior:
         return self._mean(K), variance
 
     @cached_property
+    def _mean_type(self) -> str:
+        return self._type_for(self.mean_coefficients)
+
+    @cached_property
     def _variance_type(self) -> str:
-        size = self.features.prior_variance**2 * np.vdot(self.covariance_root, self.covariance_root)
-        return self.arithmetic.variance_for(float(size) / self.noise_variance)
+        return self._type_for(self.covariance_root)
+
+    def _type_for(self, coefficients: Array) -> str:
+        """Return the data type of features that meet these coefficients."""
+        size = self.features.prior_variance**2 * float(np.vdot(coefficients, coefficients))
+        return self.arithmetic.prediction_for(size / self.noise_variance)
 
     def joint_covariance(self, X: AnyArray) -> AnyArray:
         """Return the joint covariance of noisy observations at `X`, shape (n, n)."""

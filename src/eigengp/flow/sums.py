@@ -289,14 +289,14 @@ class WhitenedRows:
     """Rows that enter through `Φ = K T`, the eigenfunctions with unit prior variance.
 
     Eigenfunctions with small eigenvalues lose their digits in `Tᵀ(KᵀK)T`
-    and keep them in `(KT)ᵀ(KT)`, for about twice the work. The sums do not
-    depend on noise and weights: stage 2 needs them once.
+    and keep them in `(KT)ᵀ(KT)`, for about twice the work, and only in
+    float64. The sums do not depend on noise and weights: stage 2 needs them
+    once.
     """
 
     features: Features
     whitening: Array
     """`T`, shape (M, R)."""
-    arithmetic: Arithmetic = field(default_factory=Arithmetic)
 
     @cached_property
     def _T(self) -> Placed:
@@ -304,7 +304,7 @@ class WhitenedRows:
 
     def sums(self, block: RowBlock, kept: Kept | None = None) -> WhitenedSums:
         """Pass 1, one block."""
-        K = _made(self.features, block, self.arithmetic.sums, kept)
+        K = _made(self.features, block, "float64", kept)
         xp, y, s = namespace(K), cast(block.y, dtype_name(K)), block.sample_weight
         wide = xp.concat([K @ self._T.beside(K), y[:, None]], axis=1)
         own = _accumulate(wide, block.y, s)
@@ -314,7 +314,7 @@ class WhitenedRows:
 
     def pull_back(self, block: RowBlock, bar: SumsAdjoint, kept: Kept | None = None) -> RowAdjoint:
         """Pass 2: `K̄ = ω ∘ (2 Φ Ā + y b̄ᵀ) Tᵀ`, with `Φ` formed first to keep its digits."""
-        K, back = _taken(self.features, block, self.arithmetic.sums, kept)
+        K, back = _taken(self.features, block, "float64", kept)
         T, y = self._T.beside(K), cast(block.y, dtype_name(K))
         wide = namespace(K).concat([K @ T, y[:, None]], axis=1)
         return _pulled_back(wide @ (bar.stacked.beside(K) @ T.T), block.sample_weight, back)
@@ -338,7 +338,6 @@ class ResidualRows:
     noise_variance: float
     power: float = 1.0
     """`α`, between 0 (not included) and 1."""
-    arithmetic: Arithmetic = field(default_factory=Arithmetic)
 
     @cached_property
     def _F(self) -> Placed:
@@ -346,7 +345,7 @@ class ResidualRows:
 
     def sums(self, block: RowBlock, kept: Kept | None = None) -> Sums:
         """Pass 1, one block."""
-        K = _made(self.features, block, self.arithmetic.sums, kept)
+        K = _made(self.features, block, "float64", kept)
         Phi, xp = K @ self._F.beside(K), namespace(K)
         s2, alpha, s = self.noise_variance, self.power, block.weight
         rest = cast(left_out(self.features, Phi), "float64")
@@ -367,7 +366,7 @@ class ResidualRows:
         clipped, and the noise receives
         `−ω_n (ω̄_n/λ_n + l̄ (σ² − (1−α) r_n)/σ²)`.
         """
-        K, back = _taken(self.features, block, self.arithmetic.sums, kept)
+        K, back = _taken(self.features, block, "float64", kept)
         xp, dtype, s2, alpha = namespace(K), dtype_name(K), self.noise_variance, self.power
         F, stacked, y = self._F.beside(K), bar.stacked.beside(K), cast(block.y, dtype)
         Phi = K @ F

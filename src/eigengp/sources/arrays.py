@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -24,9 +25,10 @@ SumT = TypeVar("SumT", bound=Any)
 
 BLOCK_ROWS = 1024
 """Rows in a block, where nothing is known of their features."""
-_BLOCK_ENTRIES = 1 << 18
-"""About how many features a block has: what stays in a core's cache."""
-_BLOCK_RANGE = (512, 4096)
+_BLOCK_ENTRIES = 1 << 20
+"""About how many features a block has: small enough for the cache, and large enough that the
+threads seldom meet in Python."""
+_BLOCK_RANGE = (512, 8192)
 _MOST_ENTRIES = 1 << 22
 _DEVICE_ENTRIES = 1 << 28
 """The same for a GPU, which wants much work at a time."""
@@ -156,35 +158,55 @@ class ArraySource:
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all blocks, in NumPy's arrays."""
-        starts = range(0, self.n_rows, self.block_rows)
+        n_threads = self._threads()
+        blocks = _cut(self.n_rows, self.block_rows, n_threads)
 
-        def stripe(part: range) -> SumT:
-            ends = (min(i + self.block_rows, self.n_rows) for i in part)
-            blocks = (self._rows(slice(i, end), i) for i, end in zip(part, ends, strict=True))
-            return reduce(iadd, (term(block) for block in blocks))
+        def stripe(part: list[slice]) -> SumT:
+            return reduce(iadd, (term(self._rows(rows, rows.start)) for rows in part))
 
-        n_threads = self.n_threads if is_numpy(self.X) else 1
-        total = reduce(iadd, in_threads(stripe, starts, n_threads))
+        total: Any = reduce(iadd, in_threads(stripe, blocks, n_threads))
         return total.on_host() if hasattr(total, "on_host") else total
 
+    def _threads(self) -> int:
+        if not is_numpy(self.X):
+            return 1
+        return available_threads() if self.n_threads is None else self.n_threads
 
-def in_threads(work: Callable[[range], T], starts: range, n_threads: int | None) -> list[T]:
-    """Return `[work(stripe), …]` for contiguous stripes of `starts`, one for each thread."""
-    if len(starts) <= 1:
-        return [work(starts)]
-    wanted = available_threads() if n_threads is None else n_threads
-    stripes = list(_stripes(starts, min(wanted, len(starts))))
+
+def _cut(n_rows: int, block_rows: int, n_threads: int) -> list[slice]:
+    """Return blocks of nearly equal size, as many for each thread where there are several."""
+    count = -(-n_rows // block_rows)
+    if count > 1:
+        count = -(-count // n_threads) * n_threads
+    edges = np.linspace(0, n_rows, min(count, n_rows) + 1).round().astype(int).tolist()
+    return [slice(low, high) for low, high in pairwise(edges)]
+
+
+@cache
+def _pool(n_threads: int) -> ThreadPoolExecutor:
+    """Return threads that stay: to make them costs as much as a pass over few rows."""
+    return ThreadPoolExecutor(n_threads, thread_name_prefix="eigengp")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def in_threads(work: Callable[[list[slice]], T], blocks: list[slice], n_threads: int) -> list[T]:
+    """Return `[work(stripe), …]` for contiguous stripes of the blocks, one for each thread."""
+    if len(blocks) <= 1:
+        return [work(blocks)]
+    stripes = list(_stripes(blocks, min(n_threads, len(blocks))))
     with one_blas_thread():
         if len(stripes) == 1:
             return [work(stripes[0])]
-        with ThreadPoolExecutor(len(stripes)) as pool:
-            return list(pool.map(work, stripes))
+        return list(_pool(n_threads).map(work, stripes))
 
 
-def _stripes(starts: range, count: int) -> Iterator[range]:
-    edges = np.linspace(0, len(starts), count + 1).round().astype(int)
+def _stripes(blocks: list[slice], count: int) -> Iterator[list[slice]]:
+    edges = np.linspace(0, len(blocks), count + 1).round().astype(int)
     for low, high in pairwise(edges.tolist()):
-        yield starts[low:high]
+        yield blocks[low:high]
 
 
 def by_blocks(
@@ -201,15 +223,14 @@ def by_blocks(
     n_columns : int
         How many numbers a row becomes on the way; the more, the smaller the blocks.
     """
-    size = block_rows_for(X, n_columns)
-    starts = range(0, X.shape[0], size)
+    n_threads = available_threads() if is_numpy(X) else 1
+    blocks = _cut(X.shape[0], block_rows_for(X, n_columns), n_threads)
 
-    def stripe(part: range) -> list[AnyArray]:
-        n = X.shape[0]
-        blocks = (X[i : min(i + size, n), :] for i in part)
+    def stripe(part: list[slice]) -> list[AnyArray]:
+        cut = (X[rows, :] for rows in part)
         if is_numpy(X):
-            blocks = (np.asarray(block, dtype=np.float64) for block in blocks)
-        return [function(block) for block in blocks]
+            cut = (np.asarray(block, dtype=np.float64) for block in cut)
+        return [function(block) for block in cut]
 
-    parts = in_threads(stripe, starts, None if is_numpy(X) else 1)
+    parts = in_threads(stripe, blocks, n_threads)
     return namespace(X).concat([out for part in parts for out in part], axis=0)

@@ -1,0 +1,251 @@
+"""The fused kernels against the formulas in float64; without a GPU, in Triton's interpreter."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+torch = pytest.importorskip("torch", reason="the fused kernels need PyTorch")
+CUDA = torch.cuda.is_available()
+if not CUDA:
+    if "triton" in sys.modules and not os.environ.get("TRITON_INTERPRET"):
+        pytest.skip("Triton was imported before it could be told to interpret", True)
+    # Triton reads this when it is first imported.
+    os.environ["TRITON_INTERPRET"] = "1"
+triton = pytest.importorskip("triton", reason="the fused kernels need Triton")
+
+from eigengp.flow import triton_kernels as kernels  # noqa: E402
+from eigengp.flow.triton_kernels import SLOPES, Pulled, Tiling  # noqa: E402
+
+Array = NDArray[np.float64]
+SMALL = Tiling(rows=32, basis=32, inner=16, warps=4, programs=6)
+ACCURACY = 3e-6
+
+
+@pytest.fixture(autouse=True)
+def _loops_in_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a scalar of the interpreter bound a loop, which NumPy ≥ 2.4 refuses it."""
+    if CUDA:
+        return
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang_tensor
+
+    def patch_with_index(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch_with_index)
+
+
+class Problem(NamedTuple):
+    X: Array
+    y: Array
+    weight: Array | None
+    Z: Array
+    C: Array
+    g: Array
+
+    def tensors(self) -> list[Any]:
+        """The rows and basis points as the kernels take them."""
+        arrays = (self.X, self.y, self.weight, self.Z)
+        return [None if a is None else _tensor(a, torch.float32) for a in arrays]
+
+    def sums(self, profile: str, tiling: Tiling | None = None) -> tuple[Array, ...]:
+        fused = kernels.sums(*self.tensors(), profile, tiling)
+        return tuple(a.cpu().numpy() for a in fused)
+
+    def pull_back(self, profile: str, tiling: Tiling | None = None) -> Pulled:
+        bars = (_tensor(a, torch.float64) for a in (self.C, self.g))
+        fused = kernels.pull_back(*self.tensors(), profile, *bars, tiling)
+        return Pulled(*(a.cpu().numpy() for a in fused))
+
+
+def _tensor(a: Array, dtype: Any) -> Any:
+    return torch.as_tensor(a, dtype=dtype, device="cuda" if CUDA else "cpu")
+
+
+def _float32(a: Array) -> Array:
+    return a.astype(np.float32).astype(np.float64)
+
+
+def _problem(
+    N: int, M: int, D: int, *, weighted: bool = False, lengthscale: float | None = None
+) -> Problem:
+    rng = np.random.default_rng(7)
+
+    def float32(*shape: int) -> Array:
+        return _float32(rng.normal(size=shape))
+
+    scale = lengthscale or np.sqrt(D)
+    X, y, Z, s = float32(N, D), float32(N), float32(M, D), float32(N)
+    C = rng.normal(size=(M, M))
+    weight = _float32(s * s) if weighted else None
+    return Problem(_float32(X / scale), y, weight, _float32(Z / scale), C + C.T, rng.normal(size=M))
+
+
+def _features(X: Array, Z: Array, profile: str) -> tuple[Array, Array]:
+    """Return `ρ` and `ρ'`, both (N, M)."""
+    t = ((X[:, None, :] - Z[None, :, :]) ** 2).sum(axis=2)
+    if profile == "squared_exponential":
+        return np.exp(-t / 2), -np.exp(-t / 2) / 2
+    r = np.sqrt(t)
+    if profile == "matern12":
+        rho = np.exp(-r)
+        return rho, np.where(r > 1e-6, -rho / (2 * np.maximum(r, 1e-6)), 0.0)
+    if profile == "matern32":
+        s = np.sqrt(3) * r
+        return (1 + s) * np.exp(-s), -1.5 * np.exp(-s)
+    s = np.sqrt(5) * r
+    return (1 + s + s**2 / 3) * np.exp(-s), -5 / 6 * (1 + s) * np.exp(-s)
+
+
+def _sums(p: Problem, profile: str) -> tuple[Array, Array]:
+    rho, _ = _features(p.X, p.Z, profile)
+    s = np.ones_like(p.y) if p.weight is None else p.weight
+    return rho.T @ (s[:, None] * rho), rho.T @ (s * p.y)
+
+
+def _pull_back(p: Problem, profile: str) -> tuple[Pulled, Pulled]:
+    """Return the sums over `T`, and the same with all terms made positive."""
+    rho, slope = _features(p.X, p.Z, profile)
+    s = np.ones_like(p.y) if p.weight is None else p.weight
+    rho_bar = s[:, None] * (rho @ p.C + np.outer(p.y, p.g))
+    return _pulled(rho_bar * slope, rho_bar * rho, p.X), _pulled(
+        np.abs(rho_bar * slope), np.abs(rho_bar * rho), np.abs(p.X)
+    )
+
+
+def _pulled(T: Array, products: Array, X: Array) -> Pulled:
+    return Pulled(T.sum(axis=0), T.T @ X, T.sum(axis=1) @ X**2, products.sum())
+
+
+def _check(
+    p: Problem, profile: str, tiling: Tiling | None = None, accuracy: float = ACCURACY
+) -> None:
+    """Compare everything, relative to the largest sum of sizes of terms."""
+    A, b = p.sums(profile, tiling)
+    assert np.array_equal(A, A.T)
+    sums, (pulled, sizes) = _sums(p, profile), _pull_back(p, profile)
+    _, size_of_b = _sums(p._replace(y=np.abs(p.y)), profile)
+    for found, expected, size in zip(
+        (A, b, *p.pull_back(profile, tiling)),
+        (*sums, *pulled),
+        (sums[0], size_of_b, *sizes),
+        strict=True,
+    ):
+        assert found.dtype == np.float64
+        assert found.shape == np.shape(expected)
+        assert np.abs(found - expected).max() <= accuracy * np.max(size)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("profile", SLOPES)
+def test_every_profile_matches_the_formulas(profile: str, weighted: bool) -> None:
+    _check(_problem(137, 30, 8, weighted=weighted), profile, SMALL)
+
+
+@pytest.mark.parametrize("D", [1, 3, 8, 17])
+@pytest.mark.parametrize("M", [1, 5, 16, 100])
+def test_any_number_of_basis_points_and_inputs(M: int, D: int) -> None:
+    _check(_problem(101, M, D, weighted=True), "matern32", SMALL)
+
+
+@pytest.mark.parametrize(("M", "D"), [(5, 3), (100, 8), (130, 8), (70, 40)])
+def test_the_default_tilings(M: int, D: int) -> None:
+    _check(_problem(300, M, D), "squared_exponential")
+
+
+def test_blocks_are_flushed_and_dealt_out_to_programs() -> None:
+    _check(_problem(600, 20, 2), "matern52", SMALL._replace(flush=256, programs=2), accuracy=1e-6)
+
+
+def test_large_cotangents_that_cancel_keep_their_digits() -> None:
+    """A thousandth of the terms remains, of which float32 products keep no more."""
+    p = _problem(400, 30, 2, lengthscale=2.0)
+    rho, _ = _features(p.X, p.Z, "squared_exponential")
+    K, _ = _features(p.Z, p.Z, "squared_exponential")
+    C = np.linalg.inv(rho.T @ rho / 0.1 + K + 1e-4 * np.eye(30)) * 1e4
+    p = p._replace(C=C, g=-C @ (rho.T @ p.y) / 0.1)
+    assert np.abs(C).max() > 1e5
+    _check(p, "squared_exponential", SMALL, accuracy=2e-5)
+
+
+def test_short_lengthscales_keep_their_digits() -> None:
+    """`|x|² + |z|² − 2 x·z` in float32 would be off by 2e-3 here."""
+    p = _problem(200, 20, 3, lengthscale=0.01)
+    p = p._replace(Z=_float32(p.X[:20] + 0.25))
+    _check(p, "squared_exponential", SMALL, accuracy=1e-4)
+
+
+@pytest.mark.parametrize("D", [4, 64])
+@pytest.mark.parametrize("profile", SLOPES)
+def test_rows_at_and_far_from_the_basis_points(profile: str, D: int) -> None:
+    p = _problem(96, 20, D)
+    p.X[:20], p.X[20:30], p.X[30:40, 0] = p.Z, 1e6, -1e30
+    rough = profile in ("matern12", "matern32")  # `√t` of equal points is about 1e-4
+    _check(p, profile, SMALL, accuracy=5e-5 if rough else ACCURACY)
+
+
+def test_rows_without_weight_do_not_count() -> None:
+    p = _problem(128, 20, 2)
+    half = p._replace(weight=(np.arange(128) % 2).astype(np.float64))
+    kept = Problem(p.X[1::2], p.y[1::2], None, *p[3:])
+    for found, expected in zip(half.sums("matern52", SMALL), _sums(kept, "matern52"), strict=True):
+        np.testing.assert_allclose(found, expected, atol=ACCURACY * np.abs(expected).max())
+    nothing = p._replace(weight=np.zeros(128))
+    assert not any(np.any(a) for a in nothing.sums("matern52", SMALL))
+    assert not any(np.any(a) for a in nothing.pull_back("matern52", SMALL))
+
+
+def test_the_same_rows_give_the_same_bits() -> None:
+    p = _problem(200, 40, 3, weighted=True)
+    first, second = ([*p.sums("matern32", SMALL), *p.pull_back("matern32", SMALL)] for _ in "ab")
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("N", [0, 5])
+def test_no_rows_or_less_than_a_block(N: int) -> None:
+    p = _problem(N, 6, 2, weighted=True)
+    _check(p, "matern12", accuracy=1e-12)
+    if N == 0:
+        assert not np.any(p.sums("matern12")[0])
+
+
+def test_no_cotangents_give_nothing() -> None:
+    p = _problem(64, 6, 2)
+    pulled = p._replace(C=np.zeros((6, 6)), g=np.zeros(6)).pull_back("matern12", SMALL)
+    assert not any(np.any(a) for a in pulled)
+
+
+def test_more_pieces_and_shorter_sums_keep_more_digits() -> None:
+    p = _problem(200, 40, 3, weighted=True)
+    expected, _ = _sums(p, "matern52")
+    errors = [
+        np.abs(p.sums("matern52", tiling)[0] - expected).max() / expected.max()
+        for tiling in (
+            SMALL._replace(pieces=1),
+            SMALL,
+            SMALL._replace(flush=128),
+            SMALL._replace(pieces=3),
+        )
+    ]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[0] < 1e-3
+    assert errors[-1] < 2e-7
+
+
+def test_what_the_kernels_cannot_do_is_refused() -> None:
+    p = _problem(10, 3, 2)
+    X, y, _, Z = p.tensors()
+    with pytest.raises(ValueError, match="no fused kernel has the profile 'cosine'"):
+        kernels.sums(X, y, None, Z, "cosine")
+    with pytest.raises(ValueError, match="contiguous float32"):
+        kernels.sums(X.double(), y, None, Z, "matern12")
+    with pytest.raises(ValueError, match="1025 basis points with 2 inputs are too many"):
+        kernels.sums(X, y, None, Z.new_zeros(1025, 2), "matern12")
