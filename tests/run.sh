@@ -15,6 +15,5 @@ fi
 .venv/bin/mypy
 .venv/bin/lint-imports --no-logo
 # Two test processes, so one BLAS thread for each.
-# scikit-learn dispatches to other array libraries only where SciPy does too.
-SCIPY_ARRAY_API=1 OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
+OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
     .venv/bin/python -m pytest -n 2 --cov=eigengp --cov-report=term "$@"

@@ -77,7 +77,7 @@ def test_rows_with_many_columns_come_in_smaller_blocks() -> None:
 
     X = np.arange(300.0)[:, None]
     np.testing.assert_array_equal(by_blocks(note, X, n_columns=1 << 16), X[:, 0])
-    assert max(seen) == 64
+    assert 50 <= max(seen) <= 64
 
 
 def test_threads_that_leave_in_any_order_give_blas_its_threads_back() -> None:

@@ -226,4 +226,4 @@ def test_blocks_know_where_they_start() -> None:
         return block.y.size
 
     assert source.total(note) == N
-    assert sorted(seen) == [(0, 10), (10, 10), (20, 10), (30, 7)]
+    assert sorted(seen) == [(0, 9), (9, 9), (18, 10), (28, 9)]

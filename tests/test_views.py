@@ -5,8 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from eigengp.flow.model import EigenGP
+from eigengp.kernels import SquaredExponential
 from eigengp.sources.arrays import ArraySource
-from eigengp.sources.views import Extent, Scaling, StandardizedSource, TrainingRows
+from eigengp.sources.views import (
+    Extent,
+    ManyTrainingRows,
+    Scaling,
+    StandardizedSource,
+    TrainingRows,
+)
 
 
 def make_source(weighted: bool = False) -> ArraySource:
@@ -70,3 +78,22 @@ def test_held_out_and_training_rows_are_all_rows_and_never_both(weighted: bool) 
     assert set(training.take(np.arange(200)).y) == set(kept)
     assert training.n_rows == 200
     assert training.n_features == 3
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rows_held_out_of_very_many_are_taken_off_each_sum(weighted: bool) -> None:
+    rng = np.random.default_rng(5)
+    X, y = rng.normal(size=(400, 2)), rng.normal(size=400)
+    weight = rng.uniform(0.5, 2.0, size=400) if weighted else None
+    source = ArraySource(X, y, weight, block_rows=90)
+    split = ManyTrainingRows.of(source, 30)
+    held = split.held_out()
+    keep = np.setdiff1d(np.arange(400), split.held_rows)
+    rest = ArraySource(X[keep], y[keep], None if weight is None else weight[keep])
+    model = EigenGP(SquaredExponential(np.ones(2)), X[:6], 0.1, 6)
+    (own, gradient), (other, expected) = model.evaluate(split), model.evaluate(rest)
+    assert own.value == pytest.approx(other.value, rel=1e-11)
+    np.testing.assert_allclose(gradient.inducing_inputs, expected.inducing_inputs, atol=1e-9)
+    np.testing.assert_array_equal(held.y, y[split.held_rows])
+    assert split.take(np.arange(400)).y.tolist() == y[keep].tolist()
+    assert split.n_rows == 400

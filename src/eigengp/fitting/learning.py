@@ -34,9 +34,8 @@ from eigengp.flow.model import EigenGP
 from eigengp.flow.sums import RowBlock, RowSource
 from eigengp.metrics import mnlp
 from eigengp.sources.arrays import ArraySource, by_blocks
-from eigengp.sources.views import Extent, TrainingRows, sample_rows
+from eigengp.sources.views import Extent, sample_rows, training_rows
 
-_HELD_OUT_ROWS = 5_000
 _WARM_ROWS = 2_000
 _WARM_ROWS_PER_POINT = 10
 _WARM_GROWTH = 9
@@ -75,7 +74,7 @@ class Learner:
         self.train: RowSource = self.source
         self.held_out: RowBlock | None = None
         if self.plan.hold_out:
-            split = TrainingRows(self.source, max(10, self.source.n_rows // _HELD_OUT_ROWS))
+            split = training_rows(self.source)
             self.train, self.held_out = split, split.held_out()
 
     def learn(self, template: Any) -> Any:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from operator import add
+from operator import add, sub
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
@@ -68,6 +68,9 @@ class Additive:
 
     def __add__(self, other: Self) -> Self:
         return self._paired(other, add)
+
+    def __sub__(self, other: Self) -> Self:
+        return self._paired(other, sub)
 
     def __iadd__(self, other: Self) -> Self:
         """Add in the memory of this one's arrays, which are lost."""

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import eigengp
 
 _DECISIVE = (
+    "arrays.py",
     "kernels/*.py",
     "flow/*.py",
     "sources/*.py",

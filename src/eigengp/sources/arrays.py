@@ -30,19 +30,31 @@ _BLOCK_ENTRIES = 1 << 20
 threads seldom meet in Python."""
 _BLOCK_RANGE = (512, 8192)
 _MOST_ENTRIES = 1 << 22
-_DEVICE_ENTRIES = 1 << 28
-"""The same for a GPU, which wants much work at a time."""
-_DEVICE_RANGE = (1 << 12, 1 << 22)
+_DEVICE_BYTES = 1 << 33
+"""The memory that a device is taken to have where it does not tell."""
+_DEVICE_SHARE = 64
+"""A feature is given so many bytes, eight times what it takes: a device wants much work at a time,
+and several arrays of a block are there at once."""
+_DEVICE_RANGE = (1 << 12, 1 << 24)
 
 
 def block_rows_for(X: AnyArray, n_columns: int) -> int:
     """Return how many rows make a good block where each has so many features."""
     if not is_numpy(X):
         least, most = _DEVICE_RANGE
-        return max(least, min(most, _DEVICE_ENTRIES // n_columns))
+        return max(least, min(most, _free_bytes(X) // (_DEVICE_SHARE * n_columns)))
     least, most = _BLOCK_RANGE
     rows = max(least, min(most, _BLOCK_ENTRIES // n_columns))
     return max(1, min(rows, _MOST_ENTRIES // n_columns))
+
+
+def _free_bytes(X: AnyArray) -> int:
+    """Return how much memory is free on the device of `X`."""
+    if not getattr(X, "is_cuda", False):
+        return _DEVICE_BYTES
+    import torch
+
+    return int(torch.cuda.mem_get_info(X.device)[0])
 
 
 @cache

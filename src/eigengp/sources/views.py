@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -17,6 +17,8 @@ from eigengp.typing import Array
 
 SumT = TypeVar("SumT", bound=Any)
 
+_HELD_OUT_ROWS = 5_000
+_MANY = 50
 _HASH = 0x9E3779B97F4A7C15 - (1 << 64)
 
 
@@ -188,6 +190,46 @@ class TrainingRows(_View):
         keep = xp.nonzero(~_held_out(rows, self.stride))[0]
         weight = None if block.sample_weight is None else block.sample_weight[keep]
         return RowBlock(xp.take(block.X, keep, axis=0), block.y[keep], weight, start)
+
+
+@dataclass(frozen=True)
+class ManyTrainingRows(_View):
+    """A source without a few of very many rows, whose share is taken off each sum.
+
+    That leaves the blocks as they are, where to pick rows out of each would
+    cost more than the sums themselves. `n_rows` counts the held-out ones too.
+    """
+
+    held: RowBlock
+    held_rows: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, source: RowSource, count: int) -> ManyTrainingRows:
+        """Hold out `count` rows, the same for every source of this length."""
+        # Not a RandomState: whatever the user's seed, its draws must not be these.
+        rng = np.random.default_rng(0)
+        rows = np.sort(rng.choice(source.n_rows, count, replace=False, shuffle=False))
+        return cls(source, replace(source.take(rows), start=-1), rows)
+
+    def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
+        """Return the sum of `term(block)` over all blocks, held-out rows left out."""
+        whole = self.source.total(term)
+        return whole - term(self.held).on_host()
+
+    def take(self, rows: NDArray[np.intp]) -> RowBlock:
+        """Return a copy of a few rows; held-out ones among them are left out."""
+        return self.source.take(rows[~np.isin(rows, self.held_rows)])
+
+    def held_out(self) -> RowBlock:
+        """Return a copy of the held-out rows."""
+        return self.held
+
+
+def training_rows(source: RowSource) -> TrainingRows | ManyTrainingRows:
+    """Hold out one row in ten, and about 5,000 of many."""
+    if source.n_rows >= _MANY * _HELD_OUT_ROWS:
+        return ManyTrainingRows.of(source, _HELD_OUT_ROWS)
+    return TrainingRows(source, max(10, source.n_rows // _HELD_OUT_ROWS))
 
 
 def _held_out(rows: AnyArray, stride: int) -> AnyArray:
