@@ -146,7 +146,9 @@ def draw(results: Results) -> None:
             axes = panels[row, column]
             axes.set(xscale="log", yscale="log" if key == "nmse" else "linear")
             _draw_panel(axes, results.of(data=name), key)
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_formatter(NullFormatter())
         panels[0, column].set_title(name)
         panels[0, column].yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
         panels[0, column].yaxis.set_major_formatter("{x:g}")

@@ -15,6 +15,7 @@ import numpy as np
 import sklearn
 from common import NOISE, Array
 from drawing import console, legend_above, line, new_figure, new_table, save, title
+from matplotlib.ticker import LogLocator, NullFormatter
 from peers.asking import OURS
 from peers.protocol import LENGTHSCALE, NOISE_VARIANCE
 from peers.with_eigengp import JITTER, evaluation, regressor
@@ -288,7 +289,8 @@ def draw(results: Results) -> None:
     axes.set_xticks(range(len(cases)), labels)
     axes.set(yscale="log", ylabel="seconds of one value and gradient")
     axes.margins(x=0.3)
-    axes.yaxis.set_minor_formatter("{x:g}")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
     legend_above(figure, [axes], 2)
     save(figure, results.picture)

@@ -69,6 +69,22 @@ def _is_here(library: str | None, device: Any) -> bool:
     return device == "cuda" and torch.cuda.is_available()
 
 
+@pytest.fixture
+def triton_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a scalar of Triton's interpreter bound a loop, which NumPy ≥ 2.4 refuses it."""
+    if not os.environ.get("TRITON_INTERPRET"):
+        return
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang_tensor
+
+    def patch_with_index(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch_with_index)
+
+
 def _shared_path(name: str) -> Path:
     path = SHARED / name
     if not path.exists():

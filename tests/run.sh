@@ -8,6 +8,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 if [[ ! -x .venv/bin/python ]]; then
     "${PYTHON:-python3}" -m venv .venv
 fi
+# The CPU build of PyTorch, for tests alone; and Triton, whose interpreter needs no GPU.
+.venv/bin/python -m pip install -q "torch==2.13.0" "triton==3.6.0"
 .venv/bin/python -m pip install -q -e ".[test]"
 
 .venv/bin/ruff check

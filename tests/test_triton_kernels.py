@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,11 +10,6 @@ from numpy.typing import NDArray
 
 torch = pytest.importorskip("torch", reason="the fused kernels need PyTorch")
 CUDA = torch.cuda.is_available()
-if not CUDA:
-    if "triton" in sys.modules and not os.environ.get("TRITON_INTERPRET"):
-        pytest.skip("Triton was imported before it could be told to interpret", True)
-    # Triton reads this when it is first imported.
-    os.environ["TRITON_INTERPRET"] = "1"
 triton = pytest.importorskip("triton", reason="the fused kernels need Triton")
 
 from eigengp.flow import triton_kernels as kernels  # noqa: E402
@@ -27,20 +20,7 @@ SMALL = Tiling(rows=32, basis=32, inner=16, warps=4, programs=6)
 ACCURACY = 3e-6
 
 
-@pytest.fixture(autouse=True)
-def _loops_in_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a scalar of the interpreter bound a loop, which NumPy ≥ 2.4 refuses it."""
-    if CUDA:
-        return
-    from triton.runtime import interpreter
-
-    patch = interpreter._patch_lang_tensor
-
-    def patch_with_index(tensor: Any, scope: Any) -> None:
-        patch(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
-
-    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch_with_index)
+pytestmark = pytest.mark.usefixtures("triton_loops")
 
 
 class Problem(NamedTuple):

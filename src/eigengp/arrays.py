@@ -8,6 +8,7 @@ beside the rows where it meets them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from threading import Lock
@@ -19,6 +20,9 @@ from eigengp.typing import Array
 
 AnyArray = Any
 """An array of any library that follows the array API standard."""
+
+_SMALLEST_BUFFER = 1 << 15
+_MOST_FREE_BYTES = 1 << 28
 
 _NUMPY_NAMES = {np.dtype(np.float64): "float64", np.dtype(np.float32): "float32"}
 
@@ -89,6 +93,10 @@ class Placed:
         self._array = array
         self._copies: dict[Hashable, AnyArray] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Keep the array alone: copies on a device are of no use elsewhere."""
+        return {"_array": self._array, "_copies": {}}
+
     def beside(self, other: AnyArray) -> AnyArray:
         """Return the array in the library, on the device and in the data type of `other`."""
         name = dtype_name(other)
@@ -98,17 +106,21 @@ class Placed:
         return self._copies[key]
 
 
+class _Memory(np.ndarray[Any, Any]):
+    """Bytes that arrays of changing shapes are laid out in."""
+
+
 class _Buffers:
     """Memory of NumPy's arrays that passes over rows use again and again.
 
-    Fresh memory costs more than the arithmetic that fills it. It is held
-    from the first to enter until the last to leave.
+    Fresh memory costs more than the arithmetic that fills it. What is free
+    is held, up to a limit, from the first to enter until the last to leave.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._inside = 0
-        self._free: dict[Hashable, list[AnyArray]] = {}
+        self._free: list[_Memory] = []
 
     @contextmanager
     def reused(self) -> Iterator[None]:
@@ -120,20 +132,42 @@ class _Buffers:
             with self._lock:
                 self._inside -= 1
                 if self._inside == 0:
-                    self._free = {}
+                    self._free = []
 
     def take(self, shape: tuple[int, int], dtype: Any) -> AnyArray:
-        try:
-            return self._free[shape, dtype].pop()
-        except (KeyError, IndexError):
+        size = max(1, shape[0] * shape[1] * dtype.itemsize)
+        if not self._inside or size < _SMALLEST_BUFFER:
             return np.empty(shape, dtype)
+        return np.ndarray(shape, dtype, buffer=self._memory(size))
+
+    def _memory(self, size: int) -> _Memory:
+        """Return the smallest free memory that holds so many bytes and not many more, or new."""
+        with self._lock:
+            fitting = [each for each in self._free if size <= each.size <= 2 * size]
+            if fitting:
+                best = min(fitting, key=len)
+                self._free = [each for each in self._free if each is not best]
+                return best
+        return _Memory((size + size // 8,), np.uint8)
 
     def give(self, x: AnyArray) -> None:
-        if self._inside and is_numpy(x) and x.base is None:
-            self._free.setdefault((x.shape, x.dtype), []).append(x)
+        memory = getattr(x, "base", None)
+        if not (self._inside and isinstance(memory, _Memory)):
+            return
+        with self._lock:
+            held = sum(each.size for each in self._free)
+            known = any(each is memory for each in self._free)
+            if not known and held + memory.size <= _MOST_FREE_BYTES:
+                self._free.append(memory)
+
+    def forget(self) -> None:
+        """Begin anew, in a process that was forked."""
+        self.__init__()  # type: ignore[misc]
 
 
 _BUFFERS = _Buffers()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_BUFFERS.forget)
 reused_buffers = _BUFFERS.reused
 """A context in which `recycled` arrays are used again."""
 recycle = _BUFFERS.give

@@ -25,7 +25,7 @@ from eigengp.arrays import (
     place,
     reused_buffers,
 )
-from eigengp.estimators.rows import check_same_place, checked_inputs, on_device
+from eigengp.estimators.rows import MERGE_UP_TO, check_same_place, checked_inputs, on_device
 from eigengp.estimators.training import Training
 from eigengp.flow.arithmetic import PRECISIONS
 from eigengp.flow.posterior import Predictive
@@ -56,8 +56,9 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     _block_rows: ClassVar[int | None] = None
     """Rows in a block while learning; None takes what suits the number of features."""
     _learns_on_host: ClassVar[bool] = False
+    """Whether the method learns in NumPy alone, wherever the data come from."""
     _predicts_on_host: ClassVar[bool] = False
-    """Whether the method computes in NumPy alone, wherever the data come from."""
+    """Whether it predicts so."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [Kernel, StrOptions({"exact"}), None],
@@ -140,7 +141,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """Return inputs where they are computed with: in NumPy, as they are, or on `device`."""
         if self._predicts_on_host:
             return X if is_numpy(X) else on_host(X)
-        return on_device(X, getattr(self, "device", None))
+        few = X.shape[0] <= MERGE_UP_TO
+        return X if few else on_device(X, getattr(self, "device", None))
 
     @overload
     def predict(

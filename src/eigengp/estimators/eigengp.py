@@ -70,7 +70,8 @@ class EigenGPRegressor(InducingRegressor):
     max_iter : int or None
         At most so many iterations in each stage; None is 200, or 1000 on
         small data (N·M² up to 10⁷); 0 learns nothing and keeps `kernel` and
-        `init` as they are.
+        `init` as they are. Large data is learned on in growing parts first,
+        30 iterations for each.
     tol : float
         Relative change of the evidence at which a stage stops.
     standardize : bool

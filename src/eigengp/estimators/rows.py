@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn import get_config
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from eigengp.arrays import AnyArray, beside, is_numpy, namespace, on_host, place
+from eigengp.arrays import AnyArray, beside, dtype_name, is_numpy, namespace, on_host, place
 from eigengp.sources.arrays import ArraySource
 from eigengp.typing import Array
 
@@ -37,7 +37,8 @@ def checked_rows(estimator: Any, X: Any, y: Any) -> tuple[AnyArray, AnyArray]:
     """Return what was handed to `fit`, checked; targets follow the inputs' library and device."""
     dtypes = _float_types(X)
     if follows_dispatch(X):
-        y = beside(np.asarray(y) if isinstance(y, list) else y, X)
+        y = np.asarray(y) if isinstance(y, list) else y
+        y = beside(y, X, "float32" if dtype_name(y) == "float32" else "float64")
     elif follows_dispatch(y):
         y = on_host(y)
     X, y = validate_data(estimator, X, y, dtype=dtypes, y_numeric=True)
@@ -62,7 +63,7 @@ def on_device(X: AnyArray, device: str | None) -> AnyArray:
         ) from None
     try:
         return torch.as_tensor(np.ascontiguousarray(X), device=device)
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, TypeError) as error:
         raise ValueError(
             f"device={device!r} is not to be had: {str(error).splitlines()[0]} Use device=None to "
             "compute on the CPU."

@@ -71,6 +71,7 @@ class Training:
         given, targets = checked_rows(estimator, X, y)
         weight = checked_weight(sample_weight, given.shape[0])
         rows, device = given, getattr(estimator, "device", None)
+        on_device(np.zeros(1), device)  # Say at once if there is none.
         if estimator._learns_on_host or given.shape[0] <= MERGE_UP_TO:
             device = None
             if not is_numpy(rows):
@@ -78,7 +79,7 @@ class Training:
         if is_numpy(rows):
             rows, targets, weight = merged(rows, targets, weight)
         rows = on_device(rows, device)
-        targets = beside(targets, rows, "float64" if is_numpy(rows) else dtype_name(rows))
+        targets = beside(targets, rows, "float64" if is_numpy(rows) else dtype_name(targets))
         source = _source(rows, targets, weight, estimator._block_rows)
         scaling = Scaling.of(source, estimator.standardize)
         total = float(source.n_rows if weight is None else weight.sum())

@@ -33,7 +33,7 @@ from eigengp.flow.linalg import JitterWarning
 from eigengp.flow.model import EigenGP
 from eigengp.flow.sums import RowBlock, RowSource
 from eigengp.metrics import mnlp
-from eigengp.sources.arrays import ArraySource, by_blocks
+from eigengp.sources.arrays import ArraySource, available_threads, by_blocks
 from eigengp.sources.views import Extent, sample_rows, training_rows
 
 _WARM_ROWS = 2_000
@@ -70,6 +70,7 @@ class Learner:
 
     def __post_init__(self) -> None:
         self.box = Extent.of(self.source)
+        self.n_threads = available_threads()
         self.n_iter = 0
         self.train: RowSource = self.source
         self.held_out: RowBlock | None = None
@@ -95,7 +96,7 @@ class Learner:
         model = start
         for count in self._parts():
             rows = sample_rows(self.train, count, self.rng)
-            source = ArraySource.of(rows, self.plan.n_inducing)
+            source = ArraySource.of(rows, self.plan.n_inducing, self.n_threads)
             gamma = min(1.0, self.plan.gamma * self.train.n_rows / count)
             parameters = self.family.parameters(model, self.box)
             objective = RowObjective(parameters, source, gamma)

@@ -51,7 +51,8 @@ class Arithmetic:
     """Precision of the passes over the rows, and memory between them.
 
     Sums over blocks, and all that is M × M, are in float64 whatever the
-    precision. Predictions are in float32 where its rounding does not show.
+    precision. Unless that is double, predictions are in float32 where its
+    rounding does not show.
 
     Parameters
     ----------
@@ -126,6 +127,10 @@ class Kept:
             return features.matrix(block.X, dtype, spare)
         self._made[block.start] = made = features.forward(block.X, dtype, spare)
         return made[0]
+
+    def holds(self, block: RowBlock) -> bool:
+        """Say whether a block's features are kept."""
+        return block.start in self._made
 
     def taken(
         self, features: Features, block: RowBlock, dtype: str, spare: int = 0

@@ -7,6 +7,7 @@ can be said of the general path holds, up to the rounding of float32.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -70,9 +71,13 @@ class Fused:
         from eigengp.flow import triton_kernels
 
         side, a = self.columns.side(X), self.kernel.variance
-        A, b = triton_kernels.sums(
-            _in_lengthscales(X, side), *_single(y, weight), side.points.float(), self.profile
-        )
+        with _on_device_of(X):
+            A, b = triton_kernels.sums(
+                _in_lengthscales(X, side),
+                *_single(y, weight),
+                side.points.float().contiguous(),
+                self.profile,
+            )
         return a * a * A, a * b
 
     def pull_back(self, X: Any, y: Any, weight: Any | None, stacked: Placed) -> KernelAdjoint:
@@ -86,14 +91,15 @@ class Fused:
 
         side, a = self.columns.side(X), self.kernel.variance
         C = stacked.beside(torch.empty(0, dtype=torch.float64, device=X.device))
-        pulled = triton_kernels.pull_back(
-            _in_lengthscales(X, side),
-            *_single(y, weight),
-            side.points.float(),
-            self.profile,
-            a * C[:-1],
-            C[-1],
-        )
+        with _on_device_of(X):
+            pulled = triton_kernels.pull_back(
+                _in_lengthscales(X, side),
+                *_single(y, weight),
+                side.points.float().contiguous(),
+                self.profile,
+                a * C[:-1],
+                C[-1],
+            )
         return assembled(
             self.kernel,
             side,
@@ -104,14 +110,21 @@ class Fused:
         )
 
 
+def _on_device_of(X: Any) -> AbstractContextManager[Any]:
+    """Triton launches on the current device, which need not be that of the rows."""
+    import torch
+
+    return torch.cuda.device(X.device) if X.is_cuda else nullcontext()
+
+
 def _in_lengthscales(X: Any, side: Side) -> Any:
     """Return rows centred on the points, in units of the lengthscales, in float32."""
     import torch
 
     shift = torch.broadcast_to(-side.centre * side.per_length, (X.shape[1],))
     scale = torch.broadcast_to(side.per_length, shift.shape)
-    return torch.addcmul(shift.to(X.dtype), X, scale.to(X.dtype)).float()
+    return torch.addcmul(shift.to(X.dtype), X, scale.to(X.dtype)).float().contiguous()
 
 
 def _single(y: Any, weight: Any | None) -> tuple[Any, Any | None]:
-    return y.float(), None if weight is None else weight.float()
+    return y.float().contiguous(), None if weight is None else weight.float().contiguous()

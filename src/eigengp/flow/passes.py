@@ -9,7 +9,7 @@ independent from the start (SSGP).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -30,6 +30,7 @@ from eigengp.flow.sums import (
 from eigengp.typing import Array
 
 _MOST_LOST = 1e-2
+_MOST_LOST_PER_ROW = 1e-5
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class PriorPass:
             raise DigitsLostError
         trace = TraceTerm(sums, F, s2, self.features.prior_variance, gamma) if gamma else None
         evidence = Evidence(sums, F, s2, triangular=True)
-        if self.arithmetic.sums == "float32" and not evidence.exists:
+        if self.arithmetic.sums == "float32" and not _is_trusted(evidence):
             raise DigitsLostError
         return Outcome(self, evidence, trace, None, F, kept)
 
@@ -148,6 +149,20 @@ def _lost_digits(sums: Sums, F: Array, noise_variance: float, arithmetic: Arithm
     rounding = eps * np.mean(np.diagonal(sums.A)) * np.sqrt(F.shape[0] / sums.n) * largest
     kept = np.einsum("mr,mr->r", F, sums.A @ F) / noise_variance
     return float(np.max(rounding / (1.0 + np.maximum(kept, 0.0))))
+
+
+def _is_trusted(evidence: Evidence) -> bool:
+    """Say whether the rounding of float32 sums leaves the evidence per row as it is.
+
+    Independent roundings of the rows change `mᵀAm/σ²` by about
+    `ε ‖m‖² tr(A)/(M √n σ²)`, which is much where coefficients are large and
+    cancel.
+    """
+    if not evidence.exists:
+        return False
+    sums, m = evidence.sums, evidence.mean
+    rounding = np.finfo(np.float32).eps * np.mean(np.diagonal(sums.A)) / np.sqrt(sums.n)
+    return bool(rounding * (m @ m) < _MOST_LOST_PER_ROW * evidence.noise_variance * sums.n)
 
 
 @dataclass(frozen=True)
@@ -273,7 +288,9 @@ class WhitePass:
 
     @property
     def _rows(self) -> PlainRows:
-        return PlainRows(self.features, self.arithmetic)
+        # Nothing tells here whether float32 sums would do.
+        precision = "double" if self.arithmetic.precision == "double" else "mixed"
+        return PlainRows(self.features, replace(self.arithmetic, precision=precision))
 
     def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """See `Pass.forward`."""

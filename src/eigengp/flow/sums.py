@@ -267,7 +267,7 @@ class PlainRows:
             return _with_counts(A, b, block.y, block.sample_weight)
         wide = _wide(_made(self.features, block, self.arithmetic.sums, kept, spare=1), block.y)
         sums = _accumulate(wide, block.y, block.sample_weight)
-        if kept is None:
+        if kept is None or not kept.holds(block):
             recycle(wide)
         return sums
 

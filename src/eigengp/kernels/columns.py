@@ -2,7 +2,7 @@
 
 `t = |x − z|²`, in units of the lengthscales, is one matrix product for a whole
 block, `[x, |x|², 1]·[−2z, 1, |z|²]`. Large terms cancel in it, so it is formed
-in float64 wherever float32 would show, whatever the precision of the rest.
+in float64 whatever the precision of the rest.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 _DEEPEST = {"float64": 300.0, "float32": 85.0}
 """Where exponents are cut off: products of smaller values underflow, which is slow."""
-_VISIBLE = 1e-5
-"""The largest error of a distance that float32 may make."""
 _SPARE = 1
 """How many columns a caller may ask for beyond those of the points."""
 
@@ -74,10 +72,6 @@ class Side:
         return xp.concat([right, xp.zeros_like(right[:_SPARE, :])], axis=0)
 
     @cached_property
-    def _single(self) -> AnyArray:
-        return cast(self._factor, "float32")
-
-    @cached_property
     def _largest(self) -> float:
         """The largest `|z|²`."""
         return float(namespace(self.points).max(row_dots(self.points, self.points)))
@@ -102,21 +96,19 @@ class Side:
         return namespace(self.points).reshape(self.per_length, (-1, 1))
 
     def farthest(self, rows: AnyArray) -> float:
-        """Return a bound on all distances `t`, which is also one on the terms that cancel."""
+        """Return a bound on all distances `t`."""
         if rows.shape[1] == 0:
             return 0.0
         return 2.0 * (float(namespace(rows).max(rows[-2, :])) + self._largest)
 
-    def distances(self, rows: AnyArray, dtype: str, spare: int, farthest: float) -> AnyArray:
+    def distances(self, rows: AnyArray, dtype: str, spare: int) -> AnyArray:
         """Return `scale·t + shift`, shape (n, m + spare); zero in the spare columns."""
         m = self.points.shape[0] + spare
-        if dtype == "float32" and farthest * float(np.finfo(np.float32).eps) < _VISIBLE:
-            return product(cast(rows, dtype).T, self._single[:m, :].T)
         t = product(rows.T, self._factor[:m, :].T)
-        single = cast(t, dtype)
-        if single is not t:
+        found = cast(t, dtype)
+        if found is not t:
             recycle(t)
-        return single
+        return found
 
 
 class StationaryColumns:
@@ -136,6 +128,10 @@ class StationaryColumns:
         self.kernel = kernel
         self.points = points
         self._sides: dict[Hashable, Side] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Keep kernel and points alone: what lies on a device is of no use elsewhere."""
+        return {"kernel": self.kernel, "points": self.points, "_sides": {}}
 
     @property
     def _scale_and_shift(self) -> tuple[float, float]:
@@ -185,7 +181,7 @@ class StationaryColumns:
         self, X: AnyArray, side: Side, rows: AnyArray, dtype: str, spare: int
     ) -> AnyArray:
         """Return `t`, cut off where the kernel is as good as zero."""
-        t = side.distances(rows, dtype, spare, side.farthest(rows))
+        t = side.distances(rows, dtype, spare)
         t = clip_in_place(t, 0.0, self.kernel.reach(_DEEPEST[dtype]))
         return _with_diagonal(t, 0.0) if X is self.points else t
 
@@ -218,7 +214,7 @@ class ExponentialColumns(StationaryColumns):
 
     def _values(self, X: AnyArray, side: Side, rows: AnyArray, dtype: str, spare: int) -> AnyArray:
         farthest = side.farthest(rows)
-        exponent = side.distances(rows, dtype, spare, farthest)
+        exponent = side.distances(rows, dtype, spare)
         if farthest > self.kernel.reach(_DEEPEST[dtype]):
             exponent = clip_in_place(exponent, side.shift - _DEEPEST[dtype], side.shift)
         K = exp_in_place(exponent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, reduce
@@ -139,10 +139,12 @@ class ArraySource:
     n_threads: int | None = None
 
     @classmethod
-    def of(cls, rows: RowBlock, n_columns: int | None = None) -> ArraySource:
+    def of(
+        cls, rows: RowBlock, n_columns: int | None = None, n_threads: int | None = None
+    ) -> ArraySource:
         """Return the source of rows that are in memory, in blocks good for so many features."""
         size = BLOCK_ROWS if n_columns is None else block_rows_for(rows.X, n_columns)
-        return cls(rows.X, rows.y, rows.sample_weight, size)
+        return cls(rows.X, rows.y, rows.sample_weight, size, n_threads)
 
     @property
     def n_rows(self) -> int:
@@ -158,8 +160,10 @@ class ArraySource:
         """Return a copy of these rows, in NumPy's arrays."""
         xp = namespace(self.X)
         wanted = xp.asarray(rows, device=self.X.device)
-        weight = None if self.sample_weight is None else on_host(self.sample_weight[wanted])
-        return RowBlock(on_host(xp.take(self.X, wanted, axis=0)), on_host(self.y[wanted]), weight)
+        weight = self.sample_weight
+        own = None if weight is None else on_host(xp.take(weight, wanted, axis=0))
+        X, y = (on_host(xp.take(each, wanted, axis=0)) for each in (self.X, self.y))
+        return RowBlock(X, y, own)
 
     def _rows(self, rows: slice, start: int) -> RowBlock:
         weight = None if self.sample_weight is None else self.sample_weight[rows]
@@ -202,6 +206,7 @@ def _pool(n_threads: int) -> ThreadPoolExecutor:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)
+    os.register_at_fork(after_in_child=_ONE_BLAS_THREAD.__init__)  # type: ignore[misc]
 
 
 def in_threads(work: Callable[[list[slice]], T], blocks: list[slice], n_threads: int) -> list[T]:
@@ -212,7 +217,9 @@ def in_threads(work: Callable[[list[slice]], T], blocks: list[slice], n_threads:
     with one_blas_thread():
         if len(stripes) == 1:
             return [work(stripes[0])]
-        return list(_pool(n_threads).map(work, stripes))
+        running = [_pool(n_threads).submit(work, stripe) for stripe in stripes]
+        wait(running)
+        return [each.result() for each in running]
 
 
 def _stripes(blocks: list[slice], count: int) -> Iterator[list[slice]]:

@@ -188,8 +188,10 @@ class TrainingRows(_View):
         xp, start = namespace(block.X), block.start
         rows = xp.arange(start, start + block.y.shape[0], dtype=xp.int64, device=block.X.device)
         keep = xp.nonzero(~_held_out(rows, self.stride))[0]
-        weight = None if block.sample_weight is None else block.sample_weight[keep]
-        return RowBlock(xp.take(block.X, keep, axis=0), block.y[keep], weight, start)
+        weight = block.sample_weight
+        own = None if weight is None else xp.take(weight, keep, axis=0)
+        X, y = (xp.take(each, keep, axis=0) for each in (block.X, block.y))
+        return RowBlock(X, y, own, start)
 
 
 @dataclass(frozen=True)

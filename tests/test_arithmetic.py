@@ -1,0 +1,197 @@
+"""Precision and memory: what they may change, and what they must not."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eigengp import EigenGPRegressor, Matern32, SquaredExponential
+from eigengp.arrays import buffer, product, recycle, reused_buffers
+from eigengp.fitting.objectives import RowObjective
+from eigengp.fitting.optimizer import minimize
+from eigengp.fitting.parameters import eigengp_parameters
+from eigengp.flow.arithmetic import KEPT_BYTES, PRECISIONS, Arithmetic, Kept, bytes_of
+from eigengp.flow.model import EigenGP, Jitter
+from eigengp.flow.passes import SpectralPass
+from eigengp.kernels import Kernel
+from eigengp.metrics import nmse
+from eigengp.sources.arrays import ArraySource
+from eigengp.sources.views import Extent
+from eigengp.typing import Array
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(3_000, 3))
+y = np.sin(1.5 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.3 * RNG.normal(size=3_000)
+SPREAD = X[:: 3_000 // 20][:20]
+MODEL = EigenGP(SquaredExponential(np.full(3, 1.2)), SPREAD, 0.1, 20, jitter=Jitter(1e-6))
+SOURCE = ArraySource(X, y, block_rows=700, n_threads=2)
+BADLY_SCALED = {
+    "shifted": (1.0, 1e6),
+    "huge": (1e9, 0.0),
+    "tiny": (1e-9, 1e-7),
+}
+
+
+def gradient_of(model: EigenGP, source: ArraySource = SOURCE) -> tuple[float, Array]:
+    value, gradient = model.value_and_gradient(source)
+    parts = (gradient.theta, gradient.inducing_inputs.ravel(), [gradient.log_noise_variance])
+    return value, np.concatenate(parts)
+
+
+@pytest.mark.parametrize("kernel", [SquaredExponential, Matern32])
+@pytest.mark.parametrize("limit", [0, 150_000, 1 << 30])
+def test_what_is_kept_between_passes_changes_no_bit(kernel: type[Kernel], limit: int) -> None:
+    model = replace(MODEL, kernel=kernel(np.full(3, 1.2)))
+    whole = replace(model, arithmetic=Arithmetic("double", limit))
+    value, gradient = gradient_of(whole)
+    expected = gradient_of(model)
+    assert value == expected[0]
+    np.testing.assert_array_equal(gradient, expected[1])
+
+
+def test_kept_features_stay_within_their_room_and_are_given_up_once() -> None:
+    block = SOURCE.take(np.arange(100))
+    features, size = MODEL.features, 100 * 21 * 8
+    kept = Kept(size)
+    first = kept.made(features, block, "float64", spare=1)
+    assert kept.room == 0
+    second = replace(block, start=100)
+    np.testing.assert_array_equal(kept.made(features, second, "float64", spare=1), first)
+    assert kept.taken(features, block, "float64", spare=1)[0] is first
+    assert kept.taken(features, block, "float64", spare=1)[0] is not first
+
+
+def test_reused_memory_changes_no_bit() -> None:
+    expected = gradient_of(MODEL)
+    with reused_buffers():
+        for _ in range(3):
+            found = gradient_of(replace(MODEL))
+            assert found[0] == expected[0]
+            np.testing.assert_array_equal(found[1], expected[1])
+
+
+def test_memory_is_used_again_only_inside_the_context() -> None:
+    ones = np.ones((200, 100))
+
+    def where(x: Array) -> int:
+        return int(x.__array_interface__["data"][0])
+
+    with reused_buffers():
+        first = product(ones, ones.T)
+        address = where(first)
+        recycle(first)
+        recycle(first)
+        second, third = product(ones[:150], ones.T), product(ones, ones.T)
+        assert where(second) == address != where(third)
+        np.testing.assert_array_equal(second, np.full((150, 200), 100.0))
+    recycle(second)
+    assert product(ones, ones.T).base is None
+
+
+def test_what_was_never_taken_is_not_held() -> None:
+    with reused_buffers():
+        for _ in range(5):
+            recycle(np.ones((300, 300)))
+        assert buffer((300, 300)).base.size < 2 * 8 * 300 * 300
+
+
+def test_fitted_models_are_pickled_without_copies_for_other_places() -> None:
+    torch = pytest.importorskip("torch")
+    model = EigenGPRegressor(5, n_restarts=1, max_iter=2, random_state=0).fit(X[:100], y[:100])
+    expected = model.predict(X[:3])
+    model._posterior.mean(torch.asarray(X[:3]))
+    model._scaling.inputs(torch.asarray(X[:3]))
+    stored = pickle.dumps(model)
+    assert b"torch" not in stored
+    np.testing.assert_array_equal(pickle.loads(stored).predict(X[:3]), expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [(1000, 1000), ("1000", 1000), ("2kB", 2_000), ("1.5 GB", 1_500_000_000), ("2GiB", 2 << 30)],
+)
+def test_memory_limits_are_bytes_or_text(text: int | str, expected: int) -> None:
+    assert bytes_of(text) == expected
+
+
+@pytest.mark.parametrize("text", ["much", "1XB", "-1GB", "", "GB"])
+def test_other_text_is_no_memory_limit(text: str) -> None:
+    with pytest.raises(ValueError, match="memory_limit must be"):
+        EigenGPRegressor(5, memory_limit=text).fit(X[:50], y[:50])
+
+
+def test_float32_gradients_are_close_where_the_basis_is_well_conditioned() -> None:
+    value, expected = gradient_of(MODEL)
+    for precision, tolerance in (("mixed", 1e-4), ("single", 1e-3)):
+        own, gradient = gradient_of(replace(MODEL, arithmetic=Arithmetic(precision)))
+        assert own == pytest.approx(value, rel=1e-5)
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(gradient, expected, rtol=0.0, atol=tolerance * scale)
+        assert not np.array_equal(gradient, expected)
+
+
+def test_mixed_precision_does_not_use_float32_where_it_would_show() -> None:
+    close = replace(MODEL, inducing_inputs=np.vstack([SPREAD[:10], SPREAD[:10] + 1e-4]))
+    mixed = replace(close, arithmetic=Arithmetic("mixed"))
+    np.testing.assert_allclose(gradient_of(mixed)[1], gradient_of(close)[1], rtol=1e-9)
+
+
+def test_single_precision_enters_whitened_where_digits_would_be_lost() -> None:
+    close = replace(
+        MODEL,
+        inducing_inputs=np.vstack([SPREAD[:10], SPREAD[:10] + 1e-3]),
+        noise_variance=1e-4,
+        arithmetic=Arithmetic("single"),
+    )
+    outcome = close.forward(SOURCE)
+    assert isinstance(outcome.flow, SpectralPass)
+    expected = close.with_precision("double").forward(SOURCE).value
+    assert outcome.value == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(("precision", "per_row"), [("mixed", 1e-5), ("single", 1e-2)])
+def test_the_optimum_agrees_with_that_of_double_precision(precision: str, per_row: float) -> None:
+    inputs = np.linspace(-2.0, 2.0, 1_200)[:, None]
+    targets = np.sin(3.0 * inputs[:, 0]) + 0.3 * np.random.default_rng(0).normal(size=1_200)
+    source, points = ArraySource(inputs, targets), np.linspace(-1.8, 1.8, 5)[:, None]
+    start = EigenGP(SquaredExponential(np.full(1, 0.8)), points, 0.1, 5, jitter=Jitter(1e-6))
+
+    def optimum(precision: str) -> float:
+        free = eigengp_parameters(start.with_precision(precision), Extent.of(source))
+        found = minimize(RowObjective(free, source), free.pack(start), 500, 1e-13)
+        return free.unpack(found.vector).with_precision("double").value(source)
+
+    assert abs(optimum(precision) - optimum("double")) / 1_200 < per_row
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("case", BADLY_SCALED)
+def test_every_precision_copes_with_badly_scaled_data(precision: str, case: str) -> None:
+    scale, shift = BADLY_SCALED[case]
+    inputs, targets = scale * X + shift, scale * y - shift
+    model = EigenGPRegressor(20, n_restarts=1, max_iter=60, precision=precision, random_state=0)
+    model.fit(inputs[:2_500], targets[:2_500])
+    mean, std = model.predict(inputs[2_500:], return_std=True)
+    assert nmse(targets[2_500:], mean, train_mean=float(targets[:2_500].mean())) < 0.2
+    error = (targets[2_500:] - mean) / std
+    assert 0.8 < float(np.sqrt(np.mean(error**2))) < 1.25
+
+
+def test_predictions_in_float32_are_those_in_float64() -> None:
+    model = EigenGPRegressor(20, n_restarts=1, max_iter=30, random_state=0).fit(X, y)
+    expected = model.predict(X, return_std=True)
+    for precision in ("mixed", "single"):
+        other = replace(model._posterior, arithmetic=Arithmetic(precision))
+        mean, variance = other.mean_and_variance(model._scaling.inputs(X))
+        unit = model._scaling.target_scale
+        shift = np.abs(model._scaling.target_centre + unit * mean - expected[0])
+        assert np.all(shift < 1e-2 * expected[1])
+        np.testing.assert_allclose(unit * np.sqrt(variance), expected[1], rtol=1e-3)
+
+
+def test_the_default_keeps_a_little_memory() -> None:
+    assert Arithmetic().memory_limit == KEPT_BYTES
+    assert Arithmetic("mixed").kept() is None

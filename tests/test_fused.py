@@ -1,0 +1,86 @@
+"""The fused passes are the plain ones; without a GPU they run in Triton's interpreter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigengp import Matern12, Matern32, Matern52, RationalQuadratic, SquaredExponential
+from eigengp.flow.arithmetic import Arithmetic
+from eigengp.flow.evidence import Evidence
+from eigengp.flow.features import KernelFeatures
+from eigengp.flow.fused import Fused, fused_for
+from eigengp.flow.sums import PlainRows, RowBlock
+from eigengp.kernels import Stationary
+from eigengp.kernels.columns import StationaryColumns
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+pytestmark = pytest.mark.usefixtures("triton_loops")
+
+RNG = np.random.default_rng(0)
+N, D, M = 150, 3, 9
+X = RNG.normal(size=(N, D)).astype(np.float32).astype(np.float64)
+y = np.sin(X[:, 0]).astype(np.float32).astype(np.float64)
+WEIGHT = RNG.uniform(0.5, 2.0, size=N).astype(np.float32).astype(np.float64)
+LENGTHS = np.array([1.0, 2.0, 0.7])
+KERNELS: list[Stationary] = [
+    SquaredExponential(LENGTHS, 1.7),
+    Matern12(LENGTHS, 0.6),
+    Matern32(LENGTHS),
+    Matern52(LENGTHS),
+]
+
+
+def fused(kernel: Stationary) -> Fused:
+    columns = kernel.at(X[:M] + 0.1)
+    assert isinstance(columns, StationaryColumns)
+    return Fused(kernel, columns)
+
+
+def tensors(weighted: bool) -> tuple[Any, Any, Any]:
+    own = torch.asarray(WEIGHT, dtype=torch.float32) if weighted else None
+    return torch.asarray(X, dtype=torch.float32), torch.asarray(y, dtype=torch.float32), own
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_fused_passes_are_the_plain_ones(kernel: Stationary, weighted: bool) -> None:
+    rows = PlainRows(KernelFeatures(kernel, X[:M] + 0.1), Arithmetic("double"))
+    block = RowBlock(X, y, WEIGHT if weighted else None)
+    sums = rows.sums(block).on_host()
+    A, b = fused(kernel).sums(*tensors(weighted))
+    np.testing.assert_allclose(A.numpy(), sums.A, rtol=0.0, atol=1e-5 * sums.A.max())
+    np.testing.assert_allclose(b.numpy(), sums.b, rtol=0.0, atol=1e-5 * np.abs(sums.b).max())
+
+    factor = np.linalg.inv(np.linalg.cholesky(kernel(X[:M] + 0.1) + 1e-6 * np.eye(M))).T
+    bar = Evidence(sums, factor, 0.1).sums_adjoint()
+    expected = rows.pull_back(block, bar)
+    found = fused(kernel).pull_back(*tensors(weighted), bar.stacked)
+    for name in ("theta", "points"):
+        known = getattr(expected, name)
+        own = getattr(found, name).numpy()
+        np.testing.assert_allclose(own, known, rtol=0.0, atol=2e-4 * np.abs(known).max())
+
+
+def test_the_fused_passes_are_for_float32_on_cuda_alone() -> None:
+    features = KernelFeatures(KERNELS[0], X[:M])
+    assert fused_for(features, X, "float32") is None
+    assert fused_for(features, torch.asarray(X), "float32") is None
+
+
+class OnCuda:
+    """Looks like rows on a GPU."""
+
+    is_cuda = True
+    shape = (N, D)
+
+
+def test_kernels_and_precisions_that_have_no_fused_passes_take_the_general_ones() -> None:
+    features = KernelFeatures(KERNELS[0], X[:M])
+    assert fused_for(features, OnCuda(), "float32") is not None
+    assert fused_for(features, OnCuda(), "float64") is None
+    for kernel in (RationalQuadratic(LENGTHS), KERNELS[0] + KERNELS[1]):
+        assert fused_for(KernelFeatures(kernel, X[:M]), OnCuda(), "float32") is None
