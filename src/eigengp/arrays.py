@@ -145,7 +145,7 @@ class _Buffers:
         with self._lock:
             fitting = [each for each in self._free if size <= each.size <= 2 * size]
             if fitting:
-                best = min(fitting, key=len)
+                best = min(reversed(fitting), key=len)  # The last given is still in the cache.
                 self._free = [each for each in self._free if each is not best]
                 return best
         return _Memory((size + size // 8,), np.uint8)
