@@ -21,7 +21,7 @@ Work = Callable[[], object]
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _BLOCK_ROWS = 1024
-_ASLEEP = 0.06
+_ASLEEP = 0.3
 
 
 def best_of(turns: int, *works: Work) -> list[float]:
