@@ -37,7 +37,7 @@ from eigengp.sources.arrays import ArraySource, available_threads, block_rows_fo
 from eigengp.sources.views import Scaling, StandardizedSource
 from eigengp.typing import Array
 
-SMALL_BASIS = 600
+SMALL_BASIS = 1000
 """Basis points up to which one BLAS thread is best: more of them stay awake and in the way."""
 _FIRST_NOISE = 0.1
 """The noise variance to start from, as a share of the targets' variance."""
