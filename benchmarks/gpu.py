@@ -22,7 +22,7 @@ from peers.with_eigengp import JITTER, evaluation, regressor
 from record import Record, Results
 from timing import best_of
 
-from eigengp.arrays import reused_buffers
+from eigengp.buffers import reused_buffers
 from eigengp.flow.arithmetic import PRECISIONS
 from eigengp.metrics import nmse
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from eigengp import EigenGPRegressor, Matern32, SquaredExponential
-from eigengp.arrays import buffer, product, recycle, reused_buffers
+from eigengp.buffers import buffer, product, recycle, reused_buffers
 from eigengp.fitting.objectives import RowObjective
 from eigengp.fitting.optimizer import minimize
 from eigengp.fitting.parameters import eigengp_parameters

@@ -12,7 +12,7 @@ from eigengp.flow.arithmetic import Arithmetic
 from eigengp.flow.evidence import Evidence
 from eigengp.flow.features import KernelFeatures
 from eigengp.flow.fused import Fused, fused_for
-from eigengp.flow.sums import PlainRows, RowBlock
+from eigengp.flow.sums import PlainRows, RowBlock, SumsAdjoint
 from eigengp.kernels import Stationary
 from eigengp.kernels.columns import StationaryColumns
 
@@ -21,7 +21,7 @@ pytest.importorskip("triton")
 pytestmark = pytest.mark.usefixtures("triton_loops")
 
 RNG = np.random.default_rng(0)
-N, D, M = 150, 3, 9
+N, D, M = 256, 3, 9
 X = RNG.normal(size=(N, D)).astype(np.float32).astype(np.float64)
 y = np.sin(X[:, 0]).astype(np.float32).astype(np.float64)
 WEIGHT = RNG.uniform(0.5, 2.0, size=N).astype(np.float32).astype(np.float64)
@@ -69,6 +69,32 @@ def test_the_fused_passes_are_for_float32_on_cuda_alone() -> None:
     features = KernelFeatures(KERNELS[0], X[:M])
     assert fused_for(features, X, "float32") is None
     assert fused_for(features, torch.asarray(X), "float32") is None
+
+
+def test_rows_that_fill_no_block_take_the_general_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = KERNELS[0]
+    general = PlainRows(KernelFeatures(kernel, X[:M]), Arithmetic("single"))
+    rows, weight = np.vstack([X, X[:37] + 0.5]), np.linspace(0.5, 2.0, N + 37)
+    block = RowBlock(torch.asarray(rows), torch.asarray(rows[:, 0]), torch.asarray(weight))
+    bar = SumsAdjoint(np.eye(M), np.ones(M), 0.5, -0.5, N)
+    expected = general.sums(block).on_host(), general.pull_back(block, bar).on_host()
+    columns = kernel.at(X[:M])
+    assert isinstance(columns, StationaryColumns)
+    monkeypatch.setattr(
+        "eigengp.flow.sums.fused_for",
+        lambda _, rows, dtype: Fused(kernel, columns) if dtype == "float32" else None,
+    )
+    found = general.sums(block).on_host(), general.pull_back(block, bar).on_host()
+    for own, known in zip(found, expected, strict=True):
+        for name, value in vars(known).items():
+            scale = max(1.0, float(np.abs(value).max()))
+            np.testing.assert_allclose(getattr(own, name), value, rtol=0.0, atol=1e-4 * scale)
+
+
+def test_the_block_is_that_of_the_kernels() -> None:
+    launch = pytest.importorskip("eigengp.flow.triton_launch")
+    assert Fused.whole(launch.ROWS - 1) == 0
+    assert Fused.whole(2 * launch.ROWS + 5) == 2 * launch.ROWS
 
 
 class OnCuda:

@@ -11,7 +11,7 @@ from common import synthetic
 from timing import Array, Work, prediction_floors
 
 from eigengp import EigenGPRegressor, SquaredExponential
-from eigengp.arrays import reused_buffers
+from eigengp.buffers import reused_buffers
 from eigengp.estimators.training import SMALL_BASIS
 from eigengp.fitting.subset import EXACT_BLOCK_ROWS
 from eigengp.flow.arithmetic import PRECISIONS, Arithmetic

@@ -8,10 +8,7 @@ beside the rows where it meets them.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
-from threading import Lock
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -20,9 +17,6 @@ from eigengp.typing import Array
 
 AnyArray = Any
 """An array of any library that follows the array API standard."""
-
-_SMALLEST_BUFFER = 1 << 15
-_MOST_FREE_BYTES = 1 << 28
 
 _NUMPY_NAMES = {np.dtype(np.float64): "float64", np.dtype(np.float32): "float32"}
 
@@ -106,86 +100,6 @@ class Placed:
         return self._copies[key]
 
 
-class _Memory(np.ndarray[Any, Any]):
-    """Bytes that arrays of changing shapes are laid out in."""
-
-
-class _Buffers:
-    """Memory of NumPy's arrays that passes over rows use again and again.
-
-    Fresh memory costs more than the arithmetic that fills it. What is free
-    is held, up to a limit, from the first to enter until the last to leave.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._inside = 0
-        self._free: list[_Memory] = []
-
-    @contextmanager
-    def reused(self) -> Iterator[None]:
-        with self._lock:
-            self._inside += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._inside -= 1
-                if self._inside == 0:
-                    self._free = []
-
-    def take(self, shape: tuple[int, int], dtype: Any) -> AnyArray:
-        size = max(1, shape[0] * shape[1] * dtype.itemsize)
-        if not self._inside or size < _SMALLEST_BUFFER:
-            return np.empty(shape, dtype)
-        return np.ndarray(shape, dtype, buffer=self._memory(size))
-
-    def _memory(self, size: int) -> _Memory:
-        """Return the smallest free memory that holds so many bytes and not many more, or new."""
-        with self._lock:
-            fitting = [each for each in self._free if size <= each.size <= 2 * size]
-            if fitting:
-                best = min(reversed(fitting), key=len)  # The last given is still in the cache.
-                self._free = [each for each in self._free if each is not best]
-                return best
-        return _Memory((size + size // 8,), np.uint8)
-
-    def give(self, x: AnyArray) -> None:
-        memory = getattr(x, "base", None)
-        if not (self._inside and isinstance(memory, _Memory)):
-            return
-        with self._lock:
-            held = sum(each.size for each in self._free)
-            known = any(each is memory for each in self._free)
-            if not known and held + memory.size <= _MOST_FREE_BYTES:
-                self._free.append(memory)
-
-    def forget(self) -> None:
-        """Begin anew, in a process that was forked."""
-        self.__init__()  # type: ignore[misc]
-
-
-_BUFFERS = _Buffers()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_BUFFERS.forget)
-reused_buffers = _BUFFERS.reused
-"""A context in which `recycled` arrays are used again."""
-recycle = _BUFFERS.give
-"""Offer the memory of an array that nobody will look at again."""
-
-
-def buffer(shape: tuple[int, int]) -> AnyArray:
-    """Return an array of float64 to be filled, in recycled memory where there is some."""
-    return _BUFFERS.take(shape, np.dtype(np.float64))
-
-
-def product(x: AnyArray, z: AnyArray) -> AnyArray:
-    """Return `x z`, in recycled memory where there is some."""
-    if is_numpy(x) and x.dtype == z.dtype:
-        return np.matmul(x, z, out=_BUFFERS.take((x.shape[0], z.shape[1]), x.dtype))
-    return x @ z
-
-
 def exp_in_place(x: AnyArray) -> AnyArray:
     """Return `exp(x)`, in the memory of `x` where the library can."""
     if is_numpy(x):
@@ -198,6 +112,11 @@ def row_dots(x: AnyArray, z: AnyArray) -> AnyArray:
     if is_numpy(x):
         return np.einsum("ni,ni->n", x, z)
     return namespace(x).sum(x * z, axis=1)
+
+
+def positive(x: AnyArray) -> AnyArray:
+    """Return `max(x, 0)`, entry by entry."""
+    return namespace(x).where(x > 0.0, x, 0.0 * x)
 
 
 def clip_in_place(x: AnyArray, low: float, high: float) -> AnyArray:

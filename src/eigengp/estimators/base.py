@@ -15,16 +15,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from eigengp.arrays import (
-    AnyArray,
-    beside,
-    cast,
-    is_numpy,
-    namespace,
-    on_host,
-    place,
-    reused_buffers,
-)
+from eigengp.arrays import AnyArray, beside, cast, is_numpy, namespace, on_host, place
+from eigengp.buffers import reused_buffers
 from eigengp.estimators.rows import MERGE_UP_TO, check_same_place, checked_inputs, on_device
 from eigengp.estimators.training import Training
 from eigengp.flow.arithmetic import PRECISIONS

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from eigengp.arrays import AnyArray, namespace, on_host
+from eigengp.arrays import AnyArray, on_host, positive
 from eigengp.estimators.inducing import InducingRegressor
 from eigengp.estimators.training import Training
 from eigengp.fitting.plan import Plan
@@ -158,8 +158,7 @@ jitter_, target_mean_
         mean, raw = self._raw(X)
         consequence = "the noise alone is used there, and `raw_variance` tells"
         self._warn_of_negative(on_host(raw), consequence)
-        latent = namespace(raw).where(raw > 0.0, raw, 0.0 * raw)
-        return mean, latent + self._posterior.noise_variance
+        return mean, positive(raw) + self._posterior.noise_variance
 
     def _joint_covariance(self, inputs: Array) -> Array:
         joint = super()._joint_covariance(inputs)

@@ -9,14 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from eigengp.arrays import (
-    AnyArray,
-    beside,
-    dtype_name,
-    is_numpy,
-    on_host,
-    reused_buffers,
-)
+from eigengp.arrays import AnyArray, beside, dtype_name, is_numpy, on_host
+from eigengp.buffers import reused_buffers
 from eigengp.estimators.rows import (
     MERGE_UP_TO,
     checked_rows,

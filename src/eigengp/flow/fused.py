@@ -31,8 +31,9 @@ _PROFILES: dict[type, str] = {
     Matern32: "matern32",
     Matern52: "matern52",
 }
-_MOST_POINTS = 1024
-_MOST_INPUTS = 64
+_MOST_POINTS, _MOST_INPUTS = 1024, 64
+_BLOCK = 128
+"""The kernels take whole blocks of rows; as many as `triton_launch.ROWS`."""
 
 
 def fused_for(features: Features, X: AnyArray, dtype: str) -> Fused | None:
@@ -42,7 +43,7 @@ def fused_for(features: Features, X: AnyArray, dtype: str) -> Fused | None:
     if not isinstance(features, KernelFeatures) or features.size > _MOST_POINTS:
         return None
     kernel, columns = features.kernel, features.columns
-    if type(kernel) not in _PROFILES or X.shape[1] > _MOST_INPUTS or X.shape[0] == 0:
+    if type(kernel) not in _PROFILES or X.shape[1] > _MOST_INPUTS or X.shape[0] < _BLOCK:
         return None
     assert isinstance(kernel, Stationary)
     assert isinstance(columns, StationaryColumns)
@@ -61,6 +62,11 @@ class Fused:
     kernel: Stationary
     columns: StationaryColumns
 
+    @staticmethod
+    def whole(n_rows: int) -> int:
+        """Return how many of so many rows fill blocks; the rest is left to the general path."""
+        return n_rows - n_rows % _BLOCK
+
     @property
     def profile(self) -> str:
         """The name under which the GPU's code knows the kernel's profile."""
@@ -68,11 +74,11 @@ class Fused:
 
     def sums(self, X: Any, y: Any, weight: Any | None) -> tuple[Any, Any]:
         """Return `A` and `b` of a block; with `K = a ρ` they are `a²` and `a` times those of ρ."""
-        from eigengp.flow import triton_kernels
+        from eigengp.flow import triton_launch
 
         side, a = self.columns.side(X), self.kernel.variance
         with _on_device_of(X):
-            A, b = triton_kernels.sums(
+            A, b = triton_launch.sums(
                 _in_lengthscales(X, side),
                 *_single(y, weight),
                 side.points.float().contiguous(),
@@ -87,12 +93,12 @@ class Fused:
         """
         import torch
 
-        from eigengp.flow import triton_kernels
+        from eigengp.flow import triton_launch
 
         side, a = self.columns.side(X), self.kernel.variance
         C = stacked.beside(torch.empty(0, dtype=torch.float64, device=X.device))
         with _on_device_of(X):
-            pulled = triton_kernels.pull_back(
+            pulled = triton_launch.pull_back(
                 _in_lengthscales(X, side),
                 *_single(y, weight),
                 side.points.float().contiguous(),

@@ -13,17 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-from eigengp.arrays import (
-    AnyArray,
-    Placed,
-    beside,
-    cast,
-    namespace,
-    on_host,
-    product,
-    recycle,
-    row_dots,
-)
+from eigengp.arrays import AnyArray, Placed, beside, cast, namespace, on_host, positive, row_dots
+from eigengp.buffers import product, recycle
 from eigengp.flow.arithmetic import Arithmetic
 from eigengp.flow.features import Features, left_out
 from eigengp.flow.passes import Outcome
@@ -169,7 +160,7 @@ class Posterior:
         if self._F is None:
             return xp.zeros(K.shape[0], dtype=xp.float64, device=K.device)
         rest = cast(left_out(self.features, K @ self._F.beside(K)), "float64")
-        return xp.where(rest > 0.0, rest, 0.0 * rest)
+        return positive(rest)
 
     def mean_gradient(self, X: AnyArray) -> AnyArray:
         """Return `d mean/d x`, shape (n, D)."""

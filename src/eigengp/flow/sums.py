@@ -29,10 +29,10 @@ from eigengp.arrays import (
     dtype_name,
     namespace,
     on_host,
-    product,
-    recycle,
+    positive,
     row_dots,
 )
+from eigengp.buffers import product, recycle
 from eigengp.flow.arithmetic import Arithmetic, Kept
 from eigengp.flow.features import Features, left_out
 from eigengp.flow.fused import fused_for
@@ -56,11 +56,17 @@ class RowBlock:
     @property
     def weight(self) -> AnyArray:
         """The sample weights, ones where there are none, shape (n,)."""
-        return (
-            namespace(self.y).ones_like(self.y)
-            if self.sample_weight is None
-            else self.sample_weight
-        )
+        own = self.sample_weight
+        return namespace(self.y).ones_like(self.y) if own is None else own
+
+    def cut(self, count: int) -> tuple[RowBlock, RowBlock]:
+        """Return the first `count` rows, and the others."""
+        return self._part(slice(None, count), 0), self._part(slice(count, None), count)
+
+    def _part(self, rows: slice, offset: int) -> RowBlock:
+        own = self.sample_weight
+        weight = None if own is None else own[rows]
+        return RowBlock(self.X[rows, :], self.y[rows], weight, self.start + offset)
 
 
 class Additive:
@@ -77,17 +83,23 @@ class Additive:
         return self._paired(other, _added_in_place)
 
     def _paired(self, other: Self, combine: Callable[[Any, Any], Any]) -> Self:
+        return type(self)(*map(combine, self._values(), other._values()))
+
+    def _values(self) -> list[Any]:
         # Only subclasses are dataclasses, which mypy cannot know.
-        names = [each.name for each in fields(self)]  # type: ignore[arg-type]
-        return type(self)(*(combine(getattr(self, n), getattr(other, n)) for n in names))
+        return [getattr(self, each.name) for each in fields(self)]  # type: ignore[arg-type]
 
     def on_host(self) -> Self:
         """Return the same in NumPy's arrays and plain numbers."""
-        values = (getattr(self, each.name) for each in fields(self))  # type: ignore[arg-type]
-        hosted = (x if isinstance(x, float) else on_host(x) for x in values)
-        return type(self)(
-            *(float(x) if np.ndim(x) == 0 else np.ascontiguousarray(x) for x in hosted)
-        )
+        return type(self)(*map(_hosted, self._values()))
+
+
+def _hosted(x: Any) -> Any:
+    """Return a number as it is, and an array as one of NumPy's."""
+    if isinstance(x, float):
+        return x
+    hosted = on_host(x)
+    return np.ascontiguousarray(hosted) if hosted.ndim else float(hosted)
 
 
 def _added_in_place(x: Any, other: Any) -> Any:
@@ -263,8 +275,10 @@ class PlainRows:
         """Pass 1, one block."""
         fused = fused_for(self.features, block.X, self.arithmetic.sums)
         if fused:
-            A, b = fused.sums(block.X, block.y, block.sample_weight)
-            return _with_counts(A, b, block.y, block.sample_weight)
+            whole, rest = block.cut(fused.whole(block.X.shape[0]))
+            A, b = fused.sums(whole.X, whole.y, whole.sample_weight)
+            own = _with_counts(A, b, whole.y, whole.sample_weight)
+            return own + PlainRows(self.features).sums(rest)
         wide = _wide(_made(self.features, block, self.arithmetic.sums, kept, spare=1), block.y)
         sums = _accumulate(wide, block.y, block.sample_weight)
         if kept is None or not kept.holds(block):
@@ -276,8 +290,10 @@ class PlainRows:
         dtype = self.arithmetic.gradient_for(bar.rounding * self.features.prior_variance**2)
         fused = fused_for(self.features, block.X, dtype)
         if fused:
-            adjoint = fused.pull_back(block.X, block.y, block.sample_weight, bar.stacked)
-            return RowAdjoint(adjoint.theta, adjoint.points)
+            whole, rest = block.cut(fused.whole(block.X.shape[0]))
+            adjoint = fused.pull_back(whole.X, whole.y, whole.sample_weight, bar.stacked)
+            own = RowAdjoint(adjoint.theta, adjoint.points)
+            return own + PlainRows(self.features).pull_back(rest, bar)
         K, back = _taken(self.features, block, dtype, kept, spare=1)
         wide = _wide(K, block.y)
         K_bar = product(wide, bar.stacked.beside(wide))
@@ -352,7 +368,7 @@ class ResidualRows:
         Phi, xp = K @ self._F.beside(K), namespace(K)
         s2, alpha, s = self.noise_variance, self.power, block.weight
         rest = cast(left_out(self.features, Phi), "float64")
-        share = alpha * xp.where(rest > 0.0, rest, 0.0 * rest)
+        share = alpha * positive(rest)
         y = cast(block.y, dtype_name(K))
         own = _accumulate(xp.concat([Phi, y[:, None]], axis=1), block.y, s / (s2 + share))
         log_variance = float(np.log(s2)) + xp.log1p(share / s2) / alpha
@@ -376,7 +392,7 @@ class ResidualRows:
         Phi_A, b_bar = Phi @ stacked[:-1, :], stacked[-1, :]
         quadratic = 0.5 * row_dots(Phi, Phi_A) + y * (Phi @ b_bar + bar.c * y)
         rest = cast(left_out(self.features, Phi), "float64")
-        residual = xp.where(rest > 0.0, rest, 0.0 * rest)
+        residual = positive(rest)
         variance = s2 + alpha * residual
         precision = block.weight / variance
         through = cast(quadratic, "float64") / variance

@@ -17,7 +17,6 @@ import numpy as np
 from eigengp.arrays import (
     AnyArray,
     beside,
-    buffer,
     cast,
     clip_in_place,
     dtype_name,
@@ -25,11 +24,10 @@ from eigengp.arrays import (
     is_numpy,
     namespace,
     place,
-    product,
-    recycle,
     row_dots,
     times,
 )
+from eigengp.buffers import buffer, product, recycle
 from eigengp.kernels.base import KernelAdjoint, PullBack
 
 if TYPE_CHECKING:

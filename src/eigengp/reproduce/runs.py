@@ -13,6 +13,7 @@ import eigengp
 
 _DECISIVE = (
     "arrays.py",
+    "buffers.py",
     "kernels/*.py",
     "flow/*.py",
     "sources/*.py",

@@ -79,6 +79,10 @@ class _OneBlasThread:
     """
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Hold nothing: at the start, and in a process that was forked."""
         self._lock = Lock()
         self._inside = 0
         self._limiter: Any = None
@@ -206,7 +210,7 @@ def _pool(n_threads: int) -> ThreadPoolExecutor:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)
-    os.register_at_fork(after_in_child=_ONE_BLAS_THREAD.__init__)  # type: ignore[misc]
+    os.register_at_fork(after_in_child=_ONE_BLAS_THREAD.begin)
 
 
 def in_threads(work: Callable[[list[slice]], T], blocks: list[slice], n_threads: int) -> list[T]:
