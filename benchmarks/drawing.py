@@ -14,6 +14,8 @@ from record import write_atomically
 from rich.console import Console
 from rich.table import Table
 
+from eigengp.reproduce.drawing import STYLE
+
 _WIDE = 150
 console = Console(highlight=False)
 if not console.is_terminal:  # A file has no edge at which a table must be folded.
@@ -33,23 +35,13 @@ _LINES: dict[str, tuple[str, str, Any]] = {
 }
 # Variants of one library differ in how their marks are filled.
 _FILLS = ("full", "none", "left", "bottom")
-_STYLE: dict[Any, Any] = {
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 10,
-    "axes.labelsize": 9.5,
+_GRID: dict[Any, Any] = {
     "axes.grid": True,
     "axes.axisbelow": True,
     "axes.grid.which": "major",
     "grid.color": "0.9",
-    "xtick.labelsize": 8.5,
-    "ytick.labelsize": 8.5,
-    "legend.fontsize": 9,
-    "legend.frameon": False,
-    "font.size": 9.5,
 }
-matplotlib.rcParams.update(_STYLE)
+matplotlib.rcParams.update(STYLE | _GRID)
 
 
 def title(library: str, variant: str = "") -> str:

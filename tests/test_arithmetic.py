@@ -10,10 +10,11 @@ import pytest
 
 from eigengp import EigenGPRegressor, Matern32, SquaredExponential
 from eigengp.buffers import buffer, product, recycle, reused_buffers
+from eigengp.estimators.memory import bytes_of
 from eigengp.fitting.objectives import RowObjective
 from eigengp.fitting.optimizer import minimize
 from eigengp.fitting.parameters import eigengp_parameters
-from eigengp.flow.arithmetic import KEPT_BYTES, PRECISIONS, Arithmetic, Kept, bytes_of
+from eigengp.flow.arithmetic import KEPT_BYTES, PRECISIONS, Arithmetic, Kept
 from eigengp.flow.model import EigenGP, Jitter
 from eigengp.flow.passes import SpectralPass
 from eigengp.kernels import Kernel
@@ -148,7 +149,7 @@ def test_single_precision_enters_whitened_where_digits_would_be_lost() -> None:
     )
     outcome = close.forward(SOURCE)
     assert isinstance(outcome.flow, SpectralPass)
-    expected = close.with_precision("double").forward(SOURCE).value
+    expected = replace(close, arithmetic=Arithmetic()).forward(SOURCE).value
     assert outcome.value == pytest.approx(expected, rel=1e-6)
 
 
@@ -160,9 +161,10 @@ def test_the_optimum_agrees_with_that_of_double_precision(precision: str, per_ro
     start = EigenGP(SquaredExponential(np.full(1, 0.8)), points, 0.1, 5, jitter=Jitter(1e-6))
 
     def optimum(precision: str) -> float:
-        free = eigengp_parameters(start.with_precision(precision), Extent.of(source))
+        own = replace(start, arithmetic=Arithmetic(precision))
+        free = eigengp_parameters(own, Extent.of(source))
         found = minimize(RowObjective(free, source), free.pack(start), 500, 1e-13)
-        return free.unpack(found.vector).with_precision("double").value(source)
+        return replace(free.unpack(found.vector), arithmetic=Arithmetic()).value(source)
 
     assert abs(optimum(precision) - optimum("double")) / 1_200 < per_row
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,8 @@ from rich.console import Console
 from timing import Array
 
 Record = dict[str, Any]
+_FLOAT64 = {"JAX_ENABLE_X64": "1"}
+"""JAX reads this when it is imported."""
 _BENCHMARKS = Path(__file__).resolve().parents[1]
 _console = Console(stderr=True, highlight=False)
 
@@ -104,7 +107,12 @@ def ask(python: Path, library: str, task: str, arrays: dict[str, Array], options
         order = json.dumps({"task": task, "arrays": str(file), "options": options})
         command = [str(python), "-W", "ignore", "-m", f"peers.with_{library}", order]
         process = subprocess.Popen(
-            command, cwd=_BENCHMARKS, stdout=subprocess.PIPE, stderr=errors, text=True
+            command,
+            cwd=_BENCHMARKS,
+            env=os.environ | _FLOAT64,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
         )
         try:
             _listen(process, answer)

@@ -6,18 +6,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import equinox as eqx
+import gpjax as gpx
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from timing import Array
 
-jax.config.update("jax_enable_x64", True)
-
-import equinox as eqx  # noqa: E402
-import gpjax as gpx  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
-from jax.flatten_util import ravel_pytree  # noqa: E402
-from timing import Array  # noqa: E402
-
-from peers.protocol import (  # noqa: E402
+from peers.protocol import (
     LENGTHSCALE,
     NOISE_VARIANCE,
     Prediction,

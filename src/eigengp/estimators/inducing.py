@@ -87,7 +87,6 @@ class InducingRegressor(GPRegressor):
             residual=self._power is not None,
             jitter=Jitter(relative=_RELATIVE_JITTER),
             power=self._power or 0.0,
-            arithmetic=training.arithmetic,
         )
         model: EigenGP = training.learn(family, plan, template)
         return model

@@ -113,7 +113,7 @@ precision, memory_limit, device, random_state, verbose
         size = self.n_components or default_size(rows.n_rows)
         plan = training.plan(self, size, size)
         none_yet = np.zeros((0, rows.n_features))
-        template = SparseSpectrum(start.kernel, none_yet, start.noise_variance, training.arithmetic)
+        template = SparseSpectrum(start.kernel, none_yet, start.noise_variance)
         model: SparseSpectrum = training.learn(SpectralFamily(), plan, template)
         return model
 

@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 
 from eigengp.arrays import AnyArray, beside, dtype_name, is_numpy, on_host
 from eigengp.buffers import reused_buffers
+from eigengp.estimators.memory import bytes_of
 from eigengp.estimators.rows import (
     MERGE_UP_TO,
     checked_rows,
@@ -24,7 +25,7 @@ from eigengp.fitting.plan import Plan, default_iterations, default_restarts
 from eigengp.fitting.progress import Monitor
 from eigengp.fitting.starts import lengthscale_range
 from eigengp.fitting.subset import exact_on_subset, subset_plan
-from eigengp.flow.arithmetic import KEPT_BYTES, Arithmetic, bytes_of
+from eigengp.flow.arithmetic import KEPT_BYTES, Arithmetic
 from eigengp.flow.exact import ExactGP
 from eigengp.kernels import Kernel, SquaredExponential
 from eigengp.sources.arrays import ArraySource, available_threads, block_rows_for, few_threads
@@ -50,7 +51,6 @@ class Training:
     """What the units of the data add to the log evidence."""
     given: AnyArray
     """The inputs as they were handed over, whose library results are to be in."""
-    arithmetic: Arithmetic
     sized: bool
     """Whether blocks are to suit the number of features."""
     n_iter: int = 0
@@ -87,7 +87,6 @@ class Training:
             rng,
             offset,
             given,
-            _arithmetic(estimator),
             sized=estimator._block_rows is None,
         )
 
@@ -132,7 +131,15 @@ class Training:
         if n_restarts is None:
             n_restarts = default_restarts(self.rows.n_rows, n_inducing)
         settled = isinstance(kernel, str) or (kernel is not None and n_restarts == 1)
-        return Plan(n_components, n_inducing, n_restarts, max_iter, tol, settled=settled)
+        return Plan(
+            n_components,
+            n_inducing,
+            n_restarts,
+            max_iter,
+            tol,
+            settled=settled,
+            arithmetic=_arithmetic(estimator),
+        )
 
     def fit_blocks_to(self, n_columns: int) -> None:
         """Cut the rows into blocks that suit so many features, unless the method has its own."""

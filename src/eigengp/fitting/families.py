@@ -18,6 +18,7 @@ from eigengp.fitting.parameters import (
     spectrum_parameters,
 )
 from eigengp.fitting.starts import BasisInit, kernels_to_try, make_starts
+from eigengp.flow.arithmetic import Arithmetic
 from eigengp.flow.exact import ExactGP
 from eigengp.flow.model import EigenGP
 from eigengp.flow.sparse_spectrum import SparseSpectrum
@@ -52,6 +53,9 @@ class Family(Protocol):
 
     def placed(self, model: Any, rows: RowBlock, size: int, rng: np.random.RandomState) -> Any:
         """Return the model with `size` features, their points placed for its kernel."""
+
+    def computed_with(self, model: Any, arithmetic: Arithmetic) -> Any:
+        """Return the model, its passes over the rows to be computed so from now on."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,10 @@ class InducingFamily:
         points = self.init.place(rows, size, model.kernel, rng)
         return replace(model, inducing_inputs=points, n_components=size)
 
+    def computed_with(self, model: EigenGP, arithmetic: Arithmetic) -> EigenGP:
+        """See `Family.computed_with`."""
+        return replace(model, arithmetic=arithmetic)
+
 
 @dataclass(frozen=True)
 class SpectralFamily:
@@ -125,6 +133,10 @@ class SpectralFamily:
         points = model.kernel.draw_frequencies((size + 1) // 2, rows.X.shape[1], rng)
         return replace(model, spectral_points=points)
 
+    def computed_with(self, model: SparseSpectrum, arithmetic: Arithmetic) -> SparseSpectrum:
+        """See `Family.computed_with`."""
+        return replace(model, arithmetic=arithmetic)
+
 
 @dataclass(frozen=True)
 class ExactFamily:
@@ -151,4 +163,8 @@ class ExactFamily:
         self, model: ExactGP, rows: RowBlock, size: int, rng: np.random.RandomState
     ) -> ExactGP:
         """See `Family.placed`; there is nothing to place."""
+        return model
+
+    def computed_with(self, model: ExactGP, arithmetic: Arithmetic) -> ExactGP:
+        """See `Family.computed_with`; the full GP knows one arithmetic alone."""
         return model

@@ -81,8 +81,8 @@ class Learner:
     def learn(self, template: Any) -> Any:
         """Return the learned model; `template` holds the kernel and noise to start from."""
         screening = Screening(self.family, self.plan, self.train, self.monitor, self.rng)
-        start = screening.best(template.with_precision("double"))
-        start = self._warmed(start).with_precision(template.precision)
+        start = self._warmed(screening.best(template))
+        start = self.family.computed_with(start, self.plan.arithmetic)
         if self.plan.optimization == "prior":
             return self._stage("learning", start, basis=True, weights=False)
         return self._with_weights(start)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from eigengp.flow.arithmetic import Arithmetic
 
 _SMALL_PROBLEM = 1e7
 _DEFAULT_COMPONENTS = 100
@@ -54,6 +56,8 @@ class Plan:
         Whether the basis may end smaller than asked for, where rows are scarce.
     hold_out : bool
         Whether learned weights must prove themselves on held-out rows.
+    arithmetic : Arithmetic
+        How passes over all rows are computed; those over a part are in float64.
     """
 
     n_components: int
@@ -66,6 +70,7 @@ class Plan:
     gamma: float = 0.0
     grow: bool = False
     hold_out: bool = False
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
 
     @property
     def begins_at_once(self) -> bool:

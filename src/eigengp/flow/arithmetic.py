@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -27,23 +26,6 @@ _PRECISIONS = {
     "single": ("float32", "float32"),
 }
 PRECISIONS = tuple(_PRECISIONS)
-
-
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_UNITS |= {f"{unit}I": 1 << 10 * i for i, unit in enumerate("KMGT", start=1)}
-
-
-def bytes_of(limit: int | str) -> int:
-    """Return a number of bytes; text such as "500MB" or "2GiB" is understood."""
-    if not isinstance(limit, str):
-        return int(limit)
-    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*((?:[KMGT]I?)?)B?\s*", limit.upper())
-    if not found:
-        raise ValueError(
-            f"memory_limit must be a number of bytes or text such as '500MB' or '2GiB', "
-            f"got {limit!r}."
-        )
-    return int(float(found[1]) * _UNITS[found[2]])
 
 
 @dataclass(frozen=True)
@@ -82,7 +64,8 @@ class Arithmetic:
         amplified : float
             By how much the rounding of features shows in a gradient per row.
         """
-        return self._float32_where(amplified * _EPSILON < _VISIBLE)
+        harmless = amplified * _EPSILON < _VISIBLE
+        return "float64" if self.precision == "mixed" and not harmless else self._fast
 
     def prediction_for(self, amplified: float) -> str:
         """Return the data type of predictions.
@@ -95,9 +78,6 @@ class Arithmetic:
         """
         harmless = amplified * _EPSILON**2 < _VISIBLE
         return "float64" if self.precision == "double" or not harmless else "float32"
-
-    def _float32_where(self, harmless: bool) -> str:
-        return "float64" if self.precision == "mixed" and not harmless else self._fast
 
     @property
     def _fast(self) -> str:

@@ -9,7 +9,6 @@ Letters: `C = K + σ² S⁻¹` with `K = k(X,X)` and `s_n`, how often row n coun
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
 
 import numpy as np
 
@@ -65,11 +64,6 @@ class ExactGP:
 
     kernel: Kernel
     noise_variance: float
-    precision: ClassVar[str] = "double"
-
-    def with_precision(self, precision: str) -> Self:
-        """Return the model itself, for it knows one precision alone."""
-        return self
 
     def forward(self, source: RowSource, gamma: float = 0.0) -> ExactOutcome:
         """Return the evidence; `gamma` has no meaning here, for nothing is left out.

@@ -18,8 +18,8 @@ from eigengp.kernels import Columns, Kernel, KernelAdjoint, PullBack, Stationary
 from eigengp.typing import Array
 
 
-class Features(Protocol):
-    """A map from rows to features, with its derivatives."""
+class Features(Columns, Protocol):
+    """A map from rows to features, with its derivatives: columns that know of a prior."""
 
     @property
     def prior_variance(self) -> float:
@@ -31,28 +31,6 @@ class Features(Protocol):
     @property
     def size(self) -> int:
         """P, how many features a row has."""
-
-    @property
-    def kept_arrays(self) -> int:
-        """How many arrays of shape (n, P) a pull-back holds on to."""
-
-    def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
-        """Return the features of the rows, shape (n, P + spare).
-
-        Parameters
-        ----------
-        X : array of shape (n, D)
-            Rows, in any library's array.
-        dtype : {"float64", "float32"}
-            The precision of the result.
-        spare : {0, 1}
-            How many columns to add at the end, for the caller to fill.
-        """
-
-    def forward(
-        self, X: AnyArray, dtype: str = "float64", spare: int = 0
-    ) -> tuple[AnyArray, PullBack]:
-        """Return the features, and the function that pulls a cotangent on them back."""
 
     def input_gradient(self, X: AnyArray, bar: AnyArray) -> AnyArray:
         """Return `d/dx Σ_p bar_np φ_p(x_n)`, shape (n, D), for `bar` of shape (n, P)."""
@@ -87,7 +65,7 @@ class KernelFeatures:
 
     @property
     def kept_arrays(self) -> int:
-        """See `Features.kept_arrays`."""
+        """See `Columns.kept_arrays`."""
         return self.columns.kept_arrays
 
     @cached_property
@@ -96,13 +74,13 @@ class KernelFeatures:
         return self.kernel.at(self.inducing_inputs)
 
     def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
-        """See `Features.matrix`."""
+        """See `Columns.matrix`."""
         return self.columns.matrix(X, dtype, spare)
 
     def forward(
         self, X: AnyArray, dtype: str = "float64", spare: int = 0
     ) -> tuple[AnyArray, PullBack]:
-        """See `Features.forward`."""
+        """See `Columns.forward`."""
         return self.columns.forward(X, dtype, spare)
 
     def input_gradient(self, X: AnyArray, bar: AnyArray) -> AnyArray:
@@ -146,11 +124,11 @@ class SpectralFeatures:
 
     @property
     def kept_arrays(self) -> int:
-        """See `Features.kept_arrays`."""
+        """See `Columns.kept_arrays`."""
         return 1
 
     def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
-        """See `Features.matrix`; phases are formed in float64, for they may be many turns."""
+        """See `Columns.matrix`; phases are formed in float64, for they may be many turns."""
         xp = namespace(X)
         phase = cast(self._scaled(X) @ beside(self.spectral_points, X).T, dtype)
         room = xp.zeros((X.shape[0], spare), dtype=phase.dtype, device=X.device)
@@ -165,7 +143,7 @@ class SpectralFeatures:
     def forward(
         self, X: AnyArray, dtype: str = "float64", spare: int = 0
     ) -> tuple[AnyArray, PullBack]:
-        """See `Features.forward`; with the cotangent `P̄` of the phases `P = (X/ℓ) Sᵀ`.
+        """See `Columns.forward`; with the cotangent `P̄` of the phases `P = (X/ℓ) Sᵀ`.
 
         `S̄ = P̄ᵀ(X/ℓ)`, and `d/d ln ℓ_d = −Σ_n (x_nd/ℓ_d)(P̄ S)_nd`.
         """

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Self
 
 import numpy as np
 
@@ -96,15 +95,6 @@ class EigenGP:
     jitter: Jitter = field(default_factory=Jitter)
     power: float = 1.0
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
-
-    @property
-    def precision(self) -> str:
-        """Of passes over the rows."""
-        return self.arithmetic.precision
-
-    def with_precision(self, precision: str) -> Self:
-        """Return the same model with another precision."""
-        return replace(self, arithmetic=replace(self.arithmetic, precision=precision))
 
     @cached_property
     def _gram(self) -> tuple[Array, Callable[[Array], KernelAdjoint]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Self
+from dataclasses import dataclass, field
 
 from eigengp.flow.arithmetic import Arithmetic, Kept
 from eigengp.flow.features import SpectralFeatures
@@ -46,15 +45,6 @@ class SparseSpectrum:
     spectral_points: Array
     noise_variance: float
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
-
-    @property
-    def precision(self) -> str:
-        """Of passes over the rows."""
-        return self.arithmetic.precision
-
-    def with_precision(self, precision: str) -> Self:
-        """Return the same model with another precision."""
-        return replace(self, arithmetic=replace(self.arithmetic, precision=precision))
 
     @property
     def features(self) -> SpectralFeatures:

@@ -29,7 +29,7 @@ EIGENFUNCTION_LINES = (
 _MEAN, _BAND = "mean", "± 2 s.d."
 _GREYS = {_MEAN: "0.4", _BAND: "0.85"}
 _WIDE, _NARROW = 3.5, 4.3
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlelocation": "left",
@@ -42,6 +42,7 @@ _STYLE: dict[Any, Any] = {
     "font.size": 9.5,
     "svg.hashsalt": "eigengp",
 }
+"""How Matplotlib draws here."""
 
 
 @contextmanager
@@ -49,7 +50,7 @@ def style() -> Iterator[None]:
     """Draw in the style of the page."""
     import matplotlib
 
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         yield
 
 
