@@ -196,4 +196,3 @@ def test_predictions_in_float32_are_those_in_float64() -> None:
 
 def test_the_default_keeps_a_little_memory() -> None:
     assert Arithmetic().memory_limit == KEPT_BYTES
-    assert Arithmetic("mixed").kept() is None

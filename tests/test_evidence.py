@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from eigengp.flow.evidence import Evidence, TraceTerm
+from eigengp.flow.evidence import FactorEvidence, PriorEvidence, TraceTerm
 from eigengp.flow.factors import CholeskyFactor
 from eigengp.flow.sums import Sums
 from eigengp.typing import Array
@@ -41,7 +41,7 @@ def test_negative_log_is_the_dense_gaussian_density(R: int, noise: float) -> Non
     F = factor_of(R)
     C = K @ F @ F.T @ K.T + noise * np.eye(N)
     expected = -multivariate_normal(np.zeros(N), C).logpdf(y)
-    assert Evidence(EQUAL, F, noise).negative_log == pytest.approx(expected, rel=1e-11)
+    assert FactorEvidence(EQUAL, F, noise).negative_log == pytest.approx(expected, rel=1e-11)
 
 
 @SHAPES
@@ -49,7 +49,7 @@ def test_rows_with_noise_of_their_own_give_the_dense_density(R: int) -> None:
     F = factor_of(R)
     C = K @ F @ F.T @ K.T + np.diag(row_noise)
     expected = -multivariate_normal(np.zeros(N), C).logpdf(y)
-    assert Evidence(OWN_NOISE, F, 1.0).negative_log == pytest.approx(expected, rel=1e-12)
+    assert FactorEvidence(OWN_NOISE, F, 1.0).negative_log == pytest.approx(expected, rel=1e-12)
 
 
 @SHAPES
@@ -58,13 +58,13 @@ def test_a_row_that_counts_twice_is_two_rows(R: int) -> None:
     many, targets = np.repeat(K, times, axis=0), np.repeat(y, times)
     C = many @ F @ F.T @ many.T + np.diag(np.repeat(row_noise, times))
     expected = -multivariate_normal(np.zeros(targets.size), C).logpdf(targets)
-    assert Evidence(COUNTED, F, 1.0).negative_log == pytest.approx(expected, rel=1e-12)
+    assert FactorEvidence(COUNTED, F, 1.0).negative_log == pytest.approx(expected, rel=1e-12)
 
 
 @SHAPES
 def test_posterior_of_the_coefficients_is_the_gaussian_conditional(R: int) -> None:
     F, noise = factor_of(R), 0.4
-    evidence = Evidence(EQUAL, F, noise)
+    evidence = FactorEvidence(EQUAL, F, noise)
     prior = F @ F.T
     gain = prior @ K.T @ np.linalg.inv(K @ prior @ K.T + noise * np.eye(N))
     np.testing.assert_allclose(evidence.mean, gain @ y, rtol=1e-10, atol=1e-12)
@@ -78,11 +78,11 @@ def test_posterior_of_the_coefficients_is_the_gaussian_conditional(R: int) -> No
 @pytest.mark.parametrize("noise", [0.4, 1.0])
 def test_adjoint_is_the_derivative(R: int, sums: Sums, noise: float) -> None:
     F = factor_of(R)
-    evidence = Evidence(sums, F, noise)
+    evidence = FactorEvidence(sums, F, noise)
     adjoint = evidence.sums_adjoint()
 
     def value(sums: Sums, F: Array = F, noise: float = noise) -> float:
-        return Evidence(sums, F, noise).negative_log
+        return FactorEvidence(sums, F, noise).negative_log
 
     step = 1e-2
     A = symmetric_gradient(lambda at: value(replace(sums, A=at)), sums.A, step)
@@ -105,23 +105,37 @@ def test_gram_adjoint_is_the_derivative(sums: Sums, noise: float) -> None:
     root = np.random.default_rng(9).normal(size=(M, M))
     gram = root @ root.T + np.eye(M)
 
-    def evidence(at: Array) -> Evidence:
-        return Evidence(sums, CholeskyFactor.of(at).matrix, noise)
+    def evidence(at: Array) -> PriorEvidence:
+        return PriorEvidence(sums, CholeskyFactor.of(at), noise)
 
     own = evidence(gram)
     expected = symmetric_gradient(lambda at: evidence(at).negative_log, gram, 1e-2)
     assert_close(own.gram_adjoint(own.sums_adjoint()), expected)
 
 
+@pytest.mark.parametrize("sums", [EQUAL, COUNTED], ids=["equal", "counted"])
+def test_both_ways_to_the_evidence_of_the_prior_agree(sums: Sums) -> None:
+    root = np.random.default_rng(9).normal(size=(M, M))
+    prior = CholeskyFactor.of(root @ root.T + np.eye(M))
+    own, other = PriorEvidence(sums, prior, 0.4), FactorEvidence(sums, prior.matrix, 0.4)
+    assert own.negative_log == pytest.approx(other.negative_log, rel=1e-12)
+    assert own.noise_adjoint() == pytest.approx(other.noise_adjoint(), rel=1e-9)
+    assert own.mean_norm == pytest.approx(other.mean_norm, rel=1e-9)
+    assert own.determined == pytest.approx(other.determined, rel=1e-9)
+    np.testing.assert_allclose(own.mean, other.mean, rtol=1e-9)
+    np.testing.assert_allclose(own.covariance, other.covariance, rtol=1e-8, atol=1e-13)
+    np.testing.assert_allclose(own.V @ own.V.T, own.covariance, rtol=1e-8, atol=1e-13)
+
+
 def test_a_vanishing_prior_leaves_the_noise() -> None:
-    evidence = Evidence(EQUAL, np.zeros((M, 2)), 0.4)
+    evidence = FactorEvidence(EQUAL, np.zeros((M, 2)), 0.4)
     expected = -multivariate_normal(np.zeros(N), 0.4 * np.eye(N)).logpdf(y)
     assert evidence.negative_log == pytest.approx(expected, rel=1e-13)
     np.testing.assert_array_equal(evidence.mean, np.zeros(M))
 
 
-def trace_of(sums: Sums, F: Array, noise: float, prior: float) -> TraceTerm:
-    return TraceTerm(sums, F, noise, prior, gamma=0.7)
+def trace_of(sums: Sums, W: Array, noise: float, prior: float) -> TraceTerm:
+    return TraceTerm(sums, W, noise, prior, gamma=0.7)
 
 
 @SHAPES
@@ -131,20 +145,21 @@ def test_trace_term_is_what_the_dense_prior_leaves_out(R: int, sums: Sums) -> No
     omega = np.ones(N) if sums is EQUAL else counts / row_noise
     rest = omega @ (prior - np.diag(K @ F @ F.T @ K.T))
     expected = 0.7 * rest / (2.0 * noise)
-    assert trace_of(sums, F, noise, prior).value == pytest.approx(expected, rel=1e-12)
+    assert trace_of(sums, F @ F.T, noise, prior).value == pytest.approx(expected, rel=1e-12)
 
 
 @SHAPES
 @pytest.mark.parametrize("sums", [EQUAL, COUNTED], ids=["equal", "counted"])
 def test_trace_adjoint_is_the_derivative(R: int, sums: Sums) -> None:
     F, prior, noise = factor_of(R), 2.3, 0.4
-    adjoint = trace_of(sums, F, noise, prior).adjoint()
+    W = F @ F.T
+    adjoint = trace_of(sums, W, noise, prior).adjoint()
 
-    def value(A: Array = sums.A, F: Array = F, noise: float = noise, prior: float = prior) -> float:
-        return trace_of(replace(sums, A=A), F, noise, prior).value
+    def value(A: Array = sums.A, W: Array = W, noise: float = noise, prior: float = prior) -> float:
+        return trace_of(replace(sums, A=A), W, noise, prior).value
 
     assert_close(adjoint.A, symmetric_gradient(lambda at: value(A=at), sums.A))
-    assert_close(adjoint.factor, gradient(lambda at: value(F=at), F))
+    assert_close(adjoint.weights, symmetric_gradient(lambda at: value(W=at), W))
     assert_close(
         adjoint.noise_variance, gradient(lambda at: value(noise=float(at)), noise, step=5e-3)
     )

@@ -72,6 +72,8 @@ def test_cholesky_pull_back_is_the_derivative() -> None:
     numeric = symmetric_gradient(lambda K: scalar(np.linalg.inv(K)), SEPARATE)
     assert_close(gram_bar, numeric, 1e-9)
     np.testing.assert_allclose(gram_bar, gram_bar.T, rtol=1e-12)
+    assert_close(factor.weights_pull_back(scalar_bar(F @ F.T)), numeric, 1e-9)
+    np.testing.assert_allclose(factor.inverse, F @ F.T, rtol=1e-12, atol=1e-14)
 
 
 def test_spectrum_multiplies_back_and_descends() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from eigengp import Matern12, Matern32, Matern52, RationalQuadratic, SquaredExponential
 from eigengp.flow.arithmetic import Arithmetic
-from eigengp.flow.evidence import Evidence
+from eigengp.flow.evidence import FactorEvidence
 from eigengp.flow.features import KernelFeatures
 from eigengp.flow.fused import Fused, fused_for
 from eigengp.flow.sums import PlainRows, RowBlock, SumsAdjoint
@@ -56,7 +56,7 @@ def test_fused_passes_are_the_plain_ones(kernel: Stationary, weighted: bool) -> 
     np.testing.assert_allclose(b.numpy(), sums.b, rtol=0.0, atol=1e-5 * np.abs(sums.b).max())
 
     factor = np.linalg.inv(np.linalg.cholesky(kernel(X[:M] + 0.1) + 1e-6 * np.eye(M))).T
-    bar = Evidence(sums, factor, 0.1).sums_adjoint()
+    bar = FactorEvidence(sums, factor, 0.1).sums_adjoint()
     expected = rows.pull_back(block, bar)
     found = fused(kernel).pull_back(*tensors(weighted), bar.stacked)
     for name in ("theta", "points"):

@@ -125,7 +125,9 @@ def clip_in_place(x: AnyArray, low: float, high: float) -> AnyArray:
 
 
 def times(x: AnyArray, z: AnyArray, overwrite: bool) -> AnyArray:
-    """Return `x ∘ z`, in the memory of `x` where that may be overwritten."""
+    """Return `x ∘ z` in the data type of `x`, and in its memory where that may be overwritten."""
+    if not is_numpy(x):
+        z = cast(z, dtype_name(x))
     if not overwrite:
         return x * z
     x *= z

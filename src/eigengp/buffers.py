@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from eigengp.arrays import AnyArray, is_numpy
+from eigengp.arrays import AnyArray, cast, dtype_name, is_numpy
 
 _SMALLEST_BUFFER = 1 << 15
 _MOST_FREE_BYTES = 1 << 28
@@ -88,6 +88,15 @@ recycle = _BUFFERS.give
 def buffer(shape: tuple[int, int]) -> AnyArray:
     """Return an array of float64 to be filled, in recycled memory where there is some."""
     return _BUFFERS.take(shape, np.dtype(np.float64))
+
+
+def converted(x: AnyArray, name: str) -> AnyArray:
+    """Return `x` in the data type called `name`, in recycled memory where there is some."""
+    if not is_numpy(x) or dtype_name(x) == name:
+        return cast(x, name)
+    result = _BUFFERS.take(x.shape, np.dtype(name))
+    result[...] = x
+    return result
 
 
 def product(x: AnyArray, z: AnyArray) -> AnyArray:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from eigengp.flow.evidence import Evidence
+from eigengp.flow.evidence import FactorEvidence
 from eigengp.flow.linalg import FactorizationError
 from eigengp.flow.relevance import Alignment, Candidates, Indices, RelevanceModel
 from eigengp.flow.sums import RowSource
@@ -40,7 +40,7 @@ class Relevance:
     """The rows that are relevance vectors, shape (M,)."""
     inputs: Array
     """Their inputs, shape (M, D)."""
-    evidence: Evidence
+    evidence: FactorEvidence
     n_iter: int
     converged: bool
     """Whether nothing gained more than the tolerance at the end."""
@@ -80,7 +80,7 @@ class _Growth:
         all_.fetch(first, keep=first[:0])
         variance = Alignment(s, q).best
         factor = np.sqrt(np.where(variance > 0.0, variance, 1.0 / s))
-        model = RelevanceModel(first, Evidence(all_.sums(first), factor, noise))
+        model = RelevanceModel(first, FactorEvidence(all_.sums(first), factor, noise))
         if not np.isfinite(model.evidence.negative_log):
             raise FactorizationError(
                 "The evidence is not finite: inputs, targets or sample weights hold NaN or "

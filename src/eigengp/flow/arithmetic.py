@@ -83,9 +83,9 @@ class Arithmetic:
     def _fast(self) -> str:
         return _PRECISIONS[self.precision][1]
 
-    def kept(self) -> Kept | None:
-        """Return an empty store for one pass and the next; None where they do not share a type."""
-        return Kept(self.memory_limit) if self.sums == self._fast else None
+    def kept(self) -> Kept:
+        """Return an empty store for one pass and the next."""
+        return Kept(self.memory_limit)
 
 
 @dataclass
@@ -115,6 +115,9 @@ class Kept:
     def taken(
         self, features: Features, block: RowBlock, dtype: str, spare: int = 0
     ) -> tuple[AnyArray, PullBack]:
-        """Return a block's features and their pull-back in pass 2, which needs them for good."""
+        """Return a block's features and their pull-back in pass 2, which needs them for good.
+
+        Those that were kept are in the data type of pass 1.
+        """
         made = self._made.pop(block.start, None)
         return made or features.forward(block.X, dtype, spare)

@@ -4,23 +4,26 @@ Letters: `A, b, c, n` are the sums of `eigengp.flow.sums`, `F` the prior
 factor, `S = FᵀAF/σ²`, `G = I + S = L_G L_Gᵀ`, `h = G⁻¹Fᵀb/σ²` the posterior
 mean of `z`, `m = F h` the coefficients of the posterior mean, and
 `V = F L_G⁻ᵀ`, so that `P = V Vᵀ` is the posterior covariance of the
-coefficients.
+coefficients. Where `F Fᵀ = K_BB⁻¹`, that is `P = Λ⁻¹` with
+`Λ = K_BB + A/σ² = L_Λ L_Λᵀ`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from scipy.linalg import LinAlgError
 
+from eigengp.flow.factors import CholeskyFactor
 from eigengp.flow.linalg import (
     FactorizationError,
     cholesky,
+    inverse_from,
     inverse_lower,
     solve_lower,
-    times_upper,
 )
 from eigengp.flow.sums import Sums, SumsAdjoint
 from eigengp.typing import Array
@@ -28,9 +31,109 @@ from eigengp.typing import Array
 LOG_2PI = float(np.log(2.0 * np.pi))
 
 
+class Evidence(ABC):
+    """What the evidence, its adjoints and the posterior have in common.
+
+    Attributes
+    ----------
+    sums : Sums
+        Pass 1 over the rows.
+    noise_variance : float
+        `σ²`, applied to sums that were made without it (1 otherwise).
+    """
+
+    sums: Sums
+    noise_variance: float
+
+    @property
+    @abstractmethod
+    def log_determinant(self) -> float:
+        """`ln|G|`."""
+
+    @property
+    @abstractmethod
+    def whitened(self) -> Array:
+        """A vector whose square is `hᵀGh = mᵀb/σ²`."""
+
+    @property
+    @abstractmethod
+    def mean(self) -> Array:
+        """`m`, shape (M,)."""
+
+    @property
+    @abstractmethod
+    def mean_norm(self) -> float:
+        """`hᵀh`, the size of the posterior mean under the prior."""
+
+    @property
+    @abstractmethod
+    def V(self) -> Array:
+        """A root of `P`, shape (M, R)."""
+
+    @property
+    @abstractmethod
+    def covariance(self) -> Array:
+        """`P`, shape (M, M)."""
+
+    @property
+    @abstractmethod
+    def determined(self) -> float:
+        """`tr(G⁻¹S) = R − tr(G⁻¹)`: how many coefficients the rows determine."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether the posterior precision can be factorised."""
+        try:
+            return bool(np.isfinite(self.log_determinant))
+        except FactorizationError:
+            return False
+
+    @cached_property
+    def negative_log(self) -> float:
+        """`−ln p(y) = ½ [n ln 2πσ² + Σ s_n ln(s_n/ω_n) + ln|G| + c/σ² − hᵀGh]`."""
+        sums = self.sums
+        fit = sums.c / self.noise_variance - float(self.whitened @ self.whitened)
+        constant = sums.n * (np.log(self.noise_variance) + LOG_2PI) - sums.log_precision
+        return float(0.5 * (constant + self.log_determinant + fit))
+
+    def sums_adjoint(self) -> SumsAdjoint:
+        """Return `Ā = ½ (P + m mᵀ)/σ²`, `b̄ = −m/σ²`, and those of `c` and `Σ ln ω`."""
+        s2, m = self.noise_variance, self.mean
+        A_bar = np.outer(m, m)
+        A_bar += self.covariance
+        A_bar *= 0.5 / s2
+        return SumsAdjoint(A_bar, -m / s2, 0.5 / s2, -0.5, self.sums.n)
+
+    def noise_adjoint(self) -> float:
+        """Return the cotangent of `σ²`, `½ [n − tr(G⁻¹S) − c/σ² + 2hᵀh + hᵀSh]/σ²`.
+
+        `hᵀSh = hᵀGh − hᵀh`.
+        """
+        s2 = self.noise_variance
+        fit = self.mean_norm + float(self.whitened @ self.whitened) - self.sums.c / s2
+        return 0.5 * (self.sums.n - self.determined + fit) / s2
+
+    def _factorized(self, precision: Array) -> Array:
+        """Return the Cholesky factor of a posterior precision."""
+        try:
+            return cholesky(precision)
+        except LinAlgError:
+            raise FactorizationError(
+                f"The posterior precision of {precision.shape[0]} coefficients is not positive "
+                f"definite at noise variance {self.noise_variance:.1e}: targets or kernel hold NaN "
+                "or infinity, or the noise is far below what rounding allows. Check the data, or "
+                "start from a larger noise variance."
+            ) from None
+
+
+def _log_determinant(L: Array) -> float:
+    """Return `ln|L Lᵀ|`."""
+    return 2.0 * float(np.log(np.diagonal(L)).sum())
+
+
 @dataclass(frozen=True)
-class Evidence:
-    """The algebra shared by the evidence, its adjoints and the posterior.
+class FactorEvidence(Evidence):
+    """The evidence for any prior factor, through `G`.
 
     Parameters
     ----------
@@ -41,33 +144,15 @@ class Evidence:
         diagonal, and saves the products with it.
     noise_variance : float
         `σ²`, applied to sums that were made without it (1 otherwise).
-    triangular : bool
-        Whether `F` is upper triangular, which saves half of the products with it.
     """
 
     sums: Sums
     factor: Array
     noise_variance: float
-    triangular: bool = False
-
-    @cached_property
-    def AF(self) -> Array:
-        """`A F/σ²`, shape (M, R)."""
-        return self._times_factor(self.sums.A) / self.noise_variance
-
-    @cached_property
-    def S(self) -> Array:
-        """`FᵀAF/σ²`, shape (R, R)."""
-        if self.factor.ndim == 1:
-            return self._transposed_times(self.AF)
-        return self._times_factor(np.ascontiguousarray(self.AF.T))
 
     def _times_factor(self, x: Array) -> Array:
-        """Return `x F`; stage 1's factor is triangular."""
-        F = self.factor
-        if F.ndim == 1:
-            return x * F
-        return times_upper(x, F) if self.triangular else x @ F
+        """Return `x F` for a matrix."""
+        return x * self.factor if self.factor.ndim == 1 else x @ self.factor
 
     def _transposed_times(self, x: Array) -> Array:
         """Return `Fᵀ x` for a vector or a matrix."""
@@ -78,33 +163,28 @@ class Evidence:
     @cached_property
     def L_G(self) -> Array:
         """The Cholesky factor of `I + S`, shape (R, R)."""
-        try:
-            return cholesky(np.eye(self.S.shape[0]) + 0.5 * (self.S + self.S.T))
-        except LinAlgError:
-            raise FactorizationError(
-                f"The posterior precision of {self.S.shape[0]} coefficients is not positive "
-                f"definite at noise variance {self.noise_variance:.1e}: targets or kernel hold NaN "
-                "or infinity, or the noise is far below what rounding allows. Check the data, or "
-                "start from a larger noise variance."
-            ) from None
-
-    @property
-    def exists(self) -> bool:
-        """Whether `G` can be factorised."""
-        try:
-            return bool(self.L_G.size)
-        except FactorizationError:
-            return False
+        S = self._transposed_times(self._times_factor(self.sums.A)) / self.noise_variance
+        return self._factorized(np.eye(S.shape[0]) + 0.5 * (S + S.T))
 
     @cached_property
-    def _whitened(self) -> Array:
-        """`L_G⁻¹ Fᵀb/σ²`, whose square is `hᵀGh`, shape (R,)."""
+    def log_determinant(self) -> float:
+        """`ln|G|`."""
+        return _log_determinant(self.L_G)
+
+    @cached_property
+    def whitened(self) -> Array:
+        """`L_G⁻¹ Fᵀb/σ²`, whose square is `hᵀGh = mᵀb/σ²`, shape (R,)."""
         return solve_lower(self.L_G, self._transposed_times(self.sums.b) / self.noise_variance)
 
     @cached_property
     def h(self) -> Array:
         """The posterior mean of `z`, shape (R,)."""
-        return solve_lower(self.L_G, self._whitened, transposed=True)
+        return solve_lower(self.L_G, self.whitened, transposed=True)
+
+    @property
+    def mean_norm(self) -> float:
+        """`hᵀh`, the size of the posterior mean under the prior."""
+        return float(self.h @ self.h)
 
     @cached_property
     def mean(self) -> Array:
@@ -116,8 +196,12 @@ class Evidence:
         """`F L_G⁻ᵀ`, shape (M, R)."""
         if self.factor.ndim == 1:
             return self.factor[:, None] * self.root.T
-        root = np.ascontiguousarray(self.root.T)
-        return times_upper(self.factor, root)
+        return self.factor @ self.root.T
+
+    @cached_property
+    def covariance(self) -> Array:
+        """`P = V Vᵀ`, shape (M, M)."""
+        return self.V @ self.V.T
 
     @cached_property
     def root(self) -> Array:
@@ -130,30 +214,10 @@ class Evidence:
         variances: Array = np.einsum("ij,ij->j", self.root, self.root)
         return variances
 
-    @cached_property
-    def negative_log(self) -> float:
-        """`−ln p(y) = ½ [n ln 2πσ² + Σ s_n ln(s_n/ω_n) + ln|G| + c/σ² − hᵀGh]`."""
-        sums = self.sums
-        log_det = 2.0 * float(np.log(np.diagonal(self.L_G)).sum())
-        fit = sums.c / self.noise_variance - float(self._whitened @ self._whitened)
-        constant = sums.n * (np.log(self.noise_variance) + LOG_2PI) - sums.log_precision
-        return float(0.5 * (constant + log_det + fit))
-
-    def sums_adjoint(self) -> SumsAdjoint:
-        """Return `Ā = ½ (P + m mᵀ)/σ²`, `b̄ = −m/σ²`, and those of `c` and `Σ ln ω`."""
-        s2, m = self.noise_variance, self.mean
-        A_bar = self.V @ self.V.T + np.outer(m, m)
-        return SumsAdjoint(0.5 * A_bar / s2, -m / s2, 0.5 / s2, -0.5, self.sums.n)
-
-    def gram_adjoint(self, sums_bar: SumsAdjoint) -> Array:
-        """Return the cotangent of `K_BB` where `F Fᵀ = K_BB⁻¹`, shape (M, M).
-
-        `F̄ = A F (G⁻¹ + h hᵀ)/σ² − b hᵀ/σ²`, so that
-        `FᵀF̄ = S G⁻¹ + (S h − Fᵀb/σ²) hᵀ = I − G⁻¹ − h hᵀ`, and
-        `K̄ = −½ F (FᵀF̄) Fᵀ = ½ (P + m mᵀ − K_BB⁻¹)`, of which the sums' own
-        cotangent `Ā = ½ (P + m mᵀ)/σ²` is the larger part.
-        """
-        return self.noise_variance * sums_bar.A - 0.5 * (self.factor @ self.factor.T)
+    @property
+    def determined(self) -> float:
+        """`tr(G⁻¹S) = R − tr(G⁻¹)`: how many coefficients the rows determine."""
+        return self.factor.shape[-1] - float(np.vdot(self.root, self.root))
 
     def log_scale_adjoint(self) -> Array:
         """Return the cotangents of `ln s²` when the columns of `F` are scaled by `s`, (R,).
@@ -163,16 +227,81 @@ class Evidence:
         """
         return 0.5 * (1.0 - self.variances - self.h**2)
 
-    def noise_adjoint(self) -> float:
-        """Return the cotangent of `σ²`.
 
-        `½ [n − tr(G⁻¹S) − c/σ² + 2hᵀh + hᵀSh]/σ²`, where
-        `tr(G⁻¹S) = R − tr(G⁻¹) = R − ‖L_G⁻¹‖²`.
+@dataclass(frozen=True)
+class PriorEvidence(Evidence):
+    """The evidence for the prior of the GP itself, through `Λ`, at a third of the work.
+
+    `F Fᵀ = K_BB⁻¹` gives `G = Fᵀ Λ F`, hence `ln|G| = ln|Λ| − ln|K_BB|`,
+    `m = Λ⁻¹b/σ²`, `hᵀh = mᵀK_BB m` and `tr(G⁻¹) = tr(P K_BB)`.
+
+    Parameters
+    ----------
+    sums : Sums
+        Pass 1 over the rows.
+    prior : CholeskyFactor
+        Of `K_BB`.
+    noise_variance : float
+        `σ²`.
+    """
+
+    sums: Sums
+    prior: CholeskyFactor
+    noise_variance: float
+
+    @cached_property
+    def L(self) -> Array:
+        """The Cholesky factor of `Λ`, shape (M, M)."""
+        precision = self.sums.A / self.noise_variance
+        precision += self.prior.gram
+        return self._factorized(precision)
+
+    @cached_property
+    def log_determinant(self) -> float:
+        """`ln|Λ| − ln|K_BB|`."""
+        return _log_determinant(self.L) - _log_determinant(self.prior.L)
+
+    @cached_property
+    def whitened(self) -> Array:
+        """`L_Λ⁻¹ b/σ²`, shape (M,)."""
+        return solve_lower(self.L, self.sums.b / self.noise_variance)
+
+    @cached_property
+    def mean(self) -> Array:
+        """`L_Λ⁻ᵀ L_Λ⁻¹ b/σ²`, shape (M,)."""
+        return solve_lower(self.L, self.whitened, transposed=True)
+
+    @property
+    def mean_norm(self) -> float:
+        """`mᵀK_BB m`."""
+        return float(self.mean @ self.prior.gram @ self.mean)
+
+    @cached_property
+    def V(self) -> Array:
+        """`L_Λ⁻ᵀ`, shape (M, M)."""
+        return inverse_lower(self.L).T
+
+    @cached_property
+    def covariance(self) -> Array:
+        """`Λ⁻¹`, shape (M, M)."""
+        return inverse_from(self.L)
+
+    @property
+    def determined(self) -> float:
+        """`M − tr(P K_BB)`."""
+        return self.mean.size - float(np.vdot(self.covariance, self.prior.gram))
+
+    def gram_adjoint(self, sums_bar: SumsAdjoint) -> Array:
+        """Return the cotangent of `K_BB`, shape (M, M).
+
+        `F̄ = A F (G⁻¹ + h hᵀ)/σ² − b hᵀ/σ²`, so that
+        `FᵀF̄ = S G⁻¹ + (S h − Fᵀb/σ²) hᵀ = I − G⁻¹ − h hᵀ`, and
+        `K̄ = −½ F (FᵀF̄) Fᵀ = ½ (P + m mᵀ − K_BB⁻¹)`, of which the sums' own
+        cotangent `Ā = ½ (P + m mᵀ)/σ²` is the larger part.
         """
-        s2, h = self.noise_variance, self.h
-        explained = h.size - float(np.vdot(self.root, self.root))
-        fit = float(2.0 * h @ h + h @ self.S @ h) - self.sums.c / s2
-        return 0.5 * (self.sums.n - explained + fit) / s2
+        gram_bar = -0.5 * self.prior.inverse
+        gram_bar += self.noise_variance * sums_bar.A
+        return gram_bar
 
 
 @dataclass(frozen=True)
@@ -180,39 +309,50 @@ class TraceAdjoint:
     """Cotangents of all that the trace term depends on."""
 
     A: Array
-    factor: Array
+    weights: Array
     noise_variance: float
     prior_variance: float
 
 
 @dataclass(frozen=True)
 class TraceTerm:
-    """What the eigenfunctions leave out of the prior, `γ Σ_n ω_n (k(x_n,x_n) − ‖Fᵀk_n‖²)/(2σ²)`.
+    """What the eigenfunctions leave out of the prior, `γ Σ_n ω_n (k(x_n,x_n) − k_nᵀW k_n)/(2σ²)`.
 
     Added to `−ln p(y)` it keeps the basis from chasing noise: γ = 0 is the
-    evidence of the model, γ = 1 with `F Fᵀ = K_BB⁻¹` the variational bound
-    on the evidence of the full GP.
+    evidence of the model, γ = 1 with `W = K_BB⁻¹` the variational bound on
+    the evidence of the full GP.
+
+    Parameters
+    ----------
+    sums : Sums
+        Pass 1 over the rows.
+    weights : array of shape (M, M)
+        `W = F Fᵀ`, in the coordinates of the sums.
+    noise_variance, prior_variance : float
+        `σ²` and `k(x,x)`.
+    gamma : float
+        `γ`.
     """
 
     sums: Sums
-    factor: Array
+    weights: Array
     noise_variance: float
     prior_variance: float
     gamma: float
 
     @cached_property
     def value(self) -> float:
-        """The trace term itself; never negative for a factor of the prior."""
-        explained = float(np.vdot(self.factor, self.sums.A @ self.factor))
+        """The trace term itself; never negative for weights of the prior."""
+        explained = float(np.vdot(self.weights, self.sums.A))
         left_out = self.sums.precision * self.prior_variance - explained
         return 0.5 * self.gamma * left_out / self.noise_variance
 
     def adjoint(self) -> TraceAdjoint:
-        """Return the cotangents of `A`, `F`, `σ²` and `k(x,x)`."""
+        """Return the cotangents of `A`, `W`, `σ²` and `k(x,x)`."""
         scale = self.gamma / self.noise_variance
         return TraceAdjoint(
-            A=-0.5 * scale * (self.factor @ self.factor.T),
-            factor=-scale * (self.sums.A @ self.factor),
+            A=-0.5 * scale * self.weights,
+            weights=-0.5 * scale * self.sums.A,
             noise_variance=-self.value / self.noise_variance,
             prior_variance=0.5 * scale * self.sums.precision,
         )

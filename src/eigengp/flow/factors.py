@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from eigengp.flow.linalg import cholesky, descending_eigh, guarded, inverse_lower
+from eigengp.flow.linalg import cholesky, descending_eigh, guarded, inverse_from, inverse_lower
 from eigengp.typing import Array
 
 _BROADENING = 1e-7
@@ -29,13 +29,24 @@ class CholeskyFactor:
     price of a Cholesky factorisation and with nothing that can diverge.
     """
 
-    matrix: Array
+    gram: Array
+    """`K_BB`, with all jitter that was needed."""
+    L: Array
 
     @classmethod
     def of(cls, gram: Array) -> CholeskyFactor:
         """Factorise `K_BB`, shape (M, M)."""
-        L = guarded(cholesky, gram)
-        return cls(np.ascontiguousarray(inverse_lower(L).T))
+        return guarded(lambda K: cls(K, cholesky(K)), gram)
+
+    @cached_property
+    def matrix(self) -> Array:
+        """`F`, shape (M, M)."""
+        return np.ascontiguousarray(inverse_lower(self.L).T)
+
+    @cached_property
+    def inverse(self) -> Array:
+        """`K_BB⁻¹`, shape (M, M)."""
+        return inverse_from(self.L)
 
     def pull_back(self, F_bar: Array) -> Array:
         """Return `K̄_BB`, shape (M, M).
@@ -44,6 +55,10 @@ class CholeskyFactor:
         """
         inner = self.matrix.T @ F_bar
         return -0.25 * self.matrix @ (inner + inner.T) @ self.matrix.T
+
+    def weights_pull_back(self, W_bar: Array) -> Array:
+        """Return `K̄_BB = −W W̄ W` for the symmetric cotangent of `W` itself, shape (M, M)."""
+        return -self.inverse @ W_bar @ self.inverse
 
 
 @dataclass(frozen=True)

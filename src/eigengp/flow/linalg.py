@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 from scipy import linalg
-from scipy.linalg import blas, lapack
+from scipy.linalg import lapack
 
 from eigengp.typing import Array
 
@@ -120,7 +120,9 @@ def inverse_lower(L: Array) -> Array:
     return cast(Array, np.tril(inverse))
 
 
-def times_upper(A: Array, U: Array) -> Array:
-    """Return `A U` for an upper triangular `U`: half the work of a general product."""
-    # BLAS counts by columns: it is asked for (Uᵀ Aᵀ)ᵀ, with Uᵀ lower triangular as it sees it.
-    return cast(Array, blas.dtrmm(1.0, U.T, A.T, side=0, lower=1).T)
+def inverse_from(L: Array) -> Array:
+    """Return `(L Lᵀ)⁻¹`."""
+    lower, _ = lapack.dpotri(L, lower=1)  # Zeros above the diagonal stay.
+    inverse: Array = lower + lower.T
+    inverse.flat[:: inverse.shape[0] + 1] *= 0.5
+    return inverse

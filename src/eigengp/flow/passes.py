@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from eigengp.flow.arithmetic import Arithmetic, Kept
-from eigengp.flow.evidence import Evidence, TraceTerm
+from eigengp.flow.evidence import Evidence, FactorEvidence, PriorEvidence, TraceTerm
 from eigengp.flow.factors import CholeskyFactor, Spectrum
 from eigengp.flow.features import Features
 from eigengp.flow.sums import (
@@ -29,6 +29,7 @@ from eigengp.flow.sums import (
 )
 from eigengp.typing import Array
 
+_EPSILON = float(np.finfo(np.float64).eps)
 _MOST_LOST = 1e-2
 _MOST_LOST_PER_ROW = 1e-5
 
@@ -60,8 +61,6 @@ class Outcome:
     trace: TraceTerm | None
     to_coefficients: Array | None
     """From the evidence's coordinates to those of the features; None if they agree."""
-    prior_factor: Array | None = None
-    """`F`, with `f(x) = k(x)ᵀF z` and `z` white under the prior, (M, R); None is the identity."""
     kept: Kept | None = None
     """Features on their way to the next pass."""
 
@@ -78,6 +77,10 @@ class Outcome:
 
 class Pass(Protocol):
     """One way through the flow."""
+
+    @property
+    def prior_factor(self) -> Array | None:
+        """`F`, with `f(x) = k(x)ᵀF z` and `z` white under the prior, (M, R); None: the identity."""
 
     def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """Sum over the rows and return the evidence; `gamma` weighs the trace term.
@@ -99,6 +102,11 @@ class PriorPass:
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
 
     @property
+    def prior_factor(self) -> Array:
+        """See `Pass.prior_factor`."""
+        return self.factor.matrix
+
+    @property
     def _rows(self) -> PlainRows:
         return PlainRows(self.features, self.arithmetic)
 
@@ -110,59 +118,56 @@ class PriorPass:
         DigitsLostError
             If the rounding of `A` would show in `G = I + FᵀAF/σ²`.
         """
-        rows, F, s2 = self._rows, self.factor.matrix, self.noise_variance
+        rows, s2 = self._rows, self.noise_variance
         sums = source.total(lambda block: rows.sums(block, kept))
-        if _lost_digits(sums, F, s2, self.arithmetic) > _MOST_LOST:
+        evidence = PriorEvidence(sums, self.factor, s2)
+        trusted = _is_trusted if self.arithmetic.sums == "float64" else _is_trusted_in_float32
+        if not trusted(evidence):
             raise DigitsLostError
-        trace = TraceTerm(sums, F, s2, self.features.prior_variance, gamma) if gamma else None
-        evidence = Evidence(sums, F, s2, triangular=True)
-        if self.arithmetic.sums == "float32" and not _is_trusted(evidence):
-            raise DigitsLostError
-        return Outcome(self, evidence, trace, None, F, kept)
+        trace = None
+        if gamma:
+            trace = TraceTerm(sums, self.factor.inverse, s2, self.features.prior_variance, gamma)
+        return Outcome(self, evidence, trace, None, kept)
 
     def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
         """See `Pass.pull_back`."""
         evidence, rows, kept = outcome.evidence, self._rows, outcome.kept
+        assert isinstance(evidence, PriorEvidence)
         sums_bar, s2_bar = evidence.sums_adjoint(), evidence.noise_adjoint()
         gram = evidence.gram_adjoint(sums_bar)
         diagonal: Array | float = 0.0
         if outcome.trace:
             trace = outcome.trace.adjoint()
             sums_bar = sums_bar.plus(trace.A)
-            gram += self.factor.pull_back(trace.factor)
+            gram += self.factor.weights_pull_back(trace.weights)
             s2_bar += trace.noise_variance
             diagonal = trace.prior_variance * self.features.prior_variance_gradient()
         pulled = source.total(lambda block: rows.pull_back(block, sums_bar, kept))
         return PassAdjoint(pulled.theta + diagonal, pulled.points, gram, s2_bar)
 
 
-def _lost_digits(sums: Sums, F: Array, noise_variance: float, arithmetic: Arithmetic) -> float:
-    """Return about how much rounding of `A` changes `G = I + FᵀAF/σ²`.
-
-    In float64 the worst case is measured beside the identity. In float32 the
-    roundings of the rows are taken as independent, and measured beside `G`.
-    """
-    largest = np.einsum("mr,mr->r", F, F) / noise_variance
-    eps = float(np.finfo(arithmetic.sums).eps)
-    if arithmetic.sums == "float64":
-        return float(eps * np.trace(sums.A) * np.max(largest))
-    rounding = eps * np.mean(np.diagonal(sums.A)) * np.sqrt(F.shape[0] / sums.n) * largest
-    kept = np.einsum("mr,mr->r", F, sums.A @ F) / noise_variance
-    return float(np.max(rounding / (1.0 + np.maximum(kept, 0.0))))
+def _is_trusted(evidence: PriorEvidence) -> bool:
+    """Say whether float64 sums leave `G = I + FᵀAF/σ²` as it is, by the worst case."""
+    largest = np.max(np.diagonal(evidence.prior.inverse)) / evidence.noise_variance
+    return bool(_EPSILON * np.trace(evidence.sums.A) * largest <= _MOST_LOST)
 
 
-def _is_trusted(evidence: Evidence) -> bool:
-    """Say whether the rounding of float32 sums leaves the evidence per row as it is.
+def _is_trusted_in_float32(evidence: PriorEvidence) -> bool:
+    """Say whether the rounding of float32 sums leaves `G`, and the evidence per row, as they are.
 
-    Independent roundings of the rows change `mᵀAm/σ²` by about
+    The roundings of the rows are taken as independent. Those in `FᵀAF/σ²`
+    are measured beside `G`; they change `mᵀAm/σ²` by about
     `ε ‖m‖² tr(A)/(M √n σ²)`, which is much where coefficients are large and
     cancel.
     """
     if not evidence.exists:
         return False
-    sums, m = evidence.sums, evidence.mean
+    sums, F, s2, m = evidence.sums, evidence.prior.matrix, evidence.noise_variance, evidence.mean
     rounding = np.finfo(np.float32).eps * np.mean(np.diagonal(sums.A)) / np.sqrt(sums.n)
-    return bool(rounding * (m @ m) < _MOST_LOST_PER_ROW * evidence.noise_variance * sums.n)
+    kept = np.einsum("mr,mr->r", F, sums.A @ F) / s2
+    in_G = rounding * np.sqrt(m.size) * np.einsum("mr,mr->r", F, F) / s2
+    lost = np.max(in_G / (1.0 + np.maximum(kept, 0.0)))
+    return bool(lost <= _MOST_LOST and rounding * (m @ m) < _MOST_LOST_PER_ROW * s2 * sums.n)
 
 
 @dataclass(frozen=True)
@@ -184,6 +189,11 @@ class SpectralPass:
         T = self.spectrum.whitening(self.shrinkage.size)
         return WhitenedRows(self.features, T)
 
+    @property
+    def prior_factor(self) -> Array:
+        """See `Pass.prior_factor`."""
+        return self._rows.whitening * np.sqrt(self.shrinkage)
+
     def sums(self, source: RowSource, kept: Kept | None = None) -> WhitenedSums:
         """Return the sums, which depend neither on the noise nor on the weights."""
         return source.total(lambda block: self._rows.sums(block, kept))
@@ -194,9 +204,8 @@ class SpectralPass:
         trace = (
             TraceTerm(sums, identity, s2, self.features.prior_variance, gamma) if gamma else None
         )
-        evidence = Evidence(sums, np.sqrt(self.shrinkage), s2)
-        T = self._rows.whitening
-        return Outcome(self, evidence, trace, T, T * np.sqrt(self.shrinkage), kept)
+        evidence = FactorEvidence(sums, np.sqrt(self.shrinkage), s2)
+        return Outcome(self, evidence, trace, self._rows.whitening, kept)
 
     def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """See `Pass.forward`."""
@@ -205,7 +214,9 @@ class SpectralPass:
     def weight_gradient(self, outcome: Outcome) -> tuple[Array, float]:
         """Return the derivatives by `ln v` and `σ²`, without touching the rows."""
         extra = outcome.trace.adjoint().noise_variance if outcome.trace else 0.0
-        return outcome.evidence.log_scale_adjoint(), outcome.evidence.noise_adjoint() + extra
+        evidence = outcome.evidence
+        assert isinstance(evidence, FactorEvidence)
+        return evidence.log_scale_adjoint(), evidence.noise_adjoint() + extra
 
     def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
         """See `Pass.pull_back`.
@@ -246,10 +257,11 @@ class ResidualPass:
 
     @cached_property
     def _rows(self) -> ResidualRows:
-        return ResidualRows(self.features, self._F, self.noise_variance, self.power)
+        return ResidualRows(self.features, self.prior_factor, self.noise_variance, self.power)
 
     @cached_property
-    def _F(self) -> Array:
+    def prior_factor(self) -> Array:
+        """See `Pass.prior_factor`."""
         if isinstance(self.factor, CholeskyFactor):
             return self.factor.matrix
         assert self.shrinkage is not None
@@ -257,8 +269,8 @@ class ResidualPass:
 
     def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """See `Pass.forward`."""
-        sums, F = source.total(lambda block: self._rows.sums(block, kept)), self._F
-        return Outcome(self, Evidence(sums, np.ones(F.shape[1]), 1.0), None, F, F, kept)
+        sums, F = source.total(lambda block: self._rows.sums(block, kept)), self.prior_factor
+        return Outcome(self, FactorEvidence(sums, np.ones(F.shape[1]), 1.0), None, F, kept)
 
     def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
         """See `Pass.pull_back`."""
@@ -270,7 +282,7 @@ class ResidualPass:
             assert self.shrinkage is not None
             root = np.sqrt(self.shrinkage)
             gram = self.factor.pull_back(rows.factor * root, self.shrinkage)
-            log_shrinkage = 0.5 * np.einsum("mr,mr->r", self._F, rows.factor)
+            log_shrinkage = 0.5 * np.einsum("mr,mr->r", self.prior_factor, rows.factor)
         theta, points = rows.theta, rows.points
         return PassAdjoint(theta, points, gram, rows.noise_variance, log_shrinkage)
 
@@ -287,6 +299,10 @@ class WhitePass:
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
 
     @property
+    def prior_factor(self) -> None:
+        """See `Pass.prior_factor`."""
+
+    @property
     def _rows(self) -> PlainRows:
         # Nothing tells here whether float32 sums would do.
         precision = "double" if self.arithmetic.precision == "double" else "mixed"
@@ -295,8 +311,8 @@ class WhitePass:
     def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """See `Pass.forward`."""
         sums = source.total(lambda block: self._rows.sums(block, kept))
-        evidence = Evidence(sums, np.ones(sums.b.size), self.noise_variance)
-        return Outcome(self, evidence, None, None, kept=kept)
+        evidence = FactorEvidence(sums, np.ones(sums.b.size), self.noise_variance)
+        return Outcome(self, evidence, None, None, kept)
 
     def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
         """See `Pass.pull_back`."""

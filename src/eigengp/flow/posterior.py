@@ -82,7 +82,7 @@ class Posterior:
             evidence.mean if T is None else T @ evidence.mean,
             evidence.V if T is None else T @ evidence.V,
             noise_variance,
-            outcome.prior_factor if residual else None,
+            outcome.flow.prior_factor if residual else None,
             arithmetic=arithmetic or Arithmetic(),
         )
 

@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from eigengp.flow.evidence import Evidence
+from eigengp.flow.evidence import FactorEvidence
 from eigengp.flow.linalg import FactorizationError
 from eigengp.flow.sums import RowBlock, RowSource, Sums
 from eigengp.kernels import Kernel
@@ -63,7 +63,7 @@ class RelevanceModel:
     """The functions in the model, and the evidence with them."""
 
     indices: Indices
-    evidence: Evidence
+    evidence: FactorEvidence
 
     def moved(self, variances: Array, noise_variance: float) -> RelevanceModel:
         """Return the model with other variances and noise; functions of variance zero go."""
@@ -72,7 +72,7 @@ class RelevanceModel:
             sums = replace(sums, A=sums.A[np.ix_(keep, keep)], b=sums.b[keep])
         largest = _LARGEST * noise_variance / np.diagonal(sums.A)
         factor = np.sqrt(np.minimum(variances[keep], largest))
-        return RelevanceModel(self.indices[keep], Evidence(sums, factor, noise_variance))
+        return RelevanceModel(self.indices[keep], FactorEvidence(sums, factor, noise_variance))
 
     def gain_of(self, other: RelevanceModel) -> float:
         """Return by how much the other's log evidence is larger, −∞ where it has none."""

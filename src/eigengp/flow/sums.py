@@ -32,7 +32,7 @@ from eigengp.arrays import (
     positive,
     row_dots,
 )
-from eigengp.buffers import product, recycle
+from eigengp.buffers import converted, product, recycle
 from eigengp.flow.arithmetic import Arithmetic, Kept
 from eigengp.flow.features import Features, left_out
 from eigengp.flow.fused import fused_for
@@ -191,6 +191,15 @@ class SumsAdjoint:
         """`[2Ā, b̄]`, which takes `[K, y]` to `2KĀ + y b̄ᵀ`, shape (M + 1, M)."""
         return Placed(np.vstack([2.0 * self.A, self.b]))
 
+    @cached_property
+    def square(self) -> Placed:
+        """`stacked` and a column of zeros: the cotangent of `[K, y]` as a whole, as one array."""
+        M = self.b.size
+        square = np.zeros((M + 1, M + 1))
+        np.multiply(self.A, 2.0, out=square[:M, :M])
+        square[M, :M] = self.b
+        return Placed(square)
+
 
 @dataclass(frozen=True)
 class RowAdjoint(Additive):
@@ -252,11 +261,13 @@ def _with_counts(A: AnyArray, b: AnyArray, y: AnyArray, weight: AnyArray | None)
     return Sums(A, b, xp.sum(squares, dtype=xp.float64), 0.0, n, n)
 
 
-def _pulled_back(K_bar: AnyArray, weight: AnyArray | None, back: PullBack) -> RowAdjoint:
+def _pulled_back(
+    K_bar: AnyArray, weight: AnyArray | None, back: PullBack, K: AnyArray | None = None
+) -> RowAdjoint:
     """Weigh the cotangent of `K` and take it through the kernel."""
     if weight is not None:
         K_bar *= cast(weight, dtype_name(K_bar))[:, None]
-    adjoint = back(K_bar, overwrite=True)
+    adjoint = back(K_bar, overwrite=True, K=K)
     return RowAdjoint(adjoint.theta, adjoint.points)
 
 
@@ -295,11 +306,11 @@ class PlainRows:
             own = RowAdjoint(adjoint.theta, adjoint.points)
             return own + PlainRows(self.features).pull_back(rest, bar)
         K, back = _taken(self.features, block, dtype, kept, spare=1)
-        wide = _wide(K, block.y)
-        K_bar = product(wide, bar.stacked.beside(wide))
-        pulled = _pulled_back(K_bar, block.sample_weight, back)
-        recycle(K_bar)
-        recycle(wide)
+        wide = _wide(converted(K, dtype), block.y)
+        K_bar = product(wide, bar.square.beside(wide))
+        pulled = _pulled_back(K_bar, block.sample_weight, back, wide)
+        for done in (K_bar, wide, K):
+            recycle(done)
         return pulled
 
 

@@ -29,10 +29,19 @@ class KernelAdjoint(NamedTuple):
 class PullBack(Protocol):
     """Takes a cotangent on a kernel matrix back through the kernel."""
 
-    def __call__(self, K_bar: AnyArray, /, overwrite: bool = False) -> KernelAdjoint:
-        """Return what `K_bar`, shape (n, m), hands back.
+    def __call__(
+        self, K_bar: AnyArray, /, overwrite: bool = False, K: AnyArray | None = None
+    ) -> KernelAdjoint:
+        """Return what a cotangent hands back.
 
-        `overwrite` offers its memory, and says that this is the last call.
+        Parameters
+        ----------
+        K_bar : array of shape (n, m) or (n, m + spare)
+            The cotangent, zero in columns to spare.
+        overwrite : bool
+            Offers its memory, and says that this is the last call.
+        K : array or None
+            The matrix in the data type of `K_bar`, if that is not the one it was made in.
         """
 
 
@@ -248,7 +257,9 @@ class _SumColumns(_PairColumns):
         K_left, back_left = self.left.forward(X, dtype, spare)
         K_right, back_right = self.right.forward(X, dtype, spare)
 
-        def pull_back(K_bar: AnyArray, overwrite: bool = False) -> KernelAdjoint:
+        def pull_back(
+            K_bar: AnyArray, overwrite: bool = False, K: AnyArray | None = None
+        ) -> KernelAdjoint:
             return _joined(back_left(K_bar), back_right(K_bar, overwrite))
 
         return K_left + K_right, pull_back
@@ -264,7 +275,9 @@ class _ProductColumns(_PairColumns):
         K_left, back_left = self.left.forward(X, dtype, spare)
         K_right, back_right = self.right.forward(X, dtype, spare)
 
-        def pull_back(K_bar: AnyArray, overwrite: bool = False) -> KernelAdjoint:
+        def pull_back(
+            K_bar: AnyArray, overwrite: bool = False, K: AnyArray | None = None
+        ) -> KernelAdjoint:
             m = K_bar.shape[1]
             bars = K_bar * K_right[:, :m], K_bar * K_left[:, :m]
             return _joined(back_left(bars[0], overwrite), back_right(bars[1], overwrite))

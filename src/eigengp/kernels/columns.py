@@ -161,8 +161,10 @@ class StationaryColumns:
         t = self._cut_distances(X, side, rows, dtype, spare)
         rho = self.kernel.profile(t)
 
-        def pull_back(K_bar: AnyArray, overwrite: bool = False) -> KernelAdjoint:
-            own, at = rho[:, :m], t[:, :m]
+        def pull_back(
+            K_bar: AnyArray, overwrite: bool = False, K: AnyArray | None = None
+        ) -> KernelAdjoint:
+            K_bar, own, at = K_bar[:, :m], rho[:, :m], t[:, :m]
             slopes = (own, *self.kernel.shape_slopes(at, own))
             others = [variance * _inner(K_bar, each) for each in slopes]
             T = times(K_bar, self.kernel.slope(at, own), overwrite)
@@ -200,15 +202,18 @@ class ExponentialColumns(StationaryColumns):
         self, X: AnyArray, dtype: str = "float64", spare: int = 0
     ) -> tuple[AnyArray, PullBack]:
         """See `Columns.forward`; `T = −½ K̄ ∘ K`."""
-        side, m = self.side(X), self.points.shape[0]
+        side = self.side(X)
         rows = side.rows(X)
-        K = self._values(X, side, rows, dtype, spare)
+        made = self._values(X, side, rows, dtype, spare)
 
-        def pull_back(K_bar: AnyArray, overwrite: bool = False) -> KernelAdjoint:
-            T = times(K_bar, K[:, :m], overwrite)
+        def pull_back(
+            K_bar: AnyArray, overwrite: bool = False, K: AnyArray | None = None
+        ) -> KernelAdjoint:
+            own = made if K is None else K
+            T = times(K_bar, own[:, : K_bar.shape[1]], overwrite)
             return _adjoint(self.kernel, side, rows, T, -0.5, overwrite)
 
-        return K, pull_back
+        return made, pull_back
 
     def _values(self, X: AnyArray, side: Side, rows: AnyArray, dtype: str, spare: int) -> AnyArray:
         farthest = side.farthest(rows)
@@ -232,9 +237,9 @@ def _adjoint(
 
     Without `others` the kernel's variance has the sum of `T`.
     """
-    xp, D = namespace(T), side.points.shape[1]
+    xp, (m, D) = namespace(T), side.points.shape
     ones = xp.ones((T.shape[1],), dtype=T.dtype, device=T.device)
-    both = scale * cast(cast(rows, dtype_name(T)) @ T, "float64").T
+    both = scale * cast(cast(rows, dtype_name(T)) @ T, "float64").T[:m, :]
     row = scale * cast(T @ ones, "float64")
     scaled = rows[:D, :]
     squares = times(scaled, scaled, overwrite) @ row

@@ -214,16 +214,19 @@ if hasattr(os, "register_at_fork"):
 
 
 def in_threads(work: Callable[[list[slice]], T], blocks: list[slice], n_threads: int) -> list[T]:
-    """Return `[work(stripe), …]` for contiguous stripes of the blocks, one for each thread."""
+    """Return `[work(stripe), …]` for contiguous stripes, one for each thread, this one included."""
     if len(blocks) <= 1:
         return [work(blocks)]
     stripes = list(_stripes(blocks, min(n_threads, len(blocks))))
     with one_blas_thread():
         if len(stripes) == 1:
             return [work(stripes[0])]
-        running = [_pool(n_threads).submit(work, stripe) for stripe in stripes]
-        wait(running)
-        return [each.result() for each in running]
+        running = [_pool(n_threads).submit(work, stripe) for stripe in stripes[1:]]
+        try:
+            first = work(stripes[0])  # This thread has nothing else to do.
+        finally:
+            wait(running)
+        return [first, *(each.result() for each in running)]
 
 
 def _stripes(blocks: list[slice], count: int) -> Iterator[list[slice]]:
