@@ -156,6 +156,44 @@ def gpu(
 
 
 @app.command()
+def files(
+    out: Out = RESULTS,
+    threads: Threads = 2,
+    rows: Annotated[int, typer.Option(min=4, help="Rows of the set that is made.")] = 20_000_000,
+) -> None:
+    """Fits from Parquet files beside the same in memory: airline2001, and a set that is made."""
+    hold_to(threads)
+    import files as benchmark
+    from common import data_folder
+
+    benchmark.run(out, data=data_folder(), generated=rows)
+
+
+@app.command()
+def cluster(
+    out: Out = RESULTS,
+    threads: Threads = 2,
+    rows: Rows = 1_000_000,
+    size: Size = 200,
+    turns: Turns = 3,
+) -> None:
+    """One value and gradient on one and two Dask workers: speed and bytes moved."""
+    hold_to(threads)
+    import cluster as benchmark
+
+    benchmark.run(out, rows=rows, size=size, turns=turns)
+
+
+@app.command()
+def online(out: Out = RESULTS, threads: Threads = 2, size: Size = 100) -> None:
+    """One pass over kin40k in batches beside the fit of all rows at once."""
+    hold_to(threads)
+    import online as benchmark
+
+    benchmark.run(out, size=size)
+
+
+@app.command()
 def exact_gp(
     threads: Threads = 2, rows: Rows = 2_000, inputs: Inputs = 20, turns: Turns = 3
 ) -> None:

@@ -26,6 +26,14 @@ if _BESIDE.is_dir():
     os.environ.setdefault("EIGENGP_DATA", str(_BESIDE))
 
 
+def data_folder() -> Path:
+    """Return the folder with the real data, or say how to name it."""
+    folder = os.environ.get("EIGENGP_DATA")
+    if folder is None:
+        raise ValueError("EIGENGP_DATA must name the folder with the data as Parquet files.")
+    return Path(folder)
+
+
 def split(name: str, seed: int = 0) -> tuple[Array, Array, Array, Array]:
     """Return training inputs and targets, then test inputs and targets; targets standardised."""
     train, test = SETS[name]().split(seed=seed)

@@ -20,7 +20,7 @@ from eigengp.flow.passes import SpectralPass
 from eigengp.kernels import Kernel
 from eigengp.metrics import nmse
 from eigengp.sources.arrays import ArraySource
-from eigengp.sources.views import Extent
+from eigengp.sources.summary import Extent
 from eigengp.typing import Array
 
 RNG = np.random.default_rng(0)

@@ -27,7 +27,8 @@ from eigengp.flow.model import EigenGP, Jitter
 from eigengp.flow.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import Kernel
 from eigengp.sources.arrays import ArraySource, by_blocks
-from eigengp.sources.views import Extent, Scaling, StandardizedSource, TrainingRows
+from eigengp.sources.summary import Extent, Summary
+from eigengp.sources.views import Scaling, StandardizedSource, TrainingRows
 from eigengp.typing import Array
 
 RNG = np.random.default_rng(0)
@@ -145,7 +146,7 @@ def test_views_are_numpys(to: Callable[[Array], Any]) -> None:
     box, expected = Extent.of(mine), Extent.of(theirs)
     np.testing.assert_array_equal(box.low, expected.low)
     np.testing.assert_array_equal(box.high, expected.high)
-    scaling, known = Scaling.of(mine, True), Scaling.of(theirs, True)
+    scaling, known = (Scaling.of(Summary.of(each), True) for each in (mine, theirs))
     np.testing.assert_allclose(scaling.input_scale, known.input_scale, rtol=1e-12)
     assert scaling.target_scale == pytest.approx(known.target_scale, rel=1e-12)
     some = StandardizedSource(mine, scaling).take(np.array([3, 1, 80]))

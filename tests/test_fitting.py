@@ -29,7 +29,7 @@ from eigengp.flow.model import EigenGP, Jitter
 from eigengp.flow.sums import RowBlock
 from eigengp.kernels import Matern32, SquaredExponential
 from eigengp.sources.arrays import ArraySource
-from eigengp.sources.views import Extent
+from eigengp.sources.summary import Extent
 from eigengp.typing import Array
 from finite_differences import assert_close, gradient
 

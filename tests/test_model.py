@@ -19,7 +19,7 @@ from eigengp.kernels import (
     SquaredExponential,
 )
 from eigengp.sources.arrays import ArraySource
-from eigengp.sources.views import Extent
+from eigengp.sources.summary import Extent
 from eigengp.typing import Array
 from finite_differences import assert_close, gradient
 

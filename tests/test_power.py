@@ -19,7 +19,7 @@ from eigengp.flow.model import EigenGP, Jitter
 from eigengp.flow.passes import DigitsLostError
 from eigengp.kernels import Kernel, Matern32, Matern52, RationalQuadratic, SquaredExponential
 from eigengp.sources.arrays import ArraySource
-from eigengp.sources.views import Extent
+from eigengp.sources.summary import Extent
 from eigengp.typing import Array
 from finite_differences import assert_close, gradient
 

@@ -8,8 +8,8 @@ import pytest
 from eigengp.flow.model import EigenGP
 from eigengp.kernels import SquaredExponential
 from eigengp.sources.arrays import ArraySource
+from eigengp.sources.summary import Extent, Summary
 from eigengp.sources.views import (
-    Extent,
     ManyTrainingRows,
     Scaling,
     StandardizedSource,
@@ -26,7 +26,7 @@ def make_source(weighted: bool = False) -> ArraySource:
 
 def test_standardised_rows_have_mean_zero_and_variance_one() -> None:
     source = make_source()
-    rows = StandardizedSource(source, Scaling.of(source, True)).take(np.arange(200))
+    rows = StandardizedSource(source, Scaling.of(Summary.of(source), True)).take(np.arange(200))
     np.testing.assert_allclose(rows.X.mean(axis=0), 0.0, atol=1e-8)
     np.testing.assert_allclose(rows.X.std(axis=0), 1.0)
     assert rows.y.mean() == pytest.approx(0.0, abs=1e-12)
@@ -38,14 +38,14 @@ def test_weights_count_as_repetitions_in_the_scaling() -> None:
     assert source.sample_weight is not None
     times = source.sample_weight.astype(int)
     repeated = ArraySource(np.repeat(source.X, times, axis=0), np.repeat(source.y, times))
-    weighted, plain = Scaling.of(source, True), Scaling.of(repeated, True)
+    weighted, plain = Scaling.of(Summary.of(source), True), Scaling.of(Summary.of(repeated), True)
     np.testing.assert_allclose(weighted.input_centre, plain.input_centre)
     np.testing.assert_allclose(weighted.input_scale, plain.input_scale)
     assert weighted.target_scale == pytest.approx(plain.target_scale)
 
 
 def test_without_standardising_inputs_share_a_scale_and_targets_keep_their_mean() -> None:
-    scaling = Scaling.of(make_source(), False)
+    scaling = Scaling.of(Summary.of(make_source()), False)
     assert np.ptp(scaling.input_scale) == 0.0
     assert scaling.target_centre == 0.0
     assert scaling.target_scale == pytest.approx(make_source().y.std())
@@ -53,15 +53,15 @@ def test_without_standardising_inputs_share_a_scale_and_targets_keep_their_mean(
 
 def test_what_is_constant_up_to_rounding_keeps_its_magnitude_as_scale() -> None:
     X = np.column_stack([np.full(9, 1e5), np.zeros(9), 1e5 + 1e-11 * np.arange(9)])
-    scaling = Scaling.of(ArraySource(X, np.full(9, -4.0)), True)
+    scaling = Scaling.of(Summary.of(ArraySource(X, np.full(9, -4.0))), True)
     np.testing.assert_allclose(scaling.input_scale, [1e5, 1.0, 1e5])
     assert scaling.target_scale == 4.0
 
 
 def test_extent_is_the_box_around_all_rows() -> None:
     source = make_source()
-    extent = Extent.of(StandardizedSource(source, Scaling.of(source, True)))
-    rows = StandardizedSource(source, Scaling.of(source, True)).take(np.arange(200))
+    extent = Extent.of(StandardizedSource(source, Scaling.of(Summary.of(source), True)))
+    rows = StandardizedSource(source, Scaling.of(Summary.of(source), True)).take(np.arange(200))
     np.testing.assert_array_equal(extent.low, rows.X.min(axis=0))
     np.testing.assert_array_equal(extent.high, rows.X.max(axis=0))
 

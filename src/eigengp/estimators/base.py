@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, overload
 
+import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
@@ -23,15 +26,19 @@ from eigengp.flow.arithmetic import PRECISIONS
 from eigengp.flow.posterior import Predictive
 from eigengp.kernels import Kernel
 from eigengp.sources.arrays import by_blocks
+from eigengp.sources.cluster import by_partition, is_dask
+from eigengp.sources.files import FileTable, is_table, write_table
+from eigengp.sources.streams import ahead
 from eigengp.sources.views import Scaling
 from eigengp.typing import Array
 
-ARITHMETIC_CONSTRAINTS: dict[str, list[Any]] = {
+LARGE_DATA_CONSTRAINTS: dict[str, list[Any]] = {
     "precision": [StrOptions(set(PRECISIONS))],
     "memory_limit": [Interval(Integral, 0, None, closed="left"), str, None],
     "device": [str, None],
+    "checkpoint": [str, Path, None],
 }
-"""What methods with a choice of arithmetic add to the parameters that all share."""
+"""What methods for large data add to the parameters that all share."""
 
 
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
@@ -69,12 +76,14 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array of shape (N, D)
-            Inputs.
-        y : array of shape (N,)
-            Targets.
-        sample_weight : array of shape (N,) or None
-            How many times each row counts.
+        X : array of shape (N, D), path, glob pattern or PyArrow dataset
+            Inputs. Files (Parquet, Arrow, CSV) are read chunk by chunk and may
+            be larger than memory; all columns but `y` and `sample_weight` are
+            inputs.
+        y : array of shape (N,), or str
+            Targets, or the name of their column in the files.
+        sample_weight : array of shape (N,), str or None
+            How many times each row counts, or the name of that column.
 
         Returns
         -------
@@ -83,8 +92,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """
         before = dict(vars(self))
         try:
-            training = Training.of(self, X, y, sample_weight)
-            self._keep(self._learn(training), training)
+            with Training.of(self, X, y, sample_weight) as training:
+                self._keep(self._learn(training), training)
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -99,9 +108,13 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     def _learn(self, training: Training) -> Any:
         """Return the learned model, in standardised units."""
 
-    def _keep(self, model: Any, training: Training) -> None:
-        """Condition on all rows, and store what was learned in the units of the data."""
-        outcome, scaling, unit = model.forward(training.source), training.scaling, training.unit
+    def _keep(self, model: Any, training: Training, outcome: Any = None) -> None:
+        """Store what was learned in the units of the data, conditioned on all rows.
+
+        `outcome` is that of a pass over them; None makes one.
+        """
+        outcome = outcome or model.forward(training.source)
+        scaling, unit = training.scaling, training.unit
         self._scaling, self._posterior = scaling, self._condition(model, outcome, training)
         self._place = place(training.given)
         self.kernel_ = model.kernel.rescaled(scaling.input_scale, unit)
@@ -155,8 +168,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array of shape (n, D)
-            Where to predict.
+        X : array of shape (n, D), path, glob pattern or PyArrow dataset
+            Where to predict. Files are read chunk by chunk; `predict_to_file` writes so too.
         return_std : bool
             Whether to return standard deviations too, noise included.
         return_cov : bool
@@ -172,18 +185,99 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         cov : array of shape (n, n)
             Only if `return_cov`.
         """
-        X = self._inputs(X)
         if return_std and return_cov:
             raise ValueError("Ask for return_std or for return_cov, not for both.")
-        scaling, posterior = self._scaling, self._posterior
+        if is_table(X):
+            if return_cov:
+                raise ValueError("The joint covariance of a file's rows is not to be had.")
+            parts = [(mean, std) for mean, std in self._from_files(X, return_std)]
+            mean, std = (np.concatenate(each) for each in zip(*parts, strict=True))
+            return (mean, std) if return_std else mean
+        if is_dask(X):
+            if return_cov:
+                raise ValueError("The joint covariance of Dask's rows is not to be had.")
+            return self._lazily(X, return_std)
+        X = self._inputs(X)
         if return_std:
-            standardised, variance = self._mean_and_variance(X)
-            std = scaling.target_scale * namespace(variance).sqrt(variance)
-            return self._mean(standardised), std
-        mean = self._mean(self._by_blocks(posterior.mean, X))
+            return self._mean_and_std(X)
+        mean = self._mean(self._by_blocks(self._posterior.mean, X))
         if return_cov:
-            return mean, scaling.target_scale**2 * self._whole(self._joint_covariance, X)
+            unit = self._scaling.target_scale**2
+            return mean, unit * self._whole(self._joint_covariance, X)
         return mean
+
+    def _mean_and_std(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
+        standardised, variance = self._mean_and_variance(X)
+        std = self._scaling.target_scale * namespace(variance).sqrt(variance)
+        return self._mean(standardised), std
+
+    def _lazily(self, X: Any, return_std: bool) -> Any:
+        """Return predictions as Dask arrays, to be computed when they are asked for."""
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None and hasattr(X, "columns"):
+            X = X[list(names)]
+
+        def both(inputs: AnyArray) -> AnyArray:
+            mean, std = self._mean_and_std(inputs)
+            return namespace(mean).stack([mean, std], axis=1)
+
+        def mean(inputs: AnyArray) -> AnyArray:
+            return self._mean(self._by_blocks(self._posterior.mean, inputs))
+
+        if not return_std:
+            return by_partition(mean, X, self.n_features_in_)
+        stacked = by_partition(both, X, self.n_features_in_, n_columns=2)
+        return stacked[:, 0], stacked[:, 1]
+
+    def _from_files(self, X: Any, return_std: bool) -> Iterator[tuple[Array, Array]]:
+        """Yield mean and standard deviation (empty if not wanted) of chunk after chunk."""
+        check_is_fitted(self)
+        table = FileTable.of(X, features=getattr(self, "feature_names_in_", None))
+        if table.n_features != self.n_features_in_:
+            raise ValueError(
+                f"The file has {table.n_features} columns, but {type(self).__name__} was fitted "
+                f"with {self.n_features_in_} features. Leave only those in the file, or fit with "
+                "named columns."
+            )
+        with closing(ahead(table.chunks)) as chunks:
+            for chunk in chunks:
+                if return_std:
+                    yield self._mean_and_std(chunk.X)
+                else:
+                    yield self._mean(self._by_blocks(self._posterior.mean, chunk.X)), np.empty(0)
+
+    def predict_to_file(self, X: Any, path: str | Path, coverage: float | None = None) -> int:
+        """Predict the rows of files, and write mean and standard deviation to another.
+
+        Parameters
+        ----------
+        X : path, glob pattern or PyArrow dataset
+            Where to predict; columns are found by their names.
+        path : path
+            What to write: a Parquet, Arrow or CSV file, by its ending. It appears
+            when it is whole.
+        coverage : float or None
+            Where given, the columns `lower` and `upper` hold the ends of the central
+            interval with this probability.
+
+        Returns
+        -------
+        n_rows : int
+            How many rows were written.
+        """
+        if not is_table(X):
+            raise TypeError("predict_to_file reads files; use predict for arrays.")
+        half = 0.0 if coverage is None else _half_width(coverage)
+
+        def columns() -> Iterator[dict[str, Array]]:
+            for mean, std in self._from_files(X, return_std=True):
+                found = {"mean": mean, "std": std}
+                if coverage is not None:
+                    found |= {"lower": mean - half * std, "upper": mean + half * std}
+                yield found
+
+        return write_table(path, columns())
 
     def _joint_covariance(self, inputs: AnyArray) -> AnyArray:
         return self._posterior.joint_covariance(inputs)
@@ -233,11 +327,9 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         lower, upper : arrays of shape (n,)
             The ends of the interval.
         """
-        if not 0.0 < coverage < 1.0:
-            raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}.")
+        half = _half_width(coverage)
         mean, std = self.predict(X, return_std=True)
-        half = stats.norm.ppf(0.5 + 0.5 * coverage) * std
-        return mean - half, mean + half
+        return mean - half * std, mean + half * std
 
     @overload
     def predict_gradient(self, X: ArrayLike, return_variance: Literal[False] = ...) -> Array: ...
@@ -305,3 +397,10 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """Return the log evidence of the training data under the learned model."""
         check_is_fitted(self)
         return self.log_marginal_likelihood_
+
+
+def _half_width(coverage: float) -> float:
+    """Return half the width of the central interval, in standard deviations."""
+    if not 0.0 < coverage < 1.0:
+        raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}.")
+    return float(stats.norm.ppf(0.5 + 0.5 * coverage))

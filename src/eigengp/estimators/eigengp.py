@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Integral
-from typing import Any, ClassVar, Literal
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp.arrays import AnyArray, Placed
 from eigengp.estimators.inducing import InducingRegressor
+from eigengp.estimators.rows import further_rows
 from eigengp.estimators.training import Training
+from eigengp.fitting.online import Online
 from eigengp.fitting.plan import Plan
+from eigengp.fitting.stochastic import FIRST_ITERATIONS, Stream
 from eigengp.flow.model import EigenGP
 from eigengp.flow.posterior import Posterior
+from eigengp.flow.sums import RowBlock
 from eigengp.kernels import Kernel
+from eigengp.sources.arrays import ArraySource
 from eigengp.typing import Array
 
 GUARD_STRENGTH = 1.5
 """The guard's share of the trace term for one basis point per row (benchmarks/README.md)."""
 _SCARCE_ROWS_PER_POINT = 10
 _HOLD_OUT_FROM = 2_000
+_NO_ROWS = RowBlock(np.empty((0, 0)), np.empty(0))
 
 
 class EigenGPRegressor(InducingRegressor):
@@ -51,11 +59,13 @@ class EigenGPRegressor(InducingRegressor):
     noise_variance : float or None
         The noise variance where learning begins, in the units of the data;
         None is a tenth of the targets' variance.
-    optimization : {"sequential", "joint", "direct"}
+    optimization : {"sequential", "joint", "direct", "stochastic"}
         "sequential" learns basis and kernel first, then the weights
         (EigenGP); "joint" goes on from there with everything at once
         (EigenGP*); "direct" learns everything at once from the start, which
-        finds poor optima more often.
+        finds poor optima more often; "stochastic" learns from batches by
+        online variational Bayes, in one pass over the rows (or `max_iter`
+        passes), with the weights of the prior.
     residual : {None, "diagonal"}
         "diagonal" adds the prior variance that the eigenfunctions leave out
         (EigenGP+): wide error bars far from the data.
@@ -97,6 +107,15 @@ class EigenGPRegressor(InducingRegressor):
         through PyTorch. Arrays of PyTorch or CuPy are used where they are,
         with scikit-learn's `array_api_dispatch`. Up to 5,000 rows always use
         the CPU, which is faster for so few.
+    batch_size : int
+        Rows in a batch of stochastic optimisation.
+    forgetting : float
+        What the rows before a call of `partial_fit` count for after it, beside
+        new ones: 1 for ever the same, less for data that drift.
+    checkpoint : path or None
+        A file in which every evaluation is kept while the fit runs. If it is
+        killed, the same call goes on where it was and ends at the same
+        optimum. The file is removed when the fit has ended.
     random_state : int, RandomState or None
         Makes the starts.
     verbose : bool or int
@@ -144,7 +163,9 @@ class EigenGPRegressor(InducingRegressor):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **InducingRegressor._parameter_constraints,
         "n_inducing": [Interval(Integral, 1, None, closed="left"), None],
-        "optimization": [StrOptions({"sequential", "joint", "direct"})],
+        "optimization": [StrOptions({"sequential", "joint", "direct", "stochastic"})],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "forgetting": [Interval(Real, 0, 1, closed="right")],
         "residual": [StrOptions({"diagonal"}), None],
         "guard": ["boolean"],
     }
@@ -156,7 +177,7 @@ class EigenGPRegressor(InducingRegressor):
         n_inducing: int | None = None,
         kernel: Kernel | Literal["exact"] | None = None,
         noise_variance: float | None = None,
-        optimization: Literal["sequential", "joint", "direct"] = "sequential",
+        optimization: Literal["sequential", "joint", "direct", "stochastic"] = "sequential",
         residual: Literal["diagonal"] | None = None,
         init: Literal["kmeans", "random", "greedy"] | ArrayLike = "kmeans",
         n_restarts: int | None = None,
@@ -164,9 +185,12 @@ class EigenGPRegressor(InducingRegressor):
         tol: float = 1e-9,
         standardize: bool = True,
         guard: bool = True,
+        batch_size: int = 1000,
+        forgetting: float = 1.0,
         precision: Literal["double", "mixed", "single"] = "double",
         memory_limit: int | str | None = None,
         device: str | None = None,
+        checkpoint: str | Path | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
     ) -> None:
@@ -182,6 +206,7 @@ class EigenGPRegressor(InducingRegressor):
             precision=precision,
             memory_limit=memory_limit,
             device=device,
+            checkpoint=checkpoint,
             random_state=random_state,
             verbose=verbose,
         )
@@ -189,6 +214,8 @@ class EigenGPRegressor(InducingRegressor):
         self.optimization = optimization
         self.residual = residual
         self.guard = guard
+        self.batch_size = batch_size
+        self.forgetting = forgetting
 
     @property
     def _power(self) -> float | None:
@@ -196,6 +223,8 @@ class EigenGPRegressor(InducingRegressor):
 
     def _plan(self, training: Training, points: Array | None) -> Plan:
         plan = super()._plan(training, points)
+        if self.optimization == "stochastic":
+            return replace(plan, max_iter=FIRST_ITERATIONS)
         n_rows, M = training.rows.n_rows, plan.n_inducing
         scarce = n_rows < _SCARCE_ROWS_PER_POINT * M
         return replace(
@@ -219,13 +248,64 @@ class EigenGPRegressor(InducingRegressor):
             raise ValueError(f"init holds {given} basis points but n_inducing is {M}.")
         return R, M
 
-    def _keep(self, model: EigenGP, training: Training) -> None:
-        super()._keep(model, training)
+    def _keep(self, model: EigenGP, training: Training, outcome: Any = None) -> None:
+        outcome = outcome or model.forward(training.source)
+        super()._keep(model, training, outcome)
+        self._training, self._online = training.on(_NO_ROWS), Online.of(model, outcome)
         self._spectrum = model.spectrum
         weights = model.spectrum.weights(model.effective_shrinkage) * training.unit
         eigenvalues = model.spectrum.values[: model.n_components] * training.unit
         self.weights_ = training.like_given(weights)
         self.eigenvalues_ = training.like_given(eigenvalues)
+
+    def _learn(self, training: Training) -> EigenGP:
+        if self.optimization != "stochastic":
+            return super()._learn(training)
+        self._stream = Stream.begin(training, self.batch_size, super()._learn)
+        passes = 1 if self.max_iter is None else self.max_iter
+        return self._stream.over(training.rows, self.batch_size, passes)
+
+    @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
+    def partial_fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Learn from more rows; the first call is `fit`.
+
+        Eigenfunctions stay as they are, and the posterior of their weights is
+        updated exactly: it is that of all rows so far, which need not be
+        kept. The weights' prior variances and the noise are learned again,
+        unless `max_iter` is 0 or there is a residual. With
+        `optimization="stochastic"` eigenfunctions are learned on too; the
+        posterior is then that of a sample of at most 10,000 of all rows.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+            Inputs.
+        y : array of shape (n,)
+            Targets.
+        sample_weight : array of shape (n,) or None
+            How many times each row counts.
+
+        Returns
+        -------
+        self : object
+            The regressor.
+        """
+        if not self.__sklearn_is_fitted__():
+            self.fit(X, y, sample_weight)
+            return self
+        rows = further_rows(self, X, y, sample_weight)
+        training = self._training
+        if self.optimization == "stochastic":
+            model = self._stream.absorb(rows, self.batch_size)
+            self._keep(model, training.on(self._stream.kept))
+            return self
+        online = self._online.after(ArraySource.of(rows, self._online.sums.b.size), self.forgetting)
+        if self.max_iter != 0:
+            online = online.refreshed()
+        self._keep(online.model, training, online.outcome)
+        return self
 
     def eigenfunctions(self, X: ArrayLike) -> Array:
         """Evaluate the learned eigenfunctions `φ_j(x) = (√M/λ_j) k(x,B) u_j`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from numbers import Integral
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from eigengp.estimators.base import ARITHMETIC_CONSTRAINTS, GPRegressor
+from eigengp.estimators.base import LARGE_DATA_CONSTRAINTS, GPRegressor
 from eigengp.estimators.rows import distinct_rows
 from eigengp.estimators.training import Training
 from eigengp.fitting.families import InducingFamily
@@ -34,7 +35,7 @@ class InducingRegressor(GPRegressor):
         **GPRegressor._parameter_constraints,
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
         "init": [StrOptions({"kmeans", "random", "greedy"}), "array-like"],
-        **ARITHMETIC_CONSTRAINTS,
+        **LARGE_DATA_CONSTRAINTS,
     }
 
     def __init__(
@@ -51,6 +52,7 @@ class InducingRegressor(GPRegressor):
         precision: Literal["double", "mixed", "single"] = "double",
         memory_limit: int | str | None = None,
         device: str | None = None,
+        checkpoint: str | Path | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
     ) -> None:
@@ -65,6 +67,7 @@ class InducingRegressor(GPRegressor):
         self.precision = precision
         self.memory_limit = memory_limit
         self.device = device
+        self.checkpoint = checkpoint
         self.random_state = random_state
         self.verbose = verbose
 
@@ -142,7 +145,7 @@ class InducingRegressor(GPRegressor):
         posterior = model.posterior(outcome)
         return replace(posterior, kernel=model.kernel) if self._draws_jointly else posterior
 
-    def _keep(self, model: EigenGP, training: Training) -> None:
-        super()._keep(model, training)
+    def _keep(self, model: EigenGP, training: Training, outcome: Any = None) -> None:
+        super()._keep(model, training, outcome)
         self.inducing_inputs_ = training.like_given(training.in_units(model.inducing_inputs))
         self.jitter_ = model.jitter.of(model.kernel) * training.unit

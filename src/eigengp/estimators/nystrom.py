@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -53,7 +54,7 @@ class NystromRegressor(InducingRegressor):
         True maximises the evidence over basis points, kernel and noise
         (Nyström*).
     kernel, noise_variance, init, n_restarts, max_iter, tol, standardize, \
-precision, memory_limit, device, random_state, verbose
+precision, memory_limit, device, checkpoint, random_state, verbose
         As in `EigenGPRegressor`; predictions are always in double precision
         on the CPU.
 
@@ -99,6 +100,7 @@ jitter_, target_mean_
         precision: Literal["double", "mixed", "single"] = "double",
         memory_limit: int | str | None = None,
         device: str | None = None,
+        checkpoint: str | Path | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
     ) -> None:
@@ -114,6 +116,7 @@ jitter_, target_mean_
             precision=precision,
             memory_limit=memory_limit,
             device=device,
+            checkpoint=checkpoint,
             random_state=random_state,
             verbose=verbose,
         )
@@ -174,5 +177,5 @@ jitter_, target_mean_
                 f"negative: {consequence}. Use more basis points, or VFERegressor, whose "
                 "variances are consistent.",
                 NegativeVarianceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -28,7 +29,7 @@ class PowerEPRegressor(InducingRegressor):
         M, how many inducing inputs. None takes 100, or a quarter of the rows
         if that is fewer.
     kernel, noise_variance, init, n_restarts, max_iter, tol, standardize, \
-precision, memory_limit, device, random_state, verbose
+precision, memory_limit, device, checkpoint, random_state, verbose
         As in `EigenGPRegressor`.
 
     Attributes
@@ -71,6 +72,7 @@ precision, memory_limit, device, random_state, verbose
         precision: Literal["double", "mixed", "single"] = "double",
         memory_limit: int | str | None = None,
         device: str | None = None,
+        checkpoint: str | Path | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
     ) -> None:
@@ -86,6 +88,7 @@ precision, memory_limit, device, random_state, verbose
             precision=precision,
             memory_limit=memory_limit,
             device=device,
+            checkpoint=checkpoint,
             random_state=random_state,
             verbose=verbose,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from sklearn import get_config
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from eigengp.arrays import AnyArray, beside, dtype_name, is_numpy, namespace, on_host, place
-from eigengp.sources.arrays import ArraySource
+from eigengp.flow.sums import RowBlock, RowSource
 from eigengp.typing import Array
 
 MERGE_UP_TO = 5_000
@@ -48,6 +49,15 @@ def checked_rows(estimator: Any, X: Any, y: Any) -> tuple[AnyArray, AnyArray]:
 def _float_types(X: Any) -> list[Any]:
     xp = namespace(X) if follows_dispatch(X) else np
     return [xp.float64, xp.float32]
+
+
+def further_rows(estimator: Any, X: Any, y: Any, sample_weight: Any) -> RowBlock:
+    """Return more rows for a fitted estimator, checked, standardised as the first were."""
+    X, y = (on_host(each) if follows_dispatch(each) else each for each in (X, y))
+    X, y = validate_data(estimator, X, y, reset=False, dtype=np.float64, y_numeric=True)
+    weight = checked_weight(sample_weight, X.shape[0])
+    block: RowBlock = estimator._scaling.block(RowBlock(X, np.asarray(y, np.float64), weight))
+    return block
 
 
 def on_device(X: AnyArray, device: str | None) -> AnyArray:
@@ -116,15 +126,35 @@ def merged(
     return np.ascontiguousarray(unique[:, :-1]), np.ascontiguousarray(unique[:, -1]), single
 
 
-def distinct_rows(rows: ArraySource, wanted: int) -> int:
+def distinct_rows(rows: RowSource, wanted: int) -> int:
     """Return how many different inputs there are, counting no further than `wanted`.
 
     A few rows spread over the data settle it nearly always; only where they
     repeat themselves are all rows compared.
     """
-    sample = max(2 * wanted, _SAMPLE_ROWS)
-    for stride in (max(1, rows.n_rows // sample), 1):
-        found = int(np.unique(on_host(rows.X[::stride, :]), axis=0).shape[0])
-        if found >= wanted:
-            return wanted
-    return found
+    stride = max(1, rows.n_rows // max(2 * wanted, _SAMPLE_ROWS))
+    sample = _Distinct.among(rows.take(np.arange(0, rows.n_rows, stride)).X, wanted)
+    if sample.count >= wanted:
+        return wanted
+    return rows.total(lambda block: _Distinct.among(on_host(block.X), wanted)).count
+
+
+@dataclass(frozen=True)
+class _Distinct:
+    """Different inputs, at most as many as wanted; adding two gives those among both."""
+
+    inputs: Array
+    wanted: int
+
+    @classmethod
+    def among(cls, X: Array, wanted: int) -> _Distinct:
+        return cls(np.unique(X, axis=0)[:wanted], wanted)
+
+    @property
+    def count(self) -> int:
+        return int(self.inputs.shape[0])
+
+    def __add__(self, other: _Distinct) -> _Distinct:
+        if self.count >= self.wanted:
+            return self
+        return _Distinct.among(np.concatenate([self.inputs, other.inputs]), self.wanted)

@@ -185,12 +185,12 @@ class RVMRegressor(GPRegressor):
         """Return what the parameter's unit of length is in standardised ones."""
         return 1.0 if self.standardize else float(training.scaling.input_scale[0])
 
-    def _keep(self, model: _Machine, training: Training) -> None:
-        super()._keep(model, training)
+    def _keep(self, model: _Machine, training: Training, outcome: Any = None) -> None:
+        super()._keep(model, training, outcome)
         scaling, unit, choice = training.scaling, self._unit(training), model.choice
         self.kernel_ = model.kernel.rescaled(scaling.input_scale, 1.0)
-        vectors = training.rows.X[model.relevance.indices]
-        self.relevance_vectors_ = training.like_given(np.asarray(vectors, dtype=np.float64))
+        vectors = training.rows.take(model.relevance.indices).X
+        self.relevance_vectors_ = training.like_given(vectors)
         self.precisions_ = training.like_given(model.relevance.precisions / training.unit)
         self.lengthscale_ = float(np.atleast_1d(model.kernel.lengthscale)[0]) * unit
         tried = (choice.lengthscales * unit, choice.errors * training.unit) if choice else None

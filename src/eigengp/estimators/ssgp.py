@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from numbers import Integral
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from eigengp.estimators.base import ARITHMETIC_CONSTRAINTS, GPRegressor
+from eigengp.estimators.base import LARGE_DATA_CONSTRAINTS, GPRegressor
 from eigengp.estimators.training import Training
 from eigengp.fitting.families import SpectralFamily
 from eigengp.fitting.plan import default_size
@@ -41,7 +42,7 @@ class SSGPRegressor(GPRegressor):
         How many starts are screened by short runs before the best goes on:
         twice as many as elsewhere, where basis points are also relocated.
     noise_variance, max_iter, tol, standardize, \
-precision, memory_limit, device, random_state, verbose
+precision, memory_limit, device, checkpoint, random_state, verbose
         As in `EigenGPRegressor`.
 
     Attributes
@@ -70,7 +71,7 @@ precision, memory_limit, device, random_state, verbose
         **GPRegressor._parameter_constraints,
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
         "n_restarts": [Interval(Integral, 1, None, closed="left")],
-        **ARITHMETIC_CONSTRAINTS,
+        **LARGE_DATA_CONSTRAINTS,
     }
 
     def __init__(
@@ -86,6 +87,7 @@ precision, memory_limit, device, random_state, verbose
         precision: Literal["double", "mixed", "single"] = "double",
         memory_limit: int | str | None = None,
         device: str | None = None,
+        checkpoint: str | Path | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
     ) -> None:
@@ -99,6 +101,7 @@ precision, memory_limit, device, random_state, verbose
         self.precision = precision
         self.memory_limit = memory_limit
         self.device = device
+        self.checkpoint = checkpoint
         self.random_state = random_state
         self.verbose = verbose
 
@@ -117,7 +120,7 @@ precision, memory_limit, device, random_state, verbose
         model: SparseSpectrum = training.learn(SpectralFamily(), plan, template)
         return model
 
-    def _keep(self, model: SparseSpectrum, training: Training) -> None:
-        super()._keep(model, training)
+    def _keep(self, model: SparseSpectrum, training: Training, outcome: Any = None) -> None:
+        super()._keep(model, training, outcome)
         lengthscale = model.kernel.lengthscale * training.scaling.input_scale
         self.spectral_points_ = training.like_given(model.spectral_points / lengthscale)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from eigengp.arrays import AnyArray, beside, dtype_name, is_numpy, on_host
+from eigengp.arrays import AnyArray, beside
 from eigengp.buffers import reused_buffers
 from eigengp.estimators.memory import bytes_of
-from eigengp.estimators.rows import (
-    MERGE_UP_TO,
-    checked_rows,
-    checked_weight,
-    merged,
-    on_device,
-)
+from eigengp.estimators.opening import opened
 from eigengp.fitting.families import Family
+from eigengp.fitting.journal import Journal
 from eigengp.fitting.learning import Learner
 from eigengp.fitting.plan import Plan, default_iterations, default_restarts
 from eigengp.fitting.progress import Monitor
@@ -27,8 +25,11 @@ from eigengp.fitting.starts import lengthscale_range
 from eigengp.fitting.subset import exact_on_subset, subset_plan
 from eigengp.flow.arithmetic import KEPT_BYTES, Arithmetic
 from eigengp.flow.exact import ExactGP
+from eigengp.flow.sums import RowBlock, RowSource
 from eigengp.kernels import Kernel, SquaredExponential
-from eigengp.sources.arrays import ArraySource, available_threads, block_rows_for, few_threads
+from eigengp.sources.arrays import ArraySource, few_threads
+from eigengp.sources.streams import StreamSource
+from eigengp.sources.summary import Extent, Summary
 from eigengp.sources.views import Scaling, StandardizedSource
 from eigengp.typing import Array
 
@@ -42,17 +43,26 @@ _FIRST_NOISE = 0.1
 class Training:
     """The rows of one fit, and what is kept while it runs."""
 
-    rows: ArraySource
+    rows: RowSource
     """In the units of the data."""
-    source: StandardizedSource
+    source: RowSource
+    """Standardised."""
+    scaling: Scaling
+    """Between the units of the data and standardised ones."""
     monitor: Monitor
     rng: np.random.RandomState
     offset: float
     """What the units of the data add to the log evidence."""
     given: AnyArray
-    """The inputs as they were handed over, whose library results are to be in."""
+    """An array in whose library, and on whose device, results are to be."""
+    box: Extent
+    """Around the inputs, standardised."""
     sized: bool
     """Whether blocks are to suit the number of features."""
+    journal: Journal | None = None
+    """What an earlier fit that was killed has found."""
+    stack: ExitStack = field(default_factory=ExitStack)
+    """What must stay open while the rows are used."""
     n_iter: int = 0
     notes: list[str] = field(default_factory=list)
     """What the user should be warned of when the fit has ended."""
@@ -62,38 +72,41 @@ class Training:
         cls, estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
     ) -> Training:
         """Check what was handed to `estimator.fit` and measure it."""
-        given, targets = checked_rows(estimator, X, y)
-        weight = checked_weight(sample_weight, given.shape[0])
-        rows, device = given, getattr(estimator, "device", None)
-        on_device(np.zeros(1), device)  # Say at once if there is none.
-        if estimator._learns_on_host or given.shape[0] <= MERGE_UP_TO:
-            device = None
-            if not is_numpy(rows):
-                rows, targets = on_host(rows), on_host(targets)
-        if is_numpy(rows):
-            rows, targets, weight = merged(rows, targets, weight)
-        rows = on_device(rows, device)
-        targets = beside(targets, rows, "float64" if is_numpy(rows) else dtype_name(targets))
-        source = _source(rows, targets, weight, estimator._block_rows)
-        scaling = Scaling.of(source, estimator.standardize)
-        total = float(source.n_rows if weight is None else weight.sum())
-        offset = -total * float(np.log(scaling.target_scale))
-        monitor = Monitor(bool(estimator.verbose), total, offset)
+        with ExitStack() as stack:
+            rows, given = opened(estimator, X, y, sample_weight, stack)
+            summary = Summary.of(rows)
+            kept_open = stack.pop_all()
+        scaling = Scaling.of(summary, estimator.standardize)
+        offset = -summary.weight * float(np.log(scaling.target_scale))
         rng = check_random_state(estimator.random_state)
         return cls(
-            source,
-            StandardizedSource(source, scaling),
-            monitor,
+            rows,
+            StandardizedSource(rows, scaling),
+            scaling,
+            Monitor(bool(estimator.verbose), summary.weight, offset),
             rng,
             offset,
             given,
+            scaling.extent(summary.extent),
             sized=estimator._block_rows is None,
+            journal=_journal(estimator, rows, summary, rng),
+            stack=kept_open,
         )
 
-    @property
-    def scaling(self) -> Scaling:
-        """Between the units of the data and standardised ones."""
-        return self.source.scaling
+    def __enter__(self) -> Training:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        """Close the rows; remove the checkpoint of a fit that has ended well, keep another's."""
+        self.stack.close()
+        if self.journal is not None:
+            self.journal.remove() if error is None else self.journal.close()
+
+    def on(self, rows: RowBlock) -> Training:
+        """Return the same for a few standardised rows alone, with nothing to remember."""
+        source = ArraySource.of(rows)
+        none = self.given[:0, :]
+        return replace(self, rows=source, source=source, given=none, journal=None, n_iter=0)
 
     @property
     def unit(self) -> float:
@@ -138,15 +151,13 @@ class Training:
             max_iter,
             tol,
             settled=settled,
-            arithmetic=_arithmetic(estimator),
+            arithmetic=_arithmetic(estimator, streams=isinstance(self.rows, StreamSource)),
         )
 
     def fit_blocks_to(self, n_columns: int) -> None:
         """Cut the rows into blocks that suit so many features, unless the method has its own."""
         if self.sized:
-            size = block_rows_for(self.rows.X, n_columns)
-            self.rows = replace(self.rows, block_rows=size)
-            self.source = StandardizedSource(self.rows, self.scaling)
+            self.source = self.source.sized(n_columns)
 
     def learn_exact(self, template: ExactGP, plan: Plan) -> ExactGP:
         """Return the full GP learned on some of the rows."""
@@ -157,7 +168,7 @@ class Training:
     def learn(self, family: Family, plan: Plan, template: Any) -> Any:
         """Return the learned model; small matrices are faster on one thread."""
         self.fit_blocks_to(plan.n_inducing)
-        learner = Learner(family, plan, self.source, self.monitor, self.rng)
+        learner = Learner(family, plan, self.source, self.monitor, self.rng, self.box, self.journal)
         with few_threads(plan.n_inducing, SMALL_BASIS), reused_buffers():
             model = learner.learn(template)
         self.n_iter += learner.n_iter
@@ -172,16 +183,23 @@ class Training:
         return beside(x, self.given)
 
 
-def _source(X: AnyArray, y: AnyArray, weight: Array | None, block_rows: int | None) -> ArraySource:
-    """Return the source of rows that were checked; without their own size, in large blocks."""
-    own = None if weight is None else beside(weight, X)
-    return ArraySource(X, y, own, block_rows or block_rows_for(X, 1), available_threads())
-
-
-def _arithmetic(estimator: Any) -> Arithmetic:
-    """Return how the estimator wants its arithmetic done."""
+def _arithmetic(estimator: Any, streams: bool) -> Arithmetic:
+    """Return how the estimator wants its arithmetic done; rows that stream share its memory."""
     limit = getattr(estimator, "memory_limit", None)
-    return Arithmetic(
-        getattr(estimator, "precision", "double"),
-        KEPT_BYTES if limit is None else bytes_of(limit),
-    )
+    kept = KEPT_BYTES if limit is None else bytes_of(limit) // (2 if streams else 1)
+    return Arithmetic(getattr(estimator, "precision", "double"), kept)
+
+
+def _journal(
+    estimator: Any, rows: RowSource, summary: Summary, rng: np.random.RandomState
+) -> Journal | None:
+    """Return the journal that the estimator asks for, one of the same data and settings."""
+    path = getattr(estimator, "checkpoint", None)
+    if path is None:
+        return None
+    settings = estimator.get_params(deep=False)
+    for name in ("checkpoint", "verbose", "random_state"):
+        settings.pop(name, None)
+    ends = summary.low.tobytes() + summary.high.tobytes()
+    about = (type(estimator).__name__, rows.n_rows, ends.hex(), sorted(map(repr, settings.items())))
+    return Journal(Path(path), sha256(repr(about).encode()).hexdigest(), rng)

@@ -23,7 +23,7 @@ from eigengp.flow.exact import ExactGP
 from eigengp.flow.model import EigenGP
 from eigengp.flow.sparse_spectrum import SparseSpectrum
 from eigengp.flow.sums import RowBlock
-from eigengp.sources.views import Extent
+from eigengp.sources.summary import Extent
 
 
 class Family(Protocol):

@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from eigengp.fitting.families import Family
+from eigengp.fitting.journal import Journal, Journaled
 from eigengp.fitting.objectives import RowObjective, WeightObjective
-from eigengp.fitting.optimizer import minimize
+from eigengp.fitting.optimizer import Objective, minimize
 from eigengp.fitting.parameters import Parameters
 from eigengp.fitting.plan import Plan
 from eigengp.fitting.progress import Monitor
@@ -34,7 +35,8 @@ from eigengp.flow.model import EigenGP
 from eigengp.flow.sums import RowBlock, RowSource
 from eigengp.metrics import mnlp
 from eigengp.sources.arrays import ArraySource, available_threads, by_blocks
-from eigengp.sources.views import Extent, sample_rows, training_rows
+from eigengp.sources.summary import Extent
+from eigengp.sources.views import sample_rows, training_rows
 
 _WARM_ROWS = 2_000
 _WARM_ROWS_PER_POINT = 10
@@ -60,6 +62,10 @@ class Learner:
         Told of every iteration.
     rng : RandomState
         Makes the starts.
+    box : Extent
+        Around the inputs of all rows.
+    journal : Journal or None
+        Remembers every evaluation.
     """
 
     family: Family
@@ -67,9 +73,10 @@ class Learner:
     source: RowSource
     monitor: Monitor
     rng: np.random.RandomState
+    box: Extent
+    journal: Journal | None = None
 
     def __post_init__(self) -> None:
-        self.box = Extent.of(self.source)
         self.n_threads = available_threads()
         self.n_iter = 0
         self.train: RowSource = self.source
@@ -155,8 +162,11 @@ class Learner:
     ) -> Any:
         """Return the model where the objective ends, and tell the monitor on the way."""
         parameters = objective.parameters
+        asked: Objective = objective
+        if self.journal is not None and isinstance(objective, RowObjective):
+            asked = Journaled(objective, self.journal, name)
         self.monitor.begin(name, max_iter)
-        found = minimize(objective, parameters.pack(model), max_iter, tol, self.monitor.step)
+        found = minimize(asked, parameters.pack(model), max_iter, tol, self.monitor.step)
         self.monitor.end()
         self.n_iter += found.n_iter
         return parameters.unpack(found.vector)

@@ -11,7 +11,7 @@ from eigengp.fitting.optimizer import Evaluation
 from eigengp.fitting.parameters import Parameters
 from eigengp.flow.model import EigenGP
 from eigengp.flow.passes import SpectralPass
-from eigengp.flow.sums import RowSource, WhitenedSums
+from eigengp.flow.sums import RowSource, Sums
 from eigengp.typing import Array
 
 
@@ -52,7 +52,7 @@ class WeightObjective:
 
     parameters: Parameters[EigenGP]
     model: EigenGP
-    sums: WhitenedSums
+    sums: Sums
 
     @classmethod
     def of(cls, parameters: Parameters[EigenGP], source: RowSource) -> WeightObjective:

@@ -17,7 +17,7 @@ from eigengp.flow.exact import ExactGP
 from eigengp.flow.model import EigenGP
 from eigengp.flow.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import Kernel
-from eigengp.sources.views import Extent
+from eigengp.sources.summary import Extent
 from eigengp.typing import Array
 
 LENGTHSCALE_RANGE = (1e-3, 1e3)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 _BAR_WIDTH = 24
+_SOON = 2.0
+"""Seconds within which nobody asks how long it will take."""
 
 
 @dataclass
@@ -24,23 +26,25 @@ class Monitor:
         The number of rows: steps report `−ln p(y)` per row.
     offset : float
         What the units of the data add to the log evidence.
-    stream : file
-        Where to draw; standard error by default.
+    stream : file or None
+        Where to draw; None is standard error.
     """
 
     verbose: bool
     n_rows: float = 1.0
     offset: float = 0.0
-    stream: TextIO = field(default_factory=lambda: sys.stderr)
+    stream: TextIO | None = None
     history: list[dict[str, float | int | str]] = field(default_factory=list)
     _stage: str = ""
     _total: int = 0
     _done: int = 0
     _started: float = field(default_factory=time.monotonic)
+    _begun: float = field(default_factory=time.monotonic)
 
     def begin(self, stage: str, total: int) -> None:
         """Start a stage of at most `total` steps."""
         self._stage, self._total, self._done = stage, max(total, 1), 0
+        self._begun = time.monotonic()
 
     def step(self, value: float) -> None:
         """Record one step; `value` is `−ln p(y)` per row."""
@@ -53,21 +57,43 @@ class Monitor:
                 "seconds": time.monotonic() - self._started,
             }
         )
-        if self.verbose and self.stream.isatty():
+        if self.verbose and self._out.isatty():
             self._draw(self._done / self._total)
 
     def end(self) -> None:
         """Finish the line of the stage."""
         if self.verbose and self._done:
             self._draw(1.0)
-            self.stream.write("\n")
-            self.stream.flush()
+            self._out.write("\n")
+            self._out.flush()
 
     def _draw(self, share: float) -> None:
         last = self.history[-1]
         bar = "█" * round(_BAR_WIDTH * min(1.0, share))
-        self.stream.write(
+        self._out.write(
             f"\r{self._stage:<8} {bar:·<{_BAR_WIDTH}} {self._done:>4} steps  "
             f"ln p(y) = {last['log_marginal_likelihood']:12.3f}  {last['seconds']:7.1f} s"
+            f"{self._pace()}"
         )
-        self.stream.flush()
+        self._out.flush()
+
+    @property
+    def _out(self) -> TextIO:
+        return self.stream or sys.stderr
+
+    def _pace(self) -> str:
+        """Return rows per second and the time left, if the stage takes all its steps."""
+        elapsed = time.monotonic() - self._begun
+        if elapsed < _SOON:
+            return ""
+        per_step = elapsed / self._done
+        left = per_step * max(0, self._total - self._done)
+        return f"  {_short(self.n_rows / per_step)} rows/s  {left:5.0f} s left"
+
+
+def _short(number: float) -> str:
+    """Return a number in three digits."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:.3g} "

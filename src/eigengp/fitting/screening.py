@@ -21,7 +21,8 @@ from eigengp.fitting.search import RELOCATIONS, ROUNDS, Found, Search
 from eigengp.flow.linalg import FactorizationError
 from eigengp.flow.sums import RowBlock, RowSource
 from eigengp.sources.arrays import ArraySource
-from eigengp.sources.views import Extent, sample_rows
+from eigengp.sources.summary import Extent
+from eigengp.sources.views import sample_rows
 
 _RELOCATION_WORK = 1e6
 """N·M² up to which basis points are relocated."""
@@ -138,7 +139,7 @@ class Screening:
         return self.family.starts(template, rows, size, self.plan.n_restarts, self.rng)
 
     def _search(self, rows: RowBlock) -> Search:
-        box = Extent(rows.X.min(axis=0), rows.X.max(axis=0))
+        box = Extent.around(rows.X)
         return Search(
             self.family, ArraySource.of(rows), rows, box, self.plan.gamma, self.monitor.step
         )

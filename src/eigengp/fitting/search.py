@@ -19,7 +19,7 @@ from eigengp.fitting.optimizer import minimize
 from eigengp.flow.linalg import FactorizationError
 from eigengp.flow.model import EigenGP
 from eigengp.flow.sums import RowBlock, RowSource
-from eigengp.sources.views import Extent
+from eigengp.sources.summary import Extent
 from eigengp.typing import Array
 
 ROUNDS = ((1.0, 20), (0.25, 60), (0.03, 100))

@@ -11,6 +11,7 @@ from eigengp.fitting.progress import Monitor
 from eigengp.flow.exact import ExactGP
 from eigengp.flow.sums import RowSource
 from eigengp.sources.arrays import ArraySource, few_threads
+from eigengp.sources.summary import Extent
 from eigengp.sources.views import sample_rows
 
 EXACT_BLOCK_ROWS = 128
@@ -51,6 +52,6 @@ def exact_on_subset(
     count = plan.n_inducing
     rows = sample_rows(source, count, rng)
     part = ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
-    learner = Learner(ExactFamily(), plan, part, monitor, rng)
+    learner = Learner(ExactFamily(), plan, part, monitor, rng, Extent.around(rows.X))
     with few_threads(count, _ONE_THREAD_ROWS):
         return learner.learn(template), learner.n_iter

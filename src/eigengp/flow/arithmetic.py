@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from eigengp.arrays import AnyArray
 
@@ -95,6 +96,11 @@ class Kept:
     room: int
     _made: dict[int, tuple[AnyArray, PullBack]] = field(default_factory=dict)
     _lock: Any = field(default_factory=Lock)
+    _name: str = field(default_factory=lambda: uuid4().hex)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as a name: each process keeps the features of its own blocks."""
+        return _kept_here, (self._name, self.room)
 
     def made(self, features: Features, block: RowBlock, dtype: str, spare: int = 0) -> AnyArray:
         """Return a block's features in pass 1, and keep them while there is room."""
@@ -121,3 +127,18 @@ class Kept:
         """
         made = self._made.pop(block.start, None)
         return made or features.forward(block.X, dtype, spare)
+
+
+_HERE: dict[str, Kept] = {}
+_PASSES_HERE = 2
+_here_lock = Lock()
+
+
+def _kept_here(name: str, room: int) -> Kept:
+    """Return this process' store of that name; only the last few are remembered."""
+    with _here_lock:
+        if name not in _HERE:
+            _HERE[name] = Kept(room, _name=name)
+            for oldest in list(_HERE)[:-_PASSES_HERE]:
+                del _HERE[oldest]
+        return _HERE[name]

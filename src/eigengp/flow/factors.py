@@ -56,6 +56,19 @@ class CholeskyFactor:
         inner = self.matrix.T @ F_bar
         return -0.25 * self.matrix @ (inner + inner.T) @ self.matrix.T
 
+    def general_pull_back(self, F_bar: Array) -> Array:
+        """Return `K̄_BB` where the factor matters itself and not through `W` alone, shape (M, M).
+
+        `dF = −F dLᵀ F` gives `L̄ = −tril(F F̄ᵀ F)`, and `dL = L Φ(L⁻¹ dK L⁻ᵀ)`, where `Φ` takes the
+        lower triangle with half of the diagonal, gives `K̄ = F Φ(LᵀL̄) Fᵀ`, made symmetric.
+        """
+        F = self.matrix
+        L_bar = -np.tril(F @ F_bar.T @ F)
+        inner = np.tril(self.L.T @ L_bar)
+        inner.flat[:: inner.shape[0] + 1] *= 0.5
+        gram_bar = F @ inner @ F.T
+        return 0.5 * (gram_bar + gram_bar.T)
+
     def weights_pull_back(self, W_bar: Array) -> Array:
         """Return `K̄_BB = −W W̄ W` for the symmetric cotangent of `W` itself, shape (M, M)."""
         return -self.inverse @ W_bar @ self.inverse

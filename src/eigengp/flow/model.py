@@ -6,8 +6,9 @@ rows ─▶ features ─▶ sums ─▶ evidence ─▶ cotangents of the sums �
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -96,10 +97,19 @@ class EigenGP:
     power: float = 1.0
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Keep what the model is, and nothing that can be made again."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
     @cached_property
     def _gram(self) -> tuple[Array, Callable[[Array], KernelAdjoint]]:
         K, back = self.kernel.forward(self.inducing_inputs, self.inducing_inputs)
         return K + self.jitter.of(self.kernel) * np.eye(K.shape[0]), back
+
+    @property
+    def gram(self) -> Array:
+        """`K_BB`, with the jitter that was asked for."""
+        return self._gram[0]
 
     @cached_property
     def spectrum(self) -> Spectrum:

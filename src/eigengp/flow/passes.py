@@ -196,7 +196,8 @@ class SpectralPass:
 
     def sums(self, source: RowSource, kept: Kept | None = None) -> WhitenedSums:
         """Return the sums, which depend neither on the noise nor on the weights."""
-        return source.total(lambda block: self._rows.sums(block, kept))
+        rows = self._rows
+        return source.total(lambda block: rows.sums(block, kept))
 
     def from_sums(self, sums: Sums, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """Return the evidence without touching the rows."""
@@ -235,10 +236,11 @@ class SpectralPass:
             gram = gram + self.spectrum.pull_back(2.0 * sums.cross @ trace.A, prior)
             bar = bar.plus(trace.A)
             diagonal = trace.prior_variance * self.features.prior_variance_gradient()
-        rows = source.total(lambda block: self._rows.pull_back(block, bar, outcome.kept))
+        rows, kept = self._rows, outcome.kept
+        pulled = source.total(lambda block: rows.pull_back(block, bar, kept))
         log_shrinkage, s2_bar = self.weight_gradient(outcome)
-        theta = rows.theta + diagonal
-        return PassAdjoint(theta, rows.points, gram, s2_bar, log_shrinkage)
+        theta = pulled.theta + diagonal
+        return PassAdjoint(theta, pulled.points, gram, s2_bar, log_shrinkage)
 
 
 @dataclass(frozen=True)
@@ -269,22 +271,31 @@ class ResidualPass:
 
     def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """See `Pass.forward`."""
-        sums, F = source.total(lambda block: self._rows.sums(block, kept)), self.prior_factor
+        return self.from_sums(self.sums(source, kept), kept=kept)
+
+    def sums(self, source: RowSource, kept: Kept | None = None) -> Sums:
+        """Return the sums, which noise and weights are part of."""
+        rows = self._rows
+        return source.total(lambda block: rows.sums(block, kept))
+
+    def from_sums(self, sums: Sums, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
+        """Return the evidence without touching the rows."""
+        F = self.prior_factor
         return Outcome(self, FactorEvidence(sums, np.ones(F.shape[1]), 1.0), None, F, kept)
 
     def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
         """See `Pass.pull_back`."""
         bar = outcome.evidence.sums_adjoint()
-        rows = source.total(lambda block: self._rows.pull_back(block, bar, outcome.kept))
+        rows, kept = self._rows, outcome.kept
+        pulled = source.total(lambda block: rows.pull_back(block, bar, kept))
         if isinstance(self.factor, CholeskyFactor):
-            gram, log_shrinkage = self.factor.pull_back(rows.factor), None
+            gram, log_shrinkage = self.factor.pull_back(pulled.factor), None
         else:
             assert self.shrinkage is not None
             root = np.sqrt(self.shrinkage)
-            gram = self.factor.pull_back(rows.factor * root, self.shrinkage)
-            log_shrinkage = 0.5 * np.einsum("mr,mr->r", self.prior_factor, rows.factor)
-        theta, points = rows.theta, rows.points
-        return PassAdjoint(theta, points, gram, rows.noise_variance, log_shrinkage)
+            gram = self.factor.pull_back(pulled.factor * root, self.shrinkage)
+            log_shrinkage = 0.5 * np.einsum("mr,mr->r", self.prior_factor, pulled.factor)
+        return PassAdjoint(pulled.theta, pulled.points, gram, pulled.noise_variance, log_shrinkage)
 
 
 @dataclass(frozen=True)
@@ -310,12 +321,14 @@ class WhitePass:
 
     def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """See `Pass.forward`."""
-        sums = source.total(lambda block: self._rows.sums(block, kept))
+        rows = self._rows
+        sums = source.total(lambda block: rows.sums(block, kept))
         evidence = FactorEvidence(sums, np.ones(sums.b.size), self.noise_variance)
         return Outcome(self, evidence, None, None, kept)
 
     def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
         """See `Pass.pull_back`."""
         bar = outcome.evidence.sums_adjoint()
-        rows = source.total(lambda block: self._rows.pull_back(block, bar, outcome.kept))
-        return PassAdjoint(rows.theta, rows.points, None, outcome.evidence.noise_adjoint())
+        rows, kept = self._rows, outcome.kept
+        pulled = source.total(lambda block: rows.pull_back(block, bar, kept))
+        return PassAdjoint(pulled.theta, pulled.points, None, outcome.evidence.noise_adjoint())

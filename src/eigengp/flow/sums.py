@@ -12,7 +12,7 @@ of `K`, or of the combinations of its columns through which a row enters.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from operator import add, sub
@@ -27,6 +27,7 @@ from eigengp.arrays import (
     beside,
     cast,
     dtype_name,
+    is_numpy,
     namespace,
     on_host,
     positive,
@@ -59,6 +60,20 @@ class RowBlock:
         own = self.sample_weight
         return namespace(self.y).ones_like(self.y) if own is None else own
 
+    @property
+    def nbytes(self) -> int:
+        """How much memory NumPy's arrays take."""
+        own = self.sample_weight
+        return int(self.X.nbytes + self.y.nbytes + (0 if own is None else own.nbytes))
+
+    def picked(self, rows: AnyArray) -> RowBlock:
+        """Return a copy of the rows with these numbers, counted from the first of the block."""
+        xp, own = namespace(self.X), self.sample_weight
+        weight = None if own is None else xp.take(own, rows, axis=0)
+        return RowBlock(
+            xp.take(self.X, rows, axis=0), xp.take(self.y, rows, axis=0), weight, self.start
+        )
+
     def cut(self, count: int) -> tuple[RowBlock, RowBlock]:
         """Return the first `count` rows, and the others."""
         return self._part(slice(None, count), 0), self._part(slice(count, None), count)
@@ -77,6 +92,9 @@ class Additive:
 
     def __sub__(self, other: Self) -> Self:
         return self._paired(other, sub)
+
+    def __mul__(self, factor: float) -> Self:
+        return type(self)(*(factor * each for each in self._values()))
 
     def __iadd__(self, other: Self) -> Self:
         """Add in the memory of this one's arrays, which are lost."""
@@ -131,11 +149,40 @@ class RowSource(Protocol):
         """
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
-        """Return a copy of a few rows, in NumPy's arrays."""
+        """Return a copy of a few rows, whose numbers ascend, in NumPy's arrays."""
+
+    def sized(self, n_columns: int) -> RowSource:
+        """Return the same rows, in blocks that suit so many features."""
+
+    def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
+        """Yield all rows once, about so many at a time, in NumPy's arrays."""
+
+
+class _Light:
+    """Travels light: symmetric `A` as one triangle, and nothing that can be made again."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Only subclasses are dataclasses, which mypy cannot know.
+        names = [each.name for each in fields(self)]  # type: ignore[arg-type]
+        state = {name: getattr(self, name) for name in names}
+        A = state["A"]
+        if is_numpy(A):
+            state["A"] = A[np.triu_indices(A.shape[0])]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        packed = state["A"]
+        if packed.ndim == 1:
+            M = (int(np.sqrt(8 * packed.size + 1)) - 1) // 2
+            A = np.empty((M, M))
+            A[np.triu_indices(M)] = packed
+            A.T[np.triu_indices(M)] = packed
+            state = {**state, "A": A}
+        self.__dict__.update(state)
 
 
 @dataclass(frozen=True)
-class Sums(Additive):
+class Sums(_Light, Additive):
     """What the evidence needs to know of the rows."""
 
     A: Array
@@ -163,7 +210,7 @@ class WhitenedSums(Sums):
 
 
 @dataclass(frozen=True)
-class SumsAdjoint:
+class SumsAdjoint(_Light):
     """Cotangents of `A`, `b`, `c` and `log_precision`."""
 
     A: Array

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, reduce
 from itertools import pairwise
 from operator import iadd
@@ -134,6 +134,8 @@ class ArraySource:
         Rows in a block; memory beyond the data is proportional to it.
     n_threads : int or None
         None uses as many as BLAS would.
+    first : int
+        The number of the first row, where these are a part of more.
     """
 
     X: AnyArray
@@ -141,6 +143,7 @@ class ArraySource:
     sample_weight: AnyArray | None = None
     block_rows: int = BLOCK_ROWS
     n_threads: int | None = None
+    first: int = 0
 
     @classmethod
     def of(
@@ -169,6 +172,16 @@ class ArraySource:
         X, y = (on_host(xp.take(each, wanted, axis=0)) for each in (self.X, self.y))
         return RowBlock(X, y, own)
 
+    def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
+        """Yield all rows once, in random order, so many at a time, in NumPy's arrays."""
+        order = rng.permutation(self.n_rows)
+        for start in range(0, self.n_rows, size):
+            yield self.take(order[start : start + size])
+
+    def sized(self, n_columns: int) -> ArraySource:
+        """Return the same rows, in blocks that suit so many features."""
+        return replace(self, block_rows=block_rows_for(self.X, n_columns))
+
     def _rows(self, rows: slice, start: int) -> RowBlock:
         weight = None if self.sample_weight is None else self.sample_weight[rows]
         X, y = self.X[rows, :], self.y[rows]
@@ -182,7 +195,7 @@ class ArraySource:
         blocks = _cut(self.n_rows, self.block_rows, n_threads)
 
         def stripe(part: list[slice]) -> SumT:
-            return reduce(iadd, (term(self._rows(rows, rows.start)) for rows in part))
+            return reduce(iadd, (term(self._rows(rows, self.first + rows.start)) for rows in part))
 
         total: Any = reduce(iadd, in_threads(stripe, blocks, n_threads))
         return total.on_host() if hasattr(total, "on_host") else total

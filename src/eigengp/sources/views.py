@@ -2,57 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.random import sample_without_replacement
 
-from eigengp.arrays import AnyArray, Placed, cast, dtype_name, namespace, on_host
-from eigengp.flow.sums import Additive, RowBlock, RowSource
+from eigengp.arrays import AnyArray, Placed, namespace
+from eigengp.flow.sums import RowBlock, RowSource
+from eigengp.sources.summary import Extent, Summary
 from eigengp.typing import Array
 
 SumT = TypeVar("SumT", bound=Any)
 
 _HELD_OUT_ROWS = 5_000
 _MANY = 50
+_BITS = 40
 _HASH = 0x9E3779B97F4A7C15 - (1 << 64)
-
-
-@dataclass(frozen=True)
-class _Moments(Additive):
-    weight: AnyArray
-    total: AnyArray
-
-
-@dataclass(frozen=True)
-class Extent:
-    """The smallest box around the inputs; adding two gives the box around both."""
-
-    low: AnyArray
-    high: AnyArray
-
-    @classmethod
-    def around(cls, X: AnyArray) -> Extent:
-        """Return the box around these inputs, shape (n, D)."""
-        xp = namespace(X)
-        return cls(xp.min(X, axis=0), xp.max(X, axis=0))
-
-    @classmethod
-    def of(cls, source: RowSource) -> Extent:
-        """Measure a source in one pass."""
-        return source.total(lambda block: cls.around(block.X))
-
-    def __add__(self, other: Extent) -> Extent:
-        xp = namespace(self.low)
-        return Extent(xp.minimum(self.low, other.low), xp.maximum(self.high, other.high))
-
-    def on_host(self) -> Extent:
-        """Return the same in NumPy's arrays."""
-        return Extent(on_host(self.low), on_host(self.high))
 
 
 @dataclass(frozen=True)
@@ -65,22 +34,20 @@ class Scaling:
     target_scale: float
 
     @classmethod
-    def of(cls, source: RowSource, standardize: bool) -> Scaling:
-        """Measure a source in two passes.
+    def of(cls, summary: Summary, standardize: bool) -> Scaling:
+        """Return the scaling for rows that were measured.
 
         With `standardize` each input has its own scale and the mean of the
         targets is taken off. Without it all inputs share one scale, which
         keeps their geometry, and the prior mean of the targets is zero;
         the scales then only keep the arithmetic well conditioned.
         """
-        first = source.total(_sums_of)
-        centre = first.total / first.weight
-        about = Placed(centre)
-        second = source.total(lambda block: _sums_of(block, about))
-        scale = np.sqrt(second.total / second.weight)
+        centre = summary.mean
+        scale = np.sqrt(summary.squares / summary.weight)
         if not standardize:
             scale[:-1] = np.sqrt(np.mean(scale[:-1] ** 2))
-        scale = _usable(scale, centre)
+        scale = _rounded(_usable(scale, centre), scale)
+        centre = _rounded(centre, scale)
         mean = float(centre[-1]) if standardize else 0.0
         return cls(centre[:-1], scale[:-1], mean, float(scale[-1]))
 
@@ -95,23 +62,25 @@ class Scaling:
         standardised *= per_scale
         return standardised
 
+    def extent(self, extent: Extent) -> Extent:
+        """Return a box around inputs as a box around standardised ones."""
+        return Extent(*self.inputs(np.stack(extent)))
+
     def block(self, block: RowBlock) -> RowBlock:
         """Return a standardised row block."""
         y = (block.y - self.target_centre) / self.target_scale
         return RowBlock(self.inputs(block.X), y, block.sample_weight, block.start)
 
 
-def _sums_of(block: RowBlock, centre: Placed | None = None) -> _Moments:
-    """Return the weighted sums of `[X, y]`, or of its squares about a centre, in float64."""
-    xp = namespace(block.X)
-    values = xp.concat([block.X, block.y[:, None]], axis=1)
-    if centre is not None:
-        values = (values - centre.beside(values)) ** 2
-    n = float(values.shape[0])
-    if block.sample_weight is not None:
-        values *= cast(block.sample_weight, dtype_name(values))[:, None]
-        n = xp.sum(block.sample_weight, dtype=xp.float64)
-    return _Moments(n, xp.sum(values, axis=0, dtype=xp.float64))
+def _rounded(values: Array, scale: Array) -> Array:
+    """Return values without their last digits, in which sums over other blocks would differ.
+
+    Rows are then standardised to the same bits however they are cut up, and
+    learning, which magnifies every bit, takes the same way.
+    """
+    unit = np.exp2(np.floor(np.log2(np.where(scale > 0.0, scale, 1.0))) - _BITS)
+    rounded: Array = np.round(values / unit) * unit
+    return rounded
 
 
 def _usable(scale: Array, centre: Array) -> Array:
@@ -143,6 +112,20 @@ class _View:
         """How many inputs each row has."""
         return self.source.n_features
 
+    def sized(self, n_columns: int) -> Self:
+        """Return the same view of rows in blocks that suit so many features."""
+        return replace(self, source=self.source.sized(n_columns))
+
+    def take(self, rows: NDArray[np.intp]) -> RowBlock:
+        """Return a copy of a few rows."""
+        return self.source.take(rows)
+
+    def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
+        """Yield all rows once, in random order, about so many at a time, in NumPy's arrays."""
+        order = rng.permutation(self.n_rows)
+        for start in range(0, self.n_rows, size):
+            yield self.take(np.sort(order[start : start + size]))
+
 
 @dataclass(frozen=True)
 class StandardizedSource(_View):
@@ -152,11 +135,16 @@ class StandardizedSource(_View):
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all blocks."""
-        return self.source.total(lambda block: term(self.scaling.block(block)))
+        scaling = self.scaling  # A term may travel, and must not take the rows with it.
+        return self.source.total(lambda block: term(scaling.block(block)))
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of a few rows."""
         return self.scaling.block(self.source.take(rows))
+
+    def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
+        """Yield all rows once, about so many at a time, in NumPy's arrays."""
+        return map(self.scaling.block, self.source.batches(size, rng))
 
 
 @dataclass(frozen=True)
@@ -170,7 +158,8 @@ class TrainingRows(_View):
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all blocks, held-out rows left out."""
-        return self.source.total(lambda block: term(self._kept(block)))
+        stride = self.stride
+        return self.source.total(lambda block: term(_training(block, stride)))
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of a few rows; held-out ones among them are left out."""
@@ -184,14 +173,12 @@ class TrainingRows(_View):
         rows = np.concatenate([part[_held_out(part, self.stride)] for part in parts])
         return self.source.take(rows)
 
-    def _kept(self, block: RowBlock) -> RowBlock:
-        xp, start = namespace(block.X), block.start
-        rows = xp.arange(start, start + block.y.shape[0], dtype=xp.int64, device=block.X.device)
-        keep = xp.nonzero(~_held_out(rows, self.stride))[0]
-        weight = block.sample_weight
-        own = None if weight is None else xp.take(weight, keep, axis=0)
-        X, y = (xp.take(each, keep, axis=0) for each in (block.X, block.y))
-        return RowBlock(X, y, own, start)
+
+def _training(block: RowBlock, stride: int) -> RowBlock:
+    """Return a block without its held-out rows."""
+    xp, start = namespace(block.X), block.start
+    rows = xp.arange(start, start + block.y.shape[0], dtype=xp.int64, device=block.X.device)
+    return block.picked(xp.nonzero(~_held_out(rows, stride))[0])
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,88 @@
+"""Fixed eigenfunctions and rows that keep coming: the posterior of the weights stays exact.
+
+Rows enter the posterior only through their sums, so those of the rows so far
+are all that is kept: O(M²), however many there were. A batch adds its own. The
+weights' prior variances and the noise are functions of the sums too, and are
+learned again from them at O(M³). Drifting data is followed by letting the sums
+of earlier rows fade.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from eigengp.fitting.objectives import WeightObjective
+from eigengp.fitting.optimizer import minimize
+from eigengp.fitting.parameters import eigengp_parameters
+from eigengp.flow.model import EigenGP
+from eigengp.flow.passes import Outcome, PriorPass, ResidualPass, SpectralPass
+from eigengp.flow.sums import RowSource, Sums
+from eigengp.sources.summary import Extent
+from eigengp.typing import Array
+
+_ITERATIONS = 25
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Online:
+    """A model whose eigenfunctions are settled, and the sums of all rows it has seen.
+
+    Parameters
+    ----------
+    model : EigenGP
+        With weights of its own.
+    sums : Sums
+        Of its whitened features.
+    """
+
+    model: EigenGP
+    sums: Sums
+
+    @classmethod
+    def of(cls, model: EigenGP, outcome: Outcome) -> Online:
+        """Begin with the rows of a pass; sums of plain features are whitened afterwards."""
+        sums = _plain(outcome.evidence.sums)
+        if isinstance(outcome.flow, PriorPass):
+            model = replace(model, shrinkage=np.ones(model.n_components))
+            T = model.spectrum.whitening(model.n_components)
+            sums = replace(sums, A=_symmetric(T.T @ sums.A @ T), b=T.T @ sums.b)
+        elif model.shrinkage is None and not model.residual:
+            model = replace(model, shrinkage=np.ones(model.n_components))
+        return cls(model, sums)
+
+    @property
+    def _flow(self) -> SpectralPass | ResidualPass:
+        flow = self.model.flow
+        assert isinstance(flow, SpectralPass | ResidualPass)
+        return flow
+
+    def after(self, rows: RowSource, forgetting: float = 1.0) -> Online:
+        """Return the state after more rows; earlier ones count `forgetting` times as much."""
+        return replace(self, sums=self.sums * forgetting + _plain(self._flow.sums(rows)))
+
+    def refreshed(self) -> Online:
+        """Return the state with noise and weights learned again, which the residual rules out."""
+        if self.model.residual:
+            return self
+        nowhere = Extent(np.zeros(0), np.zeros(0))
+        free = eigengp_parameters(self.model, nowhere, basis=False, weights=True)
+        objective = WeightObjective(free, self.model, self.sums)
+        found = minimize(objective, free.pack(self.model), _ITERATIONS, _TOLERANCE)
+        return replace(self, model=free.unpack(found.vector))
+
+    @property
+    def outcome(self) -> Outcome:
+        """The evidence and the posterior of all rows so far."""
+        return self._flow.from_sums(self.sums)
+
+
+def _plain(sums: Sums) -> Sums:
+    """Return what the evidence needs and no more."""
+    return Sums(*(getattr(sums, each.name) for each in fields(Sums)))
+
+
+def _symmetric(A: Array) -> Array:
+    return 0.5 * (A + A.T)

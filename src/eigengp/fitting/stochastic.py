@@ -1,0 +1,283 @@
+"""Learning everything from batches: online variational Bayes with natural gradients.
+
+The weights `z` of the whitened eigenfunctions have a belief `q(z) = N(m, S)`.
+The bound
+
+    Σ_n E_q[ln N(y_n | φ_nᵀz, σ²)] − KL(q ‖ N(0, I)),   φ_n = Fᵀk_n,
+
+is the evidence where q is the posterior. A batch of n rows stands for all N,
+`s = N/n`. Its natural gradient moves the precision `Λ = S⁻¹` and `Λm` towards
+`I + s ΦᵀΦ/σ²` and `s Φᵀy/σ²` (Hensman, Fusi and Lawrence, 2013), which is a
+moving average of the sums; kernel, basis points and noise follow the bound's
+ordinary gradient, whose way back over the rows is that of the evidence.
+A reservoir of rows that have come by serves for further steps, and in the end
+for the posterior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eigengp.fitting.parameters import eigengp_parameters
+from eigengp.fitting.progress import Monitor
+from eigengp.flow.factors import CholeskyFactor
+from eigengp.flow.linalg import cholesky, inverse_from
+from eigengp.flow.model import EigenGP, Gradient
+from eigengp.flow.sums import RowBlock, RowSource, Sums, SumsAdjoint, WhitenedRows
+from eigengp.sources.arrays import ArraySource
+from eigengp.sources.streams import joined
+from eigengp.sources.summary import Extent
+from eigengp.sources.views import Scaling
+from eigengp.typing import Array
+
+_FIRST_MOMENT, _SECOND_MOMENT, _TINY = 0.9, 0.999, 1e-10
+FIRST_ITERATIONS = 30
+"""Iterations on the first rows, before the stream begins."""
+_FIRST_ROWS = 1_000
+_KEPT_ROWS = 10_000
+_REPLAYS = 29
+"""Steps on rows that were kept, after each on a batch."""
+_FIRST_LENGTH, _LONG_STEPS = 0.03, 100.0
+"""How far parameters move in a step at first, and after how many steps that shrinks."""
+_FORGETS, _SLOWEST_BELIEF = 0.6, 0.02
+"""How the belief's steps shrink, and how far."""
+
+
+@dataclass(frozen=True)
+class Belief:
+    """`q(z) = N(m, S)` in its natural parameters."""
+
+    precision: Array
+    """`Λ = S⁻¹`, shape (M, M)."""
+    shift: Array
+    """`Λ m`, shape (M,)."""
+
+    @classmethod
+    def prior(cls, size: int) -> Belief:
+        """Return the belief before any row was seen."""
+        return cls(np.eye(size), np.zeros(size))
+
+    @classmethod
+    def after(cls, sums: Sums, noise_variance: float, times: float) -> Belief:
+        """Return the posterior if the rows of the sums stood `times` times."""
+        weight = times / noise_variance
+        return cls(np.eye(sums.b.size) + weight * sums.A, weight * sums.b)
+
+    def towards(self, other: Belief, rate: float) -> Belief:
+        """Return the belief a natural-gradient step further."""
+        return Belief(
+            (1.0 - rate) * self.precision + rate * other.precision,
+            (1.0 - rate) * self.shift + rate * other.shift,
+        )
+
+    def moments(self) -> tuple[Array, Array]:
+        """Return `m` and `S`."""
+        S = inverse_from(cholesky(self.precision))
+        return S @ self.shift, S
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one batch says."""
+
+    value: float
+    """The expected negative log-likelihood of all rows, as the batch shows it."""
+    gradient: Gradient
+    belief: Belief
+
+
+def batch_step(
+    model: EigenGP, belief: Belief, batch: RowSource, n_rows: float, rate: float
+) -> Step:
+    """Return the belief after a batch, and the bound's gradient with respect to all else.
+
+    Parameters
+    ----------
+    model : EigenGP
+        With the weights of the prior.
+    belief : Belief
+        Before the batch.
+    batch : RowSource
+        Some rows.
+    n_rows : float
+        `N`, how many rows they stand for.
+    rate : float
+        How far the belief moves, between 0 and 1.
+    """
+    prior, s2 = CholeskyFactor.of(model.gram), model.noise_variance
+    rows, kept = WhitenedRows(model.features, prior.matrix), model.arithmetic.kept()
+    sums = batch.total(lambda block: rows.sums(block, kept))
+    times = n_rows / sums.n
+    belief = belief.towards(Belief.after(sums, s2, times), rate)
+    m, S = belief.moments()
+    second = S + np.outer(m, m)
+    bar = SumsAdjoint(0.5 * times * second / s2, -times * m / s2, 0.5 / s2, -0.5, sums.n)
+    pulled = batch.total(lambda block: rows.pull_back(block, bar, kept))
+    F_bar = 2.0 * sums.cross @ bar.A + np.outer(sums.features, bar.b)
+    gram_bar = model.gram_pull_back(prior.general_pull_back(F_bar))
+    missed = times * float(sums.c - 2.0 * sums.b @ m + np.vdot(sums.A, second))
+    gradient = Gradient(
+        theta=pulled.theta + gram_bar.theta,
+        inducing_inputs=pulled.points + gram_bar.points,
+        log_noise_variance=0.5 * (n_rows - missed / s2),
+        log_shrinkage=None,
+    )
+    value = 0.5 * (n_rows * np.log(2.0 * np.pi * s2) + missed / s2)
+    return Step(float(value), gradient, belief)
+
+
+@dataclass
+class Adam:
+    """Steps along a noisy gradient, each entry with its own length (Kingma and Ba, 2015)."""
+
+    _mean: Array | float = 0.0
+    _square: Array | float = 0.0
+    _count: int = 0
+
+    def step(self, gradient: Array, length: float) -> Array:
+        """Return what to add to the parameters, about `length` in each."""
+        self._count += 1
+        self._mean = _FIRST_MOMENT * self._mean + (1.0 - _FIRST_MOMENT) * gradient
+        self._square = _SECOND_MOMENT * self._square + (1.0 - _SECOND_MOMENT) * gradient**2
+        mean = self._mean / (1.0 - _FIRST_MOMENT**self._count)
+        square = self._square / (1.0 - _SECOND_MOMENT**self._count)
+        return -length * mean / (np.sqrt(square) + _TINY)
+
+
+class Reservoir:
+    """Rows drawn at random, without replacement, from all that have come by (Vitter, 1985).
+
+    Parameters
+    ----------
+    capacity : int
+        How many are kept.
+    rng : RandomState
+        Draws them.
+    """
+
+    def __init__(self, capacity: int, rng: np.random.RandomState) -> None:
+        self.capacity, self.rng, self.seen = capacity, rng, 0
+        self.rows = RowBlock(np.empty((0, 0)), np.empty(0))
+
+    def add(self, batch: RowBlock) -> None:
+        """Offer all rows of a batch."""
+        count = batch.y.shape[0]
+        room = max(0, min(count, self.capacity - self.seen))
+        fresh = batch.cut(room)[0]
+        self.rows = fresh if self.seen == 0 else joined([self.rows, fresh], batch.X.shape[1])
+        places = self.rng.randint(0, np.arange(self.seen + room, self.seen + count) + 1)
+        for row, place in enumerate(places.tolist(), start=room):
+            if place < self.capacity:
+                self.rows.X[place], self.rows.y[place] = batch.X[row], batch.y[row]
+                if self.rows.sample_weight is not None and batch.sample_weight is not None:
+                    self.rows.sample_weight[place] = batch.sample_weight[row]
+        self.seen += count
+
+    def draw(self, count: int) -> RowBlock:
+        """Return some of the kept rows."""
+        held = self.rows.y.shape[0]
+        return self.rows.picked(self.rng.choice(held, min(count, held), replace=False))
+
+
+@dataclass
+class StochasticLearner:
+    """Model and belief that follow batch after batch.
+
+    Each batch is learned from, and so are some drawn from the rows that are
+    kept: they cost no reading, and there are too few batches in many streams.
+
+    Parameters
+    ----------
+    box : Extent
+        Around the inputs; basis points stay near it.
+    model : EigenGP
+        Where to begin.
+    reservoir : Reservoir
+        Keeps some rows.
+    """
+
+    box: Extent
+    model: EigenGP
+    reservoir: Reservoir
+
+    def __post_init__(self) -> None:
+        self.belief = Belief.prior(self.model.inducing_inputs.shape[0])
+        self.optimizer = Adam()
+        self.weight = 0.0
+        self.steps = 0
+
+    def absorb(self, batch: RowBlock) -> float:
+        """Learn from a batch, and return the negative log-likelihood per row that it showed."""
+        self.weight += float(np.sum(batch.weight))
+        self.reservoir.add(batch)
+        shown = self._learn(batch)
+        for _ in range(_REPLAYS):
+            self._learn(self.reservoir.draw(batch.y.shape[0]))
+        return shown
+
+    def _learn(self, rows: RowBlock) -> float:
+        """Take one step."""
+        batch = ArraySource.of(rows, self.model.inducing_inputs.shape[0])
+        self.steps += 1
+        rate = max(_SLOWEST_BELIEF, self.steps**-_FORGETS)
+        step = batch_step(self.model, self.belief, batch, self.weight, rate)
+        free = eigengp_parameters(self.model, self.box)
+        length = _FIRST_LENGTH / np.sqrt(1.0 + self.steps / _LONG_STEPS)
+        change = self.optimizer.step(free.gradient(step.gradient) / self.weight, length)
+        self.model = free.unpack(np.clip(free.pack(self.model) + change, *free.bounds()))
+        self.belief = step.belief
+        return step.value / self.weight
+
+
+@dataclass
+class Stream:
+    """Learning from batches, from the first rows on.
+
+    Parameters
+    ----------
+    learner : StochasticLearner
+        Does the work.
+    scaling : Scaling
+        Standardises the rows.
+    monitor : Monitor
+        Told of every batch.
+    """
+
+    learner: StochasticLearner
+    scaling: Scaling
+    monitor: Monitor
+
+    @classmethod
+    def begin(cls, training: Any, batch_size: int, learned: Callable[[Any], EigenGP]) -> Stream:
+        """Begin with a model that `learned` makes of the first rows, by the evidence."""
+        first = next(training.source.batches(max(batch_size, _FIRST_ROWS), training.rng))
+        model = learned(training.on(first))
+        reservoir = Reservoir(_KEPT_ROWS, training.rng)
+        learner = StochasticLearner(training.box, model, reservoir)
+        return cls(learner, training.scaling, training.monitor)
+
+    def over(self, rows: RowSource, batch_size: int, passes: int) -> EigenGP:
+        """Return the model after so many passes over rows in the units of the data."""
+        rng = self.learner.reservoir.rng
+        for _ in range(passes):
+            self.monitor.begin("batches", -(-rows.n_rows // batch_size))
+            for batch in rows.batches(batch_size, rng):
+                self.monitor.step(self.learner.absorb(self.scaling.block(batch)))
+            self.monitor.end()
+        return self.learner.model
+
+    def absorb(self, rows: RowBlock, batch_size: int) -> EigenGP:
+        """Return the model after more rows, standardised."""
+        count = -(-rows.y.shape[0] // batch_size)
+        for part in np.array_split(np.arange(rows.y.shape[0]), count):
+            self.learner.absorb(rows.picked(part))
+        return self.learner.model
+
+    @property
+    def kept(self) -> RowBlock:
+        """Rows drawn from all that have come by."""
+        return self.learner.reservoir.rows

@@ -1,0 +1,282 @@
+"""Rows on the workers of a Dask cluster: sums are made where the rows are, and only sums travel."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import iadd
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigengp.arrays import AnyArray, is_numpy, namespace
+from eigengp.flow.sums import RowBlock
+from eigengp.sources.arrays import BLOCK_ROWS, ArraySource, block_rows_for
+from eigengp.sources.streams import joined
+
+SumT = TypeVar("SumT", bound=Any)
+
+_FAN_IN = 8
+"""How many sums are added at a time on their way to the client."""
+
+
+def is_dask(X: Any) -> bool:
+    """Say whether `X` is an array or a dataframe of Dask."""
+    return type(X).__module__.split(".")[0] in ("dask", "dask_expr") and hasattr(X, "dask")
+
+
+@contextmanager
+def some_client() -> Iterator[Any]:
+    """Yield the active client, or one of a cluster in this process that ends with the block."""
+    distributed = _distributed()
+    try:
+        client = distributed.get_client()
+    except ValueError:
+        client = None
+    if client is not None:
+        yield client
+        return
+    with distributed.Client(processes=False, dashboard_address=None) as own:
+        yield own
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ImportError:
+        raise ImportError(
+            "Dask collections are learned from on a cluster, for which distributed is needed; "
+            'install it with pip install "eigengp[dask]", or compute them first and pass arrays.'
+        ) from None
+    return distributed
+
+
+def aligned(X: Any, y: Any, weight: Any = None) -> tuple[Any, Any, Any | None]:
+    """Return inputs, targets and weights as Dask arrays with the same, known chunks of rows."""
+    import dask.array
+
+    from_array: Any = dask.array.from_array
+    X = X.to_dask_array(lengths=True) if hasattr(X, "to_dask_array") else X
+    if any(np.isnan(size) for size in X.chunks[0]):
+        X = X.compute_chunk_sizes()
+    X = X.rechunk({1: -1}) if X.ndim == 2 else X
+
+    def beside(column: Any) -> Any:
+        if hasattr(column, "to_dask_array"):
+            column = column.to_dask_array(lengths=True)
+        if not is_dask(column):
+            column = from_array(np.asarray(column), chunks=-1)
+        if any(np.isnan(size) for size in column.chunks[0]):
+            column = column.compute_chunk_sizes()
+        return column.rechunk({0: X.chunks[0]}) if column.shape[0] == X.shape[0] else column
+
+    return X, beside(y), None if weight is None else beside(weight)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Some rows on one worker."""
+
+    blocks: Any
+    """A future of a list of row blocks."""
+    worker: str
+    """Where it was made; another takes over if that one is lost."""
+    edges: tuple[int, int]
+    """The numbers of the first row, and of the one after the last."""
+
+
+@dataclass
+class Traffic:
+    """What went over the wire."""
+
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class DaskSource:
+    """Rows of Dask collections.
+
+    Every thread of every worker has one group of consecutive partitions for as
+    long as the fit runs. A term travels to each, its sum over the group
+    travels back, and on the way sums are added in the order of the rows: a
+    worker that is lost costs the time to make its rows and sums again, and
+    not a bit changes.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        The cluster.
+    groups : tuple of Group
+        All rows, in order.
+    n_rows, n_features : int
+        How many rows there are, and how many inputs each has.
+    block_rows : int
+        Rows in a block.
+    traffic : Traffic
+        Counts what is sent.
+    """
+
+    client: Any
+    groups: tuple[Group, ...]
+    n_rows: int
+    n_features: int
+    block_rows: int = BLOCK_ROWS
+    traffic: Traffic = field(default_factory=Traffic, compare=False)
+
+    @classmethod
+    def of(cls, client: Any, X: Any, y: Any, weight: Any = None) -> DaskSource:
+        """Bring the partitions of Dask arrays together in groups, one for each thread.
+
+        Parameters
+        ----------
+        client : distributed.Client
+            The cluster.
+        X : dask.array of shape (N, D)
+            Inputs, with known chunks; `y` and `weight`, shape (N,), have the same.
+        """
+        sizes = X.chunks[0]
+        edges = np.concatenate([[0], np.cumsum(sizes)]).astype(int)
+        threads = [w for w, n in sorted(client.nthreads().items()) for _ in range(n)]
+        count = min(len(threads), len(sizes))
+        cuts = np.linspace(0, len(sizes), count + 1).round().astype(int).tolist()
+        columns = [each.to_delayed().ravel() for each in (X, y, weight) if each is not None]
+        from dask.delayed import delayed
+
+        groups = []
+        for worker, low, high in zip(threads, cuts[:-1], cuts[1:], strict=False):
+            parts = [[column[i] for column in columns] for i in range(low, high)]
+            blocks = delayed(_blocks, pure=False)(parts, edges[low:high].tolist())
+            future = client.compute(blocks, workers=[worker], allow_other_workers=True)
+            groups.append(Group(future, worker, (int(edges[low]), int(edges[high]))))
+        return cls(client, tuple(groups), int(edges[-1]), int(X.shape[1]))
+
+    def sized(self, n_columns: int) -> DaskSource:
+        """Return the same rows, in blocks that suit so many features."""
+        return replace(self, block_rows=block_rows_for(np.empty((0, 1)), n_columns))
+
+    def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
+        """Return the sum of `term(block)` over all blocks, in NumPy's arrays."""
+        import cloudpickle
+
+        packed = cloudpickle.dumps(term)
+        self.traffic.bytes += len(packed) * len(self.groups)
+        sums = [
+            self._submit(_group_total, packed, each.blocks, self.block_rows, worker=each.worker)
+            for each in self.groups
+        ]
+        workers = [each.worker for each in self.groups]
+        while len(sums) > 1:
+            heads = workers[::_FAN_IN] if len(sums) > _FAN_IN else [workers[0]]
+            lots = [sums[i : i + _FAN_IN] for i in range(0, len(sums), _FAN_IN)]
+            sums = [self._submit(_added, lot, worker=w) for lot, w in zip(lots, heads, strict=True)]
+            workers = heads
+        content, moved = sums[0].result()
+        self.traffic.bytes += moved + len(content)
+        total: SumT = pickle.loads(content)
+        return total
+
+    def take(self, rows: NDArray[np.intp]) -> RowBlock:
+        """Return a copy of a few rows, whose numbers ascend."""
+        parts = []
+        for each in self.groups:
+            low, high = np.searchsorted(rows, each.edges)
+            if high > low:
+                wanted = rows[low:high]
+                parts.append(self._submit(_picked, each.blocks, wanted, worker=each.worker))
+        return joined(self.client.gather(parts), self.n_features)
+
+    def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
+        """Yield all rows once, in their order, so many at a time."""
+        for start in range(0, self.n_rows, size):
+            yield self.take(np.arange(start, min(start + size, self.n_rows)))
+
+    def _submit(self, function: Callable[..., Any], *arguments: Any, worker: str) -> Any:
+        return self.client.submit(
+            function, *arguments, workers=[worker], allow_other_workers=True, pure=False
+        )
+
+
+def _blocks(parts: list[list[AnyArray]], starts: list[int]) -> list[RowBlock]:
+    """Return partitions as row blocks, checked."""
+    blocks = []
+    for part, start in zip(parts, starts, strict=True):
+        X, y, weight = (*part, None) if len(part) == 2 else part
+        xp = namespace(X)
+        if is_numpy(X):
+            kind = np.float32 if X.dtype == np.float32 else np.float64
+            X, y = np.asarray(X, dtype=kind), np.asarray(y, dtype=np.float64)
+            weight = None if weight is None else np.asarray(weight, dtype=np.float64)
+        for name, values in (("X", X), ("y", y[:, None])):
+            wrong = xp.nonzero(~xp.all(xp.isfinite(values), axis=1))[0]
+            if wrong.shape[0]:
+                raise ValueError(
+                    f"{name} has a missing or infinite value in row {start + int(wrong[0])} "
+                    "(counted from 0). Drop such rows, or fill them in."
+                )
+        blocks.append(RowBlock(X, y, weight, start))
+    return blocks
+
+
+def _group_total(packed: bytes, blocks: list[RowBlock], block_rows: int) -> tuple[bytes, int]:
+    """Return the sum over a group, pickled, and what its parts took on the wire: nothing yet."""
+    term = pickle.loads(packed)
+    sources = (
+        ArraySource(each.X, each.y, each.sample_weight, block_rows, 1, each.start)
+        for each in blocks
+    )
+    return pickle.dumps(reduce(iadd, (each.total(term) for each in sources))), 0
+
+
+def _added(sums: list[tuple[bytes, int]]) -> tuple[bytes, int]:
+    """Return the sum of sums, and what all of them took on the wire but the first."""
+    total = reduce(iadd, (pickle.loads(content) for content, _ in sums))
+    moved = sum(len(content) for content, _ in sums[1:]) + sum(moved for _, moved in sums)
+    return pickle.dumps(total), moved
+
+
+def _picked(blocks: list[RowBlock], rows: NDArray[np.intp]) -> RowBlock:
+    """Return some rows of a group, in NumPy's arrays."""
+    parts = []
+    for each in blocks:
+        low, high = np.searchsorted(rows, (each.start, each.start + each.y.shape[0]))
+        if high > low:
+            source = ArraySource(each.X, each.y, each.sample_weight)
+            parts.append(source.take(rows[low:high] - each.start))
+    return joined(parts, blocks[0].X.shape[1])
+
+
+def by_partition(
+    function: Callable[[AnyArray], AnyArray], X: Any, n_inputs: int, n_columns: int | None = None
+) -> Any:
+    """Return a lazy Dask array with `function` of each partition's rows, which are float64 there.
+
+    Parameters
+    ----------
+    function : callable
+        Takes some rows, and returns as many numbers, or rows of `n_columns`.
+    X : dask array or dataframe
+        All rows.
+    n_inputs : int
+        How many columns there must be.
+    n_columns : int or None
+        None for one number for each row.
+    """
+    if hasattr(X, "to_dask_array"):
+        X = X.to_dask_array()
+    if X.ndim != 2 or X.shape[1] != n_inputs:
+        raise ValueError(
+            f"X has shape {X.shape}, but the model was fitted with {n_inputs} features."
+        )
+    X = X.rechunk({1: -1})
+    own = {"drop_axis": 1} if n_columns is None else {"chunks": (X.chunks[0], (n_columns,))}
+
+    def of_block(block: AnyArray) -> AnyArray:
+        return function(np.asarray(block, dtype=np.float64) if is_numpy(block) else block)
+
+    return X.map_blocks(
+        of_block, dtype=np.float64, meta=np.empty((0,) * (X.ndim - (n_columns is None))), **own
+    )

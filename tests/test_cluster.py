@@ -1,0 +1,185 @@
+"""Dask: the same numbers from a cluster, lost workers included, and little on the wire."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from eigengp import EigenGPRegressor, ExactGPRegressor, SquaredExponential
+from eigengp.flow.model import EigenGP, Jitter
+from eigengp.sources.arrays import ArraySource
+from eigengp.sources.cluster import DaskSource, aligned, some_client
+
+distributed = pytest.importorskip("distributed")
+import dask.array as da  # noqa: E402
+import dask.dataframe as dd  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+N, D = 6_000, 3
+rng = np.random.default_rng(0)
+X = rng.normal(size=(N, D))
+y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=N)
+weight = rng.integers(1, 4, N).astype(float)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    """Two worker processes of one thread each."""
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, protocol="tcp"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def model(**settings: Any) -> EigenGPRegressor:
+    return EigenGPRegressor(12, n_restarts=1, max_iter=6, random_state=0, **settings)
+
+
+def lazy(chunk: int = 700) -> tuple[Any, Any]:
+    return da.from_array(X, chunks=(chunk, 2)), da.from_array(y, chunks=N)
+
+
+def test_sums_and_rows_are_those_of_arrays(client: Any) -> None:
+    mine = DaskSource.of(client, *aligned(*lazy(), weight))
+    theirs = ArraySource(X, y, weight)
+    assert (mine.n_rows, mine.n_features) == (N, D)
+    assert len(mine.groups) == 2
+    own, other = (
+        each.total(lambda b: (b.X * b.weight[:, None]).T @ b.X) for each in (mine, theirs)
+    )
+    np.testing.assert_allclose(own, other, rtol=1e-12)
+    rows = np.array([0, 1, 2_999, 3_000, 5_999])
+    found = mine.take(rows)
+    np.testing.assert_array_equal(found.X, X[rows])
+    np.testing.assert_array_equal(found.weight, weight[rows])
+
+
+def test_a_fit_on_a_cluster_is_that_of_arrays(client: Any) -> None:
+    own, other = model().fit(*lazy()), model().fit(X, y)
+    assert own.log_marginal_likelihood_ == pytest.approx(other.log_marginal_likelihood_, rel=1e-9)
+    np.testing.assert_allclose(own.inducing_inputs_, other.inducing_inputs_, rtol=1e-5, atol=1e-6)
+    mean, std = own.predict(lazy()[0], return_std=True)
+    assert isinstance(mean, da.Array)
+    expected = own.predict(X, return_std=True)
+    np.testing.assert_allclose(mean.compute(), expected[0], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(std.compute(), expected[1], rtol=1e-12)
+    np.testing.assert_allclose(own.predict(lazy()[0]).compute(), expected[0], atol=1e-12)
+
+
+def test_dataframes_keep_their_names(client: Any) -> None:
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(price=y, w=weight)
+    table = dd.from_pandas(frame, npartitions=5)
+    own = model().fit(table, "price", sample_weight="w")
+    other = model().fit(frame[["a", "b", "c"]], y, sample_weight=weight)
+    assert list(own.feature_names_in_) == ["a", "b", "c"]
+    assert own.log_marginal_likelihood_ == pytest.approx(other.log_marginal_likelihood_, rel=1e-9)
+    found = own.predict(table).compute()
+    np.testing.assert_allclose(found, own.predict(frame[["a", "b", "c"]]), rtol=1e-10, atol=1e-12)
+
+
+def test_few_rows_are_computed_at_once(client: Any) -> None:
+    few = da.from_array(X[:200], chunks=50), da.from_array(y[:200], chunks=50)
+    own, other = model().fit(*few), model().fit(X[:200], y[:200])
+    assert own.log_marginal_likelihood_ == other.log_marginal_likelihood_
+    ExactGPRegressor(n_restarts=1, max_iter=1).fit(*few)
+
+
+def test_little_travels(client: Any) -> None:
+    M = 200
+    source = DaskSource.of(client, *aligned(*lazy(3_000))).sized(M)
+    kernel = SquaredExponential(np.full(D, 0.5))
+    own = EigenGP(kernel, X[:M].copy(), 0.1, M, jitter=Jitter(1e-6))
+    own.evaluate(source)
+    before = source.traffic.bytes
+    outcome, gradient = own.evaluate(source)
+    moved = source.traffic.bytes - before
+    assert moved <= 2 * 2 * (M**2 + M * D) * 8
+    expected, known = own.evaluate(ArraySource(X, y))
+    assert outcome.value == pytest.approx(expected.value, rel=1e-10)
+    np.testing.assert_allclose(
+        gradient.inducing_inputs, known.inducing_inputs, rtol=1e-6, atol=1e-6
+    )
+
+
+def test_features_stay_with_their_worker(client: Any) -> None:
+    source = DaskSource.of(client, *aligned(*lazy(3_000))).sized(20)
+    own = EigenGP(SquaredExponential(np.full(D, 1.5)), X[:20].copy(), 0.1, 20, jitter=Jitter(1e-6))
+    outcome = own.forward(source, 0.0, own.arithmetic.kept())
+
+    def held() -> int:
+        from eigengp.flow import arithmetic
+
+        return sum(len(each._made) for each in arithmetic._HERE.values())
+
+    assert all(count > 0 for count in client.run(held).values())
+    outcome.flow.pull_back(source, outcome)
+    assert sum(client.run(held).values()) == 0
+
+
+def test_missing_values_are_named(client: Any) -> None:
+    holes = X.copy()
+    holes[4_321, 1] = np.nan
+    with pytest.raises(ValueError, match="X has a missing or infinite value in row 4321"):
+        model().fit(da.from_array(holes, chunks=(1_000, D)), y)
+    with pytest.raises(ValueError, match="one of the same length"):
+        model().fit(lazy()[0], y[:-1])
+    fitted = model().fit(X, y)
+    with pytest.raises(ValueError, match="fitted with 3 features"):
+        fitted.predict(lazy()[0][:, :2])
+    with pytest.raises(ValueError, match="joint covariance"):
+        fitted.predict(lazy()[0], return_cov=True)
+
+
+def test_a_cluster_is_made_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> None:
+        raise ValueError("No clients found")
+
+    monkeypatch.setattr(distributed, "get_client", nobody)
+    own, other = model().fit(*lazy(2_000)), model().fit(X, y)
+    assert own.log_marginal_likelihood_ == pytest.approx(other.log_marginal_likelihood_, rel=1e-9)
+
+
+def test_a_lost_worker_costs_time_and_nothing_else() -> None:
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, protocol="tcp"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        whole = model().fit(*lazy())
+        victim = next(iter(client.run(os.getpid).values()))
+
+        def kill() -> None:
+            time.sleep(0.5)
+            os.kill(victim, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        fits = []
+        while killer.is_alive() or len(fits) < 2:
+            fits.append(model().fit(*lazy()))
+        killer.join()
+        pids = client.run(os.getpid).values()
+        assert victim not in pids
+    for each in fits:
+        np.testing.assert_allclose(each.inducing_inputs_, whole.inducing_inputs_, rtol=1e-8)
+        assert each.log_marginal_likelihood_ == pytest.approx(
+            whole.log_marginal_likelihood_, rel=1e-10
+        )
+
+
+def test_the_active_client_is_used(client: Any) -> None:
+    with some_client() as found:
+        assert found is client

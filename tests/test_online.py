@@ -1,0 +1,201 @@
+"""Rows that keep coming: exact updates for fixed eigenfunctions, and learning from batches."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigengp import EigenGPRegressor, SquaredExponential
+from eigengp.fitting.stochastic import Adam, Belief, Reservoir, batch_step
+from eigengp.flow.factors import CholeskyFactor
+from eigengp.flow.model import EigenGP, Jitter
+from eigengp.flow.sums import RowBlock
+from eigengp.metrics import nmse
+from eigengp.sources.arrays import ArraySource
+from eigengp.typing import Array
+from finite_differences import assert_close, gradient, symmetric_gradient
+
+rng = np.random.default_rng(0)
+X = rng.uniform(-2.0, 2.0, size=(900, 2))
+y = 5.0 + np.sin(2.0 * X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=900)
+weight = rng.integers(1, 4, 900).astype(float)
+POINTS = rng.uniform(-2.0, 2.0, size=(15, 2))
+KERNEL = SquaredExponential(np.array([0.8, 1.1]), 2.0)
+
+
+def fixed(**settings: Any) -> EigenGPRegressor:
+    """Return a regressor that learns nothing but the weights' posterior."""
+    own = {"kernel": KERNEL, "noise_variance": 0.02, "init": POINTS, "max_iter": 0} | settings
+    return EigenGPRegressor(standardize=False, **own)
+
+
+@pytest.mark.parametrize("residual", [None, "diagonal"])
+@pytest.mark.parametrize("components", [None, 9])
+def test_batches_give_the_posterior_of_all_rows(residual: Any, components: int | None) -> None:
+    settings = {"residual": residual, "n_components": components, "n_inducing": 15}
+    whole = fixed(**settings).fit(X, y, sample_weight=weight)
+    own = fixed(**settings)
+    for rows in np.array_split(np.arange(900), 6):
+        own.partial_fit(X[rows], y[rows], sample_weight=weight[rows])
+    expected, found = (each.predict(X, return_std=True) for each in (whole, own))
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-8)
+    assert own.noise_variance_ == pytest.approx(0.02, rel=1e-12)
+
+
+def test_memory_does_not_grow() -> None:
+    own = fixed().fit(X, y)
+    before = sum(each.nbytes for each in vars(own._online.sums).values() if hasattr(each, "nbytes"))
+    for _ in range(5):
+        own.partial_fit(X, y)
+    after = sum(each.nbytes for each in vars(own._online.sums).values() if hasattr(each, "nbytes"))
+    assert before == after
+    assert own._training.rows.n_rows == 0
+    assert own._online.sums.n == 6 * 900
+
+
+def test_noise_and_weights_are_learned_again() -> None:
+    own = EigenGPRegressor(15, n_restarts=1, max_iter=40, random_state=0).fit(X[:300], y[:300])
+    noisier = y + 0.5 * rng.normal(size=900)
+    before, points = own.noise_variance_, own.inducing_inputs_.copy()
+    for _ in range(4):
+        own.partial_fit(X[300:], noisier[300:])
+    assert own.noise_variance_ > 5.0 * before
+    assert own.noise_variance_ == pytest.approx((300 * 0.01 + 2400 * 0.26) / 2700, rel=0.15)
+    np.testing.assert_array_equal(own.inducing_inputs_, points)
+    assert np.isfinite(own.log_marginal_likelihood_)
+
+
+def test_forgetting_follows_a_drift() -> None:
+    """A slope that turns: old rows mislead, and forgetting them helps."""
+    lasting, fading = (fixed(forgetting=each) for each in (1.0, 0.5))
+    draws = np.random.default_rng(1)
+    for phase in np.linspace(0.0, np.pi, 12):
+        inputs = draws.uniform(-2.0, 2.0, size=(150, 2))
+        targets = np.cos(phase) * np.sin(inputs[:, 0]) + np.sin(phase) * inputs[:, 1]
+        for each in (lasting, fading):
+            each.partial_fit(inputs, targets + 0.1 * draws.normal(size=150))
+    truth = np.cos(np.pi) * np.sin(X[:, 0])
+    assert nmse(truth, fading.predict(X)) < 0.2 * nmse(truth, lasting.predict(X))
+
+
+def test_bad_batches_are_refused_and_nothing_is_lost() -> None:
+    own = fixed().fit(X, y)
+    before = own.predict(X)
+    with pytest.raises(ValueError, match="expecting 2 features"):
+        own.partial_fit(X[:, :1], y)
+    with pytest.raises(ValueError, match="NaN"):
+        own.partial_fit(np.full((3, 2), np.nan), np.zeros(3))
+    np.testing.assert_array_equal(own.predict(X), before)
+    with pytest.raises(ValueError, match="forgetting"):
+        fixed(forgetting=0.0).partial_fit(X, y)
+
+
+def model_of(points: Array = POINTS, noise: float = 0.1) -> EigenGP:
+    return EigenGP(KERNEL, points, noise, points.shape[0], jitter=Jitter(1e-3))
+
+
+def test_a_whole_step_on_all_rows_is_the_posterior_and_the_gradient_of_the_evidence() -> None:
+    own, source = model_of(), ArraySource(X, y - 5.0, weight)
+    step = batch_step(own, Belief.prior(15), source, float(weight.sum()), rate=1.0)
+    outcome, expected = own.evaluate(source)
+    m, S = step.belief.moments()
+    F = CholeskyFactor.of(own.gram).matrix
+    np.testing.assert_allclose(F @ m, outcome.evidence.mean, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(F @ S @ F.T, outcome.evidence.covariance, rtol=1e-6, atol=1e-10)
+    assert_close(step.gradient.theta, expected.theta, 1e-6)
+    assert_close(step.gradient.inducing_inputs, expected.inducing_inputs, 1e-6)
+    assert step.gradient.log_noise_variance == pytest.approx(expected.log_noise_variance, rel=1e-6)
+
+
+def test_the_gradient_is_that_of_the_bound_for_any_belief() -> None:
+    source, total = ArraySource(X[:60], y[:60] - 5.0), 900.0
+    root = rng.normal(size=(15, 15))
+    belief = Belief(root @ root.T + 5.0 * np.eye(15), rng.normal(size=15))
+    own = model_of()
+    step = batch_step(own, belief, source, total, rate=0.0)
+
+    def value(model: EigenGP) -> float:
+        return batch_step(model, belief, source, total, rate=0.0).value
+
+    def with_kernel(theta: Array) -> float:
+        return value(replace(own, kernel=KERNEL.with_theta(theta)))
+
+    assert_close(step.gradient.theta, gradient(with_kernel, KERNEL.theta), 1e-6)
+    points = gradient(lambda at: value(model_of(at)), POINTS)
+    assert_close(step.gradient.inducing_inputs, points, 1e-6)
+    noise = gradient(lambda at: value(model_of(noise=float(np.exp(at)))), np.log(0.1))
+    assert_close(step.gradient.log_noise_variance, noise, 1e-6)
+
+
+def test_the_general_pull_back_of_a_factor_is_the_derivative() -> None:
+    root = np.random.default_rng(3).normal(size=(5, 5))
+    gram, weights = root @ root.T + np.eye(5), np.random.default_rng(4).normal(size=(5, 5))
+    factor = CholeskyFactor.of(gram)
+    own = factor.general_pull_back(weights)
+    expected = symmetric_gradient(
+        lambda at: float(np.vdot(weights, CholeskyFactor.of(at).matrix)), gram
+    )
+    assert_close(own, expected, 1e-8)
+
+
+def test_a_reservoir_holds_each_row_with_the_same_chance() -> None:
+    counts = np.zeros(200)
+    for seed in range(300):
+        kept = Reservoir(20, np.random.RandomState(seed))
+        for rows in np.array_split(np.arange(200.0), 9):
+            kept.add(RowBlock(rows[:, None].copy(), rows.copy(), rows.copy()))
+        assert kept.rows.y.shape == (20,)
+        assert np.unique(kept.rows.y).size == 20
+        np.testing.assert_array_equal(kept.rows.X[:, 0], kept.rows.y)
+        np.testing.assert_array_equal(kept.rows.sample_weight, kept.rows.y)
+        counts[kept.rows.y.astype(int)] += 1
+    assert abs(counts[:100].mean() - counts[100:].mean()) < 3.0
+    assert counts.min() > 10
+    assert kept.draw(50).y.shape == (20,)
+
+
+def test_adam_walks_downhill() -> None:
+    at, walker = np.array([3.0, -2.0]), Adam()
+    for _ in range(500):
+        at = at + walker.step(2.0 * at, 0.05)
+    assert np.all(np.abs(at) < 0.1)
+
+
+def test_one_pass_over_a_stream_is_enough() -> None:
+    draws = np.random.default_rng(2)
+    inputs = draws.uniform(-2.0, 2.0, size=(2_400, 2))
+    clean = np.sin(3.0 * inputs[:, 0]) * np.cos(2.0 * inputs[:, 1])
+    targets = clean + 0.1 * draws.normal(size=2_400)
+    settings = {"optimization": "stochastic", "batch_size": 300, "random_state": 0}
+    own = EigenGPRegressor(30, **settings)
+    for rows in np.array_split(np.arange(2_400), 8):
+        own.partial_fit(inputs[rows], targets[rows])
+    at_once = EigenGPRegressor(30, **settings).fit(inputs, targets)
+    for each in (own, at_once):
+        mean, std = each.predict(inputs, return_std=True)
+        assert nmse(clean, mean) < 0.01
+        inside = np.mean(np.abs(targets - mean) < 1.645 * std)
+        assert 0.86 < inside < 0.94
+    assert at_once.history_[-1]["stage"] == "batches"
+
+
+@pytest.mark.parametrize("optimization", ["sequential", "stochastic"])
+def test_a_stream_goes_on_after_it_was_pickled(optimization: Any) -> None:
+    own = EigenGPRegressor(8, optimization=optimization, max_iter=5, n_restarts=1, random_state=0)
+    own.partial_fit(X[:400], y[:400])
+    other = pickle.loads(pickle.dumps(own))
+    for each in (own, other):
+        each.partial_fit(X[400:], y[400:])
+    np.testing.assert_array_equal(own.predict(X), other.predict(X))
+
+
+def test_weighted_batches_are_taken() -> None:
+    own = EigenGPRegressor(10, optimization="stochastic", batch_size=200, random_state=0)
+    for rows in np.array_split(np.arange(900), 3):
+        own.partial_fit(X[rows], y[rows], sample_weight=weight[rows])
+    assert nmse(y, own.predict(X)) < 0.2
