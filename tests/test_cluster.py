@@ -131,15 +131,43 @@ def test_features_stay_with_their_worker(client: Any) -> None:
 def test_missing_values_are_named(client: Any) -> None:
     holes = X.copy()
     holes[4_321, 1] = np.nan
-    with pytest.raises(ValueError, match="X has a missing or infinite value in row 4321"):
+    with pytest.raises(ValueError, match="X has a missing or infinite value in row 4321, column 1"):
         model().fit(da.from_array(holes, chunks=(1_000, D)), y)
-    with pytest.raises(ValueError, match="one of the same length"):
+    with pytest.raises(ValueError, match="one value for each of the 6000 rows"):
         model().fit(lazy()[0], y[:-1])
+    with pytest.raises(ValueError, match="sample_weight must not be negative"):
+        model().fit(*lazy(), sample_weight=-weight)
+    with pytest.raises(TypeError, match="only where X is a dataframe"):
+        model().fit(lazy()[0], "price")
+    with pytest.raises(ValueError, match="at least one non-zero"):
+        model().fit(*lazy(), sample_weight=0.0 * weight)
     fitted = model().fit(X, y)
+    with pytest.raises(ValueError, match="missing or infinite value in row 3"):
+        fitted.predict(
+            da.from_array(np.where(np.arange(12).reshape(4, 3) == 9, np.nan, 1.0))
+        ).compute()
     with pytest.raises(ValueError, match="fitted with 3 features"):
         fitted.predict(lazy()[0][:, :2])
     with pytest.raises(ValueError, match="joint covariance"):
         fitted.predict(lazy()[0], return_cov=True)
+
+
+def test_empty_partitions_are_passed_over(client: Any) -> None:
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(price=y)
+    table = dd.from_pandas(frame.assign(row=np.arange(N)), npartitions=6)
+    part = table[(table.row < 900) | (table.row >= 3_100)].drop(columns="row")
+    rows = np.r_[0:900, 3_100:N]
+    own, other = model().fit(part, "price"), model().fit(frame.iloc[rows, :3], y[rows])
+    assert own.log_marginal_likelihood_ == pytest.approx(other.log_marginal_likelihood_, rel=1e-9)
+    found = own.predict(part).compute()
+    np.testing.assert_allclose(found, own.predict(frame.iloc[rows, :3]), rtol=1e-9, atol=1e-10)
+
+
+def test_lazy_predictions_are_those_of_their_moment(client: Any) -> None:
+    own = EigenGPRegressor(12, n_restarts=1, max_iter=2, random_state=0).fit(X, y)
+    before, lazily = own.predict(X), own.predict(lazy()[0])
+    own.partial_fit(X, y + 10.0)
+    np.testing.assert_allclose(lazily.compute(), before, rtol=1e-9, atol=1e-10)
 
 
 def test_a_cluster_is_made_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,10 +45,14 @@ def test_batches_give_the_posterior_of_all_rows(residual: Any, components: int |
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(found[1], expected[1], rtol=1e-8)
     assert own.noise_variance_ == pytest.approx(0.02, rel=1e-12)
+    evidence = whole.log_marginal_likelihood_
+    assert own.log_marginal_likelihood_ == pytest.approx(evidence, rel=1e-8)
 
 
 def test_memory_does_not_grow() -> None:
     own = fixed().fit(X, y)
+    assert len(pickle.dumps(own)) < 2 * X.nbytes
+    assert own._training.given.base is None
     before = sum(each.nbytes for each in vars(own._online.sums).values() if hasattr(each, "nbytes"))
     for _ in range(5):
         own.partial_fit(X, y)
@@ -81,6 +85,30 @@ def test_forgetting_follows_a_drift() -> None:
             each.partial_fit(inputs, targets + 0.1 * draws.normal(size=150))
     truth = np.cos(np.pi) * np.sin(X[:, 0])
     assert nmse(truth, fading.predict(X)) < 0.2 * nmse(truth, lasting.predict(X))
+
+
+def test_what_stochastic_learning_cannot_do_is_said() -> None:
+    for settings in ({"residual": "diagonal"}, {"n_inducing": 20}):
+        own = EigenGPRegressor(10, optimization="stochastic", **settings)
+        with pytest.raises(ValueError, match="keeps all eigenfunctions and knows no residual"):
+            own.fit(X, y)
+    with pytest.raises(TypeError, match="partial_fit takes arrays"):
+        fixed().partial_fit("data.parquet", "price")
+
+
+def test_rows_without_weight_are_passed_over() -> None:
+    some = np.where(np.arange(900) < 600, 1.0, 0.0)
+    own = EigenGPRegressor(10, optimization="stochastic", batch_size=150, random_state=0)
+    own.partial_fit(X[:300], y[:300]).partial_fit(X[300:], y[300:], sample_weight=some[300:])
+    assert nmse(y, own.predict(X)) < 0.3
+
+
+def test_no_iterations_learn_nothing_from_a_stream() -> None:
+    own = fixed(optimization="stochastic", max_iter=0)
+    own.partial_fit(X[:400], y[:400]).partial_fit(X[400:], y[400:])
+    np.testing.assert_allclose(own.inducing_inputs_, POINTS, rtol=1e-12)
+    expected = fixed().fit(X, y).predict(X)
+    np.testing.assert_allclose(own.predict(X), expected, rtol=1e-8, atol=1e-8)
 
 
 def test_bad_batches_are_refused_and_nothing_is_lost() -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from eigengp.arrays import AnyArray, cast, dtype_name, is_numpy
 
 _SMALLEST_BUFFER = 1 << 15
-_MOST_FREE_BYTES = 1 << 28
+_MOST_FREE_BYTES = 1 << 27
 
 
 class _Memory(np.ndarray[Any, Any]):

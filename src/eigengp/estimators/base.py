@@ -6,6 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from copy import copy
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, overload
@@ -190,7 +191,9 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         if is_table(X):
             if return_cov:
                 raise ValueError("The joint covariance of a file's rows is not to be had.")
-            parts = [(mean, std) for mean, std in self._from_files(X, return_std)]
+            parts = list(self._from_files(X, return_std))
+            if not parts:
+                raise ValueError("There are no rows to predict in the file.")
             mean, std = (np.concatenate(each) for each in zip(*parts, strict=True))
             return (mean, std) if return_std else mean
         if is_dask(X):
@@ -212,18 +215,24 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         return self._mean(standardised), std
 
     def _lazily(self, X: Any, return_std: bool) -> Any:
-        """Return predictions as Dask arrays, to be computed when they are asked for."""
+        """Return predictions as Dask arrays, to be computed when they are asked for.
+
+        They are those of the model as it is now, without what only learning needs.
+        """
         check_is_fitted(self)
+        now = copy(self)
+        for name in ("_training", "_online", "_stream", "history_"):
+            now.__dict__.pop(name, None)
         names = getattr(self, "feature_names_in_", None)
         if names is not None and hasattr(X, "columns"):
             X = X[list(names)]
 
         def both(inputs: AnyArray) -> AnyArray:
-            mean, std = self._mean_and_std(inputs)
+            mean, std = now._mean_and_std(inputs)
             return namespace(mean).stack([mean, std], axis=1)
 
         def mean(inputs: AnyArray) -> AnyArray:
-            return self._mean(self._by_blocks(self._posterior.mean, inputs))
+            return now._mean(now._by_blocks(now._posterior.mean, inputs))
 
         if not return_std:
             return by_partition(mean, X, self.n_features_in_)

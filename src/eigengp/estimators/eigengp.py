@@ -17,19 +17,22 @@ from eigengp.estimators.inducing import InducingRegressor
 from eigengp.estimators.rows import further_rows
 from eigengp.estimators.training import Training
 from eigengp.fitting.online import Online
-from eigengp.fitting.plan import Plan
+from eigengp.fitting.plan import Plan, default_size
 from eigengp.fitting.stochastic import FIRST_ITERATIONS, Stream
 from eigengp.flow.model import EigenGP
 from eigengp.flow.posterior import Posterior
 from eigengp.flow.sums import RowBlock
 from eigengp.kernels import Kernel
 from eigengp.sources.arrays import ArraySource
+from eigengp.sources.cluster import is_dask
+from eigengp.sources.files import is_table
 from eigengp.typing import Array
 
 GUARD_STRENGTH = 1.5
 """The guard's share of the trace term for one basis point per row (benchmarks/README.md)."""
 _SCARCE_ROWS_PER_POINT = 10
 _HOLD_OUT_FROM = 2_000
+_FIRST_ROWS_PER_POINT = 10
 _NO_ROWS = RowBlock(np.empty((0, 0)), np.empty(0))
 
 
@@ -111,7 +114,8 @@ class EigenGPRegressor(InducingRegressor):
         Rows in a batch of stochastic optimisation.
     forgetting : float
         What the rows before a call of `partial_fit` count for after it, beside
-        new ones: 1 for ever the same, less for data that drift.
+        new ones: 1 for ever the same, less for data that drift. Stochastic
+        optimisation neither forgets nor has a checkpoint.
     checkpoint : path or None
         A file in which every evaluation is kept while the fit runs. If it is
         killed, the same call goes on where it was and ends at the same
@@ -159,6 +163,8 @@ class EigenGPRegressor(InducingRegressor):
     """
 
     _posterior: Posterior
+    _online: Online | None
+    _stream: Stream
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **InducingRegressor._parameter_constraints,
@@ -224,7 +230,7 @@ class EigenGPRegressor(InducingRegressor):
     def _plan(self, training: Training, points: Array | None) -> Plan:
         plan = super()._plan(training, points)
         if self.optimization == "stochastic":
-            return replace(plan, max_iter=FIRST_ITERATIONS)
+            return replace(plan, max_iter=0 if self.max_iter == 0 else FIRST_ITERATIONS)
         n_rows, M = training.rows.n_rows, plan.n_inducing
         scarce = n_rows < _SCARCE_ROWS_PER_POINT * M
         return replace(
@@ -248,10 +254,19 @@ class EigenGPRegressor(InducingRegressor):
             raise ValueError(f"init holds {given} basis points but n_inducing is {M}.")
         return R, M
 
-    def _keep(self, model: EigenGP, training: Training, outcome: Any = None) -> None:
+    def _keep(
+        self,
+        model: EigenGP,
+        training: Training,
+        outcome: Any = None,
+        online: Online | None = None,
+    ) -> None:
         outcome = outcome or model.forward(training.source)
         super()._keep(model, training, outcome)
-        self._training, self._online = training.on(_NO_ROWS), Online.of(model, outcome)
+        self._training = training.on(_NO_ROWS)
+        if self.optimization != "stochastic" and online is None:
+            online = Online.of(model, outcome, training.source)
+        self._online = online
         self._spectrum = model.spectrum
         weights = model.spectrum.weights(model.effective_shrinkage) * training.unit
         eigenvalues = model.spectrum.values[: model.n_components] * training.unit
@@ -261,7 +276,14 @@ class EigenGPRegressor(InducingRegressor):
     def _learn(self, training: Training) -> EigenGP:
         if self.optimization != "stochastic":
             return super()._learn(training)
-        self._stream = Stream.begin(training, self.batch_size, super()._learn)
+        R, M = self._sizes(default_size(training.rows.n_rows), None)
+        if R < M or self.residual:
+            raise ValueError(
+                "optimization='stochastic' keeps all eigenfunctions and knows no residual: leave "
+                "n_inducing and residual at None, or choose another optimization."
+            )
+        count = max(self.batch_size, _FIRST_ROWS_PER_POINT * M)
+        self._stream = Stream.begin(training, count, super()._learn)
         passes = 1 if self.max_iter is None else self.max_iter
         return self._stream.over(training.rows, self.batch_size, passes)
 
@@ -292,19 +314,24 @@ class EigenGPRegressor(InducingRegressor):
         self : object
             The regressor.
         """
+        if is_table(X) or is_dask(X):
+            raise TypeError("partial_fit takes arrays; fit reads files and Dask collections.")
         if not self.__sklearn_is_fitted__():
             self.fit(X, y, sample_weight)
             return self
-        rows = further_rows(self, X, y, sample_weight)
-        training = self._training
+        rows, training = further_rows(self, X, y, sample_weight), self._training
         if self.optimization == "stochastic":
-            model = self._stream.absorb(rows, self.batch_size)
-            self._keep(model, training.on(self._stream.kept))
+            model = self._stream.absorb(rows, self.batch_size, learn=self.max_iter != 0)
+            kept = training.on(self._stream.kept)
+            self._keep(model, kept.counting(float(np.sum(self._stream.kept.weight))))
             return self
-        online = self._online.after(ArraySource.of(rows, self._online.sums.b.size), self.forgetting)
+        assert self._online is not None
+        more = ArraySource.of(rows, self._online.sums.b.size)
+        online = self._online.after(more, self.forgetting)
         if self.max_iter != 0:
             online = online.refreshed()
-        self._keep(online.model, training, online.outcome)
+        training = training.counting(online.sums.n)
+        self._keep(online.model, training, online.outcome, online)
         return self
 
     def eigenfunctions(self, X: ArrayLike) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 from eigengp.arrays import AnyArray, beside, dtype_name, is_numpy, on_host
 from eigengp.estimators.memory import bytes_of
 from eigengp.estimators.rows import MERGE_UP_TO, checked_rows, checked_weight, merged, on_device
+from eigengp.flow.arithmetic import KEPT_BYTES
 from eigengp.flow.sums import RowSource
 from eigengp.sources.arrays import ArraySource, available_threads, block_rows_for
 from eigengp.sources.cluster import DaskSource, aligned, is_dask, some_client
@@ -46,10 +47,8 @@ def _from_dask(estimator: Any, client: Any, X: Any, y: Any, sample_weight: Any) 
         names = [name for name in X.columns if name not in others]
         X = X[names]
     X, y, weight = aligned(X, y, sample_weight)
-    if X.ndim != 2 or y.ndim != 1 or X.shape[0] != y.shape[0]:
-        raise ValueError(
-            f"X must have two dimensions and y one of the same length, got {X.shape} and {y.shape}."
-        )
+    if hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
     if X.shape[0] <= MERGE_UP_TO or estimator._learns_on_host:
         arrays = client.gather(
             client.compute([each for each in (X, y, weight) if each is not None])
@@ -75,6 +74,13 @@ def _from_files(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Opened:
                 f"fit('data.parquet', 'price'), got {type(name).__name__}."
             )
     table = FileTable.of(X, y, sample_weight)
+    most = getattr(estimator, "max_rows", table.n_rows)
+    if not 0 < table.n_rows <= most:
+        raise ValueError(
+            f"{X} has {table.n_rows} rows; {type(estimator).__name__} takes from 1 to {most}."
+            if table.n_rows
+            else f"{X} has no rows."
+        )
     if table.n_rows <= MERGE_UP_TO or estimator._learns_on_host:
         rows = StreamSource(table).take(np.arange(table.n_rows))
         found = _from_arrays(estimator, rows.X, rows.y, rows.sample_weight)
@@ -83,7 +89,7 @@ def _from_files(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Opened:
         on_device(np.zeros(1), device)
         move = None if device is None else partial(on_device, device=device)
         limit = getattr(estimator, "memory_limit", None)
-        held = 0 if limit is None else bytes_of(limit) // 2
+        held = (KEPT_BYTES if limit is None else bytes_of(limit)) // 2
         source = StreamSource(table, held, n_threads=available_threads(), move=move)
         estimator.n_features_in_ = table.n_features
         found = Opened(source.sized(table.n_features), np.empty((0, table.n_features)))

@@ -72,7 +72,7 @@ def on_device(X: AnyArray, device: str | None) -> AnyArray:
             '"eigengp[torch]", or leave device=None to compute on the CPU.'
         ) from None
     try:
-        return torch.as_tensor(np.ascontiguousarray(X), device=device)
+        return torch.as_tensor(np.require(X, requirements=["C", "W"]), device=device)
     except (RuntimeError, AssertionError, TypeError) as error:
         raise ValueError(
             f"device={device!r} is not to be had: {str(error).splitlines()[0]} Use device=None to "

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from eigengp.arrays import AnyArray, beside
+from eigengp.arrays import AnyArray, beside, namespace
 from eigengp.buffers import reused_buffers
 from eigengp.estimators.memory import bytes_of
 from eigengp.estimators.opening import opened
@@ -75,23 +75,24 @@ class Training:
         with ExitStack() as stack:
             rows, given = opened(estimator, X, y, sample_weight, stack)
             summary = Summary.of(rows)
-            kept_open = stack.pop_all()
-        scaling = Scaling.of(summary, estimator.standardize)
-        offset = -summary.weight * float(np.log(scaling.target_scale))
-        rng = check_random_state(estimator.random_state)
-        return cls(
-            rows,
-            StandardizedSource(rows, scaling),
-            scaling,
-            Monitor(bool(estimator.verbose), summary.weight, offset),
-            rng,
-            offset,
-            given,
-            scaling.extent(summary.extent),
-            sized=estimator._block_rows is None,
-            journal=_journal(estimator, rows, summary, rng),
-            stack=kept_open,
-        )
+            if summary.weight == 0.0:
+                raise ValueError("Sample weights must contain at least one non-zero number.")
+            scaling = Scaling.of(summary, estimator.standardize)
+            rng = check_random_state(estimator.random_state)
+            offset = -summary.weight * float(np.log(scaling.target_scale))
+            return cls(
+                rows,
+                StandardizedSource(rows, scaling),
+                scaling,
+                Monitor(bool(estimator.verbose), summary.weight, offset),
+                rng,
+                offset,
+                given,
+                scaling.extent(summary.extent),
+                sized=estimator._block_rows is None,
+                journal=_journal(estimator, rows.n_rows, summary, scaling, rng),
+                stack=stack.pop_all(),
+            )
 
     def __enter__(self) -> Training:
         return self
@@ -105,8 +106,12 @@ class Training:
     def on(self, rows: RowBlock) -> Training:
         """Return the same for a few standardised rows alone, with nothing to remember."""
         source = ArraySource.of(rows)
-        none = self.given[:0, :]
+        none = namespace(self.given).empty_like(self.given[:0, :])  # A view would keep all rows.
         return replace(self, rows=source, source=source, given=none, journal=None, n_iter=0)
+
+    def counting(self, weight: float) -> Training:
+        """Return the same for an evidence of rows with so much weight in all."""
+        return replace(self, offset=-weight * float(np.log(self.scaling.target_scale)))
 
     @property
     def unit(self) -> float:
@@ -191,15 +196,23 @@ def _arithmetic(estimator: Any, streams: bool) -> Arithmetic:
 
 
 def _journal(
-    estimator: Any, rows: RowSource, summary: Summary, rng: np.random.RandomState
+    estimator: Any, n_rows: int, summary: Summary, scaling: Scaling, rng: np.random.RandomState
 ) -> Journal | None:
     """Return the journal that the estimator asks for, one of the same data and settings."""
     path = getattr(estimator, "checkpoint", None)
     if path is None:
         return None
     settings = estimator.get_params(deep=False)
-    for name in ("checkpoint", "verbose", "random_state"):
-        settings.pop(name, None)
-    ends = summary.low.tobytes() + summary.high.tobytes()
-    about = (type(estimator).__name__, rows.n_rows, ends.hex(), sorted(map(repr, settings.items())))
-    return Journal(Path(path), sha256(repr(about).encode()).hexdigest(), rng)
+    for name in ("checkpoint", "verbose"):
+        settings.pop(name)
+    if not isinstance(estimator.random_state, int):
+        settings.pop("random_state")
+    about = sha256(f"{type(estimator).__name__} {n_rows}".encode())
+    for name, value in sorted(settings.items()):
+        about.update(f"{name} {value!r}".encode())
+        if hasattr(value, "__array__"):
+            about.update(np.asarray(value).tobytes())
+    numbers = (scaling.input_centre, scaling.input_scale, summary.low, summary.high)
+    for each in (*numbers, np.array([scaling.target_centre, scaling.target_scale])):
+        about.update(each.tobytes())
+    return Journal(Path(path), about.hexdigest(), rng)

@@ -9,6 +9,7 @@ appended, each with its checksum; one that was cut off is as if it never was.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import warnings
@@ -29,6 +30,7 @@ _MAGIC = b"EigenGP checkpoint 1\n"
 _FRAME = Struct("<IQ")
 """Checksum and length of what follows."""
 _KEY_BYTES = 16
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class CheckpointWarning(UserWarning):
@@ -57,11 +59,18 @@ class Journal:
         self.path = path
         self._known: dict[bytes, Evaluation] = {}
         self._end = self._load(fingerprint, rng) if path.exists() else 0
+        self._file: BinaryIO | None = None
         if not self._end:
             state = rng.get_state(legacy=False)
             header = {"fingerprint": fingerprint, "rng": _plain(state)}
-            self._create(_framed(json.dumps(header).encode()))
-        self._file: BinaryIO | None = path.open("r+b")
+            try:
+                self._create(_framed(json.dumps(header).encode()))
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+                self._give_up(error)
+                return
+        self._file = path.open("r+b")
         self._file.truncate(self._end)
 
     def __len__(self) -> int:
@@ -119,9 +128,9 @@ class Journal:
             self._end += len(record)
 
     def _give_up(self, error: OSError) -> None:
-        assert self._file is not None
-        with suppress(OSError):
-            self._file.truncate(self._end)
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.truncate(self._end)
         self.close()
         warnings.warn(
             f"The checkpoint {self.path} cannot be written any more ({error.strerror}); it keeps "

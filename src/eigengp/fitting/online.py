@@ -16,11 +16,11 @@ import numpy as np
 from eigengp.fitting.objectives import WeightObjective
 from eigengp.fitting.optimizer import minimize
 from eigengp.fitting.parameters import eigengp_parameters
+from eigengp.flow.factors import Spectrum
 from eigengp.flow.model import EigenGP
 from eigengp.flow.passes import Outcome, PriorPass, ResidualPass, SpectralPass
 from eigengp.flow.sums import RowSource, Sums
 from eigengp.sources.summary import Extent
-from eigengp.typing import Array
 
 _ITERATIONS = 25
 _TOLERANCE = 1e-9
@@ -32,26 +32,33 @@ class Online:
 
     Parameters
     ----------
-    model : EigenGP
-        With weights of its own.
+    learned : EigenGP
+        The model.
+    spectrum : Spectrum
+        Of its `K_BB`, in whose eigenvectors the sums are: another decomposition
+        of the same matrix may have other signs.
     sums : Sums
-        Of its whitened features.
+        Of the whitened features.
     """
 
-    model: EigenGP
+    learned: EigenGP
+    spectrum: Spectrum
     sums: Sums
 
     @classmethod
-    def of(cls, model: EigenGP, outcome: Outcome) -> Online:
-        """Begin with the rows of a pass; sums of plain features are whitened afterwards."""
-        sums = _plain(outcome.evidence.sums)
+    def of(cls, model: EigenGP, outcome: Outcome, rows: RowSource) -> Online:
+        """Begin with rows that a pass has gone over; sums of plain features are made again."""
+        if model.shrinkage is None and not model.residual:
+            model = replace(model, shrinkage=np.ones(model.n_components))
         if isinstance(outcome.flow, PriorPass):
-            model = replace(model, shrinkage=np.ones(model.n_components))
-            T = model.spectrum.whitening(model.n_components)
-            sums = replace(sums, A=_symmetric(T.T @ sums.A @ T), b=T.T @ sums.b)
-        elif model.shrinkage is None and not model.residual:
-            model = replace(model, shrinkage=np.ones(model.n_components))
-        return cls(model, sums)
+            outcome = model.forward(rows)
+        return cls(model, model.spectrum, _plain(outcome.evidence.sums))
+
+    @property
+    def model(self) -> EigenGP:
+        """The model, with the eigenvectors that the sums are in."""
+        vars(self.learned)["spectrum"] = self.spectrum
+        return self.learned
 
     @property
     def _flow(self) -> SpectralPass | ResidualPass:
@@ -65,13 +72,13 @@ class Online:
 
     def refreshed(self) -> Online:
         """Return the state with noise and weights learned again, which the residual rules out."""
-        if self.model.residual:
+        if self.learned.residual:
             return self
         nowhere = Extent(np.zeros(0), np.zeros(0))
         free = eigengp_parameters(self.model, nowhere, basis=False, weights=True)
         objective = WeightObjective(free, self.model, self.sums)
         found = minimize(objective, free.pack(self.model), _ITERATIONS, _TOLERANCE)
-        return replace(self, model=free.unpack(found.vector))
+        return replace(self, learned=free.unpack(found.vector))
 
     @property
     def outcome(self) -> Outcome:
@@ -82,7 +89,3 @@ class Online:
 def _plain(sums: Sums) -> Sums:
     """Return what the evidence needs and no more."""
     return Sums(*(getattr(sums, each.name) for each in fields(Sums)))
-
-
-def _symmetric(A: Array) -> Array:
-    return 0.5 * (A + A.T)

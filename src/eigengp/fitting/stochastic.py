@@ -17,7 +17,7 @@ for the posterior.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,15 +29,14 @@ from eigengp.flow.linalg import cholesky, inverse_from
 from eigengp.flow.model import EigenGP, Gradient
 from eigengp.flow.sums import RowBlock, RowSource, Sums, SumsAdjoint, WhitenedRows
 from eigengp.sources.arrays import ArraySource
-from eigengp.sources.streams import joined
+from eigengp.sources.streams import in_memory
 from eigengp.sources.summary import Extent
-from eigengp.sources.views import Scaling
+from eigengp.sources.views import Scaling, sample_rows
 from eigengp.typing import Array
 
 _FIRST_MOMENT, _SECOND_MOMENT, _TINY = 0.9, 0.999, 1e-10
 FIRST_ITERATIONS = 30
 """Iterations on the first rows, before the stream begins."""
-_FIRST_ROWS = 1_000
 _KEPT_ROWS = 10_000
 _REPLAYS = 29
 """Steps on rows that were kept, after each on a batch."""
@@ -166,15 +165,16 @@ class Reservoir:
     def add(self, batch: RowBlock) -> None:
         """Offer all rows of a batch."""
         count = batch.y.shape[0]
+        batch = replace(batch, sample_weight=batch.weight)
         room = max(0, min(count, self.capacity - self.seen))
         fresh = batch.cut(room)[0]
-        self.rows = fresh if self.seen == 0 else joined([self.rows, fresh], batch.X.shape[1])
+        parts = [fresh] if self.seen == 0 else [self.rows, fresh]
+        self.rows = in_memory(parts, batch.X.shape[1])
         places = self.rng.randint(0, np.arange(self.seen + room, self.seen + count) + 1)
         for row, place in enumerate(places.tolist(), start=room):
             if place < self.capacity:
                 self.rows.X[place], self.rows.y[place] = batch.X[row], batch.y[row]
-                if self.rows.sample_weight is not None and batch.sample_weight is not None:
-                    self.rows.sample_weight[place] = batch.sample_weight[row]
+                self.rows.weight[place] = batch.weight[row]
         self.seen += count
 
     def draw(self, count: int) -> RowBlock:
@@ -210,13 +210,28 @@ class StochasticLearner:
         self.weight = 0.0
         self.steps = 0
 
-    def absorb(self, batch: RowBlock) -> float:
-        """Learn from a batch, and return the negative log-likelihood per row that it showed."""
-        self.weight += float(np.sum(batch.weight))
-        self.reservoir.add(batch)
+    def absorb(self, batch: RowBlock, fresh: bool = True, learn: bool = True) -> float:
+        """Learn from a batch, and return the negative log-likelihood per row that it showed.
+
+        Parameters
+        ----------
+        batch : RowBlock
+            Standardised rows.
+        fresh : bool
+            Whether they are seen for the first time, and so belong to the rows in all.
+        learn : bool
+            Whether to do more than keep some of them.
+        """
+        if fresh:
+            self.weight += float(np.sum(batch.weight))
+            self.reservoir.add(batch)
+        if not (learn and np.any(batch.weight > 0.0)):
+            return np.nan
         shown = self._learn(batch)
         for _ in range(_REPLAYS):
-            self._learn(self.reservoir.draw(batch.y.shape[0]))
+            drawn = self.reservoir.draw(batch.y.shape[0])
+            if np.any(drawn.weight > 0.0):
+                self._learn(drawn)
         return shown
 
     def _learn(self, rows: RowBlock) -> float:
@@ -252,10 +267,9 @@ class Stream:
     monitor: Monitor
 
     @classmethod
-    def begin(cls, training: Any, batch_size: int, learned: Callable[[Any], EigenGP]) -> Stream:
-        """Begin with a model that `learned` makes of the first rows, by the evidence."""
-        first = next(training.source.batches(max(batch_size, _FIRST_ROWS), training.rng))
-        model = learned(training.on(first))
+    def begin(cls, training: Any, count: int, learned: Callable[[Any], EigenGP]) -> Stream:
+        """Begin with a model that `learned` makes of about so many rows, by the evidence."""
+        model = learned(training.on(sample_rows(training.source, count, training.rng)))
         reservoir = Reservoir(_KEPT_ROWS, training.rng)
         learner = StochasticLearner(training.box, model, reservoir)
         return cls(learner, training.scaling, training.monitor)
@@ -263,18 +277,21 @@ class Stream:
     def over(self, rows: RowSource, batch_size: int, passes: int) -> EigenGP:
         """Return the model after so many passes over rows in the units of the data."""
         rng = self.learner.reservoir.rng
-        for _ in range(passes):
+        for number in range(max(1, passes)):
             self.monitor.begin("batches", -(-rows.n_rows // batch_size))
             for batch in rows.batches(batch_size, rng):
-                self.monitor.step(self.learner.absorb(self.scaling.block(batch)))
+                standardised = self.scaling.block(batch)
+                shown = self.learner.absorb(standardised, number == 0, passes > 0)
+                if np.isfinite(shown):
+                    self.monitor.step(shown)
             self.monitor.end()
         return self.learner.model
 
-    def absorb(self, rows: RowBlock, batch_size: int) -> EigenGP:
+    def absorb(self, rows: RowBlock, batch_size: int, learn: bool = True) -> EigenGP:
         """Return the model after more rows, standardised."""
         count = -(-rows.y.shape[0] // batch_size)
         for part in np.array_split(np.arange(rows.y.shape[0]), count):
-            self.learner.absorb(rows.picked(part))
+            self.learner.absorb(rows.picked(part), learn=learn)
         return self.learner.model
 
     @property

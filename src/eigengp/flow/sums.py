@@ -84,6 +84,16 @@ class RowBlock:
         return RowBlock(self.X[rows, :], self.y[rows], weight, self.start + offset)
 
 
+def joined(parts: list[RowBlock]) -> RowBlock:
+    """Return consecutive blocks in NumPy's arrays as one; a single one as it is."""
+    if len(parts) == 1:
+        return parts[0]
+    weighted = parts[0].sample_weight is not None
+    weight = np.concatenate([part.weight for part in parts]) if weighted else None
+    X, y = (np.concatenate([getattr(part, each) for part in parts]) for each in ("X", "y"))
+    return RowBlock(X, y, weight, parts[0].start)
+
+
 class Additive:
     """A dataclass of arrays and numbers that adds field by field."""
 
@@ -336,7 +346,7 @@ class PlainRows:
             whole, rest = block.cut(fused.whole(block.X.shape[0]))
             A, b = fused.sums(whole.X, whole.y, whole.sample_weight)
             own = _with_counts(A, b, whole.y, whole.sample_weight)
-            return own + PlainRows(self.features).sums(rest)
+            return own + PlainRows(self.features).sums(rest) if rest.y.shape[0] else own
         wide = _wide(_made(self.features, block, self.arithmetic.sums, kept, spare=1), block.y)
         sums = _accumulate(wide, block.y, block.sample_weight)
         if kept is None or not kept.holds(block):
@@ -351,13 +361,17 @@ class PlainRows:
             whole, rest = block.cut(fused.whole(block.X.shape[0]))
             adjoint = fused.pull_back(whole.X, whole.y, whole.sample_weight, bar.stacked)
             own = RowAdjoint(adjoint.theta, adjoint.points)
-            return own + PlainRows(self.features).pull_back(rest, bar)
+            if rest.y.shape[0]:
+                own += PlainRows(self.features).pull_back(rest, bar)
+            return own
         K, back = _taken(self.features, block, dtype, kept, spare=1)
         wide = _wide(converted(K, dtype), block.y)
         K_bar = product(wide, bar.square.beside(wide))
         pulled = _pulled_back(K_bar, block.sample_weight, back, wide)
-        for done in (K_bar, wide, K):
-            recycle(done)
+        recycle(K_bar)
+        recycle(wide)
+        if K is not wide:
+            recycle(K)
         return pulled
 
 

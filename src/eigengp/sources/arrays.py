@@ -29,6 +29,8 @@ _BLOCK_ENTRIES = 1 << 20
 """About how many features a block has: small enough for the cache, and large enough that the
 threads seldom meet in Python."""
 _BLOCK_RANGE = (512, 8192)
+_MOST_CHUNK_ROWS = 1 << 17
+_CHUNK_NUMBERS = 1 << 21
 _MOST_ENTRIES = 1 << 22
 _DEVICE_BYTES = 1 << 33
 """The memory that a device is taken to have where it does not tell."""
@@ -36,6 +38,17 @@ _DEVICE_SHARE = 64
 """A feature is given so many bytes, eight times what it takes: a device wants much work at a time,
 and several arrays of a block are there at once."""
 _DEVICE_RANGE = (1 << 12, 1 << 24)
+_DEVICE_STEP = 1 << 10
+"""Blocks on a device have a multiple of so many rows, which fused passes can take whole."""
+
+
+def chunk_rows(n_features: int) -> int:
+    """Return how many rows of so many inputs are summed, or read, before the next are.
+
+    Sums over chunks are added in order, whatever the rows come from, so a file
+    gives the same bits as an array.
+    """
+    return max(1, min(_MOST_CHUNK_ROWS, _CHUNK_NUMBERS // (n_features + 1)))
 
 
 def block_rows_for(X: AnyArray, n_columns: int) -> int:
@@ -191,14 +204,25 @@ class ArraySource:
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all blocks, in NumPy's arrays."""
-        n_threads = self._threads()
-        blocks = _cut(self.n_rows, self.block_rows, n_threads)
 
         def stripe(part: list[slice]) -> SumT:
             return reduce(iadd, (term(self._rows(rows, self.first + rows.start)) for rows in part))
 
-        total: Any = reduce(iadd, in_threads(stripe, blocks, n_threads))
+        n_threads = self._threads()
+        sums = (in_threads(stripe, blocks, n_threads) for blocks in self._chunks(n_threads))
+        total: Any = reduce(iadd, (reduce(iadd, parts) for parts in sums))
         return total.on_host() if hasattr(total, "on_host") else total
+
+    def _chunks(self, n_threads: int) -> Iterator[list[slice]]:
+        """Yield the blocks of each chunk; a device takes all rows as one."""
+        if not is_numpy(self.X):
+            step = _DEVICE_STEP if self.block_rows > _DEVICE_STEP else 1
+            yield _cut(0, self.n_rows, self.block_rows, n_threads, step)
+            return
+        size = chunk_rows(self.n_features)
+        for start in range(0, self.n_rows, size):
+            end = min(start + size, self.n_rows)
+            yield _cut(start, end, self.block_rows, n_threads)
 
     def _threads(self) -> int:
         if not is_numpy(self.X):
@@ -206,13 +230,19 @@ class ArraySource:
         return available_threads() if self.n_threads is None else self.n_threads
 
 
-def _cut(n_rows: int, block_rows: int, n_threads: int) -> list[slice]:
-    """Return blocks of nearly equal size, as many for each thread where there are several."""
+def _cut(start: int, end: int, block_rows: int, n_threads: int, step: int = 1) -> list[slice]:
+    """Return blocks of nearly equal size, as many for each thread where there are several.
+
+    All but the last begin and end at multiples of `step` from the first.
+    """
+    n_rows = end - start
     count = -(-n_rows // block_rows)
     if count > 1:
         count = -(-count // n_threads) * n_threads
-    edges = np.linspace(0, n_rows, min(count, n_rows) + 1).round().astype(int).tolist()
-    return [slice(low, high) for low, high in pairwise(edges)]
+    edges = np.linspace(0, n_rows, min(count, n_rows) + 1)
+    inner = start + np.unique((edges[1:-1] / step).round().astype(int)) * step
+    inner = inner[(inner > start) & (inner < end)]
+    return [slice(low, high) for low, high in pairwise([start, *inner.tolist(), end])]
 
 
 @cache
@@ -263,7 +293,7 @@ def by_blocks(
         How many numbers a row becomes on the way; the more, the smaller the blocks.
     """
     n_threads = available_threads() if is_numpy(X) else 1
-    blocks = _cut(X.shape[0], block_rows_for(X, n_columns), n_threads)
+    blocks = _cut(0, X.shape[0], block_rows_for(X, n_columns), n_threads)
 
     def stripe(part: list[slice]) -> list[AnyArray]:
         cut = (X[rows, :] for rows in part)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from eigengp.arrays import AnyArray, is_numpy, namespace
 from eigengp.flow.sums import RowBlock
-from eigengp.sources.arrays import BLOCK_ROWS, ArraySource, block_rows_for
-from eigengp.sources.streams import joined
+from eigengp.sources.arrays import ArraySource
+from eigengp.sources.streams import in_memory
 
 SumT = TypeVar("SumT", bound=Any)
 
@@ -63,18 +63,29 @@ def aligned(X: Any, y: Any, weight: Any = None) -> tuple[Any, Any, Any | None]:
     X = X.to_dask_array(lengths=True) if hasattr(X, "to_dask_array") else X
     if any(np.isnan(size) for size in X.chunks[0]):
         X = X.compute_chunk_sizes()
-    X = X.rechunk({1: -1}) if X.ndim == 2 else X
+    if X.ndim != 2:
+        raise ValueError(f"X must have two dimensions, got shape {X.shape}.")
+    X = X.rechunk({1: -1})
 
-    def beside(column: Any) -> Any:
+    def beside(name: str, column: Any) -> Any:
+        if isinstance(column, str):
+            raise TypeError(f"{name} can be the name of a column only where X is a dataframe.")
         if hasattr(column, "to_dask_array"):
             column = column.to_dask_array(lengths=True)
-        if not is_dask(column):
-            column = from_array(np.asarray(column), chunks=-1)
-        if any(np.isnan(size) for size in column.chunks[0]):
+        column = column if is_dask(column) else np.asarray(column)
+        if is_dask(column) and any(np.isnan(size) for size in column.chunks[0]):
             column = column.compute_chunk_sizes()
-        return column.rechunk({0: X.chunks[0]}) if column.shape[0] == X.shape[0] else column
+        if column.shape != X.shape[:1]:
+            raise ValueError(
+                f"{name} must have one value for each of the {X.shape[0]} rows of X, got shape "
+                f"{column.shape}."
+            )
+        if is_dask(column):
+            return column.rechunk({0: X.chunks[0]})
+        return from_array(column, chunks=(X.chunks[0],))
 
-    return X, beside(y), None if weight is None else beside(weight)
+    weight = None if weight is None else beside("sample_weight", weight)
+    return X, beside("y", y), weight
 
 
 @dataclass(frozen=True)
@@ -114,8 +125,8 @@ class DaskSource:
         All rows, in order.
     n_rows, n_features : int
         How many rows there are, and how many inputs each has.
-    block_rows : int
-        Rows in a block.
+    n_columns : int
+        How many features a row will have, to which blocks are suited where they are.
     traffic : Traffic
         Counts what is sent.
     """
@@ -124,7 +135,7 @@ class DaskSource:
     groups: tuple[Group, ...]
     n_rows: int
     n_features: int
-    block_rows: int = BLOCK_ROWS
+    n_columns: int = 1
     traffic: Traffic = field(default_factory=Traffic, compare=False)
 
     @classmethod
@@ -138,25 +149,26 @@ class DaskSource:
         X : dask.array of shape (N, D)
             Inputs, with known chunks; `y` and `weight`, shape (N,), have the same.
         """
-        sizes = X.chunks[0]
-        edges = np.concatenate([[0], np.cumsum(sizes)]).astype(int)
+        edges = np.concatenate([[0], np.cumsum(X.chunks[0])]).astype(int)
+        full = np.flatnonzero(X.chunks[0]).tolist()
         threads = [w for w, n in sorted(client.nthreads().items()) for _ in range(n)]
-        count = min(len(threads), len(sizes))
-        cuts = np.linspace(0, len(sizes), count + 1).round().astype(int).tolist()
+        count = min(len(threads), len(full))
+        cuts = np.linspace(0, len(full), count + 1).round().astype(int).tolist()
         columns = [each.to_delayed().ravel() for each in (X, y, weight) if each is not None]
         from dask.delayed import delayed
 
         groups = []
         for worker, low, high in zip(threads, cuts[:-1], cuts[1:], strict=False):
-            parts = [[column[i] for column in columns] for i in range(low, high)]
-            blocks = delayed(_blocks, pure=False)(parts, edges[low:high].tolist())
+            own = full[low:high]
+            parts = [[column[i] for column in columns] for i in own]
+            blocks = delayed(_blocks, pure=False)(parts, edges[own].tolist())
             future = client.compute(blocks, workers=[worker], allow_other_workers=True)
-            groups.append(Group(future, worker, (int(edges[low]), int(edges[high]))))
+            groups.append(Group(future, worker, (int(edges[own[0]]), int(edges[own[-1] + 1]))))
         return cls(client, tuple(groups), int(edges[-1]), int(X.shape[1]))
 
     def sized(self, n_columns: int) -> DaskSource:
         """Return the same rows, in blocks that suit so many features."""
-        return replace(self, block_rows=block_rows_for(np.empty((0, 1)), n_columns))
+        return replace(self, n_columns=n_columns)
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all blocks, in NumPy's arrays."""
@@ -165,7 +177,7 @@ class DaskSource:
         packed = cloudpickle.dumps(term)
         self.traffic.bytes += len(packed) * len(self.groups)
         sums = [
-            self._submit(_group_total, packed, each.blocks, self.block_rows, worker=each.worker)
+            self._submit(_group_total, packed, each.blocks, self.n_columns, worker=each.worker)
             for each in self.groups
         ]
         workers = [each.worker for each in self.groups]
@@ -187,7 +199,7 @@ class DaskSource:
             if high > low:
                 wanted = rows[low:high]
                 parts.append(self._submit(_picked, each.blocks, wanted, worker=each.worker))
-        return joined(self.client.gather(parts), self.n_features)
+        return in_memory(self.client.gather(parts), self.n_features)
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
         """Yield all rows once, in their order, so many at a time."""
@@ -210,25 +222,35 @@ def _blocks(parts: list[list[AnyArray]], starts: list[int]) -> list[RowBlock]:
             kind = np.float32 if X.dtype == np.float32 else np.float64
             X, y = np.asarray(X, dtype=kind), np.asarray(y, dtype=np.float64)
             weight = None if weight is None else np.asarray(weight, dtype=np.float64)
-        for name, values in (("X", X), ("y", y[:, None])):
-            wrong = xp.nonzero(~xp.all(xp.isfinite(values), axis=1))[0]
-            if wrong.shape[0]:
-                raise ValueError(
-                    f"{name} has a missing or infinite value in row {start + int(wrong[0])} "
-                    "(counted from 0). Drop such rows, or fill them in."
-                )
+        if weight is not None and bool(xp.any(weight < 0.0)):
+            raise ValueError("sample_weight must not be negative.")
+        for name, values in (("X", X), ("y", y), ("sample_weight", weight)):
+            if values is not None:
+                _check_finite(name, values, start)
         blocks.append(RowBlock(X, y, weight, start))
     return blocks
 
 
-def _group_total(packed: bytes, blocks: list[RowBlock], block_rows: int) -> tuple[bytes, int]:
+def _check_finite(name: str, values: AnyArray, start: int) -> None:
+    """Raise where a value is missing, and say where."""
+    xp = namespace(values)
+    wrong = xp.nonzero(~xp.isfinite(values))
+    if wrong[0].shape[0]:
+        column = f", column {int(wrong[1][0])}" if values.ndim == 2 else ""
+        raise ValueError(
+            f"{name} has a missing or infinite value in row {start + int(wrong[0][0])}{column} "
+            "(counted from 0). Drop such rows, or fill them in."
+        )
+
+
+def _group_total(packed: bytes, blocks: list[RowBlock], n_columns: int) -> tuple[bytes, int]:
     """Return the sum over a group, pickled, and what its parts took on the wire: nothing yet."""
     term = pickle.loads(packed)
     sources = (
-        ArraySource(each.X, each.y, each.sample_weight, block_rows, 1, each.start)
+        ArraySource(each.X, each.y, each.sample_weight, n_threads=1, first=each.start)
         for each in blocks
     )
-    return pickle.dumps(reduce(iadd, (each.total(term) for each in sources))), 0
+    return pickle.dumps(reduce(iadd, (each.sized(n_columns).total(term) for each in sources))), 0
 
 
 def _added(sums: list[tuple[bytes, int]]) -> tuple[bytes, int]:
@@ -246,7 +268,7 @@ def _picked(blocks: list[RowBlock], rows: NDArray[np.intp]) -> RowBlock:
         if high > low:
             source = ArraySource(each.X, each.y, each.sample_weight)
             parts.append(source.take(rows[low:high] - each.start))
-    return joined(parts, blocks[0].X.shape[1])
+    return in_memory(parts, blocks[0].X.shape[1])
 
 
 def by_partition(
@@ -275,6 +297,9 @@ def by_partition(
     own = {"drop_axis": 1} if n_columns is None else {"chunks": (X.chunks[0], (n_columns,))}
 
     def of_block(block: AnyArray) -> AnyArray:
+        if block.shape[0] == 0:
+            return np.empty((0,) if n_columns is None else (0, n_columns))
+        _check_finite("X", block, 0)
         return function(np.asarray(block, dtype=np.float64) if is_numpy(block) else block)
 
     return X.map_blocks(

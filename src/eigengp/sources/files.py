@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eigengp.flow.sums import RowBlock
+from eigengp.flow.sums import RowBlock, joined
+from eigengp.sources.arrays import chunk_rows
 from eigengp.typing import Array
-
-CHUNK_ROWS = 1 << 16
-"""Rows that are read at a time."""
 
 _FORMATS = {
     ".parquet": "parquet",
@@ -68,14 +66,19 @@ def open_dataset(X: Any) -> Any:
 
 def _paths(X: str | Path) -> list[Path]:
     text = str(X)
-    if has_magic(text):
-        found = sorted(Path(each) for each in glob(text, recursive=True))
-    elif Path(X).is_dir():
+    if Path(X).is_dir():
         found = sorted(path for path in Path(X).rglob("*") if _ending(path) in _FORMATS)
+    elif Path(X).exists():
+        found = [Path(X)]
     else:
-        found = [Path(X)] if Path(X).exists() else []
+        found = sorted(Path(each) for each in glob(text, recursive=True)) if has_magic(text) else []
     if not found:
         raise FileNotFoundError(f"There is no file {text!r}. Check the path, or quote the pattern.")
+    formats = {_FORMATS.get(_ending(path)) for path in found}
+    if len(formats) > 1:
+        raise ValueError(
+            f"{text!r} has files of several formats. Name those of one, as in '*.csv'."
+        )
     return found
 
 
@@ -112,20 +115,18 @@ def _csv_format(delimiter: str, types: dict[str, Any] | None = None) -> Any:
 def _with_floats(dataset: Any, form: Any) -> Any:
     """Return a CSV dataset whose integers are read as float64: later rows may have fractions."""
     arrow = _pyarrow()
-    integers = {each.name: arrow.float64() for each in dataset.schema if _is_integer(each.type)}
+    whole = arrow.types.is_integer
+    integers = {each.name: arrow.float64() for each in dataset.schema if whole(each.type)}
     if not integers:
         return dataset
     form = _csv_format(form.parse_options.delimiter, integers)
     return arrow.dataset.dataset(dataset.files, format=form)
 
 
-def _is_integer(kind: Any) -> bool:
-    return bool(_pyarrow().types.is_integer(kind) or _pyarrow().types.is_boolean(kind))
-
-
 def _is_number(kind: Any) -> bool:
     types = _pyarrow().types
-    return bool(_is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
+    kinds = (types.is_integer, types.is_boolean, types.is_floating, types.is_decimal)
+    return any(each(kind) for each in kinds)
 
 
 @dataclass(frozen=True)
@@ -192,13 +193,19 @@ class FileTable:
 
     def chunks(self) -> Iterator[RowBlock]:
         """See `Table.chunks`; only the columns that are needed are read."""
-        start = 0
+        size, start = chunk_rows(self.n_features), 0
+        left: list[RowBlock] = []
         with _explained():
             for batch in self._batches():
-                block = self._block(batch, start)
-                start += block.y.shape[0]
-                if block.y.size:
-                    yield block
+                left.append(self._block(batch, start))
+                start += batch.num_rows
+                while sum(each.y.shape[0] for each in left) >= size:
+                    chunk, rest = joined(left).cut(size)
+                    left = [rest]
+                    yield chunk
+        last = joined(left)
+        if last.y.shape[0]:
+            yield last
 
     def _batches(self) -> Iterator[Any]:
         arrow = _pyarrow()
@@ -210,7 +217,10 @@ class FileTable:
                 use_buffered_stream=True, pre_buffer=False
             )
         batches: Iterator[Any] = self.dataset.scanner(
-            columns=self._columns, batch_size=CHUNK_ROWS, use_threads=False, **options
+            columns=self._columns,
+            batch_size=chunk_rows(self.n_features),
+            use_threads=False,
+            **options,
         ).to_batches()
         return batches
 
@@ -303,6 +313,10 @@ def write_table(path: str | Path, parts: Iterable[Mapping[str, Array]]) -> int:
             raise ValueError(f"There are no rows to write to {path}.")
         writer.close()
         os.replace(scratch, path)
+    except BaseException:
+        if writer is not None:
+            writer.close()
+        raise
     finally:
         scratch.unlink(missing_ok=True)
     return count

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp.arrays import AnyArray
-from eigengp.flow.sums import RowBlock
+from eigengp.flow.sums import RowBlock, joined
 from eigengp.sources.arrays import BLOCK_ROWS, ArraySource, block_rows_for
 
 T = TypeVar("T")
@@ -164,15 +164,22 @@ class StreamSource:
                     parts.append(chunk.picked(rows[low:high] - chunk.start))
                 if high == rows.size:
                     break
-        return joined(parts, self.n_features)
+        return in_memory(parts, self.n_features)
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
-        """Yield all rows once, in their order, about so many at a time."""
+        """Yield all rows once, in their order, so many at a time."""
+        left: list[RowBlock] = []
         with closing(self._chunks()) as chunks:
             for chunk in chunks:
-                count = -(-chunk.y.shape[0] // size)
-                for part in np.array_split(np.arange(chunk.y.shape[0]), count):
-                    yield joined([chunk.picked(part)], self.n_features)
+                left.append(chunk)
+                if sum(each.y.shape[0] for each in left) >= size:
+                    whole = in_memory(left, self.n_features)
+                    count = whole.y.shape[0] // size
+                    yield from (whole.picked(part) for part in _parts(count * size, count))
+                    left = [whole.cut(count * size)[1]]
+        rest = in_memory(left, self.n_features)
+        if rest.y.shape[0]:
+            yield rest
 
     def _source(self, chunk: RowBlock) -> ArraySource:
         X, y, weight = chunk.X, chunk.y, chunk.sample_weight
@@ -198,13 +205,12 @@ class StreamSource:
             self._held.extend(chunks)
 
 
-def joined(parts: list[RowBlock], n_features: int) -> RowBlock:
-    """Return blocks in NumPy's arrays as one."""
-    if not parts:
-        return RowBlock(np.empty((0, n_features)), np.empty(0))
-    weighted = parts[0].sample_weight is not None
-    weight = np.concatenate([part.weight for part in parts]) if weighted else None
-    X, y = (
-        np.concatenate(each) for each in zip(*((part.X, part.y) for part in parts), strict=True)
-    )
-    return RowBlock(X, y, weight)
+def in_memory(parts: list[RowBlock], n_features: int) -> RowBlock:
+    """Return blocks as one, in float64; there may be none."""
+    whole = joined(parts) if parts else RowBlock(np.empty((0, n_features)), np.empty(0))
+    return replace(whole, X=np.asarray(whole.X, dtype=np.float64), start=0)
+
+
+def _parts(n_rows: int, count: int) -> list[NDArray[np.intp]]:
+    """Return the numbers of consecutive rows in so many equal parts."""
+    return np.array_split(np.arange(n_rows), count)

@@ -72,7 +72,8 @@ class Summary:
         shift = _weighted(about, weight) / max(count, np.finfo(float).tiny)
         squares = _weighted(about * about, weight) - count * shift * shift
         ends = xp.min(values, axis=0), xp.max(values, axis=0)
-        return cls(count, *map(on_host, (mean + shift, squares, *ends)))
+        mean, squares, low, high = map(on_host, (mean + shift, squares, *ends))
+        return cls(count, mean, np.maximum(squares, 0.0), low, high)
 
     def __add__(self, other: Summary) -> Summary:
         weight = self.weight + other.weight
