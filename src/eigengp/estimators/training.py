@@ -191,7 +191,8 @@ class Training:
 def _arithmetic(estimator: Any, streams: bool) -> Arithmetic:
     """Return how the estimator wants its arithmetic done; rows that stream share its memory."""
     limit = getattr(estimator, "memory_limit", None)
-    kept = KEPT_BYTES if limit is None else bytes_of(limit) // (2 if streams else 1)
+    memory = KEPT_BYTES if limit is None else bytes_of(limit)
+    kept = memory // 2 if streams else memory
     return Arithmetic(getattr(estimator, "precision", "double"), kept)
 
 
