@@ -12,12 +12,17 @@ from timing import Array, Work, prediction_floors
 
 from eigengp import EigenGPRegressor, SquaredExponential
 from eigengp.buffers import reused_buffers
-from eigengp.estimators.training import SMALL_BASIS
 from eigengp.fitting.subset import EXACT_BLOCK_ROWS
 from eigengp.flow.arithmetic import PRECISIONS, Arithmetic
 from eigengp.flow.exact import ExactGP
 from eigengp.flow.model import EigenGP, Jitter
-from eigengp.sources.arrays import ArraySource, available_threads, block_rows_for, few_threads
+from eigengp.sources.arrays import (
+    SMALL_BASIS,
+    ArraySource,
+    available_threads,
+    block_rows_for,
+    few_threads,
+)
 from peers.protocol import (
     LENGTHSCALE,
     NOISE_VARIANCE,

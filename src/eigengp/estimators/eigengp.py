@@ -13,6 +13,7 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp.arrays import AnyArray, Placed
+from eigengp.buffers import reused_buffers
 from eigengp.estimators.inducing import InducingRegressor
 from eigengp.estimators.rows import further_rows
 from eigengp.estimators.training import Training
@@ -23,7 +24,7 @@ from eigengp.flow.model import EigenGP
 from eigengp.flow.posterior import Posterior
 from eigengp.flow.sums import RowBlock
 from eigengp.kernels import Kernel
-from eigengp.sources.arrays import ArraySource
+from eigengp.sources.arrays import SMALL_BASIS, ArraySource, few_threads
 from eigengp.sources.cluster import is_dask
 from eigengp.sources.files import is_table
 from eigengp.typing import Array
@@ -286,7 +287,8 @@ class EigenGPRegressor(InducingRegressor):
         count = max(self.batch_size, _FIRST_ROWS_PER_POINT * M)
         self._stream = Stream.begin(training, count, super()._learn)
         passes = 1 if self.max_iter is None else self.max_iter
-        return self._stream.over(training.rows, self.batch_size, passes)
+        with few_threads(M, SMALL_BASIS), reused_buffers():
+            return self._stream.over(training.rows, self.batch_size, passes)
 
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
     def partial_fit(
@@ -320,20 +322,30 @@ class EigenGPRegressor(InducingRegressor):
         if not self.__sklearn_is_fitted__():
             self.fit(X, y, sample_weight)
             return self
-        rows, training = further_rows(self, X, y, sample_weight), self._training
-        if self.optimization == "stochastic":
-            model = self._stream.absorb(rows, self.batch_size, learn=self.max_iter != 0)
-            kept = training.on(self._stream.kept)
-            self._keep(model, kept.counting(float(np.sum(self._stream.kept.weight))))
-            return self
+        rows = further_rows(self, X, y, sample_weight)
+        with few_threads(self.inducing_inputs_.shape[0], SMALL_BASIS), reused_buffers():
+            if self.optimization == "stochastic":
+                self._follow(rows)
+            else:
+                self._add(rows)
+        return self
+
+    def _follow(self, rows: RowBlock) -> None:
+        """Learn everything from more rows, and condition on those that are kept."""
+        model = self._stream.absorb(rows, self.batch_size, learn=self.max_iter != 0)
+        kept = self._stream.kept
+        weight = float(np.sum(kept.weight))
+        self._keep(model, self._training.on(kept).counting(weight))
+
+    def _add(self, rows: RowBlock) -> None:
+        """Add more rows to the sums, and learn noise and weights again."""
         assert self._online is not None
         more = ArraySource.of(rows, self._online.sums.b.size)
         online = self._online.after(more, self.forgetting)
         if self.max_iter != 0:
             online = online.refreshed()
-        training = training.counting(online.sums.n)
+        training = self._training.counting(online.sums.n)
         self._keep(online.model, training, online.outcome, online)
-        return self
 
     def eigenfunctions(self, X: ArrayLike) -> Array:
         """Evaluate the learned eigenfunctions `φ_j(x) = (√M/λ_j) k(x,B) u_j`.

@@ -27,14 +27,12 @@ from eigengp.flow.arithmetic import KEPT_BYTES, Arithmetic
 from eigengp.flow.exact import ExactGP
 from eigengp.flow.sums import RowBlock, RowSource
 from eigengp.kernels import Kernel, SquaredExponential
-from eigengp.sources.arrays import ArraySource, few_threads
+from eigengp.sources.arrays import SMALL_BASIS, ArraySource, few_threads
 from eigengp.sources.streams import StreamSource
 from eigengp.sources.summary import Extent, Summary
 from eigengp.sources.views import Scaling, StandardizedSource
 from eigengp.typing import Array
 
-SMALL_BASIS = 1000
-"""Basis points up to which one BLAS thread is best: more of them stay awake and in the way."""
 _FIRST_NOISE = 0.1
 """The noise variance to start from, as a share of the targets' variance."""
 

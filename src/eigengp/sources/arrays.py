@@ -23,6 +23,8 @@ from eigengp.flow.sums import RowBlock
 T = TypeVar("T")
 SumT = TypeVar("SumT", bound=Any)
 
+SMALL_BASIS = 1000
+"""Basis points up to which one BLAS thread is best: more of them stay awake and in the way."""
 BLOCK_ROWS = 1024
 """Rows in a block, where nothing is known of their features."""
 _BLOCK_ENTRIES = 1 << 20
