@@ -31,7 +31,7 @@ _BLOCK_ENTRIES = 1 << 20
 """About how many features a block has: small enough for the cache, and large enough that the
 threads seldom meet in Python."""
 _BLOCK_RANGE = (512, 8192)
-_MOST_CHUNK_ROWS = 1 << 17
+_MOST_CHUNK_ROWS = 1 << 16
 _CHUNK_NUMBERS = 1 << 21
 _MOST_ENTRIES = 1 << 22
 _DEVICE_BYTES = 1 << 33

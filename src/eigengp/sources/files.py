@@ -209,12 +209,7 @@ class FileTable:
 
     def _batches(self) -> Iterator[Any]:
         arrow = _pyarrow()
-        options: dict[str, Any] = {
-            "batch_readahead": 1,
-            "fragment_readahead": 1,
-            # It gives memory back to the machine, where the usual pool would keep it.
-            "memory_pool": arrow.system_memory_pool(),
-        }
+        options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1}
         if isinstance(self.dataset, arrow.dataset.FileSystemDataset) and isinstance(
             self.dataset.format, arrow.dataset.ParquetFileFormat
         ):
