@@ -19,8 +19,7 @@ from eigengp.sources.arrays import ArraySource
 from eigengp.sources.cluster import DaskSource, aligned, some_client
 
 distributed = pytest.importorskip("distributed")
-import dask.array as da  # noqa: E402
-import dask.dataframe as dd  # noqa: E402
+da, dd = (pytest.importorskip(f"dask.{name}") for name in ("array", "dataframe"))
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from eigengp.flow.evidence import FactorEvidence, PriorEvidence, TraceTerm
+from eigengp.flow.evidence import FactorEvidence, PriorEvidence
 from eigengp.flow.factors import CholeskyFactor
 from eigengp.flow.sums import Sums
+from eigengp.flow.trace import TraceTerm
 from eigengp.typing import Array
 from finite_differences import assert_close, gradient, symmetric_gradient
 

@@ -26,7 +26,7 @@ from eigengp.fitting.starts import (
 )
 from eigengp.flow.linalg import FactorizationError
 from eigengp.flow.model import EigenGP, Jitter
-from eigengp.flow.sums import RowBlock
+from eigengp.flow.rows import RowBlock
 from eigengp.kernels import Matern32, SquaredExponential
 from eigengp.sources.arrays import ArraySource
 from eigengp.sources.summary import Extent

@@ -12,7 +12,8 @@ from eigengp.flow.arithmetic import Arithmetic
 from eigengp.flow.evidence import FactorEvidence
 from eigengp.flow.features import KernelFeatures
 from eigengp.flow.fused import Fused, fused_for
-from eigengp.flow.sums import PlainRows, RowBlock, SumsAdjoint
+from eigengp.flow.rows import RowBlock
+from eigengp.flow.sums import PlainRows, SumsAdjoint
 from eigengp.kernels import Stationary
 from eigengp.kernels.columns import StationaryColumns
 

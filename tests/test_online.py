@@ -13,7 +13,7 @@ from eigengp import EigenGPRegressor, SquaredExponential
 from eigengp.fitting.stochastic import Adam, Belief, Reservoir, batch_step
 from eigengp.flow.factors import CholeskyFactor
 from eigengp.flow.model import EigenGP, Jitter
-from eigengp.flow.sums import RowBlock
+from eigengp.flow.rows import RowBlock
 from eigengp.metrics import nmse
 from eigengp.sources.arrays import ArraySource
 from eigengp.typing import Array

@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal
 
 from eigengp import Matern52, RVMRegressor, SquaredExponential
 from eigengp.fitting.width import WidthChoice, choose_width, with_width
-from eigengp.flow.sums import RowBlock
+from eigengp.flow.rows import RowBlock
 from eigengp.typing import Array
 
 SEED = 0

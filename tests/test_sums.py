@@ -9,14 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigengp.flow.features import KernelFeatures
-from eigengp.flow.sums import (
-    PlainRows,
-    ResidualRows,
-    RowBlock,
-    Sums,
-    SumsAdjoint,
-    WhitenedRows,
-)
+from eigengp.flow.rows import RowBlock
+from eigengp.flow.sums import PlainRows, ResidualRows, Sums, SumsAdjoint, WhitenedRows
 from eigengp.kernels import Kernel, Matern32, SquaredExponential
 from eigengp.sources.arrays import ArraySource
 from eigengp.typing import Array

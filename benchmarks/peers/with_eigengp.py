@@ -16,13 +16,8 @@ from eigengp.fitting.subset import EXACT_BLOCK_ROWS
 from eigengp.flow.arithmetic import PRECISIONS, Arithmetic
 from eigengp.flow.exact import ExactGP
 from eigengp.flow.model import EigenGP, Jitter
-from eigengp.sources.arrays import (
-    SMALL_BASIS,
-    ArraySource,
-    available_threads,
-    block_rows_for,
-    few_threads,
-)
+from eigengp.sources.arrays import ArraySource, block_rows_for
+from eigengp.sources.threads import available_threads, few_threads
 from peers.protocol import (
     LENGTHSCALE,
     NOISE_VARIANCE,
@@ -58,7 +53,7 @@ def evaluation(X: Any, y: Any, points: Array, precision: str) -> Callable[[], tu
     source = ArraySource(X, y, None, block_rows_for(X, size), available_threads())
 
     def evaluate() -> tuple[Any, Any]:
-        with few_threads(size, SMALL_BASIS):
+        with few_threads(size):
             return replace(model).evaluate(source)
 
     return evaluate

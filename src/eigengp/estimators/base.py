@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import closing
-from copy import copy
+from collections.abc import Callable
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, overload
 
-import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
@@ -21,15 +18,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigengp.arrays import AnyArray, beside, cast, is_numpy, namespace, on_host, place
 from eigengp.buffers import reused_buffers
+from eigengp.estimators.elsewhere import from_files, lazily, predictions_to_file
 from eigengp.estimators.rows import MERGE_UP_TO, check_same_place, checked_inputs, on_device
 from eigengp.estimators.training import Training
 from eigengp.flow.arithmetic import PRECISIONS
 from eigengp.flow.posterior import Predictive
 from eigengp.kernels import Kernel
 from eigengp.sources.arrays import by_blocks
-from eigengp.sources.cluster import by_partition, is_dask
-from eigengp.sources.files import FileTable, is_table, write_table
-from eigengp.sources.streams import ahead
+from eigengp.sources.cluster import is_dask
+from eigengp.sources.formats import is_table
 from eigengp.sources.views import Scaling
 from eigengp.typing import Array
 
@@ -71,6 +68,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         "verbose": ["verbose"],
     }
 
+    # scikit-learn ships no types.
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the model; a fit that fails leaves an earlier one as it was.
@@ -188,105 +186,28 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """
         if return_std and return_cov:
             raise ValueError("Ask for return_std or for return_cov, not for both.")
-        if is_table(X):
+        if is_table(X) or is_dask(X):
+            check_is_fitted(self)
             if return_cov:
-                raise ValueError("The joint covariance of a file's rows is not to be had.")
-            parts = list(self._from_files(X, return_std))
-            if not parts:
-                raise ValueError("There are no rows to predict in the file.")
-            mean, std = (np.concatenate(each) for each in zip(*parts, strict=True))
-            return (mean, std) if return_std else mean
-        if is_dask(X):
-            if return_cov:
-                raise ValueError("The joint covariance of Dask's rows is not to be had.")
-            return self._lazily(X, return_std)
+                raise ValueError("The joint covariance is to be had for arrays alone.")
+            elsewhere = from_files if is_table(X) else lazily
+            return elsewhere(self, X, return_std)
         X = self._inputs(X)
         if return_std:
             return self._mean_and_std(X)
-        mean = self._mean(self._by_blocks(self._posterior.mean, X))
+        mean = self._mean_alone(X)
         if return_cov:
             unit = self._scaling.target_scale**2
             return mean, unit * self._whole(self._joint_covariance, X)
         return mean
 
+    def _mean_alone(self, X: AnyArray) -> AnyArray:
+        return self._mean(self._by_blocks(self._posterior.mean, X))
+
     def _mean_and_std(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         standardised, variance = self._mean_and_variance(X)
         std = self._scaling.target_scale * namespace(variance).sqrt(variance)
         return self._mean(standardised), std
-
-    def _lazily(self, X: Any, return_std: bool) -> Any:
-        """Return predictions as Dask arrays, to be computed when they are asked for.
-
-        They are those of the model as it is now, without what only learning needs.
-        """
-        check_is_fitted(self)
-        now = copy(self)
-        for name in ("_training", "_online", "_stream", "history_"):
-            now.__dict__.pop(name, None)
-        names = getattr(self, "feature_names_in_", None)
-        if names is not None and hasattr(X, "columns"):
-            X = X[list(names)]
-
-        def both(inputs: AnyArray) -> AnyArray:
-            mean, std = now._mean_and_std(inputs)
-            return namespace(mean).stack([mean, std], axis=1)
-
-        def mean(inputs: AnyArray) -> AnyArray:
-            return now._mean(now._by_blocks(now._posterior.mean, inputs))
-
-        if not return_std:
-            return by_partition(mean, X, self.n_features_in_)
-        stacked = by_partition(both, X, self.n_features_in_, n_columns=2)
-        return stacked[:, 0], stacked[:, 1]
-
-    def _from_files(self, X: Any, return_std: bool) -> Iterator[tuple[Array, Array]]:
-        """Yield mean and standard deviation (empty if not wanted) of chunk after chunk."""
-        check_is_fitted(self)
-        table = FileTable.of(X, features=getattr(self, "feature_names_in_", None))
-        if table.n_features != self.n_features_in_:
-            raise ValueError(
-                f"The file has {table.n_features} columns, but {type(self).__name__} was fitted "
-                f"with {self.n_features_in_} features. Leave only those in the file, or fit with "
-                "named columns."
-            )
-        with closing(ahead(table.chunks)) as chunks:
-            for chunk in chunks:
-                if return_std:
-                    yield self._mean_and_std(chunk.X)
-                else:
-                    yield self._mean(self._by_blocks(self._posterior.mean, chunk.X)), np.empty(0)
-
-    def predict_to_file(self, X: Any, path: str | Path, coverage: float | None = None) -> int:
-        """Predict the rows of files, and write mean and standard deviation to another.
-
-        Parameters
-        ----------
-        X : path, glob pattern or PyArrow dataset
-            Where to predict; columns are found by their names.
-        path : path
-            What to write: a Parquet, Arrow or CSV file, by its ending. It appears
-            when it is whole.
-        coverage : float or None
-            Where given, the columns `lower` and `upper` hold the ends of the central
-            interval with this probability.
-
-        Returns
-        -------
-        n_rows : int
-            How many rows were written.
-        """
-        if not is_table(X):
-            raise TypeError("predict_to_file reads files; use predict for arrays.")
-        half = 0.0 if coverage is None else _half_width(coverage)
-
-        def columns() -> Iterator[dict[str, Array]]:
-            for mean, std in self._from_files(X, return_std=True):
-                found = {"mean": mean, "std": std}
-                if coverage is not None:
-                    found |= {"lower": mean - half * std, "upper": mean + half * std}
-                yield found
-
-        return write_table(path, columns())
 
     def _joint_covariance(self, inputs: AnyArray) -> AnyArray:
         return self._posterior.joint_covariance(inputs)
@@ -320,6 +241,29 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
     def _mean(self, standardised: AnyArray) -> AnyArray:
         return self._scaling.target_centre + self._scaling.target_scale * standardised
+
+    def predict_to_file(self, X: Any, path: str | Path, coverage: float | None = None) -> int:
+        """Predict the rows of files, and write mean and standard deviation to another.
+
+        Parameters
+        ----------
+        X : path, glob pattern or PyArrow dataset
+            Where to predict; columns are found by their names.
+        path : path
+            What to write: a Parquet, Arrow or CSV file, by its ending. It appears
+            when it is whole.
+        coverage : float or None
+            Where given, the columns `lower` and `upper` hold the ends of the central
+            interval with this probability.
+
+        Returns
+        -------
+        n_rows : int
+            How many rows were written.
+        """
+        check_is_fitted(self)
+        half = None if coverage is None else _half_width(coverage)
+        return predictions_to_file(self, X, path, half)
 
     def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> tuple[Array, Array]:
         """Return the central interval that holds a new observation with this probability.

@@ -13,20 +13,20 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp.arrays import AnyArray, Placed
-from eigengp.buffers import reused_buffers
 from eigengp.estimators.inducing import InducingRegressor
 from eigengp.estimators.rows import further_rows
+from eigengp.estimators.streaming import FIRST_ITERATIONS, Stream
 from eigengp.estimators.training import Training
 from eigengp.fitting.online import Online
 from eigengp.fitting.plan import Plan, default_size
-from eigengp.fitting.stochastic import FIRST_ITERATIONS, Stream
 from eigengp.flow.model import EigenGP
 from eigengp.flow.posterior import Posterior
-from eigengp.flow.sums import RowBlock
+from eigengp.flow.rows import RowBlock
 from eigengp.kernels import Kernel
-from eigengp.sources.arrays import SMALL_BASIS, ArraySource, few_threads
+from eigengp.sources.arrays import ArraySource
 from eigengp.sources.cluster import is_dask
-from eigengp.sources.files import is_table
+from eigengp.sources.formats import is_table
+from eigengp.sources.threads import at_work
 from eigengp.typing import Array
 
 GUARD_STRENGTH = 1.5
@@ -34,7 +34,6 @@ GUARD_STRENGTH = 1.5
 _SCARCE_ROWS_PER_POINT = 10
 _HOLD_OUT_FROM = 2_000
 _FIRST_ROWS_PER_POINT = 10
-_NO_ROWS = RowBlock(np.empty((0, 0)), np.empty(0))
 
 
 class EigenGPRegressor(InducingRegressor):
@@ -265,7 +264,7 @@ class EigenGPRegressor(InducingRegressor):
     ) -> None:
         outcome = outcome or model.forward(training.source)
         super()._keep(model, training, outcome)
-        self._training = training.on(_NO_ROWS)
+        self._training = training.on(RowBlock.empty())
         if self.optimization != "stochastic" and online is None:
             online = Online.of(model, outcome, training.source)
         self._online = online
@@ -287,9 +286,10 @@ class EigenGPRegressor(InducingRegressor):
         count = max(self.batch_size, _FIRST_ROWS_PER_POINT * M)
         self._stream = Stream.begin(training, count, super()._learn)
         passes = 1 if self.max_iter is None else self.max_iter
-        with few_threads(M, SMALL_BASIS), reused_buffers():
+        with at_work(M):
             return self._stream.over(training.rows, self.batch_size, passes)
 
+    # scikit-learn ships no types.
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -323,7 +323,7 @@ class EigenGPRegressor(InducingRegressor):
             self.fit(X, y, sample_weight)
             return self
         rows = further_rows(self, X, y, sample_weight)
-        with few_threads(self.inducing_inputs_.shape[0], SMALL_BASIS), reused_buffers():
+        with at_work(self.inducing_inputs_.shape[0]):
             if self.optimization == "stochastic":
                 self._follow(rows)
             else:

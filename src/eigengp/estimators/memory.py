@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Any
+
+from eigengp.flow.arithmetic import KEPT_BYTES
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _UNITS |= {f"{unit}I": 1 << 10 * i for i, unit in enumerate("KMGT", start=1)}
@@ -19,3 +22,9 @@ def bytes_of(limit: int | str) -> int:
             f"got {limit!r}."
         )
     return int(float(found[1]) * _UNITS[found[2]])
+
+
+def memory_of(estimator: Any) -> int:
+    """Return how many bytes an estimator may use beside what it cannot do without."""
+    limit = getattr(estimator, "memory_limit", None)
+    return KEPT_BYTES if limit is None else bytes_of(limit)

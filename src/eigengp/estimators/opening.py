@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eigengp.arrays import AnyArray, beside, dtype_name, is_numpy, on_host
-from eigengp.estimators.memory import bytes_of
+from eigengp.estimators.memory import memory_of
 from eigengp.estimators.rows import MERGE_UP_TO, checked_rows, checked_weight, merged, on_device
-from eigengp.flow.arithmetic import KEPT_BYTES
-from eigengp.flow.sums import RowSource
-from eigengp.sources.arrays import ArraySource, available_threads, block_rows_for
+from eigengp.flow.rows import RowSource
+from eigengp.sources.arrays import ArraySource, block_rows_for
 from eigengp.sources.cluster import DaskSource, aligned, is_dask, some_client
-from eigengp.sources.files import FileTable, is_table
+from eigengp.sources.files import FileTable
+from eigengp.sources.formats import is_table
 from eigengp.sources.streams import StreamSource
+from eigengp.sources.threads import available_threads
 
 
 class Opened(NamedTuple):
@@ -50,12 +51,8 @@ def _from_dask(estimator: Any, client: Any, X: Any, y: Any, sample_weight: Any) 
     if hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
     if X.shape[0] <= MERGE_UP_TO or estimator._learns_on_host:
-        arrays = client.gather(
-            client.compute([each for each in (X, y, weight) if each is not None])
-        )
-        found = _from_arrays(
-            estimator, arrays[0], arrays[1], arrays[2] if weight is not None else None
-        )
+        X, y, weight = client.gather(client.compute([X, y, weight]))
+        found = _from_arrays(estimator, X, y, weight)
     else:
         estimator.n_features_in_ = int(X.shape[1])
         rows = DaskSource.of(client, X, y, weight)
@@ -74,12 +71,12 @@ def _from_files(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Opened:
                 f"fit('data.parquet', 'price'), got {type(name).__name__}."
             )
     table = FileTable.of(X, y, sample_weight)
+    if table.n_rows == 0:
+        raise ValueError(f"{X} has no rows.")
     most = getattr(estimator, "max_rows", table.n_rows)
-    if not 0 < table.n_rows <= most:
+    if table.n_rows > most:
         raise ValueError(
-            f"{X} has {table.n_rows} rows; {type(estimator).__name__} takes from 1 to {most}."
-            if table.n_rows
-            else f"{X} has no rows."
+            f"{X} has {table.n_rows} rows; {type(estimator).__name__} takes at most {most}."
         )
     if table.n_rows <= MERGE_UP_TO or estimator._learns_on_host:
         rows = StreamSource(table).take(np.arange(table.n_rows))
@@ -88,8 +85,7 @@ def _from_files(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Opened:
         device = getattr(estimator, "device", None)
         on_device(np.zeros(1), device)
         move = None if device is None else partial(on_device, device=device)
-        limit = getattr(estimator, "memory_limit", None)
-        held = (KEPT_BYTES if limit is None else bytes_of(limit)) // 2
+        held = memory_of(estimator) // 2
         source = StreamSource(table, held, n_threads=available_threads(), move=move)
         estimator.n_features_in_ = table.n_features
         found = Opened(source.sized(table.n_features), np.empty((0, table.n_features)))

@@ -11,7 +11,7 @@ from sklearn import get_config
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from eigengp.arrays import AnyArray, beside, dtype_name, is_numpy, namespace, on_host, place
-from eigengp.flow.sums import RowBlock, RowSource
+from eigengp.flow.rows import RowBlock, RowSource
 from eigengp.typing import Array
 
 MERGE_UP_TO = 5_000

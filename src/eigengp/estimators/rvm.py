@@ -16,7 +16,7 @@ from eigengp.fitting.starts import lengthscale_range
 from eigengp.fitting.width import N_WIDTHS, WidthChoice, choose_width, with_width
 from eigengp.flow.features import KernelFeatures
 from eigengp.flow.posterior import Posterior
-from eigengp.flow.sums import RowSource
+from eigengp.flow.rows import RowSource
 from eigengp.kernels import SquaredExponential, Stationary
 from eigengp.sources.views import sample_rows
 

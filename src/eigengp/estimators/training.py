@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +11,8 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
 from eigengp.arrays import AnyArray, beside, namespace
-from eigengp.buffers import reused_buffers
-from eigengp.estimators.memory import bytes_of
+from eigengp.estimators.checkpoint import journal_for
+from eigengp.estimators.memory import memory_of
 from eigengp.estimators.opening import opened
 from eigengp.fitting.families import Family
 from eigengp.fitting.journal import Journal
@@ -23,13 +21,14 @@ from eigengp.fitting.plan import Plan, default_iterations, default_restarts
 from eigengp.fitting.progress import Monitor
 from eigengp.fitting.starts import lengthscale_range
 from eigengp.fitting.subset import exact_on_subset, subset_plan
-from eigengp.flow.arithmetic import KEPT_BYTES, Arithmetic
+from eigengp.flow.arithmetic import Arithmetic
 from eigengp.flow.exact import ExactGP
-from eigengp.flow.sums import RowBlock, RowSource
+from eigengp.flow.rows import RowBlock, RowSource
 from eigengp.kernels import Kernel, SquaredExponential
-from eigengp.sources.arrays import SMALL_BASIS, ArraySource, few_threads
+from eigengp.sources.arrays import ArraySource
 from eigengp.sources.streams import StreamSource
 from eigengp.sources.summary import Extent, Summary
+from eigengp.sources.threads import at_work
 from eigengp.sources.views import Scaling, StandardizedSource
 from eigengp.typing import Array
 
@@ -88,7 +87,7 @@ class Training:
                 given,
                 scaling.extent(summary.extent),
                 sized=estimator._block_rows is None,
-                journal=_journal(estimator, rows.n_rows, summary, scaling, rng),
+                journal=journal_for(estimator, rows.n_rows, summary, scaling, rng),
                 stack=stack.pop_all(),
             )
 
@@ -172,7 +171,7 @@ class Training:
         """Return the learned model; small matrices are faster on one thread."""
         self.fit_blocks_to(plan.n_inducing)
         learner = Learner(family, plan, self.source, self.monitor, self.rng, self.box, self.journal)
-        with few_threads(plan.n_inducing, SMALL_BASIS), reused_buffers():
+        with at_work(plan.n_inducing):
             model = learner.learn(template)
         self.n_iter += learner.n_iter
         return model
@@ -188,30 +187,6 @@ class Training:
 
 def _arithmetic(estimator: Any, streams: bool) -> Arithmetic:
     """Return how the estimator wants its arithmetic done; rows that stream share its memory."""
-    limit = getattr(estimator, "memory_limit", None)
-    memory = KEPT_BYTES if limit is None else bytes_of(limit)
-    kept = memory // 2 if streams else memory
-    return Arithmetic(getattr(estimator, "precision", "double"), kept)
-
-
-def _journal(
-    estimator: Any, n_rows: int, summary: Summary, scaling: Scaling, rng: np.random.RandomState
-) -> Journal | None:
-    """Return the journal that the estimator asks for, one of the same data and settings."""
-    path = getattr(estimator, "checkpoint", None)
-    if path is None:
-        return None
-    settings = estimator.get_params(deep=False)
-    for name in ("checkpoint", "verbose"):
-        settings.pop(name)
-    if not isinstance(estimator.random_state, int):
-        settings.pop("random_state")
-    about = sha256(f"{type(estimator).__name__} {n_rows}".encode())
-    for name, value in sorted(settings.items()):
-        about.update(f"{name} {value!r}".encode())
-        if hasattr(value, "__array__"):
-            about.update(np.asarray(value).tobytes())
-    numbers = (scaling.input_centre, scaling.input_scale, summary.low, summary.high)
-    for each in (*numbers, np.array([scaling.target_centre, scaling.target_scale])):
-        about.update(each.tobytes())
-    return Journal(Path(path), about.hexdigest(), rng)
+    memory = memory_of(estimator)
+    precision = getattr(estimator, "precision", "double")
+    return Arithmetic(precision, memory // 2 if streams else memory)

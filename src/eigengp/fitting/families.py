@@ -21,8 +21,8 @@ from eigengp.fitting.starts import BasisInit, kernels_to_try, make_starts
 from eigengp.flow.arithmetic import Arithmetic
 from eigengp.flow.exact import ExactGP
 from eigengp.flow.model import EigenGP
+from eigengp.flow.rows import RowBlock
 from eigengp.flow.sparse_spectrum import SparseSpectrum
-from eigengp.flow.sums import RowBlock
 from eigengp.sources.summary import Extent
 
 

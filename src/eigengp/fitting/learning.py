@@ -32,10 +32,11 @@ from eigengp.fitting.progress import Monitor
 from eigengp.fitting.screening import Screening
 from eigengp.flow.linalg import JitterWarning
 from eigengp.flow.model import EigenGP
-from eigengp.flow.sums import RowBlock, RowSource
+from eigengp.flow.rows import RowBlock, RowSource
 from eigengp.metrics import mnlp
-from eigengp.sources.arrays import ArraySource, available_threads, by_blocks
+from eigengp.sources.arrays import ArraySource, by_blocks
 from eigengp.sources.summary import Extent
+from eigengp.sources.threads import available_threads
 from eigengp.sources.views import sample_rows, training_rows
 
 _WARM_ROWS = 2_000

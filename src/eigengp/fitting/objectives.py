@@ -11,7 +11,8 @@ from eigengp.fitting.optimizer import Evaluation
 from eigengp.fitting.parameters import Parameters
 from eigengp.flow.model import EigenGP
 from eigengp.flow.passes import SpectralPass
-from eigengp.flow.sums import RowSource, Sums
+from eigengp.flow.rows import RowSource
+from eigengp.flow.sums import Sums
 from eigengp.typing import Array
 
 
@@ -48,37 +49,46 @@ class RowObjective:
 
 @dataclass(frozen=True)
 class WeightObjective:
-    """Stage 2: the evidence as a function of weights and noise, from the sums alone."""
+    """Stage 2: the evidence as a function of weights and noise, from the sums alone.
+
+    Parameters
+    ----------
+    parameters : Parameters
+        Noise and weights.
+    flow : SpectralPass
+        The pass that made the sums, whose eigenvectors they are in.
+    sums : Sums
+        Of the whitened features.
+    """
 
     parameters: Parameters[EigenGP]
-    model: EigenGP
+    flow: SpectralPass
     sums: Sums
 
     @classmethod
     def of(cls, parameters: Parameters[EigenGP], source: RowSource) -> WeightObjective:
         """Go over the rows once; after that every evaluation is M × M work."""
         ones = np.ones(parameters.template.n_components)
-        model = replace(parameters.template, shrinkage=ones)
-        return cls(parameters, model, _spectral(model).sums(source))
+        flow = replace(parameters.template, shrinkage=ones).flow
+        assert isinstance(flow, SpectralPass)
+        return cls(parameters, flow, flow.sums(source))
 
     @property
     def bounds(self) -> tuple[Array, Array]:
         """Lower and upper bound of each entry."""
         return self.parameters.bounds()
 
+    def flow_at(self, vector: Array) -> SpectralPass:
+        """Return the pass with the noise and weights of a vector `[ln σ², ln v]`."""
+        shrinkage = np.exp(self.flow.spectrum.tied(vector[1:]))
+        return replace(self.flow, noise_variance=float(np.exp(vector[0])), shrinkage=shrinkage)
+
     def __call__(self, vector: Array) -> Evaluation:
-        """Evaluate, per row; the vector is `[ln σ², ln v]`."""
-        tied = self.model.spectrum.tied
-        noise, shrinkage = float(np.exp(vector[0])), np.exp(tied(vector[1:]))
-        flow = replace(_spectral(self.model), noise_variance=noise, shrinkage=shrinkage)
+        """Evaluate, per row."""
+        flow = self.flow_at(vector)
         outcome = flow.from_sums(self.sums)
         log_shrinkage, noise_bar = flow.weight_gradient(outcome)
         n, value = self.sums.n, outcome.value
-        gradient = np.concatenate([[noise * noise_bar], tied(log_shrinkage)])
+        weights = self.flow.spectrum.tied(log_shrinkage)
+        gradient = np.concatenate([[flow.noise_variance * noise_bar], weights])
         return Evaluation(value / n, gradient / n, value / n)
-
-
-def _spectral(model: EigenGP) -> SpectralPass:
-    flow = model.flow
-    assert isinstance(flow, SpectralPass)
-    return flow

@@ -16,10 +16,10 @@ import numpy as np
 from eigengp.fitting.objectives import WeightObjective
 from eigengp.fitting.optimizer import minimize
 from eigengp.fitting.parameters import eigengp_parameters
-from eigengp.flow.factors import Spectrum
 from eigengp.flow.model import EigenGP
 from eigengp.flow.passes import Outcome, PriorPass, ResidualPass, SpectralPass
-from eigengp.flow.sums import RowSource, Sums
+from eigengp.flow.rows import RowSource
+from eigengp.flow.sums import Sums
 from eigengp.sources.summary import Extent
 
 _ITERATIONS = 25
@@ -32,58 +32,46 @@ class Online:
 
     Parameters
     ----------
-    learned : EigenGP
-        The model.
-    spectrum : Spectrum
-        Of its `K_BB`, in whose eigenvectors the sums are: another decomposition
-        of the same matrix may have other signs.
+    model : EigenGP
+        What was learned.
+    flow : SpectralPass or ResidualPass
+        Its pass over rows. The sums are in the eigenvectors it holds: those of
+        another decomposition of the same matrix may have other signs.
     sums : Sums
-        Of the whitened features.
+        Of all rows so far.
     """
 
-    learned: EigenGP
-    spectrum: Spectrum
+    model: EigenGP
+    flow: SpectralPass | ResidualPass
     sums: Sums
 
     @classmethod
     def of(cls, model: EigenGP, outcome: Outcome, rows: RowSource) -> Online:
         """Begin with rows that a pass has gone over; sums of plain features are made again."""
-        if model.shrinkage is None and not model.residual:
-            model = replace(model, shrinkage=np.ones(model.n_components))
         if isinstance(outcome.flow, PriorPass):
-            outcome = model.forward(rows)
-        return cls(model, model.spectrum, _plain(outcome.evidence.sums))
-
-    @property
-    def model(self) -> EigenGP:
-        """The model, with the eigenvectors that the sums are in."""
-        vars(self.learned)["spectrum"] = self.spectrum
-        return self.learned
-
-    @property
-    def _flow(self) -> SpectralPass | ResidualPass:
-        flow = self.model.flow
+            outcome = replace(model, shrinkage=np.ones(model.n_components)).forward(rows)
+        flow = outcome.flow
         assert isinstance(flow, SpectralPass | ResidualPass)
-        return flow
+        return cls(model, flow, _plain(outcome.evidence.sums))
 
     def after(self, rows: RowSource, forgetting: float = 1.0) -> Online:
         """Return the state after more rows; earlier ones count `forgetting` times as much."""
-        return replace(self, sums=self.sums * forgetting + _plain(self._flow.sums(rows)))
+        return replace(self, sums=self.sums * forgetting + _plain(self.flow.sums(rows)))
 
     def refreshed(self) -> Online:
         """Return the state with noise and weights learned again, which the residual rules out."""
-        if self.learned.residual:
+        if not isinstance(self.flow, SpectralPass):
             return self
         nowhere = Extent(np.zeros(0), np.zeros(0))
         free = eigengp_parameters(self.model, nowhere, basis=False, weights=True)
-        objective = WeightObjective(free, self.model, self.sums)
+        objective = WeightObjective(free, self.flow, self.sums)
         found = minimize(objective, free.pack(self.model), _ITERATIONS, _TOLERANCE)
-        return replace(self, learned=free.unpack(found.vector))
+        return Online(free.unpack(found.vector), objective.flow_at(found.vector), self.sums)
 
     @property
     def outcome(self) -> Outcome:
         """The evidence and the posterior of all rows so far."""
-        return self._flow.from_sums(self.sums)
+        return self.flow.from_sums(self.sums)
 
 
 def _plain(sums: Sums) -> Sums:

@@ -16,9 +16,9 @@ import numpy as np
 from eigengp.flow.evidence import FactorEvidence
 from eigengp.flow.linalg import FactorizationError
 from eigengp.flow.relevance import Alignment, Candidates, Indices, RelevanceModel
-from eigengp.flow.sums import RowSource
+from eigengp.flow.rows import RowSource
 from eigengp.kernels import Kernel
-from eigengp.sources.arrays import one_blas_thread
+from eigengp.sources.threads import one_blas_thread
 from eigengp.typing import Array
 
 _START_NOISE, _LEAST_NOISE = 1e-2, 1e-9  # of the targets' second moment

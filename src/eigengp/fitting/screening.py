@@ -19,7 +19,7 @@ from eigengp.fitting.plan import Plan, is_small
 from eigengp.fitting.progress import Monitor
 from eigengp.fitting.search import RELOCATIONS, ROUNDS, Found, Search
 from eigengp.flow.linalg import FactorizationError
-from eigengp.flow.sums import RowBlock, RowSource
+from eigengp.flow.rows import RowBlock, RowSource
 from eigengp.sources.arrays import ArraySource
 from eigengp.sources.summary import Extent
 from eigengp.sources.views import sample_rows

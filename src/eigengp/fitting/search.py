@@ -18,7 +18,7 @@ from eigengp.fitting.objectives import RowObjective
 from eigengp.fitting.optimizer import minimize
 from eigengp.flow.linalg import FactorizationError
 from eigengp.flow.model import EigenGP
-from eigengp.flow.sums import RowBlock, RowSource
+from eigengp.flow.rows import RowBlock, RowSource
 from eigengp.sources.summary import Extent
 from eigengp.typing import Array
 

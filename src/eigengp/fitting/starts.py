@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NearestNeighbors
 
 from eigengp.flow.model import EigenGP
-from eigengp.flow.sums import RowBlock
+from eigengp.flow.rows import RowBlock
 from eigengp.kernels import Kernel
 from eigengp.typing import Array
 

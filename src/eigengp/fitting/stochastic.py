@@ -16,28 +16,22 @@ for the posterior.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from eigengp.fitting.parameters import eigengp_parameters
-from eigengp.fitting.progress import Monitor
 from eigengp.flow.factors import CholeskyFactor
 from eigengp.flow.linalg import cholesky, inverse_from
 from eigengp.flow.model import EigenGP, Gradient
-from eigengp.flow.sums import RowBlock, RowSource, Sums, SumsAdjoint, WhitenedRows
+from eigengp.flow.rows import RowBlock, RowSource, joined
+from eigengp.flow.sums import Sums, SumsAdjoint, WhitenedRows
 from eigengp.sources.arrays import ArraySource
-from eigengp.sources.streams import in_memory
 from eigengp.sources.summary import Extent
-from eigengp.sources.views import Scaling, sample_rows
 from eigengp.typing import Array
 
 _FIRST_MOMENT, _SECOND_MOMENT, _TINY = 0.9, 0.999, 1e-10
-FIRST_ITERATIONS = 30
-"""Iterations on the first rows, before the stream begins."""
-_KEPT_ROWS = 10_000
+KEPT_ROWS = 10_000
 _REPLAYS = 29
 """Steps on rows that were kept, after each on a batch."""
 _FIRST_LENGTH, _LONG_STEPS = 0.03, 100.0
@@ -160,16 +154,16 @@ class Reservoir:
 
     def __init__(self, capacity: int, rng: np.random.RandomState) -> None:
         self.capacity, self.rng, self.seen = capacity, rng, 0
-        self.rows = RowBlock(np.empty((0, 0)), np.empty(0))
+        self.rows = RowBlock.empty()
 
     def add(self, batch: RowBlock) -> None:
         """Offer all rows of a batch."""
-        count = batch.y.shape[0]
+        count = batch.n_rows
+        if self.seen == 0:
+            self.rows = replace(RowBlock.empty(batch.X.shape[1]), sample_weight=np.empty(0))
         batch = replace(batch, sample_weight=batch.weight)
         room = max(0, min(count, self.capacity - self.seen))
-        fresh = batch.cut(room)[0]
-        parts = [fresh] if self.seen == 0 else [self.rows, fresh]
-        self.rows = in_memory(parts, batch.X.shape[1])
+        self.rows = joined([self.rows, batch.cut(room)[0]])  # A copy, to be written in.
         places = self.rng.randint(0, np.arange(self.seen + room, self.seen + count) + 1)
         for row, place in enumerate(places.tolist(), start=room):
             if place < self.capacity:
@@ -179,7 +173,7 @@ class Reservoir:
 
     def draw(self, count: int) -> RowBlock:
         """Return some of the kept rows."""
-        held = self.rows.y.shape[0]
+        held = self.rows.n_rows
         return self.rows.picked(self.rng.choice(held, min(count, held), replace=False))
 
 
@@ -229,7 +223,7 @@ class StochasticLearner:
             return np.nan
         shown = self._learn(batch)
         for _ in range(_REPLAYS):
-            drawn = self.reservoir.draw(batch.y.shape[0])
+            drawn = self.reservoir.draw(batch.n_rows)
             if np.any(drawn.weight > 0.0):
                 self._learn(drawn)
         return shown
@@ -246,55 +240,3 @@ class StochasticLearner:
         self.model = free.unpack(np.clip(free.pack(self.model) + change, *free.bounds()))
         self.belief = step.belief
         return step.value / self.weight
-
-
-@dataclass
-class Stream:
-    """Learning from batches, from the first rows on.
-
-    Parameters
-    ----------
-    learner : StochasticLearner
-        Does the work.
-    scaling : Scaling
-        Standardises the rows.
-    monitor : Monitor
-        Told of every batch.
-    """
-
-    learner: StochasticLearner
-    scaling: Scaling
-    monitor: Monitor
-
-    @classmethod
-    def begin(cls, training: Any, count: int, learned: Callable[[Any], EigenGP]) -> Stream:
-        """Begin with a model that `learned` makes of about so many rows, by the evidence."""
-        model = learned(training.on(sample_rows(training.source, count, training.rng)))
-        reservoir = Reservoir(_KEPT_ROWS, training.rng)
-        learner = StochasticLearner(training.box, model, reservoir)
-        return cls(learner, training.scaling, training.monitor)
-
-    def over(self, rows: RowSource, batch_size: int, passes: int) -> EigenGP:
-        """Return the model after so many passes over rows in the units of the data."""
-        rng = self.learner.reservoir.rng
-        for number in range(max(1, passes)):
-            self.monitor.begin("batches", -(-rows.n_rows // batch_size))
-            for batch in rows.batches(batch_size, rng):
-                standardised = self.scaling.block(batch)
-                shown = self.learner.absorb(standardised, number == 0, passes > 0)
-                if np.isfinite(shown):
-                    self.monitor.step(shown)
-            self.monitor.end()
-        return self.learner.model
-
-    def absorb(self, rows: RowBlock, batch_size: int, learn: bool = True) -> EigenGP:
-        """Return the model after more rows, standardised."""
-        count = -(-rows.y.shape[0] // batch_size)
-        for part in np.array_split(np.arange(rows.y.shape[0]), count):
-            self.learner.absorb(rows.picked(part), learn=learn)
-        return self.learner.model
-
-    @property
-    def kept(self) -> RowBlock:
-        """Rows drawn from all that have come by."""
-        return self.learner.reservoir.rows

@@ -9,15 +9,15 @@ from eigengp.fitting.learning import Learner
 from eigengp.fitting.plan import Plan
 from eigengp.fitting.progress import Monitor
 from eigengp.flow.exact import ExactGP
-from eigengp.flow.sums import RowSource
-from eigengp.sources.arrays import ArraySource, few_threads
+from eigengp.flow.rows import RowSource
+from eigengp.sources.arrays import ArraySource
 from eigengp.sources.summary import Extent
+from eigengp.sources.threads import few_threads
 from eigengp.sources.views import sample_rows
 
 EXACT_BLOCK_ROWS = 128
 """Rows in a block of the full GP: with N columns each, small blocks keep memory near N²."""
 SUBSET_RANGE = (500, 2_000)
-_ONE_THREAD_ROWS = 1_000
 
 
 def subset_plan(n_rows: int) -> Plan:
@@ -53,5 +53,5 @@ def exact_on_subset(
     rows = sample_rows(source, count, rng)
     part = ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
     learner = Learner(ExactFamily(), plan, part, monitor, rng, Extent.around(rows.X))
-    with few_threads(count, _ONE_THREAD_ROWS):
+    with few_threads(count):
         return learner.learn(template), learner.n_iter

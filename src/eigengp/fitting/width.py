@@ -18,7 +18,7 @@ from eigengp.fitting.relevance import learn_relevance
 from eigengp.fitting.starts import lengthscale_range
 from eigengp.flow.linalg import FactorizationError
 from eigengp.flow.relevance import Indices
-from eigengp.flow.sums import RowBlock
+from eigengp.flow.rows import RowBlock
 from eigengp.kernels import Stationary
 from eigengp.sources.arrays import ArraySource
 from eigengp.typing import Array

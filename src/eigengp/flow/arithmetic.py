@@ -11,7 +11,7 @@ from eigengp.arrays import AnyArray
 
 if TYPE_CHECKING:
     from eigengp.flow.features import Features
-    from eigengp.flow.sums import RowBlock
+    from eigengp.flow.rows import RowBlock
     from eigengp.kernels import PullBack
 
 KEPT_BYTES = 1 << 26

@@ -18,7 +18,7 @@ from scipy.linalg import lapack
 from eigengp.flow.features import KernelFeatures
 from eigengp.flow.linalg import solve_lower
 from eigengp.flow.posterior import Posterior, draw_joint
-from eigengp.flow.sums import RowBlock
+from eigengp.flow.rows import RowBlock
 from eigengp.typing import Array
 
 _SYMMETRISED = 256

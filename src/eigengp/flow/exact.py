@@ -17,7 +17,7 @@ from eigengp.flow.conditional import ConditionalPosterior, DenseCovariance
 from eigengp.flow.evidence import LOG_2PI
 from eigengp.flow.features import KernelFeatures
 from eigengp.flow.linalg import Advice, cholesky, guarded
-from eigengp.flow.sums import RowBlock, RowSource
+from eigengp.flow.rows import RowBlock, RowSource
 from eigengp.kernels import Kernel
 from eigengp.typing import Array
 

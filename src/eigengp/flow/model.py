@@ -24,7 +24,7 @@ from eigengp.flow.passes import (
     SpectralPass,
 )
 from eigengp.flow.posterior import Posterior
-from eigengp.flow.sums import RowSource
+from eigengp.flow.rows import RowSource
 from eigengp.kernels import Kernel, KernelAdjoint
 from eigengp.typing import Array
 

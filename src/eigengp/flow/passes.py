@@ -16,17 +16,12 @@ from typing import Protocol
 import numpy as np
 
 from eigengp.flow.arithmetic import Arithmetic, Kept
-from eigengp.flow.evidence import Evidence, FactorEvidence, PriorEvidence, TraceTerm
+from eigengp.flow.evidence import Evidence, FactorEvidence, PriorEvidence
 from eigengp.flow.factors import CholeskyFactor, Spectrum
 from eigengp.flow.features import Features
-from eigengp.flow.sums import (
-    PlainRows,
-    ResidualRows,
-    RowSource,
-    Sums,
-    WhitenedRows,
-    WhitenedSums,
-)
+from eigengp.flow.rows import RowSource
+from eigengp.flow.sums import PlainRows, ResidualRows, Sums, WhitenedRows, WhitenedSums
+from eigengp.flow.trace import TraceTerm
 from eigengp.typing import Array
 
 _EPSILON = float(np.finfo(np.float64).eps)

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from eigengp.flow.evidence import FactorEvidence
 from eigengp.flow.linalg import FactorizationError
-from eigengp.flow.sums import RowBlock, RowSource, Sums
+from eigengp.flow.rows import RowBlock, RowSource
+from eigengp.flow.sums import Sums
 from eigengp.kernels import Kernel
 from eigengp.typing import Array
 

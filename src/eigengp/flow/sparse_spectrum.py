@@ -8,7 +8,7 @@ from eigengp.flow.arithmetic import Arithmetic, Kept
 from eigengp.flow.features import SpectralFeatures
 from eigengp.flow.passes import Outcome, WhitePass
 from eigengp.flow.posterior import Posterior
-from eigengp.flow.sums import RowSource
+from eigengp.flow.rows import RowSource
 from eigengp.kernels import Stationary
 from eigengp.typing import Array
 

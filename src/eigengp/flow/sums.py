@@ -1,9 +1,7 @@
 """The two passes over the rows, each a sum over row blocks.
 
 Rows enter the model only here. Pass 1 reduces them to M × M sums; pass 2
-takes the cotangents of those sums back to the parameters. A source of rows
-needs to know nothing of the mathematics: it applies a function to each block
-and adds the results.
+takes the cotangents of those sums back to the parameters.
 
 Letters: `K` is a block's features, (n, M), `k(X,B)` unless others are used, and
 `ω_n` the precision of a row, which counts `s_n` times; `k_n` stands for a row
@@ -12,14 +10,11 @@ of `K`, or of the combinations of its columns through which a row enters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from functools import cached_property
-from operator import add, sub
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eigengp.arrays import (
     AnyArray,
@@ -29,7 +24,6 @@ from eigengp.arrays import (
     dtype_name,
     is_numpy,
     namespace,
-    on_host,
     positive,
     row_dots,
 )
@@ -37,144 +31,18 @@ from eigengp.buffers import converted, product, recycle
 from eigengp.flow.arithmetic import Arithmetic, Kept
 from eigengp.flow.features import Features, left_out
 from eigengp.flow.fused import fused_for
+from eigengp.flow.rows import Additive, RowBlock
 from eigengp.kernels import PullBack
 from eigengp.typing import Array
-
-
-@dataclass(frozen=True)
-class RowBlock:
-    """Some rows of the data, in any library's arrays."""
-
-    X: AnyArray
-    """Inputs, shape (n, D)."""
-    y: AnyArray
-    """Targets, shape (n,)."""
-    sample_weight: AnyArray | None = None
-    """How many times each row counts, shape (n,); None means once."""
-    start: int = 0
-    """The index of the first row in the whole data."""
-
-    @property
-    def weight(self) -> AnyArray:
-        """The sample weights, ones where there are none, shape (n,)."""
-        own = self.sample_weight
-        return namespace(self.y).ones_like(self.y) if own is None else own
-
-    @property
-    def nbytes(self) -> int:
-        """How much memory NumPy's arrays take."""
-        own = self.sample_weight
-        return int(self.X.nbytes + self.y.nbytes + (0 if own is None else own.nbytes))
-
-    def picked(self, rows: AnyArray) -> RowBlock:
-        """Return a copy of the rows with these numbers, counted from the first of the block."""
-        xp, own = namespace(self.X), self.sample_weight
-        weight = None if own is None else xp.take(own, rows, axis=0)
-        return RowBlock(
-            xp.take(self.X, rows, axis=0), xp.take(self.y, rows, axis=0), weight, self.start
-        )
-
-    def cut(self, count: int) -> tuple[RowBlock, RowBlock]:
-        """Return the first `count` rows, and the others."""
-        return self._part(slice(None, count), 0), self._part(slice(count, None), count)
-
-    def _part(self, rows: slice, offset: int) -> RowBlock:
-        own = self.sample_weight
-        weight = None if own is None else own[rows]
-        return RowBlock(self.X[rows, :], self.y[rows], weight, self.start + offset)
-
-
-def joined(parts: list[RowBlock]) -> RowBlock:
-    """Return consecutive blocks in NumPy's arrays as one; a single one as it is."""
-    if len(parts) == 1:
-        return parts[0]
-    weighted = parts[0].sample_weight is not None
-    weight = np.concatenate([part.weight for part in parts]) if weighted else None
-    X, y = (np.concatenate([getattr(part, each) for part in parts]) for each in ("X", "y"))
-    return RowBlock(X, y, weight, parts[0].start)
-
-
-class Additive:
-    """A dataclass of arrays and numbers that adds field by field."""
-
-    def __add__(self, other: Self) -> Self:
-        return self._paired(other, add)
-
-    def __sub__(self, other: Self) -> Self:
-        return self._paired(other, sub)
-
-    def __mul__(self, factor: float) -> Self:
-        return type(self)(*(factor * each for each in self._values()))
-
-    def __iadd__(self, other: Self) -> Self:
-        """Add in the memory of this one's arrays, which are lost."""
-        return self._paired(other, _added_in_place)
-
-    def _paired(self, other: Self, combine: Callable[[Any, Any], Any]) -> Self:
-        return type(self)(*map(combine, self._values(), other._values()))
-
-    def _values(self) -> list[Any]:
-        # Only subclasses are dataclasses, which mypy cannot know.
-        return [getattr(self, each.name) for each in fields(self)]  # type: ignore[arg-type]
-
-    def on_host(self) -> Self:
-        """Return the same in NumPy's arrays and plain numbers."""
-        return type(self)(*map(_hosted, self._values()))
-
-
-def _hosted(x: Any) -> Any:
-    """Return a number as it is, and an array as one of NumPy's."""
-    if isinstance(x, float):
-        return x
-    hosted = on_host(x)
-    return np.ascontiguousarray(hosted) if hosted.ndim else float(hosted)
-
-
-def _added_in_place(x: Any, other: Any) -> Any:
-    """Return `x + other`, in the memory of `x` if that is an array; numbers may be shared."""
-    if not getattr(x, "ndim", 0):
-        return x + other
-    x += other
-    return x
-
-
-SumT = TypeVar("SumT", bound=Any)
-
-
-class RowSource(Protocol):
-    """Where row blocks come from: the one seam between mathematics and data."""
-
-    @property
-    def n_rows(self) -> int:
-        """How many rows there are."""
-
-    @property
-    def n_features(self) -> int:
-        """How many inputs each row has."""
-
-    def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
-        """Return the sum of `term(block)` over all blocks, in NumPy's arrays.
-
-        A term's arrays are the source's: it adds to them in place.
-        """
-
-    def take(self, rows: NDArray[np.intp]) -> RowBlock:
-        """Return a copy of a few rows, whose numbers ascend, in NumPy's arrays."""
-
-    def sized(self, n_columns: int) -> RowSource:
-        """Return the same rows, in blocks that suit so many features."""
-
-    def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
-        """Yield all rows once, about so many at a time, in NumPy's arrays."""
 
 
 class _Light:
     """Travels light: symmetric `A` as one triangle, and nothing that can be made again."""
 
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
     def __getstate__(self) -> dict[str, Any]:
-        # Only subclasses are dataclasses, which mypy cannot know.
-        names = [each.name for each in fields(self)]  # type: ignore[arg-type]
-        state = {name: getattr(self, name) for name in names}
+        state = {each.name: getattr(self, each.name) for each in fields(self)}
         A = state["A"]
         if is_numpy(A):
             state["A"] = A[np.triu_indices(A.shape[0])]
@@ -343,10 +211,10 @@ class PlainRows:
         """Pass 1, one block."""
         fused = fused_for(self.features, block.X, self.arithmetic.sums)
         if fused:
-            whole, rest = block.cut(fused.whole(block.X.shape[0]))
+            whole, rest = block.cut(fused.whole(block.n_rows))
             A, b = fused.sums(whole.X, whole.y, whole.sample_weight)
             own = _with_counts(A, b, whole.y, whole.sample_weight)
-            return own + PlainRows(self.features).sums(rest) if rest.y.shape[0] else own
+            return own + PlainRows(self.features).sums(rest) if rest.n_rows else own
         wide = _wide(_made(self.features, block, self.arithmetic.sums, kept, spare=1), block.y)
         sums = _accumulate(wide, block.y, block.sample_weight)
         if kept is None or not kept.holds(block):
@@ -358,10 +226,10 @@ class PlainRows:
         dtype = self.arithmetic.gradient_for(bar.rounding * self.features.prior_variance**2)
         fused = fused_for(self.features, block.X, dtype)
         if fused:
-            whole, rest = block.cut(fused.whole(block.X.shape[0]))
+            whole, rest = block.cut(fused.whole(block.n_rows))
             adjoint = fused.pull_back(whole.X, whole.y, whole.sample_weight, bar.stacked)
             own = RowAdjoint(adjoint.theta, adjoint.points)
-            if rest.y.shape[0]:
+            if rest.n_rows:
                 own += PlainRows(self.features).pull_back(rest, bar)
             return own
         K, back = _taken(self.features, block, dtype, kept, spare=1)

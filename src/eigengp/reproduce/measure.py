@@ -19,7 +19,7 @@ from eigengp.kernels import SquaredExponential
 from eigengp.reproduce.methods import METHODS
 from eigengp.reproduce.problems import Problem, problem
 from eigengp.reproduce.runs import Record, Run
-from eigengp.sources.arrays import available_threads
+from eigengp.sources.threads import available_threads
 
 N_EIGENFUNCTIONS = 5
 _DIGITS = 8

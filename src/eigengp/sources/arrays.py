@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache, reduce
+from functools import reduce
 from itertools import pairwise
 from operator import iadd
-from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 from eigengp.arrays import AnyArray, is_numpy, namespace, on_host
-from eigengp.flow.sums import RowBlock
+from eigengp.flow.rows import RowBlock
+from eigengp.sources.threads import available_threads, in_threads
 
-T = TypeVar("T")
 SumT = TypeVar("SumT", bound=Any)
 
-SMALL_BASIS = 1000
-"""Basis points up to which one BLAS thread is best: more of them stay awake and in the way."""
 BLOCK_ROWS = 1024
 """Rows in a block, where nothing is known of their features."""
 _BLOCK_ENTRIES = 1 << 20
@@ -70,62 +63,6 @@ def _free_bytes(X: AnyArray) -> int:
     import torch
 
     return int(torch.cuda.mem_get_info(X.device)[0])
-
-
-@cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-def available_threads() -> int:
-    """Return how many threads BLAS may use here, which is how many we may use.
-
-    That number already respects the user's settings and the limits that
-    joblib sets in worker processes.
-    """
-    counts = [lib["num_threads"] for lib in _controller().info() if lib["user_api"] == "blas"]
-    return max(counts, default=1)
-
-
-class _OneBlasThread:
-    """Holds BLAS to one thread from the first to enter until the last to leave.
-
-    The limit is the whole process', so fits in several threads must share it.
-    """
-
-    def __init__(self) -> None:
-        self.begin()
-
-    def begin(self) -> None:
-        """Hold nothing: at the start, and in a process that was forked."""
-        self._lock = Lock()
-        self._inside = 0
-        self._limiter: Any = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._inside == 0:
-                self._limiter = _controller().limit(limits=1, user_api="blas")
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self._limiter.restore_original_limits()
-
-
-_ONE_BLAS_THREAD = _OneBlasThread()
-
-
-def one_blas_thread() -> AbstractContextManager[None]:
-    """Hold BLAS to one thread: for small matrices its threads cost more than they bring."""
-    return _ONE_BLAS_THREAD
-
-
-def few_threads(size: int, small: int) -> AbstractContextManager[None]:
-    """Hold BLAS to one thread where matrices of this size count as small."""
-    return one_blas_thread() if size <= small else nullcontext()
 
 
 @dataclass(frozen=True)
@@ -245,39 +182,6 @@ def _cut(start: int, end: int, block_rows: int, n_threads: int, step: int = 1) -
     inner = start + np.unique((edges[1:-1] / step).round().astype(int)) * step
     inner = inner[(inner > start) & (inner < end)]
     return [slice(low, high) for low, high in pairwise([start, *inner.tolist(), end])]
-
-
-@cache
-def _pool(n_threads: int) -> ThreadPoolExecutor:
-    """Return threads that stay: to make them costs as much as a pass over few rows."""
-    return ThreadPoolExecutor(n_threads, thread_name_prefix="eigengp")
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)
-    os.register_at_fork(after_in_child=_ONE_BLAS_THREAD.begin)
-
-
-def in_threads(work: Callable[[list[slice]], T], blocks: list[slice], n_threads: int) -> list[T]:
-    """Return `[work(stripe), …]` for contiguous stripes, one for each thread, this one included."""
-    if len(blocks) <= 1:
-        return [work(blocks)]
-    stripes = list(_stripes(blocks, min(n_threads, len(blocks))))
-    with one_blas_thread():
-        if len(stripes) == 1:
-            return [work(stripes[0])]
-        running = [_pool(n_threads).submit(work, stripe) for stripe in stripes[1:]]
-        try:
-            first = work(stripes[0])  # This thread has nothing else to do.
-        finally:
-            wait(running)
-        return [first, *(each.result() for each in running)]
-
-
-def _stripes(blocks: list[slice], count: int) -> Iterator[list[slice]]:
-    edges = np.linspace(0, len(blocks), count + 1).round().astype(int)
-    for low, high in pairwise(edges.tolist()):
-        yield blocks[low:high]
 
 
 def by_blocks(

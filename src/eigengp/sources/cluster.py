@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp.arrays import AnyArray, is_numpy, namespace
-from eigengp.flow.sums import RowBlock
+from eigengp.flow.rows import RowBlock, in_memory
 from eigengp.sources.arrays import ArraySource
-from eigengp.sources.streams import in_memory
 
 SumT = TypeVar("SumT", bound=Any)
 
@@ -57,35 +56,35 @@ def _distributed() -> Any:
 
 def aligned(X: Any, y: Any, weight: Any = None) -> tuple[Any, Any, Any | None]:
     """Return inputs, targets and weights as Dask arrays with the same, known chunks of rows."""
-    import dask.array
-
-    from_array: Any = dask.array.from_array
-    X = X.to_dask_array(lengths=True) if hasattr(X, "to_dask_array") else X
-    if any(np.isnan(size) for size in X.chunks[0]):
-        X = X.compute_chunk_sizes()
+    X = _sized(X)
     if X.ndim != 2:
         raise ValueError(f"X must have two dimensions, got shape {X.shape}.")
     X = X.rechunk({1: -1})
+    return X, _beside(X, "y", y), None if weight is None else _beside(X, "sample_weight", weight)
 
-    def beside(name: str, column: Any) -> Any:
-        if isinstance(column, str):
-            raise TypeError(f"{name} can be the name of a column only where X is a dataframe.")
-        if hasattr(column, "to_dask_array"):
-            column = column.to_dask_array(lengths=True)
-        column = column if is_dask(column) else np.asarray(column)
-        if is_dask(column) and any(np.isnan(size) for size in column.chunks[0]):
-            column = column.compute_chunk_sizes()
-        if column.shape != X.shape[:1]:
-            raise ValueError(
-                f"{name} must have one value for each of the {X.shape[0]} rows of X, got shape "
-                f"{column.shape}."
-            )
-        if is_dask(column):
-            return column.rechunk({0: X.chunks[0]})
-        return from_array(column, chunks=(X.chunks[0],))
 
-    weight = None if weight is None else beside("sample_weight", weight)
-    return X, beside("y", y), weight
+def _sized(collection: Any) -> Any:
+    """Return a Dask array that knows how long its chunks are."""
+    if hasattr(collection, "to_dask_array"):
+        return collection.to_dask_array(lengths=True)
+    unknown = any(np.isnan(size) for size in collection.chunks[0])
+    return collection.compute_chunk_sizes() if unknown else collection
+
+
+def _beside(X: Any, name: str, column: Any) -> Any:
+    """Return one value for each row of X, in the same chunks."""
+    import dask.array
+
+    if isinstance(column, str):
+        raise TypeError(f"{name} can be the name of a column only where X is a dataframe.")
+    column = _sized(column) if is_dask(column) else np.asarray(column)
+    if column.shape != X.shape[:1]:
+        raise ValueError(
+            f"{name} must have one value for each of the {X.shape[0]} rows of X, got shape "
+            f"{column.shape}."
+        )
+    as_dask: Any = dask.array.asarray  # Without types of its own.
+    return as_dask(column, chunks=(X.chunks[0],)).rechunk({0: X.chunks[0]})
 
 
 @dataclass(frozen=True)
@@ -182,7 +181,7 @@ class DaskSource:
         ]
         workers = [each.worker for each in self.groups]
         while len(sums) > 1:
-            heads = workers[::_FAN_IN] if len(sums) > _FAN_IN else [workers[0]]
+            heads = workers[::_FAN_IN]
             lots = [sums[i : i + _FAN_IN] for i in range(0, len(sums), _FAN_IN)]
             sums = [self._submit(_added, lot, worker=w) for lot, w in zip(lots, heads, strict=True)]
             workers = heads
@@ -264,7 +263,7 @@ def _picked(blocks: list[RowBlock], rows: NDArray[np.intp]) -> RowBlock:
     """Return some rows of a group, in NumPy's arrays."""
     parts = []
     for each in blocks:
-        low, high = np.searchsorted(rows, (each.start, each.start + each.y.shape[0]))
+        low, high = np.searchsorted(rows, (each.start, each.start + each.n_rows))
         if high > low:
             source = ArraySource(each.X, each.y, each.sample_weight)
             parts.append(source.take(rows[low:high] - each.start))
@@ -294,14 +293,13 @@ def by_partition(
             f"X has shape {X.shape}, but the model was fitted with {n_inputs} features."
         )
     X = X.rechunk({1: -1})
-    own = {"drop_axis": 1} if n_columns is None else {"chunks": (X.chunks[0], (n_columns,))}
+    shape = () if n_columns is None else (n_columns,)
 
     def of_block(block: AnyArray) -> AnyArray:
         if block.shape[0] == 0:
-            return np.empty((0,) if n_columns is None else (0, n_columns))
-        _check_finite("X", block, 0)
+            return np.empty((0, *shape))
+        _check_finite("A partition of X", block, 0)
         return function(np.asarray(block, dtype=np.float64) if is_numpy(block) else block)
 
-    return X.map_blocks(
-        of_block, dtype=np.float64, meta=np.empty((0,) * (X.ndim - (n_columns is None))), **own
-    )
+    own = {"chunks": (X.chunks[0], shape)} if shape else {"drop_axis": 1}
+    return X.map_blocks(of_block, dtype=np.float64, meta=np.empty((0, *shape)), **own)

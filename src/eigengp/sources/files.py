@@ -1,130 +1,22 @@
-"""Tables in files: Parquet, Arrow and CSV, read chunk by chunk through PyArrow."""
+"""Tables in files, read chunk by chunk through PyArrow."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from glob import glob, has_magic
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eigengp.flow.sums import RowBlock, joined
+from eigengp.flow.rows import RowBlock, regrouped
 from eigengp.sources.arrays import chunk_rows
-from eigengp.typing import Array
-
-_FORMATS = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "ipc",
-    ".ipc": "ipc",
-    ".feather": "ipc",
-    ".csv": "csv",
-    ".tsv": "csv",
-}
-ENDINGS = tuple(_FORMATS)
-
-
-def is_table(X: Any) -> bool:
-    """Say whether `X` names files or is a PyArrow dataset."""
-    if isinstance(X, str | Path):
-        return True
-    return type(X).__module__.startswith("pyarrow.") and hasattr(X, "to_batches")
-
-
-def open_dataset(X: Any) -> Any:
-    """Return the PyArrow dataset behind a path, a folder, a glob pattern or a dataset.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If the ending is none that is known.
-    """
-    dataset = _pyarrow().dataset
-    if not isinstance(X, str | Path):
-        return X if isinstance(X, dataset.Dataset) else dataset.dataset(X)
-    paths = _paths(X)
-    ending = _ending(paths[0])
-    if ending not in _FORMATS:
-        raise ValueError(
-            f"{paths[0]} ends in none of {', '.join(ENDINGS)}. Convert the file, or open it "
-            "yourself and pass a pyarrow.dataset.Dataset."
-        )
-    form: Any = _FORMATS[ending]
-    if form == "csv":
-        form = _csv_format("\t" if ending == ".tsv" else ",")
-    opened = dataset.dataset([str(path) for path in paths], format=form)
-    return opened if _FORMATS[ending] != "csv" else _with_floats(opened, form)
-
-
-def _paths(X: str | Path) -> list[Path]:
-    text = str(X)
-    if Path(X).is_dir():
-        found = sorted(path for path in Path(X).rglob("*") if _ending(path) in _FORMATS)
-    elif Path(X).exists():
-        found = [Path(X)]
-    else:
-        found = sorted(Path(each) for each in glob(text, recursive=True)) if has_magic(text) else []
-    if not found:
-        raise FileNotFoundError(f"There is no file {text!r}. Check the path, or quote the pattern.")
-    formats = {_FORMATS.get(_ending(path)) for path in found}
-    if len(formats) > 1:
-        raise ValueError(
-            f"{text!r} has files of several formats. Name those of one, as in '*.csv'."
-        )
-    return found
-
-
-def _ending(path: Path) -> str:
-    endings = [each.lower() for each in path.suffixes]
-    compressed = endings and endings[-1] in (".gz", ".bz2", ".zst")
-    return "".join(endings[-2:-1] if compressed else endings[-1:])
-
-
-def _pyarrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.compute
-        import pyarrow.csv
-        import pyarrow.dataset
-        import pyarrow.ipc
-        import pyarrow.parquet
-    except ImportError:
-        raise ImportError(
-            'Files are read with PyArrow; install it with pip install "eigengp[data]", or read '
-            "the file yourself and pass arrays."
-        ) from None
-    return pyarrow
-
-
-def _csv_format(delimiter: str, types: dict[str, Any] | None = None) -> Any:
-    arrow = _pyarrow()
-    return arrow.dataset.CsvFileFormat(
-        parse_options=arrow.csv.ParseOptions(delimiter=delimiter),
-        convert_options=arrow.csv.ConvertOptions(column_types=types or {}),
-    )
-
-
-def _with_floats(dataset: Any, form: Any) -> Any:
-    """Return a CSV dataset whose integers are read as float64: later rows may have fractions."""
-    arrow = _pyarrow()
-    whole = arrow.types.is_integer
-    integers = {each.name: arrow.float64() for each in dataset.schema if whole(each.type)}
-    if not integers:
-        return dataset
-    form = _csv_format(form.parse_options.delimiter, integers)
-    return arrow.dataset.dataset(dataset.files, format=form)
+from eigengp.sources.formats import arrow, explained, open_dataset
 
 
 def _is_number(kind: Any) -> bool:
-    types = _pyarrow().types
+    types = arrow().types
     kinds = (types.is_integer, types.is_boolean, types.is_floating, types.is_decimal)
     return any(each(kind) for each in kinds)
 
@@ -183,7 +75,7 @@ class FileTable:
     @cached_property
     def n_rows(self) -> int:
         """How many rows there are."""
-        with _explained():
+        with explained():
             return int(self.dataset.count_rows())
 
     @property
@@ -193,27 +85,21 @@ class FileTable:
 
     def chunks(self) -> Iterator[RowBlock]:
         """See `Table.chunks`; only the columns that are needed are read."""
-        size, start = chunk_rows(self.n_features), 0
-        left: list[RowBlock] = []
-        with _explained():
-            for batch in self._batches():
-                left.append(self._block(batch, start))
-                start += batch.num_rows
-                while sum(each.y.shape[0] for each in left) >= size:
-                    chunk, rest = joined(left).cut(size)
-                    left = [rest]
-                    yield chunk
-        last = joined(left)
-        if last.y.shape[0]:
-            yield last
+        with explained():
+            yield from regrouped(self._blocks(), chunk_rows(self.n_features))
+
+    def _blocks(self) -> Iterator[RowBlock]:
+        """Read all rows as PyArrow hands them over."""
+        start = 0
+        for batch in self._batches():
+            yield self._block(batch, start)
+            start += batch.num_rows
 
     def _batches(self) -> Iterator[Any]:
-        arrow = _pyarrow()
         options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1}
-        if isinstance(self.dataset, arrow.dataset.FileSystemDataset) and isinstance(
-            self.dataset.format, arrow.dataset.ParquetFileFormat
-        ):
-            options["fragment_scan_options"] = arrow.dataset.ParquetFragmentScanOptions(
+        kinds = arrow().dataset
+        if isinstance(getattr(self.dataset, "format", None), kinds.ParquetFileFormat):
+            options["fragment_scan_options"] = kinds.ParquetFragmentScanOptions(
                 use_buffered_stream=True, pre_buffer=False
             )
         batches: Iterator[Any] = self.dataset.scanner(
@@ -239,10 +125,10 @@ class FileTable:
 
     def _numbers(self, batch: Any, name: str, start: int) -> NDArray[np.floating]:
         """Return a column as floating-point numbers, all of them finite."""
-        arrow = _pyarrow()
+        pa = arrow()
         column = batch.column(name)
-        if not arrow.types.is_floating(column.type):
-            column = column.cast(arrow.float64())
+        if not pa.types.is_floating(column.type):
+            column = column.cast(pa.float64())
         if column.null_count:
             row = start + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
             raise ValueError(_unusable(name, row, "no value"))
@@ -273,50 +159,3 @@ def _check_column(schema: Any, name: str) -> None:
             f"Column {name!r} holds {kind}, not numbers. Encode it as numbers, or leave it out of "
             "the file."
         )
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    """Turn what PyArrow says of unreadable files into an error of ours."""
-    try:
-        yield
-    except _pyarrow().ArrowException as error:
-        raise ValueError(f"The file cannot be read: {error}") from error
-
-
-def write_table(path: str | Path, parts: Iterable[Mapping[str, Array]]) -> int:
-    """Write columns part by part to a Parquet, Arrow or CSV file, and return how many rows.
-
-    The file appears when it is whole; an error leaves what was there before.
-    """
-    arrow, path = _pyarrow(), Path(path)
-    writer_of = {
-        ".parquet": arrow.parquet.ParquetWriter,
-        ".pq": arrow.parquet.ParquetWriter,
-        ".arrow": arrow.ipc.new_file,
-        ".ipc": arrow.ipc.new_file,
-        ".feather": arrow.ipc.new_file,
-        ".csv": arrow.csv.CSVWriter,
-    }
-    if path.suffix.lower() not in writer_of:
-        raise ValueError(f"{path} must end in one of {', '.join(writer_of)}.")
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
-    count, writer = 0, None
-    try:
-        for part in parts:
-            batch = arrow.record_batch(dict(part))
-            if writer is None:
-                writer = writer_of[path.suffix.lower()](str(scratch), batch.schema)
-            writer.write_batch(batch)
-            count += batch.num_rows
-        if writer is None:
-            raise ValueError(f"There are no rows to write to {path}.")
-        writer.close()
-        os.replace(scratch, path)
-    except BaseException:
-        if writer is not None:
-            writer.close()
-        raise
-    finally:
-        scratch.unlink(missing_ok=True)
-    return count

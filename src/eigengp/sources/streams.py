@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp.arrays import AnyArray
-from eigengp.flow.sums import RowBlock, joined
+from eigengp.flow.rows import RowBlock, in_memory, regrouped
 from eigengp.sources.arrays import BLOCK_ROWS, ArraySource, block_rows_for
 
 T = TypeVar("T")
@@ -158,7 +158,7 @@ class StreamSource:
         parts: list[RowBlock] = []
         with closing(self._chunks()) as chunks:
             for chunk in chunks:
-                end = chunk.start + chunk.y.shape[0]
+                end = chunk.start + chunk.n_rows
                 low, high = np.searchsorted(rows, (chunk.start, end))
                 if high > low:
                     parts.append(chunk.picked(rows[low:high] - chunk.start))
@@ -168,18 +168,9 @@ class StreamSource:
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
         """Yield all rows once, in their order, so many at a time."""
-        left: list[RowBlock] = []
         with closing(self._chunks()) as chunks:
-            for chunk in chunks:
-                left.append(chunk)
-                if sum(each.y.shape[0] for each in left) >= size:
-                    whole = in_memory(left, self.n_features)
-                    count = whole.y.shape[0] // size
-                    yield from (whole.picked(part) for part in _parts(count * size, count))
-                    left = [whole.cut(count * size)[1]]
-        rest = in_memory(left, self.n_features)
-        if rest.y.shape[0]:
-            yield rest
+            for batch in regrouped(chunks, size):
+                yield in_memory([batch], self.n_features)
 
     def _source(self, chunk: RowBlock) -> ArraySource:
         X, y, weight = chunk.X, chunk.y, chunk.sample_weight
@@ -203,14 +194,3 @@ class StreamSource:
             yield chunk
         if size <= self.memory_limit:
             self._held.extend(chunks)
-
-
-def in_memory(parts: list[RowBlock], n_features: int) -> RowBlock:
-    """Return blocks as one, in float64; there may be none."""
-    whole = joined(parts) if parts else RowBlock(np.empty((0, n_features)), np.empty(0))
-    return replace(whole, X=np.asarray(whole.X, dtype=np.float64), start=0)
-
-
-def _parts(n_rows: int, count: int) -> list[NDArray[np.intp]]:
-    """Return the numbers of consecutive rows in so many equal parts."""
-    return np.array_split(np.arange(n_rows), count)

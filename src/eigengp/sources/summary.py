@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from eigengp.arrays import AnyArray, cast, dtype_name, namespace, on_host
-from eigengp.flow.sums import RowBlock, RowSource
+from eigengp.flow.rows import RowBlock, RowSource
 from eigengp.typing import Array
 
 

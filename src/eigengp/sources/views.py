@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.random import sample_without_replacement
 
 from eigengp.arrays import AnyArray, Placed, namespace
-from eigengp.flow.sums import RowBlock, RowSource
+from eigengp.flow.rows import RowBlock, RowSource
 from eigengp.sources.summary import Extent, Summary
 from eigengp.typing import Array
 
