@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from eigengp.arrays import AnyArray, is_numpy, namespace
 from eigengp.flow.rows import RowBlock, in_memory
 from eigengp.sources.arrays import ArraySource
+from eigengp.sources.threads import at_work
 
 SumT = TypeVar("SumT", bound=Any)
 
@@ -249,7 +250,9 @@ def _group_total(packed: bytes, blocks: list[RowBlock], n_columns: int) -> tuple
         ArraySource(each.X, each.y, each.sample_weight, n_threads=1, first=each.start)
         for each in blocks
     )
-    return pickle.dumps(reduce(iadd, (each.sized(n_columns).total(term) for each in sources))), 0
+    with at_work(n_columns):
+        total = reduce(iadd, (each.sized(n_columns).total(term) for each in sources))
+    return pickle.dumps(total), 0
 
 
 def _added(sums: list[tuple[bytes, int]]) -> tuple[bytes, int]:
