@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
-from functools import partial
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from common import synthetic
@@ -19,6 +19,9 @@ from eigengp.sources.cluster import DaskSource, aligned
 from eigengp.sources.threads import at_work
 from eigengp.typing import Array
 
+_ROUNDS = 3
+"""One worker and two are measured in turn so many times, since machines have moods."""
+
 
 def run(out: Path, *, rows: int, size: int, turns: int) -> None:
     """Measure, and print the table."""
@@ -28,17 +31,11 @@ def run(out: Path, *, rows: int, size: int, turns: int) -> None:
     model = EigenGP(kernel, X[:size].copy(), 0.05, size, jitter=Jitter(1e-6))
     settings = {"rows": rows, "inputs": inputs, "size": size}
     results = Results(out, "cluster", settings, ["workers"])
-    counts = (1, 2)
-    with ExitStack() as stack:
-        stack.enter_context(at_work(size))
-        sources = [_on_workers(stack, X, y, workers).sized(size) for workers in counts]
-        outcomes = [model.evaluate(each)[0] for each in sources]
-        moved = [_bytes_moved(model, each) for each in sources]
-        seconds = best_of(turns, *(partial(model.evaluate, each) for each in sources))
-    for workers, took, sent, outcome in zip(counts, seconds, moved, outcomes, strict=True):
+    found = [_measured(model, X, y, workers, turns) for _ in range(_ROUNDS) for workers in (1, 2)]
+    for workers in (1, 2):
+        own = [each for each in found if each["workers"] == workers]
         allowed = 2 * workers * (size**2 + size * inputs) * 8
-        record = {"library": "eigengp", "workers": workers, "seconds": took, "bytes": sent}
-        results.extend([record | {"allowed": allowed, "value": outcome.value}])
+        results.extend([min(own, key=itemgetter("seconds")) | {"allowed": allowed}])
     first = results.of(workers=1)[0]
     heading = f"Value and gradient on Dask, N = {rows:,}, M = {size}, {os.cpu_count()} cores"
     table = new_table(heading, "workers", "s", "speed", "bytes moved", "bound", "ln p(y)")
@@ -54,21 +51,26 @@ def run(out: Path, *, rows: int, size: int, turns: int) -> None:
     console.print(table)
 
 
-def _on_workers(stack: ExitStack, X: Array, y: Array, workers: int) -> DaskSource:
-    """Start so many workers, each with one thread, and give them the rows."""
+def _measured(model: EigenGP, X: Array, y: Array, workers: int, turns: int) -> dict[str, Any]:
+    """Start so many workers with one thread each, alone on the machine, and measure them."""
     import dask.array as da
     import distributed
 
-    cluster = distributed.LocalCluster(
-        n_workers=workers, threads_per_worker=1, dashboard_address=None
-    )
-    client = stack.enter_context(distributed.Client(stack.enter_context(cluster)))
+    size = model.inducing_inputs.shape[0]
     chunk = -(-X.shape[0] // (4 * workers))
     lazy = da.from_array(X, chunks=(chunk, X.shape[1])), da.from_array(y, chunks=chunk)
-    return DaskSource.of(client, *aligned(*lazy))
-
-
-def _bytes_moved(model: EigenGP, source: DaskSource) -> int:
-    before = source.traffic.bytes
-    model.evaluate(source)
-    return source.traffic.bytes - before
+    with (
+        at_work(size),
+        distributed.LocalCluster(
+            n_workers=workers, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        source = DaskSource.of(client, *aligned(*lazy)).sized(size)
+        model.evaluate(source)
+        before = source.traffic.bytes
+        outcome, _ = model.evaluate(source)
+        moved = source.traffic.bytes - before
+        (seconds,) = best_of(turns, lambda: model.evaluate(source))
+    record = {"library": "eigengp", "workers": workers, "seconds": seconds, "bytes": moved}
+    return record | {"value": outcome.value}
