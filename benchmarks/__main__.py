@@ -185,6 +185,23 @@ def cluster(
 
 
 @app.command()
+def quality(
+    out: Out = RESULTS,
+    threads: Threads = 2,
+    data: Annotated[
+        list[str] | None, typer.Option(help="A data set; may be repeated. All unless named.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="So many splits.")] = 1,
+    size: Size = 200,
+) -> None:
+    """Test error, density and coverage with the local residual, kernel choice, varying noise."""
+    hold_to(threads)
+    import quality as benchmark
+
+    benchmark.run(out, data=data or benchmark.ALL, seeds=seeds, size=size)
+
+
+@app.command()
 def online(out: Out = RESULTS, threads: Threads = 2, size: Size = 100) -> None:
     """One pass over kin40k in batches beside the fit of all rows at once."""
     hold_to(threads)

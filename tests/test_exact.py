@@ -15,7 +15,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
 from eigengp import ExactGPRegressor
-from eigengp.fitting.parameters import exact_parameters
+from eigengp.fitting.parameters import kernel_parameters
 from eigengp.flow.exact import ExactGP
 from eigengp.kernels import (
     Kernel,
@@ -56,7 +56,7 @@ any_weight = pytest.mark.parametrize("weighted", [False, True], ids=["once", "we
 
 
 def packed(model: ExactGP, source: ArraySource) -> Array:
-    return exact_parameters(model).gradient(model.evaluate(source)[1])
+    return kernel_parameters(model).gradient(model.evaluate(source)[1])
 
 
 def value(model: ExactGP, source: ArraySource) -> float:
@@ -78,7 +78,7 @@ def test_value_is_that_of_the_dense_formula(kernel: Kernel, weighted: bool) -> N
 @any_weight
 def test_gradient_is_the_derivative(kernel: Kernel, weighted: bool) -> None:
     model, source = ExactGP(kernel, NOISE), WEIGHTED if weighted else ROWS
-    parameters = exact_parameters(model)
+    parameters = kernel_parameters(model)
     at = parameters.pack(model)
     numeric = gradient(lambda vector: value(parameters.unpack(vector), source), at)
     outcome, own = model.evaluate(source)
@@ -107,7 +107,7 @@ def test_a_fractional_weight_is_a_power_of_the_likelihood() -> None:
         ROWS, X=np.repeat(X, 2, 0), y=np.repeat(y, 2), sample_weight=np.full(2 * N, 0.5)
     )
     assert value(model, twice) == pytest.approx(value(model, ROWS), rel=1e-10)
-    parameters = exact_parameters(model)
+    parameters = kernel_parameters(model)
     numeric = gradient(
         lambda vector: value(parameters.unpack(vector), half), parameters.pack(model)
     )
@@ -129,7 +129,7 @@ def test_gradient_is_right_beyond_the_block_in_which_the_inverse_is_made_symmetr
     X = rng.normal(size=(600, 1))
     source = ArraySource(X, np.sin(3.0 * X[:, 0]) + 0.3 * rng.normal(size=600), None, 128)
     model = ExactGP(Matern32(np.array([0.7]), 1.3), 0.1)
-    parameters = exact_parameters(model)
+    parameters = kernel_parameters(model)
     numeric = gradient(
         lambda vector: value(parameters.unpack(vector), source), parameters.pack(model), levels=2
     )

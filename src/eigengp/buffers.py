@@ -7,6 +7,7 @@ block of features are made by `product` or `buffer` and offered back by
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,8 +50,8 @@ class _Buffers:
                 if self._inside == 0:
                     self._free = []
 
-    def take(self, shape: tuple[int, int], dtype: Any) -> AnyArray:
-        size = max(1, shape[0] * shape[1] * dtype.itemsize)
+    def take(self, shape: tuple[int, ...], dtype: Any) -> AnyArray:
+        size = max(1, math.prod(shape) * dtype.itemsize)
         if not self._inside or size < _SMALLEST_BUFFER:
             return np.empty(shape, dtype)
         return np.ndarray(shape, dtype, buffer=self._memory(size))
@@ -85,7 +86,7 @@ recycle = _BUFFERS.give
 """Offer the memory of an array that nobody will look at again."""
 
 
-def buffer(shape: tuple[int, int]) -> AnyArray:
+def buffer(shape: tuple[int, ...]) -> AnyArray:
     """Return an array of float64 to be filled, in recycled memory where there is some."""
     return _BUFFERS.take(shape, np.dtype(np.float64))
 

@@ -48,15 +48,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
     _posterior: Predictive
     _scaling: Scaling
-    _draws_jointly: ClassVar[bool] = False
-    """Whether a drawn function must be evaluated at all inputs at once."""
     _block_rows: ClassVar[int | None] = None
     """Rows in a block while learning; None takes what suits the number of features."""
-    _learns_on_host: ClassVar[bool] = False
-    """Whether the method learns in NumPy alone, wherever the data come from."""
-    _predicts_on_host: ClassVar[bool] = False
-    """Whether it predicts so."""
-
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [Kernel, StrOptions({"exact"}), None],
         "noise_variance": [Interval(Real, 0, None, closed="neither"), None],
@@ -67,6 +60,21 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
+
+    @property
+    def _draws_jointly(self) -> bool:
+        """Whether a drawn function must be evaluated at all inputs at once."""
+        return False
+
+    @property
+    def _learns_on_host(self) -> bool:
+        """Whether the method learns in NumPy alone, wherever the data come from."""
+        return False
+
+    @property
+    def _predicts_on_host(self) -> bool:
+        """Whether it predicts so."""
+        return False
 
     # scikit-learn ships no types.
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]

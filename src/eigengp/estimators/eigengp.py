@@ -11,18 +11,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
 
 from eigengp.arrays import AnyArray, Placed
 from eigengp.estimators.inducing import InducingRegressor
+from eigengp.estimators.local import LocalFit
 from eigengp.estimators.rows import further_rows
 from eigengp.estimators.streaming import FIRST_ITERATIONS, Stream
 from eigengp.estimators.training import Training
 from eigengp.fitting.online import Online
-from eigengp.fitting.plan import Plan, default_size
+from eigengp.fitting.plan import Plan, default_size, is_small
+from eigengp.flow.exact import ExactGP
+from eigengp.flow.local import LocalOutcome
+from eigengp.flow.local_posterior import LocalPosterior
 from eigengp.flow.model import EigenGP
-from eigengp.flow.posterior import Posterior
+from eigengp.flow.passes import Outcome
+from eigengp.flow.posterior import Posterior, Predictive
 from eigengp.flow.rows import RowBlock
-from eigengp.kernels import Kernel
+from eigengp.kernels import Kernel, Stationary
 from eigengp.sources.arrays import ArraySource
 from eigengp.sources.cluster import is_dask
 from eigengp.sources.formats import is_table
@@ -34,6 +40,17 @@ GUARD_STRENGTH = 1.5
 _SCARCE_ROWS_PER_POINT = 10
 _HOLD_OUT_FROM = 2_000
 _FIRST_ROWS_PER_POINT = 10
+_FIRST_STEPS = 30
+_NONE = np.zeros((0, 0))
+
+
+def _keeps_no_rows(estimator: EigenGPRegressor) -> bool:
+    if estimator.residual == "local":
+        raise AttributeError(
+            "partial_fit keeps no rows, which residual='local' looks at; call fit with all rows, "
+            "or choose another residual."
+        )
+    return True
 
 
 class EigenGPRegressor(InducingRegressor):
@@ -53,12 +70,14 @@ class EigenGPRegressor(InducingRegressor):
         ten rows for each, if more did not earn their place.
     n_inducing : int or None
         M ≥ R, how many basis points they are made of; None takes as many.
-    kernel : Kernel, "exact" or None
+    kernel : Kernel, "exact", "auto" or None
         The GP prior, in the units of the data; its parameters are where
         learning begins, and a single lengthscale becomes one for each input.
         None is the squared exponential; "exact" is the one that the full GP
         learns on a tenth of the rows (at least 500, at most 2,000), with its
-        noise, which on large data takes the place of the screening.
+        noise, which on large data takes the place of the screening; "auto",
+        with the local residual, is the best of squared exponential and
+        Matérn 5/2, 3/2 and 1/2 on a part of the rows.
     noise_variance : float or None
         The noise variance where learning begins, in the units of the data;
         None is a tenth of the targets' variance.
@@ -69,9 +88,18 @@ class EigenGPRegressor(InducingRegressor):
         finds poor optima more often; "stochastic" learns from batches by
         online variational Bayes, in one pass over the rows (or `max_iter`
         passes), with the weights of the prior.
-    residual : {None, "diagonal"}
+    residual : {None, "diagonal", "local"}
         "diagonal" adds the prior variance that the eigenfunctions leave out
-        (EigenGP+): wide error bars far from the data.
+        (EigenGP+): wide error bars far from the data. "local" lets it act
+        between neighbours too: every prediction looks at the nearest rows as
+        well, and everything is learned under that. Rows are then held in
+        memory, and computed with on the CPU.
+    n_neighbors : int
+        How many rows a prediction looks at with the local residual.
+    noise : {"constant", "varying"}
+        "varying" learns, with the local residual, how error bars vary with
+        the input, from rows left out one by one; a constant noise is kept
+        where it predicts such rows as well, and for fewer than 100 rows.
     init : {"kmeans", "random", "greedy"} or array of shape (M, D)
         Where basis points begin. An array, in the units of the data, is
         where all restarts begin.
@@ -150,6 +178,10 @@ class EigenGPRegressor(InducingRegressor):
         What was added to the diagonal of the kernel matrix.
     target_mean_ : float
         The prior mean of the targets.
+    selection_ : dict
+        With the local residual: what each kind of noise (`noise="varying"`)
+        reached, and each kernel (`kernel="auto"`) on how many rows, of which
+        the best two went on. Smaller is better.
 
     Examples
     --------
@@ -163,7 +195,9 @@ class EigenGPRegressor(InducingRegressor):
     True
     """
 
-    _posterior: Posterior
+    _posterior: Posterior | LocalPosterior
+    _local: LocalFit
+    _best: EigenGP | None
     _online: Online | None
     _stream: Stream
 
@@ -173,7 +207,10 @@ class EigenGPRegressor(InducingRegressor):
         "optimization": [StrOptions({"sequential", "joint", "direct", "stochastic"})],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "forgetting": [Interval(Real, 0, 1, closed="right")],
-        "residual": [StrOptions({"diagonal"}), None],
+        "kernel": [Kernel, StrOptions({"exact", "auto"}), None],
+        "residual": [StrOptions({"diagonal", "local"}), None],
+        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "noise": [StrOptions({"constant", "varying"})],
         "guard": ["boolean"],
     }
 
@@ -182,10 +219,12 @@ class EigenGPRegressor(InducingRegressor):
         n_components: int | None = None,
         *,
         n_inducing: int | None = None,
-        kernel: Kernel | Literal["exact"] | None = None,
+        kernel: Kernel | Literal["exact", "auto"] | None = None,
         noise_variance: float | None = None,
         optimization: Literal["sequential", "joint", "direct", "stochastic"] = "sequential",
-        residual: Literal["diagonal"] | None = None,
+        residual: Literal["diagonal", "local"] | None = None,
+        n_neighbors: int = 32,
+        noise: Literal["constant", "varying"] = "constant",
         init: Literal["kmeans", "random", "greedy"] | ArrayLike = "kmeans",
         n_restarts: int | None = None,
         max_iter: int | None = None,
@@ -220,19 +259,29 @@ class EigenGPRegressor(InducingRegressor):
         self.n_inducing = n_inducing
         self.optimization = optimization
         self.residual = residual
+        self.n_neighbors = n_neighbors
+        self.noise = noise
         self.guard = guard
         self.batch_size = batch_size
         self.forgetting = forgetting
 
     @property
+    def _is_local(self) -> bool:
+        return self.residual == "local"
+
+    _learns_on_host = _predicts_on_host = _draws_jointly = _is_local
+
+    @property
     def _power(self) -> float | None:
-        return None if self.residual is None else 1.0
+        return 1.0 if self.residual == "diagonal" else None
 
     def _plan(self, training: Training, points: Array | None) -> Plan:
         plan = super()._plan(training, points)
         if self.optimization == "stochastic":
             return replace(plan, max_iter=0 if self.max_iter == 0 else FIRST_ITERATIONS)
         n_rows, M = training.rows.n_rows, plan.n_inducing
+        if self._is_local:
+            return self._first_plan(plan, n_rows)
         scarce = n_rows < _SCARCE_ROWS_PER_POINT * M
         return replace(
             plan,
@@ -240,6 +289,16 @@ class EigenGPRegressor(InducingRegressor):
             gamma=min(1.0, GUARD_STRENGTH * M / n_rows) if self.guard else 0.0,
             grow=bool(self.guard and scarce and points is None and self.n_inducing is None),
             hold_out=bool(self.guard and n_rows >= _HOLD_OUT_FROM),
+        )
+
+    def _first_plan(self, plan: Plan, n_rows: int) -> Plan:
+        """Return the settings of stage 1 before the local residual: a short one."""
+        return replace(
+            plan,
+            max_iter=min(plan.max_iter, _FIRST_STEPS),
+            n_restarts=plan.n_restarts if is_small(n_rows, plan.n_inducing) else 1,
+            settled=True,
+            gamma=min(1.0, GUARD_STRENGTH * plan.n_inducing / n_rows) if self.guard else 0.0,
         )
 
     def _sizes(self, default: int, given: int | None) -> tuple[int, int]:
@@ -265,7 +324,7 @@ class EigenGPRegressor(InducingRegressor):
         outcome = outcome or model.forward(training.source)
         super()._keep(model, training, outcome)
         self._training = training.on(RowBlock.empty())
-        if self.optimization != "stochastic" and online is None:
+        if self.optimization != "stochastic" and online is None and not self._is_local:
             online = Online.of(model, outcome, training.source)
         self._online = online
         self._spectrum = model.spectrum
@@ -275,6 +334,9 @@ class EigenGPRegressor(InducingRegressor):
         self.eigenvalues_ = training.like_given(eigenvalues)
 
     def _learn(self, training: Training) -> EigenGP:
+        self._check_local()
+        if self._is_local:
+            return self._learn_locally(training)
         if self.optimization != "stochastic":
             return super()._learn(training)
         R, M = self._sizes(default_size(training.rows.n_rows), None)
@@ -289,7 +351,50 @@ class EigenGPRegressor(InducingRegressor):
         with at_work(M):
             return self._stream.over(training.rows, self.batch_size, passes)
 
+    def _check_local(self) -> None:
+        """Say which settings do not go together."""
+        if self._is_local and self.optimization != "sequential":
+            raise ValueError(
+                f"residual='local' has an optimization of its own, not {self.optimization!r}; "
+                "leave optimization at 'sequential'."
+            )
+        if self._is_local and self.n_inducing not in (None, self.n_components):
+            raise ValueError("residual='local' keeps all eigenfunctions; leave n_inducing at None.")
+        for name, value in (("kernel", "auto"), ("noise", "varying")):
+            asked = getattr(self, name)
+            if not self._is_local and isinstance(asked, str) and asked == value:
+                raise ValueError(f"{name}={value!r} needs residual='local'.")
+
+    def _start(self, training: Training) -> ExactGP:
+        if self.kernel != "auto":
+            return super()._start(training)
+        start = training.start(None, self.noise_variance)
+        if self.max_iter == 0:
+            return start
+        best = self._local.best_kernel(EigenGP(start.kernel, _NONE, start.noise_variance, 0))
+        self._best = best
+        first, kind = start.kernel, type(best.kernel)
+        assert isinstance(first, Stationary)
+        assert issubclass(kind, Stationary)
+        return replace(start, kernel=kind(first.lengthscale))
+
+    def _learn_locally(self, training: Training) -> EigenGP:
+        """Learn stage 1, then everything by the local evidence."""
+        self._local, self._best = LocalFit(training, self.n_neighbors, self.max_iter), None
+        return self._local.learned(super()._learn(training), self._best)
+
+    def _condition(self, model: EigenGP, outcome: Outcome, training: Training) -> Predictive:
+        if not self._is_local:
+            return super()._condition(model, outcome, training)
+        assert isinstance(outcome, LocalOutcome)
+        with at_work(model.inducing_inputs.shape[0]):
+            posterior = self._local.posterior(outcome, self.noise == "varying")
+        self.selection_ = self._local.selection
+        del self._local, self._best
+        return posterior
+
     # scikit-learn ships no types.
+    @available_if(_keeps_no_rows)  # type: ignore[untyped-decorator]
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None

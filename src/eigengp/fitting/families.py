@@ -14,7 +14,7 @@ import numpy as np
 from eigengp.fitting.parameters import (
     Parameters,
     eigengp_parameters,
-    exact_parameters,
+    kernel_parameters,
     spectrum_parameters,
 )
 from eigengp.fitting.starts import BasisInit, kernels_to_try, make_starts
@@ -150,7 +150,7 @@ class ExactFamily:
         self, model: ExactGP, box: Extent, basis: bool = True, weights: bool = False
     ) -> Parameters[ExactGP]:
         """See `Family.parameters`."""
-        return exact_parameters(model)
+        return kernel_parameters(model)
 
     def starts(
         self, template: ExactGP, rows: RowBlock, size: int, count: int, rng: np.random.RandomState

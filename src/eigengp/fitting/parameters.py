@@ -28,6 +28,7 @@ SHRINKAGE_RANGE = (1e-8, 1e4)
 HIGHEST_FREQUENCY = 1e3
 
 ModelT = TypeVar("ModelT")
+KernelT = TypeVar("KernelT", ExactGP, EigenGP)
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def spectrum_parameters(model: SparseSpectrum) -> Parameters[SparseSpectrum]:
     return Parameters(model, (_kernel(model.kernel), points, _NOISE))
 
 
-def exact_parameters(model: ExactGP) -> Parameters[ExactGP]:
+def kernel_parameters(model: KernelT) -> Parameters[KernelT]:
     """Return kernel and noise."""
     return Parameters(model, (_kernel(model.kernel), _NOISE))
 

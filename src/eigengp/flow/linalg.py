@@ -126,3 +126,27 @@ def inverse_from(L: Array) -> Array:
     inverse: Array = lower + lower.T
     inverse.flat[:: inverse.shape[0] + 1] *= 0.5
     return inverse
+
+
+def cholesky_stack(K: Array) -> Array:
+    """Return the lower triangular factors of many small matrices, shape (n, s, s)."""
+    try:
+        return cast(Array, np.linalg.cholesky(K))
+    except np.linalg.LinAlgError:
+        raise FactorizationError(
+            "The covariance of a row and its neighbours is not positive definite. Likely causes: "
+            "duplicated rows with different targets at a tiny noise, or inputs of a huge scale. "
+            "Start from a larger noise variance, or merge the duplicates."
+        ) from None
+
+
+def solve_stack(L: Array, r: Array, transposed: bool = False) -> Array:
+    """Return `L⁻¹ r`, or `L⁻ᵀ r`, for many small triangular matrices at once, shape (n, s)."""
+    x = np.array(r)
+    s = x.shape[1]
+    order = range(s - 1, -1, -1) if transposed else range(s)
+    for j in order:
+        row, done = (L[:, j + 1 :, j], x[:, j + 1 :]) if transposed else (L[:, j, :j], x[:, :j])
+        x[:, j] -= np.einsum("nk,nk->n", row, done)
+        x[:, j] /= L[:, j, j]
+    return x

@@ -15,6 +15,7 @@ import numpy as np
 from eigengp.flow.arithmetic import Arithmetic, Kept
 from eigengp.flow.factors import CholeskyFactor, Spectrum
 from eigengp.flow.features import KernelFeatures
+from eigengp.flow.local import LocalPass
 from eigengp.flow.passes import (
     DigitsLostError,
     Outcome,
@@ -85,6 +86,9 @@ class EigenGP:
         (0, VFE).
     arithmetic : Arithmetic
         How passes over the rows are computed.
+    local : bool
+        Whether the residual acts between neighbours too; rows then come with
+        theirs.
     """
 
     kernel: Kernel
@@ -96,6 +100,7 @@ class EigenGP:
     jitter: Jitter = field(default_factory=Jitter)
     power: float = 1.0
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
+    local: bool = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Keep what the model is, and nothing that can be made again."""
@@ -137,6 +142,8 @@ class EigenGP:
         noisy = self.residual and self.power > 0.0
         if self._learned is None:
             factor = CholeskyFactor.of(self._gram[0])
+            if self.local:
+                return LocalPass(*common, factor, self.jitter.relative)
             if noisy:
                 return ResidualPass(*common, factor, None, self.power)
             return PriorPass(*common, factor, self.arithmetic)

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 
 from eigengp.arrays import AnyArray, namespace
+from eigengp.kernels.stacks import StackPullBack
 from eigengp.typing import Array
 
 
@@ -113,6 +114,16 @@ class Kernel(ABC):
         return self.at(Z).matrix(X)
 
     @abstractmethod
+    def stack(self, X: Array) -> tuple[Array, StackPullBack]:
+        """Return the Gram matrices of `n` sets of points, and their pull-back to `theta`.
+
+        Parameters
+        ----------
+        X : array of shape (n, s, D)
+            The sets; the matrices have shape (n, s, s).
+        """
+
+    @abstractmethod
     def diagonal_theta_gradient(self) -> Array:
         """Return the derivative of `k(x, x)` with respect to `theta`."""
 
@@ -120,6 +131,11 @@ class Kernel(ABC):
     @abstractmethod
     def total_variance(self) -> float:
         """The value `k(x, x)`, the same everywhere for the kernels here."""
+
+    @property
+    @abstractmethod
+    def metric(self) -> Array:
+        """What inputs are multiplied by to tell who is near whom, shape (D,) or one number."""
 
     def __call__(self, X: Array, Z: Array | None = None) -> Array:
         """Return the matrix `k(X, Z)`, or `k(X, X)` where `Z` is not given."""
@@ -178,6 +194,10 @@ class _Pair(Kernel):
     def with_ard(self, n_features: int) -> Self:
         return type(self)(self.left.with_ard(n_features), self.right.with_ard(n_features))
 
+    @property
+    def metric(self) -> Array:
+        return np.maximum(self.left.metric, self.right.metric)
+
     def __repr__(self) -> str:
         return f"({self.left!r} {self._symbol} {self.right!r})"
 
@@ -208,6 +228,10 @@ class Sum(_Pair):
     def at(self, Z: AnyArray) -> Columns:
         return _SumColumns(self.left.at(Z), self.right.at(Z))
 
+    def stack(self, X: Array) -> tuple[Array, StackPullBack]:
+        (K_left, left), (K_right, right) = self.left.stack(X), self.right.stack(X)
+        return K_left + K_right, lambda K_bar: np.concatenate([left(K_bar), right(K_bar)])
+
 
 class Product(_Pair):
     """`k(x, z) = left(x, z) · right(x, z)`; written `left * right`."""
@@ -233,6 +257,14 @@ class Product(_Pair):
 
     def at(self, Z: AnyArray) -> Columns:
         return _ProductColumns(self.left.at(Z), self.right.at(Z))
+
+    def stack(self, X: Array) -> tuple[Array, StackPullBack]:
+        (K_left, left), (K_right, right) = self.left.stack(X), self.right.stack(X)
+
+        def pull_back(K_bar: Array) -> Array:
+            return np.concatenate([left(K_bar * K_right), right(K_bar * K_left)])
+
+        return K_left * K_right, pull_back
 
 
 class _PairColumns:

@@ -16,6 +16,7 @@ import numpy as np
 from eigengp.arrays import AnyArray, namespace
 from eigengp.kernels.base import Columns, Kernel
 from eigengp.kernels.columns import ExponentialColumns, StationaryColumns
+from eigengp.kernels.stacks import StackPullBack, stationary_stack
 from eigengp.typing import Array
 
 _COINCIDENT = 1e-14
@@ -133,6 +134,10 @@ class Stationary(Kernel):
     def total_variance(self) -> float:
         return self.variance
 
+    @property
+    def metric(self) -> Array:
+        return np.asarray(1.0 / np.asarray(self.lengthscale))
+
     def diagonal_theta_gradient(self) -> Array:
         gradient = np.zeros(self.theta.size)
         gradient[np.size(self.lengthscale)] = self.variance
@@ -140,6 +145,9 @@ class Stationary(Kernel):
 
     def at(self, Z: AnyArray) -> Columns:
         return StationaryColumns(self, Z)
+
+    def stack(self, X: Array) -> tuple[Array, StackPullBack]:
+        return stationary_stack(self, X)
 
     def reach(self, depth: float) -> float:
         """Return the `t` at which the profile has fallen to about exp(−depth); infinite if slow."""

@@ -1,0 +1,263 @@
+"""Predictions from the eigenfunctions and the nearest rows together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigengp.flow.features import KernelFeatures
+from eigengp.flow.linalg import solve_stack
+from eigengp.flow.local import LocalOutcome, LocalPass
+from eigengp.flow.neighbourhoods import Neighbourhoods, innovation_weights
+from eigengp.flow.rows import RowBlock
+from eigengp.flow.variance import VarianceScale, signs
+from eigengp.typing import Array
+
+Search = Callable[[Array], NDArray[np.intp]]
+"""Takes inputs (n, D) to the numbers of their nearest rows (n, m), the nearest first."""
+
+_LEAST_FREE = 0.1
+"""A row that decides itself what it is predicted to be is taken to leave so much open."""
+
+
+_CHUNK = 128
+"""For so many inputs at a time gradients are made."""
+
+
+class Near(NamedTuple):
+    """What a few inputs and their neighbours say, before eigenfunctions are integrated out."""
+
+    mean: Array
+    """Predictive means, shape (n,)."""
+    own: Array
+    """`d`, the variance given eigenfunctions and neighbours, noise included, shape (n,)."""
+    shared: Array
+    """`t = k(x) − Σ_j b_j k(x_j)`, through which the coefficients still matter, (n, M)."""
+    explained: Array
+    """`Fᵀk(x)`, shape (n, M)."""
+    surprise: Array
+    """Squares of what each neighbour adds to those nearer, shape (n, m)."""
+    weights: Array
+    """`b`, shape (n, m)."""
+
+
+@dataclass(frozen=True)
+class LocalPosterior:
+    """The posterior of a local model: coefficients, and the rows that are near.
+
+    `f(x) = k(x)ᵀa + Σ_j b_j (y_j − k(x_j)ᵀa)` with variance `d + tᵀP t`; the residuals at different
+    inputs are taken as independent given their neighbours.
+
+    Parameters
+    ----------
+    flow : LocalPass
+        Kernel, basis points and noise.
+    mean_coefficients : array of shape (M,)
+        `m`.
+    covariance_root : array of shape (M, M)
+        `V`, with `P = V Vᵀ`.
+    rows : RowBlock
+        The training rows.
+    search : callable
+        Finds the nearest of them.
+    scale : VarianceScale or None
+        How variances vary beyond a constant noise.
+    """
+
+    flow: LocalPass
+    mean_coefficients: Array
+    covariance_root: Array
+    rows: RowBlock
+    search: Search
+    scale: VarianceScale | None = None
+
+    @classmethod
+    def of(cls, outcome: LocalOutcome, rows: RowBlock, search: Search) -> LocalPosterior:
+        """Return the posterior after a pass over the rows."""
+        evidence, flow = outcome.evidence, outcome.flow
+        assert isinstance(flow, LocalPass)
+        return cls(flow, evidence.mean, evidence.V, rows, search)
+
+    @property
+    def features(self) -> KernelFeatures:
+        """The features `k(x, B)`."""
+        return self.flow.features
+
+    @property
+    def noise_variance(self) -> float:
+        """`σ²`."""
+        return self.flow.noise_variance
+
+    @property
+    def n_columns(self) -> int:
+        """How many numbers a row becomes on the way."""
+        return self.mean_coefficients.size
+
+    def near(self, X: Array, index: NDArray[np.intp]) -> Near:
+        """Return what inputs and their neighbours, given by their numbers, say."""
+        hoods = self._hoods(X, index)
+        at = hoods.at
+        K, G = self._members(hoods)
+        R, _ = self.flow.residual.stack(hoods, G)
+        L, w = innovation_weights(R)
+        share = w / w[:, -1:]
+        latent = K @ self.mean_coefficients
+        missed = hoods.rows.y[at[:, :-1]] - latent[:, :-1]
+        surprise = solve_stack(L[:, :-1, :-1], missed)
+        mean = latent[:, -1] - np.einsum("ns,ns->n", share[:, :-1], missed)
+        shared = (share[:, None, :] @ K)[:, 0, :]
+        return Near(mean, w[:, -1] ** -2.0, shared, G[:, -1, :], surprise**2, -share[:, :-1])
+
+    def _hoods(self, X: Array, index: NDArray[np.intp]) -> Neighbourhoods:
+        """Return the inputs as rows of their own, beside those of their neighbours."""
+        distinct, back = np.unique(index, return_inverse=True)
+        rows, n = self.rows, X.shape[0]
+        weight = None
+        if rows.sample_weight is not None:
+            weight = np.concatenate([rows.sample_weight[distinct], np.ones(n)])
+        both = RowBlock(
+            np.concatenate([rows.X[distinct], X]),
+            np.concatenate([rows.y[distinct], np.zeros(n)]),
+            weight,
+        )
+        own = distinct.size + np.arange(n)[:, None]
+        return Neighbourhoods(both, np.hstack([back.reshape(index.shape), own]))
+
+    def _members(self, hoods: Neighbourhoods) -> tuple[Array, Array]:
+        """Return `K` and `K F` of all members, each of shape (n, s, M)."""
+        K = self.features.matrix(hoods.rows.X)
+        return K[hoods.at], (K @ self.flow.prior_factor)[hoods.at]
+
+    def mean(self, X: Array) -> Array:
+        """Return the predictive mean, shape (n,)."""
+        return self.near(X, self.search(X)).mean
+
+    def mean_and_variance(self, X: Array) -> tuple[Array, Array]:
+        """Return mean and variance of noisy observations, each of shape (n,)."""
+        near = self.near(X, self.search(X))
+        variance = near.own + self._linear(near)
+        return near.mean, self._scaled(variance, near)
+
+    def _linear(self, near: Near) -> Array:
+        """Return `tᵀP t`, shape (n,)."""
+        latent = near.shared @ self.covariance_root
+        return np.asarray(np.einsum("nm,nm->n", latent, latent))
+
+    def signs(self, variance: Array, near: Near) -> Array:
+        """Return what a varying noise depends on, shape (n, p)."""
+        unit = np.sqrt(self.features.prior_variance)
+        return signs(variance, near.surprise, near.explained / unit)
+
+    def _scaled(self, variance: Array, near: Near) -> Array:
+        if self.scale is None:
+            return variance
+        return self.scale(variance, self.signs(variance, near))
+
+    def left_out(self, rows: RowBlock, index: NDArray[np.intp]) -> tuple[Array, Array, Array]:
+        """Return mean, variance and signs of training rows as if each had been left out.
+
+        The neighbours of a row are others. That it has had a say in the
+        coefficients is undone: given them and its neighbours it was one
+        observation with the variance `d`, so with `h = tᵀP t/d` its error
+        grows by `1/(1 − h)` and its variance is `d/(1 − h)`.
+
+        Parameters
+        ----------
+        rows : RowBlock
+            Some of the training rows.
+        index : array of shape (n, m)
+            The numbers of their neighbours among all, themselves not included.
+        """
+        near = self.near(rows.X, index)
+        free = np.maximum(1.0 - self._linear(near) / near.own, _LEAST_FREE)
+        variance = near.own / free
+        return rows.y - (rows.y - near.mean) / free, variance, self.signs(variance, near)
+
+    def joint_covariance(self, X: Array) -> Array:
+        """Return the joint covariance of noisy observations at `X`, shape (n, n)."""
+        near = self.near(X, self.search(X))
+        latent = near.shared @ self.covariance_root
+        joint = latent @ latent.T + np.diag(near.own)
+        if self.scale is None:
+            return joint
+        variance = np.diagonal(joint)
+        root = np.sqrt(self._scaled(variance, near) / variance)
+        return np.asarray(joint * root[:, None] * root)
+
+    def functions(self, n_samples: int, rng: np.random.RandomState) -> Callable[[Array], Array]:
+        """Draw latent functions at all inputs together; the result maps (n, D) to (n, S)."""
+
+        def values(X: Array) -> Array:
+            near = self.near(X, self.search(X))
+            latent = near.shared @ self.covariance_root
+            drawn = latent @ rng.standard_normal((latent.shape[1], n_samples))
+            own = np.sqrt(np.maximum(near.own - self.noise_variance, 0.0))
+            drawn += own[:, None] * rng.standard_normal(drawn.shape)
+            return near.mean[:, None] + drawn
+
+        return values
+
+    def mean_gradient(self, X: Array) -> Array:
+        """Return `d mean/d x` with the neighbours held, shape (n, D).
+
+        With `α = C⁻¹(y − f)` at the neighbours, `C` their covariance, the mean is
+        `k(x)ᵀ(m − F Gᵀα) + Σ_j α_j k(x, x_j)`.
+        """
+        return self._by_chunk(self._mean_gradient, X)
+
+    def _mean_gradient(self, X: Array) -> Array:
+        hoods, L, K, G = self._factorized(X)
+        missed = hoods.rows.y[hoods.at[:, :-1]] - K[:, :-1] @ self.mean_coefficients
+        alpha = solve_stack(L, solve_stack(L, missed), transposed=True)
+        return self._pulled(X, hoods, G, alpha, np.tile(self.mean_coefficients, (X.shape[0], 1)))
+
+    def variance_gradient(self, X: Array) -> Array:
+        """Return `d variance/d x` with the neighbours held, shape (n, D).
+
+        With `q = 2P t`, `c̄ = −2b − C⁻¹K_S q` is the cotangent of the residual's covariance with
+        the neighbours, and `q − 2 F Fᵀk(x)` that of `k(x)` itself.
+        """
+        if self.scale is not None:
+            raise ValueError(
+                "The variance cannot be differentiated with noise='varying'; "
+                "fit with noise='constant'."
+            )
+        return self._by_chunk(self._variance_gradient, X)
+
+    def _variance_gradient(self, X: Array) -> Array:
+        hoods, L, K, G = self._factorized(X)
+        covariance = self.flow.features.kernel.stack(hoods.rows.X[hoods.at])[0][:, -1, :-1]
+        c = covariance - (G[:, :-1] @ G[:, -1, :, None])[:, :, 0]
+        b = solve_stack(L, solve_stack(L, c), transposed=True)
+        t = K[:, -1] - (b[:, None, :] @ K[:, :-1])[:, 0]
+        q = 2.0 * (t @ self.covariance_root) @ self.covariance_root.T
+        through = (K[:, :-1] @ q[:, :, None])[:, :, 0]
+        c_bar = -2.0 * b - solve_stack(L, solve_stack(L, through), transposed=True)
+        return self._pulled(X, hoods, G, c_bar, q - 2.0 * G[:, -1] @ self.flow.prior_factor.T)
+
+    def _factorized(self, X: Array) -> tuple[Neighbourhoods, Array, Array, Array]:
+        """Return neighbourhoods, the factor of the neighbours' covariance, `K` and `K F`."""
+        hoods = self._hoods(X, self.search(X))
+        K, G = self._members(hoods)
+        R, _ = self.flow.residual.stack(hoods, G)
+        L, _ = innovation_weights(R)
+        return hoods, L[:, :-1, :-1], K, G
+
+    def _pulled(
+        self, X: Array, hoods: Neighbourhoods, G: Array, c_bar: Array, k_bar: Array
+    ) -> Array:
+        """Return what the cotangents of `k_r(x, x_j)` and `k(x)` give to the inputs."""
+        k_bar = k_bar - (c_bar[:, None, :] @ G[:, :-1])[:, 0] @ self.flow.prior_factor.T
+        others = hoods.rows.X[: -X.shape[0]]
+        between = np.zeros((X.shape[0], others.shape[0]))
+        np.put_along_axis(between, hoods.index[:, :-1], c_bar, axis=1)
+        near = KernelFeatures(self.features.kernel, others)
+        return self.features.input_gradient(X, k_bar) + near.input_gradient(X, between)
+
+    def _by_chunk(self, function: Callable[[Array], Array], X: Array) -> Array:
+        parts = [function(X[i : i + _CHUNK]) for i in range(0, X.shape[0], _CHUNK)]
+        return np.concatenate(parts) if parts else np.empty_like(X)
