@@ -1,6 +1,6 @@
 """EigenGP: sparse Gaussian processes with adaptive eigenfunctions."""
 
-from eigengp import datasets, metrics
+from eigengp import calibration, datasets, metrics
 from eigengp.estimators.eigengp import EigenGPRegressor
 from eigengp.estimators.exact import ExactGPRegressor
 from eigengp.estimators.fitc import FITCRegressor
@@ -36,6 +36,7 @@ __all__ = [
     "SSGPRegressor",
     "SquaredExponential",
     "VFERegressor",
+    "calibration",
     "datasets",
     "log_marginal_likelihood",
     "metrics",

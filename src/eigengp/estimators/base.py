@@ -18,8 +18,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigengp.arrays import AnyArray, beside, cast, is_numpy, namespace, on_host, place
 from eigengp.buffers import reused_buffers
+from eigengp.calibration import conformal_factor, conformity
 from eigengp.estimators.elsewhere import from_files, lazily, predictions_to_file
-from eigengp.estimators.rows import MERGE_UP_TO, check_same_place, checked_inputs, on_device
+from eigengp.estimators.rows import (
+    MERGE_UP_TO,
+    check_same_place,
+    checked_inputs,
+    follows_dispatch,
+    on_device,
+)
 from eigengp.estimators.training import Training
 from eigengp.flow.arithmetic import PRECISIONS
 from eigengp.flow.posterior import Predictive
@@ -105,6 +112,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
+        self.__dict__.pop("conformity_", None)
         self.history_ = training.monitor.history
         self.n_iter_ = training.n_iter
         for note in training.notes:
@@ -186,7 +194,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         -------
         mean : array of shape (n,)
             The predictive mean; alone it costs O(M) for each row (O(N) for the full GP and
-            Nyström).
+            Nyström; the search for neighbours, and O(m²M) for m of them, with the local residual).
         std : array of shape (n,)
             Only if `return_std`.
         cov : array of shape (n, n)
@@ -270,11 +278,14 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
             How many rows were written.
         """
         check_is_fitted(self)
-        half = None if coverage is None else _half_width(coverage)
+        half = None if coverage is None else self._half_width(coverage)
         return predictions_to_file(self, X, path, half)
 
     def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> tuple[Array, Array]:
         """Return the central interval that holds a new observation with this probability.
+
+        After `calibrate` it does so whatever the distribution of the data; before, as far as the
+        model is right.
 
         Parameters
         ----------
@@ -288,9 +299,39 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         lower, upper : arrays of shape (n,)
             The ends of the interval.
         """
-        half = _half_width(coverage)
+        half = self._half_width(coverage)
         mean, std = self.predict(X, return_std=True)
         return mean - half * std, mean + half * std
+
+    def calibrate(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Make intervals hold their coverage, by rows that `fit` has not seen.
+
+        Split conformal prediction: intervals keep their shape and get the
+        width that those rows called for, with a guarantee for finite samples.
+        Means and standard deviations stay as they are; `fit` forgets it.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+            Inputs.
+        y : array of shape (n,)
+            Targets.
+
+        Returns
+        -------
+        self : object
+            The regressor.
+        """
+        mean, std = self.predict(X, return_std=True)
+        targets = on_host(y) if follows_dispatch(y) else y
+        self.conformity_ = conformity(targets, on_host(mean), on_host(std))
+        return self
+
+    def _half_width(self, coverage: float) -> float:
+        """Return half the width of an interval, in standard deviations."""
+        half = _half_width(coverage)
+        scores = getattr(self, "conformity_", None)
+        return half if scores is None else conformal_factor(scores, coverage)
 
     @overload
     def predict_gradient(self, X: ArrayLike, return_variance: Literal[False] = ...) -> Array: ...
@@ -332,7 +373,10 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         For EigenGP, SSGP and RVM the same `random_state` is the same function
         wherever it is evaluated, at O(M) for each point. The other methods
         draw the values at all n inputs together, at O(n³). Observation noise
-        and the residual of EigenGP+ are not part of the function.
+        and the residual of EigenGP+ are not part of the function. With
+        `residual="local"` what neighbours leave open is drawn for each input
+        on its own, so draws at inputs close together are rougher than they
+        should be.
 
         Parameters
         ----------

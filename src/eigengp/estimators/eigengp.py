@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
 from eigengp.arrays import AnyArray, Placed
-from eigengp.estimators.inducing import InducingRegressor
+from eigengp.estimators.inducing import RELATIVE_JITTER, InducingRegressor
 from eigengp.estimators.local import LocalFit
 from eigengp.estimators.rows import further_rows
 from eigengp.estimators.streaming import FIRST_ITERATIONS, Stream
@@ -24,7 +24,7 @@ from eigengp.fitting.plan import Plan, default_size, is_small
 from eigengp.flow.exact import ExactGP
 from eigengp.flow.local import LocalOutcome
 from eigengp.flow.local_posterior import LocalPosterior
-from eigengp.flow.model import EigenGP
+from eigengp.flow.model import EigenGP, Jitter
 from eigengp.flow.passes import Outcome
 from eigengp.flow.posterior import Posterior, Predictive
 from eigengp.flow.rows import RowBlock
@@ -92,14 +92,16 @@ class EigenGPRegressor(InducingRegressor):
         "diagonal" adds the prior variance that the eigenfunctions leave out
         (EigenGP+): wide error bars far from the data. "local" lets it act
         between neighbours too: every prediction looks at the nearest rows as
-        well, and everything is learned under that. Rows are then held in
-        memory, and computed with on the CPU.
+        well, and everything is learned under that, in at most 45 iterations
+        unless `max_iter` says otherwise. All rows and their features are then
+        held in memory, in float64, and computed with on the CPU.
     n_neighbors : int
         How many rows a prediction looks at with the local residual.
     noise : {"constant", "varying"}
         "varying" learns, with the local residual, how error bars vary with
-        the input, from rows left out one by one; a constant noise is kept
-        where it predicts such rows as well, and for fewer than 100 rows.
+        the input, from rows left out one by one. One factor for all error
+        bars is taken where that predicts such rows as well, and none for
+        fewer than 100 rows.
     init : {"kmeans", "random", "greedy"} or array of shape (M, D)
         Where basis points begin. An array, in the units of the data, is
         where all restarts begin.
@@ -269,7 +271,17 @@ class EigenGPRegressor(InducingRegressor):
     def _is_local(self) -> bool:
         return self.residual == "local"
 
-    _learns_on_host = _predicts_on_host = _draws_jointly = _is_local
+    @property
+    def _learns_on_host(self) -> bool:
+        return self._is_local
+
+    @property
+    def _predicts_on_host(self) -> bool:
+        return isinstance(self._posterior, LocalPosterior)
+
+    @property
+    def _draws_jointly(self) -> bool:
+        return isinstance(getattr(self, "_posterior", None), LocalPosterior)
 
     @property
     def _power(self) -> float | None:
@@ -281,6 +293,11 @@ class EigenGPRegressor(InducingRegressor):
             return replace(plan, max_iter=0 if self.max_iter == 0 else FIRST_ITERATIONS)
         n_rows, M = training.rows.n_rows, plan.n_inducing
         if self._is_local:
+            if plan.n_components < M:
+                raise ValueError(
+                    f"residual='local' keeps all eigenfunctions: n_components="
+                    f"{plan.n_components} of {M} basis points are not to be had."
+                )
             return self._first_plan(plan, n_rows)
         scarce = n_rows < _SCARCE_ROWS_PER_POINT * M
         return replace(
@@ -322,6 +339,7 @@ class EigenGPRegressor(InducingRegressor):
         online: Online | None = None,
     ) -> None:
         outcome = outcome or model.forward(training.source)
+        self.__dict__.pop("selection_", None)
         super()._keep(model, training, outcome)
         self._training = training.on(RowBlock.empty())
         if self.optimization != "stochastic" and online is None and not self._is_local:
@@ -358,8 +376,6 @@ class EigenGPRegressor(InducingRegressor):
                 f"residual='local' has an optimization of its own, not {self.optimization!r}; "
                 "leave optimization at 'sequential'."
             )
-        if self._is_local and self.n_inducing not in (None, self.n_components):
-            raise ValueError("residual='local' keeps all eigenfunctions; leave n_inducing at None.")
         for name, value in (("kernel", "auto"), ("noise", "varying")):
             asked = getattr(self, name)
             if not self._is_local and isinstance(asked, str) and asked == value:
@@ -371,7 +387,9 @@ class EigenGPRegressor(InducingRegressor):
         start = training.start(None, self.noise_variance)
         if self.max_iter == 0:
             return start
-        best = self._local.best_kernel(EigenGP(start.kernel, _NONE, start.noise_variance, 0))
+        jitter = Jitter(relative=RELATIVE_JITTER)
+        template = EigenGP(start.kernel, _NONE, start.noise_variance, 0, jitter=jitter)
+        best = self._local.best_kernel(template)
         self._best = best
         first, kind = start.kernel, type(best.kernel)
         assert isinstance(first, Stationary)
@@ -444,7 +462,10 @@ class EigenGPRegressor(InducingRegressor):
 
     def _add(self, rows: RowBlock) -> None:
         """Add more rows to the sums, and learn noise and weights again."""
-        assert self._online is not None
+        if self._online is None:
+            raise ValueError(
+                "partial_fit cannot go on from a fit with residual='local'; call fit again."
+            )
         more = ArraySource.of(rows, self._online.sums.b.size)
         online = self._online.after(more, self.forgetting)
         if self.max_iter != 0:

@@ -25,7 +25,7 @@ from eigengp.flow.posterior import Predictive
 from eigengp.kernels import Kernel
 from eigengp.typing import Array
 
-_RELATIVE_JITTER = 1e-6
+RELATIVE_JITTER = 1e-6
 
 
 class InducingRegressor(GPRegressor):
@@ -88,7 +88,7 @@ class InducingRegressor(GPRegressor):
             start.noise_variance,
             plan.n_components,
             residual=self._power is not None,
-            jitter=Jitter(relative=_RELATIVE_JITTER),
+            jitter=Jitter(relative=RELATIVE_JITTER),
             power=self._power or 0.0,
         )
         model: EigenGP = training.learn(family, plan, template)

@@ -108,7 +108,7 @@ class LocalFit:
         assert isinstance(outcome.flow, LocalPass)
         metric = outcome.flow.features.kernel.metric
         search = Nearest.of(rows.X, metric, self.n_neighbors)
-        posterior = LocalPosterior.of(outcome, rows, search)
+        posterior = LocalPosterior.of(outcome, rows, search, search.count)
         if not varying or rows.n_rows < _LEAST_ROWS:
             return posterior
         found = self._varying(posterior, search)
@@ -131,5 +131,5 @@ class LocalFit:
 
         parts = [each for found in in_threads(stripe, chunks, self.n_threads) for each in found]
         mean, variance, signs = (np.concatenate(each) for each in zip(*parts, strict=True))
-        n_local = signs.shape[1] - posterior.n_columns
-        return learn_varying(some.y - mean, variance, signs, n_local)
+        n_local = signs.shape[1] - posterior.features.size
+        return learn_varying(some.y - mean, variance, signs, n_local, some.sample_weight)

@@ -12,6 +12,7 @@ from eigengp.fitting.objectives import RowObjective
 from eigengp.fitting.optimizer import Objective, minimize
 from eigengp.fitting.parameters import Parameters, eigengp_parameters, kernel_parameters
 from eigengp.fitting.progress import Monitor
+from eigengp.flow.linalg import FactorizationError
 from eigengp.flow.local import LocalOutcome
 from eigengp.flow.model import EigenGP
 from eigengp.flow.rows import RowBlock
@@ -87,12 +88,16 @@ class LocalLearner:
         Variances are learned anew in the end, so a kernel is to be good at means too.
         """
         source = self._source(model, count)
-        outcome = model.forward(source, kept=model.arithmetic.kept())
+        try:
+            outcome = model.forward(source, kept=model.arithmetic.kept())
+        except FactorizationError:
+            return float("inf")
         assert isinstance(outcome, LocalOutcome)
         assert outcome.whitened is not None
         seen = outcome.whitened
         errors = (seen.eta - seen.kappa @ outcome.evidence.mean) / seen.w[:, -1]
-        alike = 0.5 * float(np.log(2.0 * np.pi * np.mean(errors**2)) + 1.0)
+        weight = source.rows.weight[source.index[:, -1]]
+        alike = 0.5 * float(np.log(2.0 * np.pi * np.average(errors**2, weights=weight)) + 1.0)
         return 0.5 * (outcome.value / outcome.n + alike)
 
     def kernel(self, model: EigenGP, count: int, steps: int) -> EigenGP:

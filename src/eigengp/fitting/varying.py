@@ -1,9 +1,10 @@
 """Learning how the noise varies, from rows that were left out one by one.
 
 With `q = r²/v`, the squared errors in units of their variances, `η` minimises
-`½ Σ (η + q e^{−η})` and a ridge on the slopes, which is convex. Several sets of
-signs compete with a constant by the density of rows that were not used; a
-constant wins ties.
+`½ Σ (η + q e^{−η})` and a ridge on the slopes, which is convex; every row
+counts as often as it weighs. Several sets of signs compete with one factor for
+all variances by the density of rows that were not used, and must be clearly
+better.
 
 Rows tell little of rare surprises, and one that was thought impossible costs
 more than all the others gain. The largest squared error is therefore taken to
@@ -21,6 +22,10 @@ from eigengp.flow.variance import VarianceScale
 from eigengp.typing import Array
 
 _FOLDS = 5
+_MARGIN = 0.01
+_KNOWN = (0.005, 0.995)
+"""Between these quantiles of the rows' signs a sign is known."""
+_LEAST_SPREAD = 1e-3
 _MOST_STEPS = 50
 _LEAST_WEIGHT = 0.05
 """Curvature that rows without error are taken to have, so that steps stay short."""
@@ -60,7 +65,9 @@ class Varying:
     """Mean negative log density of rows not used, by candidate, without constants."""
 
 
-def learn_varying(errors: Array, variance: Array, signs: Array, n_local: int) -> Varying:
+def learn_varying(
+    errors: Array, variance: Array, signs: Array, n_local: int, weight: Array | None = None
+) -> Varying:
     """Return the best of the candidates, learned on all rows.
 
     Parameters
@@ -73,56 +80,66 @@ def learn_varying(errors: Array, variance: Array, signs: Array, n_local: int) ->
         See `eigengp.flow.variance.signs`.
     n_local : int
         How many of them are not eigenfunctions.
+    weight : array of shape (n,) or None
+        How many times each row counts; None is once.
     """
     squares = errors**2
-    floor = float(squares.max()) / squares.size
+    count = np.ones_like(squares) if weight is None else weight
+    floor = float(np.max(count * squares) / count.sum())
     fold = np.arange(squares.size) % _FOLDS
     losses, scales = {}, {}
     for each in candidates(n_local):
         loss = 0.0
         for k in range(_FOLDS):
             seen, new = fold != k, fold == k
-            scale = _fitted(squares[seen] / variance[seen], signs[seen], n_local, each)
+            q = squares[seen] / variance[seen]
+            scale = _fitted(q, signs[seen], count[seen], n_local, each)
             scaled = replace(scale, floor=floor)(variance[new], signs[new])
-            loss += 0.5 * float(np.sum(np.log(scaled) + squares[new] / scaled))
-        losses[each.name] = loss / squares.size
-        scales[each.name] = replace(_fitted(squares / variance, signs, n_local, each), floor=floor)
-    best = min(losses, key=lambda name: losses[name])
+            loss += 0.5 * float(count[new] @ (np.log(scaled) + squares[new] / scaled))
+        losses[each.name] = loss / float(count.sum())
+        learned = _fitted(squares / variance, signs, count, n_local, each)
+        scales[each.name] = replace(learned, floor=floor)
+    best = min(losses, key=lambda name: losses[name] + (_MARGIN if name != "constant" else 0.0))
     return Varying(best, scales[best], losses)
 
 
-def _fitted(q: Array, signs: Array, n_local: int, candidate: Candidate) -> VarianceScale:
+def _fitted(
+    q: Array, signs: Array, count: Array, n_local: int, candidate: Candidate
+) -> VarianceScale:
     """Return the minimum of `½ Σ (η + q e^{−η}) + ½ ridge Σ β²`, by Newton's method.
 
     Local signs are standardised; eigenfunctions are in units of the prior already.
     """
     p = signs.shape[1]
     used = np.arange(p)[candidate.columns] if candidate.columns is not None else np.arange(0)
-    centre, spread = signs.mean(axis=0), np.ones(p)
-    spread[:n_local] = np.maximum(signs[:, :n_local].std(axis=0), 1e-12)
+    centre, spread = np.average(signs, axis=0, weights=count), np.ones(p)
+    around = np.average((signs[:, :n_local] - centre[:n_local]) ** 2, axis=0, weights=count)
+    spread[:n_local] = np.maximum(np.sqrt(around), _LEAST_SPREAD)
     design = np.column_stack([np.ones(q.size), (signs - centre)[:, used] / spread[used]])
     held = np.full(design.shape[1], candidate.ridge)
     held[0] = _LEAST_RIDGE
     beta = np.zeros(design.shape[1])
-    beta[0] = np.log(max(float(q.mean()), _LEAST_MEAN))
+    beta[0] = np.log(max(float(np.average(q, weights=count)), _LEAST_MEAN))
 
     def value(at: Array) -> float:
         eta = design @ at
-        return 0.5 * float(np.sum(eta + q * np.exp(-eta)) + held @ at**2)
+        return 0.5 * float(count @ (eta + q * np.exp(-eta)) + held @ at**2)
 
     now = value(beta)
     for _ in range(_MOST_STEPS):
         weight = q * np.exp(-(design @ beta))
-        slope = 0.5 * design.T @ (1.0 - weight) + held * beta
-        curvature = 0.5 * (design * np.maximum(weight, _LEAST_WEIGHT)[:, None]).T @ design
+        slope = 0.5 * design.T @ (count * (1.0 - weight)) + held * beta
+        bend = count * np.maximum(weight, _LEAST_WEIGHT)
+        curvature = 0.5 * (design * bend[:, None]).T @ design
         step = np.linalg.solve(curvature + np.diag(held), slope)
         length = 1.0
         while value(beta - length * step) > now and length > _SHORTEST:
             length *= 0.5
         after = value(beta - length * step)
-        if not after < now - _ENOUGH * q.size:
+        if not after < now - _ENOUGH * float(count.sum()):
             break
         beta, now = beta - length * step, after
     slopes = np.zeros(p)
     slopes[used] = beta[1:]
-    return VarianceScale(float(beta[0]), slopes, centre, spread)
+    low, high = np.quantile(signs, _KNOWN, axis=0)
+    return VarianceScale(float(beta[0]), slopes, centre, spread, low, high)

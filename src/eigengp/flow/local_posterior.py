@@ -64,6 +64,8 @@ class LocalPosterior:
         The training rows.
     search : callable
         Finds the nearest of them.
+    n_neighbors : int
+        How many it finds.
     scale : VarianceScale or None
         How variances vary beyond a constant noise.
     """
@@ -73,14 +75,17 @@ class LocalPosterior:
     covariance_root: Array
     rows: RowBlock
     search: Search
+    n_neighbors: int
     scale: VarianceScale | None = None
 
     @classmethod
-    def of(cls, outcome: LocalOutcome, rows: RowBlock, search: Search) -> LocalPosterior:
+    def of(
+        cls, outcome: LocalOutcome, rows: RowBlock, search: Search, n_neighbors: int
+    ) -> LocalPosterior:
         """Return the posterior after a pass over the rows."""
         evidence, flow = outcome.evidence, outcome.flow
         assert isinstance(flow, LocalPass)
-        return cls(flow, evidence.mean, evidence.V, rows, search)
+        return cls(flow, evidence.mean, evidence.V, rows, search, n_neighbors)
 
     @property
     def features(self) -> KernelFeatures:
@@ -94,8 +99,8 @@ class LocalPosterior:
 
     @property
     def n_columns(self) -> int:
-        """How many numbers a row becomes on the way."""
-        return self.mean_coefficients.size
+        """How many numbers a row becomes on the way: features of its own and of neighbours."""
+        return self.mean_coefficients.size * (self.n_neighbors + 1)
 
     def near(self, X: Array, index: NDArray[np.intp]) -> Near:
         """Return what inputs and their neighbours, given by their numbers, say."""
@@ -161,9 +166,10 @@ class LocalPosterior:
         """Return mean, variance and signs of training rows as if each had been left out.
 
         The neighbours of a row are others. That it has had a say in the
-        coefficients is undone: given them and its neighbours it was one
-        observation with the variance `d`, so with `h = tᵀP t/d` its error
-        grows by `1/(1 − h)` and its variance is `d/(1 − h)`.
+        coefficients is undone: given them and its neighbours it was an
+        observation with the variance `d_w`, which is `d` with `σ²/weight` for
+        `σ²`, so with `h = tᵀP t/d_w` its error grows by `1/(1 − h)`, and its
+        variance is `d + tᵀP t/(1 − h)`.
 
         Parameters
         ----------
@@ -173,8 +179,10 @@ class LocalPosterior:
             The numbers of their neighbours among all, themselves not included.
         """
         near = self.near(rows.X, index)
-        free = np.maximum(1.0 - self._linear(near) / near.own, _LEAST_FREE)
-        variance = near.own / free
+        linear, s2 = self._linear(near), self.noise_variance
+        own = near.own - s2 + s2 / rows.weight
+        free = np.maximum(1.0 - linear / own, _LEAST_FREE)
+        variance = near.own + linear / free
         return rows.y - (rows.y - near.mean) / free, variance, self.signs(variance, near)
 
     def joint_covariance(self, X: Array) -> Array:

@@ -12,7 +12,8 @@ the neighbours, and `ln d = −2 ln w_s`. The pull-back needs one more solution 
 
     R̄ = −½ (p wᵀ + w pᵀ),    p = R⁻¹w̄ − ½ (w̄ᵀw) w,
 
-since `dw = −(I − ½ w eᵀ…) R⁻¹ dR w`: a change of `R` reaches `w` through `R⁻¹e` and its norm.
+since with `u = R⁻¹e` and `w = u/√(eᵀu)` a change of `R` gives `du = −R⁻¹ dR u`, hence
+`w̄ᵀdw = −(R⁻¹w̄ − ½ (w̄ᵀw) w)ᵀ dR w`.
 """
 
 from __future__ import annotations

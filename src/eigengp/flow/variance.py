@@ -42,16 +42,23 @@ def signs(variance: Array, surprise: Array, explained: Array) -> Array:
 
 @dataclass(frozen=True)
 class VarianceScale:
-    """`v ↦ v exp(η) + floor`, with `η = β₀ + Σ_j β_j (sign_j − centre_j)/spread_j`."""
+    """`v ↦ v exp(η) + floor`, with `η = β₀ + Σ_j β_j (sign_j − centre_j)/spread_j`.
+
+    Signs beyond what the rows had are taken as the nearest that they had: far
+    from the data error bars grow with the variance of the GP, and no faster.
+    """
 
     intercept: float
     slopes: Array
     centre: Array
     spread: Array
+    low: Array
+    high: Array
     floor: float = 0.0
 
     def __call__(self, variance: Array, found: Array) -> Array:
         """Return variances as they vary, shape (n,), from signs of shape (n, p)."""
-        eta = self.intercept + ((found - self.centre) / self.spread) @ self.slopes
+        known = np.clip(found, self.low, self.high)
+        eta = self.intercept + ((known - self.centre) / self.spread) @ self.slopes
         scaled: Array = variance * np.exp(eta) + self.floor
         return scaled
