@@ -10,6 +10,7 @@ from pathlib import Path
 
 from common import synthetic
 from drawing import console, line, new_figure, new_table, save, title
+from matplotlib.ticker import NullFormatter
 from peers.asking import OURS, Panel
 from record import Record, Results
 
@@ -77,6 +78,7 @@ def draw(results: Results) -> None:
             axes.annotate(_short(speed), (speed, place), fontsize=8, **beside)
         axes.set_yticks(range(len(records)), [name_of(record) for record in records])
         axes.set(xscale="log", xlabel="rows a second", title=what)
+        axes.xaxis.set_minor_formatter(NullFormatter())  # Every point has its number beside it.
         axes.margins(x=0.15, y=0.08)
     save(figure, results.picture)
 

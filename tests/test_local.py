@@ -308,6 +308,8 @@ def test_what_needs_other_rows_is_refused() -> None:
     assert model.predict_gradient(X[:2]).shape == (2, 2)
 
 
-@parametrize_with_checks([EigenGPRegressor(noise="varying", **{**LOCAL, "max_iter": 3})])
+@parametrize_with_checks(
+    [EigenGPRegressor(3, noise="varying", **{**LOCAL, "max_iter": 2, "n_restarts": 1})]
+)
 def test_scikit_learn_estimator_checks(estimator: Any, check: Any) -> None:
     check(estimator)

@@ -20,6 +20,7 @@ _DECISIVE = (
     "fitting/*.py",
     "estimators/*.py",
     "datasets/*.py",
+    "calibration.py",
     "metrics.py",
     "reproduce/methods.py",
     "reproduce/problems.py",
