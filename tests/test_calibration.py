@@ -58,6 +58,8 @@ def test_a_calibrated_model_holds_a_coverage_that_it_would_miss() -> None:
     after = _covered(model, Z, z)
     assert abs(after - 0.5) < 0.03
     assert before > 0.6
+    model.partial_fit(X[:1], y[:1])
+    assert not hasattr(model, "conformity_")
     model.fit(X, y)
     assert _covered(model, Z, z) == before
 

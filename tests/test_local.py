@@ -271,6 +271,8 @@ def test_a_refit_with_other_settings_leaves_nothing_behind() -> None:
     with pytest.raises(ValueError, match="call fit again"):
         model.partial_fit(X, y)
     assert not hasattr(model.fit(X, y), "selection_")
+    together = model.sample_y(X[:5], random_state=3)
+    assert_allclose(model.sample_y(X[:2], random_state=3), together[:2])
     assert hasattr(model.partial_fit(X, y), "weights_")
 
 

@@ -57,6 +57,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     _scaling: Scaling
     _block_rows: ClassVar[int | None] = None
     """Rows in a block while learning; None takes what suits the number of features."""
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [Kernel, StrOptions({"exact"}), None],
         "noise_variance": [Interval(Real, 0, None, closed="neither"), None],
@@ -112,7 +113,6 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
-        self.__dict__.pop("conformity_", None)
         self.history_ = training.monitor.history
         self.n_iter_ = training.n_iter
         for note in training.notes:
@@ -129,6 +129,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         `outcome` is that of a pass over them; None makes one.
         """
         outcome = outcome or model.forward(training.source)
+        self.__dict__.pop("conformity_", None)
         scaling, unit = training.scaling, training.unit
         self._scaling, self._posterior = scaling, self._condition(model, outcome, training)
         self._place = place(training.given)
@@ -308,7 +309,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
         Split conformal prediction: intervals keep their shape and get the
         width that those rows called for, with a guarantee for finite samples.
-        Means and standard deviations stay as they are; `fit` forgets it.
+        Means and standard deviations stay as they are; `fit` and
+        `partial_fit` forget it.
 
         Parameters
         ----------

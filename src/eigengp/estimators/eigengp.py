@@ -5,55 +5,35 @@ from __future__ import annotations
 from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.metaestimators import available_if
 
 from eigengp.arrays import AnyArray, Placed
-from eigengp.estimators.inducing import RELATIVE_JITTER, InducingRegressor
-from eigengp.estimators.local import LocalFit
-from eigengp.estimators.rows import further_rows
-from eigengp.estimators.streaming import FIRST_ITERATIONS, Stream
+from eigengp.estimators.local import LocalFit, check_settings, first_plan
+from eigengp.estimators.online import OnlineRegressor
+from eigengp.estimators.streaming import FIRST_ITERATIONS
 from eigengp.estimators.training import Training
 from eigengp.fitting.online import Online
-from eigengp.fitting.plan import Plan, default_size, is_small
+from eigengp.fitting.plan import Plan
 from eigengp.flow.exact import ExactGP
 from eigengp.flow.local import LocalOutcome
 from eigengp.flow.local_posterior import LocalPosterior
-from eigengp.flow.model import EigenGP, Jitter
+from eigengp.flow.model import EigenGP
 from eigengp.flow.passes import Outcome
 from eigengp.flow.posterior import Posterior, Predictive
-from eigengp.flow.rows import RowBlock
-from eigengp.kernels import Kernel, Stationary
-from eigengp.sources.arrays import ArraySource
-from eigengp.sources.cluster import is_dask
-from eigengp.sources.formats import is_table
-from eigengp.sources.threads import at_work
+from eigengp.kernels import Kernel
 from eigengp.typing import Array
 
 GUARD_STRENGTH = 1.5
 """The guard's share of the trace term for one basis point per row (benchmarks/README.md)."""
 _SCARCE_ROWS_PER_POINT = 10
 _HOLD_OUT_FROM = 2_000
-_FIRST_ROWS_PER_POINT = 10
-_FIRST_STEPS = 30
-_NONE = np.zeros((0, 0))
 
 
-def _keeps_no_rows(estimator: EigenGPRegressor) -> bool:
-    if estimator.residual == "local":
-        raise AttributeError(
-            "partial_fit keeps no rows, which residual='local' looks at; call fit with all rows, "
-            "or choose another residual."
-        )
-    return True
-
-
-class EigenGPRegressor(InducingRegressor):
+class EigenGPRegressor(OnlineRegressor):
     """Gaussian-process regression with a few learned eigenfunctions.
 
     The latent function is a Bayesian sum of R eigenfunctions of a GP prior,
@@ -199,12 +179,9 @@ class EigenGPRegressor(InducingRegressor):
 
     _posterior: Posterior | LocalPosterior
     _local: LocalFit
-    _best: EigenGP | None
-    _online: Online | None
-    _stream: Stream
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **InducingRegressor._parameter_constraints,
+        **OnlineRegressor._parameter_constraints,
         "n_inducing": [Interval(Integral, 1, None, closed="left"), None],
         "optimization": [StrOptions({"sequential", "joint", "direct", "stochastic"})],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
@@ -268,12 +245,8 @@ class EigenGPRegressor(InducingRegressor):
         self.forgetting = forgetting
 
     @property
-    def _is_local(self) -> bool:
-        return self.residual == "local"
-
-    @property
     def _learns_on_host(self) -> bool:
-        return self._is_local
+        return self.residual == "local"
 
     @property
     def _predicts_on_host(self) -> bool:
@@ -281,7 +254,7 @@ class EigenGPRegressor(InducingRegressor):
 
     @property
     def _draws_jointly(self) -> bool:
-        return isinstance(getattr(self, "_posterior", None), LocalPosterior)
+        return isinstance(self._posterior, LocalPosterior)
 
     @property
     def _power(self) -> float | None:
@@ -292,30 +265,15 @@ class EigenGPRegressor(InducingRegressor):
         if self.optimization == "stochastic":
             return replace(plan, max_iter=0 if self.max_iter == 0 else FIRST_ITERATIONS)
         n_rows, M = training.rows.n_rows, plan.n_inducing
-        if self._is_local:
-            if plan.n_components < M:
-                raise ValueError(
-                    f"residual='local' keeps all eigenfunctions: n_components="
-                    f"{plan.n_components} of {M} basis points are not to be had."
-                )
-            return self._first_plan(plan, n_rows)
+        plan = replace(plan, gamma=min(1.0, GUARD_STRENGTH * M / n_rows) if self.guard else 0.0)
+        if self.residual == "local":
+            return first_plan(plan, n_rows)
         scarce = n_rows < _SCARCE_ROWS_PER_POINT * M
         return replace(
             plan,
             optimization=self.optimization,
-            gamma=min(1.0, GUARD_STRENGTH * M / n_rows) if self.guard else 0.0,
             grow=bool(self.guard and scarce and points is None and self.n_inducing is None),
             hold_out=bool(self.guard and n_rows >= _HOLD_OUT_FROM),
-        )
-
-    def _first_plan(self, plan: Plan, n_rows: int) -> Plan:
-        """Return the settings of stage 1 before the local residual: a short one."""
-        return replace(
-            plan,
-            max_iter=min(plan.max_iter, _FIRST_STEPS),
-            n_restarts=plan.n_restarts if is_small(n_rows, plan.n_inducing) else 1,
-            settled=True,
-            gamma=min(1.0, GUARD_STRENGTH * plan.n_inducing / n_rows) if self.guard else 0.0,
         )
 
     def _sizes(self, default: int, given: int | None) -> tuple[int, int]:
@@ -338,13 +296,8 @@ class EigenGPRegressor(InducingRegressor):
         outcome: Any = None,
         online: Online | None = None,
     ) -> None:
-        outcome = outcome or model.forward(training.source)
         self.__dict__.pop("selection_", None)
-        super()._keep(model, training, outcome)
-        self._training = training.on(RowBlock.empty())
-        if self.optimization != "stochastic" and online is None and not self._is_local:
-            online = Online.of(model, outcome, training.source)
-        self._online = online
+        super()._keep(model, training, outcome, online)
         self._spectrum = model.spectrum
         weights = model.spectrum.weights(model.effective_shrinkage) * training.unit
         eigenvalues = model.spectrum.values[: model.n_components] * training.unit
@@ -352,126 +305,26 @@ class EigenGPRegressor(InducingRegressor):
         self.eigenvalues_ = training.like_given(eigenvalues)
 
     def _learn(self, training: Training) -> EigenGP:
-        self._check_local()
-        if self._is_local:
-            return self._learn_locally(training)
-        if self.optimization != "stochastic":
-            return super()._learn(training)
-        R, M = self._sizes(default_size(training.rows.n_rows), None)
-        if R < M or self.residual:
-            raise ValueError(
-                "optimization='stochastic' keeps all eigenfunctions and knows no residual: leave "
-                "n_inducing and residual at None, or choose another optimization."
-            )
-        count = max(self.batch_size, _FIRST_ROWS_PER_POINT * M)
-        self._stream = Stream.begin(training, count, super()._learn)
-        passes = 1 if self.max_iter is None else self.max_iter
-        with at_work(M):
-            return self._stream.over(training.rows, self.batch_size, passes)
-
-    def _check_local(self) -> None:
-        """Say which settings do not go together."""
-        if self._is_local and self.optimization != "sequential":
-            raise ValueError(
-                f"residual='local' has an optimization of its own, not {self.optimization!r}; "
-                "leave optimization at 'sequential'."
-            )
-        for name, value in (("kernel", "auto"), ("noise", "varying")):
-            asked = getattr(self, name)
-            if not self._is_local and isinstance(asked, str) and asked == value:
-                raise ValueError(f"{name}={value!r} needs residual='local'.")
+        check_settings(self)
+        if self.residual == "local":
+            self._local = LocalFit(training, self.n_neighbors, self.max_iter)
+            return self._local.learned(super()._learn(training))
+        if self.optimization == "stochastic":
+            return self._learn_from_batches(training)
+        return super()._learn(training)
 
     def _start(self, training: Training) -> ExactGP:
         if self.kernel != "auto":
             return super()._start(training)
-        start = training.start(None, self.noise_variance)
-        if self.max_iter == 0:
-            return start
-        jitter = Jitter(relative=RELATIVE_JITTER)
-        template = EigenGP(start.kernel, _NONE, start.noise_variance, 0, jitter=jitter)
-        best = self._local.best_kernel(template)
-        self._best = best
-        first, kind = start.kernel, type(best.kernel)
-        assert isinstance(first, Stationary)
-        assert issubclass(kind, Stationary)
-        return replace(start, kernel=kind(first.lengthscale))
-
-    def _learn_locally(self, training: Training) -> EigenGP:
-        """Learn stage 1, then everything by the local evidence."""
-        self._local, self._best = LocalFit(training, self.n_neighbors, self.max_iter), None
-        return self._local.learned(super()._learn(training), self._best)
+        return self._local.best_kernel(training.start(None, self.noise_variance))
 
     def _condition(self, model: EigenGP, outcome: Outcome, training: Training) -> Predictive:
-        if not self._is_local:
-            return super()._condition(model, outcome, training)
-        assert isinstance(outcome, LocalOutcome)
-        with at_work(model.inducing_inputs.shape[0]):
-            posterior = self._local.posterior(outcome, self.noise == "varying")
-        self.selection_ = self._local.selection
-        del self._local, self._best
+        if not isinstance(outcome, LocalOutcome):
+            return model.posterior(outcome)
+        local = self.__dict__.pop("_local")
+        posterior: LocalPosterior = local.posterior(outcome, self.noise == "varying")
+        self.selection_ = local.selection
         return posterior
-
-    # scikit-learn ships no types.
-    @available_if(_keeps_no_rows)  # type: ignore[untyped-decorator]
-    @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
-    def partial_fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> Self:
-        """Learn from more rows; the first call is `fit`.
-
-        Eigenfunctions stay as they are, and the posterior of their weights is
-        updated exactly: it is that of all rows so far, which need not be
-        kept. The weights' prior variances and the noise are learned again,
-        unless `max_iter` is 0 or there is a residual. With
-        `optimization="stochastic"` eigenfunctions are learned on too; the
-        posterior is then that of a sample of at most 10,000 of all rows.
-
-        Parameters
-        ----------
-        X : array of shape (n, D)
-            Inputs.
-        y : array of shape (n,)
-            Targets.
-        sample_weight : array of shape (n,) or None
-            How many times each row counts.
-
-        Returns
-        -------
-        self : object
-            The regressor.
-        """
-        if is_table(X) or is_dask(X):
-            raise TypeError("partial_fit takes arrays; fit reads files and Dask collections.")
-        if not self.__sklearn_is_fitted__():
-            self.fit(X, y, sample_weight)
-            return self
-        rows = further_rows(self, X, y, sample_weight)
-        with at_work(self.inducing_inputs_.shape[0]):
-            if self.optimization == "stochastic":
-                self._follow(rows)
-            else:
-                self._add(rows)
-        return self
-
-    def _follow(self, rows: RowBlock) -> None:
-        """Learn everything from more rows, and condition on those that are kept."""
-        model = self._stream.absorb(rows, self.batch_size, learn=self.max_iter != 0)
-        kept = self._stream.kept
-        weight = float(np.sum(kept.weight))
-        self._keep(model, self._training.on(kept).counting(weight))
-
-    def _add(self, rows: RowBlock) -> None:
-        """Add more rows to the sums, and learn noise and weights again."""
-        if self._online is None:
-            raise ValueError(
-                "partial_fit cannot go on from a fit with residual='local'; call fit again."
-            )
-        more = ArraySource.of(rows, self._online.sums.b.size)
-        online = self._online.after(more, self.forgetting)
-        if self.max_iter != 0:
-            online = online.refreshed()
-        training = self._training.counting(online.sums.n)
-        self._keep(online.model, training, online.outcome, online)
 
     def eigenfunctions(self, X: ArrayLike) -> Array:
         """Evaluate the learned eigenfunctions `φ_j(x) = (√M/λ_j) k(x,B) u_j`.

@@ -42,7 +42,7 @@ class InducingRegressor(GPRegressor):
         self,
         n_components: int | None = None,
         *,
-        kernel: Kernel | Literal["exact", "auto"] | None = None,
+        kernel: Kernel | str | None = None,
         noise_variance: float | None = None,
         init: Literal["kmeans", "random", "greedy"] | ArrayLike = "kmeans",
         n_restarts: int | None = None,

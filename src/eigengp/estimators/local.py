@@ -7,18 +7,24 @@ from typing import Any
 
 import numpy as np
 
+from eigengp.estimators.inducing import RELATIVE_JITTER
 from eigengp.estimators.training import Training
 from eigengp.fitting.local import LocalLearner
+from eigengp.fitting.plan import Plan, is_small
 from eigengp.fitting.starts import BasisInit
 from eigengp.fitting.varying import Varying, learn_varying
+from eigengp.flow.exact import ExactGP
 from eigengp.flow.local import LocalOutcome, LocalPass
 from eigengp.flow.local_posterior import LocalPosterior
-from eigengp.flow.model import EigenGP
+from eigengp.flow.model import EigenGP, Jitter
 from eigengp.flow.rows import RowBlock
+from eigengp.kernels import Stationary
 from eigengp.sources.neighbours import Nearest, NeighbourSource
 from eigengp.sources.threads import at_work, available_threads, in_threads
 
+_FIRST_STEPS = 30
 _TRIED_POINTS = 50
+_TRIED_ROWS = 5_000
 _KERNEL_STEPS = 15
 _STEPS = 45
 _LEARNED_ROWS = 10_000
@@ -26,6 +32,35 @@ _LEAST_ROWS = 100
 """So few rows cannot tell how the noise varies."""
 _LEFT_OUT_ROWS = 10_000
 _LEFT_OUT_CHUNK = 256
+
+
+def check_settings(estimator: Any) -> None:
+    """Say which settings of an estimator do not go together."""
+    local = estimator.residual == "local"
+    if local and estimator.optimization != "sequential":
+        raise ValueError(
+            f"residual='local' has an optimization of its own, not {estimator.optimization!r}; "
+            "leave optimization at 'sequential'."
+        )
+    for name, value in (("kernel", "auto"), ("noise", "varying")):
+        asked = getattr(estimator, name)
+        if not local and isinstance(asked, str) and asked == value:
+            raise ValueError(f"{name}={value!r} needs residual='local'.")
+
+
+def first_plan(plan: Plan, n_rows: int) -> Plan:
+    """Return the settings of stage 1 before the local residual: a short one."""
+    if plan.n_components < plan.n_inducing:
+        raise ValueError(
+            f"residual='local' keeps all eigenfunctions: n_components={plan.n_components} of "
+            f"{plan.n_inducing} basis points are not to be had."
+        )
+    return replace(
+        plan,
+        max_iter=min(plan.max_iter, _FIRST_STEPS),
+        n_restarts=plan.n_restarts if is_small(n_rows, plan.n_inducing) else 1,
+        settled=True,
+    )
 
 
 @dataclass
@@ -47,6 +82,8 @@ class LocalFit:
     max_iter: int | None
     selection: dict[str, Any] = field(default_factory=dict)
     """What was chosen, and what it was chosen by."""
+    best: EigenGP | None = None
+    """The kernel that was chosen, with what was learned of it on a part of the rows."""
 
     def __post_init__(self) -> None:
         source, rng = self.training.source, self.training.rng
@@ -65,40 +102,38 @@ class LocalFit:
     def _steps(self) -> int:
         return _STEPS if self.max_iter is None else self.max_iter
 
-    def best_kernel(self, start: EigenGP) -> EigenGP:
-        """Return the best of several kernels with what was learned of it on a part of the rows."""
-        few, _ = self.rows.cut(100 * _TRIED_POINTS)
+    def best_kernel(self, start: ExactGP) -> ExactGP:
+        """Return where to start with the best of several kernels, and remember what it learned."""
+        if self._steps == 0:
+            return start
+        few, _ = self.rows.cut(_TRIED_ROWS)
         count = min(_TRIED_POINTS, max(1, few.n_rows // 4))
         points = BasisInit("kmeans").place(few, count, start.kernel, self.training.rng)
+        jitter = Jitter(relative=RELATIVE_JITTER)
+        template = EigenGP(start.kernel, points, start.noise_variance, count, jitter=jitter)
         with at_work(count):
-            sized = replace(start, inducing_inputs=points, n_components=count)
-            best = self.learner.best_kernel(sized, self._steps)
-        self.selection["kernel"] = dict(self.learner.losses)
-        return best
+            self.best = self.learner.best_kernel(template, self._steps)
+        self.selection["kernel"] = self.learner.losses
+        first, kind = start.kernel, type(self.best.kernel)
+        assert isinstance(first, Stationary)
+        assert issubclass(kind, Stationary)
+        return replace(start, kernel=kind(first.lengthscale))
 
-    def learned(self, first: EigenGP, best: EigenGP | None) -> EigenGP:
-        """Return the model after learning by the local evidence.
-
-        Parameters
-        ----------
-        first : EigenGP
-            After stage 1.
-        best : EigenGP or None
-            Where kernel and noise begin, if they were learned already.
-        """
-        model = replace(first, local=True, shrinkage=None, residual=False)
-        steps = self._steps
+    def learned(self, first: EigenGP) -> EigenGP:
+        """Return the model after stage 1 learned by the local evidence, from the chosen kernel."""
+        model, steps = replace(first, local=True, shrinkage=None, residual=False), self._steps
         with at_work(model.inducing_inputs.shape[0]):
-            if best is not None:
-                model = replace(model, kernel=best.kernel, noise_variance=best.noise_variance)
+            if self.best is not None:
+                own, noise = self.best.kernel, self.best.noise_variance
+                model = replace(model, kernel=own, noise_variance=noise)
             elif steps:
                 model = self.learner.kernel(model, _LEARNED_ROWS, min(steps, _KERNEL_STEPS))
             if steps:
                 model = self.learner.everything(model, _LEARNED_ROWS, steps)
-            self.training.n_iter += self.learner.n_iter
             source: Any = NeighbourSource.of(
                 self.rows, model.kernel.metric, self.n_neighbors, self.n_threads
             )
+        self.training.n_iter += self.learner.n_iter
         self.training.source = source
         return model
 
@@ -111,7 +146,8 @@ class LocalFit:
         posterior = LocalPosterior.of(outcome, rows, search, search.count)
         if not varying or rows.n_rows < _LEAST_ROWS:
             return posterior
-        found = self._varying(posterior, search)
+        with at_work(posterior.features.size):
+            found = self._varying(posterior, search)
         self.selection["noise"] = found.losses
         return replace(posterior, scale=found.scale)
 

@@ -102,8 +102,7 @@ class LocalLearner:
 
     def kernel(self, model: EigenGP, count: int, steps: int) -> EigenGP:
         """Return the model with kernel and noise learned on so many rows."""
-        local = replace(model, local=True, shrinkage=None, residual=False)
-        return self._learned("kernel", kernel_parameters(local), count, steps)
+        return self._learned("kernel", kernel_parameters(model), count, steps)
 
     def everything(self, model: EigenGP, count: int, steps: int) -> EigenGP:
         """Return the model with basis points learned too."""

@@ -106,17 +106,23 @@ def learn_varying(
 def _fitted(
     q: Array, signs: Array, count: Array, n_local: int, candidate: Candidate
 ) -> VarianceScale:
-    """Return the minimum of `½ Σ (η + q e^{−η}) + ½ ridge Σ β²`, by Newton's method.
-
-    Local signs are standardised; eigenfunctions are in units of the prior already.
-    """
+    """Return what one candidate learns; eigenfunctions are in units of the prior already."""
     p = signs.shape[1]
     used = np.arange(p)[candidate.columns] if candidate.columns is not None else np.arange(0)
     centre, spread = np.average(signs, axis=0, weights=count), np.ones(p)
     around = np.average((signs[:, :n_local] - centre[:n_local]) ** 2, axis=0, weights=count)
     spread[:n_local] = np.maximum(np.sqrt(around), _LEAST_SPREAD)
     design = np.column_stack([np.ones(q.size), (signs - centre)[:, used] / spread[used]])
-    held = np.full(design.shape[1], candidate.ridge)
+    beta = _minimum(q, count, design, candidate.ridge)
+    slopes = np.zeros(p)
+    slopes[used] = beta[1:]
+    low, high = np.quantile(signs, _KNOWN, axis=0)
+    return VarianceScale(float(beta[0]), slopes, centre, spread, low, high)
+
+
+def _minimum(q: Array, count: Array, design: Array, ridge: float) -> Array:
+    """Return where `½ Σ (η + q e^{−η}) + ½ ridge Σ β²` is least, by Newton's method."""
+    held = np.full(design.shape[1], ridge)
     held[0] = _LEAST_RIDGE
     beta = np.zeros(design.shape[1])
     beta[0] = np.log(max(float(np.average(q, weights=count)), _LEAST_MEAN))
@@ -139,7 +145,4 @@ def _fitted(
         if not after < now - _ENOUGH * float(count.sum()):
             break
         beta, now = beta - length * step, after
-    slopes = np.zeros(p)
-    slopes[used] = beta[1:]
-    low, high = np.quantile(signs, _KNOWN, axis=0)
-    return VarianceScale(float(beta[0]), slopes, centre, spread, low, high)
+    return beta

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from eigengp.arrays import row_dots
 from eigengp.flow.features import KernelFeatures
 from eigengp.flow.linalg import solve_stack
 from eigengp.flow.local import LocalOutcome, LocalPass
@@ -22,8 +23,6 @@ Search = Callable[[Array], NDArray[np.intp]]
 
 _LEAST_FREE = 0.1
 """A row that decides itself what it is predicted to be is taken to leave so much open."""
-
-
 _CHUNK = 128
 """For so many inputs at a time gradients are made."""
 
@@ -41,8 +40,26 @@ class Near(NamedTuple):
     """`Fᵀk(x)`, shape (n, M)."""
     surprise: Array
     """Squares of what each neighbour adds to those nearer, shape (n, m)."""
-    weights: Array
-    """`b`, shape (n, m)."""
+
+
+class Factorized(NamedTuple):
+    """Inputs beside their neighbours, with the covariance of all factorised."""
+
+    hoods: Neighbourhoods
+    K: Array
+    """`k(x, B)` of all members, shape (n, s, M)."""
+    G: Array
+    """`K F`."""
+    L: Array
+    """The factor of the neighbours' covariance `C`, shape (n, m, m)."""
+    b: Array
+    """The weights of the neighbours, shape (n, m)."""
+    own: Array
+    """`d`, shape (n,)."""
+
+    def solved(self, r: Array) -> Array:
+        """Return `C⁻¹r`, shape (n, m)."""
+        return solve_stack(self.L, solve_stack(self.L, r), transposed=True)
 
 
 @dataclass(frozen=True)
@@ -104,18 +121,26 @@ class LocalPosterior:
 
     def near(self, X: Array, index: NDArray[np.intp]) -> Near:
         """Return what inputs and their neighbours, given by their numbers, say."""
+        found = self._factorized(X, index)
+        missed = self._missed(found)
+        mean = found.K[:, -1] @ self.mean_coefficients
+        mean += np.einsum("nm,nm->n", found.b, missed)
+        surprise = solve_stack(found.L, missed)
+        return Near(mean, found.own, _shared(found), found.G[:, -1, :], surprise**2)
+
+    def _factorized(self, X: Array, index: NDArray[np.intp]) -> Factorized:
         hoods = self._hoods(X, index)
-        at = hoods.at
-        K, G = self._members(hoods)
+        K = self.features.matrix(hoods.rows.X)
+        G = (K @ self.flow.prior_factor)[hoods.at]
         R, _ = self.flow.residual.stack(hoods, G)
         L, w = innovation_weights(R)
-        share = w / w[:, -1:]
-        latent = K @ self.mean_coefficients
-        missed = hoods.rows.y[at[:, :-1]] - latent[:, :-1]
-        surprise = solve_stack(L[:, :-1, :-1], missed)
-        mean = latent[:, -1] - np.einsum("ns,ns->n", share[:, :-1], missed)
-        shared = (share[:, None, :] @ K)[:, 0, :]
-        return Near(mean, w[:, -1] ** -2.0, shared, G[:, -1, :], surprise**2, -share[:, :-1])
+        b = -w[:, :-1] / w[:, -1:]
+        return Factorized(hoods, K[hoods.at], G, L[:, :-1, :-1], b, w[:, -1] ** -2.0)
+
+    def _missed(self, found: Factorized) -> Array:
+        """Return what the eigenfunctions miss at the neighbours, shape (n, m)."""
+        targets: Array = found.hoods.rows.y[found.hoods.at[:, :-1]]
+        return targets - found.K[:, :-1] @ self.mean_coefficients
 
     def _hoods(self, X: Array, index: NDArray[np.intp]) -> Neighbourhoods:
         """Return the inputs as rows of their own, beside those of their neighbours."""
@@ -132,11 +157,6 @@ class LocalPosterior:
         own = distinct.size + np.arange(n)[:, None]
         return Neighbourhoods(both, np.hstack([back.reshape(index.shape), own]))
 
-    def _members(self, hoods: Neighbourhoods) -> tuple[Array, Array]:
-        """Return `K` and `K F` of all members, each of shape (n, s, M)."""
-        K = self.features.matrix(hoods.rows.X)
-        return K[hoods.at], (K @ self.flow.prior_factor)[hoods.at]
-
     def mean(self, X: Array) -> Array:
         """Return the predictive mean, shape (n,)."""
         return self.near(X, self.search(X)).mean
@@ -150,7 +170,7 @@ class LocalPosterior:
     def _linear(self, near: Near) -> Array:
         """Return `tᵀP t`, shape (n,)."""
         latent = near.shared @ self.covariance_root
-        return np.asarray(np.einsum("nm,nm->n", latent, latent))
+        return row_dots(latent, latent)
 
     def signs(self, variance: Array, near: Near) -> Array:
         """Return what a varying noise depends on, shape (n, p)."""
@@ -218,10 +238,9 @@ class LocalPosterior:
         return self._by_chunk(self._mean_gradient, X)
 
     def _mean_gradient(self, X: Array) -> Array:
-        hoods, L, K, G = self._factorized(X)
-        missed = hoods.rows.y[hoods.at[:, :-1]] - K[:, :-1] @ self.mean_coefficients
-        alpha = solve_stack(L, solve_stack(L, missed), transposed=True)
-        return self._pulled(X, hoods, G, alpha, np.tile(self.mean_coefficients, (X.shape[0], 1)))
+        found = self._factorized(X, self.search(X))
+        alpha = found.solved(self._missed(found))
+        return self._pulled(X, found, alpha, np.tile(self.mean_coefficients, (X.shape[0], 1)))
 
     def variance_gradient(self, X: Array) -> Array:
         """Return `d variance/d x` with the neighbours held, shape (n, D).
@@ -237,35 +256,32 @@ class LocalPosterior:
         return self._by_chunk(self._variance_gradient, X)
 
     def _variance_gradient(self, X: Array) -> Array:
-        hoods, L, K, G = self._factorized(X)
-        covariance = self.flow.features.kernel.stack(hoods.rows.X[hoods.at])[0][:, -1, :-1]
-        c = covariance - (G[:, :-1] @ G[:, -1, :, None])[:, :, 0]
-        b = solve_stack(L, solve_stack(L, c), transposed=True)
-        t = K[:, -1] - (b[:, None, :] @ K[:, :-1])[:, 0]
-        q = 2.0 * (t @ self.covariance_root) @ self.covariance_root.T
-        through = (K[:, :-1] @ q[:, :, None])[:, :, 0]
-        c_bar = -2.0 * b - solve_stack(L, solve_stack(L, through), transposed=True)
-        return self._pulled(X, hoods, G, c_bar, q - 2.0 * G[:, -1] @ self.flow.prior_factor.T)
+        found = self._factorized(X, self.search(X))
+        q = 2.0 * (_shared(found) @ self.covariance_root) @ self.covariance_root.T
+        through = (found.K[:, :-1] @ q[:, :, None])[:, :, 0]
+        k_bar = q - 2.0 * found.G[:, -1] @ self.flow.prior_factor.T
+        return self._pulled(X, found, -2.0 * found.b - found.solved(through), k_bar)
 
-    def _factorized(self, X: Array) -> tuple[Neighbourhoods, Array, Array, Array]:
-        """Return neighbourhoods, the factor of the neighbours' covariance, `K` and `K F`."""
-        hoods = self._hoods(X, self.search(X))
-        K, G = self._members(hoods)
-        R, _ = self.flow.residual.stack(hoods, G)
-        L, _ = innovation_weights(R)
-        return hoods, L[:, :-1, :-1], K, G
-
-    def _pulled(
-        self, X: Array, hoods: Neighbourhoods, G: Array, c_bar: Array, k_bar: Array
-    ) -> Array:
+    def _pulled(self, X: Array, found: Factorized, c_bar: Array, k_bar: Array) -> Array:
         """Return what the cotangents of `k_r(x, x_j)` and `k(x)` give to the inputs."""
-        k_bar = k_bar - (c_bar[:, None, :] @ G[:, :-1])[:, 0] @ self.flow.prior_factor.T
-        others = hoods.rows.X[: -X.shape[0]]
+        k_bar = k_bar - _combined(c_bar, found.G[:, :-1]) @ self.flow.prior_factor.T
+        others = found.hoods.rows.X[: -X.shape[0]]
         between = np.zeros((X.shape[0], others.shape[0]))
-        np.put_along_axis(between, hoods.index[:, :-1], c_bar, axis=1)
+        np.put_along_axis(between, found.hoods.index[:, :-1], c_bar, axis=1)
         near = KernelFeatures(self.features.kernel, others)
         return self.features.input_gradient(X, k_bar) + near.input_gradient(X, between)
 
     def _by_chunk(self, function: Callable[[Array], Array], X: Array) -> Array:
         parts = [function(X[i : i + _CHUNK]) for i in range(0, X.shape[0], _CHUNK)]
         return np.concatenate(parts) if parts else np.empty_like(X)
+
+
+def _shared(found: Factorized) -> Array:
+    """Return `t = k(x) − Σ_j b_j k(x_j)`, shape (n, M)."""
+    own: Array = found.K[:, -1]
+    return own - _combined(found.b, found.K[:, :-1])
+
+
+def _combined(weights: Array, members: Array) -> Array:
+    """Return `Σ_j w_j k_j` of each neighbourhood, shape (n, M)."""
+    return np.asarray((weights[:, None, :] @ members)[:, 0, :])

@@ -161,11 +161,6 @@ class NeighbourSource:
         return int(self.index.shape[0])
 
     @property
-    def n_features(self) -> int:
-        """How many inputs each row has."""
-        return int(self.rows.X.shape[1])
-
-    @property
     def members(self) -> ArraySource:
         """All rows, without their neighbours."""
         return ArraySource.of(self.rows, _MEMBER_COLUMNS, self.n_threads)
