@@ -129,6 +129,24 @@ def conformal_factor(scores: Array, coverage: float) -> float:
     return float(scores[rank - 1])
 
 
+def known_factor(scores: Array, coverage: float, otherwise: float) -> float:
+    """Return how many standard deviations hold this share of rows that were left out.
+
+    Beyond what so many rows can tell it is `otherwise`, or the largest score if that is larger.
+
+    Parameters
+    ----------
+    scores : array of shape (n,)
+        Sorted, as from `conformity`.
+    coverage : float
+        The share, between 0 and 1.
+    otherwise : float
+        What the model itself says.
+    """
+    rank = int(np.ceil((scores.size + 1) * coverage - _ROUNDING))
+    return float(scores[rank - 1]) if rank <= scores.size else max(float(scores[-1]), otherwise)
+
+
 def _columns(y_true: ArrayLike, y_pred: ArrayLike, y_std: ArrayLike) -> tuple[Array, Array, Array]:
     target, mean, std = (np.asarray(each, dtype=np.float64) for each in (y_true, y_pred, y_std))
     if not (target.ndim == 1 and target.shape == mean.shape == std.shape and target.size):

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigengp.arrays import AnyArray, beside, cast, is_numpy, namespace, on_host, place
 from eigengp.buffers import reused_buffers
-from eigengp.calibration import conformal_factor, conformity
+from eigengp.calibration import conformal_factor, conformity, known_factor
 from eigengp.estimators.elsewhere import from_files, lazily, predictions_to_file
 from eigengp.estimators.rows import (
     MERGE_UP_TO,
@@ -333,7 +333,10 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """Return half the width of an interval, in standard deviations."""
         half = _half_width(coverage)
         scores = getattr(self, "conformity_", None)
-        return half if scores is None else conformal_factor(scores, coverage)
+        if scores is not None:
+            return conformal_factor(scores, coverage)
+        left_out = getattr(self, "left_out_errors_", None)
+        return half if left_out is None else known_factor(left_out, coverage, half)
 
     @overload
     def predict_gradient(self, X: ArrayLike, return_variance: Literal[False] = ...) -> Array: ...

@@ -9,21 +9,24 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp.arrays import AnyArray, Placed
-from eigengp.estimators.local import LocalFit, check_settings, first_plan
+from eigengp.estimators.choices import Choices, chosen
+from eigengp.estimators.left_out import LeftOut, judged_plain, varied
+from eigengp.estimators.local import LocalFit, default_local_size, first_plan
 from eigengp.estimators.online import OnlineRegressor
 from eigengp.estimators.streaming import FIRST_ITERATIONS
 from eigengp.estimators.training import Training
 from eigengp.fitting.online import Online
-from eigengp.fitting.plan import Plan
+from eigengp.fitting.plan import Plan, default_size
 from eigengp.flow.exact import ExactGP
-from eigengp.flow.local import LocalOutcome
 from eigengp.flow.local_posterior import LocalPosterior
 from eigengp.flow.model import EigenGP
 from eigengp.flow.passes import Outcome
 from eigengp.flow.posterior import Posterior, Predictive
+from eigengp.flow.variance import VariedPosterior
 from eigengp.kernels import Kernel
 from eigengp.typing import Array
 
@@ -31,6 +34,8 @@ GUARD_STRENGTH = 1.5
 """The guard's share of the trace term for one basis point per row (benchmarks/README.md)."""
 _SCARCE_ROWS_PER_POINT = 10
 _HOLD_OUT_FROM = 2_000
+_CLEARLY = 0.02
+"""By how much neighbours must be better, for rows left out, to be trusted at once."""
 
 
 class EigenGPRegressor(OnlineRegressor):
@@ -177,8 +182,12 @@ class EigenGPRegressor(OnlineRegressor):
     True
     """
 
-    _posterior: Posterior | LocalPosterior
+    _posterior: Posterior | LocalPosterior | VariedPosterior
+    _choices: Choices
     _local: LocalFit
+    """While a fit runs that looks at neighbours."""
+    _found: tuple[Any, LeftOut]
+    """What it found: the outcome of a pass, and how rows left out judge it."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **OnlineRegressor._parameter_constraints,
@@ -186,27 +195,30 @@ class EigenGPRegressor(OnlineRegressor):
         "optimization": [StrOptions({"sequential", "joint", "direct", "stochastic"})],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "forgetting": [Interval(Real, 0, 1, closed="right")],
+        "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"}), None],
         "kernel": [Kernel, StrOptions({"exact", "auto"}), None],
-        "residual": [StrOptions({"diagonal", "local"}), None],
+        "residual": [StrOptions({"auto", "diagonal", "local"}), None],
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
-        "noise": [StrOptions({"constant", "varying"})],
+        "noise": [StrOptions({"auto", "constant", "varying"})],
         "guard": ["boolean"],
+        "max_time": [Interval(Real, 0, None, closed="neither"), None],
     }
 
     def __init__(
         self,
-        n_components: int | None = None,
+        n_components: int | Literal["auto"] | None = "auto",
         *,
         n_inducing: int | None = None,
-        kernel: Kernel | Literal["exact", "auto"] | None = None,
+        kernel: Kernel | Literal["exact", "auto"] | None = "auto",
         noise_variance: float | None = None,
         optimization: Literal["sequential", "joint", "direct", "stochastic"] = "sequential",
-        residual: Literal["diagonal", "local"] | None = None,
-        n_neighbors: int = 32,
-        noise: Literal["constant", "varying"] = "constant",
+        residual: Literal["auto", "diagonal", "local"] | None = "auto",
+        n_neighbors: int = 64,
+        noise: Literal["auto", "constant", "varying"] = "auto",
         init: Literal["kmeans", "random", "greedy"] | ArrayLike = "kmeans",
         n_restarts: int | None = None,
         max_iter: int | None = None,
+        max_time: float | None = None,
         tol: float = 1e-9,
         standardize: bool = True,
         guard: bool = True,
@@ -241,6 +253,7 @@ class EigenGPRegressor(OnlineRegressor):
         self.n_neighbors = n_neighbors
         self.noise = noise
         self.guard = guard
+        self.max_time = max_time
         self.batch_size = batch_size
         self.forgetting = forgetting
 
@@ -258,15 +271,15 @@ class EigenGPRegressor(OnlineRegressor):
 
     @property
     def _power(self) -> float | None:
-        return 1.0 if self.residual == "diagonal" else None
+        return 1.0 if self._choices.residual == "diagonal" else None
 
-    def _plan(self, training: Training, points: Array | None) -> Plan:
-        plan = super()._plan(training, points)
+    def _plan(self, training: Training, points: Array | None, kernel: Kernel) -> Plan:
+        plan = super()._plan(training, points, kernel)
         if self.optimization == "stochastic":
             return replace(plan, max_iter=0 if self.max_iter == 0 else FIRST_ITERATIONS)
         n_rows, M = training.rows.n_rows, plan.n_inducing
         plan = replace(plan, gamma=min(1.0, GUARD_STRENGTH * M / n_rows) if self.guard else 0.0)
-        if self.residual == "local":
+        if self._choices.residual == "local":
             return first_plan(plan, n_rows)
         scarce = n_rows < _SCARCE_ROWS_PER_POINT * M
         return replace(
@@ -276,9 +289,18 @@ class EigenGPRegressor(OnlineRegressor):
             hold_out=bool(self.guard and n_rows >= _HOLD_OUT_FROM),
         )
 
+    @property
+    def _components(self) -> int | None:
+        """R, where it was asked for."""
+        return None if isinstance(self.n_components, str) else self.n_components
+
+    def _default_size(self, n_rows: int, kernel: Kernel) -> int:
+        local = self._choices.residual == "local"
+        return default_local_size(kernel, n_rows, self.max_time) if local else default_size(n_rows)
+
     def _sizes(self, default: int, given: int | None) -> tuple[int, int]:
         default = given or default
-        R = self.n_components or min(self.n_inducing or default, default)
+        R = self._components or min(self.n_inducing or default, default)
         M = self.n_inducing or given or R
         if R > M:
             raise ValueError(
@@ -296,7 +318,8 @@ class EigenGPRegressor(OnlineRegressor):
         outcome: Any = None,
         online: Online | None = None,
     ) -> None:
-        self.__dict__.pop("selection_", None)
+        if hasattr(self, "_found"):
+            outcome = self._found[0]
         super()._keep(model, training, outcome, online)
         self._spectrum = model.spectrum
         weights = model.spectrum.weights(model.effective_shrinkage) * training.unit
@@ -305,25 +328,76 @@ class EigenGPRegressor(OnlineRegressor):
         self.eigenvalues_ = training.like_given(eigenvalues)
 
     def _learn(self, training: Training) -> EigenGP:
-        check_settings(self)
-        if self.residual == "local":
-            self._local = LocalFit(training, self.n_neighbors, self.max_iter)
-            return self._local.learned(super()._learn(training))
+        self.__dict__.pop("selection_", None)
+        self._choices = chosen(self, training)
         if self.optimization == "stochastic":
             return self._learn_from_batches(training)
-        return super()._learn(training)
+        if self._choices.residual != "local":
+            return super()._learn(training)
+        self._local = LocalFit(training, self.n_neighbors, self.max_iter)
+        first = super()._learn(training)
+        local = self._local.learned(first)
+        outcome = self._local.conditioned(local)
+        self._found = (outcome, self._local.judged(outcome, self._choices.noise))
+        self.selection_ = self._local.selection
+        model = self._or_plain(training, first) if self._choices.or_plain else None
+        del self._local
+        return local if model is None else model
+
+    def _or_plain(self, training: Training, first: EigenGP) -> EigenGP | None:
+        """Return a model without neighbours if rows that were left out prefer it.
+
+        One that has learned little shows whether that may be; if so, one is
+        learned in full.
+        """
+        noise, loss = self._choices.noise, self._found[1].loss
+        before, self._choices = self._choices, self._choices._replace(residual=None)
+        plain, found = first, self._judged_plain(training, first, noise)
+        if self.max_time is None and loss >= found[1].loss - _CLEARLY:
+            training.rng = check_random_state(self.random_state)  # As if this were the first try.
+            plain = super()._learn(training)
+            found = self._judged_plain(training, plain, noise)
+        self.selection_["residual"] = {"local": loss, "none": found[1].loss}
+        if loss <= found[1].loss:
+            self._choices = before
+            return None
+        self._found = found
+        return plain
+
+    def _judged_plain(
+        self, training: Training, model: EigenGP, noise: str
+    ) -> tuple[Outcome, LeftOut]:
+        outcome = model.forward(training.source)
+        return outcome, judged_plain(model, outcome, training, noise)
 
     def _start(self, training: Training) -> ExactGP:
-        if self.kernel != "auto":
+        kernel = self.kernel
+        if not (isinstance(kernel, str) and kernel == "auto"):
             return super()._start(training)
-        return self._local.best_kernel(training.start(None, self.noise_variance))
+        start = training.start(None, self.noise_variance)
+        local = self._choices.residual == "local"
+        return self._local.best_kernel(start) if local else start
 
     def _condition(self, model: EigenGP, outcome: Outcome, training: Training) -> Predictive:
-        if not isinstance(outcome, LocalOutcome):
+        if self._choices.noise == "constant" and not hasattr(self, "_found"):
+            self.__dict__.pop("left_out_errors_", None)
             return model.posterior(outcome)
-        local = self.__dict__.pop("_local")
-        posterior: LocalPosterior = local.posterior(outcome, self.noise == "varying")
-        self.selection_ = local.selection
+        if training.source.n_rows == 0:  # More rows came; error bars vary as they did.
+            before = self._posterior
+            assert isinstance(before, VariedPosterior)
+            return varied(model, outcome, before.scale)
+        found = self.__dict__.pop("_found", (None, None))[1]
+        return self._judged_by(found or judged_plain(model, outcome, training, "varying"))
+
+    def _judged_by(self, found: LeftOut) -> Predictive:
+        """Return the posterior as rows left out would have it, and keep what they said."""
+        self.__dict__.pop("left_out_errors_", None)
+        if found.conformity is not None:
+            self.left_out_errors_ = found.conformity
+            self.selection_ = {**getattr(self, "selection_", {}), "noise": found.noise}
+        posterior = found.posterior
+        if isinstance(posterior, VariedPosterior) and posterior.scale is None:
+            return posterior.own
         return posterior
 
     def eigenfunctions(self, X: ArrayLike) -> Array:

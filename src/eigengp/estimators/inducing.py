@@ -40,7 +40,7 @@ class InducingRegressor(GPRegressor):
 
     def __init__(
         self,
-        n_components: int | None = None,
+        n_components: Any = None,
         *,
         kernel: Kernel | str | None = None,
         noise_variance: float | None = None,
@@ -78,8 +78,8 @@ class InducingRegressor(GPRegressor):
 
     def _learn(self, training: Training) -> EigenGP:
         points = self._initial_points(training.rows.n_features)
-        plan = self._plan(training, points)
         start = self._start(training)
+        plan = self._plan(training, points, start.kernel)
         scaled = None if points is None else training.scaling.inputs(points)
         family = InducingFamily(BasisInit(str(self.init) if scaled is None else scaled))
         template = EigenGP(
@@ -98,11 +98,11 @@ class InducingRegressor(GPRegressor):
         """Return kernel and noise to start from."""
         return training.start(self.kernel, self.noise_variance)
 
-    def _plan(self, training: Training, points: Array | None) -> Plan:
+    def _plan(self, training: Training, points: Array | None, kernel: Kernel) -> Plan:
         """Resolve the parameters against the data."""
         rows = training.rows
         given = None if points is None else points.shape[0]
-        default = default_size(rows.n_rows)
+        default = self._default_size(rows.n_rows, kernel)
         R, M = self._sizes(default, given)
         possible = given or distinct_rows(rows, M)
         if possible < M != default:
@@ -112,6 +112,10 @@ class InducingRegressor(GPRegressor):
             )
         M = min(M, possible)
         return training.plan(self, min(R, M), M)
+
+    def _default_size(self, n_rows: int, kernel: Kernel) -> int:
+        """Return how many basis points to use if nothing was asked for."""
+        return default_size(n_rows)
 
     def _sizes(self, default: int, given: int | None) -> tuple[int, int]:
         """Return how many components and basis points were asked for.

@@ -8,17 +8,24 @@ from typing import Any
 import numpy as np
 
 from eigengp.estimators.inducing import RELATIVE_JITTER
+from eigengp.estimators.left_out import LeftOut, judged
 from eigengp.estimators.training import Training
+from eigengp.fitting.clock import Clock
 from eigengp.fitting.local import LocalLearner
 from eigengp.fitting.plan import Plan, is_small
 from eigengp.fitting.starts import BasisInit
-from eigengp.fitting.varying import Varying, learn_varying
 from eigengp.flow.exact import ExactGP
 from eigengp.flow.local import LocalOutcome, LocalPass
 from eigengp.flow.local_posterior import LocalPosterior
 from eigengp.flow.model import EigenGP, Jitter
 from eigengp.flow.rows import RowBlock
-from eigengp.kernels import Stationary
+from eigengp.kernels import (
+    Kernel,
+    Matern52,
+    RationalQuadratic,
+    SquaredExponential,
+    Stationary,
+)
 from eigengp.sources.neighbours import Nearest, NeighbourSource
 from eigengp.sources.threads import at_work, available_threads, in_threads
 
@@ -26,26 +33,35 @@ _FIRST_STEPS = 30
 _TRIED_POINTS = 50
 _TRIED_ROWS = 5_000
 _KERNEL_STEPS = 15
-_STEPS = 45
+_STEPS = 25
 _LEARNED_ROWS = 10_000
-_LEAST_ROWS = 100
-"""So few rows cannot tell how the noise varies."""
+_LEAST_LEARNED_ROWS = 1_000
+_CONDITIONED = 32
+"""How many neighbours rows have at most while the coefficients are learned: more change little."""
 _LEFT_OUT_ROWS = 10_000
 _LEFT_OUT_CHUNK = 256
+_SMOOTH = (SquaredExponential, Matern52, RationalQuadratic)
+_SIZES = {True: 400, False: 200}
+"""How many basis points there are for smooth kernels and for rough ones."""
+_ROWS_PER_POINT = 25
+_LEAST_SIZE = 50
+_SIZE_PER_SECOND = 10
+_LEARNED_ROWS_PER_SECOND = 500
+_UNTIL = (0.4, 0.7, 0.9)
+"""Until which share of a limited time stage 1, the local evidence and rows left out may take."""
 
 
-def check_settings(estimator: Any) -> None:
-    """Say which settings of an estimator do not go together."""
-    local = estimator.residual == "local"
-    if local and estimator.optimization != "sequential":
-        raise ValueError(
-            f"residual='local' has an optimization of its own, not {estimator.optimization!r}; "
-            "leave optimization at 'sequential'."
-        )
-    for name, value in (("kernel", "auto"), ("noise", "varying")):
-        asked = getattr(estimator, name)
-        if not local and isinstance(asked, str) and asked == value:
-            raise ValueError(f"{name}={value!r} needs residual='local'.")
+def default_local_size(kernel: Kernel, n_rows: int, seconds: float | None = None) -> int:
+    """Return how many basis points a model with neighbours has unless told.
+
+    Eigenfunctions describe what is smooth, and more of them describe more of
+    it; what is rough the neighbours describe, and more eigenfunctions do
+    little. Little time is better spent on few.
+    """
+    size = _SIZES[isinstance(kernel, _SMOOTH)]
+    if seconds is not None:
+        size = min(size, max(_LEAST_SIZE, round(_SIZE_PER_SECOND * seconds)))
+    return max(1, min(size, n_rows // _ROWS_PER_POINT))
 
 
 def first_plan(plan: Plan, n_rows: int) -> Plan:
@@ -74,7 +90,7 @@ class LocalFit:
     n_neighbors : int
         How many neighbours a row has in the end.
     max_iter : int or None
-        At most so many iterations; None is 45.
+        At most so many iterations in each stage; None is 25.
     """
 
     training: Training
@@ -99,6 +115,17 @@ class LocalFit:
         )
 
     @property
+    def _clock(self) -> Clock:
+        return self.training.monitor.clock
+
+    @property
+    def _learned_rows(self) -> int:
+        """How many rows everything is learned on."""
+        limit = self._clock.limit
+        few = _LEARNED_ROWS if limit is None else round(_LEARNED_ROWS_PER_SECOND * limit)
+        return min(_LEARNED_ROWS, max(few, _LEAST_LEARNED_ROWS))
+
+    @property
     def _steps(self) -> int:
         return _STEPS if self.max_iter is None else self.max_iter
 
@@ -114,6 +141,7 @@ class LocalFit:
         with at_work(count):
             self.best = self.learner.best_kernel(template, self._steps)
         self.selection["kernel"] = self.learner.losses
+        self._clock.allow(_UNTIL[0])
         first, kind = start.kernel, type(self.best.kernel)
         assert isinstance(first, Stationary)
         assert issubclass(kind, Stationary)
@@ -122,50 +150,59 @@ class LocalFit:
     def learned(self, first: EigenGP) -> EigenGP:
         """Return the model after stage 1 learned by the local evidence, from the chosen kernel."""
         model, steps = replace(first, local=True, shrinkage=None, residual=False), self._steps
+        self._clock.allow(_UNTIL[1])
         with at_work(model.inducing_inputs.shape[0]):
             if self.best is not None:
                 own, noise = self.best.kernel, self.best.noise_variance
                 model = replace(model, kernel=own, noise_variance=noise)
             elif steps:
-                model = self.learner.kernel(model, _LEARNED_ROWS, min(steps, _KERNEL_STEPS))
+                model = self.learner.kernel(model, self._learned_rows, min(steps, _KERNEL_STEPS))
             if steps:
-                model = self.learner.everything(model, _LEARNED_ROWS, steps)
-            source: Any = NeighbourSource.of(
-                self.rows, model.kernel.metric, self.n_neighbors, self.n_threads
-            )
+                model = self.learner.everything(model, self._learned_rows, steps)
         self.training.n_iter += self.learner.n_iter
-        self.training.source = source
         return model
 
-    def posterior(self, outcome: LocalOutcome, varying: bool) -> LocalPosterior:
-        """Return the posterior after a pass over the rows; its noise may be `varying`."""
+    def conditioned(self, model: EigenGP) -> LocalOutcome:
+        """Return the outcome of a pass over all rows."""
+        count = min(self.n_neighbors, _CONDITIONED)
+        with at_work(model.inducing_inputs.shape[0]):
+            source = NeighbourSource.of(self.rows, model.kernel.metric, count, self.n_threads)
+            outcome = model.forward(source)  # type: ignore[arg-type]
+        assert isinstance(outcome, LocalOutcome)
+        return outcome
+
+    def judged(self, outcome: LocalOutcome, noise: str) -> LeftOut:
+        """Return the posterior after a pass over the rows, and how it does on rows left out."""
         rows = self.rows
         assert isinstance(outcome.flow, LocalPass)
         metric = outcome.flow.features.kernel.metric
         search = Nearest.of(rows.X, metric, self.n_neighbors)
         posterior = LocalPosterior.of(outcome, rows, search, search.count)
-        if not varying or rows.n_rows < _LEAST_ROWS:
-            return posterior
+        some, _ = rows.cut(min(_LEFT_OUT_ROWS, rows.n_rows))
+        self._clock.allow(_UNTIL[2])
         with at_work(posterior.features.size):
-            found = self._varying(posterior, search)
-        self.selection["noise"] = found.losses
-        return replace(posterior, scale=found.scale)
+            found = self._left_out(posterior, search, some)
+        seen, _ = some.cut(found[0].size)
+        return judged(posterior, seen, found, posterior.features.size, noise)
 
-    def _varying(self, posterior: LocalPosterior, search: Nearest) -> Varying:
-        """Learn how the noise varies from some rows, each of which is left out."""
-        count = min(_LEFT_OUT_ROWS, self.rows.n_rows)
-        some, _ = self.rows.cut(count)
-        index = search.others(some.X, np.arange(count))
-        edges = range(0, count, _LEFT_OUT_CHUNK)
-        chunks = [slice(i, min(i + _LEFT_OUT_CHUNK, count)) for i in edges]
+    def _left_out(
+        self, posterior: LocalPosterior, search: Nearest, some: RowBlock
+    ) -> tuple[Any, ...]:
+        """Return mean, variance and signs of some rows, each left out, as many as time allows."""
+        count = some.n_rows
+        step = _LEFT_OUT_CHUNK * self.n_threads
+        parts: list[Any] = []
+        for start in range(0, count, step):
+            own = np.arange(start, min(start + step, count))
+            index = search.others(some.X[own], own)
+            edges = range(0, own.size, _LEFT_OUT_CHUNK)
+            chunks = [slice(i, min(i + _LEFT_OUT_CHUNK, own.size)) for i in edges]
 
-        def stripe(part: list[slice]) -> list[Any]:
-            return [
-                posterior.left_out(some.picked(np.arange(at.start, at.stop)), index[at])
-                for at in part
-            ]
+            def stripe(part: list[slice], own: Any = own, index: Any = index) -> list[Any]:
+                return [posterior.left_out(some.picked(own[at]), index[at]) for at in part]
 
-        parts = [each for found in in_threads(stripe, chunks, self.n_threads) for each in found]
-        mean, variance, signs = (np.concatenate(each) for each in zip(*parts, strict=True))
-        n_local = signs.shape[1] - posterior.features.size
-        return learn_varying(some.y - mean, variance, signs, n_local, some.sample_weight)
+            done = in_threads(stripe, chunks, self.n_threads)
+            parts.extend(each for found in done for each in found)
+            if self._clock.is_over():
+                break
+        return tuple(np.concatenate(each) for each in zip(*parts, strict=True))

@@ -128,8 +128,8 @@ jitter_, target_mean_
             return start
         return training.learn_exact(start, subset_plan(training.rows.n_rows))
 
-    def _plan(self, training: Training, points: Array | None) -> Plan:
-        plan = super()._plan(training, points)
+    def _plan(self, training: Training, points: Array | None, kernel: Kernel) -> Plan:
+        plan = super()._plan(training, points, kernel)
         return plan if self.optimize else replace(plan, max_iter=0)
 
     def _condition(

@@ -45,11 +45,13 @@ class OnlineRegressor(InducingRegressor):
     _online: Online | None
     """The sums over all rows so far; None where they would not do."""
     _stream: Stream
+    _without_rows: bool = False
+    """Whether the fit that runs is to keep no rows."""
 
     def _learn_from_batches(self, training: Training) -> EigenGP:
         """Learn from the first rows by the evidence, and from batches after that."""
         R, M = self._sizes(default_size(training.rows.n_rows), None)
-        if R < M or self.residual:
+        if R < M or self.residual not in (None, "auto"):
             raise ValueError(
                 "optimization='stochastic' keeps all eigenfunctions and knows no residual: leave "
                 "n_inducing and residual at None, or choose another optimization."
@@ -106,8 +108,11 @@ class OnlineRegressor(InducingRegressor):
         if is_table(X) or is_dask(X):
             raise TypeError("partial_fit takes arrays; fit reads files and Dask collections.")
         if not self.__sklearn_is_fitted__():
-            self.fit(X, y, sample_weight)
-            return self
+            self._without_rows = True
+            try:
+                return self.fit(X, y, sample_weight)
+            finally:
+                del self._without_rows
         rows = further_rows(self, X, y, sample_weight)
         with at_work(self.inducing_inputs_.shape[0]):
             if self.optimization == "stochastic":
@@ -127,7 +132,8 @@ class OnlineRegressor(InducingRegressor):
         """Add more rows to the sums, and learn noise and weights again."""
         if self._online is None:
             raise ValueError(
-                "partial_fit cannot go on from a fit with residual='local'; call fit again."
+                "partial_fit cannot go on from a fit that looks at neighbours, for it keeps no "
+                "rows. Fit with residual=None, or begin with partial_fit."
             )
         more = ArraySource.of(rows, self._online.sums.b.size)
         online = self._online.after(more, self.forgetting)

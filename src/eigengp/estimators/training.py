@@ -14,6 +14,7 @@ from eigengp.arrays import AnyArray, beside, namespace
 from eigengp.estimators.checkpoint import journal_for
 from eigengp.estimators.memory import memory_of
 from eigengp.estimators.opening import opened
+from eigengp.fitting.clock import Clock
 from eigengp.fitting.families import Family
 from eigengp.fitting.journal import Journal
 from eigengp.fitting.learning import Learner
@@ -69,6 +70,7 @@ class Training:
         cls, estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
     ) -> Training:
         """Check what was handed to `estimator.fit` and measure it."""
+        clock = Clock(getattr(estimator, "max_time", None))
         with ExitStack() as stack:
             rows, given = opened(estimator, X, y, sample_weight, stack)
             summary = Summary.of(rows)
@@ -81,7 +83,7 @@ class Training:
                 rows,
                 StandardizedSource(rows, scaling),
                 scaling,
-                Monitor(bool(estimator.verbose), summary.weight, offset),
+                Monitor(bool(estimator.verbose), summary.weight, offset, clock=clock),
                 rng,
                 offset,
                 given,

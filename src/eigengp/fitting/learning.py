@@ -167,7 +167,8 @@ class Learner:
         if self.journal is not None and isinstance(objective, RowObjective):
             asked = Journaled(objective, self.journal, name)
         self.monitor.begin(name, max_iter)
-        found = minimize(asked, parameters.pack(model), max_iter, tol, self.monitor.step)
+        start, clock = parameters.pack(model), self.monitor.clock
+        found = minimize(asked, start, max_iter, tol, self.monitor.step, clock.is_over)
         self.monitor.end()
         self.n_iter += found.n_iter
         return parameters.unpack(found.vector)

@@ -23,12 +23,14 @@ from eigengp.sources.summary import Extent
 CANDIDATES: dict[type[Stationary], float] = {
     SquaredExponential: 1.0,
     Matern52: 1.3,
-    Matern32: 1.7,
-    Matern12: 4.0,
+    Matern32: 1.3,
+    Matern12: 2.4,
 }
-"""The kernels that are tried, and how much longer their lengthscales begin: rough ones are long."""
-_HEATS = ((1_000, 12, 2), (3_000, 35, 1))
+"""The kernels that are tried, and how much longer lengthscales are than those of the one before."""
+_HEATS = ((1_000, 15, 3), (3_000, 30, 1))
 """On how many rows, and for how many iterations, kernels compete, and how many go on."""
+_UNTIL = (0.12, 0.3)
+"""Until which share of a limited time each heat may take."""
 _NEIGHBOURS = 15
 _TOLERANCE = 1e-6
 
@@ -65,22 +67,41 @@ class LocalLearner:
 
         Some go on after each heat, of at most `most` iterations; see `_loss` for what decides.
         """
-        first = start.kernel
-        assert isinstance(first, Stationary)
         left: list[EigenGP] = []
-        for kind, factor in CANDIDATES.items():
-            kernel = kind(first.lengthscale * factor, first.variance)
-            left.append(replace(start, kernel=kernel, local=True))
-        for count, steps, keep in _HEATS:
-            found = [
-                self._learned(_name(model), kernel_parameters(model), count, min(steps, most))
-                for model in left
-            ]
+        for (count, steps, keep), until in zip(_HEATS, _UNTIL, strict=True):
+            heat = (count, min(steps, most), until)
+            found = self._again(left, *heat) if left else self._rougher(start, *heat)
             losses = {_name(model): self._loss(model, count) for model in found}
             self.losses[count] = losses
             found.sort(key=lambda model: losses[_name(model)])
             left = found[:keep]
         return left[0]
+
+    def _rougher(self, model: EigenGP, count: int, steps: int, until: float) -> list[EigenGP]:
+        """Return all kernels, each learned from where the one before it, which is smoother, ended.
+
+        Rough ones learn slowly, and from a poor start not at all.
+        """
+        found = []
+        for i, (kind, factor) in enumerate(CANDIDATES.items()):
+            before = model.kernel
+            assert isinstance(before, Stationary)
+            self.monitor.clock.spread(until, i, len(CANDIDATES))
+            kernel = kind(before.lengthscale * factor, before.variance)
+            model = self._tried(replace(model, kernel=kernel, local=True), count, steps)
+            found.append(model)
+        return found
+
+    def _again(self, models: list[EigenGP], count: int, steps: int, until: float) -> list[EigenGP]:
+        """Return models learned on."""
+        found = []
+        for i, model in enumerate(models):
+            self.monitor.clock.spread(until, i, len(models))
+            found.append(self._tried(model, count, steps))
+        return found
+
+    def _tried(self, model: EigenGP, count: int, steps: int) -> EigenGP:
+        return self._learned(_name(model), kernel_parameters(model), count, steps)
 
     def _loss(self, model: EigenGP, count: int) -> float:
         """Return the mean of `−ln p(y)` per row and of what it would be with one variance for all.
@@ -117,7 +138,8 @@ class LocalLearner:
         if self.journal is not None:
             objective = Journaled(objective, self.journal, f"{name} {count}")
         self.monitor.begin(name, steps)
-        found = minimize(objective, parameters.pack(model), steps, _TOLERANCE, self.monitor.step)
+        start, clock = parameters.pack(model), self.monitor.clock
+        found = minimize(objective, start, steps, _TOLERANCE, self.monitor.step, clock.is_over)
         self.monitor.end()
         self.n_iter += found.n_iter
         return parameters.unpack(found.vector)

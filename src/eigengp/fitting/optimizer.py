@@ -56,6 +56,7 @@ def minimize(
     max_iter: int,
     tol: float = 1e-9,
     on_iteration: Callable[[float], None] | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Minimum:
     """Minimise by L-BFGS-B, stepping back from points that cannot be factorised.
 
@@ -74,6 +75,8 @@ def minimize(
         Relative decrease of the value at which to stop.
     on_iteration : callable or None
         Told the evidence at the best point after each iteration.
+    stop : callable or None
+        Asked after each iteration whether to end here.
 
     Raises
     ------
@@ -98,9 +101,15 @@ def minimize(
             best_vector, best_value, best_evidence = vector.copy(), value, evidence
         return value, gradient
 
+    stopped = False
+
     def report(_: Array) -> None:
+        nonlocal stopped
         if on_iteration:
             on_iteration(best_evidence)
+        stopped = stop is not None and stop()
+        if stopped:
+            raise StopIteration
 
     bounds = np.column_stack([low, high])
     n_iter = 0
@@ -122,6 +131,6 @@ def minimize(
                 options=options,
             )
             n_iter += int(found.nit)
-            if before - best_value <= _WORTH_GOING_ON * max(1.0, abs(best_value)):
+            if stopped or before - best_value <= _WORTH_GOING_ON * max(1.0, abs(best_value)):
                 break
     return Minimum(best_vector, best_value, best_evidence, n_iter)

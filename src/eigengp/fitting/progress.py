@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from eigengp.fitting.clock import Clock
+
 _BAR_WIDTH = 24
 _SOON = 2.0
 """Seconds within which nobody asks how long it will take."""
@@ -28,12 +30,15 @@ class Monitor:
         What the units of the data add to the log evidence.
     stream : file or None
         Where to draw; None is standard error.
+    clock : Clock
+        Says when a stage must end.
     """
 
     verbose: bool
     n_rows: float = 1.0
     offset: float = 0.0
     stream: TextIO | None = None
+    clock: Clock = field(default_factory=Clock)
     history: list[dict[str, float | int | str]] = field(default_factory=list)
     _stage: str = ""
     _total: int = 0

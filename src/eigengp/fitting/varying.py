@@ -2,9 +2,9 @@
 
 With `q = r²/v`, the squared errors in units of their variances, `η` minimises
 `½ Σ (η + q e^{−η})` and a ridge on the slopes, which is convex; every row
-counts as often as it weighs. Several sets of signs compete with one factor for
-all variances by the density of rows that were not used, and must be clearly
-better.
+counts as often as it weighs. One factor for all variances, and several sets of
+signs, compete by the density of rows that were not used, and must be clearly
+better than the variances of the model itself.
 
 Rows tell little of rare surprises, and one that was thought impossible costs
 more than all the others gain. The largest squared error is therefore taken to
@@ -21,8 +21,12 @@ import numpy as np
 from eigengp.flow.variance import VarianceScale
 from eigengp.typing import Array
 
+AS_IT_IS = "as it is"
+"""The variances of the model itself."""
 _FOLDS = 5
 _MARGIN = 0.01
+_ERRORS = 2.0
+"""How much better than the model itself they must be: so much, and so many standard errors."""
 _KNOWN = (0.005, 0.995)
 """Between these quantiles of the rows' signs a sign is known."""
 _LEAST_SPREAD = 1e-3
@@ -30,29 +34,26 @@ _MOST_STEPS = 50
 _LEAST_WEIGHT = 0.05
 """Curvature that rows without error are taken to have, so that steps stay short."""
 _LEAST_MEAN = 1e-12
+_RIDGE = 10.0
 _LEAST_RIDGE = 1e-6
 _SHORTEST = 1e-4
 _ENOUGH = 1e-6
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """Some signs, and how strongly their slopes are held."""
+def candidates(n_local: int, n_signs: int) -> dict[str, tuple[slice, ...]]:
+    """Return which sets of signs compete, where the first so many are not eigenfunctions.
 
-    name: str
-    columns: slice | None
-    """Which signs may matter beside the constant; None for none of them."""
-    ridge: float
-
-
-def candidates(n_local: int) -> tuple[Candidate, ...]:
-    """Return what competes, where the first so many signs are not eigenfunctions."""
-    return (
-        Candidate("constant", None, 1.0),
-        Candidate("local", slice(0, n_local), 3.0),
-        Candidate("eigenfunctions", slice(n_local, None), 3.0),
-        Candidate("both", slice(0, None), 30.0),
-    )
+    Neighbours tell much, and are at times wrong together; beside them what the
+    eigenfunctions say alone has half of the say.
+    """
+    eigenfunctions = slice(n_local, n_signs)
+    found: dict[str, tuple[slice, ...]] = {
+        "constant": (slice(0, 0),),
+        "eigenfunctions": (eigenfunctions,),
+    }
+    if n_local > 1:
+        found["neighbours"] = (eigenfunctions, slice(0, n_signs))
+    return found
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,12 @@ class Varying:
     """What was learned, and what each candidate reached."""
 
     name: str
-    scale: VarianceScale
+    scale: VarianceScale | None
+    """None where variances are best as the model has them."""
     losses: dict[str, float]
     """Mean negative log density of rows not used, by candidate, without constants."""
+    conformity: Array
+    """Errors of the rows in standard deviations that were learned without them, shape (n,)."""
 
 
 def learn_varying(
@@ -87,42 +91,57 @@ def learn_varying(
     count = np.ones_like(squares) if weight is None else weight
     floor = float(np.max(count * squares) / count.sum())
     fold = np.arange(squares.size) % _FOLDS
-    losses, scales = {}, {}
-    for each in candidates(n_local):
-        loss = 0.0
+    q = squares / variance
+    unseen = {AS_IT_IS: variance}
+    sets = candidates(n_local, signs.shape[1])
+    for name, each in sets.items():
+        scaled = np.empty_like(variance)
         for k in range(_FOLDS):
             seen, new = fold != k, fold == k
-            q = squares[seen] / variance[seen]
-            scale = _fitted(q, signs[seen], count[seen], n_local, each)
-            scaled = replace(scale, floor=floor)(variance[new], signs[new])
-            loss += 0.5 * float(count[new] @ (np.log(scaled) + squares[new] / scaled))
-        losses[each.name] = loss / float(count.sum())
-        learned = _fitted(squares / variance, signs, count, n_local, each)
-        scales[each.name] = replace(learned, floor=floor)
-    best = min(losses, key=lambda name: losses[name] + (_MARGIN if name != "constant" else 0.0))
-    return Varying(best, scales[best], losses)
+            scale = _fitted(q[seen], signs[seen], count[seen], n_local, each)
+            scaled[new] = replace(scale, floor=floor)(variance[new], signs[new])
+        unseen[name] = scaled
+    each_row = {name: 0.5 * (np.log(v) + squares / v) for name, v in unseen.items()}
+    losses = {name: float(np.average(loss, weights=count)) for name, loss in each_row.items()}
+    best = min(losses, key=lambda name: losses[name])
+    if not _is_clearly_less(each_row[best], each_row[AS_IT_IS], count):
+        best = AS_IT_IS
+    conformity = np.abs(errors) / np.sqrt(unseen[best])
+    if best == AS_IT_IS:
+        return Varying(best, None, losses, conformity)
+    learned = _fitted(q, signs, count, n_local, sets[best])
+    return Varying(best, replace(learned, floor=floor), losses, conformity)
+
+
+def _is_clearly_less(loss: Array, other: Array, count: Array) -> bool:
+    """Say whether a loss is less than another, beyond what single rows can make of it."""
+    gain = other - loss
+    mean = float(np.average(gain, weights=count))
+    spread = float(np.sqrt(np.average((gain - mean) ** 2, weights=count) / gain.size))
+    return mean > max(_MARGIN, _ERRORS * spread)
 
 
 def _fitted(
-    q: Array, signs: Array, count: Array, n_local: int, candidate: Candidate
+    q: Array, signs: Array, count: Array, n_local: int, sets: tuple[slice, ...]
 ) -> VarianceScale:
-    """Return what one candidate learns; eigenfunctions are in units of the prior already."""
+    """Return what a candidate learns; eigenfunctions are in units of the prior already."""
     p = signs.shape[1]
-    used = np.arange(p)[candidate.columns] if candidate.columns is not None else np.arange(0)
     centre, spread = np.average(signs, axis=0, weights=count), np.ones(p)
     around = np.average((signs[:, :n_local] - centre[:n_local]) ** 2, axis=0, weights=count)
     spread[:n_local] = np.maximum(np.sqrt(around), _LEAST_SPREAD)
-    design = np.column_stack([np.ones(q.size), (signs - centre)[:, used] / spread[used]])
-    beta = _minimum(q, count, design, candidate.ridge)
-    slopes = np.zeros(p)
-    slopes[used] = beta[1:]
+    intercept, slopes = np.zeros(len(sets)), np.zeros((p, len(sets)))
+    for c, each in enumerate(sets):
+        used = np.arange(p)[each]
+        design = np.column_stack([np.ones(q.size), (signs - centre)[:, used] / spread[used]])
+        beta = _minimum(q, count, design)
+        intercept[c], slopes[used, c] = beta[0], beta[1:] / spread[used]
     low, high = np.quantile(signs, _KNOWN, axis=0)
-    return VarianceScale(float(beta[0]), slopes, centre, spread, low, high)
+    return VarianceScale(intercept, slopes, centre, low, high)
 
 
-def _minimum(q: Array, count: Array, design: Array, ridge: float) -> Array:
+def _minimum(q: Array, count: Array, design: Array) -> Array:
     """Return where `½ Σ (η + q e^{−η}) + ½ ridge Σ β²` is least, by Newton's method."""
-    held = np.full(design.shape[1], ridge)
+    held = np.full(design.shape[1], _RIDGE)
     held[0] = _LEAST_RIDGE
     beta = np.zeros(design.shape[1])
     beta[0] = np.log(max(float(np.average(q, weights=count)), _LEAST_MEAN))

@@ -15,14 +15,12 @@ from eigengp.flow.linalg import solve_stack
 from eigengp.flow.local import LocalOutcome, LocalPass
 from eigengp.flow.neighbourhoods import Neighbourhoods, innovation_weights
 from eigengp.flow.rows import RowBlock
-from eigengp.flow.variance import VarianceScale, signs
+from eigengp.flow.variance import VarianceScale, VariedGradientError, signs, without_itself
 from eigengp.typing import Array
 
 Search = Callable[[Array], NDArray[np.intp]]
 """Takes inputs (n, D) to the numbers of their nearest rows (n, m), the nearest first."""
 
-_LEAST_FREE = 0.1
-"""A row that decides itself what it is predicted to be is taken to leave so much open."""
 _CHUNK = 128
 """For so many inputs at a time gradients are made."""
 
@@ -185,11 +183,7 @@ class LocalPosterior:
     def left_out(self, rows: RowBlock, index: NDArray[np.intp]) -> tuple[Array, Array, Array]:
         """Return mean, variance and signs of training rows as if each had been left out.
 
-        The neighbours of a row are others. That it has had a say in the
-        coefficients is undone: given them and its neighbours it was an
-        observation with the variance `d_w`, which is `d` with `σ²/weight` for
-        `σ²`, so with `h = tᵀP t/d_w` its error grows by `1/(1 − h)`, and its
-        variance is `d + tᵀP t/(1 − h)`.
+        The neighbours of a row are others.
 
         Parameters
         ----------
@@ -199,11 +193,9 @@ class LocalPosterior:
             The numbers of their neighbours among all, themselves not included.
         """
         near = self.near(rows.X, index)
-        linear, s2 = self._linear(near), self.noise_variance
-        own = near.own - s2 + s2 / rows.weight
-        free = np.maximum(1.0 - linear / own, _LEAST_FREE)
-        variance = near.own + linear / free
-        return rows.y - (rows.y - near.mean) / free, variance, self.signs(variance, near)
+        linear = self._linear(near)
+        mean, variance = without_itself(rows, near.mean, linear, near.own, self.noise_variance)
+        return mean, variance, self.signs(variance, near)
 
     def joint_covariance(self, X: Array) -> Array:
         """Return the joint covariance of noisy observations at `X`, shape (n, n)."""
@@ -212,9 +204,7 @@ class LocalPosterior:
         joint = latent @ latent.T + np.diag(near.own)
         if self.scale is None:
             return joint
-        variance = np.diagonal(joint)
-        root = np.sqrt(self._scaled(variance, near) / variance)
-        return np.asarray(joint * root[:, None] * root)
+        return np.asarray(self.scale.joint(joint, self.signs(np.diagonal(joint), near)))
 
     def functions(self, n_samples: int, rng: np.random.RandomState) -> Callable[[Array], Array]:
         """Draw latent functions at all inputs together; the result maps (n, D) to (n, S)."""
@@ -249,10 +239,7 @@ class LocalPosterior:
         the neighbours, and `q − 2 F Fᵀk(x)` that of `k(x)` itself.
         """
         if self.scale is not None:
-            raise ValueError(
-                "The variance cannot be differentiated with noise='varying'; "
-                "fit with noise='constant'."
-            )
+            raise VariedGradientError
         return self._by_chunk(self._variance_gradient, X)
 
     def _variance_gradient(self, X: Array) -> Array:
