@@ -147,18 +147,25 @@ def read(path: str | Path) -> Saved:
     if source.is_dir():
         raise IsADirectoryError(f"{source} is a folder, not a saved model.")
     header, arrays = container.read(source)
-    if header.get("format") != FORMAT:
-        raise SavedModelError(
-            f"{source} has format {header.get('format')}, written by eigengp "
-            f"{header.get('versions', {}).get('eigengp')}; this version reads {FORMAT}. "
-            "Upgrade eigengp."
-        )
     try:
-        model = _made(header, arrays)
+        _check_format(source, header)
+        model, about = _made(header, arrays), dict(header["about"])
+    except SavedModelError:
+        raise
     except Exception as error:
-        raise SavedModelError(f"{source} holds {error}.") from error
+        raise SavedModelError(
+            f"{source} does not describe a model ({type(error).__name__}: {error})."
+        ) from error
     shown = {name: header[name] for name in header if name not in ("state", "objects", "about")}
-    return Saved(model, header["about"], shown)
+    return Saved(model, about, shown)
+
+
+def _check_format(path: Path, header: dict[str, Any]) -> None:
+    if header["format"] != FORMAT:
+        raise SavedModelError(
+            f"{path} has format {header['format']}, which eigengp {header['versions']['eigengp']} "
+            f"wrote; this version reads format {FORMAT}. Upgrade eigengp."
+        )
 
 
 def _checked_target(path: str | Path) -> Path:
