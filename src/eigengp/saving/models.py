@@ -148,23 +148,22 @@ def read(path: str | Path) -> Saved:
         raise IsADirectoryError(f"{source} is a folder, not a saved model.")
     header, arrays = container.read(source)
     try:
-        _check_format(source, header)
+        _check_format(header)
         model, about = _made(header, arrays), dict(header["about"])
-    except SavedModelError:
-        raise
-    except Exception as error:
-        raise SavedModelError(
-            f"{source} does not describe a model ({type(error).__name__}: {error})."
-        ) from error
+    except SavedModelError as error:
+        raise SavedModelError(f"{source}: {error}") from error
+    except Exception as error:  # Whatever a constructor says to what was put in by hand.
+        raise SavedModelError(f"{source} does not describe a model ({error!r}).") from error
     shown = {name: header[name] for name in header if name not in ("state", "objects", "about")}
     return Saved(model, about, shown)
 
 
-def _check_format(path: Path, header: dict[str, Any]) -> None:
+def _check_format(header: dict[str, Any]) -> None:
     if header["format"] != FORMAT:
         raise SavedModelError(
-            f"{path} has format {header['format']}, which eigengp {header['versions']['eigengp']} "
-            f"wrote; this version reads format {FORMAT}. Upgrade eigengp."
+            f"the model is in format {header['format']}, which eigengp "
+            f"{header['versions']['eigengp']} wrote, and this version reads format {FORMAT}. "
+            "Upgrade eigengp."
         )
 
 

@@ -55,7 +55,7 @@ class Record:
         check_fields(name, found, self.hints)
         missing = self.hints.keys() - found.keys() - self.optional
         if missing:
-            raise SavedModelError(f"A saved {name} has no {', '.join(sorted(missing))}.")
+            raise SavedModelError(f"a saved {name} has no {', '.join(sorted(missing))}.")
         return (self.make or self.kind)(**found)
 
 
@@ -69,7 +69,7 @@ def check_fields(owner: str, found: Fields, hints: Mapping[str, Any]) -> None:
     """Raise unless all fields are known, and are what their hints allow."""
     for name, value in found.items():
         if name not in hints:
-            raise SavedModelError(f"A saved {owner} has the unknown field {name!r}.")
+            raise SavedModelError(f"a saved {owner} has the unknown field {name!r}.")
         if not _fits(value, hints[name]):
             raise SavedModelError(f"{name} of a saved {owner} is a {type(value).__name__}.")
 

@@ -99,7 +99,7 @@ def estimator_named(name: str) -> type[GPRegressor]:
 
 def _unknown(name: str) -> SavedModelError:
     return SavedModelError(
-        f"The saved model holds a {name!r}, which is not known here. If it is a class of yours, "
+        f"the saved model holds a {name!r}, which is not known here. If it is a class of yours, "
         "call eigengp.saving.register with it before you load."
     )
 

@@ -125,7 +125,7 @@ class Reader:
         """Return the value that a node stands for."""
         if not isinstance(node, dict):
             if isinstance(node, list):
-                raise SavedModelError("A saved model has a list out of its place.")
+                raise SavedModelError("a saved model has a list out of its place.")
             return node
         ((kind, content),) = node.items()
         match kind:
@@ -147,11 +147,11 @@ class Reader:
                 return {self.value(key): self.value(each) for key, each in content}
             case "names":
                 return np.array([self.value(each) for each in content], dtype=object)
-        raise SavedModelError(f"A saved model holds something of the unknown kind {kind!r}.")
+        raise SavedModelError(f"a saved model holds something of the unknown kind {kind!r}.")
 
     def _earlier(self, number: Any) -> Any:
         if not (isinstance(number, int) and 0 <= number < len(self._made)):
             raise SavedModelError(
-                f"A saved model refers to the object {number!r}, which is not there."
+                f"a saved model refers to the object {number!r}, which is not there."
             )
         return self._made[number]
