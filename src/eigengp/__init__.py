@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eigengp import calibration, datasets, metrics
+    from eigengp import calibration, datasets, inspection, metrics
     from eigengp.estimators.eigengp import EigenGPRegressor
     from eigengp.estimators.exact import ExactGPRegressor
     from eigengp.estimators.fitc import FITCRegressor
@@ -47,6 +47,7 @@ __all__ = [
     "VFERegressor",
     "calibration",
     "datasets",
+    "inspection",
     "log_marginal_likelihood",
     "metrics",
 ]
