@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         RationalQuadratic,
         SquaredExponential,
     )
+    from eigengp.saving import load
 
 __version__ = "0.1.0"
 
@@ -48,6 +49,7 @@ __all__ = [
     "calibration",
     "datasets",
     "inspection",
+    "load",
     "log_marginal_likelihood",
     "metrics",
 ]
@@ -68,6 +70,7 @@ _HOMES = {
     "SSGPRegressor": "estimators.ssgp",
     "SquaredExponential": "kernels",
     "VFERegressor": "estimators.vfe",
+    "load": "saving",
     "log_marginal_likelihood": "estimators.functional",
 }
 """The module that each name comes from; names that are modules themselves need none."""
