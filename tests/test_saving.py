@@ -17,11 +17,11 @@ from sklearn.exceptions import NotFittedError
 
 import eigengp
 from eigengp import EigenGPRegressor, ExactGPRegressor, NegativeVarianceWarning, saving
+from eigengp.estimators.base import GPRegressor
 from eigengp.kernels import Kernel, Stationary
 from eigengp.saving import SavedModelError, registry
-from saved_models import KINDS, answers, assert_same_answers, fitted, rows
+from saved_models import KEPT, KINDS, SAVED, answers, assert_same_answers, fitted, rows
 
-SAVED = Path(__file__).parent / "saved"
 pytestmark = pytest.mark.filterwarnings(
     f"ignore::{NegativeVarianceWarning.__module__}.NegativeVarianceWarning"
 )
@@ -57,7 +57,7 @@ def test_the_same_model_is_the_same_file(kind: str, tmp_path: Path) -> None:
     assert (tmp_path / "again.eigengp").read_bytes() == (tmp_path / "model.eigengp").read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["sequential", "local, varying", "stochastic", "SSGP"])
+@pytest.mark.parametrize("kind", ["sequential", "varying", "stochastic", "SSGP"])
 def test_a_loaded_model_is_fitted_cloned_and_pickled(kind: str, tmp_path: Path) -> None:
     again = there_and_back(fitted(kind), tmp_path)
     assert_same_answers(again, pickle.loads(pickle.dumps(again)))
@@ -98,6 +98,22 @@ def test_names_of_columns_are_kept(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
     with pytest.raises(ValueError, match="feature names"):
         again.predict(frame.rename(columns={"width": "length"}))
+
+
+@pytest.mark.parametrize("kind", ["local", "exact", "stochastic"])
+def test_weights_of_rows_are_kept(kind: str, tmp_path: Path) -> None:
+    weight = np.random.default_rng(8).integers(1, 4, size=60)
+    model = KINDS[kind]().fit(*rows(60), sample_weight=weight)
+    assert_same_answers(model, there_and_back(model, tmp_path))
+
+
+def test_every_regressor_is_known_here_and_to_files() -> None:
+    offered = {getattr(eigengp, name) for name in eigengp.__all__}
+    regressors = {
+        each for each in offered if isinstance(each, type) and issubclass(each, GPRegressor)
+    }
+    assert {type(make()) for make in KINDS.values()} == regressors
+    assert regressors <= set(registry._ESTIMATORS.values())
 
 
 def test_a_random_state_goes_on_from_where_it_was(tmp_path: Path) -> None:
@@ -143,7 +159,6 @@ def test_what_is_stored_beside_a_model_comes_back(tmp_path: Path) -> None:
     assert saved.header["format"] == 1
     assert saved.header["versions"]["eigengp"] == eigengp.__version__
     assert saved.header["n_features"] == 2
-    assert saved.header["parameters"]["max_iter"] == 2
     assert_same_answers(fitted("VFE"), saved.model)
     with pytest.raises(SavedModelError, match="JSON"):
         saving.save(fitted("VFE"), tmp_path / "model.eigengp", about={"rng": object()})
@@ -231,10 +246,13 @@ def test_what_cannot_be_saved_says_so(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
-@pytest.mark.parametrize("name", ["exact", "joint", "local", "spectral", "stochastic"])
+@pytest.mark.parametrize("name", KEPT)
 def test_files_of_the_first_format_stay_readable(name: str) -> None:
     found = answers(eigengp.load(SAVED / f"{name}-1.eigengp"))
-    expected = json.loads((SAVED / "answers-1.json").read_text())[name]
+    expected = json.loads((SAVED / f"{name}-1.json").read_text())
     assert expected.keys() == found.keys()
+    del expected[
+        "functions"
+    ]  # Eigenvectors, of which some are drawn, may have other signs elsewhere.
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-6, atol=1e-9, err_msg=name)

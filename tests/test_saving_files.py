@@ -172,6 +172,18 @@ def test_a_file_cannot_name_what_is_to_be_called(name: str, path: Path) -> None:
     assert not harm.exists()
 
 
+def test_fields_of_a_newer_version_are_told_from_damage(path: Path) -> None:
+    header, arrays = parts(path.parent)
+    header["versions"]["eigengp"] = "0.9"
+    header["parameters"]["depth"] = 3
+    container.write(path, header, arrays)
+    with pytest.raises(SavedModelError, match=r"unknown field 'depth'.*eigengp 0\.9 wrote it"):
+        eigengp.load(path)
+    del header["parameters"]["depth"], header["parameters"]["forgetting"]
+    container.write(path, header, arrays)
+    assert eigengp.load(path).forgetting == 1.0
+
+
 def test_a_file_cannot_replace_methods_or_set_what_is_no_parameter(path: Path) -> None:
     header, arrays = parts(path.parent)
     for part in ("state", "parameters"):
@@ -220,7 +232,7 @@ def test_errors_say_what_is_wrong_and_what_to_do(path: Path) -> None:
     header, arrays = parts(path.parent)
     newer = {**header, "format": 2, "versions": {"eigengp": "9.1"}}
     container.write(path, newer, arrays)
-    with pytest.raises(SavedModelError, match=r"format 2.*eigengp 9\.1.*Upgrade"):
+    with pytest.raises(SavedModelError, match=r"format 2.*eigengp 9\.1 wrote it.*upgrade"):
         eigengp.load(path)
     for size in (200, len(content()) - 1):
         path.write_bytes(content()[:size])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -61,8 +62,16 @@ class Record:
 
 def hints_of(kind: type, *names: str) -> dict[str, Any]:
     """Return what the attributes of these names may be."""
-    hints = get_type_hints(kind)
-    return {name: hints[name] for name in names}
+    hints = resolved_hints(kind)
+    return {name: hints.get(name, Any) for name in names}
+
+
+def resolved_hints(kind: type) -> dict[str, Any]:
+    """Return the type hints of a class, or those of its bases where its own name the unknown."""
+    for each in kind.__mro__:
+        with suppress(NameError):
+            return get_type_hints(each)
+    return {}
 
 
 def check_fields(owner: str, found: Fields, hints: Mapping[str, Any]) -> None:
