@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,6 +139,26 @@ def test_parameters_of_all_kinds_are_kept(tmp_path: Path) -> None:
     assert {name: again.get_params()[name] for name in given} == given
 
 
+def test_learned_attributes_of_all_kinds_are_kept(tmp_path: Path) -> None:
+    model = ExactGPRegressor(n_restarts=1, max_iter=1).fit(*rows(30))
+    shared = [1, "two", -0.0]
+    model.extra_ = {3: (np.inf, -np.inf), "three": shared, None: {"flag": np.True_}}
+    model.other_, model.lone_ = shared, float("nan")
+    model.turned_, model.swapped_ = np.ones((3, 2), order="F"), np.arange(3, dtype=">i2")
+    model.scalar_, model.strided_ = np.array(2.5), np.arange(10.0)[::3]
+    again = there_and_back(model, tmp_path)
+    assert repr(again.extra_) == repr(model.extra_).replace("np.True_", "True")
+    assert again.other_ is again.extra_["three"]
+    assert math.isnan(again.lone_)
+    assert again.turned_.flags.f_contiguous
+    assert not again.turned_.flags.c_contiguous
+    for name in ("turned_", "swapped_", "scalar_", "strided_"):
+        found = getattr(again, name)
+        np.testing.assert_array_equal(found, getattr(model, name))
+        assert found.shape == getattr(model, name).shape
+        assert found.flags.writeable
+
+
 def test_arrays_of_other_libraries_come_back_as_those_of_numpy(tmp_path: Path) -> None:
     X, y = rows(40)
     with config_context(array_api_dispatch=True):
@@ -162,6 +183,8 @@ def test_what_is_stored_beside_a_model_comes_back(tmp_path: Path) -> None:
     assert_same_answers(fitted("VFE"), saved.model)
     with pytest.raises(SavedModelError, match="JSON"):
         saving.save(fitted("VFE"), tmp_path / "model.eigengp", about={"rng": object()})
+    with pytest.raises(SavedModelError, match="characters"):
+        saving.save(fitted("VFE"), tmp_path / "model.eigengp", about={"text": "x" * 20_000_001})
     assert saving.read(tmp_path / "model.eigengp").about == about
 
 
@@ -194,6 +217,17 @@ def test_a_kernel_of_ones_own_must_be_registered(tmp_path: Path) -> None:
     del registry._RECORDS["Cauchy"]
     with pytest.raises(SavedModelError, match=r"'Cauchy'.*saving\.register"):
         saving.load(path)
+
+
+@pytest.mark.usefixtures("own_classes")
+def test_a_kernel_with_a_parameter_of_its_own_is_kept(tmp_path: Path) -> None:
+    @saving.register
+    @dataclass(frozen=True, eq=False)
+    class Blunt(Cauchy):
+        power: Unknown = 1.0  # type: ignore[name-defined]  # noqa: F821
+
+    model = ExactGPRegressor(Blunt(0.5, power=2.0), max_iter=0).fit(*rows(20))
+    assert there_and_back(model, tmp_path).kernel_.power == 2.0
 
 
 @pytest.mark.usefixtures("own_classes")

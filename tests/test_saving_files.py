@@ -109,7 +109,7 @@ def test_damaged_files_with_a_right_checksum_make_a_model_or_are_refused(path: P
 
 
 def test_no_bit_of_a_file_can_change_unnoticed(path: Path) -> None:
-    for at in range(0, len(content()), 7):
+    for at in range(0, len(content()), 31):
         now = bytearray(content())
         now[at] ^= 1
         path.write_bytes(now)
@@ -191,6 +191,15 @@ def test_a_file_cannot_replace_methods_or_set_what_is_no_parameter(path: Path) -
             container.write(path, {**header, part: {**header[part], name: 1}}, arrays)
             with pytest.raises(SavedModelError, match=name):
                 eigengp.load(path)
+
+
+def test_a_header_must_describe_a_fitted_model(path: Path) -> None:
+    header, arrays = parts(path.parent)
+    bare = {name: node for name, node in header["state"].items() if name != "_posterior"}
+    for forged in ({**header, "state": bare}, {"format": 1}, [], None, {**header, "about": 3}):
+        container.write(path, forged, arrays)
+        with pytest.raises(SavedModelError, match=r"model\.eigengp"):
+            eigengp.load(path)
 
 
 def test_sizes_that_a_file_only_claims_take_no_memory(path: Path) -> None:

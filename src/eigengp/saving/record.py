@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -67,11 +66,11 @@ def hints_of(kind: type, *names: str) -> dict[str, Any]:
 
 
 def resolved_hints(kind: type) -> dict[str, Any]:
-    """Return the type hints of a class, or those of its bases where its own name the unknown."""
-    for each in kind.__mro__:
-        with suppress(NameError):
-            return get_type_hints(each)
-    return {}
+    """Return the type hints of a class, or those of its bases where its own cannot be resolved."""
+    try:
+        return get_type_hints(kind)
+    except NameError:
+        return resolved_hints(kind.__mro__[1])
 
 
 def check_fields(owner: str, found: Fields, hints: Mapping[str, Any]) -> None:
