@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from eigengp.arrays import is_numpy
 from eigengp.estimators.training import Training
@@ -14,7 +15,8 @@ _NEIGHBOURS_UP_TO = 100_000
 """So many rows, with their features, are held in memory without being asked."""
 
 
-class Choices(NamedTuple):
+@dataclass(frozen=True)
+class Choices:
     """The settings of one fit."""
 
     residual: str | None

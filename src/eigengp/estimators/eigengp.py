@@ -22,6 +22,7 @@ from eigengp.estimators.training import Training
 from eigengp.fitting.online import Online
 from eigengp.fitting.plan import Plan, default_size
 from eigengp.flow.exact import ExactGP
+from eigengp.flow.factors import Spectrum
 from eigengp.flow.local_posterior import LocalPosterior
 from eigengp.flow.model import EigenGP
 from eigengp.flow.passes import Outcome
@@ -188,6 +189,7 @@ class EigenGPRegressor(OnlineRegressor):
     """While a fit runs that looks at neighbours."""
     _found: tuple[Any, LeftOut]
     """What it found: the outcome of a pass, and how rows left out judge it."""
+    _spectrum: Spectrum
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **OnlineRegressor._parameter_constraints,
@@ -351,7 +353,7 @@ class EigenGPRegressor(OnlineRegressor):
         learned in full.
         """
         noise, loss = self._choices.noise, self._found[1].loss
-        before, self._choices = self._choices, self._choices._replace(residual=None)
+        before, self._choices = self._choices, replace(self._choices, residual=None)
         plain, found = first, self._judged_plain(training, first, noise)
         if self.max_time is None and loss >= found[1].loss - _CLEARLY:
             training.rng = check_random_state(self.random_state)  # As if this were the first try.
