@@ -65,10 +65,9 @@ def baselines(seed: int) -> dict[str, Any]:
     }
 
 
-def candidates(names: list[str], components: int | None, seed: int) -> dict[str, Any]:
-    """Return the estimators of these names."""
+def candidate(name: str, components: int, seed: int, restarts: int) -> Any:
+    """Return the estimator of this name."""
     plain = baselines(seed)
-    return {
-        name: plain[name] if name in plain else METHODS[Name(name)].made(components, seed)
-        for name in names
-    }
+    if name in plain:
+        return plain[name]
+    return METHODS[Name(name)].made(components, seed, n_restarts=restarts)

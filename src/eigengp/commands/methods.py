@@ -47,13 +47,14 @@ class Method:
     settings: Mapping[str, Any] = field(default_factory=dict)
     sized: bool = True
 
-    def made(self, components: int | None, seed: int, verbose: bool = False) -> Any:
-        """Return the estimator; `components` are left out where it has none."""
+    def made(self, components: int | None, seed: int, **settings: Any) -> Any:
+        """Return the estimator; what it has no parameter for is left out."""
         import eigengp
 
-        own = {"n_components": components} if self.sized else {}
         kind = getattr(eigengp, self.estimator)
-        return kind(**self.settings, **own, random_state=seed, verbose=verbose)
+        asked = {**settings, "n_components": components, "random_state": seed}
+        own = {name: asked[name] for name in kind._get_param_names() if name in asked}
+        return kind(**self.settings, **own)
 
 
 _LOCAL = {"residual": "local", "kernel": "auto", "noise": "varying"}
