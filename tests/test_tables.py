@@ -283,9 +283,7 @@ def test_other_columns_than_those_of_fit_are_refused(change: dict[str, Any], sai
 
 def test_columns_that_are_not_there_are_named() -> None:
     encoding = TableEncoding.learned(HOUSES, "price")
-    with pytest.raises(
-        TableError, match=r"lacks columns .* fitted with: area, garden; it has town"
-    ):
+    with pytest.raises(TableError, match=r"lacks columns .* area, garden; it has town"):
         encoding.inputs({"town": ["Hull"]})
     with pytest.raises(TableError, match="There is no column 'cost'; have area, town"):
         TableEncoding.learned(HOUSES, "cost")
