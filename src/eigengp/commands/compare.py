@@ -71,8 +71,8 @@ def compare(
 ) -> None:
     """Compare all methods on a table by cross-validation, beside plain ones of scikit-learn.
 
-    The best by squared error come first. The mean, a Bayesian linear model and boosted trees show
-    what there is to beat. Columns are encoded once, from all rows.
+    The best by squared error come first. The mean, a linear model and boosted trees, each with one
+    error bar for all rows, show what there is to beat. Columns are encoded once, from all rows.
     """
     with session(as_json, quiet, debug) as out:
         from eigengp.commands.fit import Wanted

@@ -26,7 +26,7 @@ def fit(
         ),
     ],
     method: Annotated[
-        Name, typer.Option(help="How to learn; see below.", show_choices=False)
+        Name, typer.Option(metavar="NAME", help="How to learn; see below.")
     ] = Name.EIGENGP,
     components: options.Components = None,
     holdout: Annotated[
