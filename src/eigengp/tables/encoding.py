@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from typing import Any, Self
 
 import numpy as np
 
 from eigengp.sources.formats import arrow
 from eigengp.tables.columns import Column, as_numbers, as_text, kind_of, missing
-from eigengp.tables.errors import TableError, dropping, listed
-from eigengp.tables.learning import count_missing, learned_columns, refuse_missing
+from eigengp.tables.errors import TableError, TableWarning, counted, dropping, listed
+from eigengp.tables.learning import count_missing, learned_columns, missing_said
 from eigengp.tables.reading import as_table
 from eigengp.typing import Array
 
@@ -102,14 +104,19 @@ class TableEncoding:
             raise TableError(f"{listed(clash)} cannot be target or weights and an input as well.")
         if table.num_rows == 0:
             raise TableError("The table has no rows.")
-        _complete_numbers(table, target, "target")
+        problem = _numbers_problem(table, target, "target")
         chosen = [
             name
             for name in table.column_names
             if name not in {*special, *drop} and (only is None or name in only)
         ]
         found = {name: _taken(table[name], name in categorical) for name in chosen}
-        columns, ignored = learned_columns(found, impute)
+        try:
+            columns, ignored = learned_columns(found, impute)
+        except TableError as error:
+            raise TableError(f"{problem} {error}".strip()) from None
+        if problem:
+            raise TableError(problem)
         apart = {*chosen, *special}
         left = {name: "left out" for name in table.column_names if name not in apart}
         encoding = cls(columns, target, weights, {**left, **ignored}, impute)
@@ -132,6 +139,12 @@ class TableEncoding:
         return groups
 
     @property
+    def known_columns(self) -> set[str]:
+        """All columns that a table may have: inputs, target, weights, and those not used."""
+        special = {self.target} if self.weights is None else {self.target, self.weights}
+        return {column.name for column in self.columns} | special | set(self.ignored)
+
+    @property
     def text_columns(self) -> tuple[str, ...]:
         """The columns that `read_table` should take for text."""
         return tuple(column.name for column in self.columns if column.kind == "category")
@@ -149,9 +162,7 @@ class TableEncoding:
         found = {column.name: table[column.name] for column in self.columns}
         for column in self.columns:
             column.check(found[column.name])
-        absent = {} if self.impute else count_missing(found)
-        if absent:
-            refuse_missing(absent)
+        self._check_missing(found)
         parts = [column.encoded(found[column.name]) for column in self.columns]
         array: Array = np.concatenate(parts, axis=1)
         finite = np.isfinite(array)
@@ -204,12 +215,25 @@ class TableEncoding:
                 f"The table lacks columns that the model was fitted with: {listed(lacking)}; it "
                 f"has {listed(names)}."
             )
-        known = {*wanted, *self.ignored, self.target, self.weights}
-        strange = [name for name in names if name not in known]
+        strange = [name for name in names if name not in self.known_columns]
         if strange:
             raise TableError(
                 f"The table has columns that the model was not fitted with: {listed(strange)}. "
                 f"Leave them out: {dropping(strange)}."
+            )
+
+    def _check_missing(self, found: Mapping[str, Any]) -> None:
+        """Refuse missing values, or say where there are some for the first time."""
+        marked = {column.name for column in self.columns if column.indicator}
+        absent = count_missing({name: found[name] for name in found if name not in marked})
+        if absent and not self.impute:
+            raise TableError(missing_said(absent))
+        if absent:
+            warnings.warn(
+                f"Values are missing where none were in the training data: {counted(absent)}; "
+                "the median or the most frequent value takes their place.",
+                TableWarning,
+                stacklevel=3,
             )
 
     def _check_feature_names(self) -> None:
@@ -240,23 +264,29 @@ def _taken(values: Any, categorical: bool) -> Any:
 def _check_present(names: list[str], wanted: Collection[str]) -> None:
     lacking = [name for name in wanted if name not in names]
     if lacking:
-        raise TableError(f"There is no column {listed(map(repr, lacking))}; have {listed(names)}.")
+        near = get_close_matches(lacking[0], names, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {listed(names)}."
+        raise TableError(f"There is no column {listed(map(repr, lacking))}; {hint}")
 
 
 def _complete_numbers(table: Any, name: str, role: str) -> Array:
     """Return a column that must be made of finite numbers."""
+    problem = _numbers_problem(table, name, role)
+    if problem:
+        raise TableError(problem)
+    return as_numbers(table[name])
+
+
+def _numbers_problem(table: Any, name: str, role: str) -> str:
+    """Return why a column is not made of finite numbers, "" if it is."""
     values = table[name]
     if kind_of(values.type) not in ("number", "nothing"):
-        raise TableError(
-            f"The {role} {name!r} must be made of numbers, but is of type {values.type}."
-        )
-    numbers = as_numbers(values)
+        return f"The {role} {name!r} must be made of numbers, but is of type {values.type}."
     absent = int(missing(values).sum())
     if absent:
-        raise TableError(
-            f"The {role} {name!r} is missing in {absent} of {len(numbers)} rows. Remove those "
+        return (
+            f"The {role} {name!r} is missing in {absent} of {len(values)} rows. Remove those "
             "rows; with --impute, fit leaves rows without a target out."
         )
-    if np.isinf(numbers).any():
-        raise TableError(f"The {role} {name!r} is infinite in {int(np.isinf(numbers).sum())} rows.")
-    return numbers
+    endless = int(np.isinf(as_numbers(values)).sum())
+    return f"The {role} {name!r} is infinite in {endless} rows." if endless else ""
