@@ -1,0 +1,85 @@
+"""Were the rows of a report those that the model was learned from?
+
+Every model remembers the centres and scales that brought its training rows to order one. Rows whose
+centres and scales are the same are, for all practical purposes, the training rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from eigengp.flow.rows import RowBlock
+from eigengp.sources.arrays import ArraySource
+from eigengp.sources.summary import Summary
+from eigengp.sources.views import Scaling
+from eigengp.typing import Array
+
+Kind: TypeAlias = Literal["training", "new", "other"]
+_SAME = 1e-6
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where rows come from: training, new by the user's word, or at least not the training table."""
+
+    kind: Kind
+    title: str
+    explanation: str
+
+    @classmethod
+    def of(cls, model: Any, X: Array, y: Array, said: Literal["training", "new"] | None) -> Provenance:
+        """Compare rows with what a model remembers of those it was learned from.
+
+        Parameters
+        ----------
+        model : GPRegressor
+            A fitted model.
+        X, y : arrays of shape (n, D) and (n,)
+            The rows.
+        said : {"training", "new"} or None
+            What the user says of them; None leaves it to the comparison.
+        """
+        same = _same_scaling(model, X, y)
+        if said == "new" and same:
+            raise ValueError(
+                "The rows were said to be new, but their means and spreads are exactly those that "
+                "the model was learned from. Report on other rows, or do not call them new."
+            )
+        if same or said == "training":
+            return cls(
+                "training",
+                "These are training rows",
+                ("Means and spreads of all columns are those that the model was learned from. "
+                 if same else "The rows were said to be those that the model was learned from. ")
+                + "Errors on new rows are larger than the ones shown here.",
+            )
+        if said == "new":
+            return cls(
+                "new",
+                "These are new rows",
+                "The rows were said to be new to the model, and they are not the table that it was "
+                "learned from, so that the scores show what to expect of predictions.",
+            )
+        return cls(
+            "other",
+            "These are not the training rows as a whole",
+            "Means and spreads of the columns differ from those that the model was learned from. "
+            "Whether some of the rows were among its training rows, or have been added to them "
+            "since, cannot be known.",
+        )
+
+
+def _same_scaling(model: Any, X: Array, y: Array) -> bool:
+    """Say whether rows have the centres and scales that a model remembers."""
+    kept = model._scaling
+    source = ArraySource.of(RowBlock(X, y), X.shape[1])
+    own = Scaling.of(Summary.of(source), model.standardize)
+    inputs = np.abs(own.input_centre - kept.input_centre) / kept.input_scale
+    ratios = np.append(own.input_scale / kept.input_scale, own.target_scale / kept.target_scale)
+    target = abs(own.target_centre - kept.target_centre) / kept.target_scale
+    return bool(
+        max(inputs.max(), target, np.abs(ratios - 1.0).max()) < _SAME
+    )
