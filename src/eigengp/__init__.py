@@ -1,6 +1,6 @@
 """EigenGP: sparse Gaussian processes with adaptive eigenfunctions."""
 
-from eigengp import calibration, datasets, metrics
+from eigengp import calibration, datasets, inspection, metrics
 from eigengp.estimators.eigengp import EigenGPRegressor
 from eigengp.estimators.exact import ExactGPRegressor
 from eigengp.estimators.fitc import FITCRegressor
@@ -38,6 +38,7 @@ __all__ = [
     "VFERegressor",
     "calibration",
     "datasets",
+    "inspection",
     "log_marginal_likelihood",
     "metrics",
 ]
