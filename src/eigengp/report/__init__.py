@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
+from eigengp.files import write_whole
 from eigengp.report.content import Content, Origin
 from eigengp.report.page import rendered
 from eigengp.report.rows import Rows
@@ -66,3 +67,53 @@ def build(
     """
     rows = Rows.of(model, X, y, target)
     return build_from_rows(model, rows, title=title, said=said, coverage=coverage)
+
+
+def build_from_rows(
+    model: Any,
+    rows: Rows,
+    *,
+    title: str | None = None,
+    said: Literal["training", "new"] | None = None,
+    coverage: float = 0.9,
+    origin: Origin | None = None,
+) -> str:
+    """Return a page about a fitted model and rows with mixed columns (`Rows.of_table`).
+
+    Parameters
+    ----------
+    model : GPRegressor
+        A fitted model of this library.
+    rows : Rows
+        The rows.
+    title, said, coverage
+        As in `build`.
+    origin : Origin or None
+        Which files model and rows are from.
+    """
+    content = Content.of(
+        model, rows, coverage=coverage, said=said, origin=origin or Origin()
+    )
+    return rendered(content, title)
+
+
+def write(model: Any, X: ArrayLike, y: ArrayLike, path: str | Path, **options: Any) -> Path:
+    """Write a page about a fitted model and some rows.
+
+    Parameters
+    ----------
+    model, X, y
+        As in `build`.
+    path : path
+        The file, which appears when it is whole.
+    **options
+        Those of `build`.
+
+    Returns
+    -------
+    path : Path
+        The page.
+    """
+    page = build(model, X, y, **options)
+    write_whole(Path(path), page.encode())
+    return Path(path)

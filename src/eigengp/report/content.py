@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, Literal
 
@@ -21,6 +21,13 @@ from eigengp.report.slices import Explorer, explored
 from eigengp.report.spectrum import Spectrum, spectrum
 from eigengp.report.summary import ColumnSummary, summarised
 
+USAGE = """\
+import eigengp
+
+model = eigengp.load({file!r})
+mean, std = model.predict(X, return_std=True)
+lower, upper = model.predict_interval(X, coverage=0.9)
+"""
 _LIBRARIES = ("eigengp", "numpy", "scipy", "scikit-learn")
 
 
@@ -30,8 +37,10 @@ class Origin:
 
     model_file: str | None = None
     data_file: str | None = None
-    header: Mapping[str, Any] | None = None
-    """What the file of the model says of itself: class and versions."""
+    made_with: Mapping[str, str] = field(default_factory=dict)
+    """The versions that made the model."""
+    ignored: Mapping[str, str] = field(default_factory=dict)
+    """Columns of the table that are no inputs, and why."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,7 @@ class Content:
                 coverage,
                 origin,
                 summarised(rows.columns),
-                Provenance.of(model, rows.X, rows.y, said),
+                Provenance.of(model, rows, said),
                 Quality.of(model, rows.X, rows.y, coverage),
                 found,
                 average_effects(model, rows, ranking, coverage),
@@ -84,6 +93,27 @@ class Content:
     def ranking(self) -> list[Input]:
         """The inputs, the most important first."""
         return [each.input for each in self.influences]
+
+    @property
+    def coverage_pairs(self) -> list[tuple[float, float]]:
+        """Probabilities and measured shares, one pair after the other."""
+        return list(zip(*self.quality.coverage, strict=True))
+
+    @property
+    def pit_bins(self) -> list[tuple[float, float, float]]:
+        """Where each bin of the transform begins and ends, and its density."""
+        density, edges = self.quality.pit
+        return list(zip(edges[:-1], edges[1:], density, strict=True))
+
+    def labels(self, slider: int) -> list[str]:
+        """Return what the positions of a slider are called."""
+        moved, positions = self.explorer.inputs[slider], self.explorer.positions[slider]
+        return [moved.label(value) for value in positions]
+
+    @property
+    def usage(self) -> str:
+        """Python that loads the model and predicts."""
+        return USAGE.format(file=self.origin.model_file)
 
     @property
     def facts(self) -> list[tuple[str, str]]:

@@ -12,10 +12,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from eigengp.flow.rows import RowBlock
+from eigengp.report.rows import Rows
 from eigengp.sources.arrays import ArraySource
 from eigengp.sources.summary import Summary
 from eigengp.sources.views import Scaling
-from eigengp.typing import Array
 
 Kind: TypeAlias = Literal["training", "new", "other"]
 _SAME = 1e-6
@@ -30,19 +30,19 @@ class Provenance:
     explanation: str
 
     @classmethod
-    def of(cls, model: Any, X: Array, y: Array, said: Literal["training", "new"] | None) -> Provenance:
+    def of(cls, model: Any, rows: Rows, said: Literal["training", "new"] | None) -> Provenance:
         """Compare rows with what a model remembers of those it was learned from.
 
         Parameters
         ----------
         model : GPRegressor
             A fitted model.
-        X, y : arrays of shape (n, D) and (n,)
-            The rows.
+        rows : Rows
+            What is compared.
         said : {"training", "new"} or None
             What the user says of them; None leaves it to the comparison.
         """
-        same = _same_scaling(model, X, y)
+        same = _same_scaling(model, rows)
         if said == "new" and same:
             raise ValueError(
                 "The rows were said to be new, but their means and spreads are exactly those that "
@@ -72,10 +72,10 @@ class Provenance:
         )
 
 
-def _same_scaling(model: Any, X: Array, y: Array) -> bool:
+def _same_scaling(model: Any, rows: Rows) -> bool:
     """Say whether rows have the centres and scales that a model remembers."""
     kept = model._scaling
-    source = ArraySource.of(RowBlock(X, y), X.shape[1])
+    source = ArraySource.of(RowBlock(rows.X, rows.y, rows.weight), rows.X.shape[1])
     own = Scaling.of(Summary.of(source), model.standardize)
     inputs = np.abs(own.input_centre - kept.input_centre) / kept.input_scale
     ratios = np.append(own.input_scale / kept.input_scale, own.target_scale / kept.target_scale)

@@ -6,15 +6,20 @@ A model sees features; a user sees columns, and a column of categories is severa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
-from eigengp.arrays import on_host
+from eigengp.inspection import feature_names, grid, plain_rows
+from eigengp.tables.columns import Column, as_numbers, as_text
+from eigengp.tables.encoding import TableEncoding, labelled
 from eigengp.typing import Array
+
+_STRANGE = "none that the model knows"
 
 
 @dataclass(frozen=True)
@@ -81,13 +86,20 @@ class Input:
         """Return values along the input for a curve: evenly spaced between the ends of the rows."""
         if self.codes is not None:
             return np.arange(len(self.categories), dtype=np.float64)
-        own = self.values(X)
-        low, high = own.min(), own.max()
-        return np.linspace(low, high, count) if high > low else np.array([low])
+        return grid(self.values(X), count)
 
     def label(self, value: float) -> str:
         """Return a value as a user reads it."""
         return self.categories[int(value)] if self.codes is not None else f"{value:.4g}"
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column as it was given: floats with NaN, or texts with None, where a value is missing."""
+
+    name: str
+    kind: str
+    values: Any
 
 
 @dataclass(frozen=True)
@@ -104,15 +116,18 @@ class Rows:
         The columns behind `X`.
     target : str
         What the target is called.
-    columns : tuple of (str, array)
-        Names and values of the columns of the table, the target last, as they were given.
+    columns : tuple of TableColumn
+        The columns of the table as they were given, the target last.
+    weight : array of shape (n,) or None
+        How often each row counted when the model was learned, if these rows were there.
     """
 
     X: Array
     y: Array
     inputs: tuple[Input, ...]
     target: str
-    columns: tuple[tuple[str, Any], ...]
+    columns: tuple[TableColumn, ...]
+    weight: Array | None = None
 
     @classmethod
     def of(cls, model: Any, X: ArrayLike, y: ArrayLike, target: str | None) -> Rows:
@@ -130,18 +145,39 @@ class Rows:
             What the target is called; None takes the name of the series, or "target".
         """
         name = target or getattr(y, "name", None) or "target"
-        given = getattr(X, "columns", getattr(model, "feature_names_in_", None))
-        values = np.asarray(on_host(X), dtype=np.float64)
-        targets = np.asarray(on_host(y), dtype=np.float64).ravel()
-        if values.ndim != 2 or values.shape[0] != targets.size or not targets.size:
-            raise ValueError(
-                "X must have two dimensions and as many rows as y, at least one, got shapes "
-                f"{values.shape} and {targets.shape}."
-            )
-        names = _names(given, values.shape[1])
+        named = not hasattr(model, "feature_names_in_") and hasattr(X, "columns")
+        names = [str(each) for each in X.columns] if named else feature_names(model)  # type: ignore[union-attr]
+        values = plain_rows(model, X)
+        targets = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64, input_name="y"))
+        check_consistent_length(values, targets)
         inputs = tuple(Input(each, (index,)) for index, each in enumerate(names))
-        columns = (*zip(names, values.T, strict=True), (str(name), targets))
+        pairs = (*zip(names, values.T, strict=True), (str(name), targets))
+        columns = tuple(TableColumn(each, "number", own) for each, own in pairs)
         return cls(values, targets, inputs, str(name), columns)
+
+    @classmethod
+    def of_table(cls, table: Any, encoding: TableEncoding) -> Rows:
+        """Return the rows of a table of mixed columns.
+
+        Parameters
+        ----------
+        table : pyarrow.Table, pandas.DataFrame or mapping
+            The rows; those without a target are left out.
+        encoding : TableEncoding
+            How the model's features were made of the columns.
+        """
+        complete = labelled(table, encoding.target)
+        X, y = encoding.inputs(complete), encoding.targets(complete)
+        inputs: list[Input] = []
+        for column, features in zip(encoding.columns, encoding.groups.values(), strict=True):
+            inputs += _inputs_of(column, features, X)
+        columns = [
+            TableColumn(each.name, each.kind, _given(complete[each.name], each.kind))
+            for each in encoding.columns
+        ]
+        columns.append(TableColumn(encoding.target, "number", y))
+        weight = encoding.sample_weight(complete)
+        return cls(X, y, tuple(inputs), encoding.target, tuple(columns), weight)
 
     @property
     def typical(self) -> Array:
@@ -158,6 +194,28 @@ class Rows:
         return replace(self, X=self.X[which], y=self.y[which], columns=())
 
 
-def _names(given: Sequence[Any] | None, n_features: int) -> list[str]:
-    names = [f"x{index + 1}" for index in range(n_features)] if given is None else given
-    return [str(each) for each in names]
+def _inputs_of(column: Column, features: Sequence[int], X: Array) -> Iterator[Input]:
+    """Yield the input that a column is, and the one that says where it was missing."""
+    own = features[:-1] if column.indicator else features
+    if column.kind == "number":
+        yield Input(column.name, tuple(own))
+    elif column.kind == "flag":
+        yield _flag(column.name, own[0])
+    else:
+        codes, names = np.eye(len(own)), column.categories
+        if not X[:, own].any(axis=1).all():
+            codes, names = np.vstack([codes, np.zeros(len(own))]), (*names, _STRANGE)
+        yield Input(column.name, tuple(own), names, codes)
+    if column.indicator:
+        yield _flag(column.feature_names[-1], features[-1])
+
+
+def _flag(name: str, feature: int) -> Input:
+    return Input(name, (feature,), ("no", "yes"), np.array([[0.0], [1.0]]))
+
+
+def _given(values: Any, kind: str) -> Any:
+    """Return a column as it is in the table: floats, or texts with None where they are missing."""
+    if kind == "number":
+        return as_numbers(values)
+    return np.array(as_text(values).to_pylist(), dtype=object)

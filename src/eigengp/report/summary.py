@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from eigengp.report.rows import TableColumn
 from eigengp.typing import Array
 
 _BARS = 16
@@ -23,8 +24,8 @@ class ColumnSummary:
     ----------
     name : str
         What it is called.
-    kind : {"number", "category"}
-        Whether it has an order.
+    kind : {"number", "flag", "category"}
+        What its values are.
     missing : int
         How many rows lack it.
     distinct : int
@@ -46,7 +47,7 @@ class ColumnSummary:
     @property
     def description(self) -> str:
         """The histogram in words."""
-        if self.kind == "category":
+        if self.kind != "number":
             return "Commonest: " + ", ".join(self.facts)
         if not self.facts:
             return "No values"
@@ -54,27 +55,32 @@ class ColumnSummary:
         return f"Between {low} and {high}, median {median}"
 
 
-def summarised(columns: Iterable[tuple[str, Any]]) -> tuple[ColumnSummary, ...]:
+def summarised(columns: Iterable[TableColumn]) -> tuple[ColumnSummary, ...]:
     """Return a summary of each column.
 
     Parameters
     ----------
-    columns : iterable of (str, array)
-        Names and values: floats with NaN where a value is missing, or objects with None there.
+    columns : iterable of TableColumn
+        Floats with NaN where a value is missing, or texts with None there.
 
     Examples
     --------
     >>> import numpy as np
-    >>> (size,) = summarised([("size", np.array([1.0, np.nan, 3.0, 3.0]))])
+    >>> from eigengp.report.rows import TableColumn
+    >>> sizes = np.array([1.0, np.nan, 3.0, 3.0])
+    >>> (size,) = summarised([TableColumn("size", "number", sizes)])
     >>> size.missing, size.distinct, size.facts
     (1, 2, ('1', '3', '3'))
-    >>> (town,) = summarised([("town", np.array(["Ulm", "Ulm", None, "Bonn"], dtype=object))])
+    >>> towns = np.array(["Ulm", "Ulm", None, "Bonn"], dtype=object)
+    >>> (town,) = summarised([TableColumn("town", "category", towns)])
     >>> town.missing, town.facts
     (1, ('Ulm (2)', 'Bonn (1)'))
     """
     return tuple(
-        _of_numbers(name, values) if values.dtype.kind == "f" else _of_categories(name, values)
-        for name, values in columns
+        _of_numbers(each.name, each.values)
+        if each.kind == "number"
+        else _of_texts(each.name, each.kind, each.values)
+        for each in columns
     )
 
 
@@ -90,13 +96,13 @@ def _of_numbers(name: str, values: Array) -> ColumnSummary:
     return ColumnSummary(name, "number", missing, distinct, facts, _scaled(heights))
 
 
-def _of_categories(name: str, values: Any) -> ColumnSummary:
+def _of_texts(name: str, kind: str, values: Any) -> ColumnSummary:
     present = [str(each) for each in values if each is not None]
     counted = Counter(present).most_common()
     facts = tuple(f"{each} ({count:,})" for each, count in counted[:3])
     heights = np.array([count for _, count in counted[:_CATEGORIES]], dtype=np.float64)
     missing = len(values) - len(present)
-    return ColumnSummary(name, "category", missing, len(counted), facts, _scaled(heights))
+    return ColumnSummary(name, kind, missing, len(counted), facts, _scaled(heights))
 
 
 def _scaled(heights: Any) -> tuple[float, ...]:
