@@ -62,7 +62,7 @@ def coverage_curve(quality: Quality) -> Figure:
         [line([0, 1], [0, 1], "@soft", "honest", dash="dash"), measured],
         "probability of the interval",
         "share of rows inside",
-        xaxis={"range": [0, 1], "tickformat": ".0%"},
+        xaxis={"range": [0, 1.02], "tickformat": ".0%"},
         yaxis={"range": [0, 1.02], "tickformat": ".0%"},
         showlegend=True,
     )
@@ -80,7 +80,7 @@ def pit_histogram(quality: Quality) -> Figure:
     }
     return panel(
         [bars],
-        "predicted probability of less than observed",
+        "predictive distribution function",
         "density",
         shapes=[level(1.0)],
         xaxis={"range": [0, 1]},
@@ -88,7 +88,7 @@ def pit_histogram(quality: Quality) -> Figure:
     )
 
 
-def importance_bars(found: Sequence[Influence], target: str) -> Figure:
+def importance_bars(found: Sequence[Influence]) -> Figure:
     """Return the importance of the leading inputs as bars, the largest on top."""
     leading = list(reversed(found[:_SHOWN_BARS]))
     places = list(range(len(leading)))
@@ -102,7 +102,7 @@ def importance_bars(found: Sequence[Influence], target: str) -> Figure:
     }
     ticks = {"tickvals": places, "ticktext": [plain(each.input.name) for each in leading]}
     figure = panel(
-        [bars], f"growth of the error of {plain(target)}", "", yaxis={**ticks, "automargin": True}
+        [bars], "growth of the RMSE", "", yaxis={**ticks, "automargin": True}
     )
     return {**figure, "height": 110 + 26 * len(leading)}
 

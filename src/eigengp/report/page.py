@@ -44,7 +44,7 @@ def rendered(content: Content, title: str | None) -> str:
     return template.render(
         content=content,
         title=title or f"How well is {content.rows.target} predicted?",
-        percent=f"{100 * content.coverage:g} %",
+        percent=f"{100 * content.coverage:g}\N{NO-BREAK SPACE}%",
         drawn=drawn(content),
         effects=[_in_words(effect) for effect in content.effects],
         versions=versions(),
@@ -61,7 +61,7 @@ def drawn(content: Content) -> dict[str, Any]:
         "residuals": figures.residuals(quality, content.rows, content.ranking[:_RESIDUAL_INPUTS]),
         "coverage": figures.coverage_curve(quality),
         "pit": figures.pit_histogram(quality),
-        "importance": figures.importance_bars(content.influences, target),
+        "importance": figures.importance_bars(content.influences),
         "explorer": figures.explorer_curves(content.explorer, target, f"{100 * content.coverage:g} %"),
     }
     ends = _shared_ends(content.effects)
@@ -69,7 +69,7 @@ def drawn(content: Content) -> dict[str, Any]:
         found[f"effect-{place}"] = figures.effect_curve(effect, target, ends)
     if content.spectrum is not None:
         found["weights"] = figures.weight_bars(content.spectrum)
-        found["eigenfunctions"] = figures.eigenfunction_curves(content.spectrum)
+        found["curves"] = figures.eigenfunction_curves(content.spectrum)
         maps: Figure | None = figures.eigenfunction_maps(content.spectrum)
         if maps is not None:
             found["maps"] = maps

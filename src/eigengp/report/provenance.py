@@ -19,6 +19,16 @@ from eigengp.sources.views import Scaling
 
 Kind: TypeAlias = Literal["training", "new", "other"]
 _SAME = 1e-6
+_MATCHING = "Means and spreads of all columns are those that the model was learned from."
+_SAID_TRAINING = "They were said to be the rows that the model was learned from."
+_SAID_NEW = (
+    "They were said to be new to the model, and they are not the table that it was learned from."
+)
+_DIFFERING = (
+    "Means and spreads of the columns differ from those that the model was learned from. Whether "
+    "some of the rows were among its training rows, or have been added to them since, cannot be "
+    "known."
+)
 
 
 @dataclass(frozen=True)
@@ -28,6 +38,8 @@ class Provenance:
     kind: Kind
     title: str
     explanation: str
+    short: str
+    """What it means for the scores."""
 
     @classmethod
     def of(cls, model: Any, rows: Rows, said: Literal["training", "new"] | None) -> Provenance:
@@ -52,23 +64,21 @@ class Provenance:
             return cls(
                 "training",
                 "These are training rows",
-                ("Means and spreads of all columns are those that the model was learned from. "
-                 if same else "The rows were said to be those that the model was learned from. ")
-                + "Errors on new rows are larger than the ones shown here.",
+                _MATCHING if same else _SAID_TRAINING,
+                "Errors on new rows are larger than the ones shown here.",
             )
         if said == "new":
             return cls(
                 "new",
                 "These are new rows",
-                "The rows were said to be new to the model, and they are not the table that it was "
-                "learned from, so that the scores show what to expect of predictions.",
+                _SAID_NEW,
+                "The scores show what to expect of predictions for rows like these.",
             )
         return cls(
             "other",
             "These are not the training rows as a whole",
-            "Means and spreads of the columns differ from those that the model was learned from. "
-            "Whether some of the rows were among its training rows, or have been added to them "
-            "since, cannot be known.",
+            _DIFFERING,
+            "If none of them was, the scores show what to expect of predictions.",
         )
 
 

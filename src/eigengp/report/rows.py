@@ -19,6 +19,7 @@ from eigengp.tables.columns import Column, as_numbers, as_text
 from eigengp.tables.encoding import TableEncoding, labelled
 from eigengp.typing import Array
 
+_MOST = (0.01, 0.99)
 _STRANGE = "none that the model knows"
 
 
@@ -83,10 +84,14 @@ class Input:
         return np.unique(np.quantile(own, np.linspace(0.05, 0.95, count)))
 
     def grid(self, X: Array, count: int) -> Array:
-        """Return values along the input for a curve: evenly spaced between the ends of the rows."""
+        """Return values along the input for a curve: categories, or steps over most of its range.
+
+        Few rows far out would leave little of the curve where the others are.
+        """
         if self.codes is not None:
             return np.arange(len(self.categories), dtype=np.float64)
-        return grid(self.values(X), count)
+        own = self.values(X)
+        return grid(np.clip(own, *np.quantile(own, _MOST)), count)
 
     def label(self, value: float) -> str:
         """Return a value as a user reads it."""

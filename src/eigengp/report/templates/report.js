@@ -39,14 +39,14 @@
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
   });
   const draw = (name, figure) => {
-    const place = document.getElementById(name);
+    const place = document.getElementById(`figure-${name}`);
     if (figure.height) place.style.height = `${figure.height}px`;
     return Plotly.react(place, coloured(figure.data), layout(figure.layout), config);
   };
 
   // Menus choose one of several forms of a figure.
   const shown = (name) => {
-    const menu = document.getElementById(`${name}-choice`);
+    const menu = document.querySelector(`select[data-figure="${name}"]`);
     const { choices } = figures[name];
     return choices ? choices[menu ? Number(menu.value) : 0] : figures[name];
   };
