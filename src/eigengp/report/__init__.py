@@ -1,8 +1,8 @@
 """A fitted model and some rows as one interactive page: `eigengp report`.
 
-What is shown is computed in Python by the library's own functions (`content` and what it names), the
-figures are plain dictionaries (`figures`), and the page is a template (`page`). It needs no network
-and can be sent to others as it is.
+What is shown is computed in Python by the library's own functions (`content` and what it names),
+the figures are plain dictionaries (`figures`), and the page is a template (`page`). It needs no
+network and can be sent to others as it is.
 """
 
 from __future__ import annotations
@@ -91,9 +91,7 @@ def build_from_rows(
     origin : Origin or None
         Which files model and rows are from.
     """
-    content = Content.of(
-        model, rows, coverage=coverage, said=said, origin=origin or Origin()
-    )
+    content = Content.of(model, rows, coverage=coverage, said=said, origin=origin or Origin())
     return rendered(content, title)
 
 

@@ -39,6 +39,8 @@ class Origin:
     data_file: str | None = None
     made_with: Mapping[str, str] = field(default_factory=dict)
     """The versions that made the model."""
+    learned_from: Mapping[str, Any] = field(default_factory=dict)
+    """The summary of the training table that is stored with the model."""
     ignored: Mapping[str, str] = field(default_factory=dict)
     """Columns of the table that are no inputs, and why."""
 
@@ -80,7 +82,7 @@ class Content:
                 coverage,
                 origin,
                 summarised(rows.columns),
-                Provenance.of(model, rows, said),
+                Provenance.of(model, rows, said, origin.learned_from),
                 Quality.of(model, rows.X, rows.y, coverage),
                 found,
                 average_effects(model, rows, ranking, coverage),

@@ -42,15 +42,13 @@ def predicted_against_observed(quality: Quality, target: str) -> Figure:
 def residuals(quality: Quality, rows: Rows, ranking: Sequence[Input]) -> Figure:
     """Return residuals against the prediction, or against one of the most important inputs."""
     y = quality.residuals[quality.shown]
-    against = [("the prediction", quality.mean[quality.shown], None)]
-    for each in ranking:
-        against.append((each.name, each.values(rows.X[quality.shown]), each))
+    known: list[Input | None] = [None, *ranking]
     choices = []
-    for name, x, known in against:
-        figure = panel(
-            [points(x, y)], plain(name), "observed − predicted", shapes=[level(0.0)]
-        )
-        choices.append({"label": name, **with_categories(figure, known)})
+    for each in known:
+        name = "the prediction" if each is None else each.name
+        x = quality.mean[quality.shown] if each is None else each.values(rows.X[quality.shown])
+        figure = panel([points(x, y)], plain(name), "observed − predicted", shapes=[level(0.0)])
+        choices.append({"label": name, **with_categories(figure, each)})
     return {"choices": choices}
 
 
@@ -101,9 +99,7 @@ def importance_bars(found: Sequence[Influence]) -> Figure:
         "hovertemplate": "%{x:.4g}<extra></extra>",
     }
     ticks = {"tickvals": places, "ticktext": [plain(each.input.name) for each in leading]}
-    figure = panel(
-        [bars], "growth of the RMSE", "", yaxis={**ticks, "automargin": True}
-    )
+    figure = panel([bars], "growth of the RMSE", "", yaxis={**ticks, "automargin": True})
     return {**figure, "height": 110 + 26 * len(leading)}
 
 
@@ -175,7 +171,8 @@ def explorer_curves(found: Explorer, target: str, band: str) -> Figure:
         along = found.inputs[each.along]
         low, high = float((each.mean - each.half).min()), float((each.mean + each.half).max())
         room = 0.04 * (high - low or 1.0)
-        figure = panel([], plain(along.name), plain(target), yaxis={"range": [low - room, high + room]})
+        ends = {"range": [low - room, high + room]}
+        figure = panel([], plain(along.name), plain(target), yaxis=ends)
         axes.append(
             {
                 **with_categories(figure, along),
@@ -196,10 +193,16 @@ def evidence_curves(found: Sequence[Stage]) -> Figure:
     low, high = float(np.quantile(values, 0.1)), float(values.max())
     room = 0.05 * (high - low or 1.0)
     choices = []
-    for label, own in (("seconds", "seconds"), ("iterations", "iterations")):
+    for label in ("seconds", "iterations"):
         traces = [
-            line(getattr(stage, own), stage.evidence, colour, plain(stage.name), mode="lines+markers")
-            for stage, colour in zip(found, _cycled(len(found)), strict=True)
+            line(
+                getattr(stage, label),
+                stage.evidence,
+                COLOURS[place % len(COLOURS)],
+                plain(stage.name),
+                mode="lines+markers",
+            )
+            for place, stage in enumerate(found)
         ]
         figure = panel(
             traces,
@@ -210,9 +213,3 @@ def evidence_curves(found: Sequence[Stage]) -> Figure:
         )
         choices.append({"label": label, **figure})
     return {"choices": choices}
-
-
-def _cycled(count: int) -> list[str]:
-    return [COLOURS[place % len(COLOURS)] for place in range(count)]
-
-

@@ -114,9 +114,7 @@ def _average_effect(
     model: Any, few: Rows, along: Input, grid: Array, coverage: float
 ) -> AverageEffect:
     if along.codes is None:
-        effect = partial_dependence(
-            model, few.X, along.features[0], values=grid, coverage=coverage
-        )
+        effect = partial_dependence(model, few.X, along.features[0], values=grid, coverage=coverage)
         return AverageEffect(along, grid, effect.mean, effect.lower, effect.upper)
     averages = np.array([model.predict_average(along.put(few.X, value)) for value in grid])
     mean, half = averages[:, 0], normal_half_width(coverage) * averages[:, 1]

@@ -56,13 +56,14 @@ def rendered(content: Content, title: str | None) -> str:
 def drawn(content: Content) -> dict[str, Any]:
     """Return all figures by their names."""
     target, quality = content.rows.target, content.quality
+    percent = f"{100 * content.coverage:g} %"
     found: dict[str, Any] = {
         "predicted": figures.predicted_against_observed(quality, target),
         "residuals": figures.residuals(quality, content.rows, content.ranking[:_RESIDUAL_INPUTS]),
         "coverage": figures.coverage_curve(quality),
         "pit": figures.pit_histogram(quality),
         "importance": figures.importance_bars(content.influences),
-        "explorer": figures.explorer_curves(content.explorer, target, f"{100 * content.coverage:g} %"),
+        "explorer": figures.explorer_curves(content.explorer, target, percent),
     }
     ends = _shared_ends(content.effects)
     for place, effect in enumerate(content.effects):

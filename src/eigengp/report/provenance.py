@@ -1,4 +1,4 @@
-"""Were the rows of a report those that the model was learned from?
+"""Whether the rows of a report are those that the model was learned from.
 
 Every model remembers the centres and scales that brought its training rows to order one. Rows whose
 centres and scales are the same are, for all practical purposes, the training rows.
@@ -6,6 +6,7 @@ centres and scales are the same are, for all practical purposes, the training ro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -24,6 +25,10 @@ _SAID_TRAINING = "They were said to be the rows that the model was learned from.
 _SAID_NEW = (
     "They were said to be new to the model, and they are not the table that it was learned from."
 )
+_WITH_HELD_OUT = (
+    "There are as many as in the table that the model was fitted to, of which {kept:,} were learned "
+    "from and {held:,} were held out."
+)
 _DIFFERING = (
     "Means and spreads of the columns differ from those that the model was learned from. Whether "
     "some of the rows were among its training rows, or have been added to them since, cannot be "
@@ -33,7 +38,7 @@ _DIFFERING = (
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where rows come from: training, new by the user's word, or at least not the training table."""
+    """Where rows come from: training, new by the user's word, or not the training table."""
 
     kind: Kind
     title: str
@@ -42,7 +47,13 @@ class Provenance:
     """What it means for the scores."""
 
     @classmethod
-    def of(cls, model: Any, rows: Rows, said: Literal["training", "new"] | None) -> Provenance:
+    def of(
+        cls,
+        model: Any,
+        rows: Rows,
+        said: Literal["training", "new"] | None,
+        learned_from: Mapping[str, Any],
+    ) -> Provenance:
         """Compare rows with what a model remembers of those it was learned from.
 
         Parameters
@@ -53,6 +64,8 @@ class Provenance:
             What is compared.
         said : {"training", "new"} or None
             What the user says of them; None leaves it to the comparison.
+        learned_from : mapping
+            What is stored with the model about its training table: "rows" and "held_out".
         """
         same = _same_scaling(model, rows)
         if said == "new" and same:
@@ -74,6 +87,14 @@ class Provenance:
                 _SAID_NEW,
                 "The scores show what to expect of predictions for rows like these.",
             )
+        held, kept = learned_from.get("held_out"), learned_from.get("rows")
+        if isinstance(held, int) and isinstance(kept, int) and 0 < held == rows.y.size - kept:
+            return cls(
+                "other",
+                "Most of these may be training rows",
+                _WITH_HELD_OUT.format(held=held, kept=kept),
+                "Errors on new rows are larger than the ones shown here, if that is so.",
+            )
         return cls(
             "other",
             "These are not the training rows as a whole",
@@ -90,6 +111,4 @@ def _same_scaling(model: Any, rows: Rows) -> bool:
     inputs = np.abs(own.input_centre - kept.input_centre) / kept.input_scale
     ratios = np.append(own.input_scale / kept.input_scale, own.target_scale / kept.target_scale)
     target = abs(own.target_centre - kept.target_centre) / kept.target_scale
-    return bool(
-        max(inputs.max(), target, np.abs(ratios - 1.0).max()) < _SAME
-    )
+    return bool(max(inputs.max(), target, np.abs(ratios - 1.0).max()) < _SAME)

@@ -135,9 +135,7 @@ def _nmse(model: Any, y: Array, mean: Array) -> Score:
     """Return the error beside that of a constant: the mean of the training targets, if known."""
     known = model.target_mean_ if model.standardize else None
     constant = "that of the training rows" if model.standardize else "that of these rows"
-    meaning = (
-        f"squared error divided by that of a constant, {constant}: 0 is perfect, 1 no better"
-    )
+    meaning = f"squared error divided by that of a constant, {constant}: 0 is perfect, 1 no better"
     try:
         return Score("NMSE", metrics.nmse(y, mean, train_mean=known), meaning)
     except ValueError:

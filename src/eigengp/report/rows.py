@@ -181,7 +181,8 @@ class Rows:
             for each in encoding.columns
         ]
         columns.append(TableColumn(encoding.target, "number", y))
-        weight = encoding.sample_weight(complete)
+        weighted = encoding.weights in complete.column_names
+        weight = encoding.sample_weight(complete) if weighted else None
         return cls(X, y, tuple(inputs), encoding.target, tuple(columns), weight)
 
     @property

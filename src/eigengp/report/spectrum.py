@@ -30,8 +30,9 @@ class Spectrum:
         Which are drawn: those of largest weight.
     curves : tuple of (Input, array of shape (G,), array of shape (G, K))
         Along which input, at which values, and the eigenfunctions there.
-    maps : (Input, Input, array of shape (G,), array of shape (H,), array of shape (K, H, G)) or None
-        The same over two inputs; None if there are not two that are numbers.
+    maps : tuple or None
+        The same over two inputs: both, the values of each, shapes (G,) and (H,), and the
+        eigenfunctions, shape (K, H, G). None if there are not two that are numbers.
     """
 
     weights: Array
@@ -76,13 +77,9 @@ def spectrum(model: Any, rows: Rows, ranking: Sequence[Input]) -> Spectrum | Non
         first, second = numbers
         across, up = (each.grid(rows.X, _MAP_POINTS) for each in numbers)
         horizontal, vertical = np.meshgrid(across, up)
-        points = second.put(
-            first.put(_copies(typical, horizontal.shape), horizontal), vertical
-        )
+        points = second.put(first.put(_copies(typical, horizontal.shape), horizontal), vertical)
         maps = (first, second, across, up, np.moveaxis(values(points), -1, 0))
-    return Spectrum(
-        weights, eigenvalues, tuple(int(each) for each in shown), tuple(curves), maps
-    )
+    return Spectrum(weights, eigenvalues, tuple(int(each) for each in shown), tuple(curves), maps)
 
 
 def _copies(point: Array, shape: tuple[int, ...]) -> Array:
