@@ -44,8 +44,8 @@ def report(
 ) -> None:
     """Write one interactive page about a model and rows with targets.
 
-    It holds the data, the fit, whether error bars are honest, which inputs matter, slices with
-    sliders, eigenfunctions and the course of the fit. It needs no network and can be sent to others.
+    It shows the data, the fit, whether error bars are honest, which inputs matter, slices with
+    sliders, eigenfunctions and the course of the fit, needs no network, and can be sent to others.
     """
     options.check_coverage(coverage)
     with session(as_json, quiet, debug) as said:

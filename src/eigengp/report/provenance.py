@@ -26,8 +26,8 @@ _SAID_NEW = (
     "They were said to be new to the model, and they are not the table that it was learned from."
 )
 _WITH_HELD_OUT = (
-    "There are as many as in the table that the model was fitted to, of which {kept:,} were learned "
-    "from and {held:,} were held out."
+    "There are as many as in the table that the model was fitted to, of which {kept:,} were "
+    "learned from and {held:,} were held out."
 )
 _DIFFERING = (
     "Means and spreads of the columns differ from those that the model was learned from. Whether "

@@ -8,6 +8,7 @@ from eigengp.tables.columns import Column
 from eigengp.tables.encoding import TableEncoding, labelled
 from eigengp.tables.errors import TableError, TableWarning
 from eigengp.tables.reading import as_table, read_table
+from eigengp.tables.summary import summary
 
 __all__ = [
     "Column",
@@ -17,4 +18,5 @@ __all__ = [
     "as_table",
     "labelled",
     "read_table",
+    "summary",
 ]

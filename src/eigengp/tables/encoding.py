@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
@@ -10,7 +11,7 @@ import numpy as np
 
 from eigengp.sources.formats import arrow
 from eigengp.tables.columns import Column, as_numbers, as_text, kind_of, missing
-from eigengp.tables.errors import TableError, dropping, listed
+from eigengp.tables.errors import TableError, TableWarning, counted, dropping, listed
 from eigengp.tables.learning import count_missing, learned_columns, refuse_missing
 from eigengp.tables.reading import as_table
 from eigengp.typing import Array
@@ -132,6 +133,12 @@ class TableEncoding:
         return groups
 
     @property
+    def known_columns(self) -> set[str]:
+        """All columns that a table may have: inputs, target, weights, and those not used."""
+        special = {self.target} if self.weights is None else {self.target, self.weights}
+        return {column.name for column in self.columns} | special | set(self.ignored)
+
+    @property
     def text_columns(self) -> tuple[str, ...]:
         """The columns that `read_table` should take for text."""
         return tuple(column.name for column in self.columns if column.kind == "category")
@@ -149,9 +156,7 @@ class TableEncoding:
         found = {column.name: table[column.name] for column in self.columns}
         for column in self.columns:
             column.check(found[column.name])
-        absent = {} if self.impute else count_missing(found)
-        if absent:
-            refuse_missing(absent)
+        self._check_missing(found)
         parts = [column.encoded(found[column.name]) for column in self.columns]
         array: Array = np.concatenate(parts, axis=1)
         finite = np.isfinite(array)
@@ -204,12 +209,25 @@ class TableEncoding:
                 f"The table lacks columns that the model was fitted with: {listed(lacking)}; it "
                 f"has {listed(names)}."
             )
-        known = {*wanted, *self.ignored, self.target, self.weights}
-        strange = [name for name in names if name not in known]
+        strange = [name for name in names if name not in self.known_columns]
         if strange:
             raise TableError(
                 f"The table has columns that the model was not fitted with: {listed(strange)}. "
                 f"Leave them out: {dropping(strange)}."
+            )
+
+    def _check_missing(self, found: Mapping[str, Any]) -> None:
+        """Refuse missing values, or say where there are some for the first time."""
+        marked = {column.name for column in self.columns if column.indicator}
+        absent = count_missing({name: found[name] for name in found if name not in marked})
+        if absent and not self.impute:
+            refuse_missing(absent)
+        if absent:
+            warnings.warn(
+                f"Values are missing where none were in the training data: {counted(absent)}; "
+                "the median or the most frequent value takes their place.",
+                TableWarning,
+                stacklevel=3,
             )
 
     def _check_feature_names(self) -> None:
