@@ -99,7 +99,7 @@ def importance_bars(found: Sequence[Influence]) -> Figure:
         "hovertemplate": "%{x:.4g}<extra></extra>",
     }
     ticks = {"tickvals": places, "ticktext": [plain(each.input.name) for each in leading]}
-    figure = panel([bars], "growth of the RMSE", "", yaxis={**ticks, "automargin": True})
+    figure = panel([bars], "growth of RMSE", "", yaxis={**ticks, "automargin": True})
     return {**figure, "height": 110 + 26 * len(leading)}
 
 

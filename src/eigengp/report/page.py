@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from eigengp.report import figures
-from eigengp.report.content import Content, versions
+from eigengp.report.content import Content
 from eigengp.report.influence import AverageEffect
 from eigengp.report.traces import Figure
 
@@ -47,7 +47,6 @@ def rendered(content: Content, title: str | None) -> str:
         percent=f"{100 * content.coverage:g}\N{NO-BREAK SPACE}%",
         drawn=drawn(content),
         effects=[_in_words(effect) for effect in content.effects],
-        versions=versions(),
         # A script ends where its text says so, whatever the string it stands in.
         plotly=get_plotlyjs().replace("</script", "<\\/script"),
     )

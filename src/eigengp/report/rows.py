@@ -66,9 +66,8 @@ class Input:
         own = X[:, list(self.features)]
         if self.codes is None:
             return own[:, 0]
-        nearest: Array = np.argmin(
-            np.sum((own[:, None, :] - self.codes[None]) ** 2, axis=2), axis=1
-        ).astype(np.float64)
+        distance = np.sum(self.codes**2, axis=1) - 2.0 * own @ self.codes.T
+        nearest: Array = np.argmin(distance, axis=1).astype(np.float64)
         return nearest
 
     def spread(self, X: Array, count: int) -> Array:
@@ -206,18 +205,19 @@ def _inputs_of(column: Column, features: Sequence[int], X: Array) -> Iterator[In
     if column.kind == "number":
         yield Input(column.name, tuple(own))
     elif column.kind == "flag":
-        yield _flag(column.name, own[0])
+        yield _two(column.name, own[0], ("false", "true"))
     else:
         codes, names = np.eye(len(own)), column.categories
         if not X[:, own].any(axis=1).all():
             codes, names = np.vstack([codes, np.zeros(len(own))]), (*names, _STRANGE)
         yield Input(column.name, tuple(own), names, codes)
     if column.indicator:
-        yield _flag(column.feature_names[-1], features[-1])
+        yield _two(column.feature_names[-1], features[-1], ("no", "yes"))
 
 
-def _flag(name: str, feature: int) -> Input:
-    return Input(name, (feature,), ("no", "yes"), np.array([[0.0], [1.0]]))
+def _two(name: str, feature: int, names: tuple[str, str]) -> Input:
+    """Return an input whose only feature is 0 or 1."""
+    return Input(name, (feature,), names, np.array([[0.0], [1.0]]))
 
 
 def _given(values: Any, kind: str) -> Any:

@@ -3,8 +3,8 @@
   const figures = JSON.parse(document.getElementById("figures").textContent);
   const root = document.documentElement;
   const touch = matchMedia("(pointer: coarse)").matches;
-  const config = { displaylogo: false, responsive: true, displayModeBar: touch ? false : "hover",
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+  // Without its buttons, one of which would send the data away, a figure is a picture to the keyboard.
+  const config = { displayModeBar: false, displaylogo: false, responsive: true };
   const probe = document.createElement("span");
   document.body.append(probe);
 
@@ -26,7 +26,7 @@
   };
   const axis = (given) => ({
     gridcolor: colour("@line"), zerolinecolor: colour("@line"), linecolor: colour("@line"),
-    automargin: true, fixedrange: touch, ...given,
+    automargin: true, exponentformat: "power", separatethousands: true, fixedrange: touch, ...given,
     title: { ...given.title, standoff: 8 },
   });
   const layout = (given) => ({
