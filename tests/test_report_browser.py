@@ -15,7 +15,6 @@ from houses import EVIL, fitted, table
 CURVE = "[...document.getElementById('figure-explorer').data[1].y]"
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 INK = "document.getElementById('figure-predicted').layout.font.color"
-DRAWN = "html[data-drawn]"
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +28,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def opened(browser: Any, written: Path) -> Iterator[Opened]:
     with shown(browser, written, WIDE, color_scheme="light") as opened:
-        opened.tab.wait_for_selector(DRAWN, state="attached")
+        for place in opened.tab.locator(".plot").all():
+            place.scroll_into_view_if_needed()
+            place.locator("svg.main-svg").first.wait_for()
         yield opened
 
 
@@ -170,31 +171,38 @@ def test_nothing_is_wider_than_the_screen(opened: Opened) -> None:
 
 
 def test_paper_is_light_and_holds_the_figures(opened: Opened) -> None:
+    opened.tab.locator("#figure-predicted").scroll_into_view_if_needed()
+    light = opened.tab.evaluate(INK)
     opened.tab.locator("input[name=theme][value=dark]").check(force=True)
-    settle(opened)
+    opened.tab.locator("#figure-predicted").scroll_into_view_if_needed()
+    until(opened, f"{INK} !== '{light}'")
+    dark = opened.tab.evaluate(INK)
     assert opened.tab.pdf(format="A4").startswith(b"%PDF")
     opened.tab.evaluate("dispatchEvent(new Event('beforeprint'))")
     widths = opened.tab.evaluate(
         "[...document.querySelectorAll('svg.main-svg')].map(each => each.clientWidth)"
     )
     assert max(widths) <= 700
-    assert opened.tab.evaluate(INK) == "#1b1f24"
+    assert opened.tab.evaluate(INK) == light != dark
     opened.tab.evaluate("dispatchEvent(new Event('afterprint'))")
-    until(opened, f"{INK} !== '#1b1f24'")
+    opened.tab.locator("#figure-predicted").scroll_into_view_if_needed()
+    until(opened, f"{INK} === '{dark}'")
 
 
 def test_the_theme_is_switched_and_remembered(opened: Opened) -> None:
     themes = opened.tab.locator("input[name=theme]")
     opened.tab.locator("input[name=theme][value=light]").check(force=True)
+    opened.tab.locator("#figure-predicted").scroll_into_view_if_needed()
     settle(opened)
     light = opened.tab.evaluate(BACKGROUND)
     light_ink = opened.tab.evaluate(INK)
     opened.tab.keyboard.press("ArrowRight")
+    opened.tab.locator("#figure-predicted").scroll_into_view_if_needed()
     until(opened, f"{INK} !== '{light_ink}'")
     assert themes.nth(2).is_checked()
     assert opened.tab.evaluate(BACKGROUND) != light
     opened.tab.reload()
-    opened.tab.wait_for_selector(DRAWN, state="attached")
+    until(opened, "document.documentElement.dataset.drawn === 'yes'")
     assert themes.nth(2).is_checked()
     assert opened.tab.evaluate(BACKGROUND) != light
     opened.tab.locator("input[name=theme][value=auto]").check(force=True)

@@ -5,6 +5,7 @@
   const touch = matchMedia("(pointer: coarse)").matches;
   // Without its buttons, one of which would send the data away, a figure is a picture to the keyboard.
   const config = { displayModeBar: false, displaylogo: false, responsive: true };
+  let paper = false;
   const probe = document.createElement("span");
   document.body.append(probe);
 
@@ -35,6 +36,7 @@
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("@ink") },
     hoverlabel: { bgcolor: colour("@paper"), bordercolor: colour("@line"), font: { color: colour("@ink") } },
+    ...(paper ? { width: 640 } : { autosize: true }),
     margin: { l: 56, r: 12, t: 12, b: 48 }, dragmode: touch ? false : "zoom",
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
   });
@@ -109,12 +111,26 @@
   along.addEventListener("change", explore);
   for (const slider of sliders) slider.addEventListener("input", explore);
 
-  // One figure after the other, so that the page can be read meanwhile.
-  const names = Object.keys(figures).filter((name) => name !== "explorer");
-  const drawAll = async () => {
-    for (const name of names) await draw(name, shown(name));
-    await explore();
+  // Figures are drawn when they come near the screen, and again when they do after a change of theme.
+  const places = [...document.querySelectorAll(".plot")];
+  const named = (place) => place.id.slice("figure-".length);
+  const stale = new Set(places.map(named));
+  const near = new Set();
+  const refresh = (name) => {
+    if (!stale.delete(name)) return;
+    if (name === "explorer") explore();
+    else draw(name, shown(name));
+  };
+  const observer = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      near[isIntersecting ? "add" : "delete"](named(target));
+      if (isIntersecting) refresh(named(target));
+    }
     root.dataset.drawn = "yes";
+  }, { rootMargin: "600px" });
+  const redraw = () => {
+    for (const place of places) stale.add(named(place));
+    near.forEach(refresh);
   };
 
   // Themes: automatic unless one was chosen, which is remembered where the browser allows it.
@@ -126,21 +142,26 @@
   };
   for (const radio of document.querySelectorAll("input[name=theme]")) {
     radio.checked = radio.value === (remembered() ?? "auto");
-    radio.addEventListener("change", () => { remember(radio.value); apply(radio.value); drawAll(); });
+    radio.addEventListener("change", () => { remember(radio.value); apply(radio.value); redraw(); });
   }
   apply(remembered());
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 
   // Paper is light and narrower than a screen.
-  const plots = () => [...document.querySelectorAll(".plot.js-plotly-plot")];
   addEventListener("beforeprint", () => {
-    root.dataset.theme = "light";
-    for (const place of plots()) Plotly.relayout(place, { width: 640, "font.color": "#1b1f24" });
+    paper = true;
+    apply("light");
+    for (const place of places) stale.add(named(place));
+    [...stale].forEach(refresh);
   });
   addEventListener("afterprint", () => {
+    paper = false;
     apply(remembered());
-    for (const place of plots()) Plotly.relayout(place, { width: null, autosize: true });
-    drawAll();
+    for (const place of places) Plotly.relayout(place, { width: null, autosize: true });
+    redraw();
   });
-  drawAll();
+
+  explore();
+  stale.delete("explorer");
+  for (const place of places) observer.observe(place);
 })();
