@@ -31,6 +31,7 @@ from eigengp.report.slices import explored
 from eigengp.report.traces import numbers, plain
 from eigengp.tables import TableEncoding
 from eigengp.typing import Array
+from eigengp.wording import number
 from houses import EVIL, TOWNS, fitted, table
 from test_methods import METHODS
 
@@ -113,7 +114,7 @@ def test_scores_on_the_page_are_those_of_the_metrics() -> None:
     assert scores == pytest.approx(expected)
     cells = page().texts["td"]
     for value in expected.values():
-        assert f"{value:.4g}" in cells
+        assert number(value) in cells
 
 
 def test_calibration_on_the_page_is_that_of_the_library() -> None:

@@ -22,6 +22,7 @@ from eigengp.report.rows import Input, Rows
 from eigengp.report.slices import Explorer, explored
 from eigengp.report.spectrum import Spectrum, spectrum
 from eigengp.report.summary import ColumnSummary, summarised
+from eigengp.wording import number
 
 _OF_ARRAYS = """\
 import eigengp
@@ -150,7 +151,7 @@ class Content:
             ("Method", type(model).__name__),
             ("Inputs of the model", f"{model.n_features_in_:,}"),
             ("Kernel", type(model.kernel_).__name__),
-            ("Noise, standard deviation", f"{np.sqrt(float(model.noise_variance_)):.4g}"),
+            ("Noise, standard deviation", number(float(model.noise_variance_) ** 0.5)),
             ("Log evidence", f"{float(model.log_marginal_likelihood_):,.2f}"),
             ("Iterations", f"{int(model.n_iter_):,}"),
         ]

@@ -18,6 +18,7 @@ from eigengp.inspection import feature_names, grid, plain_rows
 from eigengp.tables.columns import Column, as_numbers, as_text
 from eigengp.tables.encoding import TableEncoding, labelled
 from eigengp.typing import Array
+from eigengp.wording import number
 
 _MOST = (0.01, 0.99)
 _STRANGE = "none that the model knows"
@@ -94,7 +95,7 @@ class Input:
 
     def label(self, value: float) -> str:
         """Return a value as a user reads it."""
-        return self.categories[int(value)] if self.codes is not None else f"{value:.4g}"
+        return self.categories[int(value)] if self.codes is not None else number(value)
 
 
 @dataclass(frozen=True)

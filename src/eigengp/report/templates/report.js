@@ -30,20 +30,21 @@
     automargin: true, exponentformat: "power", separatethousands: true, fixedrange: touch, ...given,
     title: { ...given.title, standoff: 8 },
   });
-  const layout = (given) => ({
+  const onPaper = (place) => (place.closest(".pair") ? 330 : place.closest(".trio") ? 215 : 680);
+  const layout = (given, place) => ({
     ...coloured(given),
     xaxis: axis(given.xaxis), yaxis: axis(given.yaxis),
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("@ink") },
     hoverlabel: { bgcolor: colour("@paper"), bordercolor: colour("@line"), font: { color: colour("@ink") } },
-    ...(paper ? { width: 640 } : { autosize: true }),
+    ...(paper ? { width: onPaper(place), height: place.closest(".trio") ? 220 : 300 } : { autosize: true }),
     margin: { l: 56, r: 12, t: 12, b: 48 }, dragmode: touch ? false : "zoom",
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
   });
   const draw = (name, figure) => {
     const place = document.getElementById(`figure-${name}`);
     if (figure.height) place.style.height = `${figure.height}px`;
-    return Plotly.react(place, coloured(figure.data), layout(figure.layout), config);
+    return Plotly.react(place, coloured(figure.data), layout(figure.layout, place), config);
   };
 
   // Menus choose one of several forms of a figure.
@@ -157,7 +158,7 @@
   addEventListener("afterprint", () => {
     paper = false;
     apply(remembered());
-    for (const place of places) Plotly.relayout(place, { width: null, autosize: true });
+    for (const place of places) Plotly.relayout(place, { width: null, height: null, autosize: true });
     redraw();
   });
 
