@@ -104,12 +104,10 @@ def importance_bars(found: Sequence[Influence]) -> Figure:
     return {**figure, "height": 110 + 26 * len(leading)}
 
 
-def effect_curve(effect: AverageEffect, target: str, ends: tuple[float, float]) -> Figure:
+def effect_curve(effect: AverageEffect, ends: tuple[float, float]) -> Figure:
     """Return a partial dependence with its band; all share the ends of the vertical axis."""
     traces = banded(effect.input, effect.grid, effect.mean, effect.lower, effect.upper)
-    figure = panel(
-        traces, plain(effect.input.name), f"average {plain(target)}", yaxis={"range": ends}
-    )
+    figure = panel(traces, plain(effect.input.name), "average", yaxis={"range": ends})
     return with_categories(figure, effect.input)
 
 

@@ -67,7 +67,7 @@ def drawn(content: Content) -> dict[str, Any]:
     }
     ends = _shared_ends(content.effects)
     for place, effect in enumerate(content.effects):
-        found[f"effect-{place}"] = figures.effect_curve(effect, target, ends)
+        found[f"effect-{place}"] = figures.effect_curve(effect, ends)
     if content.spectrum is not None:
         found["weights"] = figures.weight_bars(content.spectrum)
         found["curves"] = figures.eigenfunction_curves(content.spectrum)
