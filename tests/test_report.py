@@ -196,13 +196,22 @@ def test_importance_orders_inputs_by_what_they_do() -> None:
 def test_categories_are_shuffled_and_set_as_one_input() -> None:
     model, _, rows = houses()
     names = [each.input.name for each in content().influences]
-    assert sorted(names) == sorted([EVIL, f"{EVIL} is missing", "rooms", "town", "garden"])
+    assert sorted(names) == sorted([EVIL, "rooms", "town", "garden"])
     (town,) = [each for each in rows.inputs if each.name == "town"]
     (effect,) = average_effects(model, rows, [town], 0.9, FULL)
     few = rows.X
     expected = [model.predict(town.put(few, np.float64(place))).mean() for place in range(3)]
     np.testing.assert_allclose(effect.mean, expected)
     assert np.all(effect.upper > effect.mean)
+
+
+def test_a_number_that_is_set_is_not_missing() -> None:
+    model, _, rows = houses()
+    (area,) = [each for each in rows.inputs if each.name == EVIL]
+    (effect,) = average_effects(model, rows, [area], 0.9, FULL)
+    points = rows.X.copy()
+    points[:, list(area.features)] = effect.grid[3], 0.0
+    assert effect.mean[3] == pytest.approx(model.predict(points).mean())
 
 
 def test_values_of_an_input_come_back_unknown_categories_included() -> None:
@@ -217,6 +226,27 @@ def test_values_of_an_input_come_back_unknown_categories_included() -> None:
     np.testing.assert_array_equal(again, rows.X)
     (town,) = [each for each in rows.inputs if each.name == "town"]
     assert town.label(town.values(rows.X)[0]) == "none that the model knows"
+
+
+def test_missing_values_are_values_of_their_input() -> None:
+    columns = {
+        "size": [1.0, None, 3.0, 7.0],
+        "town": ["Ulm", "Bonn", None, "Ulm"],
+        "new": [True, True, False, None],
+        "price": [1.0, 2.0, 3.0, 4.0],
+    }
+    encoding = TableEncoding.learned(columns, "price", impute=True)
+    rows = Rows.of_table(columns, encoding)
+    size, town, new = rows.inputs
+    np.testing.assert_array_equal(size.values(rows.X), [1.0, np.nan, 3.0, 7.0])
+    assert [town.label(each) for each in town.values(rows.X)] == ["Ulm", "Bonn", "missing", "Ulm"]
+    assert [new.label(each) for each in new.values(rows.X)] == ["true", "true", "false", "missing"]
+    again = np.full_like(rows.X, -1.0)
+    for each in rows.inputs:
+        again = each.put(again, each.values(rows.X))
+    np.testing.assert_array_equal(again, rows.X)
+    assert (size.usual(rows.X), size.fill) == (3.0, 3.0)
+    np.testing.assert_array_equal(rows.typical[list(size.features)], [3.0, 0.0])
 
 
 def test_columns_are_summarised_as_they_were_given() -> None:
