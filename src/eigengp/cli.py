@@ -19,6 +19,7 @@ from eigengp.commands.fit import fit
 from eigengp.commands.inspect import inspect
 from eigengp.commands.methods import described
 from eigengp.commands.predict import predict
+from eigengp.commands.report import report
 from eigengp.commands.reproduce import Part, reproduce
 
 __all__ = ["Part", "app", "main"]
@@ -55,7 +56,7 @@ def _root(
 
 
 app.command(epilog=described())(fit)
-for command in (predict, evaluate, inspect, compare, reproduce):
+for command in (predict, evaluate, inspect, compare, report, reproduce):
     app.command()(command)
 
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from eigengp.commands import options
 from eigengp.commands.session import session
 
@@ -14,16 +10,7 @@ def evaluate(
     model: options.Model,
     data: options.Data,
     coverage: options.Coverage = 0.9,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target",
-            "-t",
-            metavar="COLUMN",
-            help="The column with the targets.",
-            show_default="that of fit",
-        ),
-    ] = None,
+    target: options.OtherTarget = None,
     drop: options.Drop = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,

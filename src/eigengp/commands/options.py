@@ -22,6 +22,16 @@ Model = Annotated[
 Target = Annotated[
     str, typer.Option("--target", "-t", help="The column to predict.", show_default=False)
 ]
+OtherTarget = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        "-t",
+        metavar="COLUMN",
+        help="The column with the targets.",
+        show_default="that of fit",
+    ),
+]
 Drop = Annotated[
     list[str] | None,
     typer.Option("--drop", metavar="COLUMN", help="Leave a column out; may be repeated."),
