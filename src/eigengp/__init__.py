@@ -1,6 +1,6 @@
 """EigenGP: sparse Gaussian processes with adaptive eigenfunctions."""
 
-from eigengp import calibration, datasets, inspection, metrics
+from eigengp import calibration, datasets, inspection, metrics, plot
 from eigengp.estimators.eigengp import EigenGPRegressor
 from eigengp.estimators.exact import ExactGPRegressor
 from eigengp.estimators.fitc import FITCRegressor
@@ -41,4 +41,5 @@ __all__ = [
     "inspection",
     "log_marginal_likelihood",
     "metrics",
+    "plot",
 ]
