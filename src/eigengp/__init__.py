@@ -1,6 +1,7 @@
 """EigenGP: sparse Gaussian processes with adaptive eigenfunctions."""
 
 from eigengp import calibration, datasets, inspection, metrics, plot
+from eigengp.estimators.eigen_features import EigenFeatures
 from eigengp.estimators.eigengp import EigenGPRegressor
 from eigengp.estimators.exact import ExactGPRegressor
 from eigengp.estimators.fitc import FITCRegressor
@@ -21,6 +22,7 @@ from eigengp.kernels import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "EigenFeatures",
     "EigenGPRegressor",
     "EvidenceGradient",
     "ExactGPRegressor",

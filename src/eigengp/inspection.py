@@ -129,8 +129,9 @@ def plain_inputs() -> Iterator[None]:
 def grid(values: ArrayLike, n_points: int = 100) -> Array:
     """Return values at which to look at an input, shape (n_points,) or less.
 
-    Equal steps from the smallest to the largest value; the values themselves where there are no
-    more different ones than ten, as of a category or a count.
+    Equal steps from the first to the 99th hundredth of the values, so that stray ones do not
+    stretch it; the values themselves where there are no more different ones than ten, as of a
+    category or a count.
 
     Examples
     --------
@@ -140,7 +141,8 @@ def grid(values: ArrayLike, n_points: int = 100) -> Array:
     distinct = np.unique(np.asarray(values, dtype=np.float64))
     if distinct.size <= FEW:
         return distinct
-    return np.linspace(distinct[0], distinct[-1], n_points)
+    low, high = np.quantile(np.asarray(values, dtype=np.float64), [0.01, 0.99])
+    return np.linspace(low, high, n_points)
 
 
 def slice_at(

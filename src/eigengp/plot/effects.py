@@ -202,16 +202,27 @@ def _draw_effects(effects: list[Effect], rows: Array, what: str, band: str, ax: 
             else:
                 draw_band(axes, effect.grid, effect.lower, effect.upper, MODEL_COLOR, band)
                 draw_mean(axes, effect.grid, effect.mean, MODEL_COLOR, what)
-            draw_rug(axes, rows[:, effect.feature])
+            draw_rug(axes, _inside(rows[:, effect.feature], effect.grid))
             axes.set_xlabel(effect.name)
         legend(several, ax)
     return together(several)
 
 
+def _inside(values: Array, grid: Array) -> Array:
+    return values[(values >= grid[0]) & (values <= grid[-1])]
+
+
 def _draw_values(axes: Axes, effect: Effect, what: str, band: str) -> None:
     """Draw an input of few different values: a point and a bar at each."""
-    axes.vlines(
-        effect.grid, effect.lower, effect.upper, color=MODEL_COLOR, alpha=0.3, lw=7, label=band
+    axes.errorbar(
+        effect.grid,
+        effect.mean,
+        yerr=np.abs(np.stack([effect.lower, effect.upper]) - effect.mean),
+        linestyle="none",
+        marker="o",
+        markersize=4,
+        capsize=4,
+        color=MODEL_COLOR,
+        label=f"{what}, {band}",
     )
-    axes.plot(effect.grid, effect.mean, linestyle="none", marker="o", color=MODEL_COLOR, label=what)
     axes.margins(x=0.1)

@@ -23,14 +23,14 @@ from eigengp.plot.marks import (
     to_peak,
     together,
 )
-from eigengp.plot.palette import DATA_COLOR, LINES, MAP, MODEL_COLOR, style
+from eigengp.plot.palette import LINES, MAP, MODEL_COLOR, style
 from eigengp.typing import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _CURVE, _SIDE = 400, 80
-_MARGIN = 0.03
+_MARGIN, _LEVELS = 0.03, 6
 _ALPHAS = (0.18, 0.3)
 
 
@@ -83,8 +83,7 @@ def prediction(
             return axes
         both = panels(ax, 2, sharex=True, sharey=True)
         _maps(both, model, rows)
-        if both[0].get_legend_handles_labels()[0]:
-            legend(both, ax)
+        legend(both, ax)
         return together(both)
 
 
@@ -221,7 +220,17 @@ def _map(axes: Axes, mesh: _Mesh, values: Array, limits: tuple[Any, Any] = (None
         mesh.x, mesh.y, values, cmap=MAP, vmin=limits[0], vmax=limits[1], rasterized=True
     )
     if np.ptp(values) > 0.0:
-        axes.contour(mesh.x, mesh.y, values, 6, colors="white", linewidths=0.7, alpha=0.8)
+        levels = np.linspace(values.min(), values.max(), _LEVELS + 2)[1:-1]
+        axes.contour(
+            mesh.x,
+            mesh.y,
+            values,
+            levels,
+            colors=np.where(np.arange(_LEVELS) < _LEVELS // 2, "white", "black").tolist(),
+            linestyles=np.where(levels < 0.0, "--", "-").tolist(),
+            linewidths=0.7,
+            alpha=0.7,
+        )
     return image
 
 
@@ -230,7 +239,7 @@ def _mark(axes: Axes, model: GPRegressor, rows: Array | None) -> None:
     axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
     if rows is not None:
         x, y = rows.T
-        axes.scatter(x, y, s=8, color="white", edgecolors=DATA_COLOR, linewidths=0.4, label="data")
+        axes.scatter(x, y, s=8, color="white", edgecolors="0.3", linewidths=0.4, label="data")
     points = basis_points_of(model)
     if points is not None:
         draw_crosses(axes, points)

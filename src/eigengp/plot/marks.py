@@ -34,6 +34,7 @@ def panels(
             squeeze=False,
             **options,
         )
+        figure.get_layout_engine().set(w_pad=0.08, h_pad=0.06)
         for spare in made.ravel()[count:]:
             figure.delaxes(spare)
         return list(made.ravel()[:count])
@@ -53,12 +54,6 @@ def together(axes: list[Axes]) -> Any:
     return found
 
 
-def legend_above(figure: Any, axes: Axes, columns: int) -> None:
-    """Put one legend for all panels above them."""
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=columns)
-
-
 def legend(several: list[Axes], ax: Any) -> None:
     """Put one legend above the panels of a figure of our own, or into the first panel given.
 
@@ -69,10 +64,18 @@ def legend(several: list[Axes], ax: Any) -> None:
     ax : Axes, array of Axes or None
         Where the user wanted them; None is a figure of our own.
     """
+    found: dict[str, Any] = {}
+    for axes in several:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    if not found:
+        return
     if ax is None:
-        legend_above(several[0].figure, several[0], 5)
+        figure: Any = several[0].figure
+        columns = 3 if figure.get_figwidth() <= _NARROW else 5
+        figure.legend(found.values(), found, loc="outside upper left", ncols=columns)
     else:
-        several[0].legend()
+        several[0].legend(found.values(), found, frameon=True, framealpha=0.8)
 
 
 def draw_rows(axes: Axes, x: ArrayLike, y: ArrayLike) -> None:

@@ -105,7 +105,14 @@ def _draw_histogram(axes: Axes, density: Array, edges: Array, n_rows: int) -> No
     axes.axhspan(1.0 - off, 1.0 + off, color="0.85", linewidth=0, zorder=0)
     axes.axhline(1.0, color=REFERENCE_COLOR, lw=1.0, linestyle="--", zorder=3)
     axes.bar(
-        edges[:-1], density, width, align="edge", color=MODEL_COLOR, alpha=0.55, edgecolor="white"
+        edges[:-1],
+        density,
+        width,
+        align="edge",
+        facecolor="none",
+        edgecolor=MODEL_COLOR,
+        hatch="////",
+        lw=1.2,
     )
     axes.set(xlim=(0, 1), xlabel="predicted probability below the target", ylabel="density")
 
@@ -161,4 +168,5 @@ def _leave_out_the_start(axes: Axes, model: GPRegressor) -> None:
     low, height = later.min(), top - later.min()
     if values.min() < low - 2.0 * height and height > 0.0:
         axes.set_ylim(low - 0.08 * height, top + 0.05 * height)
-        axes.text(0.01, 0.02, f"▾ from {values.min():,.4g}", transform=axes.transAxes, fontsize=8.5)
+        begin = f"begins at {values.min():,.4g} ▾"
+        axes.text(0.99, 0.03, begin, ha="right", transform=axes.transAxes, fontsize=8.5)

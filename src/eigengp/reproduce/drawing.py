@@ -14,7 +14,6 @@ from eigengp.plot.marks import (
     draw_edge_points,
     draw_mean,
     draw_rows,
-    legend_above,
 )
 from eigengp.reproduce.methods import METHODS
 from eigengp.reproduce.problems import Problem
@@ -46,6 +45,12 @@ def new_figure(
     figure = Figure(figsize=(width, height * rows + 0.5), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **options)
     return figure, list(axes.ravel())
+
+
+def legend_above(figure: Figure, axes: Axes, columns: int) -> None:
+    """Put one legend for all panels above them."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns)
 
 
 def prediction_legend(figure: Figure, axes: Axes, columns: int) -> None:

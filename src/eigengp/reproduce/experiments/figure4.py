@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eigengp.plot.marks import legend_above
 from eigengp.reproduce import drawing, paper
 from eigengp.reproduce.experiments.experiment import Experiment
 from eigengp.reproduce.experiments.figure4_claims import claims
@@ -85,7 +84,7 @@ def _draw(results: Results, columns: int) -> Figure:
         cases = [(data, metric) for data in large for metric in _AXES]
     for panel, (data, metric) in zip(axes, cases, strict=True):
         _draw_panel(panel, results, data, metric)
-    legend_above(figure, axes[0], 4 if columns > 1 else 2)
+    drawing.legend_above(figure, axes[0], 4 if columns > 1 else 2)
     return figure
 
 
