@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Self
 
+import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import (
     BaseEstimator,
@@ -31,6 +32,8 @@ class EigenFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     ----------
     estimator : EigenGPRegressor or None
         The regressor that learns them; it is cloned. None is one with its default settings.
+    random_state : int, RandomState or None
+        Where given, it takes the place of the regressor's own.
 
     Attributes
     ----------
@@ -58,10 +61,17 @@ class EigenFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "estimator": [EigenGPRegressor, None],
+        "random_state": ["random_state"],
     }
 
-    def __init__(self, estimator: EigenGPRegressor | None = None) -> None:
+    def __init__(
+        self,
+        estimator: EigenGPRegressor | None = None,
+        *,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
         self.estimator = estimator
+        self.random_state = random_state
 
     # scikit-learn ships no types.
     @_fit_context(prefer_skip_nested_validation=False)  # type: ignore[untyped-decorator]
@@ -83,6 +93,8 @@ class EigenFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             The fitted transformer.
         """
         estimator = EigenGPRegressor() if self.estimator is None else clone(self.estimator)
+        if self.random_state is not None:
+            estimator.set_params(random_state=self.random_state)
         self.estimator_ = estimator.fit(X, y, sample_weight=sample_weight)
         return self
 
