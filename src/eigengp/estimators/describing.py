@@ -1,10 +1,13 @@
-"""What a fitted model says of itself: which inputs matter to it."""
+"""What a fitted model says of itself: which inputs matter to it, and its picture in a notebook."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from eigengp.estimators.notebook import with_summary
 from eigengp.flow.sensitivity import sensitivities
 from eigengp.kernels import Kernel
 from eigengp.sources.views import Scaling
@@ -39,6 +42,21 @@ class SelfDescribing:
         """
         check_is_fitted(self)
         return sensitivities(self._prior_correlation, self._scaling.input_spread)
+
+    def _repr_html_inner(self) -> str:
+        # scikit-learn's class comes after this one.
+        diagram: str = super()._repr_html_inner()  # type: ignore[misc]
+        return with_summary(diagram, self) if self.__sklearn_is_fitted__() else diagram
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)  # type: ignore[misc]
+        if "text/html" in bundle and self.__sklearn_is_fitted__():
+            bundle["text/html"] = with_summary(bundle["text/html"], self)
+        return bundle
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Say whether a fit has ended well."""
+        return hasattr(self, "_posterior")
 
     def _prior_correlation(self, apart: Array) -> Array:
         """Return `k(x, x + δ)/k(x, x)` for differences δ in the units of the data, shape (n,)."""
