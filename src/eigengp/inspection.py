@@ -109,13 +109,12 @@ def basis_points_of(model: GPRegressor) -> Array | None:
 
 
 def ranges(model: GPRegressor, rows: Array | None = None) -> Array:
-    """Return the ends of each input, shape (D, 2): of rows, or else mean ± two spreads in `fit`."""
+    """Return the ends of each input, shape (D, 2): of rows, or else mean ± two scales in `fit`."""
     if rows is not None:
         return np.column_stack([rows.min(axis=0), rows.max(axis=0)])
     check_is_fitted(model)
-    scaling = model._scaling
-    wide = 2.0 * np.where(scaling.input_spread > 0.0, scaling.input_spread, scaling.input_scale)
-    return np.column_stack([scaling.input_centre - wide, scaling.input_centre + wide])
+    centre, wide = model._scaling.input_centre, 2.0 * model._scaling.input_scale
+    return np.column_stack([centre - wide, centre + wide])
 
 
 @contextmanager

@@ -19,7 +19,7 @@ _SIZES = {
 }
 _MOST_INPUTS = 12
 _BAR = 120
-_EXPLAINED = "share of the prior's variance that goes with the input: see input_relevance"
+_EXPLAINED = "share of the prediction's variance that goes with the input: see input_relevance"
 _CELL = (
     'style="text-align:left;padding:1px 12px 1px 0;border:none;background:none;'
     'overflow-wrap:anywhere"'
@@ -76,10 +76,8 @@ def _facts(model: Any) -> Iterator[tuple[str, str]]:
 
 
 def _inputs(model: Any) -> str:
-    """Return a table of the inputs, most relevant first; nothing where they are all alike."""
+    """Return a table of the inputs, the most relevant first."""
     relevance = model.input_relevance()
-    if relevance.size > 1 and np.ptp(relevance) < 1e-9:
-        return ""
     names = getattr(model, "feature_names_in_", [f"x{d}" for d in range(relevance.size)])
     order = np.argsort(-relevance, kind="stable")
     lengths = _lengthscales(model.kernel_, relevance.size)

@@ -56,7 +56,7 @@ def relevance(model: GPRegressor, *, count: int = 20, ax: Axes | None = None) ->
         axes.bar_label(bars, fmt="{:.2f}", padding=3, fontsize=8.5)
         axes.set_yticks(range(len(shown)), [names[d] for d in shown])
         axes.tick_params(axis="y", length=0)
-        axes.set(xlim=(0.0, 1.0), xlabel="relevance: share of the prior's variance")
+        axes.set(xlim=(0.0, 1.0), xlabel="relevance: share of the prediction's variance")
         axes.invert_yaxis()
     return axes
 
