@@ -81,7 +81,7 @@ def test_an_index_is_the_mean_over_pairs_of_points() -> None:
     indices = total_indices(lambda X: X[:, 0] * np.exp(X[:, 1]), points)
     f = points[:, 0] * np.exp(points[:, 1])
     pairs = points[:, None, 0] * np.exp(points[None, :, 1])
-    by_hand = np.sum((pairs - f[:, None]) ** 2) / (9 * 8)
+    by_hand = np.sum((pairs - f[:, None]) ** 2) / (9 * 8)  # Eight others: all of them.
     assert indices[1] == pytest.approx(min(1.0, 0.5 * by_hand / f.var()))
 
 

@@ -167,7 +167,8 @@ def test_slices_show_what_inspection_computes(three: EigenGPRegressor) -> None:
     ends = np.array([segment[:, 1] for segment in bars[2][0].get_segments()])
     np.testing.assert_allclose(ends, np.column_stack([second.lower, second.upper]))
     assert [axes.get_xlabel() for axes in several] == ["length", "kind"]
-    assert several[0].lines[-1].get_xdata()[0] == X3["length"].iloc[4]
+    assert line(several[0], "reference")[0, 0] == X3["length"].iloc[4]
+    assert "reference" in labels(several[0])
 
 
 def test_partial_dependence_shows_what_inspection_computes(three: EigenGPRegressor) -> None:

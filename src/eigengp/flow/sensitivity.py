@@ -8,7 +8,7 @@ import numpy as np
 
 from eigengp.typing import Array
 
-_N_DRAWS = 16
+_N_DRAWS = 8
 
 
 def total_indices(function: Callable[[Array], Array], points: Array) -> Array:
@@ -17,7 +17,7 @@ def total_indices(function: Callable[[Array], Array], points: Array) -> Array:
     The index of input d is `½ E(f(x) − f(x′))² / Var f`, with `x′` equal to `x` but for input d,
     which is drawn anew: all that input d has a hand in, alone or together with others, so that
     the indices of inputs that work together add up to more than one. Here `x` runs through the
-    points, and input d of `x′` through its values at 16 other points, whatever their
+    points, and input d of `x′` through its values at eight other points, whatever their
     distribution. An index that comes out above one, which the dependence of inputs can cause, is
     one.
 

@@ -56,7 +56,11 @@ def relevance(model: GPRegressor, *, count: int = 20, ax: Axes | None = None) ->
         axes.bar_label(bars, fmt="{:.2f}", padding=3, fontsize=8.5)
         axes.set_yticks(range(len(shown)), [names[d] for d in shown])
         axes.tick_params(axis="y", length=0)
-        axes.set(xlim=(0.0, 1.0), xlabel="relevance: share of the prediction's variance")
+        axes.set(
+            xlim=(0.0, 1.1),
+            xticks=np.linspace(0, 1, 6),
+            xlabel="relevance: share of the prediction's variance",
+        )
         axes.invert_yaxis()
     return axes
 
@@ -98,10 +102,7 @@ def slices(
         model, rows, features=_shown(model, features), reference=held, coverage=coverage
     )
     band = f"{100 * coverage:g} % of observations"
-    several = _draw_effects(effects, rows, "prediction", band, ax)
-    for axes, effect in zip(several, effects, strict=True):
-        axes.axvline(held[effect.feature], color="black", lw=0.9, linestyle=":", zorder=1)
-    return several
+    return _draw_effects(effects, rows, "prediction", band, ax, held)
 
 
 def partial_dependence(
@@ -192,7 +193,14 @@ def _shown(model: GPRegressor, features: Sequence[int | str] | None) -> Sequence
     return most_relevant(model, _MOST_PANELS) if features is None else features
 
 
-def _draw_effects(effects: list[Effect], rows: Array, what: str, band: str, ax: Any) -> Any:
+def _draw_effects(
+    effects: list[Effect],
+    rows: Array,
+    what: str,
+    band: str,
+    ax: Any,
+    reference: Array | None = None,
+) -> Any:
     """Draw one panel for each input, with the same heights."""
     with style():
         several = panels(ax, len(effects), sharey=True)
@@ -203,6 +211,9 @@ def _draw_effects(effects: list[Effect], rows: Array, what: str, band: str, ax: 
                 draw_band(axes, effect.grid, effect.lower, effect.upper, MODEL_COLOR, band)
                 draw_mean(axes, effect.grid, effect.mean, MODEL_COLOR, what)
             draw_rug(axes, _inside(rows[:, effect.feature], effect.grid))
+            if reference is not None:
+                at = reference[effect.feature]
+                axes.axvline(at, color="black", lw=0.9, linestyle=":", zorder=1, label="reference")
             axes.set_xlabel(effect.name)
         legend(several, ax)
     return together(several)
