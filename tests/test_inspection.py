@@ -13,8 +13,11 @@ from eigengp import (
     EigenGPRegressor,
     ExactGPRegressor,
     FITCRegressor,
+    Matern12,
+    Matern52,
     NystromRegressor,
     RVMRegressor,
+    SquaredExponential,
     SSGPRegressor,
     VFERegressor,
     inspection,
@@ -58,12 +61,50 @@ def eigengp() -> EigenGPRegressor:
     return EigenGPRegressor(10, n_restarts=2, max_iter=60, random_state=0).fit(frame, y)
 
 
-def test_relevance_is_close_to_that_over_all_rows(model: Any) -> None:
-    truth = total_indices(model.predict, X)
-    relevance = model.input_relevance()
-    np.testing.assert_allclose(relevance, truth, atol=0.35)
-    np.testing.assert_array_equal(np.argsort(relevance)[0], 2)
-    assert relevance[2] < 0.05
+def kept(kernel: Any, **settings: Any) -> ExactGPRegressor:
+    return ExactGPRegressor(kernel, max_iter=0, **settings).fit(X, y)
+
+
+def test_relevance_of_a_squared_exponential_is_its_closed_form() -> None:
+    lengths = np.array([0.5, 2.0, 20.0]) * X.std(axis=0)
+    expected = 1 - 1 / np.sqrt(1 + 2 * (X.std(axis=0) / lengths) ** 2)
+    for standardize in (True, False):
+        model = kept(SquaredExponential(lengths), standardize=standardize)
+        np.testing.assert_allclose(model.input_relevance(), expected, atol=2e-4)
+
+
+def test_relevance_of_a_sum_is_the_mean_by_variance() -> None:
+    smooth, rough = SquaredExponential(3 * X.std(axis=0), 3.0), Matern12(X.std(axis=0), 1.0)
+    both = kept(smooth + rough).input_relevance()
+    parts = 0.75 * kept(smooth).input_relevance() + 0.25 * kept(rough).input_relevance()
+    np.testing.assert_allclose(both, parts, rtol=1e-6)
+    product = kept(smooth * rough).input_relevance()
+    assert np.all(product > np.maximum(kept(smooth).input_relevance(), 0.0))
+
+
+def test_relevance_is_what_drawn_functions_owe_to_an_input() -> None:
+    """The definition itself: Sobol's total index of functions of the prior."""
+    rng = np.random.default_rng(1)
+    kernel = Matern52(np.array([1.0, 60.0, 0.2]), 4.0)
+    apart = np.zeros((20_000, 3))
+    apart[:, 0] = X[:, 0].std() * (rng.normal(size=20_000) - rng.normal(size=20_000))
+    rho = kernel(apart, np.zeros((1, 3)))[:, 0] / 4.0
+    here, anew = 2.0 * rng.normal(size=(2, 20_000))
+    there = rho * here + np.sqrt(1 - rho**2) * anew
+    index = 0.5 * np.mean((here - there) ** 2) / 4.0
+    assert kept(kernel).input_relevance()[0] == pytest.approx(index, abs=0.015)
+
+
+def test_relevance_of_waves_is_that_of_their_frequencies() -> None:
+    model = SSGPRegressor(6, **QUICK).fit(X, y)
+    exact = 1 - np.mean(np.exp(-((model.spectral_points_ * X.std(axis=0)) ** 2)), axis=0)
+    np.testing.assert_allclose(model.input_relevance(), exact, atol=2e-3)
+
+
+def test_effects_are_close_to_those_over_all_rows(model: Any) -> None:
+    effects = model.input_effects()
+    np.testing.assert_allclose(effects, total_indices(model.predict, X), atol=0.35)
+    assert effects[2] < 0.05 < 0.3 < min(effects[:2])
 
 
 def test_indices_of_known_functions() -> None:
@@ -85,21 +126,23 @@ def test_an_index_is_the_mean_over_pairs_of_points() -> None:
     assert indices[1] == pytest.approx(min(1.0, 0.5 * by_hand / f.var()))
 
 
-def test_a_linear_effect_is_relevant_though_its_lengthscale_is_long() -> None:
-    target = 3 * X[:, 0] + 0.01 * np.sin(X[:, 1])
-    model = ExactGPRegressor(**QUICK).fit(X, target)
-    assert model.kernel_.lengthscale[0] > 2 * X[:, 0].std()
-    np.testing.assert_allclose(model.input_relevance(), [1.0, 0.0, 0.0], atol=0.1)
+def test_a_linear_effect_is_seen_though_its_lengthscale_is_long() -> None:
+    model = ExactGPRegressor(**QUICK).fit(X, 3 * X[:, 0] + 0.01 * np.sin(X[:, 1]))
+    assert model.input_relevance()[0] < 0.3
+    np.testing.assert_allclose(model.input_effects(), [1.0, 0.0, 0.0], atol=0.2)
 
 
-def test_a_constant_input_is_irrelevant_and_units_do_not_matter() -> None:
+def test_a_constant_input_does_not_matter_and_units_do_not_either() -> None:
     constant = np.column_stack([X[:, 0], np.full(len(X), 7.0)])
     for standardize in (True, False):
         model = ExactGPRegressor(max_iter=0, standardize=standardize).fit(constant, y)
-        np.testing.assert_allclose(model.input_relevance(), [1.0, 0.0], atol=0.1)
-    plain = EigenGPRegressor(5, **QUICK).fit(X, y).input_relevance()
-    scaled = EigenGPRegressor(5, **QUICK).fit(X * [1024.0, 8.0, 2.0], y).input_relevance()
-    np.testing.assert_allclose(plain, scaled, rtol=1e-6)
+        assert model.input_relevance()[1] == model.input_effects()[1] == 0.0
+        assert model.input_effects()[0] > 0.8
+    plain = EigenGPRegressor(5, **QUICK).fit(X, y)
+    scaled = EigenGPRegressor(5, **QUICK).fit(X * [1024.0, 8.0, 2.0], y)
+    for share in ("input_relevance", "input_effects"):
+        here, there = (getattr(each, share)() for each in (plain, scaled))
+        np.testing.assert_allclose(here, there, rtol=1e-6)
 
 
 def test_an_average_has_the_mean_and_variance_of_the_joint_posterior(model: Any) -> None:
@@ -127,13 +170,13 @@ def test_a_slice_varies_one_input_alone(eigengp: EigenGPRegressor) -> None:
     np.testing.assert_allclose([effect.lower, effect.upper], [lower, upper])
 
 
-def test_slices_begin_with_the_most_relevant_input_and_span_the_rows(
+def test_slices_begin_with_the_largest_effect_and_span_the_rows(
     eigengp: EigenGPRegressor,
 ) -> None:
     effects = inspection.slices(eigengp, X, n_points=40)
-    relevance = eigengp.input_relevance()[[effect.feature for effect in effects]]
+    shares = eigengp.input_effects()[[effect.feature for effect in effects]]
     assert [effect.name for effect in effects] == ["income", "age", "<b>"]
-    assert np.all(np.diff(relevance) <= 0)
+    assert np.all(np.diff(shares) <= 0)
     for effect in effects:
         column = X[:, effect.feature]
         np.testing.assert_allclose(effect.grid[[0, -1]], np.quantile(column, [0.01, 0.99]))

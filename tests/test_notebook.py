@@ -48,11 +48,12 @@ def test_the_facts_are_those_of_the_model(model: EigenGPRegressor) -> None:
     }
 
 
-def test_inputs_are_sorted_by_relevance_and_their_names_escaped(model: EigenGPRegressor) -> None:
-    relevance, lengths = model.input_relevance(), model.kernel_.lengthscale
-    order = np.argsort(-relevance, kind="stable")
+def test_inputs_are_sorted_by_effect_and_their_names_escaped(model: EigenGPRegressor) -> None:
+    effects, relevance = model.input_effects(), model.input_relevance()
+    lengths = model.kernel_.lengthscale
     assert cells(model, 1) == [
-        [NAMES[d], f"{relevance[d]:.2f}", f"{lengths[d]:.4g}"] for d in order
+        [NAMES[d], f"{effects[d]:.2f}", f"{relevance[d]:.2f}", f"{lengths[d]:.4g}"]
+        for d in np.argsort(-effects, kind="stable")
     ]
     assert "<script>alert" not in summary(model)
 
@@ -72,7 +73,7 @@ def test_sums_of_kernels_and_other_methods_are_told(model: EigenGPRegressor) -> 
     both = ExactGPRegressor(SquaredExponential() + Matern32() * Matern32(), max_iter=0).fit(X, y)
     words = dict(cells(both, 0))["Kernel"]
     assert words.startswith("SquaredExponential, variance 1 + (Matern32, variance 1) × (")
-    assert [len(row) for row in cells(both, 1)] == [2, 2, 2]
+    assert [len(row) for row in cells(both, 1)] == [3, 3, 3]
     waves = SSGPRegressor(4, **QUICK).fit(X, y)
     assert dict(cells(waves, 0))["Learned"] == "2 spectral points"
     machine = RVMRegressor(lengthscale=1.0).fit(X, y)
@@ -85,4 +86,4 @@ def test_many_inputs_are_cut() -> None:
     lengths = np.arange(1.0, 16.0)
     many = ExactGPRegressor(SquaredExponential(lengths), max_iter=0).fit(wide, wide[:, 0])
     assert len(cells(many, 1)) == 12
-    assert "and 3 less relevant inputs" in summary(many)
+    assert "and 3 inputs of less effect" in summary(many)

@@ -11,7 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 from eigengp.arrays import AnyArray
 from eigengp.estimators.notebook import with_summary
 from eigengp.flow.features import KernelFeatures
-from eigengp.flow.sensitivity import total_indices
+from eigengp.flow.sensitivity import sensitivities, total_indices
+from eigengp.kernels import Kernel
 from eigengp.sources.views import Scaling
 from eigengp.typing import Array
 
@@ -21,11 +22,34 @@ _MOST_POINTS = 100
 class SelfDescribing:
     """A fitted regressor that tells what it has learned."""
 
+    kernel_: Kernel
     _posterior: Any
     _scaling: Scaling
     _mean_alone: Callable[[AnyArray], AnyArray]
 
     def input_relevance(self) -> Array:
+        """Return how much of the prior's variance goes with each input, shape (D,).
+
+        `1 − E k(x, x′)/k(x, x)`, where `x′` is `x` with input d alone drawn anew from a normal
+        distribution of the data's spread `s_d`: the share of the variance (Sobol's total index)
+        that functions of the learned prior are expected to owe to that input, alone or
+        together with others. It is 0 for an input that is constant or has a lengthscale far
+        beyond its spread and nears 1 as that gets short; for a squared exponential it is
+        `1 − 1/√(1 + 2s_d²/ℓ_d²)`. Shares overlap and do not add up to one.
+
+        It says how fast the function may vary along an input, not how far it does: a strong but
+        nearly linear effect has a long lengthscale and a low relevance. `input_effects` says how
+        far. The inputs of an `RVMRegressor` share one lengthscale, so there it tells nothing.
+
+        Returns
+        -------
+        relevance : array of shape (D,)
+            Each between 0 and 1, for sums and products of kernels too; of SSGP by its waves.
+        """
+        check_is_fitted(self)
+        return sensitivities(self._prior_correlation, self._scaling.input_spread)
+
+    def input_effects(self) -> Array:
         """Return how much of the prediction's variance goes with each input, shape (D,).
 
         `½ E(μ(x) − μ(x′))² / Var μ(x)` of the predictive mean μ, where `x′` is `x` with input d
@@ -34,15 +58,11 @@ class SelfDescribing:
         together count in full for each of them, so the values need not add up to one. No data
         are needed: the points are basis points or relevance vectors, training rows of the
         methods that keep them (at most 100), and draws over the range of the data for SSGP,
-        which has neither. With rows at hand, scikit-learn's `permutation_importance` says the
-        same of the error.
-
-        Lengthscales in units of the inputs' spread would say how fast the function may vary, not
-        how far it does: a strong linear effect has a long one.
+        which has neither.
 
         Returns
         -------
-        relevance : array of shape (D,)
+        effects : array of shape (D,)
             Each between 0 and 1, in the order of the inputs.
 
         Examples
@@ -51,11 +71,16 @@ class SelfDescribing:
         >>> from eigengp import ExactGPRegressor
         >>> X = np.random.default_rng(0).normal(size=(60, 2))
         >>> model = ExactGPRegressor(n_restarts=1, random_state=0).fit(X, 5 * X[:, 1])
-        >>> model.input_relevance().round(1)
+        >>> model.input_effects().round(1)
         array([0., 1.])
         """
         check_is_fitted(self)
         return total_indices(self._mean_alone, self._own_points())
+
+    def _prior_correlation(self, apart: Array) -> Array:
+        """Return `k(x, x + δ)/k(x, x)` for differences δ in the units of the data, shape (n,)."""
+        matrix = self.kernel_(apart, np.zeros((1, apart.shape[1])))
+        return matrix[:, 0] / self.kernel_.total_variance
 
     def _own_points(self) -> Array:
         """Return inputs at which the model knows the function, in the units of the data."""

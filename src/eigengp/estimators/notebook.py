@@ -19,7 +19,11 @@ _SIZES = {
 }
 _MOST_INPUTS = 12
 _BAR = 120
-_EXPLAINED = "share of the prediction's variance that goes with the input: see input_relevance"
+_COLUMNS = {
+    "effect": "share of the prediction's variance that goes with the input (input_effects)",
+    "relevance": "share of the learned prior's variance that goes with it (input_relevance)",
+    "lengthscale": "distance over which the function changes, in the units of the input",
+}
 _CELL = (
     'style="text-align:left;padding:1px 12px 1px 0;border:none;background:none;'
     'overflow-wrap:anywhere"'
@@ -76,27 +80,32 @@ def _facts(model: Any) -> Iterator[tuple[str, str]]:
 
 
 def _inputs(model: Any) -> str:
-    """Return a table of the inputs, the most relevant first."""
-    relevance = model.input_relevance()
-    names = getattr(model, "feature_names_in_", [f"x{d}" for d in range(relevance.size)])
-    order = np.argsort(-relevance, kind="stable")
-    lengths = _lengthscales(model.kernel_, relevance.size)
-    rows = "".join(_row(str(names[d]), relevance[d], lengths, d) for d in order[:_MOST_INPUTS])
-    rest = relevance.size - _MOST_INPUTS
-    more = f"<div>… and {rest} less relevant inputs</div>" if rest > 0 else ""
-    head = ["input", "relevance", *([] if lengths is None else ["lengthscale"])]
-    cells = "".join(f'<th scope="col" {_CELL}>{each}</th>' for each in head)
+    """Return a table of the inputs, that of the largest effect first."""
+    effects, relevance = model.input_effects(), model.input_relevance()
+    lengths = _lengthscales(model.kernel_, effects.size)
+    names = getattr(model, "feature_names_in_", [f"x{d}" for d in range(effects.size)])
+    rows = ""
+    for d in np.argsort(-effects, kind="stable")[:_MOST_INPUTS]:
+        values = [_with_bar(effects[d]), f"{relevance[d]:.2f}"]
+        values += [] if lengths is None else [f"{lengths[d]:.4g}"]
+        cells = "".join(f"<td {_CELL}>{value}</td>" for value in values)
+        rows += f"<tr><td {_CELL}>{escape(str(names[d]))}</td>{cells}</tr>"
+    rest = effects.size - _MOST_INPUTS
+    more = f"<div>… and {rest} inputs of less effect</div>" if rest > 0 else ""
+    columns = ["input", *_COLUMNS][: 3 if lengths is None else 4]
+    head = "".join(
+        f'<th scope="col" title="{escape(_COLUMNS.get(name, name))}" {_CELL}>{name}</th>'
+        for name in columns
+    )
     return (
-        f'<table style="border-collapse:collapse;margin:4px 0 0 0" title="{escape(_EXPLAINED)}">'
-        f"<thead><tr>{cells}</tr></thead><tbody>{rows}</tbody></table>{more}"
+        '<table style="border-collapse:collapse;margin:4px 0 0 0">'
+        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}"
     )
 
 
-def _row(name: str, relevance: float, lengths: Array | None, d: int) -> str:
-    bar = f'<span style="{_FILL};width:{_BAR * relevance:.0f}px"></span>'
-    shown = "" if lengths is None else f"<td {_CELL}>{lengths[d]:.4g}</td>"
-    value = f'<span style="white-space:nowrap">{relevance:.2f} {bar}</span>'
-    return f"<tr><td {_CELL}>{escape(name)}</td><td {_CELL}>{value}</td>{shown}</tr>"
+def _with_bar(share: float) -> str:
+    bar = f'<span style="{_FILL};width:{_BAR * share:.0f}px"></span>'
+    return f'<span style="white-space:nowrap">{share:.2f} {bar}</span>'
 
 
 def _lengthscales(kernel: Kernel, n_features: int) -> Array | None:
