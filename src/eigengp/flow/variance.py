@@ -198,6 +198,10 @@ class VariedPosterior:
         """Refuse: the slopes of the signs are not known."""
         raise VariedGradientError
 
+    def average(self, X: Array, share: Array) -> tuple[float, float]:
+        """See `Predictive.average`."""
+        return self.own.average(X, share)
+
     def functions(
         self, n_samples: int, rng: np.random.RandomState
     ) -> Callable[[AnyArray], AnyArray]:
