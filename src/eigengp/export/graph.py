@@ -7,9 +7,8 @@ the graph is as short as the formula. The nodes are those of ONNX (operators of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -190,27 +189,32 @@ _TENSOR_TYPES = {"float32": 1, "int64": 7, "bool": 9, "float64": 11}
 """The numbers of the data types in ONNX."""
 
 
+def _unary(operator: str) -> Callable[[Traced], Traced]:
+    def function(x: Traced, /) -> Traced:
+        return x.graph.elementwise(operator, x)
+
+    return function
+
+
 class Namespace:
     """The functions of the standard for traced arrays, and for constants beside them."""
 
     __name__ = "eigengp.export.graph"
-    float64, float32, int64, bool = np.float64, np.float32, np.int64, np.bool
-
-    def __init__(self) -> None:
-        for name in ("exp", "sqrt", "log", "sin", "tan", "tanh", "abs"):
-            setattr(self, name, partial(self._unary, name.capitalize()))
-
-    @staticmethod
-    def _unary(operator: str, x: Traced, /) -> Traced:
-        return x.graph.elementwise(operator, x)
+    float64, float32 = np.float64, np.float32
+    abs = staticmethod(_unary("Abs"))
+    exp = staticmethod(_unary("Exp"))
+    log = staticmethod(_unary("Log"))
+    sin = staticmethod(_unary("Sin"))
+    sqrt = staticmethod(_unary("Sqrt"))
+    tanh = staticmethod(_unary("Tanh"))
 
     def cos(self, x: Traced, /) -> Traced:
         """Return the sine a quarter turn on: some runtimes have no cosine in float64."""
-        return self._unary("Sin", x + 0.5 * np.pi)
+        return self.sin(x + 0.5 * np.pi)
 
     def log1p(self, x: Traced, /) -> Traced:
         """Return `ln(1 + x)`."""
-        return self._unary("Log", 1.0 + x)
+        return self.log(1.0 + x)
 
     def asarray(self, x: Array, /, *, dtype: Any = None, device: Any = None) -> Array:
         """Return a constant, which stays in NumPy."""
