@@ -60,15 +60,13 @@ class Graph:
     def elementwise(self, operator: str, *arrays: Any, dtype: Any = None) -> Traced:
         """Record an operation entry by entry, with the rules of broadcasting and of types.
 
-        `dtype` is that of the result, where it is not that of the operands. A number beside a
-        matrix is written once for each column, for onnxruntime would pull a scalar into a product
-        before or after it, and hold it there in float32.
+        `dtype` is that of the result, where it is not that of the operands.
         """
         common = np.result_type(*(x if _is_number(x) else x.dtype for x in arrays))
         shape = _broadcast([np.shape(x) for x in arrays])
         if len(shape) == 2:
-            sizes = tuple(size or 1 for size in shape)
-            arrays = tuple(x if np.ndim(x) else np.full(sizes, x) for x in arrays)
+            like = next(x for x in arrays if isinstance(x, Traced))
+            arrays = tuple(_spread(x, shape, like) for x in arrays)
         inputs = [self.name_of(x, common) for x in arrays]
         return self.add(operator, inputs, shape, dtype or common)
 
@@ -142,7 +140,7 @@ class Traced:
         return self._product(other, self)
 
     def _product(self, left: Any, right: Any) -> Traced:
-        """Return a product; one with a vector is one with a column, see `Graph.elementwise`."""
+        """Return a product; one with a vector is one with a column, see `_spread`."""
         if len(right.shape) == 1:
             column = self._product(left, right[:, None])
             axis = self.graph.constant([1], np.int64)
@@ -258,20 +256,33 @@ class Namespace:
 
     def ones_like(self, x: Traced, /) -> Traced:
         """Return ones in the shape of `x`."""
-        return self._filled(x, 1.0)
+        return _filled(x, 1.0)
 
     def zeros_like(self, x: Traced, /) -> Traced:
         """Return zeros in the shape of `x`."""
-        return self._filled(x, 0.0)
-
-    @staticmethod
-    def _filled(x: Traced, value: float) -> Traced:
-        size = x.graph.add("Shape", [x.name], (x.ndim,), np.int64)
-        filling = np.full(1, value, dtype=x.dtype)
-        return x.graph.add("ConstantOfShape", [size.name], x.shape, x.dtype, value=filling)
+        return _filled(x, 0.0)
 
 
 NAMESPACE = Namespace()
+
+
+def _filled(x: Traced, value: float) -> Traced:
+    size = x.graph.add("Shape", [x.name], (x.ndim,), np.int64)
+    filling = np.full(1, value, dtype=x.dtype)
+    return x.graph.add("ConstantOfShape", [size.name], x.shape, x.dtype, value=filling)
+
+
+def _spread(x: Any, shape: Shape, like: Traced) -> Any:
+    """Return a number beside a matrix as several: one for each column, or each row.
+
+    onnxruntime pulls a scalar beside a product into the product, and holds it there in float32.
+    """
+    if isinstance(x, Traced) or np.size(x) > 1:
+        return x
+    sizes = tuple(size or 1 for size in shape)
+    if np.prod(sizes) > 1 or like.shape != shape:
+        return np.full(sizes, x)
+    return _filled(like, np.asarray(x).item())
 
 
 def _is_number(x: Any) -> bool:
