@@ -86,17 +86,18 @@ class Side:
             rows[D + 1] = 1.0
             return rows
         scaled = (X.T - self.centre[:, None]) * self._column
-        ones = xp.ones((1, n), dtype=scaled.dtype, device=X.device)
-        return xp.concat([scaled, xp.sum(scaled * scaled, axis=0, keepdims=True), ones], axis=0)
+        squares = xp.sum(scaled * scaled, axis=0, keepdims=True)
+        return xp.concat([scaled, squares, xp.ones_like(squares)], axis=0)
 
     @cached_property
     def _column(self) -> AnyArray:
         return namespace(self.points).reshape(self.per_length, (-1, 1))
 
     def farthest(self, rows: AnyArray) -> float:
-        """Return a bound on all distances `t`."""
-        if rows.shape[1] == 0:
-            return 0.0
+        """Return a bound on all distances `t`; infinity for rows that are not there yet."""
+        n = rows.shape[1]
+        if not n:
+            return float("inf") if n is None else 0.0
         return 2.0 * (float(namespace(rows).max(rows[-2, :])) + self._largest)
 
     def distances(self, rows: AnyArray, dtype: str, spare: int) -> AnyArray:
