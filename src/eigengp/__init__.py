@@ -17,6 +17,7 @@ from eigengp.kernels import (
     RationalQuadratic,
     SquaredExponential,
 )
+from eigengp.saving import load
 
 __version__ = "0.1.0"
 
@@ -38,6 +39,7 @@ __all__ = [
     "VFERegressor",
     "calibration",
     "datasets",
+    "load",
     "log_marginal_likelihood",
     "metrics",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, overload
@@ -55,6 +55,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
     _posterior: Predictive
     _scaling: Scaling
+    _place: Hashable
+    """The library and device of the inputs that were learned from."""
     _block_rows: ClassVar[int | None] = None
     """Rows in a block while learning; None takes what suits the number of features."""
 
@@ -399,6 +401,19 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         if self._draws_jointly:
             return self._mean(self._whole(values, X))
         return self._mean(self._by_blocks(values, X))
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to one file, which `eigengp.load` reads.
+
+        Parameters
+        ----------
+        path : path
+            The file, which ends in `.eigengp`. It appears when it is whole; one
+            of the same name is replaced. See `eigengp.saving` for more.
+        """
+        from eigengp import saving
+
+        saving.save(self, path)
 
     def log_marginal_likelihood(self) -> float:
         """Return the log evidence of the training data under the learned model."""

@@ -19,6 +19,7 @@ from eigengp.estimators.training import Training
 from eigengp.fitting.online import Online
 from eigengp.fitting.plan import Plan
 from eigengp.flow.exact import ExactGP
+from eigengp.flow.factors import Spectrum
 from eigengp.flow.local import LocalOutcome
 from eigengp.flow.local_posterior import LocalPosterior
 from eigengp.flow.model import EigenGP
@@ -179,6 +180,7 @@ class EigenGPRegressor(OnlineRegressor):
 
     _posterior: Posterior | LocalPosterior
     _local: LocalFit
+    _spectrum: Spectrum
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **OnlineRegressor._parameter_constraints,

@@ -1,0 +1,244 @@
+"""Saving and loading fitted models."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, get_origin, get_type_hints
+
+import numpy as np
+import scipy
+import sklearn
+from sklearn.utils.validation import check_is_fitted
+
+from eigengp.estimators.base import GPRegressor
+from eigengp.saving import container
+from eigengp.saving.errors import SavedModelError
+from eigengp.saving.record import Fields, check_fields
+from eigengp.saving.registry import estimator_named, is_registered
+from eigengp.saving.tree import Reader, Writer
+
+FORMAT = 1
+"""The newest format: raised when files change so that earlier versions cannot read them."""
+SUFFIX = ".eigengp"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a file holds."""
+
+    model: GPRegressor
+    """The fitted model."""
+    about: dict[str, Any]
+    """What was stored beside it."""
+    header: dict[str, Any]
+    """Format, class, versions, number and names of the inputs."""
+
+
+def save(model: GPRegressor, path: str | Path, *, about: Mapping[str, Any] | None = None) -> None:
+    """Write a fitted model to one file, which `load` reads.
+
+    Parameters
+    ----------
+    model : GPRegressor
+        A fitted estimator of eigengp.
+    path : path
+        The file, which ends in `.eigengp`. It appears when it is whole; one of
+        the same name is replaced.
+    about : mapping or None
+        What JSON can hold and should be stored beside the model.
+
+    Raises
+    ------
+    SavedModelError
+        If the model holds something that a file cannot hold.
+
+    Notes
+    -----
+    The file has the format of safetensors: arrays, and a JSON header in the
+    metadata. A `RandomState` is stored as its state, and goes on from there.
+    Arrays of other libraries than NumPy are stored, and loaded, as NumPy's.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> from eigengp import ExactGPRegressor, saving
+    >>> X = np.linspace(0, 6, 30)[:, None]
+    >>> model = ExactGPRegressor(max_iter=5, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     saving.save(model, f"{folder}/sine.eigengp", about={"unit": "m"})
+    ...     saved = saving.read(f"{folder}/sine.eigengp")
+    >>> bool(np.all(saved.model.predict(X) == model.predict(X))), saved.about["unit"]
+    (True, 'm')
+    """
+    check_is_fitted(model)
+    kind = type(model)
+    if not is_registered(kind):
+        raise SavedModelError(
+            f"A {kind.__name__} cannot be saved, since eigengp does not know the class. If it is "
+            f"yours, call eigengp.saving.register({kind.__name__}) first."
+        )
+    target = _checked_target(path)
+    writer = Writer()
+    parameters = model.get_params(deep=False)
+    state = {name: value for name, value in vars(model).items() if name not in parameters}
+    state["_place"] = "numpy"
+    _check_names(kind, state)
+    nodes = {
+        part: {name: writer.node(value, name) for name, value in values.items()}
+        for part, values in (("parameters", parameters), ("state", state))
+    }
+    header = {**_summary(model), **nodes, "objects": writer.objects, "about": _plain(about)}
+    container.write(target, header, writer.arrays)
+
+
+def load(path: str | Path) -> GPRegressor:
+    """Read a model that `save` wrote.
+
+    Nothing in a file is ever executed: only classes that eigengp knows, or
+    that `eigengp.saving.register` has made known, are made from it.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Returns
+    -------
+    model : GPRegressor
+        The fitted model, which predicts as the one that was saved, to the last bit.
+
+    Raises
+    ------
+    SavedModelError
+        If the file was cut off or altered, has a newer format, or is no saved model.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile, eigengp
+    >>> X = np.linspace(0, 6, 30)[:, None]
+    >>> model = eigengp.ExactGPRegressor(max_iter=5, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(f"{folder}/sine.eigengp")
+    ...     again = eigengp.load(f"{folder}/sine.eigengp")
+    >>> bool(np.all(again.predict(X) == model.predict(X)))
+    True
+    """
+    return read(path).model
+
+
+def read(path: str | Path) -> Saved:
+    """Read a model with all that is stored beside it.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Returns
+    -------
+    saved : Saved
+        The model, what `about` was given to `save`, and the header.
+    """
+    source = Path(path)
+    if source.is_dir():
+        raise IsADirectoryError(f"{source} is a folder, not a saved model.")
+    header, arrays = container.read(source)
+    if header.get("format") != FORMAT:
+        raise SavedModelError(
+            f"{source} has format {header.get('format')}, written by eigengp "
+            f"{header.get('versions', {}).get('eigengp')}; this version reads {FORMAT}. "
+            "Upgrade eigengp."
+        )
+    try:
+        model = _made(header, arrays)
+    except Exception as error:
+        raise SavedModelError(f"{source} holds {error}.") from error
+    shown = {name: header[name] for name in header if name not in ("state", "objects", "about")}
+    return Saved(model, header["about"], shown)
+
+
+def _checked_target(path: str | Path) -> Path:
+    target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a folder; name a file in it, as model{SUFFIX}.")
+    if target.suffix != SUFFIX:
+        raise SavedModelError(
+            f"Saved models end in {SUFFIX}, got {target.name!r}; name it "
+            f"{target.with_suffix(SUFFIX).name!r}."
+        )
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"The folder {target.parent} is not there; make it first.")
+    return target
+
+
+def _plain(about: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a copy of what is to be stored beside a model, as JSON gives it back."""
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(dict(about or {})))
+    except (TypeError, ValueError) as error:
+        raise SavedModelError(f"about must be what JSON can hold: {error}.") from error
+    return plain
+
+
+def _summary(model: GPRegressor) -> dict[str, Any]:
+    """Return what a reader of the header wants to know first."""
+    from eigengp import __version__
+
+    names = getattr(model, "feature_names_in_", None)
+    return {
+        "format": FORMAT,
+        "class": type(model).__name__,
+        "versions": {
+            "eigengp": __version__,
+            "numpy": np.__version__,
+            "scipy": scipy.__version__,
+            "scikit-learn": sklearn.__version__,
+            "python": platform.python_version(),
+        },
+        "n_features": int(model.n_features_in_),
+        "feature_names": None if names is None else list(map(str, names)),
+    }
+
+
+def _state_hints(kind: type, names: Fields) -> dict[str, Any]:
+    """Return what the attributes of a fitted model may be.
+
+    They are those that its class declares, and all with the ending that
+    scikit-learn has for what is learned.
+    """
+    declared = {
+        name: hint
+        for name, hint in get_type_hints(kind).items()
+        if name.startswith("_") and get_origin(hint) is not ClassVar
+    }
+    learned = (each for each in names if each.endswith("_") and not each.startswith("_"))
+    return {**declared, **{each: Any for each in learned if not hasattr(kind, each)}}
+
+
+def _check_names(kind: type, state: Fields) -> None:
+    unknown = state.keys() - _state_hints(kind, state).keys()
+    if unknown:
+        raise SavedModelError(
+            f"A {kind.__name__} has no attribute {min(unknown)!r} of its own, so it cannot be "
+            "saved; delete it, or store it as `about`."
+        )
+
+
+def _made(header: dict[str, Any], arrays: dict[str, Any]) -> GPRegressor:
+    """Return the model that a header describes."""
+    kind = estimator_named(header["class"])
+    reader = Reader(header["objects"], arrays)
+    parts = ("parameters", "state")
+    parameters, state = (
+        {name: reader.value(node) for name, node in header[part].items()} for part in parts
+    )
+    check_fields(kind.__name__, parameters, dict.fromkeys(kind._get_param_names(), Any))
+    check_fields(kind.__name__, state, _state_hints(kind, state))
+    model = kind(**parameters)
+    model.__dict__.update(state)
+    check_is_fitted(model)
+    return model
