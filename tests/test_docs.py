@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import joblib
 import pytest
+
+from eigengp.estimators.training import Training
+from eigengp.fitting.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -34,9 +39,14 @@ WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
 
 @pytest.fixture
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fits that do not say how long they may take are short."""
-    monkeypatch.setattr("eigengp.estimators.training.default_iterations", lambda *_: 5)
-    monkeypatch.setattr("eigengp.estimators.training.default_restarts", lambda *_: 1)
+    """Fits of sparse methods begin at one start, and end after a few iterations."""
+    usual = Training.plan
+
+    def hasty(self: Training, estimator: Any, n_components: int, n_inducing: int) -> Plan:
+        plan = usual(self, estimator, n_components, n_inducing)
+        return replace(plan, n_restarts=1, max_iter=min(plan.max_iter, 10), settled=True)
+
+    monkeypatch.setattr(Training, "plan", hasty)
 
 
 @pytest.mark.filterwarnings("ignore")
