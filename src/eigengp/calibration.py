@@ -92,6 +92,19 @@ def sharpness(y_std: ArrayLike) -> float:
     return float(np.sqrt(np.mean(std**2)))
 
 
+def normal_half_width(coverage: float) -> float:
+    """Return how many standard deviations hold a normal target with this probability.
+
+    Examples
+    --------
+    >>> round(normal_half_width(0.95), 2)
+    1.96
+    """
+    if not 0.0 < coverage < 1.0:
+        raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}.")
+    return float(special.ndtri(0.5 + 0.5 * coverage))
+
+
 def conformity(y_true: ArrayLike, y_pred: ArrayLike, y_std: ArrayLike) -> Array:
     """Return the sorted errors of calibration rows, in units of their standard deviations."""
     target, mean, std = _columns(y_true, y_pred, y_std)

@@ -1,87 +1,63 @@
-"""The command line: `eigengp reproduce`."""
+"""The command line, `eigengp`: which commands there are; each has a file in `commands/`."""
 
 from __future__ import annotations
 
-import sys
-from enum import StrEnum
-from importlib import import_module
-from pathlib import Path
 from typing import Annotated
 
 try:
     import typer
 except ImportError as error:
     raise SystemExit(
-        f'The command line needs more: pip install "eigengp[reproduce]" ({error}).'
+        'The command line needs more: pip install "eigengp[cli]", or pip install '
+        f'"eigengp[reproduce]" for the experiments of the paper too ({error}).'
     ) from error
+
+import eigengp
+from eigengp.commands.compare import compare
+from eigengp.commands.evaluate import evaluate
+from eigengp.commands.fit import fit
+from eigengp.commands.inspect import inspect
+from eigengp.commands.methods import described
+from eigengp.commands.predict import predict
+from eigengp.commands.report import report
+from eigengp.commands.reproduce import Part, reproduce
+
+__all__ = ["Part", "app", "main"]
+
+_EXIT_CODES = (
+    "Exit codes: 0 all went well, 1 something is wrong with data, model or files, 2 the command "
+    "was not understood, 130 interrupted."
+)
 
 app = typer.Typer(
     help="Sparse Gaussian processes with adaptive eigenfunctions.",
+    epilog=_EXIT_CODES,
     no_args_is_help=True,
-    add_completion=False,
+    rich_markup_mode="rich",
     pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"eigengp {eigengp.__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_version, is_eager=True),
+    ] = False,
+) -> None:
     """Sparse Gaussian processes with adaptive eigenfunctions."""
 
 
-class Part(StrEnum):
-    """What of the paper to reproduce."""
-
-    ALL = "all"
-    FIGURE_1 = "figure1"
-    FIGURE_2 = "figure2"
-    TABLE_1 = "table1"
-    FIGURE_3 = "figure3"
-    RVM = "rvm"
-    FIGURE_4 = "figure4"
-
-
-@app.command()
-def reproduce(
-    parts: Annotated[
-        list[Part] | None, typer.Argument(help="Which parts; all unless named.", show_default=False)
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Built-in data and fewer runs: two minutes.")
-    ] = False,
-    out: Annotated[
-        Path, typer.Option(help="Folder for results; what is stored there is not run again.")
-    ] = Path("results"),
-    jobs: Annotated[
-        int, typer.Option(min=1, help="Runs at once; each has its share of the cores.")
-    ] = 2,
-) -> None:
-    """Re-run the experiments of the EigenGP paper and write a page with the paper's numbers beside.
-
-    Every run is stored as it ends, so that a command that was stopped goes on where it was.
-    """
-    try:
-        from eigengp.reproduce.availability import DataError
-        from eigengp.reproduce.command import reproduce as carry_out
-        from eigengp.reproduce.experiments import EXPERIMENTS
-        from eigengp.reproduce.scale import FULL, QUICK
-        from eigengp.reproduce.workers import WorkerDiedError
-
-        import_module("matplotlib")  # It draws last, but whether it is here is better known first.
-    except ImportError as error:
-        print(f'eigengp: pip install "eigengp[reproduce]" is needed ({error}).', file=sys.stderr)
-        raise typer.Exit(1) from error
-    chosen = {part.value for part in parts or [Part.ALL]}
-    names = [name for name in EXPERIMENTS if name in chosen or Part.ALL.value in chosen]
-    try:
-        complete = carry_out(names, QUICK if quick else FULL, out, jobs)
-    except KeyboardInterrupt:
-        print("\nStopped. What had ended is stored; the same command goes on.", file=sys.stderr)
-        raise typer.Exit(130) from None
-    except (OSError, DataError, WorkerDiedError) as error:
-        print(f"eigengp: {error}", file=sys.stderr)
-        raise typer.Exit(1) from error
-    if not complete:
-        raise typer.Exit(1)
+app.command(epilog=described())(fit)
+for command in (predict, evaluate, inspect, compare, report, reproduce):
+    app.command()(command)
 
 
 def main() -> None:

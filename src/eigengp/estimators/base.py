@@ -9,8 +9,8 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, overload
 
+import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -18,7 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigengp.arrays import AnyArray, beside, cast, is_numpy, namespace, on_host, place
 from eigengp.buffers import reused_buffers
-from eigengp.calibration import conformal_factor, conformity
+from eigengp.calibration import conformal_factor, conformity, normal_half_width
+from eigengp.estimators.describing import SelfDescribing
 from eigengp.estimators.elsewhere import from_files, lazily, predictions_to_file
 from eigengp.estimators.rows import (
     MERGE_UP_TO,
@@ -47,7 +48,7 @@ LARGE_DATA_CONSTRAINTS: dict[str, list[Any]] = {
 
 
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
-class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
+class GPRegressor(SelfDescribing, RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """The frame of a method, which adds `_learn`, and `_keep` if it learns more than most.
 
     Parameters that all methods share are documented in `EigenGPRegressor`.
@@ -333,7 +334,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
     def _half_width(self, coverage: float) -> float:
         """Return half the width of an interval, in standard deviations."""
-        half = _half_width(coverage)
+        half = normal_half_width(coverage)
         scores = getattr(self, "conformity_", None)
         return half if scores is None else conformal_factor(scores, coverage)
 
@@ -370,6 +371,31 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
             return mean
         variance = self._by_blocks(posterior.variance_gradient, X)
         return mean, scaling.target_scale * unit * variance
+
+    def predict_average(self, X: ArrayLike) -> tuple[float, float]:
+        """Predict the average of the latent function over rows, with its own error bar.
+
+        Errors of neighbouring rows go together, so the error bar of an average is neither that
+        of a row nor √n times smaller; it follows from the joint posterior of all of them. The
+        noise, which averages out, is not part of it.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+            The rows; each counts as often as it stands there.
+
+        Returns
+        -------
+        mean, std : floats
+            The average and its standard deviation, at O(n·M), or O(n²) for the methods whose
+            `sample_y` draws all inputs together.
+        """
+        rows = cast(on_host(self._inputs(X, "predict_average")), "float64")
+        distinct, counts = np.unique(rows, axis=0, return_counts=True)
+        mean, variance = self._posterior.average(
+            self._scaling.inputs(distinct), counts / rows.shape[0]
+        )
+        return self._mean(mean), self._scaling.target_scale * float(np.sqrt(variance))
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Draw whole latent functions from the posterior and evaluate them.
@@ -419,10 +445,3 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """Return the log evidence of the training data under the learned model."""
         check_is_fitted(self)
         return self.log_marginal_likelihood_
-
-
-def _half_width(coverage: float) -> float:
-    """Return half the width of the central interval, in standard deviations."""
-    if not 0.0 < coverage < 1.0:
-        raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}.")
-    return float(stats.norm.ppf(0.5 + 0.5 * coverage))

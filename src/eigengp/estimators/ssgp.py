@@ -9,12 +9,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
+from eigengp.arrays import on_host
 from eigengp.estimators.base import LARGE_DATA_CONSTRAINTS, GPRegressor
 from eigengp.estimators.training import Training
 from eigengp.fitting.families import SpectralFamily
 from eigengp.fitting.plan import default_size
 from eigengp.flow.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import Kernel, Stationary
+from eigengp.typing import Array
 
 
 class SSGPRegressor(GPRegressor):
@@ -119,6 +121,11 @@ precision, memory_limit, device, checkpoint, random_state, verbose
         template = SparseSpectrum(start.kernel, none_yet, start.noise_variance)
         model: SparseSpectrum = training.learn(SpectralFamily(), plan, template)
         return model
+
+    def _prior_correlation(self, apart: Array) -> Array:
+        phase = apart @ on_host(self.spectral_points_).T
+        correlation: Array = np.mean(np.cos(phase), axis=1)
+        return correlation
 
     def _keep(self, model: SparseSpectrum, training: Training, outcome: Any = None) -> None:
         super()._keep(model, training, outcome)

@@ -144,6 +144,13 @@ class ConditionalPosterior:
         bar = -2.0 * self.covariance.solve(K.T).T * open_[:, None]
         return self.features.input_gradient(X, bar)
 
+    def average(self, X: Array, share: Array) -> tuple[float, float]:
+        """See `Predictive.average`: `k(x,·)` averaged over the inputs, at O(n·(n + N) + N²)."""
+        average = share @ self.features.matrix(X)
+        prior = float(share @ self.features.kernel.matrix(X, X) @ share)
+        raw = prior - float(self.covariance.quadratic(average[None])[0])
+        return float(average @ self.coefficients), max(raw, 0.0)
+
     def functions(self, n_samples: int, rng: np.random.RandomState) -> Callable[[Array], Array]:
         """Draw latent functions; the result maps all inputs of interest at once to values.
 

@@ -216,6 +216,13 @@ class LocalPosterior:
         root = np.sqrt(self._scaled(variance, near) / variance)
         return np.asarray(joint * root[:, None] * root)
 
+    def average(self, X: Array, share: Array) -> tuple[float, float]:
+        """See `Predictive.average`; what neighbours leave open is independent between inputs."""
+        near = self.near(X, self.search(X))
+        latent = share @ near.shared @ self.covariance_root
+        open_ = np.maximum(near.own - self.noise_variance, 0.0)
+        return float(share @ near.mean), float(latent @ latent + share**2 @ open_)
+
     def functions(self, n_samples: int, rng: np.random.RandomState) -> Callable[[Array], Array]:
         """Draw latent functions at all inputs together; the result maps (n, D) to (n, S)."""
 

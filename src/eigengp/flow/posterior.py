@@ -44,6 +44,17 @@ class Predictive(Protocol):
     def variance_gradient(self, X: AnyArray) -> AnyArray:
         """Return `d variance/d x`, shape (n, D)."""
 
+    def average(self, X: Array, share: Array) -> tuple[float, float]:
+        """Return mean and variance of `Σ_n share_n f(x_n)`, the noise left out.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+            Different inputs, in NumPy.
+        share : array of shape (n,)
+            What each counts for; they add up to one.
+        """
+
     def functions(
         self, n_samples: int, rng: np.random.RandomState
     ) -> Callable[[AnyArray], AnyArray]:
@@ -179,6 +190,22 @@ class Posterior:
             open_ = cast(self._left_out(K) > 0.0, "float64")[:, None]
             bar -= 2.0 * open_ * ((K @ F) @ F.T)
         return self.features.input_gradient(X, bar)
+
+    def average(self, X: Array, share: Array) -> tuple[float, float]:
+        """See `Predictive.average`: the average feature `k̄ = Σ share_n k(x_n)` is all it takes.
+
+        The mean is `k̄ᵀm` and the variance `‖Vᵀk̄‖²`, at O(n·M), and that of what the features
+        leave out: independent from input to input at O(n), or jointly at O(n²).
+        """
+        K = self.features.matrix(X)
+        average = share @ K
+        latent = average @ self.covariance_root
+        variance = float(latent @ latent)
+        if self.kernel is not None:
+            variance += float(share @ self._joint_residual(X, K) @ share)
+        elif self._F is not None:
+            variance += float(share**2 @ self._left_out(K))
+        return float(average @ self.mean_coefficients), variance
 
     def functions(
         self, n_samples: int, rng: np.random.RandomState

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import base64
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
+from eigengp.files import write_whole
 from eigengp.reproduce import drawing
 from eigengp.reproduce.experiments import EXPERIMENTS, Experiment
 from eigengp.reproduce.runs import Record, with_starts
@@ -134,16 +133,6 @@ def _image(figure: Figure, kind: str) -> bytes:
 
 def _inline(svg: bytes) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole, or not at all."""
-    partial = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        partial.write_bytes(content)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _environment() -> Environment:

@@ -11,7 +11,7 @@ from typing import Any
 
 from eigengp.typing import Array
 
-_FORMATS = {
+FORMATS = {
     ".parquet": "parquet",
     ".pq": "parquet",
     ".arrow": "ipc",
@@ -20,6 +20,7 @@ _FORMATS = {
     ".csv": "csv",
     ".tsv": "csv",
 }
+"""What is in a file, by its ending."""
 
 
 def is_table(X: Any) -> bool:
@@ -42,31 +43,32 @@ def open_dataset(X: Any) -> Any:
     dataset = arrow().dataset
     if not isinstance(X, str | Path):
         return X if isinstance(X, dataset.Dataset) else dataset.dataset(X)
-    paths = _paths(X)
-    ending = _ending(paths[0])
-    if ending not in _FORMATS:
+    paths = table_paths(X)
+    ending = table_ending(paths[0])
+    if ending not in FORMATS:
         raise ValueError(
-            f"{paths[0]} ends in none of {', '.join(_FORMATS)}. Convert the file, or open it "
+            f"{paths[0]} ends in none of {', '.join(FORMATS)}. Convert the file, or open it "
             "yourself and pass a pyarrow.dataset.Dataset."
         )
-    form: Any = _FORMATS[ending]
+    form: Any = FORMATS[ending]
     if form == "csv":
         form = _csv_format("\t" if ending == ".tsv" else ",")
     opened = dataset.dataset([str(path) for path in paths], format=form)
-    return opened if _FORMATS[ending] != "csv" else _with_floats(opened, form)
+    return opened if FORMATS[ending] != "csv" else _with_floats(opened, form)
 
 
-def _paths(X: str | Path) -> list[Path]:
+def table_paths(X: str | Path) -> list[Path]:
+    """Return the files behind a path, a folder or a glob pattern: one or more, of one format."""
     text = str(X)
     if Path(X).is_dir():
-        found = sorted(path for path in Path(X).rglob("*") if _ending(path) in _FORMATS)
+        found = sorted(path for path in Path(X).rglob("*") if table_ending(path) in FORMATS)
     elif Path(X).exists():
         found = [Path(X)]
     else:
         found = sorted(Path(each) for each in glob(text, recursive=True)) if has_magic(text) else []
     if not found:
         raise FileNotFoundError(f"There is no file {text!r}. Check the path, or quote the pattern.")
-    formats = {_FORMATS.get(_ending(path)) for path in found}
+    formats = {FORMATS.get(table_ending(path)) for path in found}
     if len(formats) > 1:
         raise ValueError(
             f"{text!r} has files of several formats. Name those of one, as in '*.csv'."
@@ -74,7 +76,8 @@ def _paths(X: str | Path) -> list[Path]:
     return found
 
 
-def _ending(path: Path) -> str:
+def table_ending(path: Path) -> str:
+    """Return the ending that tells the format, in small letters, before one of compression."""
     endings = [each.lower() for each in path.suffixes]
     compressed = endings and endings[-1] in (".gz", ".bz2", ".zst")
     return "".join(endings[-2:-1] if compressed else endings[-1:])
@@ -130,9 +133,9 @@ def write_table(path: str | Path, parts: Iterable[Mapping[str, Array]]) -> int:
     The file appears when it is whole; an error leaves what was there before.
     """
     pa, path = arrow(), Path(path)
-    form = _FORMATS.get(path.suffix.lower())
+    form = FORMATS.get(path.suffix.lower())
     if form is None or path.suffix.lower() == ".tsv":
-        endings = ", ".join(each for each in _FORMATS if each != ".tsv")
+        endings = ", ".join(each for each in FORMATS if each != ".tsv")
         raise ValueError(f"{path} must end in one of {endings}.")
     writers = {"parquet": pa.parquet.ParquetWriter, "ipc": pa.ipc.new_file, "csv": pa.csv.CSVWriter}
     scratch = path.with_name(f".{path.name}.{os.getpid()}.part")

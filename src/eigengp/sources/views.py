@@ -32,6 +32,9 @@ class Scaling:
     input_scale: Array
     target_centre: float
     target_scale: float
+    input_spread: Array
+    """The standard deviation of each input, zero where it is constant; with `standardize` that is
+    its scale."""
 
     @classmethod
     def of(cls, summary: Summary, standardize: bool) -> Scaling:
@@ -44,12 +47,13 @@ class Scaling:
         """
         centre = summary.mean
         scale = np.sqrt(summary.squares / summary.weight)
+        spread = np.where(_constant(scale, centre), 0.0, _rounded(scale, scale))[:-1]
         if not standardize:
             scale[:-1] = np.sqrt(np.mean(scale[:-1] ** 2))
         scale = _rounded(_usable(scale, centre), scale)
         centre = _rounded(centre, scale)
         mean = float(centre[-1]) if standardize else 0.0
-        return cls(centre[:-1], scale[:-1], mean, float(scale[-1]))
+        return cls(centre[:-1], scale[:-1], mean, float(scale[-1]), spread)
 
     @cached_property
     def _placed(self) -> tuple[Placed, Placed]:
@@ -86,8 +90,13 @@ def _rounded(values: Array, scale: Array) -> Array:
 def _usable(scale: Array, centre: Array) -> Array:
     """Replace the scale of what is constant, up to rounding, by its magnitude or by one."""
     magnitude = np.abs(centre)
-    constant = scale <= 8.0 * np.finfo(np.float64).eps * magnitude
-    return np.where(constant | (scale == 0.0), np.where(magnitude > 0.0, magnitude, 1.0), scale)
+    return np.where(_constant(scale, centre), np.where(magnitude > 0.0, magnitude, 1.0), scale)
+
+
+def _constant(scale: Array, centre: Array) -> NDArray[np.bool_]:
+    """Say what varies by no more than rounding."""
+    constant: NDArray[np.bool_] = scale <= 8.0 * np.finfo(np.float64).eps * np.abs(centre)
+    return constant
 
 
 def sample_rows(source: RowSource, count: int, rng: np.random.RandomState) -> RowBlock:

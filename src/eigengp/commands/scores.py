@@ -1,0 +1,72 @@
+"""How good a model is on rows with targets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eigengp.commands.session import Session, number
+from eigengp.typing import Array
+
+MEANINGS = {
+    "nmse": "squared error; 1 is that of the mean",
+    "rmse": "typical error, in the target's unit",
+    "mnlp": "error bars and means together; less is better",
+    "crps": "the same, in the target's unit; less is better",
+    "coverage": "targets within the intervals, which should hold {level:.0%}",
+}
+
+
+def scores(
+    model: Any, X: Array, y: Array, level: float, weights: Array | None = None
+) -> dict[str, float | None]:
+    """Return NMSE, RMSE, MNLP, CRPS, and how many targets the intervals hold.
+
+    Parameters
+    ----------
+    model : GPRegressor
+        A fitted model.
+    X, y : arrays of shape (n, D) and (n,)
+        The rows.
+    level : float
+        The probability of the intervals, which are those of `predict_interval`.
+    weights : array of shape (n,) or None
+        How often each row counts.
+
+    Returns
+    -------
+    scores : dict
+        NMSE is None where all targets are the same.
+    """
+    from scipy import special
+    from sklearn.metrics import root_mean_squared_error
+
+    from eigengp import metrics
+
+    mean, std = model.predict(X, return_std=True)
+    lower, upper = model.predict_interval(X, level)
+    # Calibrated intervals have another width than that of a normal distribution.
+    own = 0.5 * (upper - lower) / special.ndtri(0.5 + 0.5 * level)
+    spread = float(y.max() - y.min())
+    return {
+        "nmse": metrics.nmse(y, mean, sample_weight=weights) if spread > 0.0 else None,
+        "rmse": float(root_mean_squared_error(y, mean, sample_weight=weights)),
+        "mnlp": metrics.mnlp(y, mean, std, sample_weight=weights),
+        "crps": metrics.crps_gaussian(y, mean, std, sample_weight=weights),
+        "coverage": metrics.coverage(y, mean, own, level=level, sample_weight=weights),
+    }
+
+
+def show_scores(out: Session, found: dict[str, float | None], level: float, title: str) -> None:
+    """Show scores as a table, with what each means."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("score")
+    table.add_column("value", justify="right")
+    table.add_column("what it says", style="dim")
+    for name, value in found.items():
+        shown = f"{value:.1%}" if name == "coverage" and value is not None else number(value)
+        label = name if name == "coverage" else name.upper()
+        table.add_row(label, shown, MEANINGS[name].format(level=level))
+    out.show(table)

@@ -1,0 +1,158 @@
+"""All that a report says, computed by the library's own functions."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any, Literal
+
+import numpy as np
+
+from eigengp.arrays import on_host
+from eigengp.inspection import plain_inputs
+from eigengp.report.convergence import Stage, stages
+from eigengp.report.influence import AverageEffect, Influence, average_effects, influences
+from eigengp.report.provenance import Provenance
+from eigengp.report.quality import Quality
+from eigengp.report.rows import Input, Rows
+from eigengp.report.slices import Explorer, explored
+from eigengp.report.spectrum import Spectrum, spectrum
+from eigengp.report.summary import ColumnSummary, summarised
+
+USAGE = """\
+import eigengp
+
+model = eigengp.load({file!r})
+mean, std = model.predict(X, return_std=True)
+lower, upper = model.predict_interval(X, coverage=0.9)
+"""
+_LIBRARIES = ("eigengp", "numpy", "scipy", "scikit-learn")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where model and rows were read from, as far as it is known."""
+
+    model_file: str | None = None
+    data_file: str | None = None
+    made_with: Mapping[str, str] = field(default_factory=dict)
+    """The versions that made the model."""
+    learned_from: Mapping[str, Any] = field(default_factory=dict)
+    """The summary of the training table that is stored with the model."""
+    ignored: Mapping[str, str] = field(default_factory=dict)
+    """Columns of the table that are no inputs, and why."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What the page shows, part by part."""
+
+    model: Any
+    rows: Rows
+    coverage: float
+    origin: Origin
+    columns: tuple[ColumnSummary, ...]
+    provenance: Provenance
+    quality: Quality
+    influences: tuple[Influence, ...]
+    effects: tuple[AverageEffect, ...]
+    spectrum: Spectrum | None
+    explorer: Explorer
+    stages: tuple[Stage, ...]
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        rows: Rows,
+        *,
+        coverage: float,
+        said: Literal["training", "new"] | None,
+        origin: Origin,
+    ) -> Content:
+        """Compute everything; see `eigengp.report.build`."""
+        with plain_inputs():
+            found = influences(model, rows)
+            ranking = [each.input for each in found]
+            return cls(
+                model,
+                rows,
+                coverage,
+                origin,
+                summarised(rows.columns),
+                Provenance.of(model, rows, said, origin.learned_from),
+                Quality.of(model, rows.X, rows.y, coverage),
+                found,
+                average_effects(model, rows, ranking, coverage),
+                spectrum(model, rows, ranking),
+                explored(model, rows, ranking, coverage),
+                stages(model),
+            )
+
+    @property
+    def ranking(self) -> list[Input]:
+        """The inputs, the most important first."""
+        return [each.input for each in self.influences]
+
+    @property
+    def coverage_pairs(self) -> list[tuple[float, float]]:
+        """Probabilities and measured shares, one pair after the other."""
+        return list(zip(*self.quality.coverage, strict=True))
+
+    @property
+    def pit_bins(self) -> list[tuple[float, float, float]]:
+        """Where each bin of the transform begins and ends, and its density."""
+        density, edges = self.quality.pit
+        return list(zip(edges[:-1], edges[1:], density, strict=True))
+
+    def labels(self, slider: int) -> list[str]:
+        """Return what the positions of a slider are called."""
+        moved, positions = self.explorer.inputs[slider], self.explorer.positions[slider]
+        return [moved.label(value) for value in positions]
+
+    @property
+    def usage(self) -> str:
+        """Python that loads the model and predicts."""
+        return USAGE.format(file=self.origin.model_file)
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """What was learned, as names and values."""
+        model = self.model
+        found = [
+            ("Method", type(model).__name__),
+            ("Inputs of the model", f"{model.n_features_in_:,}"),
+            ("Kernel", type(model.kernel_).__name__),
+            ("Noise, standard deviation", f"{np.sqrt(float(model.noise_variance_)):.4g}"),
+            ("Log evidence", f"{float(model.log_marginal_likelihood_):,.2f}"),
+            ("Iterations", f"{int(model.n_iter_):,}"),
+        ]
+        points = getattr(model, "inducing_inputs_", None)
+        if points is not None:
+            found.insert(2, ("Basis points", f"{on_host(points).shape[0]:,}"))
+        if self.spectrum is not None:
+            found.insert(3, ("Eigenfunctions", f"{self.spectrum.weights.size:,}"))
+        return found
+
+    @property
+    def settings(self) -> list[tuple[str, str]]:
+        """The parameters that are not at their defaults."""
+        defaults = type(self.model)().get_params(deep=False)
+        given = self.model.get_params(deep=False)
+        return [
+            (name, _short(value))
+            for name, value in sorted(given.items())
+            if _short(value) != _short(defaults[name])
+        ]
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what made a report."""
+    return {"python": platform.python_version(), **{each: version(each) for each in _LIBRARIES}}
+
+
+def _short(value: Any) -> str:
+    text = repr(value) if np.ndim(value) == 0 else f"array of shape {np.shape(value)}"
+    return text if len(text) <= 200 else text[:199] + "…"
