@@ -16,11 +16,13 @@ from numpy.typing import ArrayLike
 from sklearn import config_context
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from eigengp.arrays import on_host
 from eigengp.calibration import normal_half_width
 from eigengp.estimators.base import GPRegressor
 from eigengp.typing import Array
 
-_FEW = 10
+FEW = 10
+"""An input of no more different values than this is looked at value by value."""
 _UNNAMED = "X does not have valid feature names"
 
 
@@ -97,6 +99,25 @@ def plain_rows(model: GPRegressor, X: Any) -> Array:
     return rows
 
 
+def basis_points_of(model: GPRegressor) -> Array | None:
+    """Return basis points or relevance vectors, shape (M, D), in NumPy; None if there are none."""
+    check_is_fitted(model)
+    for name in ("inducing_inputs_", "relevance_vectors_"):
+        if hasattr(model, name):
+            return on_host(getattr(model, name))
+    return None
+
+
+def ranges(model: GPRegressor, rows: Array | None = None) -> Array:
+    """Return the ends of each input, shape (D, 2): of rows, or else mean ± two spreads in `fit`."""
+    if rows is not None:
+        return np.column_stack([rows.min(axis=0), rows.max(axis=0)])
+    check_is_fitted(model)
+    scaling = model._scaling
+    wide = 2.0 * np.where(scaling.input_spread > 0.0, scaling.input_spread, scaling.input_scale)
+    return np.column_stack([scaling.input_centre - wide, scaling.input_centre + wide])
+
+
 @contextmanager
 def plain_inputs() -> Iterator[None]:
     """Let a model take NumPy's arrays, whatever kind of rows, named or not, it was fit on."""
@@ -108,8 +129,9 @@ def plain_inputs() -> Iterator[None]:
 def grid(values: ArrayLike, n_points: int = 100) -> Array:
     """Return values at which to look at an input, shape (n_points,) or less.
 
-    Equal steps from the smallest to the largest value; the values themselves where there are no
-    more different ones than ten, as of a category or a count.
+    Equal steps from the first to the 99th hundredth of the values, so that stray ones do not
+    stretch it; the values themselves where there are no more different ones than ten, as of a
+    category or a count.
 
     Examples
     --------
@@ -117,9 +139,10 @@ def grid(values: ArrayLike, n_points: int = 100) -> Array:
     array([0., 1.])
     """
     distinct = np.unique(np.asarray(values, dtype=np.float64))
-    if distinct.size <= _FEW:
+    if distinct.size <= FEW:
         return distinct
-    return np.linspace(distinct[0], distinct[-1], n_points)
+    low, high = np.quantile(np.asarray(values, dtype=np.float64), [0.01, 0.99])
+    return np.linspace(low, high, n_points)
 
 
 def slice_at(
