@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, cast
 
 import numpy as np
 from scipy.linalg import lapack
 
+from eigengp.arrays import AnyArray, Placed, beside, is_numpy, positive, row_dots
 from eigengp.flow.features import KernelFeatures
-from eigengp.flow.linalg import solve_lower
+from eigengp.flow.linalg import inverse_lower, solve_lower
 from eigengp.flow.posterior import Posterior, draw_joint
 from eigengp.flow.rows import RowBlock
 from eigengp.typing import Array
@@ -30,8 +32,11 @@ class Covariance(Protocol):
     def solve(self, right: Array) -> Array:
         """Return `C⁻¹ right`, for a vector or a matrix."""
 
-    def quadratic(self, K: Array) -> Array:
+    def quadratic(self, K: AnyArray) -> AnyArray:
         """Return the diagonal of `K C⁻¹ Kᵀ` for `K` of shape (n, N), shape (n,)."""
+
+    def explained(self, K: AnyArray) -> AnyArray:
+        """Return `K C⁻¹ Kᵀ`, shape (n, n)."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +54,25 @@ class DenseCovariance:
         """See `Covariance.solve`."""
         return solve_lower(self.L, solve_lower(self.L, right), transposed=True)
 
-    def quadratic(self, K: Array) -> Array:
+    def quadratic(self, K: AnyArray) -> AnyArray:
         """See `Covariance.quadratic`; a sum of squares."""
-        half = solve_lower(self.L, K.T)
-        squares: Array = np.einsum("nm,nm->m", half, half)
-        return squares
+        half = self._half(K)
+        return row_dots(half, half)
+
+    def explained(self, K: AnyArray) -> AnyArray:
+        """See `Covariance.explained`."""
+        half = self._half(K)
+        return half @ half.T
+
+    def _half(self, K: AnyArray) -> AnyArray:
+        """Return `K L⁻ᵀ`, shape (n, N): the array API standard has products alone for it."""
+        if is_numpy(K):
+            return solve_lower(self.L, K.T).T
+        return K @ self._inverse_factor.beside(K).T
+
+    @cached_property
+    def _inverse_factor(self) -> Placed:
+        return Placed(inverse_lower(self.L))
 
     def into_inverse(self) -> Array:
         """Return `C⁻¹`, shape (N, N), in the memory of `L`, which is lost."""
@@ -81,13 +100,17 @@ class LowRankCovariance:
         rest: Array = weighted - (self.precision * (self.Q @ (self.Q.T @ weighted)).T).T
         return rest
 
-    def quadratic(self, K: Array) -> Array:
+    def quadratic(self, K: AnyArray) -> AnyArray:
         """See `Covariance.quadratic`; a difference."""
-        weighted = K * self.precision
-        projected = weighted @ self.Q
-        whole: Array = np.einsum("nm,nm->n", weighted, K)
-        part: Array = np.einsum("nr,nr->n", projected, projected)
-        return whole - part
+        weighted = K * beside(self.precision, K)
+        projected = weighted @ beside(self.Q, K)
+        return row_dots(weighted, K) - row_dots(projected, projected)
+
+    def explained(self, K: AnyArray) -> AnyArray:
+        """See `Covariance.explained`."""
+        weighted = K * beside(self.precision, K)
+        projected = weighted @ beside(self.Q, K)
+        return weighted @ K.T - projected @ projected.T
 
 
 @dataclass(frozen=True)
@@ -106,31 +129,35 @@ class ConditionalPosterior:
         """How many training rows there are."""
         return self.coefficients.size
 
-    def mean(self, X: Array) -> Array:
-        """Return the predictive mean, shape (n,): O(N) for each row."""
-        return self.features.matrix(X) @ self.coefficients
+    @cached_property
+    def _coefficients(self) -> Placed:
+        return Placed(self.coefficients)
 
-    def mean_and_raw_variance(self, X: Array) -> tuple[Array, Array]:
+    def mean(self, X: AnyArray) -> AnyArray:
+        """Return the predictive mean, shape (n,): O(N) for each row."""
+        K = self.features.matrix(X)
+        return K @ self._coefficients.beside(K)
+
+    def mean_and_raw_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return the mean and `k(x,x) − k(x,X) C⁻¹ k(X,x)` as it comes, without noise."""
         K = self.features.matrix(X)
         raw = self.features.prior_variance - self.covariance.quadratic(K)
-        return K @ self.coefficients, raw
+        return K @ self._coefficients.beside(K), raw
 
-    def mean_and_variance(self, X: Array) -> tuple[Array, Array]:
+    def mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance of noisy observations; the latent part never negative."""
         mean, raw = self.mean_and_raw_variance(X)
-        return mean, np.maximum(raw, 0.0) + self.noise_variance
+        return mean, positive(raw) + self.noise_variance
 
-    def latent_covariance(self, X: Array) -> Array:
+    def latent_covariance(self, X: AnyArray) -> AnyArray:
         """Return the joint covariance of the function at `X`, shape (n, n)."""
         K = self.features.matrix(X)
-        prior = self.features.kernel.matrix(X, X)
-        joint: Array = prior - K @ self.covariance.solve(K.T)
+        joint = self.features.kernel.matrix(X, X) - self.covariance.explained(K)
         return 0.5 * (joint + joint.T)
 
-    def joint_covariance(self, X: Array) -> Array:
+    def joint_covariance(self, X: AnyArray) -> AnyArray:
         """Return the joint covariance of noisy observations at `X`, shape (n, n)."""
-        return self.latent_covariance(X) + self.noise_variance * np.eye(X.shape[0])
+        return self.latent_covariance(X) + beside(self.noise_variance * np.eye(X.shape[0]), X)
 
     def mean_gradient(self, X: Array) -> Array:
         """Return `d mean/d x`, shape (n, D)."""

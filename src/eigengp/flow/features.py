@@ -131,7 +131,7 @@ class SpectralFeatures:
         """See `Columns.matrix`; phases are formed in float64, for they may be many turns."""
         xp = namespace(X)
         phase = cast(self._scaled(X) @ beside(self.spectral_points, X).T, dtype)
-        room = xp.zeros((X.shape[0], spare), dtype=phase.dtype, device=X.device)
+        room = xp.zeros_like(phase[:, :spare])
         Phi = xp.concat([xp.cos(phase), xp.sin(phase), room], axis=1)
         Phi *= self._amplitude
         return Phi

@@ -147,12 +147,15 @@ class Posterior:
         size = self.features.prior_variance**2 * float(np.vdot(coefficients, coefficients))
         return self.arithmetic.prediction_for(size / self.noise_variance)
 
-    def joint_covariance(self, X: AnyArray) -> AnyArray:
-        """Return the joint covariance of noisy observations at `X`, shape (n, n)."""
+    def latent_covariance(self, X: AnyArray) -> AnyArray:
+        """Return the joint covariance of the function and its residual at `X`, shape (n, n)."""
         K = self.features.matrix(X)
         latent = K @ self._V.beside(K)
-        joint = latent @ latent.T + beside(self.noise_variance * np.eye(X.shape[0]), K)
-        return joint + self._joint_residual(X, K)
+        return latent @ latent.T + self._joint_residual(X, K)
+
+    def joint_covariance(self, X: AnyArray) -> AnyArray:
+        """Return the joint covariance of noisy observations at `X`, shape (n, n)."""
+        return self.latent_covariance(X) + beside(self.noise_variance * np.eye(X.shape[0]), X)
 
     def _joint_residual(self, X: AnyArray, K: AnyArray) -> AnyArray:
         """Return the covariance of what the features leave out, shape (n, n)."""

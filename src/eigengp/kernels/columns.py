@@ -86,8 +86,8 @@ class Side:
             rows[D + 1] = 1.0
             return rows
         scaled = (X.T - self.centre[:, None]) * self._column
-        ones = xp.ones((1, n), dtype=scaled.dtype, device=X.device)
-        return xp.concat([scaled, xp.sum(scaled * scaled, axis=0, keepdims=True), ones], axis=0)
+        squares = xp.sum(scaled * scaled, axis=0, keepdims=True)
+        return xp.concat([scaled, squares, xp.ones_like(squares)], axis=0)
 
     @cached_property
     def _column(self) -> AnyArray:
@@ -216,9 +216,11 @@ class ExponentialColumns(StationaryColumns):
         return made, pull_back
 
     def _values(self, X: AnyArray, side: Side, rows: AnyArray, dtype: str, spare: int) -> AnyArray:
-        farthest = side.farthest(rows)
+        # To look at the rows is cheap in NumPy alone: a device would be waited for, and the
+        # rows of a graph (ONNX) are not there yet.
+        within = is_numpy(rows) and side.farthest(rows) <= self.kernel.reach(_DEEPEST[dtype])
         exponent = side.distances(rows, dtype, spare)
-        if farthest > self.kernel.reach(_DEEPEST[dtype]):
+        if not within:
             exponent = clip_in_place(exponent, side.shift - _DEEPEST[dtype], side.shift)
         K = exp_in_place(exponent)
         return _with_diagonal(K, self.kernel.variance) if X is self.points else K

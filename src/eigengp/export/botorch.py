@@ -1,0 +1,176 @@
+"""A fitted regressor as a model of BoTorch, for Bayesian optimisation."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from sklearn.utils.validation import check_is_fitted
+
+from eigengp.arrays import beside
+from eigengp.estimators.base import GPRegressor
+from eigengp.estimators.nystrom import NystromRegressor
+from eigengp.flow.local_posterior import LocalPosterior
+
+try:
+    import torch
+    from botorch.models.model import Model
+    from botorch.posteriors.gpytorch import GPyTorchPosterior
+    from gpytorch.distributions import MultivariateNormal
+    from linear_operator import to_linear_operator
+except ImportError as error:
+    raise ImportError(
+        f'This module needs the package {error.name}: pip install "eigengp[botorch]".'
+    ) from error
+
+from eigengp.export.differentiable import differentiable
+
+
+_ROUNDING = 1e-12
+"""Added to the variances of several points, in units of the targets' variance."""
+
+
+# BoTorch ships no types that mypy can follow.
+class BoTorchModel(Model):  # type: ignore[misc]
+    """The posterior of a fitted regressor, for acquisition functions of BoTorch.
+
+    It is the posterior of the latent function, without observation noise unless that is asked
+    for, jointly over the q points of a batch, and differentiable with respect to them. What
+    `residual="diagonal"` adds to the variance is part of the function. Inputs and values are in
+    the units of the data, and are computed with in float64.
+
+    A model is not learned here: fit the regressor, wrap it, propose points, evaluate them, and
+    fit again with the new rows.
+
+    Parameters
+    ----------
+    regressor : GPRegressor
+        A fitted regressor: any but `NystromRegressor`, whose variances can be negative, and those
+        with `residual="local"`, whose functions jump where the neighbours change.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import torch
+    >>> from botorch.acquisition import LogExpectedImprovement
+    >>> from eigengp import EigenGPRegressor
+    >>> from eigengp.export.botorch import BoTorchModel
+    >>> X = np.linspace(0, 6, 40)[:, None]
+    >>> regressor = EigenGPRegressor(8, max_iter=20, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> model = BoTorchModel(regressor)
+    >>> points = torch.tensor([[[1.5]], [[4.5]]], dtype=torch.float64, requires_grad=True)
+    >>> model.posterior(points).mean.shape
+    torch.Size([2, 1, 1])
+    >>> gain = LogExpectedImprovement(model, best_f=0.5)(points)
+    >>> bool(gain[0] > gain[1])
+    True
+    """
+
+    def __init__(self, regressor: GPRegressor) -> None:
+        super().__init__()
+        check_is_fitted(regressor)
+        if isinstance(regressor, NystromRegressor):
+            raise ValueError(
+                "The variances of the Nyström method can be negative, which no acquisition "
+                "function can use; wrap a VFERegressor or an EigenGPRegressor instead."
+            )
+        if isinstance(regressor._posterior, LocalPosterior):
+            raise ValueError(
+                'With residual="local" the posterior jumps where the nearest rows change, and has '
+                'no gradient to follow there. Fit with residual=None or "diagonal" instead.'
+            )
+        self.regressor = regressor
+        self._scaling = regressor._scaling
+        self._function = differentiable(regressor._posterior)
+
+    @property
+    def num_outputs(self) -> int:
+        """One: the value of the function."""
+        return 1
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Of one model: none."""
+        return torch.Size()
+
+    def posterior(
+        self,
+        X: torch.Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | torch.Tensor = False,
+        posterior_transform: Any = None,
+    ) -> Any:
+        """Return the joint posterior at the points of each batch.
+
+        Parameters
+        ----------
+        X : tensor of shape (..., q, D)
+            Points; those of a batch are taken jointly.
+        output_indices : list of int or None
+            There is one output, 0.
+        observation_noise : bool or tensor of shape (..., q, 1)
+            Whether to add the noise that was learned; a tensor is noise variances to add instead.
+        posterior_transform : PosteriorTransform or None
+            What BoTorch does to the posterior.
+
+        Returns
+        -------
+        posterior : GPyTorchPosterior
+            With mean and variance of shape (..., q, 1).
+        """
+        self._check(X, output_indices)
+        mean, covariance = self._joint(X.to(torch.float64))
+        variances = self._noise(observation_noise, X.shape[-2]).to(mean).expand_as(mean)
+        covariance = to_linear_operator(covariance + torch.diag_embed(variances))
+        found = GPyTorchPosterior(MultivariateNormal(mean, covariance))
+        return found if posterior_transform is None else posterior_transform(posterior=found, X=X)
+
+    def _check(self, X: torch.Tensor, output_indices: list[int] | None) -> None:
+        D = self.regressor.n_features_in_
+        if X.ndim < 2 or X.shape[-1] != D:
+            raise ValueError(f"X must have the shape (..., q, {D}), got {tuple(X.shape)}.")
+        if output_indices is not None and set(output_indices) != {0}:
+            raise ValueError(f"The only output is 0, got output_indices={output_indices}.")
+
+    def _joint(self, X: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return mean (..., q) and covariance (..., q, q) of the function, in the data's units."""
+        inputs = self._scaling.inputs(X)
+        batches = inputs.reshape(-1, *inputs.shape[-2:])
+        mean = torch.vmap(self._function.mean)(batches)
+        covariance = torch.vmap(self._function.latent_covariance)(batches)
+        shape, q = X.shape[:-1], X.shape[-2]
+        unit = self._scaling.target_scale**2
+        return self.regressor._mean(mean).reshape(shape), unit * covariance.reshape(*shape, q)
+
+    def _noise(self, observation_noise: bool | torch.Tensor, q: int) -> torch.Tensor:
+        """Return the variances to add to those of the function, shape (..., q or 1).
+
+        Without noise it is what rounding needs: few eigenfunctions leave a covariance singular.
+        """
+        if isinstance(observation_noise, torch.Tensor):
+            return observation_noise.squeeze(-1)
+        rounding = _ROUNDING * self._scaling.target_scale**2 if q > 1 else 0.0
+        noise = self.regressor.noise_variance_ if observation_noise else rounding
+        return torch.tensor([noise], dtype=torch.float64)
+
+    def subset_output(self, idcs: list[int]) -> BoTorchModel:
+        """Return the model itself, for its only output."""
+        if set(idcs) != {0}:
+            raise ValueError(f"The only output is 0, got {idcs}.")
+        return self
+
+    def condition_on_observations(
+        self, X: torch.Tensor, Y: torch.Tensor, **kwargs: Any
+    ) -> NoReturn:
+        """Raise an error: new rows are learned from by the regressor."""
+        raise NotImplementedError(
+            "New rows are learned from by the regressor: fit it with all rows, or call its "
+            "partial_fit where it has one, and wrap it again in a BoTorchModel."
+        )
+
+    def fantasize(self, X: torch.Tensor, sampler: Any, **kwargs: Any) -> NoReturn:
+        """Raise an error: use acquisition functions that need no fantasies."""
+        raise NotImplementedError(
+            "A BoTorchModel cannot be conditioned on values that were not observed. Use an "
+            "acquisition function that needs no fantasies, such as qLogExpectedImprovement, and "
+            "X_pending for points whose values are still to come."
+        )
