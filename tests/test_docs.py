@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import joblib
 import pytest
+from typer.testing import CliRunner
 
+from eigengp.cli import app
 from eigengp.estimators.training import Training
 from eigengp.fitting.plan import Plan
 
@@ -19,9 +22,9 @@ DOCS = ROOT / "docs"
 MADE_BY_THE_BUILD = {"gallery", "generated", "_build"}
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    """Return the fenced blocks of a page that are marked with this language."""
-    fence = rf"^```{language}\n(.*?)^```"
+def blocks(page: Path, *languages: str) -> list[tuple[str, str]]:
+    """Return the fenced blocks of a page that are marked with one of these languages."""
+    fence = rf"^```({'|'.join(languages)})\n(.*?)^```"
     return re.findall(fence, page.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
@@ -34,7 +37,7 @@ PAGES = [
         if not MADE_BY_THE_BUILD.intersection(page.relative_to(DOCS).parts)
     ),
 ]
-WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
+WITH_CODE = [page for page in PAGES if blocks(page, "python")]
 
 
 @pytest.fixture
@@ -51,17 +54,31 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("in_a_hurry")
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
-def test_every_block_of_python_runs(
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
+def test_every_block_of_code_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
     # Threads, for other processes would not know that there is a hurry.
     with joblib.parallel_config(backend="threading"):
-        for number, block in enumerate(blocks(page, "python"), start=1):
+        for number, (language, block) in enumerate(blocks(page, "python", "console"), start=1):
+            if language == "console":
+                run_commands(block)
+                continue
             code = compile(block, f"{page.name}, block {number}", "exec", dont_inherit=True)
             exec(code, names)
+
+
+def run_commands(block: str) -> None:
+    """Run the lines that follow a prompt; the others show what was said."""
+    commands = [line[2:] for line in block.splitlines() if line.startswith("$ ")]
+    assert commands
+    for command in commands:
+        program, *arguments = shlex.split(command)
+        assert program == "eigengp"
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, f"{command}\n{result.output}"
 
 
 def flattened(node: ast.AST) -> str:
@@ -83,7 +100,7 @@ def test_quoted_messages_are_those_of_the_library() -> None:
     quoted = blocks(DOCS / "troubleshooting.md", "text")
     assert len(quoted) > 20
     unknown = [
-        message for message in (" ".join(each.split()) for each in quoted)
+        message for message in (" ".join(each.split()) for _, each in quoted)
         if not any(message in text for text in said)
     ]
     assert not unknown
