@@ -15,6 +15,7 @@ import eigengp
 # Examples and figures are tiny: more threads would only get in each other's way.
 for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(threads, "1")
+os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "error")
 
 project = "EigenGP"
 author = "The EigenGP developers"

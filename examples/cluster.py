@@ -25,10 +25,10 @@ def main():
     ):
         # Rows that no single machine need hold: each chunk is made where it is used.
         rng = da.random.default_rng(0)
-        X = rng.normal(size=(20_000, 3), chunks=(5_000, 3))
-        y = da.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=20_000, chunks=5_000)
+        X = rng.normal(size=(12_000, 3), chunks=(4_000, 3))
+        y = da.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=12_000, chunks=4_000)
 
-        model = EigenGPRegressor(40, max_iter=10, n_restarts=1, random_state=0).fit(X, y)
+        model = EigenGPRegressor(40, max_iter=5, n_restarts=1, random_state=0).fit(X, y)
         error = (model.predict(X) - y) ** 2  # lazy, like everything that Dask makes
         print(f"mean squared error {float(error.mean().compute()):.3f}, of which noise 0.010")
         print(f"kernel {model.kernel_}")

@@ -32,7 +32,7 @@ y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=n_rows)
 
 start = perf_counter()
 model = EigenGPRegressor(
-    48, device=device, precision="single", max_iter=5, n_restarts=1, random_state=0
+    32, device=device, precision="single", max_iter=5, n_restarts=1, random_state=0
 )
 model.fit(X, y)
 mean, std = model.predict(X[:1000], return_std=True)

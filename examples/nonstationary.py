@@ -23,8 +23,8 @@ truth = nonstationary_function(grid[:, 0])
 # evidence of their model.
 
 models = {
-    "FITC": FITCRegressor(14, n_restarts=4, random_state=0),
-    "EigenGP": EigenGPRegressor(14, n_restarts=4, random_state=0),
+    "FITC": FITCRegressor(14, n_restarts=2, max_iter=100, random_state=0),
+    "EigenGP": EigenGPRegressor(14, n_restarts=2, max_iter=100, random_state=0),
 }
 for model in models.values():
     model.fit(data.X, data.y)

@@ -31,7 +31,7 @@ measured = height(places) + 0.15 * rng.normal(size=len(places))
 # Few rows and few iterations are enough for a small map.
 
 model = EigenGPRegressor(
-    40, residual="local", n_neighbors=16, max_iter=15, n_restarts=2, random_state=0
+    40, residual="local", n_neighbors=12, max_iter=10, n_restarts=2, random_state=0
 )
 model.fit(places, measured)
 print(model.kernel_)

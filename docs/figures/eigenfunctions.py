@@ -8,7 +8,7 @@ from eigengp.datasets import make_snelson_like
 
 data = make_snelson_like(200, random_state=1)
 grid = np.linspace(-1, 7, 300)[:, None]
-exact = ExactGPRegressor(n_restarts=4, max_iter=40, random_state=0).fit(data.X, data.y)
+exact = ExactGPRegressor(n_restarts=2, max_iter=30, random_state=0).fit(data.X, data.y)
 fixed = EigenGPRegressor(
     5,
     kernel=exact.kernel_,
@@ -18,7 +18,7 @@ fixed = EigenGPRegressor(
     guard=False,
     random_state=0,
 )
-learned = EigenGPRegressor(5, n_restarts=8, guard=False, random_state=0)
+learned = EigenGPRegressor(5, n_restarts=4, max_iter=100, guard=False, random_state=0)
 
 fig, axes = plt.subplots(2, 2, figsize=(8, 4.4), sharex=True, sharey="row")
 titles = ("basis points from k-means, kernel of the full GP", "everything learned by the evidence")

@@ -8,7 +8,7 @@ from eigengp import EigenGPRegressor, plot
 rng = np.random.default_rng(0)
 x = rng.uniform(0, 6, (220, 1))
 y = np.sin(x[:, 0] ** 1.5) + 0.15 * rng.normal(size=220)
-curve = EigenGPRegressor(14, n_restarts=2, max_iter=100, random_state=0).fit(x[:150], y[:150])
+curve = EigenGPRegressor(14, n_restarts=1, max_iter=60, random_state=0).fit(x[:150], y[:150])
 
 fig, axes = plt.subplots(2, 3, figsize=(10, 5.6))
 plot.prediction(curve, x[:150], y[:150], ax=axes[0, 0])
