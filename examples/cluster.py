@@ -10,6 +10,7 @@ starts a cluster of two workers on this machine; with a cluster of your own only
 import warnings
 
 import dask.array as da
+import matplotlib.pyplot as plt
 import numpy as np
 from distributed import Client, LocalCluster
 
@@ -29,9 +30,13 @@ def main():
         y = da.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=12_000, chunks=4_000)
 
         model = EigenGPRegressor(40, max_iter=5, n_restarts=1, random_state=0).fit(X, y)
-        error = (model.predict(X) - y) ** 2  # lazy, like everything that Dask makes
-        print(f"mean squared error {float(error.mean().compute()):.3f}, of which noise 0.010")
+        mean = model.predict(X)  # lazy, like everything that Dask makes
+        print(f"mean squared error {float(((mean - y) ** 2).mean().compute()):.3f}, of which noise 0.010")
         print(f"kernel {model.kernel_}")
+
+        fig, ax = plt.subplots(figsize=(4, 3.4), layout="constrained")
+        ax.plot(mean[:1000].compute(), y[:1000].compute(), ".", markersize=3)
+        ax.set(xlabel="predicted", ylabel="target")
 
 
 # %%

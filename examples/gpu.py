@@ -8,6 +8,7 @@ it was. Where there is no GPU this program says so and takes the CPU.
 
 from time import perf_counter
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 from eigengp import EigenGPRegressor
@@ -38,3 +39,16 @@ model.fit(X, y)
 mean, std = model.predict(X[:1000], return_std=True)
 print(f"{n_rows} rows fitted in {perf_counter() - start:.1f} s")
 print(f"mean squared error {np.mean((y[:1000] - mean) ** 2):.3f}, of which noise 0.010")
+
+# %%
+# The effect of the first input, the others held at zero.
+
+line = np.zeros((200, 4))
+line[:, 0] = np.linspace(-3, 3, 200)
+lower, upper = model.predict_interval(line, coverage=0.9)
+fig, ax = plt.subplots(figsize=(6, 3), layout="constrained")
+ax.fill_between(line[:, 0], lower, upper, alpha=0.25, label="90 % interval")
+ax.plot(line[:, 0], model.predict(line), label="mean")
+ax.plot(line[:, 0], np.sin(2 * line[:, 0]), "k:", label="truth")
+ax.set(xlabel="first input")
+ax.legend(frameon=False)
