@@ -2,66 +2,27 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from browsing import PHONE, WIDE, Opened, shown
 from eigengp.reproduce.experiments import EXPERIMENTS
 from eigengp.reproduce.page import PAGE
 
-SIZES = {"wide": (1280, 900), "phone": (390, 844)}
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-QUIET = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
-
-
-@dataclass
-class Opened:
-    """The page in the browser, and what the browser complained of or asked for."""
-
-    tab: Any
-    complaints: list[str] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        pytest.skip(f"none of {', '.join(BROWSERS)} is on this machine")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=path, args=list(QUIET))
-        yield browser
-        browser.close()
+SIZES = {"wide": WIDE, "phone": PHONE}
 
 
 @pytest.fixture(scope="module", params=SIZES)
 def opened(request: pytest.FixtureRequest, browser: Any, tiny_run: Path) -> Iterator[Opened]:
-    width, height = SIZES[request.param]
-    context = browser.new_context(viewport={"width": width, "height": height}, offline=True)
-    opened = Opened(context.new_page())
-    opened.tab.on("console", lambda message: opened.complaints.append(message.text))
-    opened.tab.on("pageerror", lambda error: opened.complaints.append(str(error)))
-    opened.tab.on("requestfailed", lambda request: opened.complaints.append(request.url[:80]))
-    opened.tab.on("request", lambda request: opened.asked.append(request.url))
-    opened.tab.goto((tiny_run / PAGE).as_uri(), wait_until="load")
-    yield opened
-    context.close()
+    with shown(browser, tiny_run / PAGE, SIZES[request.param]) as opened:
+        yield opened
 
 
 def is_phone(opened: Opened) -> bool:
-    return opened.tab.viewport_size["width"] == SIZES["phone"][0]
+    return opened.tab.viewport_size["width"] == PHONE[0]
 
 
 def test_nothing_is_wider_than_the_screen(opened: Opened) -> None:

@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from eigengp.files import write_whole
 from eigengp.reproduce import paper, workers
 from eigengp.reproduce.command import RUNS, reproduce
 from eigengp.reproduce.experiments import EXPERIMENTS
 from eigengp.reproduce.methods import METHODS
-from eigengp.reproduce.page import FIGURES, PAGE, write_page, write_whole
+from eigengp.reproduce.page import FIGURES, PAGE, write_page
 from eigengp.reproduce.runs import with_starts
 from eigengp.reproduce.scale import FULL
 from eigengp.reproduce.section import Results, Section, spoken

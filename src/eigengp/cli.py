@@ -33,7 +33,7 @@ app = typer.Typer(
     help="Sparse Gaussian processes with adaptive eigenfunctions.",
     epilog=_EXIT_CODES,
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

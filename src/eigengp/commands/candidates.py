@@ -8,13 +8,15 @@ import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.linear_model import BayesianRidge
+from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from eigengp.commands.methods import METHODS, Name
 from eigengp.typing import Array
+
+_PENALTIES = np.logspace(-3.0, 3.0, 13)
 
 
 # scikit-learn ships no types, so its classes are Any to mypy.
@@ -56,19 +58,18 @@ class ConstantErrorBar(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def baselines(seed: int) -> dict[str, Any]:
-    """Return regressors of scikit-learn that give error bars."""
-    trees = HistGradientBoostingRegressor(random_state=seed)
-    return {
-        "mean": ConstantErrorBar(DummyRegressor()),
-        "linear": make_pipeline(StandardScaler(), BayesianRidge()),
-        "boosting": ConstantErrorBar(trees),
+    """Return regressors of scikit-learn, each with one error bar for all rows."""
+    plain = {
+        "mean": DummyRegressor(),
+        "linear": make_pipeline(StandardScaler(), RidgeCV(_PENALTIES)),
+        "boosting": HistGradientBoostingRegressor(random_state=seed),
     }
+    return {name: ConstantErrorBar(estimator) for name, estimator in plain.items()}
 
 
-def candidates(names: list[str], components: int | None, seed: int) -> dict[str, Any]:
-    """Return the estimators of these names."""
+def candidate(name: str, components: int, seed: int, restarts: int) -> Any:
+    """Return the estimator of this name."""
     plain = baselines(seed)
-    return {
-        name: plain[name] if name in plain else METHODS[Name(name)].made(components, seed)
-        for name in names
-    }
+    if name in plain:
+        return plain[name]
+    return METHODS[Name(name)].made(components, seed, n_restarts=restarts)

@@ -26,7 +26,7 @@ def fit(
         ),
     ],
     method: Annotated[
-        Name, typer.Option(help="How to learn; see below.", show_choices=False)
+        Name, typer.Option(metavar="NAME", help="How to learn; see below.")
     ] = Name.EIGENGP,
     components: options.Components = None,
     holdout: Annotated[
@@ -56,6 +56,7 @@ def fit(
         raise typer.BadParameter(f"{holdout} is no share of the rows.", param_hint="'--holdout'")
     with session(as_json, quiet, debug) as out:
         from eigengp import saving
+        from eigengp.commands.effects import effects
         from eigengp.commands.places import check_place
 
         check_place(model, [saving.SUFFIX], out)
@@ -67,13 +68,17 @@ def fit(
         regressor.set_params(verbose=False)
         seconds = round(time.perf_counter() - began, 3)
         held = learned.calibrated(regressor, out)
-        about = {
-            **learned.about(data),
-            "fit": {"method": str(method), "seed": seed, "seconds": seconds, "holdout": held},
+        fitted = {
+            "method": str(method),
+            "seed": seed,
+            "seconds": seconds,
+            "effects": effects(regressor, learned.rows.X, learned.encoding.groups, seed),
+            "holdout": held,
         }
+        about = {**learned.about(data), "fit": fitted}
         saving.save(regressor, model, about=about)
         out.say(_said(regressor, about, model))
-        out.result({"model": str(model), "data": about["data"], "fit": about["fit"]})
+        out.result({"model": str(model), "data": about["data"], "fit": fitted})
 
 
 @dataclass(frozen=True)

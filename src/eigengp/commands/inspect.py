@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eigengp.commands import options
 from eigengp.commands.session import number, session
 
-if TYPE_CHECKING:
-    from eigengp.commands.models import Fitted
-
 _BAR = 20
 _SHOWN = 6
-_MOST = 0.9
+_CATEGORIES = 4
 
 
 def inspect(
@@ -21,83 +18,22 @@ def inspect(
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
-    """Show what a model has learned: which inputs matter, how smooth it is, how noisy the data."""
+    """Show what a model has learned: which inputs matter, how smooth it is, how noisy the data.
+
+    The effect of an input is the share of the predictions' variance that goes with it; shares of
+    inputs that act together overlap. Its relevance is the same for the prior that was learned: 0
+    for an input along which the function is flat or straight, towards 1 where it bends quickly.
+    """
     with session(as_json, quiet, debug) as out:
+        from eigengp.commands.facts import facts_of
         from eigengp.commands.models import Fitted
 
-        fitted = Fitted.opened(model)
-        facts = described(fitted)
-        out.show(_overview(facts), _inputs_table(facts))
-        if facts["eigenfunctions"]:
-            out.show(_eigenfunctions_table(facts["eigenfunctions"]))
+        facts = facts_of(Fitted.opened(model))
+        shares = facts["eigenfunctions"]
+        out.show(_overview(facts), _inputs(facts["inputs"]))
+        if shares:
+            out.show(_eigenfunctions(shares))
         out.result(facts)
-
-
-def described(fitted: Fitted) -> dict[str, Any]:
-    """Return what is to be told of a model, as plain values."""
-    model, kernel = fitted.model, fitted.model.kernel_
-    rows = fitted.about.get("data", {}).get("rows")
-    evidence = float(model.log_marginal_likelihood_)
-    return {
-        "class": fitted.header["class"],
-        "versions": fitted.header["versions"],
-        "kernel": {
-            "name": type(kernel).__name__,
-            "text": repr(kernel),
-            "variance": float(kernel.total_variance),
-        },
-        "noise_std": float(model.noise_variance_) ** 0.5,
-        "log_evidence": evidence,
-        "log_evidence_per_row": evidence / rows if rows else None,
-        "calibrated": hasattr(model, "conformity_"),
-        "iterations": int(model.n_iter_),
-        "basis": _basis(model),
-        "eigenfunctions": _eigenfunctions(model),
-        "inputs": _inputs(fitted),
-        "data": fitted.about.get("data"),
-        "fit": fitted.about.get("fit"),
-    }
-
-
-def _basis(model: Any) -> dict[str, int]:
-    """Return what the function is made of, and how many of them there are."""
-    kinds = {
-        "basis points": "inducing_inputs_",
-        "frequencies": "frequencies_",
-        "relevance vectors": "relevance_vectors_",
-    }
-    return {
-        name: len(getattr(model, attribute))
-        for name, attribute in kinds.items()
-        if hasattr(model, attribute)
-    }
-
-
-def _eigenfunctions(model: Any) -> list[float]:
-    """Return the share of the prior variance that each eigenfunction has, largest first."""
-    import numpy as np
-
-    if not hasattr(model, "weights_"):
-        return []
-    weights = np.sort(np.asarray(model.weights_, dtype=np.float64))[::-1]
-    return [float(share) for share in weights / weights.sum()]
-
-
-def _inputs(fitted: Fitted) -> list[dict[str, Any]]:
-    """Return what is known of each column, the most relevant first."""
-    relevance = fitted.model.input_relevance()
-    names = fitted.encoding.feature_names
-    data = (fitted.about.get("data") or {}).get("inputs", {})
-    found = [
-        {
-            "name": name,
-            "relevance": float(max(relevance[at] for at in group)),
-            "features": {names[at]: float(relevance[at]) for at in group},
-            "data": data.get(name),
-        }
-        for name, group in fitted.encoding.groups.items()
-    ]
-    return sorted(found, key=lambda each: -each["relevance"])
 
 
 def _overview(facts: dict[str, Any]) -> Any:
@@ -106,78 +42,74 @@ def _overview(facts: dict[str, Any]) -> Any:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, text in _facts(facts):
+    for name, text in (*_origin(facts), *_learned(facts)):
         table.add_row(name, text)
     return table
 
 
-def _facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the lines of the overview."""
+def _origin(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the lines that say where a model comes from."""
     data, fit = facts["data"], facts["fit"]
-    lines = [("Model", facts["class"] + (f", by --method {fit['method']}" if fit else ""))]
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    lines = [
+        ("Model", facts["class"] + (f", by --method {fit['method']}" if fit else "")),
+        ("Versions", versions),
+    ]
     if data:
-        target, held = data["target"], data["held_out"]
-        apart = f", and {held:,} held out" if held else ""
+        apart = f", and {data['held_out']:,} held out" if data["held_out"] else ""
         lines += [
             ("Learned from", f"{data['rows']:,} rows of {data['file']}{apart}"),
-            ("Target", f"{target['name']}: {_range(target)}"),
+            ("Target", f"{data['target']['name']}, {_range(data['target'])}"),
         ]
-    share = facts["noise_std"] ** 2 / data["target"]["std"] ** 2 if data else None
+    return lines
+
+
+def _learned(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the lines that say what was learned."""
+    share, per_row = facts["noise_share"], facts["log_evidence_per_row"]
     known = "" if share is None else f" ({share:.1%} of the target's variance)"
-    per_row = facts["log_evidence_per_row"]
-    kernel = facts["kernel"]
+    each = "" if per_row is None else f" ({number(per_row)} per row)"
     basis = ", ".join(f"{count} {name}" for name, count in facts["basis"].items())
+    shares, kernel, fit = facts["eigenfunctions"], facts["kernel"], facts["fit"]
+    kept = f", {len(shares)} eigenfunctions kept" if shares else ""
     time = f" in {fit['seconds']:.1f} s" if fit else ""
-    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     return [
-        *lines,
         ("Noise", f"± {number(facts['noise_std'])}{known}"),
-        ("Kernel", f"{kernel['name']}, signal ± {number(kernel['variance'] ** 0.5)}"),
-        ("Made of", basis or "all rows"),
-        (
-            "Log evidence",
-            number(facts["log_evidence"])
-            + ("" if per_row is None else f" ({number(per_row)} per row)"),
-        ),
-        ("Intervals", "calibrated on rows held out" if facts["calibrated"] else "of the model"),
+        ("Kernel", f"{kernel['name']}, signal ± {number(kernel['signal_std'])}"),
+        ("Made of", (basis or "all rows") + kept),
+        ("Log evidence", f"{number(facts['log_evidence'])}{each}"),
+        ("Intervals", "calibrated on the rows held out" if facts["calibrated"] else "the model's"),
         ("Learning", f"{facts['iterations']} iterations{time}"),
-        ("Versions", versions),
     ]
 
 
-def _inputs_table(facts: dict[str, Any]) -> Any:
+def _inputs(inputs: list[dict[str, Any]]) -> Any:
+    """Return the table of the inputs; a model from Python has no effects, only relevance."""
     from rich import box
     from rich.table import Table
 
-    table = Table(
-        title="Inputs: how much the function may vary along each",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
+    leading = "relevance" if any(each["effect"] is None for each in inputs) else "effect"
+    table = Table(box=box.SIMPLE_HEAD)
     table.add_column("input", overflow="fold")
-    table.add_column("relevance", justify="right")
+    table.add_column(leading, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
+    if leading == "effect":
+        table.add_column("relevance", justify="right", no_wrap=True)
     table.add_column("in the data", style="dim", overflow="fold")
-    for each in facts["inputs"]:
-        value = each["relevance"]
-        table.add_row(each["name"], f"{value:.3f}", bar(value), _seen(each["data"]))
+    for each in inputs:
+        shown = [f"{each[leading]:.1%}", bar(each[leading])]
+        further = [f"{each['relevance']:.1%}"] if leading == "effect" else []
+        table.add_row(each["name"], *shown, *further, _seen(each["data"]))
     return table
 
 
-def _eigenfunctions_table(shares: list[float]) -> Any:
-    import numpy as np
+def _eigenfunctions(shares: list[float]) -> Any:
     from rich import box
     from rich.table import Table
 
-    needed = int(np.searchsorted(np.cumsum(shares), _MOST)) + 1
-    table = Table(
-        title=f"Eigenfunctions: {len(shares)} kept, of which {needed} "
-        f"hold {_MOST:.0%} of the prior variance",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
-    table.add_column("", justify="right")
-    table.add_column("share", justify="right")
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("eigenfunction", justify="right")
+    table.add_column("of the prior variance", justify="right")
     table.add_column("", no_wrap=True)
     for at, share in enumerate(shares[:_SHOWN], start=1):
         table.add_row(str(at), f"{share:.1%}", bar(share / shares[0]))
@@ -208,8 +140,9 @@ def _seen(data: dict[str, Any] | None) -> str:
         return f"true in {data['mean']:.0%}{lacking}"
     if data["kind"] == "number":
         return _range(data) + lacking
-    shown = ", ".join(f"{name} ({count})" for name, count in list(data["counts"].items())[:4])
-    return shown + (", …" if len(data["counts"]) > 4 else "") + lacking
+    counts = list(data["counts"].items())
+    shown = ", ".join(f"{name} ({count})" for name, count in counts[:_CATEGORIES])
+    return shown + (", …" if len(counts) > _CATEGORIES else "") + lacking
 
 
 def _range(values: dict[str, Any]) -> str:

@@ -47,37 +47,44 @@ class Method:
     settings: Mapping[str, Any] = field(default_factory=dict)
     sized: bool = True
 
-    def made(self, components: int | None, seed: int, verbose: bool = False) -> Any:
-        """Return the estimator; `components` are left out where it has none."""
+    def made(self, components: int | None, seed: int, **settings: Any) -> Any:
+        """Return the estimator; what it has no parameter for is left out."""
         import eigengp
 
-        own = {"n_components": components} if self.sized else {}
         kind = getattr(eigengp, self.estimator)
-        return kind(**self.settings, **own, random_state=seed, verbose=verbose)
+        asked = {**settings, "n_components": components, "random_state": seed}
+        own = {name: asked[name] for name in kind._get_param_names() if name in asked}
+        return kind(**self.settings, **own)
 
 
 _LOCAL = {"residual": "local", "kernel": "auto", "noise": "varying"}
 
 METHODS = {
-    Name.EIGENGP: Method("EigenGPRegressor", "a few learned eigenfunctions: fast, a good default"),
+    Name.EIGENGP: Method("EigenGPRegressor", "a few learned eigenfunctions; fast, a good default"),
     Name.JOINT: Method(
-        "EigenGPRegressor", "the same, all learned together: slower", {"optimization": "joint"}
+        "EigenGPRegressor",
+        "the same with everything learned together in the end; slower",
+        {"optimization": "joint"},
     ),
     Name.PLUS: Method(
-        "EigenGPRegressor", "the same, error bars wide far from data", {"residual": "diagonal"}
+        "EigenGPRegressor",
+        "the same with error bars that grow far from the data",
+        {"residual": "diagonal"},
     ),
     Name.LOCAL: Method(
-        "EigenGPRegressor", "and near rows count too: best on large data, slower", _LOCAL
+        "EigenGPRegressor",
+        "the same, and each prediction looks at the nearest rows too; best on large data, slower",
+        _LOCAL,
     ),
     Name.EXACT: Method(
-        "ExactGPRegressor", "the full Gaussian process: up to a few thousand rows", sized=False
+        "ExactGPRegressor", "the full Gaussian process, for up to a few thousand rows", sized=False
     ),
-    Name.FITC: Method("FITCRegressor", "basis points, noise that varies with them"),
-    Name.VFE: Method("VFERegressor", "basis points, variational: never over-fits them"),
-    Name.POWER_EP: Method("PowerEPRegressor", "basis points, between FITC and VFE"),
+    Name.FITC: Method("FITCRegressor", "basis points, and noise that varies between them"),
+    Name.VFE: Method("VFERegressor", "basis points, learned by a variational bound"),
+    Name.POWER_EP: Method("PowerEPRegressor", "basis points, between fitc and vfe"),
     Name.SSGP: Method("SSGPRegressor", "learned waves instead of basis points"),
-    Name.NYSTROM: Method("NystromRegressor", "the kernel matrix in few columns; for comparison"),
-    Name.RVM: Method("RVMRegressor", "few kernels at rows, chosen one by one", sized=False),
+    Name.NYSTROM: Method("NystromRegressor", "a kernel matrix of low rank, for comparison"),
+    Name.RVM: Method("RVMRegressor", "a few kernels at rows, chosen one by one", sized=False),
 }
 
 
@@ -88,7 +95,7 @@ def check_components(name: Name, components: int | None) -> None:
 
 
 def described() -> str:
-    """Return all methods, a line for each, as the help shows them."""
-    width = max(map(len, Name)) + 2
-    lines = (f"{name:<{width}}{method.says}" for name, method in METHODS.items())
-    return "\n".join(["Methods:", *lines])
+    """Return all methods, a line for each, as Markdown for the help."""
+    return "Methods:\n\n" + "\n".join(
+        f"- **{name}**: {method.says}" for name, method in METHODS.items()
+    )

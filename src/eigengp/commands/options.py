@@ -39,7 +39,7 @@ Drop = Annotated[
 Only = Annotated[
     list[str] | None,
     typer.Option(
-        "--only", metavar="COLUMN", help="Take this column as an input; repeated, no others."
+        "--only", metavar="COLUMN", help="Learn from this column alone, or from those repeated."
     ),
 ]
 Categorical = Annotated[

@@ -45,6 +45,7 @@ def draw_scores(found: list[dict[str, Any]], path: Path) -> None:
         figure, panels = new_figure(1, len(_PANELS), height=0.6 + 0.28 * len(shown))
         for panel, (score, title) in zip(panels, _PANELS.items(), strict=True):
             _draw(panel, shown, score, title)
+        panels[0].set_xscale("log")
         panels[1].set_yticklabels([])
         with in_one_piece(path) as scratch:
             figure.savefig(scratch, dpi=150)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -67,8 +67,9 @@ def report(
             made_with=fitted.header["versions"],
             learned_from=fitted.about.get("data", {}),
             ignored=fitted.encoding.ignored,
+            encoded="encoding" in fitted.about,
         )
-        told = None if rows is None else rows.value
+        told: Any = None if rows is None else rows.value
         page = build_from_rows(
             fitted.model, found, title=title, said=told, coverage=coverage, origin=origin
         )

@@ -6,6 +6,7 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from shlex import quote
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from eigengp.arrays import on_host
 from eigengp.inspection import plain_inputs
 from eigengp.report.convergence import Stage, stages
+from eigengp.report.effort import Effort
 from eigengp.report.influence import AverageEffect, Influence, average_effects, influences
 from eigengp.report.provenance import Provenance
 from eigengp.report.quality import Quality
@@ -20,13 +22,22 @@ from eigengp.report.rows import Input, Rows
 from eigengp.report.slices import Explorer, explored
 from eigengp.report.spectrum import Spectrum, spectrum
 from eigengp.report.summary import ColumnSummary, summarised
+from eigengp.wording import number
 
-USAGE = """\
+_OF_ARRAYS = """\
 import eigengp
 
 model = eigengp.load({file!r})
 mean, std = model.predict(X, return_std=True)
-lower, upper = model.predict_interval(X, coverage=0.9)
+"""
+_OF_TABLES = """\
+from eigengp import saving
+from eigengp.tables import TableEncoding, read_table
+
+saved = saving.read({file!r})
+encoding = TableEncoding.from_dict(saved.about["encoding"])
+X = encoding.inputs(read_table("new.csv", text=encoding.text_columns))
+mean, std = saved.model.predict(X, return_std=True)
 """
 _LIBRARIES = ("eigengp", "numpy", "scipy", "scikit-learn")
 
@@ -43,6 +54,8 @@ class Origin:
     """The summary of the training table that is stored with the model."""
     ignored: Mapping[str, str] = field(default_factory=dict)
     """Columns of the table that are no inputs, and why."""
+    encoded: bool = False
+    """Whether the file of the model says how its inputs are made of a table."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +87,8 @@ class Content:
     ) -> Content:
         """Compute everything; see `eigengp.report.build`."""
         with plain_inputs():
-            found = influences(model, rows)
+            effort = Effort.of(model)
+            found = influences(model, rows, effort)
             ranking = [each.input for each in found]
             return cls(
                 model,
@@ -85,9 +99,9 @@ class Content:
                 Provenance.of(model, rows, said, origin.learned_from),
                 Quality.of(model, rows.X, rows.y, coverage),
                 found,
-                average_effects(model, rows, ranking, coverage),
+                average_effects(model, rows, ranking, coverage, effort),
                 spectrum(model, rows, ranking),
-                explored(model, rows, ranking, coverage),
+                explored(model, rows, ranking, coverage, effort),
                 stages(model),
             )
 
@@ -115,7 +129,19 @@ class Content:
     @property
     def usage(self) -> str:
         """Python that loads the model and predicts."""
-        return USAGE.format(file=self.origin.model_file)
+        text = _OF_TABLES if self.origin.encoded else _OF_ARRAYS
+        return text.format(file=self.origin.model_file)
+
+    @property
+    def shell(self) -> str:
+        """The command that predicts."""
+        return f"eigengp predict {quote(self.origin.model_file or '')} new.csv --out predicted.csv"
+
+    @property
+    def versions(self) -> list[tuple[str, str, str]]:
+        """The libraries, and which version of each made this page and the model."""
+        own = {"python": platform.python_version(), **{each: version(each) for each in _LIBRARIES}}
+        return [(name, own[name], self.origin.made_with.get(name, "–")) for name in own]
 
     @property
     def facts(self) -> list[tuple[str, str]]:
@@ -125,7 +151,7 @@ class Content:
             ("Method", type(model).__name__),
             ("Inputs of the model", f"{model.n_features_in_:,}"),
             ("Kernel", type(model.kernel_).__name__),
-            ("Noise, standard deviation", f"{np.sqrt(float(model.noise_variance_)):.4g}"),
+            ("Noise, standard deviation", number(float(model.noise_variance_) ** 0.5)),
             ("Log evidence", f"{float(model.log_marginal_likelihood_):,.2f}"),
             ("Iterations", f"{int(model.n_iter_):,}"),
         ]
@@ -146,11 +172,6 @@ class Content:
             for name, value in sorted(given.items())
             if _short(value) != _short(defaults[name])
         ]
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of what made a report."""
-    return {"python": platform.python_version(), **{each: version(each) for each in _LIBRARIES}}
 
 
 def _short(value: Any) -> str:

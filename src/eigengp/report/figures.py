@@ -24,6 +24,7 @@ from eigengp.report.traces import (
     points,
     with_categories,
 )
+from eigengp.wording import number as written
 
 _SHOWN_BARS = 15
 
@@ -99,7 +100,7 @@ def importance_bars(found: Sequence[Influence]) -> Figure:
         "hovertemplate": "%{x:.4g}<extra></extra>",
     }
     ticks = {"tickvals": places, "ticktext": [plain(each.input.name) for each in leading]}
-    figure = panel([bars], "growth of the RMSE", "", yaxis={**ticks, "automargin": True})
+    figure = panel([bars], "growth of RMSE", "", yaxis={**ticks, "automargin": True})
     return {**figure, "height": 110 + 26 * len(leading)}
 
 
@@ -158,7 +159,7 @@ def eigenfunction_maps(found: Spectrum) -> Figure | None:
             "colorbar": {"thickness": 12, "outlinewidth": 0},
             "hovertemplate": "%{x:.4g}, %{y:.4g}: %{z:.4g}<extra></extra>",
         }
-        label = f"φ{number + 1}, prior variance {found.weights[number]:.3g}"
+        label = f"φ{number + 1}, prior variance {written(found.weights[number])}"
         figure = panel([trace], plain(first.name), plain(second.name))
         choices.append({"label": label, **figure})
     return {"choices": choices}

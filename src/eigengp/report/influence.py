@@ -12,15 +12,14 @@ from sklearn.inspection import permutation_importance
 
 from eigengp.calibration import normal_half_width
 from eigengp.inspection import partial_dependence
+from eigengp.report.effort import Effort
 from eigengp.report.quality import sampled
 from eigengp.report.rows import Input, Rows
 from eigengp.typing import Array
 
 _REPEATS = 3
-_PERMUTED_ROWS = 1_000
-_PERMUTED_VALUES = 20_000
-_AVERAGED_ROWS = 200
-_STEPS = 25
+_SHUFFLED_VALUES = 20_000
+"""Rows times inputs: of many inputs the importance is measured on fewer rows."""
 SHOWN_EFFECTS = 6
 
 
@@ -74,13 +73,13 @@ class _ByInput(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.model.predict(points))
 
 
-def influences(model: Any, rows: Rows) -> tuple[Influence, ...]:
+def influences(model: Any, rows: Rows, effort: Effort) -> tuple[Influence, ...]:
     """Return what each input means to a model, the most important first.
 
-    Permutation importance (scikit-learn's) is measured on at most a thousand of the rows; inputs
-    of the same importance, such as those that have none, are in the order of their relevance.
+    Permutation importance (scikit-learn's) is measured on some of the rows; inputs of the same
+    importance, such as those that have none, are in the order of their relevance.
     """
-    count = min(_PERMUTED_ROWS, max(50, _PERMUTED_VALUES // len(rows.inputs)))
+    count = min(effort.shuffled_rows, max(50, _SHUFFLED_VALUES // len(rows.inputs)))
     few = rows.few(sampled(rows.y.size, count))
     values = np.column_stack([each.values(few.X) for each in rows.inputs])
     found = permutation_importance(
@@ -100,12 +99,12 @@ def influences(model: Any, rows: Rows) -> tuple[Influence, ...]:
 
 
 def average_effects(
-    model: Any, rows: Rows, ranking: Sequence[Input], coverage: float
+    model: Any, rows: Rows, ranking: Sequence[Input], coverage: float, effort: Effort
 ) -> tuple[AverageEffect, ...]:
     """Return the partial dependence on the most important inputs, with bands of this coverage."""
-    few = rows.few(sampled(rows.y.size, _AVERAGED_ROWS))
+    few = rows.few(sampled(rows.y.size, effort.averaged_rows))
     return tuple(
-        _average_effect(model, few, each, each.grid(rows.X, _STEPS), coverage)
+        _average_effect(model, few, each, each.grid(rows.X, effort.steps), coverage)
         for each in ranking[:SHOWN_EFFECTS]
     )
 

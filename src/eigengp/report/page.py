@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from eigengp.report import figures
-from eigengp.report.content import Content, versions
+from eigengp.report.content import Content
 from eigengp.report.influence import AverageEffect
 from eigengp.report.traces import Figure
+from eigengp.wording import number
 
 _NEEDED = 'The report needs more: pip install "eigengp[report]" ({}).'
 _RESIDUAL_INPUTS = 8
@@ -39,7 +40,7 @@ def rendered(content: Content, title: str | None) -> str:
         lstrip_blocks=True,
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    environment.filters["number"] = _number
+    environment.filters["number"] = number
     template = environment.get_template("report.html")
     return template.render(
         content=content,
@@ -47,7 +48,6 @@ def rendered(content: Content, title: str | None) -> str:
         percent=f"{100 * content.coverage:g}\N{NO-BREAK SPACE}%",
         drawn=drawn(content),
         effects=[_in_words(effect) for effect in content.effects],
-        versions=versions(),
         # A script ends where its text says so, whatever the string it stands in.
         plotly=get_plotlyjs().replace("</script", "<\\/script"),
     )
@@ -92,16 +92,11 @@ def _in_words(effect: AverageEffect) -> dict[str, str]:
     lowest, highest = int(np.argmin(effect.mean)), int(np.argmax(effect.mean))
 
     def at(place: int) -> str:
-        return f"{effect.mean[place]:.4g} at {effect.input.label(effect.grid[place])}"
+        return f"{number(effect.mean[place])} at {effect.input.label(effect.grid[place])}"
 
     return {
         "name": effect.input.name,
         "lowest": at(lowest),
         "highest": at(highest),
-        "range": f"{effect.mean[highest] - effect.mean[lowest]:.4g}",
+        "range": number(effect.mean[highest] - effect.mean[lowest]),
     }
-
-
-def _number(value: float | None) -> str:
-    """Return a number in four digits, or a dash where there is none."""
-    return "–" if value is None else f"{value:.4g}"

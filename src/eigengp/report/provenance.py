@@ -78,7 +78,7 @@ class Provenance:
                 "training",
                 "These are training rows",
                 _MATCHING if same else _SAID_TRAINING,
-                "Errors on new rows are larger than the ones shown here.",
+                "Errors on new rows are usually larger than the ones shown here.",
             )
         if said == "new":
             return cls(
@@ -93,7 +93,7 @@ class Provenance:
                 "other",
                 "Most of these may be training rows",
                 _WITH_HELD_OUT.format(held=held, kept=kept),
-                "Errors on new rows are larger than the ones shown here, if that is so.",
+                "If that is so, errors on new rows are usually larger than the ones shown here.",
             )
         return cls(
             "other",

@@ -18,6 +18,7 @@ from eigengp.inspection import feature_names, grid, plain_rows
 from eigengp.tables.columns import Column, as_numbers, as_text
 from eigengp.tables.encoding import TableEncoding, labelled
 from eigengp.typing import Array
+from eigengp.wording import number
 
 _MOST = (0.01, 0.99)
 _STRANGE = "none that the model knows"
@@ -66,9 +67,8 @@ class Input:
         own = X[:, list(self.features)]
         if self.codes is None:
             return own[:, 0]
-        nearest: Array = np.argmin(
-            np.sum((own[:, None, :] - self.codes[None]) ** 2, axis=2), axis=1
-        ).astype(np.float64)
+        distance = np.sum(self.codes**2, axis=1) - 2.0 * own @ self.codes.T
+        nearest: Array = np.argmin(distance, axis=1).astype(np.float64)
         return nearest
 
     def spread(self, X: Array, count: int) -> Array:
@@ -95,7 +95,7 @@ class Input:
 
     def label(self, value: float) -> str:
         """Return a value as a user reads it."""
-        return self.categories[int(value)] if self.codes is not None else f"{value:.4g}"
+        return self.categories[int(value)] if self.codes is not None else number(value)
 
 
 @dataclass(frozen=True)
@@ -206,18 +206,19 @@ def _inputs_of(column: Column, features: Sequence[int], X: Array) -> Iterator[In
     if column.kind == "number":
         yield Input(column.name, tuple(own))
     elif column.kind == "flag":
-        yield _flag(column.name, own[0])
+        yield _two(column.name, own[0], ("false", "true"))
     else:
         codes, names = np.eye(len(own)), column.categories
         if not X[:, own].any(axis=1).all():
             codes, names = np.vstack([codes, np.zeros(len(own))]), (*names, _STRANGE)
         yield Input(column.name, tuple(own), names, codes)
     if column.indicator:
-        yield _flag(column.feature_names[-1], features[-1])
+        yield _two(column.feature_names[-1], features[-1], ("no", "yes"))
 
 
-def _flag(name: str, feature: int) -> Input:
-    return Input(name, (feature,), ("no", "yes"), np.array([[0.0], [1.0]]))
+def _two(name: str, feature: int, names: tuple[str, str]) -> Input:
+    """Return an input whose only feature is 0 or 1."""
+    return Input(name, (feature,), names, np.array([[0.0], [1.0]]))
 
 
 def _given(values: Any, kind: str) -> Any:

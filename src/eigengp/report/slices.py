@@ -12,15 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from eigengp.report.effort import Effort
 from eigengp.report.rows import Input, Rows
 from eigengp.typing import Array
-
-MOVED_INPUTS = 4
-_POINTS = 41
-_POSITIONS = 7
-_FEWER_POSITIONS = 5
-_COSTLY_COLUMNS = 300
-"""Beyond so many numbers for each row, predictions are costly enough to want fewer."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +49,10 @@ class Explorer:
     slices: tuple[Slice, ...]
 
 
-def explored(model: Any, rows: Rows, ranking: Sequence[Input], coverage: float) -> Explorer:
-    """Predict along each of the most relevant inputs, for all positions of the others.
+def explored(
+    model: Any, rows: Rows, ranking: Sequence[Input], coverage: float, effort: Effort
+) -> Explorer:
+    """Predict along each of the most important inputs, for all positions of the others.
 
     Parameters
     ----------
@@ -65,46 +61,43 @@ def explored(model: Any, rows: Rows, ranking: Sequence[Input], coverage: float) 
     rows : Rows
         Say where data are, and which row is typical.
     ranking : sequence of Input
-        Inputs, the most relevant first; at most four of them move.
+        Inputs, the most important first.
     coverage : float
         The probability of the intervals.
+    effort : Effort
+        How many inputs move, to how many positions.
     """
-    inputs = tuple(ranking[:MOVED_INPUTS])
-    costly = model._posterior.n_columns > _COSTLY_COLUMNS
-    count = _FEWER_POSITIONS if costly else _POSITIONS
-    positions = tuple(each.spread(rows.X, count) for each in inputs)
+    inputs = tuple(ranking[: effort.moved_inputs])
+    positions = tuple(each.spread(rows.X, effort.positions) for each in inputs)
     typical = rows.typical
     starts = tuple(
         _nearest(each, where, typical) for each, where in zip(inputs, positions, strict=True)
     )
-    slices = tuple(
-        _slice(model, rows, typical, inputs, positions, along, coverage)
-        for along in range(len(inputs))
-    )
-    return Explorer(inputs, positions, starts, slices)
+
+    def along(place: int) -> Slice:
+        grid = inputs[place].grid(rows.X, effort.points)
+        order = [*(each for each in range(len(inputs)) if each != place), place]
+        where = [grid if each == place else positions[each] for each in order]
+        moved = zip([inputs[each] for each in order], where, strict=True)
+        lower, upper = _intervals(model, typical, list(moved), coverage)
+        return Slice(place, grid, 0.5 * (lower + upper), 0.5 * (upper - lower))
+
+    return Explorer(inputs, positions, starts, tuple(map(along, range(len(inputs)))))
+
+
+def _intervals(
+    model: Any, typical: Array, moved: Sequence[tuple[Input, Array]], coverage: float
+) -> tuple[Array, Array]:
+    """Return the ends of intervals at every combination of values of some inputs."""
+    values = np.meshgrid(*(own for _, own in moved), indexing="ij")
+    points = np.broadcast_to(typical, (*values[0].shape, typical.size))
+    for (each, _), own in zip(moved, values, strict=True):
+        points = each.put(points, own)
+    lower, upper = model.predict_interval(points.reshape(-1, typical.size), coverage)
+    shape = values[0].shape
+    return np.asarray(lower).reshape(shape), np.asarray(upper).reshape(shape)
 
 
 def _nearest(moved: Input, positions: Array, typical: Array) -> int:
     own = moved.values(typical[None])[0]
     return int(np.argmin(np.abs(positions - own)))
-
-
-def _slice(
-    model: Any,
-    rows: Rows,
-    typical: Array,
-    inputs: tuple[Input, ...],
-    positions: tuple[Array, ...],
-    along: int,
-    coverage: float,
-) -> Slice:
-    grid = inputs[along].grid(rows.X, _POINTS)
-    others = [index for index in range(len(inputs)) if index != along]
-    values = np.meshgrid(*(positions[index] for index in others), grid, indexing="ij")
-    points = np.broadcast_to(typical, (*values[-1].shape, typical.size))
-    for index, moved in zip((*others, along), values, strict=True):
-        points = inputs[index].put(points, moved)
-    lower, upper = model.predict_interval(points.reshape(-1, typical.size), coverage)
-    shape = values[-1].shape
-    mean, half = (np.asarray(each).reshape(shape) for each in (upper + lower, upper - lower))
-    return Slice(along, grid, 0.5 * mean, 0.5 * half)

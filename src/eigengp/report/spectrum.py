@@ -1,4 +1,4 @@
-"""The eigenfunctions of a model along its most relevant inputs, and what each may contribute."""
+"""The eigenfunctions of a model along its most important inputs, and what each may contribute."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def spectrum(model: Any, rows: Rows, ranking: Sequence[Input]) -> Spectrum | Non
     rows : Rows
         Say where data are, and which row is typical.
     ranking : sequence of Input
-        Inputs, the most relevant first.
+        Inputs, the most important first.
     """
     if not hasattr(model, "eigenfunctions"):
         return None

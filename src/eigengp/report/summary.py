@@ -11,6 +11,7 @@ import numpy as np
 
 from eigengp.report.rows import TableColumn
 from eigengp.typing import Array
+from eigengp.wording import number
 
 _BARS = 16
 _CATEGORIES = 8
@@ -91,7 +92,7 @@ def _of_numbers(name: str, values: Array) -> ColumnSummary:
         return ColumnSummary(name, "number", missing, 0, (), ())
     low, median, high = np.quantile(present, [0.0, 0.5, 1.0])
     heights, _ = np.histogram(present, bins=_BARS, range=(low, high) if high > low else None)
-    facts = tuple(f"{each:.5g}" for each in (low, median, high))
+    facts = tuple(number(float(each)) for each in (low, median, high))
     distinct = int(np.unique(present).size)
     return ColumnSummary(name, "number", missing, distinct, facts, _scaled(heights))
 

@@ -17,19 +17,21 @@ from eigengp.typing import Array
 
 Figure: TypeAlias = dict[str, Any]
 COLOURS = ("@blue", "@orange", "@green", "@pink", "@red", "@sky")
-_LONGEST_NAME = 32
+_LONGEST_NAME, _BEGINNING, _END = 28, 16, 11
 
 
 def plain(text: str) -> str:
-    """Return a text that Plotly shows as it is.
+    """Return a text that Plotly shows as it is, without markup and formulas, and not too long.
 
     Examples
     --------
     >>> plain("<b>a & b</b>")
     '&lt;b&gt;a &amp; b&lt;/b&gt;'
+    >>> plain("$price$")
+    '&#36;price&#36;'
     """
-    short = text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
-    return html.escape(short, quote=False)
+    short = text if len(text) <= _LONGEST_NAME else f"{text[:_BEGINNING]}…{text[-_END:]}"
+    return html.escape(short, quote=False).replace("$", "&#36;")
 
 
 def numbers(values: Array, dtype: str = "f8") -> Figure:
@@ -61,6 +63,7 @@ def with_categories(figure: Figure, along: Input | None) -> Figure:
     names = {
         "tickvals": list(range(len(along.categories))),
         "ticktext": [plain(each) for each in along.categories],
+        "range": [-0.5, len(along.categories) - 0.5],
     }
     layout = {**figure["layout"], "xaxis": {**figure["layout"]["xaxis"], **names}}
     traces = [{**trace, "hovertemplate": "%{y:.4g}<extra></extra>"} for trace in figure["data"]]

@@ -21,6 +21,8 @@ from eigengp.saving.tree import AnArray
 _LENGTH = 8
 """How many bytes say how long the table of safetensors is that follows them."""
 _DIGITS = 64
+_MOST_TEXT = 20_000_000
+"""A longer header might not be read again: safetensors takes 10⁸ bytes, quotes included."""
 _KEY = "eigengp"
 _CHECKSUM = re.compile(rb'"eigengp":"sha256 ([0-9a-f]{64}) ')
 
@@ -30,7 +32,12 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, AnArray]) 
 
     A full disk or a kill leaves what was there before.
     """
-    text = json.dumps(header, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(header, separators=(",", ":"))
+    if len(text) > _MOST_TEXT:
+        raise SavedModelError(
+            f"The header would have {len(text)} characters, of at most {_MOST_TEXT}; store less as "
+            "`about`."
+        )
     metadata = {_KEY: f"sha256 {'0' * _DIGITS} {text}"}
     content = memoryview(_safetensors().save(dict(arrays), metadata))
     at = _place_of_checksum(content)
@@ -74,9 +81,12 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, AnArray]]:
     found.update(view[at.stop :])
     if found.hexdigest().encode() != view[at]:
         _refuse(path, content)
-    _, _, text = _table(content)["__metadata__"][_KEY].split(" ", 2)
-    header: dict[str, Any] = json.loads(text)
-    return header, safetensors.load(content)
+    try:
+        _, _, text = _table(content)["__metadata__"][_KEY].split(" ", 2)
+        header, arrays = json.loads(text), safetensors.load(content)
+    except Exception as error:  # Whatever the parsers make of a file that was made with care.
+        raise SavedModelError(f"{path} was not written by eigengp ({error}).") from error
+    return header, arrays
 
 
 def _safetensors() -> Any:

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, get_origin, get_type_hints
+from typing import Any, ClassVar, get_origin
 
 import numpy as np
 import scipy
@@ -17,13 +17,15 @@ from sklearn.utils.validation import check_is_fitted
 from eigengp.estimators.base import GPRegressor
 from eigengp.saving import container
 from eigengp.saving.errors import SavedModelError
-from eigengp.saving.record import Fields, check_fields
+from eigengp.saving.record import Fields, check_fields, resolved_hints
 from eigengp.saving.registry import estimator_named, is_registered
 from eigengp.saving.tree import Reader, Writer
 
 FORMAT = 1
 """The newest format: raised when files change so that earlier versions cannot read them."""
 SUFFIX = ".eigengp"
+_SHOWN = ("format", "class", "versions", "n_features", "feature_names")
+_NEEDED = {"_posterior", "_scaling", "_place", "n_features_in_"}
 
 
 @dataclass(frozen=True)
@@ -147,18 +149,31 @@ def read(path: str | Path) -> Saved:
     if source.is_dir():
         raise IsADirectoryError(f"{source} is a folder, not a saved model.")
     header, arrays = container.read(source)
-    if header.get("format") != FORMAT:
-        raise SavedModelError(
-            f"{source} has format {header.get('format')}, written by eigengp "
-            f"{header.get('versions', {}).get('eigengp')}; this version reads {FORMAT}. "
-            "Upgrade eigengp."
-        )
     try:
-        model = _made(header, arrays)
-    except Exception as error:
-        raise SavedModelError(f"{source} holds {error}.") from error
-    shown = {name: header[name] for name in header if name not in ("state", "objects", "about")}
-    return Saved(model, header["about"], shown)
+        _check_format(header)
+        model, about = _made(header, arrays), dict(header["about"])
+        shown = {name: header[name] for name in _SHOWN}
+    except Exception as error:  # Of ours, or of a constructor that was given nonsense.
+        known = isinstance(error, SavedModelError)
+        told = error if known else f"its header does not describe a model ({error!r})."
+        raise SavedModelError(f"{source}: {told}{_other_version(header)}") from error
+    return Saved(model, about, shown)
+
+
+def _check_format(header: dict[str, Any]) -> None:
+    found = header["format"]
+    if found != FORMAT:
+        raise SavedModelError(f"it is in format {found!r}, and eigengp reads {FORMAT} here.")
+
+
+def _other_version(header: Any) -> str:
+    """Return what to do about a file of a version that is not this one."""
+    try:
+        version = str(header["versions"]["eigengp"])
+    except (KeyError, TypeError):
+        return ""
+    own = _versions()["eigengp"]
+    return "" if version == own else f" eigengp {version} wrote it, and this is {own}: upgrade."
 
 
 def _checked_target(path: str | Path) -> Path:
@@ -184,21 +199,25 @@ def _plain(about: Mapping[str, Any] | None) -> dict[str, Any]:
     return plain
 
 
-def _summary(model: GPRegressor) -> dict[str, Any]:
-    """Return what a reader of the header wants to know first."""
+def _versions() -> dict[str, str]:
     from eigengp import __version__
 
+    return {
+        "eigengp": __version__,
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "scikit-learn": sklearn.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _summary(model: GPRegressor) -> dict[str, Any]:
+    """Return what a reader of the header wants to know first."""
     names = getattr(model, "feature_names_in_", None)
     return {
         "format": FORMAT,
         "class": type(model).__name__,
-        "versions": {
-            "eigengp": __version__,
-            "numpy": np.__version__,
-            "scipy": scipy.__version__,
-            "scikit-learn": sklearn.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": _versions(),
         "n_features": int(model.n_features_in_),
         "feature_names": None if names is None else list(map(str, names)),
     }
@@ -212,7 +231,7 @@ def _state_hints(kind: type, names: Fields) -> dict[str, Any]:
     """
     declared = {
         name: hint
-        for name, hint in get_type_hints(kind).items()
+        for name, hint in resolved_hints(kind).items()
         if name.startswith("_") and get_origin(hint) is not ClassVar
     }
     learned = (each for each in names if each.endswith("_") and not each.startswith("_"))
@@ -238,7 +257,8 @@ def _made(header: dict[str, Any], arrays: dict[str, Any]) -> GPRegressor:
     )
     check_fields(kind.__name__, parameters, dict.fromkeys(kind._get_param_names(), Any))
     check_fields(kind.__name__, state, _state_hints(kind, state))
+    if not state.keys() >= _NEEDED:
+        raise SavedModelError(f"it has no {', '.join(sorted(_NEEDED - state.keys()))}.")
     model = kind(**parameters)
     model.__dict__.update(state)
-    check_is_fitted(model)
     return model

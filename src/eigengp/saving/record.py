@@ -55,23 +55,31 @@ class Record:
         check_fields(name, found, self.hints)
         missing = self.hints.keys() - found.keys() - self.optional
         if missing:
-            raise SavedModelError(f"a {name} without {', '.join(sorted(missing))}")
+            raise SavedModelError(f"a saved {name} has no {', '.join(sorted(missing))}.")
         return (self.make or self.kind)(**found)
 
 
 def hints_of(kind: type, *names: str) -> dict[str, Any]:
     """Return what the attributes of these names may be."""
-    hints = get_type_hints(kind)
-    return {name: hints[name] for name in names}
+    hints = resolved_hints(kind)
+    return {name: hints.get(name, Any) for name in names}
+
+
+def resolved_hints(kind: type) -> dict[str, Any]:
+    """Return the type hints of a class, or those of its bases where its own cannot be resolved."""
+    try:
+        return get_type_hints(kind)
+    except NameError:
+        return resolved_hints(kind.__mro__[1])
 
 
 def check_fields(owner: str, found: Fields, hints: Mapping[str, Any]) -> None:
     """Raise unless all fields are known, and are what their hints allow."""
     for name, value in found.items():
         if name not in hints:
-            raise SavedModelError(f"a {owner} with an unknown field {name!r}")
+            raise SavedModelError(f"a saved {owner} has the unknown field {name!r}.")
         if not _fits(value, hints[name]):
-            raise SavedModelError(f"a {owner} whose {name} is a {type(value).__name__}")
+            raise SavedModelError(f"{name} of a saved {owner} is a {type(value).__name__}.")
 
 
 def _is_required(field: Any) -> bool:

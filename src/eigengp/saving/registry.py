@@ -99,8 +99,8 @@ def estimator_named(name: str) -> type[GPRegressor]:
 
 def _unknown(name: str) -> SavedModelError:
     return SavedModelError(
-        f"a {name!r}, which is not known here; if it is a class of yours, import it and call "
-        f"eigengp.saving.register with it first"
+        f"the saved model holds a {name!r}, which is not known here. If it is a class of yours, "
+        "call eigengp.saving.register with it before you load."
     )
 
 

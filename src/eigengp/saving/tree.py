@@ -50,14 +50,17 @@ class Writer:
         if isinstance(value, Path):
             return {"path": str(value)}
         if type(value) is dict:
-            items = value.items()
-            return {"dict": [[self.node(k, where), self.node(v, where)] for k, v in items]}
+            return self._dict(value, where)
         if type(value) is tuple:
             return {"tuple": [self.node(each, where) for each in value]}
         if id(value) not in self._nodes:
             self._nodes[id(value)] = self._once(value, where)
             self._alive.append(value)
         return self._nodes[id(value)]
+
+    def _dict(self, value: dict[Any, Any], where: str) -> Node:
+        nodes = [[self.node(key, where), self.node(each, where)] for key, each in value.items()]
+        return {"dict": dict(nodes)} if all(type(key) is str for key in value) else {"pairs": nodes}
 
     def _once(self, value: Any, where: str) -> Node:
         """Return what stands for a value that may be shared."""
@@ -87,7 +90,7 @@ class Writer:
         name = str(len(self.arrays))
         column_by_column = array.flags.f_contiguous and not array.flags.c_contiguous
         native = array.astype(array.dtype.newbyteorder("="), copy=False)
-        self.arrays[name] = np.ascontiguousarray(native.T if column_by_column else native)
+        self.arrays[name] = np.asarray(native.T if column_by_column else native, order="C")
         return {"transposed" if column_by_column else "array": name}
 
 
@@ -122,7 +125,7 @@ class Reader:
         """Return the value that a node stands for."""
         if not isinstance(node, dict):
             if isinstance(node, list):
-                raise SavedModelError("a list out of its place")
+                raise SavedModelError("a saved model has a list out of its place.")
             return node
         ((kind, content),) = node.items()
         match kind:
@@ -139,12 +142,16 @@ class Reader:
             case "tuple":
                 return tuple(self.value(each) for each in content)
             case "dict":
+                return {key: self.value(each) for key, each in content.items()}
+            case "pairs":
                 return {self.value(key): self.value(each) for key, each in content}
             case "names":
                 return np.array([self.value(each) for each in content], dtype=object)
-        raise SavedModelError(f"something of the unknown kind {kind!r}")
+        raise SavedModelError(f"a saved model holds something of the unknown kind {kind!r}.")
 
     def _earlier(self, number: Any) -> Any:
         if not (isinstance(number, int) and 0 <= number < len(self._made)):
-            raise SavedModelError(f"an object {number!r} before it is there")
+            raise SavedModelError(
+                f"a saved model refers to the object {number!r}, which is not there."
+            )
         return self._made[number]

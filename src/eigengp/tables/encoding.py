@@ -12,7 +12,7 @@ import numpy as np
 from eigengp.sources.formats import arrow
 from eigengp.tables.columns import Column, as_numbers, as_text, kind_of, missing
 from eigengp.tables.errors import TableError, TableWarning, counted, dropping, listed
-from eigengp.tables.learning import count_missing, learned_columns, refuse_missing
+from eigengp.tables.learning import count_missing, learned_columns, missing_said
 from eigengp.tables.reading import as_table
 from eigengp.typing import Array
 
@@ -103,14 +103,19 @@ class TableEncoding:
             raise TableError(f"{listed(clash)} cannot be target or weights and an input as well.")
         if table.num_rows == 0:
             raise TableError("The table has no rows.")
-        _complete_numbers(table, target, "target")
+        problem = _numbers_problem(table, target, "target")
         chosen = [
             name
             for name in table.column_names
             if name not in {*special, *drop} and (only is None or name in only)
         ]
         found = {name: _taken(table[name], name in categorical) for name in chosen}
-        columns, ignored = learned_columns(found, impute)
+        try:
+            columns, ignored = learned_columns(found, impute)
+        except TableError as error:
+            raise TableError(f"{problem} {error}".strip()) from None
+        if problem:
+            raise TableError(problem)
         apart = {*chosen, *special}
         left = {name: "left out" for name in table.column_names if name not in apart}
         encoding = cls(columns, target, weights, {**left, **ignored}, impute)
@@ -221,7 +226,7 @@ class TableEncoding:
         marked = {column.name for column in self.columns if column.indicator}
         absent = count_missing({name: found[name] for name in found if name not in marked})
         if absent and not self.impute:
-            refuse_missing(absent)
+            raise TableError(missing_said(absent))
         if absent:
             warnings.warn(
                 f"Values are missing where none were in the training data: {counted(absent)}; "
@@ -263,18 +268,22 @@ def _check_present(names: list[str], wanted: Collection[str]) -> None:
 
 def _complete_numbers(table: Any, name: str, role: str) -> Array:
     """Return a column that must be made of finite numbers."""
+    problem = _numbers_problem(table, name, role)
+    if problem:
+        raise TableError(problem)
+    return as_numbers(table[name])
+
+
+def _numbers_problem(table: Any, name: str, role: str) -> str:
+    """Return why a column is not made of finite numbers, "" if it is."""
     values = table[name]
     if kind_of(values.type) not in ("number", "nothing"):
-        raise TableError(
-            f"The {role} {name!r} must be made of numbers, but is of type {values.type}."
-        )
-    numbers = as_numbers(values)
+        return f"The {role} {name!r} must be made of numbers, but is of type {values.type}."
     absent = int(missing(values).sum())
     if absent:
-        raise TableError(
-            f"The {role} {name!r} is missing in {absent} of {len(numbers)} rows. Remove those "
+        return (
+            f"The {role} {name!r} is missing in {absent} of {len(values)} rows. Remove those "
             "rows; with --impute, fit leaves rows without a target out."
         )
-    if np.isinf(numbers).any():
-        raise TableError(f"The {role} {name!r} is infinite in {int(np.isinf(numbers).sum())} rows.")
-    return numbers
+    endless = int(np.isinf(as_numbers(values)).sum())
+    return f"The {role} {name!r} is infinite in {endless} rows." if endless else ""

@@ -35,16 +35,19 @@ def learned_columns(
     Raises
     ------
     TableError
-        If a column is no input; all of one kind are named at once.
+        If a column is no input; all that is wrong is said at once.
     """
-    _refuse_kinds({name: values.type for name, values in inputs.items()})
-    ignored = {name: why for name, values in inputs.items() if (why := _without_use(values))}
-    kept = {name: values for name, values in inputs.items() if name not in ignored}
-    _refuse_many_categories(kept)
-    _refuse_infinite(kept)
-    absent = count_missing(kept)
+    wrong = _wrong_kinds({name: values.type for name, values in inputs.items()})
+    fit_for_use = {name: values for name, values in inputs.items() if name not in wrong}
+    ignored = {name: why for name, values in fit_for_use.items() if (why := _without_use(values))}
+    kept = {name: values for name, values in fit_for_use.items() if name not in ignored}
+    many = _many_categories(kept)
+    problems = [*dict.fromkeys(wrong.values()), *many.values(), *_infinite(kept)]
+    absent = count_missing({name: kept[name] for name in kept if name not in many})
     if absent and not impute:
-        refuse_missing(absent)
+        problems.append(missing_said(absent))
+    if problems:
+        raise TableError(" ".join(problems))
     columns = tuple(_learned(name, values, impute) for name, values in kept.items())
     if not columns:
         raise TableError("No column is left to learn from: each is constant, empty or left out.")
@@ -57,9 +60,9 @@ def count_missing(inputs: Mapping[str, Any]) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
-def refuse_missing(counts: Mapping[str, int]) -> None:
-    """Say where values are missing."""
-    raise TableError(
+def missing_said(counts: Mapping[str, int]) -> str:
+    """Return where values are missing, and what to do."""
+    return (
         f"Values are missing: {counted(counts)}. Fill them in, leave those columns out "
         f"({dropping(counts)}), or have them filled in when the model is fitted (--impute)."
     )
@@ -95,33 +98,36 @@ def _n_distinct(values: Any) -> int:
     return int(np.unique(numbers[~np.isnan(numbers)]).size)
 
 
-def _refuse_kinds(types: Mapping[str, Any]) -> None:
+def _wrong_kinds(types: Mapping[str, Any]) -> dict[str, str]:
+    """Return the columns of types that are no inputs, each with what to say of all its like."""
     times = [name for name, kind in types.items() if kind_of(kind) == "time"]
-    if times:
-        raise TableError(
-            f"Dates and times are no inputs: {listed(times)}. Add columns of numbers that say "
-            "what matters of them, such as the year, days since a certain day, or sine and cosine "
-            f"of the hour or season, and leave these out: {dropping(times)}."
-        )
-    others = [f"{name} ({kind})" for name, kind in types.items() if kind_of(kind) == "other"]
-    if others:
-        raise TableError(
-            f"Columns of these types are no inputs: {listed(others)}. Make numbers or text of "
-            "them, or leave them out with --drop."
-        )
+    others = [name for name, kind in types.items() if kind_of(kind) == "other"]
+    of_times = (
+        f"Dates and times are no inputs: {listed(times)}. Add columns of numbers that say what "
+        "matters of them, such as the year, days since a certain day, or sine and cosine of the "
+        f"hour or season, and leave these out: {dropping(times)}."
+    )
+    of_others = (
+        f"These are no inputs: {listed(f'{name} ({types[name]})' for name in others)}. Make "
+        f"numbers or text of them, or leave them out: {dropping(others)}."
+    )
+    return {**dict.fromkeys(times, of_times), **dict.fromkeys(others, of_others)}
 
 
-def _refuse_many_categories(inputs: Mapping[str, Any]) -> None:
+def _many_categories(inputs: Mapping[str, Any]) -> dict[str, str]:
+    """Return the columns with too many categories, each with what to say of it."""
+    found = {}
     for name, values in inputs.items():
         if kind_of(values.type) != "category":
             continue
         distinct = as_text(values).drop_null().unique().to_pylist()
         nearly_all = len(distinct) > max(_FEW, _NEARLY_ALL * len(values))
         if len(distinct) > MOST_CATEGORIES or nearly_all:
-            raise TableError(
+            found[name] = (
                 f"Column {name!r} has {len(distinct)} different texts in {len(values)} rows, such "
                 f"as {distinct[0]!r}: {_guess(distinct)}, or leave it out: {dropping([name])}."
             )
+    return found
 
 
 def _guess(texts: list[str]) -> str:
@@ -149,12 +155,13 @@ def _plain_number(text: str) -> bool:
     return True
 
 
-def _refuse_infinite(inputs: Mapping[str, Any]) -> None:
+def _infinite(inputs: Mapping[str, Any]) -> list[str]:
+    """Return what to say of infinite values, if there are any."""
     counts = {
         name: int(np.isinf(as_numbers(values)).sum())
         for name, values in inputs.items()
         if kind_of(values.type) == "number"
     }
     endless = {name: count for name, count in counts.items() if count}
-    if endless:
-        raise TableError(f"Values are infinite: {counted(endless)}. Replace them, or --drop.")
+    said = f"Values are infinite: {counted(endless)}. Replace them, or {dropping(endless)}."
+    return [said] if endless else []

@@ -59,13 +59,15 @@ def read_table(path: str | Path, text: Collection[str] = ()) -> Any:
 
 def _from_csv(path: Path, text: Collection[str]) -> Any:
     pa = arrow()
-    return pa.csv.read_csv(
+    table = pa.csv.read_csv(
         str(path),
         parse_options=pa.csv.ParseOptions(delimiter=_separator(path)),
         convert_options=pa.csv.ConvertOptions(
             strings_can_be_null=True, column_types={name: pa.string() for name in text}
         ),
     )
+    check_names(table.column_names)
+    return table
 
 
 def _separator(path: Path) -> str:
@@ -115,7 +117,7 @@ def as_table(frame: Any) -> Any:
                 table = pa.Table.from_pandas(frame, preserve_index=False)
             else:
                 table = pa.table(frame)
-        except (pa.ArrowException, TypeError) as error:
+        except (pa.ArrowException, TypeError, ValueError) as error:
             raise TableError(f"This is no table that PyArrow understands: {error}") from error
     check_names(table.column_names)
     return table

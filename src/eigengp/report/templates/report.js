@@ -3,8 +3,9 @@
   const figures = JSON.parse(document.getElementById("figures").textContent);
   const root = document.documentElement;
   const touch = matchMedia("(pointer: coarse)").matches;
-  const config = { displaylogo: false, responsive: true, displayModeBar: touch ? false : "hover",
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+  // Without its buttons, one of which would send the data away, a figure is a picture to the keyboard.
+  const config = { displayModeBar: false, displaylogo: false, responsive: true };
+  let paper = false;
   const probe = document.createElement("span");
   document.body.append(probe);
 
@@ -26,22 +27,24 @@
   };
   const axis = (given) => ({
     gridcolor: colour("@line"), zerolinecolor: colour("@line"), linecolor: colour("@line"),
-    automargin: true, fixedrange: touch, ...given,
+    automargin: true, exponentformat: "power", separatethousands: true, fixedrange: touch, ...given,
     title: { ...given.title, standoff: 8 },
   });
-  const layout = (given) => ({
+  const onPaper = (place) => (place.closest(".pair") ? 330 : place.closest(".trio") ? 215 : 680);
+  const layout = (given, place) => ({
     ...coloured(given),
     xaxis: axis(given.xaxis), yaxis: axis(given.yaxis),
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("@ink") },
     hoverlabel: { bgcolor: colour("@paper"), bordercolor: colour("@line"), font: { color: colour("@ink") } },
+    ...(paper ? { width: onPaper(place), height: place.closest(".trio") ? 220 : 300 } : { autosize: true }),
     margin: { l: 56, r: 12, t: 12, b: 48 }, dragmode: touch ? false : "zoom",
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
   });
   const draw = (name, figure) => {
     const place = document.getElementById(`figure-${name}`);
     if (figure.height) place.style.height = `${figure.height}px`;
-    return Plotly.react(place, coloured(figure.data), layout(figure.layout), config);
+    return Plotly.react(place, coloured(figure.data), layout(figure.layout, place), config);
   };
 
   // Menus choose one of several forms of a figure.
@@ -109,12 +112,26 @@
   along.addEventListener("change", explore);
   for (const slider of sliders) slider.addEventListener("input", explore);
 
-  // One figure after the other, so that the page can be read meanwhile.
-  const names = Object.keys(figures).filter((name) => name !== "explorer");
-  const drawAll = async () => {
-    for (const name of names) await draw(name, shown(name));
-    await explore();
+  // Figures are drawn when they come near the screen, and again when they do after a change of theme.
+  const places = [...document.querySelectorAll(".plot")];
+  const named = (place) => place.id.slice("figure-".length);
+  const stale = new Set(places.map(named));
+  const near = new Set();
+  const refresh = (name) => {
+    if (!stale.delete(name)) return;
+    if (name === "explorer") explore();
+    else draw(name, shown(name));
+  };
+  const observer = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      near[isIntersecting ? "add" : "delete"](named(target));
+      if (isIntersecting) refresh(named(target));
+    }
     root.dataset.drawn = "yes";
+  }, { rootMargin: "600px" });
+  const redraw = () => {
+    for (const place of places) stale.add(named(place));
+    near.forEach(refresh);
   };
 
   // Themes: automatic unless one was chosen, which is remembered where the browser allows it.
@@ -126,21 +143,26 @@
   };
   for (const radio of document.querySelectorAll("input[name=theme]")) {
     radio.checked = radio.value === (remembered() ?? "auto");
-    radio.addEventListener("change", () => { remember(radio.value); apply(radio.value); drawAll(); });
+    radio.addEventListener("change", () => { remember(radio.value); apply(radio.value); redraw(); });
   }
   apply(remembered());
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 
   // Paper is light and narrower than a screen.
-  const plots = () => [...document.querySelectorAll(".plot.js-plotly-plot")];
   addEventListener("beforeprint", () => {
-    root.dataset.theme = "light";
-    for (const place of plots()) Plotly.relayout(place, { width: 640, "font.color": "#1b1f24" });
+    paper = true;
+    apply("light");
+    for (const place of places) stale.add(named(place));
+    [...stale].forEach(refresh);
   });
   addEventListener("afterprint", () => {
+    paper = false;
     apply(remembered());
-    for (const place of plots()) Plotly.relayout(place, { width: null, autosize: true });
-    drawAll();
+    for (const place of places) Plotly.relayout(place, { width: null, height: null, autosize: true });
+    redraw();
   });
-  drawAll();
+
+  explore();
+  stale.delete("explorer");
+  for (const place of places) observer.observe(place);
 })();

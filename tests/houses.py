@@ -1,0 +1,37 @@
+"""A small table of mixed columns with names that would break a careless page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from eigengp import EigenGPRegressor
+from eigengp.report import Rows
+from eigengp.tables import TableEncoding
+
+EVIL = "</script><script>window.broken = 1</script>"
+TOWNS = ("<b>Ulm</b>", "Hull & Sons", "York")
+
+
+def table(n: int = 150, seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    area, rooms = rng.gamma(6.0, 15.0, n), rng.integers(1, 6, n)
+    town, garden = rng.choice(TOWNS, n), rng.random(n) < 0.5
+    price = 3.0 * area + 30.0 * (town == TOWNS[2]) + 10.0 * rooms + rng.normal(0.0, 5.0, n)
+    columns = {
+        EVIL: pa.array(np.where(rng.random(n) < 0.1, None, area)),
+        "rooms": pa.array(rooms),
+        "town": pa.array(town),
+        "garden": pa.array(garden),
+        "$price$ <i>net</i>": pa.array(price),
+    }
+    return pa.table(columns)
+
+
+def fitted(houses: Any) -> tuple[Any, TableEncoding, Rows]:
+    encoding = TableEncoding.learned(houses, houses.column_names[-1], impute=True)
+    rows = Rows.of_table(houses, encoding)
+    model = EigenGPRegressor(12, n_restarts=1, max_iter=15, random_state=0).fit(rows.X, rows.y)
+    return model, encoding, rows

@@ -1,0 +1,402 @@
+"""What a report says is what the library's functions say, and nothing on the page breaks it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import sys
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import root_mean_squared_error
+from typer.testing import CliRunner
+
+from eigengp import EigenGPRegressor, calibration, metrics, report, saving
+from eigengp.cli import app
+from eigengp.files import write_whole
+from eigengp.report import Origin, Rows, build, build_from_rows, write
+from eigengp.report.content import Content
+from eigengp.report.effort import FULL, SMALL, Effort
+from eigengp.report.figures import explorer_curves
+from eigengp.report.influence import average_effects, influences
+from eigengp.report.page import drawn
+from eigengp.report.provenance import Provenance
+from eigengp.report.quality import Quality
+from eigengp.report.slices import explored
+from eigengp.report.traces import numbers, plain
+from eigengp.tables import TableEncoding
+from eigengp.typing import Array
+from eigengp.wording import number
+from houses import EVIL, TOWNS, fitted, table
+from test_methods import METHODS
+
+quiet_methods = pytest.mark.filterwarnings(
+    "ignore::eigengp.NegativeVarianceWarning",
+    "ignore:The relevance vector machine has not converged",
+)
+
+
+class Page(HTMLParser):
+    """The tags, tables and scripts of a page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self._open: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._open.append(tag)
+        if tag in ("th", "td", "script", "option", "h1", "title"):
+            self.texts.setdefault(tag, []).append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self._open:
+            while self._open.pop() != tag:
+                pass
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] in self.texts:
+            self.texts[self._open[-1]][-1] += data
+
+    @property
+    def figures(self) -> Any:
+        (text,) = [each for each in self.texts["script"] if each.startswith("{")]
+        return json.loads(text, parse_constant=lambda name: pytest.fail(name))
+
+
+def floats(spec: dict[str, str]) -> Array:
+    return np.frombuffer(base64.b64decode(spec["bdata"]), dtype=spec["dtype"]).astype(float)
+
+
+@cache
+def houses() -> tuple[Any, Any, Rows]:
+    return fitted(table())
+
+
+@cache
+def content() -> Content:
+    model, encoding, rows = houses()
+    return Content.of(model, rows, coverage=0.9, said=None, origin=Origin(ignored=encoding.ignored))
+
+
+@cache
+def page() -> Page:
+    model, _, rows = houses()
+    return Page(build_from_rows(model, rows))
+
+
+def line_model() -> tuple[EigenGPRegressor, Array, Array]:
+    X = np.random.default_rng(0).uniform(-1.0, 1.0, size=(60, 3))
+    y = 2.0 * X[:, 1] + 0.1 * np.sin(9.0 * X[:, 2])
+    model = EigenGPRegressor(8, n_restarts=1, max_iter=10, random_state=0)
+    return model.fit(X, y), X, y
+
+
+def test_scores_on_the_page_are_those_of_the_metrics() -> None:
+    model, _, rows = houses()
+    mean, std = model.predict(rows.X, return_std=True)
+    expected = {
+        "NMSE": metrics.nmse(rows.y, mean, train_mean=model.target_mean_),
+        "RMSE": root_mean_squared_error(rows.y, mean),
+        "MNLP": metrics.mnlp(rows.y, mean, std),
+        "CRPS": metrics.crps_gaussian(rows.y, mean, std),
+        "Coverage of 90 %": metrics.coverage(rows.y, mean, std, level=0.9),
+    }
+    scores = {score.name: score.value for score in content().quality.scores}
+    assert scores == pytest.approx(expected)
+    cells = page().texts["td"]
+    for value in expected.values():
+        assert number(value) in cells
+
+
+def test_calibration_on_the_page_is_that_of_the_library() -> None:
+    model, _, rows = houses()
+    mean, std = model.predict(rows.X, return_std=True)
+    levels, held = calibration.coverage_curve(rows.y, mean, std)
+    trace = page().figures["coverage"]["data"][1]
+    np.testing.assert_allclose(floats(trace["x"]), levels)
+    np.testing.assert_allclose(floats(trace["y"]), held)
+    density, _ = calibration.pit_histogram(rows.y, mean, std)
+    np.testing.assert_allclose(floats(page().figures["pit"]["data"][0]["y"]), density)
+    assert content().quality.sharpness == pytest.approx(calibration.sharpness(std))
+
+
+def test_names_of_columns_can_neither_add_tags_nor_end_a_script() -> None:
+    assert not any(text.startswith("window.broken") for text in page().texts["script"])
+    assert len([tag for tag, _ in page().tags if tag == "script"]) == 3
+    assert not any(tag == "i" for tag, _ in page().tags)
+    assert EVIL in page().texts["th"]
+    assert EVIL in page().texts["option"]
+    model, _, rows = houses()
+    raw = build_from_rows(model, rows, title="{{ 7 * 7 }} <img src=x onerror=alert(1)>")
+    assert EVIL not in raw
+    assert "<img" not in raw.partition("<script")[0]
+    assert "{{ 7 * 7 }} &lt;img" in raw
+
+
+def test_plotly_is_given_names_as_plain_texts() -> None:
+    figures = page().figures
+    choices = figures["residuals"]["choices"]
+    assert EVIL in [each["label"] for each in choices]
+    titles = [each["layout"]["xaxis"]["title"]["text"] for each in choices]
+    assert all("<" not in title for title in titles)
+    (ticks,) = [each["layout"]["xaxis"]["ticktext"] for each in choices if each["label"] == "town"]
+    assert ticks == [plain(each) for each in sorted(TOWNS)]
+    assert ticks[0] == "&lt;b&gt;Ulm&lt;/b&gt;"
+
+
+def test_the_page_asks_for_nothing_from_elsewhere() -> None:
+    for _, attrs in page().tags:
+        for name in ("src", "href", "action", "srcset", "data", "poster"):
+            target = attrs.get(name)
+            assert target is None or target.startswith(("#", "data:"))
+    (policy,) = [a["content"] for _, a in page().tags if a.get("http-equiv")]
+    assert policy is not None
+    assert policy.startswith("default-src 'none'")
+    assert "http" not in policy
+
+
+def test_sliders_show_what_the_model_predicts_there() -> None:
+    model, _, rows = houses()
+    found = content().explorer
+    assert [each.name for each in found.inputs] == [e.name for e in content().ranking[:4]]
+    (axis, *_), along = explorer_curves(found, "price", "90 %")["axes"], found.slices[0]
+    at = tuple(found.positions[place].size - 1 - (place == 1) for place in (1, 2, 3))
+    point = rows.typical
+    for place, position in zip((1, 2, 3), at, strict=True):
+        point = found.inputs[place].put(point, found.positions[place][position])
+    points = found.inputs[0].put(np.tile(point, (along.grid.size, 1)), along.grid)
+    lower, upper = model.predict_interval(points, 0.9)
+    sizes = axis["sizes"]
+    assert sizes == [*(found.positions[place].size for place in (1, 2, 3)), along.grid.size]
+    start = np.ravel_multi_index(at, sizes[:-1]) * sizes[-1]
+    curve = slice(start, start + sizes[-1])
+    tolerance = {"rtol": 1e-5, "atol": 1e-4}
+    np.testing.assert_allclose(floats(axis["mean"])[curve], (lower + upper) / 2, **tolerance)
+    np.testing.assert_allclose(floats(axis["half"])[curve], (upper - lower) / 2, **tolerance)
+
+
+def test_importance_orders_inputs_by_what_they_do() -> None:
+    model, X, y = line_model()
+    found = influences(model, Rows.of(model, X, y, None), FULL)
+    assert [each.input.name for each in found] == ["x1", "x2", "x0"]
+    assert found[0].importance > 10.0 * found[1].importance
+    relevance = model.input_relevance()
+    assert [each.relevance for each in found] == pytest.approx([*relevance[[1, 2]], relevance[0]])
+
+
+def test_categories_are_shuffled_and_set_as_one_input() -> None:
+    model, _, rows = houses()
+    names = [each.input.name for each in content().influences]
+    assert sorted(names) == sorted([EVIL, f"{EVIL} is missing", "rooms", "town", "garden"])
+    (town,) = [each for each in rows.inputs if each.name == "town"]
+    (effect,) = average_effects(model, rows, [town], 0.9, FULL)
+    few = rows.X
+    expected = [model.predict(town.put(few, np.float64(place))).mean() for place in range(3)]
+    np.testing.assert_allclose(effect.mean, expected)
+    assert np.all(effect.upper > effect.mean)
+
+
+def test_values_of_an_input_come_back_unknown_categories_included() -> None:
+    _, encoding, _ = houses()
+    houses_ = table(40, seed=1)
+    strange = houses_.set_column(2, "town", [["Atlantis", *houses_["town"].to_pylist()[1:]]])
+    with pytest.warns(UserWarning, match="Atlantis"):
+        rows = Rows.of_table(strange, encoding)
+    again = np.zeros_like(rows.X)
+    for each in rows.inputs:
+        again = each.put(again, each.values(rows.X))
+    np.testing.assert_array_equal(again, rows.X)
+    (town,) = [each for each in rows.inputs if each.name == "town"]
+    assert town.label(town.values(rows.X)[0]) == "none that the model knows"
+
+
+def test_columns_are_summarised_as_they_were_given() -> None:
+    gaps, rooms, town, garden, price = content().columns
+    assert gaps.missing == table()[EVIL].null_count > 0
+    assert (rooms.kind, rooms.distinct, rooms.facts) == ("number", 5, ("1", "3", "5"))
+    assert town.kind == "category"
+    assert sum(int(re.findall(r"\((\d+)\)", fact)[0]) for fact in town.facts) == 150
+    assert (garden.kind, garden.distinct) == ("flag", 2)
+    assert price.missing == 0
+
+
+def test_training_rows_are_recognised() -> None:
+    model, X, y = line_model()
+
+    def kind(rows: Any, said: Any = None, learned_from: Any = ()) -> str:
+        given = Rows.of(model, X[rows], y[rows], None)
+        return Provenance.of(model, given, said, dict(learned_from)).title
+
+    whole, part = slice(None), slice(40)
+    assert kind(whole) == "These are training rows"
+    assert kind(np.random.default_rng(0).permutation(60)) == "These are training rows"
+    assert kind(part) == "These are not the training rows as a whole"
+    assert kind(part, "new") == "These are new rows"
+    assert kind(part, "training") == "These are training rows"
+    assert kind(part, None, {"rows": 30, "held_out": 10}) == "Most of these may be training rows"
+    assert kind(part, None, {"rows": 30, "held_out": 11}).startswith("These are not")
+    with pytest.raises(ValueError, match="said to be new"):
+        kind(whole, "new")
+
+
+def test_a_weighted_table_is_recognised_as_training_rows() -> None:
+    houses_ = table(60).append_column("weight", [np.linspace(0.5, 2.0, 60)])
+    target = houses_.column_names[4]
+    encoding = TableEncoding.learned(houses_, target, impute=True, weights="weight")
+    rows = Rows.of_table(houses_, encoding)
+    model = EigenGPRegressor(5, n_restarts=1, max_iter=2, random_state=0)
+    model.fit(rows.X, rows.y, sample_weight=rows.weight)
+    assert Provenance.of(model, rows, None, {}).kind == "training"
+
+
+@quiet_methods
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_a_report_and_only_eigengp_has_eigenfunctions(name: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, size=(50, 2))
+    model = METHODS[name].__class__(**METHODS[name].get_params())
+    settings = {"max_iter": 3} if "max_iter" in model.get_params() and name != "RVM" else {}
+    model.set_params(**settings).fit(X, np.sin(X[:, 0]) + X[:, 1])
+    html = build(model, X, np.sin(X[:, 0]) + X[:, 1])
+    ids = re.findall('<section id="([a-z]+)"', html)
+    assert ("eigenfunctions" in ids) == (name == "EigenGP")
+    assert len(ids) == 7 + (name == "EigenGP")
+    assert f"<td>{type(model).__name__}</td>" in html
+
+
+def test_one_input_has_a_curve_and_no_map() -> None:
+    X = np.linspace(0.0, 6.0, 50)[:, None]
+    model = EigenGPRegressor(5, n_restarts=1, max_iter=5, random_state=0).fit(X, np.sin(X[:, 0]))
+    found = Page(build(model, X, np.sin(X[:, 0]))).figures
+    assert "maps" not in found
+    assert found["explorer"]["axes"][0]["sizes"] == [41]
+
+
+def test_many_rows_are_scored_but_a_sample_is_drawn() -> None:
+    model, _, _ = line_model()
+    X = np.random.default_rng(1).uniform(-1.0, 1.0, size=(2_500, 3))
+    y = 2.0 * X[:, 1]
+    quality = Quality.of(model, X, y, 0.9)
+    assert quality.shown.size == np.unique(quality.shown).size == 2_000
+    assert quality.scores[1].value == pytest.approx(root_mean_squared_error(y, model.predict(X)))
+    assert "2,000 rows drawn at random" in build(model, X, y)
+
+
+def test_calibrated_intervals_are_the_bands() -> None:
+    model, X, y = line_model()
+    rows = Rows.of(model, X, y, None)
+    plain_half = explored(model, rows, rows.inputs, 0.9, SMALL).slices[0].half
+    model.calibrate(X, y + 1.0)
+    wide = explored(model, rows, rows.inputs, 0.9, SMALL).slices[0].half
+    np.testing.assert_allclose(wide / plain_half, (wide / plain_half).flat[0])
+    assert wide.flat[0] > 2.0 * plain_half.flat[0]
+    names = [score.name for score in Quality.of(model, X, y, 0.9).scores]
+    assert names[-1] == "Coverage of 90 %, calibrated"
+
+
+def test_costly_models_are_asked_for_less() -> None:
+    model, X, y = line_model()
+    assert Effort.of(model) is FULL
+    local = EigenGPRegressor(5, residual="local", max_iter=0, random_state=0).fit(X, y)
+    assert Effort.of(local) is SMALL
+
+
+def test_targets_that_equal_the_constant_leave_nmse_out() -> None:
+    model, X, _ = line_model()
+    score = Quality.of(model, X, np.full(len(X), model.target_mean_), 0.9).scores[0]
+    assert score.value is None
+    assert "not defined" in score.meaning
+
+
+def test_a_model_without_history_says_so() -> None:
+    _, X, y = line_model()
+    model = EigenGPRegressor(5, max_iter=0, random_state=0).fit(X, y)
+    html = build(model, X, y)
+    assert "keeps no history" in html
+    assert "evidence" not in Page(html).figures
+
+
+def test_numbers_keep_their_shape_and_digits() -> None:
+    values = np.array([[1.7e9 + 0.25, -1.0], [0.0, 3.5]])
+    spec = numbers(values)
+    assert spec["shape"] == "2, 2"
+    np.testing.assert_array_equal(floats(spec), values.ravel())
+
+
+def test_all_figures_have_a_place_on_the_page() -> None:
+    ids = {attrs.get("id") for _, attrs in page().tags}
+    assert {f"figure-{name}" for name in drawn(content())} <= ids
+    for tag, attrs in page().tags:
+        if "plot" in (attrs.get("class") or "").split():
+            assert tag == "div"
+            assert attrs["role"] == "img"
+            assert attrs["aria-label"]
+
+
+def test_a_page_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, X, y = line_model()
+    path = write(model, X, y, tmp_path / "page.html", target="height", title="Heights")
+    assert Page(path.read_text()).texts["h1"] == ["Heights"]
+
+    def fail(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("os.replace", fail)
+    with pytest.raises(OSError, match="no space"):
+        write_whole(path, b"")
+    assert [each.name for each in tmp_path.iterdir()] == ["page.html"]
+    assert path.read_text().startswith("<!doctype html>")
+
+
+def test_without_plotly_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    model, X, y = line_model()
+    with pytest.raises(ImportError, match=r"eigengp\[report\]"):
+        report.build(model, X, y)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a saved model and its table."""
+    import pyarrow.parquet as pq
+
+    path = tmp_path_factory.mktemp("report")
+    model, encoding, _ = houses()
+    about = {"encoding": encoding.as_dict(), "data": {"rows": 150, "held_out": 0}}
+    saving.save(model, path / "houses.eigengp", about=about)
+    pq.write_table(table(), path / "houses.parquet")
+    return path
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(app, ["report", *map(str, arguments)])
+
+
+def test_the_command_writes_the_page_of_a_saved_model(folder: Path) -> None:
+    out = folder / "houses.html"
+    result = run(folder / "houses.eigengp", folder / "houses.parquet", "--out", out, "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {"page": str(out), "rows": 150, "notes": []}
+    html = out.read_text()
+    assert "These are training rows" in html
+    assert "saving.read(&#39;houses.eigengp&#39;)" in html
+    assert "eigengp predict houses.eigengp new.csv" in html
+
+
+def test_the_command_says_what_is_wrong(folder: Path) -> None:
+    model, data = folder / "houses.eigengp", folder / "houses.parquet"
+    wrong = run(model, data, "--out", folder / "page.pdf")
+    assert (wrong.exit_code, "must end in .html" in wrong.stderr) == (1, True)
+    new = run(model, data, "--out", folder / "new.html", "--rows", "new")
+    assert (new.exit_code, "said to be new" in new.stderr) == (1, True)
+    assert not (folder / "new.html").exists()
+    assert run(model, data, "--coverage", "90").exit_code == 2
