@@ -22,6 +22,7 @@ from eigengp import (
     VFERegressor,
     inspection,
 )
+from eigengp.flow.sensitivity import total_indices
 from eigengp.typing import Array
 
 QUICK: dict[str, Any] = {"n_restarts": 1, "max_iter": 15, "random_state": 0}
@@ -100,13 +101,48 @@ def test_relevance_of_waves_is_that_of_their_frequencies() -> None:
     np.testing.assert_allclose(model.input_relevance(), exact, atol=2e-3)
 
 
-def test_a_constant_input_is_irrelevant_and_units_do_not_matter() -> None:
+def test_effects_are_close_to_those_over_all_rows(model: Any) -> None:
+    effects = model.input_effects()
+    np.testing.assert_allclose(effects, total_indices(model.predict, X), atol=0.35)
+    assert effects[2] < 0.05 < 0.3 < min(effects[:2])
+
+
+def test_indices_of_known_functions() -> None:
+    points = np.random.default_rng(0).normal(size=(3000, 3)) * [2.0, 1.0, 0.0] + [1.0, 0.0, 4.0]
+    linear = total_indices(lambda X: X[:, 0] + 4 * X[:, 1] + X[:, 2], points)
+    np.testing.assert_allclose(linear, [0.2, 0.8, 0.0], atol=0.03)
+    together = total_indices(lambda X: (X[:, 0] - 1) * X[:, 1], points)
+    np.testing.assert_allclose(together, [1.0, 1.0, 0.0], atol=0.05)
+    assert linear[2] == together[2] == 0.0
+    np.testing.assert_array_equal(total_indices(lambda X: np.ones(len(X)), points), np.zeros(3))
+
+
+def test_an_index_is_the_mean_over_pairs_of_points() -> None:
+    points = np.random.default_rng(1).normal(size=(9, 2))
+    indices = total_indices(lambda X: X[:, 0] * np.exp(X[:, 1]), points)
+    f = points[:, 0] * np.exp(points[:, 1])
+    pairs = points[:, None, 0] * np.exp(points[None, :, 1])
+    by_hand = np.sum((pairs - f[:, None]) ** 2) / (9 * 8)  # Eight others: all of them.
+    assert indices[1] == pytest.approx(min(1.0, 0.5 * by_hand / f.var()))
+
+
+def test_a_linear_effect_is_seen_though_its_lengthscale_is_long() -> None:
+    model = ExactGPRegressor(**QUICK).fit(X, 3 * X[:, 0] + 0.01 * np.sin(X[:, 1]))
+    assert model.input_relevance()[0] < 0.3
+    np.testing.assert_allclose(model.input_effects(), [1.0, 0.0, 0.0], atol=0.2)
+
+
+def test_a_constant_input_does_not_matter_and_units_do_not_either() -> None:
     constant = np.column_stack([X[:, 0], np.full(len(X), 7.0)])
-    model = ExactGPRegressor(max_iter=0).fit(constant, y)
-    assert model.input_relevance()[1] == 0.0
-    plain = EigenGPRegressor(5, **QUICK).fit(X, y).input_relevance()
-    scaled = EigenGPRegressor(5, **QUICK).fit(X * [1024.0, 8.0, 2.0], y).input_relevance()
-    np.testing.assert_allclose(plain, scaled, rtol=1e-6)
+    for standardize in (True, False):
+        model = ExactGPRegressor(max_iter=0, standardize=standardize).fit(constant, y)
+        assert model.input_relevance()[1] == model.input_effects()[1] == 0.0
+        assert model.input_effects()[0] > 0.8
+    plain = EigenGPRegressor(5, **QUICK).fit(X, y)
+    scaled = EigenGPRegressor(5, **QUICK).fit(X * [1024.0, 8.0, 2.0], y)
+    for share in ("input_relevance", "input_effects"):
+        here, there = (getattr(each, share)() for each in (plain, scaled))
+        np.testing.assert_allclose(here, there, rtol=1e-6)
 
 
 def test_an_average_has_the_mean_and_variance_of_the_joint_posterior(model: Any) -> None:
@@ -134,13 +170,13 @@ def test_a_slice_varies_one_input_alone(eigengp: EigenGPRegressor) -> None:
     np.testing.assert_allclose([effect.lower, effect.upper], [lower, upper])
 
 
-def test_slices_begin_with_the_most_relevant_input_and_span_the_rows(
+def test_slices_begin_with_the_largest_effect_and_span_the_rows(
     eigengp: EigenGPRegressor,
 ) -> None:
     effects = inspection.slices(eigengp, X, n_points=40)
-    relevance = eigengp.input_relevance()[[effect.feature for effect in effects]]
-    assert effects[0].name == "age"
-    assert np.all(np.diff(relevance) <= 0)
+    shares = eigengp.input_effects()[[effect.feature for effect in effects]]
+    assert [effect.name for effect in effects] == ["income", "age", "<b>"]
+    assert np.all(np.diff(shares) <= 0)
     for effect in effects:
         column = X[:, effect.feature]
         np.testing.assert_allclose(effect.grid[[0, -1]], np.quantile(column, [0.01, 0.99]))

@@ -143,14 +143,15 @@ def test_eigenfunctions_peak_at_one(one: EigenGPRegressor, two: EigenGPRegressor
         assert np.max(each.collections[0].get_array()) == pytest.approx(1.0)
 
 
-def test_relevance_is_sorted_and_named(three: EigenGPRegressor) -> None:
+def test_relevance_is_sorted_by_effect_and_named(three: EigenGPRegressor) -> None:
     axes = plot.relevance(three)
-    relevance = three.input_relevance()
-    drawn = [bar.get_width() for bar in axes.patches]
-    np.testing.assert_allclose(drawn, np.sort(relevance)[::-1])
+    effects, order = three.input_effects(), inspection.leading_inputs(three, 3)
+    drawn = [[bar.get_width() for bar in bars] for bars in axes.containers]
+    np.testing.assert_array_equal(drawn, [effects[order], three.input_relevance()[order]])
+    assert list(effects[order]) == sorted(effects, reverse=True)
     names = [text.get_text() for text in axes.get_yticklabels()]
-    assert names == [X3.columns[d] for d in np.argsort(-relevance)]
-    assert len(plot.relevance(three, count=2).patches) == 2
+    assert names == [X3.columns[d] for d in order]
+    assert len(plot.relevance(three, count=2).containers[0]) == 2
 
 
 def test_slices_show_what_inspection_computes(three: EigenGPRegressor) -> None:
@@ -167,12 +168,13 @@ def test_slices_show_what_inspection_computes(three: EigenGPRegressor) -> None:
     ends = np.array([segment[:, 1] for segment in bars[2][0].get_segments()])
     np.testing.assert_allclose(ends, np.column_stack([second.lower, second.upper]))
     assert [axes.get_xlabel() for axes in several] == ["length", "kind"]
-    assert several[0].lines[-1].get_xdata()[0] == X3["length"].iloc[4]
+    assert line(several[0], "reference")[0, 0] == X3["length"].iloc[4]
+    assert "reference" in labels(several[0])
 
 
 def test_partial_dependence_shows_what_inspection_computes(three: EigenGPRegressor) -> None:
     several = plot.partial_dependence(three, X3, coverage=0.8)
-    order = inspection.most_relevant(three, 3)
+    order = inspection.leading_inputs(three, 3)
     assert [axes.get_xlabel() for axes in several] == [X3.columns[d] for d in order]
     axes = several[order.index(0)]
     effect = inspection.partial_dependence(three, X3, "length", coverage=0.8)
@@ -226,7 +228,7 @@ def test_a_start_far_below_is_told_and_not_drawn() -> None:
 
 def test_basis_points_over_the_data_for_pairs_of_inputs(three: EigenGPRegressor) -> None:
     several = plot.basis_points(three, X3, count=3)
-    order = inspection.most_relevant(three, 3)
+    order = inspection.leading_inputs(three, 3)
     assert several.shape == (3,)
     across, up = order[0], order[1]
     np.testing.assert_array_equal(

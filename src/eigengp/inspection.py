@@ -76,9 +76,9 @@ def feature_index(model: GPRegressor, feature: int | str) -> int:
     return int(feature) % len(names)
 
 
-def most_relevant(model: GPRegressor, count: int) -> list[int]:
-    """Return the numbers of at most `count` inputs, the most relevant first."""
-    order = np.argsort(-model.input_relevance(), kind="stable")
+def leading_inputs(model: GPRegressor, count: int) -> list[int]:
+    """Return the numbers of at most `count` inputs, those of the largest effect first."""
+    order = np.argsort(-model.input_effects(), kind="stable")
     return [int(d) for d in order[:count]]
 
 
@@ -210,7 +210,7 @@ def slices(
     X : array of shape (n, D)
         Rows that say which values inputs take.
     features : list of int or str, or None
-        The inputs to vary; None is all of them, the most relevant first.
+        The inputs to vary; None is all of them, those of the largest effect first.
     reference : array of shape (D,) or None
         Where the others are held; None is the median of each.
     n_points, coverage
@@ -294,7 +294,7 @@ def _spread_out(rows: Array, count: int) -> Array:
 
 
 def _chosen(model: GPRegressor, features: Sequence[int | str] | None) -> list[int]:
-    """Return the numbers of the inputs asked for; None is all, the most relevant first."""
+    """Return the numbers of the inputs asked for; None is all, the largest effect first."""
     if features is None:
-        return most_relevant(model, model.n_features_in_)
+        return leading_inputs(model, model.n_features_in_)
     return [feature_index(model, feature) for feature in features]

@@ -1,4 +1,4 @@
-"""How much a GP prior lets functions vary along each input."""
+"""How much of a function's variance goes with each of its inputs: a known one's, or a prior's."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from scipy import special
 from eigengp.typing import Array
 
 _N_DIFFERENCES = 500
+_N_DRAWS = 8
 
 
 def sensitivities(correlation: Callable[[Array], Array], spread: Array) -> Array:
@@ -44,3 +45,43 @@ def sensitivities(correlation: Callable[[Array], Array], spread: Array) -> Array
         apart[:, d] = spread[d] * distances
         values[d] = 1.0 - np.mean(correlation(apart))
     return np.clip(values, 0.0, 1.0)
+
+
+def total_indices(function: Callable[[Array], Array], points: Array) -> Array:
+    """Return Sobol's total index of each input, shape (D,), between 0 and 1.
+
+    The index of input d is `½ E(f(x) − f(x′))² / Var f`, with `x′` equal to `x` but for input d,
+    which is drawn anew: all that input d has a hand in, alone or together with others, so that
+    the indices of inputs that work together add up to more than one. Here `x` runs through the
+    points, and input d of `x′` through its values at eight other points, whatever their
+    distribution. An index that comes out above one, which the dependence of inputs can cause, is
+    one.
+
+    Parameters
+    ----------
+    function : callable
+        Takes inputs (n, D) to values (n,).
+    points : array of shape (n, D)
+        Where it is looked at.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> points = np.random.default_rng(0).normal(size=(4000, 3))
+    >>> total_indices(lambda X: 2 * X[:, 0] + X[:, 1], points).round(1)
+    array([0.8, 0.2, 0. ])
+    """
+    n, n_features = points.shape
+    values = function(points)
+    variance = float(np.var(values))
+    indices = np.zeros(n_features)
+    if variance == 0.0:
+        return indices
+    steps = np.unique(np.linspace(1, n - 1, min(_N_DRAWS, n - 1)).astype(int))
+    others = (np.arange(n) + steps[:, None]) % n
+    for d in np.flatnonzero(np.ptp(points, axis=0) > 0.0):
+        anew = np.tile(points, (steps.size, 1))
+        anew[:, d] = points[others.ravel(), d]
+        apart = function(anew).reshape(steps.size, n) - values
+        indices[d] = min(1.0, 0.5 * float(np.mean(apart**2)) / variance)
+    return indices

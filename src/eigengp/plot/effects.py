@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from eigengp import inspection
 from eigengp.estimators.base import GPRegressor
-from eigengp.inspection import Effect, feature_names, most_relevant, plain_rows
+from eigengp.inspection import Effect, feature_names, leading_inputs, plain_rows
 from eigengp.plot.marks import (
     draw_band,
     draw_crosses,
@@ -28,11 +28,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_PANELS = 6
-_BAR = 0.28
+_BAR = 0.34
 
 
 def relevance(model: GPRegressor, *, count: int = 20, ax: Axes | None = None) -> Axes:
-    """Draw how relevant each input is (`input_relevance`), the most relevant at the top.
+    """Draw how much each input matters, the one of the largest effect at the top.
+
+    The full bar is its effect, the share of the prediction's variance that goes with it
+    (`input_effects`); the hatched one its relevance to the learned prior, how fast the function
+    may vary along it (`input_relevance`).
 
     Parameters
     ----------
@@ -48,16 +52,32 @@ def relevance(model: GPRegressor, *, count: int = 20, ax: Axes | None = None) ->
     ax : Axes
         Where it was drawn.
     """
-    shown = most_relevant(model, count)
-    values, names = model.input_relevance()[shown], feature_names(model)
+    shown = leading_inputs(model, count)
+    names, places = feature_names(model), np.arange(len(shown))
     with style():
-        axes = panels(ax, 1, height=max(1.3, _BAR * len(shown) + 0.5))[0]
-        bars = axes.barh(range(len(shown)), values, color=MODEL_COLOR, height=0.6)
-        axes.bar_label(bars, fmt="{:.2f}", padding=3, fontsize=8.5)
-        axes.set_yticks(range(len(shown)), [names[d] for d in shown])
+        (axes,) = panels(ax, 1, height=max(1.3, _BAR * len(shown) + 0.5))
+        effects = axes.barh(
+            places - 0.19,
+            model.input_effects()[shown],
+            height=0.36,
+            color=MODEL_COLOR,
+            label="effect: share of the prediction's variance",
+        )
+        axes.bar_label(effects, fmt="{:.2f}", padding=3, fontsize=8.5)
+        axes.barh(
+            places + 0.19,
+            model.input_relevance()[shown],
+            height=0.3,
+            facecolor="none",
+            edgecolor=DATA_COLOR,
+            hatch="/////",
+            label="relevance: share of the prior's",
+        )
+        axes.set_yticks(places, [names[d] for d in shown])
         axes.tick_params(axis="y", length=0)
-        axes.set(xlim=(0.0, 1.0), xlabel="relevance: share of the prior's variance")
+        axes.set(xlim=(0.0, 1.1), xticks=np.linspace(0, 1, 6))
         axes.invert_yaxis()
+        legend([axes], ax)
     return axes
 
 
@@ -79,7 +99,7 @@ def slices(
     X : array of shape (n, D)
         Rows that say which values inputs take; ticks along the edge show them.
     features : list of int or str, or None
-        The inputs; None is the six most relevant.
+        The inputs; None is the six of the largest effect.
     reference : array of shape (D,) or None
         The row; None is the median of each input. A dotted line marks it.
     coverage : float
@@ -98,10 +118,7 @@ def slices(
         model, rows, features=_shown(model, features), reference=held, coverage=coverage
     )
     band = f"{100 * coverage:g} % of observations"
-    several = _draw_effects(effects, rows, "prediction", band, ax)
-    for axes, effect in zip(several, effects, strict=True):
-        axes.axvline(held[effect.feature], color="black", lw=0.9, linestyle=":", zorder=1)
-    return several
+    return _draw_effects(effects, rows, "prediction", band, ax, held)
 
 
 def partial_dependence(
@@ -124,7 +141,7 @@ def partial_dependence(
     X : array of shape (n, D)
         Rows to average over; ticks along the edge show their values.
     features : list of int or str, or None
-        The inputs; None is the six most relevant.
+        The inputs; None is the six of the largest effect.
     coverage : float
         The probability with which the band holds the average.
     max_rows : int
@@ -149,7 +166,7 @@ def partial_dependence(
 def basis_points(
     model: GPRegressor, X: ArrayLike | None = None, *, count: int = 3, ax: Any = None
 ) -> Any:
-    """Draw where the basis points lie, over the data in grey, for pairs of relevant inputs.
+    """Draw where the basis points lie, over the data in grey, for pairs of inputs.
 
     Parameters
     ----------
@@ -158,7 +175,7 @@ def basis_points(
     X : array of shape (n, D) or None
         Data to show.
     count : int
-        How many of the most relevant inputs are paired with each other.
+        How many inputs, those of the largest effect, are paired with each other.
     ax : array of Axes or None
         Where to draw, one for each pair.
 
@@ -175,7 +192,7 @@ def basis_points(
             "Pairs need two inputs; for a model of one input `prediction` marks basis points."
         )
     rows = None if X is None else plain_rows(model, X)
-    pairs = list(combinations(most_relevant(model, count), 2))
+    pairs = list(combinations(leading_inputs(model, count), 2))
     with style():
         several = panels(ax, len(pairs))
         for axes, (across, up) in zip(several, pairs, strict=True):
@@ -189,10 +206,17 @@ def basis_points(
 
 
 def _shown(model: GPRegressor, features: Sequence[int | str] | None) -> Sequence[int | str]:
-    return most_relevant(model, _MOST_PANELS) if features is None else features
+    return leading_inputs(model, _MOST_PANELS) if features is None else features
 
 
-def _draw_effects(effects: list[Effect], rows: Array, what: str, band: str, ax: Any) -> Any:
+def _draw_effects(
+    effects: list[Effect],
+    rows: Array,
+    what: str,
+    band: str,
+    ax: Any,
+    reference: Array | None = None,
+) -> Any:
     """Draw one panel for each input, with the same heights."""
     with style():
         several = panels(ax, len(effects), sharey=True)
@@ -203,6 +227,9 @@ def _draw_effects(effects: list[Effect], rows: Array, what: str, band: str, ax: 
                 draw_band(axes, effect.grid, effect.lower, effect.upper, MODEL_COLOR, band)
                 draw_mean(axes, effect.grid, effect.mean, MODEL_COLOR, what)
             draw_rug(axes, _inside(rows[:, effect.feature], effect.grid))
+            if reference is not None:
+                at = reference[effect.feature]
+                axes.axvline(at, color="black", lw=0.9, linestyle=":", zorder=1, label="reference")
             axes.set_xlabel(effect.name)
         legend(several, ax)
     return together(several)
