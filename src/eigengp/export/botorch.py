@@ -6,10 +6,11 @@ from typing import Any, NoReturn
 
 from sklearn.utils.validation import check_is_fitted
 
-from eigengp.arrays import beside
 from eigengp.estimators.base import GPRegressor
 from eigengp.estimators.nystrom import NystromRegressor
+from eigengp.flow.conditional import ConditionalPosterior
 from eigengp.flow.local_posterior import LocalPosterior
+from eigengp.flow.posterior import Posterior
 
 try:
     import torch
@@ -17,19 +18,19 @@ try:
     from botorch.posteriors.gpytorch import GPyTorchPosterior
     from gpytorch.distributions import MultivariateNormal
     from linear_operator import to_linear_operator
+
+    from eigengp.export.differentiable import differentiable
 except ImportError as error:
     raise ImportError(
         f'This module needs the package {error.name}: pip install "eigengp[botorch]".'
     ) from error
-
-from eigengp.export.differentiable import differentiable
 
 
 _ROUNDING = 1e-12
 """Added to the variances of several points, in units of the targets' variance."""
 
 
-# BoTorch ships no types that mypy can follow.
+# mypy does not look into BoTorch.
 class BoTorchModel(Model):  # type: ignore[misc]
     """The posterior of a fitted regressor, for acquisition functions of BoTorch.
 
@@ -73,14 +74,16 @@ class BoTorchModel(Model):  # type: ignore[misc]
                 "The variances of the Nyström method can be negative, which no acquisition "
                 "function can use; wrap a VFERegressor or an EigenGPRegressor instead."
             )
-        if isinstance(regressor._posterior, LocalPosterior):
+        posterior = regressor._posterior
+        if isinstance(posterior, LocalPosterior):
             raise ValueError(
                 'With residual="local" the posterior jumps where the nearest rows change, and has '
                 'no gradient to follow there. Fit with residual=None or "diagonal" instead.'
             )
+        assert isinstance(posterior, Posterior | ConditionalPosterior)
         self.regressor = regressor
         self._scaling = regressor._scaling
-        self._function = differentiable(regressor._posterior)
+        self._function = differentiable(posterior)
 
     @property
     def num_outputs(self) -> int:

@@ -61,8 +61,8 @@ class _Gram:
         return _GramMatrix.apply(X, self.kernel)
 
 
-# PyTorch's types do not know what its decorators and base classes return.
-class _FeatureMatrix(torch.autograd.Function):
+# mypy does not look into PyTorch.
+class _FeatureMatrix(torch.autograd.Function):  # type: ignore[misc]
     """`X ↦ φ(X)`, from shape (n, D) to (n, P)."""
 
     @staticmethod
@@ -75,7 +75,7 @@ class _FeatureMatrix(torch.autograd.Function):
         ctx.save_for_backward(X)
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, bar: torch.Tensor) -> tuple[Any, None]:
         (X,) = ctx.saved_tensors
         return ctx.features.input_gradient(X, bar), None
@@ -89,7 +89,7 @@ class _FeatureMatrix(torch.autograd.Function):
         return rows.unflatten(0, X.shape[:2]), 0
 
 
-class _GramMatrix(torch.autograd.Function):
+class _GramMatrix(torch.autograd.Function):  # type: ignore[misc]
     """`X ↦ k(X, X)`, from shape (n, D) to (n, n)."""
 
     @staticmethod
@@ -102,7 +102,7 @@ class _GramMatrix(torch.autograd.Function):
         ctx.save_for_backward(X)
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, bar: torch.Tensor) -> tuple[Any, None]:
         """Pull back to both arguments: the kernel is symmetric, so by one call."""
         (X,) = ctx.saved_tensors

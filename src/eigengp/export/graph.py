@@ -7,9 +7,8 @@ the graph is as short as the formula. The nodes are those of ONNX (operators of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -61,15 +60,13 @@ class Graph:
     def elementwise(self, operator: str, *arrays: Any, dtype: Any = None) -> Traced:
         """Record an operation entry by entry, with the rules of broadcasting and of types.
 
-        `dtype` is that of the result, where it is not that of the operands. A number beside a
-        matrix is written once for each column, for onnxruntime would pull a scalar into a product
-        before or after it, and hold it there in float32.
+        `dtype` is that of the result, where it is not that of the operands.
         """
         common = np.result_type(*(x if _is_number(x) else x.dtype for x in arrays))
         shape = _broadcast([np.shape(x) for x in arrays])
         if len(shape) == 2:
-            sizes = tuple(size or 1 for size in shape)
-            arrays = tuple(x if np.ndim(x) else np.full(sizes, x) for x in arrays)
+            like = next(x for x in arrays if isinstance(x, Traced))
+            arrays = tuple(_spread(x, shape, like) for x in arrays)
         inputs = [self.name_of(x, common) for x in arrays]
         return self.add(operator, inputs, shape, dtype or common)
 
@@ -143,7 +140,7 @@ class Traced:
         return self._product(other, self)
 
     def _product(self, left: Any, right: Any) -> Traced:
-        """Return a product; one with a vector is one with a column, see `Graph.elementwise`."""
+        """Return a product; one with a vector is one with a column, see `_spread`."""
         if len(right.shape) == 1:
             column = self._product(left, right[:, None])
             axis = self.graph.constant([1], np.int64)
@@ -190,27 +187,32 @@ _TENSOR_TYPES = {"float32": 1, "int64": 7, "bool": 9, "float64": 11}
 """The numbers of the data types in ONNX."""
 
 
+def _unary(operator: str) -> Callable[[Traced], Traced]:
+    def function(x: Traced, /) -> Traced:
+        return x.graph.elementwise(operator, x)
+
+    return function
+
+
 class Namespace:
     """The functions of the standard for traced arrays, and for constants beside them."""
 
     __name__ = "eigengp.export.graph"
-    float64, float32, int64, bool = np.float64, np.float32, np.int64, np.bool
-
-    def __init__(self) -> None:
-        for name in ("exp", "sqrt", "log", "sin", "tan", "tanh", "abs"):
-            setattr(self, name, partial(self._unary, name.capitalize()))
-
-    @staticmethod
-    def _unary(operator: str, x: Traced, /) -> Traced:
-        return x.graph.elementwise(operator, x)
+    float64, float32 = np.float64, np.float32
+    abs = staticmethod(_unary("Abs"))
+    exp = staticmethod(_unary("Exp"))
+    log = staticmethod(_unary("Log"))
+    sin = staticmethod(_unary("Sin"))
+    sqrt = staticmethod(_unary("Sqrt"))
+    tanh = staticmethod(_unary("Tanh"))
 
     def cos(self, x: Traced, /) -> Traced:
         """Return the sine a quarter turn on: some runtimes have no cosine in float64."""
-        return self._unary("Sin", x + 0.5 * np.pi)
+        return self.sin(x + 0.5 * np.pi)
 
     def log1p(self, x: Traced, /) -> Traced:
         """Return `ln(1 + x)`."""
-        return self._unary("Log", 1.0 + x)
+        return self.log(1.0 + x)
 
     def asarray(self, x: Array, /, *, dtype: Any = None, device: Any = None) -> Array:
         """Return a constant, which stays in NumPy."""
@@ -254,20 +256,33 @@ class Namespace:
 
     def ones_like(self, x: Traced, /) -> Traced:
         """Return ones in the shape of `x`."""
-        return self._filled(x, 1.0)
+        return _filled(x, 1.0)
 
     def zeros_like(self, x: Traced, /) -> Traced:
         """Return zeros in the shape of `x`."""
-        return self._filled(x, 0.0)
-
-    @staticmethod
-    def _filled(x: Traced, value: float) -> Traced:
-        size = x.graph.add("Shape", [x.name], (x.ndim,), np.int64)
-        filling = np.full(1, value, dtype=x.dtype)
-        return x.graph.add("ConstantOfShape", [size.name], x.shape, x.dtype, value=filling)
+        return _filled(x, 0.0)
 
 
 NAMESPACE = Namespace()
+
+
+def _filled(x: Traced, value: float) -> Traced:
+    size = x.graph.add("Shape", [x.name], (x.ndim,), np.int64)
+    filling = np.full(1, value, dtype=x.dtype)
+    return x.graph.add("ConstantOfShape", [size.name], x.shape, x.dtype, value=filling)
+
+
+def _spread(x: Any, shape: Shape, like: Traced) -> Any:
+    """Return a number beside a matrix as several: one for each column, or each row.
+
+    onnxruntime pulls a scalar beside a product into the product, and holds it there in float32.
+    """
+    if isinstance(x, Traced) or np.size(x) > 1:
+        return x
+    sizes = tuple(size or 1 for size in shape)
+    if np.prod(sizes) > 1 or like.shape != shape:
+        return np.full(sizes, x)
+    return _filled(like, np.asarray(x).item())
 
 
 def _is_number(x: Any) -> bool:

@@ -94,9 +94,10 @@ class Side:
         return namespace(self.points).reshape(self.per_length, (-1, 1))
 
     def farthest(self, rows: AnyArray) -> float:
-        """Return a bound on all distances `t`."""
-        if rows.shape[1] == 0:
-            return 0.0
+        """Return a bound on all distances `t`; infinity for rows that are not there yet."""
+        n = rows.shape[1]
+        if not n:
+            return float("inf") if n is None else 0.0
         return 2.0 * (float(namespace(rows).max(rows[-2, :])) + self._largest)
 
     def distances(self, rows: AnyArray, dtype: str, spare: int) -> AnyArray:
@@ -216,11 +217,9 @@ class ExponentialColumns(StationaryColumns):
         return made, pull_back
 
     def _values(self, X: AnyArray, side: Side, rows: AnyArray, dtype: str, spare: int) -> AnyArray:
-        # To look at the rows is cheap in NumPy alone: a device would be waited for, and the
-        # rows of a graph (ONNX) are not there yet.
-        within = is_numpy(rows) and side.farthest(rows) <= self.kernel.reach(_DEEPEST[dtype])
+        farthest = side.farthest(rows)
         exponent = side.distances(rows, dtype, spare)
-        if not within:
+        if farthest > self.kernel.reach(_DEEPEST[dtype]):
             exponent = clip_in_place(exponent, side.shift - _DEEPEST[dtype], side.shift)
         K = exp_in_place(exponent)
         return _with_diagonal(K, self.kernel.variance) if X is self.points else K
