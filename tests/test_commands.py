@@ -473,10 +473,15 @@ def test_a_picture_without_matplotlib_is_refused_first(
 def test_a_picture_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="nothing to draw"):
         draw_scores([{"name": "exact", "error": "odd"}], tmp_path / "a.png")
-    with pytest.raises(RuntimeError, match="half-way"), in_one_piece(tmp_path / "b.svg") as scratch:
-        assert scratch.suffix == ".svg"
-        scratch.write_text("half")
-        raise RuntimeError("half-way")
+
+    def half(path: Path) -> None:
+        with in_one_piece(path) as scratch:
+            assert scratch.suffix == path.suffix
+            scratch.write_text("half")
+            raise RuntimeError("half-way")
+
+    with pytest.raises(RuntimeError, match="half-way"):
+        half(tmp_path / "b.svg")
     assert list(tmp_path.iterdir()) == []
 
 
