@@ -44,7 +44,8 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 # Mathematics: one file, which draws in the colour of the text
 _package = find_spec("sphinx-mathjax-offline")
-assert _package is not None and _package.origin is not None, 'pip install "eigengp[docs]"'
+if _package is None or _package.origin is None:
+    raise ImportError('The site needs more: pip install "eigengp[docs]".')
 _mathjax = Path(_package.origin).parent / "static" / "mathjax" / "tex-svg.js"
 mathjax_path = _mathjax.name
 mathjax3_config = {"options": {"enableMenu": False}}

@@ -20,8 +20,9 @@ from eigengp import EigenGPRegressor
 def main():
     """Fit on the workers, and predict there."""
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None)
-        as cluster,
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
         Client(cluster),
     ):
         # Rows that no single machine need hold: each chunk is made where it is used.
@@ -31,7 +32,9 @@ def main():
 
         model = EigenGPRegressor(40, max_iter=5, n_restarts=1, random_state=0).fit(X, y)
         mean = model.predict(X)  # lazy, like everything that Dask makes
-        print(f"mean squared error {float(((mean - y) ** 2).mean().compute()):.3f}, of which noise 0.010")
+        print(
+            f"mean squared error {float(((mean - y) ** 2).mean().compute()):.3f}, of which noise 0.010"
+        )
         print(f"kernel {model.kernel_}")
 
         fig, ax = plt.subplots(figsize=(4, 3.4), layout="constrained")

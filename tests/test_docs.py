@@ -100,7 +100,8 @@ def test_quoted_messages_are_those_of_the_library() -> None:
     quoted = blocks(DOCS / "troubleshooting.md", "text")
     assert len(quoted) > 20
     unknown = [
-        message for message in (" ".join(each.split()) for _, each in quoted)
+        message
+        for message in (" ".join(each.split()) for _, each in quoted)
         if not any(message in text for text in said)
     ]
     assert not unknown

@@ -20,7 +20,7 @@ same = {
     "random_state": 0,
 }
 models = {
-    'EigenGP\nresidual=None': EigenGPRegressor(12, **same),
+    "EigenGP\nresidual=None": EigenGPRegressor(12, **same),
     'EigenGP+\nresidual="diagonal"': EigenGPRegressor(12, residual="diagonal", **same),
     'local\nresidual="local"': EigenGPRegressor(12, residual="local", n_neighbors=10, **same),
 }
