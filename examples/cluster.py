@@ -32,12 +32,11 @@ def main():
 
         model = EigenGPRegressor(40, max_iter=5, n_restarts=1, random_state=0).fit(X, y)
         mean = model.predict(X)  # lazy, like everything that Dask makes
-        print(
-            f"mean squared error {float(((mean - y) ** 2).mean().compute()):.3f}, of which noise 0.010"
-        )
+        error = float(((mean - y) ** 2).mean().compute())
+        print(f"mean squared error {error:.3f}, of which noise 0.010")
         print(f"kernel {model.kernel_}")
 
-        fig, ax = plt.subplots(figsize=(4, 3.4), layout="constrained")
+        _, ax = plt.subplots(figsize=(4, 3.4), layout="constrained")
         ax.plot(mean[:1000].compute(), y[:1000].compute(), ".", markersize=3)
         ax.set(xlabel="predicted", ylabel="target")
 

@@ -2,8 +2,8 @@
 On a GPU
 ========
 
-``device="cuda"`` computes with NumPy's rows on a GPU, through PyTorch, and leaves everything else as
-it was. Where there is no GPU this program says so and takes the CPU.
+``device="cuda"`` computes with NumPy's rows on a GPU, through PyTorch, and leaves everything else
+as it was. Where there is no GPU this program says so and takes the CPU.
 """
 
 from time import perf_counter
@@ -23,8 +23,8 @@ print("computing on a GPU" if device else "no GPU here: computing on the CPU")
 
 # %%
 # Up to 5,000 rows always use the CPU, which is faster for so few; so there must be more of them.
-# ``precision="single"`` lets one fused kernel make the sums over the rows, and falls back to float64
-# wherever float32 would not hold enough digits.
+# ``precision="single"`` lets one fused kernel make the sums over the rows, and falls back to
+# float64 wherever float32 would not hold enough digits.
 
 n_rows = 1_000_000 if device else 10_000
 rng = np.random.default_rng(0)

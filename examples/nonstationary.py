@@ -44,8 +44,8 @@ for ax, (name, model) in zip(axes, models.items(), strict=True):
 axes[0].legend(loc="upper left", frameon=False)
 
 # %%
-# The eigenfunctions, each scaled by the standard deviation that its weight has under the prior: some
-# are at home on the left and slow, others on the right and quick.
+# The eigenfunctions, each scaled by the standard deviation that its weight has under the prior:
+# some are at home on the left and slow, others on the right and quick.
 
 fig, ax = plt.subplots(figsize=(9, 2.6), layout="constrained")
 eigengp = models["EigenGP"]

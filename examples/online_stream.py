@@ -2,9 +2,9 @@
 A stream that drifts
 ====================
 
-``partial_fit`` takes batches as they come. The first is a fit; after it the eigenfunctions stay, and
-the posterior of their weights is updated exactly, in memory that does not grow. ``forgetting`` below
-1 lets earlier batches fade, so that the model follows a function that changes.
+``partial_fit`` takes batches as they come. The first is a fit; after it the eigenfunctions stay,
+and the posterior of their weights is updated exactly, in memory that does not grow. ``forgetting``
+below 1 lets earlier batches fade, so that the model follows a function that changes.
 """
 
 import matplotlib.pyplot as plt

@@ -3,8 +3,8 @@ A map from scattered measurements
 =================================
 
 Measurements at scattered places become a map, and a second map says how sure it is.
-``residual="local"`` lets every prediction look at its nearest measurements too: accurate where there
-are some, and with an error bar that grows where there are none.
+``residual="local"`` lets every prediction look at its nearest measurements too: accurate where
+there are some, and with an error bar that grows where there are none.
 """
 
 import matplotlib.pyplot as plt

@@ -6,7 +6,9 @@ import ast
 import re
 import shlex
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import joblib
@@ -37,6 +39,8 @@ PAGES = [
         if not MADE_BY_THE_BUILD.intersection(page.relative_to(DOCS).parts)
     ),
 ]
+NEEDED = {"export": ("botorch", "onnxruntime")}
+"""What the code of a page imports beyond what the tests always have."""
 WITH_CODE = [page for page in PAGES if blocks(page, "python")]
 
 
@@ -58,6 +62,8 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_block_of_code_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for package in NEEDED.get(page.stem, ()):
+        pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
     # Threads, for other processes would not know that there is a hurry.
@@ -105,3 +111,41 @@ def test_quoted_messages_are_those_of_the_library() -> None:
         if not any(message in text for text in said)
     ]
     assert not unknown
+
+
+def public_names() -> list[str]:
+    """Return what modules say they have, with the module in front."""
+    rooms = "calibration datasets export inspection kernels metrics plot report saving tables"
+    modules = [
+        import_module("eigengp"),
+        *(import_module(f"eigengp.{room}") for room in rooms.split()),
+    ]
+    return [
+        f"{module.__name__}.{name}"
+        for module in modules
+        for name in getattr(module, "__all__", ())
+        if not isinstance(getattr(module, name), ModuleType)
+    ]
+
+
+def names_in_the_reference() -> set[str]:
+    """Return what the pages of the reference list, with the module in front."""
+    listed = set()
+    for page in (DOCS / "reference").glob("*.md"):
+        module = ""
+        for line in page.read_text().splitlines():
+            if found := re.match(r"\.\. currentmodule:: (\S+)", line):
+                module = found[1]
+            elif found := re.match(r"(?:   |\.\. py:\w+:: )([\w.]+)", line):
+                listed.add(f"{module}.{found[1]}")
+    return listed
+
+
+def test_the_reference_has_every_public_name() -> None:
+    listed = names_in_the_reference()
+    missing = [
+        name
+        for name in public_names()
+        if not listed & {name, name.replace("eigengp.kernels.", "eigengp.")}
+    ]
+    assert not missing
