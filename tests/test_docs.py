@@ -1,23 +1,151 @@
-"""The code on the pages of the documentation runs."""
+"""The code on the pages of the documentation runs, and messages they quote are the library's."""
 
 from __future__ import annotations
 
+import ast
 import re
+import shlex
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+import joblib
 import pytest
+from typer.testing import CliRunner
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+from eigengp.cli import app
+from eigengp.estimators.training import Training
+from eigengp.fitting.plan import Plan
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+MADE_BY_THE_BUILD = {"gallery", "generated", "_build"}
+
+
+def blocks(page: Path, *languages: str) -> list[tuple[str, str]]:
+    """Return the fenced blocks of a page that are marked with one of these languages."""
+    fence = rf"^```({'|'.join(languages)})\n(.*?)^```"
+    return re.findall(fence, page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(
+        page
+        for page in sorted(DOCS.rglob("*.md"))
+        if not MADE_BY_THE_BUILD.intersection(page.relative_to(DOCS).parts)
+    ),
+]
+NEEDED = {"export": ("botorch", "onnxruntime")}
+"""What the code of a page imports beyond what the tests always have."""
+WITH_CODE = [page for page in PAGES if blocks(page, "python")]
+
+
+@pytest.fixture
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fits of sparse methods begin at one start, and end after a few iterations."""
+    usual = Training.plan
+
+    def hasty(self: Training, estimator: Any, n_components: int, n_inducing: int) -> Plan:
+        plan = usual(self, estimator, n_components, n_inducing)
+        return replace(plan, n_restarts=1, max_iter=min(plan.max_iter, 10), settled=True)
+
+    monkeypatch.setattr(Training, "plan", hasty)
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+@pytest.mark.usefixtures("in_a_hurry")
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
 def test_every_block_of_code_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for package in NEEDED.get(page.stem, ()):
+        pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
-    assert blocks
-    names: dict[str, object] = {}
-    for number, block in enumerate(blocks, start=1):
-        exec(compile(block, f"{page.name}, block {number}", "exec"), names)
+    names: dict[str, object] = {"__name__": "__main__"}
+    # Threads, for other processes would not know that there is a hurry.
+    with joblib.parallel_config(backend="threading"):
+        for number, (language, block) in enumerate(blocks(page, "python", "console"), start=1):
+            if language == "console":
+                run_commands(block)
+                continue
+            code = compile(block, f"{page.name}, block {number}", "exec", dont_inherit=True)
+            exec(code, names)
+
+
+def run_commands(block: str) -> None:
+    """Run the lines that follow a prompt; the others show what was said."""
+    commands = [line[2:] for line in block.splitlines() if line.startswith("$ ")]
+    assert commands
+    for command in commands:
+        program, *arguments = shlex.split(command)
+        assert program == "eigengp"
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, f"{command}\n{result.output}"
+
+
+def flattened(node: ast.AST) -> str:
+    """Return the text of a string in the source, with … where a value is filled in."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(flattened, node.values))
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return "…"
+
+
+def test_quoted_messages_are_those_of_the_library() -> None:
+    said = [
+        flattened(node)
+        for path in (ROOT / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.JoinedStr | ast.Constant)
+    ]
+    quoted = blocks(DOCS / "troubleshooting.md", "text")
+    assert len(quoted) > 20
+    unknown = [
+        message
+        for message in (" ".join(each.split()) for _, each in quoted)
+        if not any(message in text for text in said)
+    ]
+    assert not unknown
+
+
+def public_names() -> list[str]:
+    """Return what modules say they have, with the module in front."""
+    rooms = "calibration datasets export inspection kernels metrics plot report saving tables"
+    modules = [
+        import_module("eigengp"),
+        *(import_module(f"eigengp.{room}") for room in rooms.split()),
+    ]
+    return [
+        f"{module.__name__}.{name}"
+        for module in modules
+        for name in getattr(module, "__all__", ())
+        if not isinstance(getattr(module, name), ModuleType)
+    ]
+
+
+def names_in_the_reference() -> set[str]:
+    """Return what the pages of the reference list, with the module in front."""
+    listed = set()
+    for page in (DOCS / "reference").glob("*.md"):
+        module = ""
+        for line in page.read_text().splitlines():
+            if found := re.match(r"\.\. currentmodule:: (\S+)", line):
+                module = found[1]
+            elif found := re.match(r"(?:   |\.\. py:\w+:: )([\w.]+)", line):
+                listed.add(f"{module}.{found[1]}")
+    return listed
+
+
+def test_the_reference_has_every_public_name() -> None:
+    listed = names_in_the_reference()
+    missing = [
+        name
+        for name in public_names()
+        if not listed & {name, name.replace("eigengp.kernels.", "eigengp.")}
+    ]
+    assert not missing

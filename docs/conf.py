@@ -1,0 +1,116 @@
+"""How the site is built: `sphinx-build -W --keep-going docs build/docs`.
+
+Nothing that a reader's browser loads comes from elsewhere: the theme has no fonts of its own, and
+MathJax is one file, copied out of a Python package.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+import eigengp
+
+# Examples and figures are tiny: more threads would only get in each other's way.
+for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(threads, "1")
+os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "error")
+
+project = "EigenGP"
+author = "The EigenGP developers"
+copyright = author
+version = release = eigengp.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    "matplotlib.sphinxext.plot_directive",
+]
+exclude_patterns = ["_build", "**/README.md", "figures"]
+nitpicky = False
+
+# Pages
+myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+myst_links_external_new_tab = False
+copybutton_exclude = ".linenos, .gp, .go"
+
+# Mathematics: one file, which draws in the colour of the text
+_package = find_spec("sphinx-mathjax-offline")
+if _package is None or _package.origin is None:
+    raise ImportError('The site needs more: pip install "eigengp[docs]".')
+_mathjax = Path(_package.origin).parent / "static" / "mathjax" / "tex-svg.js"
+mathjax_path = _mathjax.name
+mathjax3_config = {"options": {"enableMenu": False}}
+
+# Reference: what docstrings put in backticks is code, and a link where it has a page
+default_role = "py:obj"
+autosummary_generate = True
+autosummary_ignore_module_all = False
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+napoleon_google_docstring = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+templates_path = ["_templates"]
+
+# Figures of the pages are drawn by the scripts in figures/
+plot_basedir = "figures"
+plot_include_source = False
+plot_html_show_source_link = False
+plot_html_show_formats = False
+plot_formats = [("png", 160)]
+plot_rcparams = {
+    "figure.constrained_layout.use": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "font.size": 9.0,
+}
+plot_apply_rcparams = True
+
+# Examples are run here, and nowhere else
+_needs = {"botorch": "botorch", "cluster": "distributed"}
+_absent = [word for word, package in _needs.items() if find_spec(package) is None]
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"\.py$",
+    "ignore_pattern": "|".join([r"__init__\.py", *_absent]),
+    "abort_on_example_error": True,
+    "capture_repr": (),
+    "download_all_examples": False,
+    "min_reported_time": 1e9,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "show_signature": False,
+    "within_subsection_order": "FileNameSortKey",
+    "image_scrapers": ("matplotlib",),
+    "reset_modules": ("matplotlib",),
+}
+
+# Look
+html_theme = "furo"
+html_title = "EigenGP"
+html_static_path = ["_static", str(_mathjax)]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+html_copy_source = False
+html_theme_options = {
+    "light_css_variables": {
+        "color-brand-primary": "#0b5fa5",
+        "color-brand-content": "#0b5fa5",
+        "color-brand-visited": "#5b3e96",
+    },
+    "dark_css_variables": {
+        "color-brand-primary": "#7cc0ff",
+        "color-brand-content": "#7cc0ff",
+        "color-brand-visited": "#b9a3f0",
+    },
+}

@@ -1,0 +1,76 @@
+"""
+Find a minimum with few experiments
+===================================
+
+Two rules that say where to measure next need nothing but a model with error bars: expected
+improvement uses the mean and its standard deviation, Thompson sampling the minimum of one function
+drawn from the posterior.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from scipy import stats
+
+from eigengp import ExactGPRegressor, Matern52
+
+CANDIDATES = np.linspace(0, 10, 400)[:, None]
+NOISE = 0.05
+
+
+def experiment(x, rng):
+    """The expensive thing: two valleys, the second one deeper."""
+    valleys = np.sin(1.3 * x) - 0.08 * x
+    return valleys + NOISE * rng.normal(size=np.shape(x))
+
+
+# %%
+# A dozen rows need no approximation, so the full GP is the model here; any regressor of the library
+# has the same two methods.
+
+
+def learned(X, y):
+    """A GP for few rows: starts from a kernel whose lengthscale is plausible."""
+    kernel = Matern52(lengthscale=1.0, variance=np.var(y))
+    model = ExactGPRegressor(kernel=kernel, noise_variance=NOISE**2, n_restarts=1, max_iter=20)
+    return model.fit(X, y)
+
+
+def expected_improvement(model, X, y, rng):
+    """Where the mean gain over the best value so far is largest."""
+    mean, std = model.predict(CANDIDATES, return_std=True)
+    gain = y.min() - mean
+    z = gain / std
+    return np.argmax(gain * stats.norm.cdf(z) + std * stats.norm.pdf(z))
+
+
+def thompson_sampling(model, X, y, rng):
+    """Where one function drawn from the posterior is smallest."""
+    return np.argmin(model.sample_y(CANDIDATES, random_state=rng.integers(2**31)))
+
+
+# %%
+# Both rules begin with the same five experiments and choose twelve more.
+
+runs = {}
+for rule in (expected_improvement, thompson_sampling):
+    rng = np.random.default_rng(1)
+    X = np.linspace(0.5, 9.5, 5)[:, None]
+    y = experiment(X[:, 0], rng)
+    for _ in range(12):
+        chosen = CANDIDATES[rule(learned(X, y), X, y, rng)]
+        X = np.vstack([X, chosen])
+        y = np.append(y, experiment(chosen, rng))
+    runs[rule.__name__.replace("_", " ")] = X, y
+    print(f"{rule.__name__}: best {y.min():.2f} at x = {X[y.argmin(), 0]:.2f}")
+
+# %%
+# Dots are the experiments, darker the later they were chosen.
+
+fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
+for ax, (name, (X, y)) in zip(axes, runs.items(), strict=True):
+    mean, std = learned(X, y).predict(CANDIDATES, return_std=True)
+    ax.fill_between(CANDIDATES[:, 0], mean - 2 * std, mean + 2 * std, alpha=0.2)
+    ax.plot(CANDIDATES[:, 0], mean)
+    ax.scatter(X[:, 0], y, c=np.arange(len(y)), cmap="Greys", edgecolor="black", zorder=3)
+    ax.set(title=name, xlabel="x")
+axes[0].set_ylabel("cost")

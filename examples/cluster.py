@@ -1,0 +1,50 @@
+"""
+On a Dask cluster
+=================
+
+Rows enter a model only through sums, so they can stay on the workers that have them. This program
+starts a cluster of two workers on this machine; with a cluster of your own only the address in
+``Client`` changes.
+"""
+
+import warnings
+
+import dask.array as da
+import matplotlib.pyplot as plt
+import numpy as np
+from distributed import Client, LocalCluster
+
+from eigengp import EigenGPRegressor
+
+
+def main():
+    """Fit on the workers, and predict there."""
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
+        Client(cluster),
+    ):
+        # Rows that no single machine need hold: each chunk is made where it is used.
+        rng = da.random.default_rng(0)
+        X = rng.normal(size=(12_000, 3), chunks=(4_000, 3))
+        y = da.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=12_000, chunks=4_000)
+
+        model = EigenGPRegressor(40, max_iter=5, n_restarts=1, random_state=0).fit(X, y)
+        mean = model.predict(X)  # lazy, like everything that Dask makes
+        error = float(((mean - y) ** 2).mean().compute())
+        print(f"mean squared error {error:.3f}, of which noise 0.010")
+        print(f"kernel {model.kernel_}")
+
+        _, ax = plt.subplots(figsize=(4, 3.4), layout="constrained")
+        ax.plot(mean[:1000].compute(), y[:1000].compute(), ".", markersize=3)
+        ax.set(xlabel="predicted", ylabel="target")
+
+
+# %%
+# Workers in processes of their own import this file, hence the guard.
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    np.set_printoptions(precision=2)
+    main()

@@ -1,0 +1,53 @@
+"""
+A function that behaves differently in different places
+=======================================================
+
+``x sin(x³)`` is flat on the left and turns faster and faster to the right. One lengthscale cannot
+describe both sides. EigenGP places its basis points where the function is busy, so that each
+eigenfunction is at home in one region.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from eigengp import EigenGPRegressor, FITCRegressor
+from eigengp.datasets import make_nonstationary, nonstationary_function
+from eigengp.metrics import nmse
+
+data = make_nonstationary(200, random_state=2)
+grid = np.linspace(0, 3, 400)[:, None]
+truth = nonstationary_function(grid[:, 0])
+
+# %%
+# Both methods have 14 basis points and learn them, the kernel and the noise by maximising the
+# evidence of their model.
+
+models = {
+    "FITC": FITCRegressor(14, n_restarts=2, max_iter=100, random_state=0),
+    "EigenGP": EigenGPRegressor(14, n_restarts=2, max_iter=100, random_state=0),
+}
+for model in models.values():
+    model.fit(data.X, data.y)
+
+# %%
+# The crosses below each panel are the basis points that were learned.
+
+fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
+for ax, (name, model) in zip(axes, models.items(), strict=True):
+    mean, std = model.predict(grid, return_std=True)
+    ax.plot(data.X[:, 0], data.y, ".", color="0.7", markersize=3)
+    ax.fill_between(grid[:, 0], mean - 2 * std, mean + 2 * std, alpha=0.25)
+    ax.plot(grid[:, 0], truth, color="black", linewidth=0.8, label="truth")
+    ax.plot(grid[:, 0], mean, label="mean, ± 2 std")
+    ax.plot(model.inducing_inputs_[:, 0], np.full(len(model.inducing_inputs_), -5.2), "k+")
+    ax.set(title=f"{name}: NMSE {nmse(truth, mean):.3f}", xlabel="x", ylim=(-5.6, 5))
+axes[0].legend(loc="upper left", frameon=False)
+
+# %%
+# The eigenfunctions, each scaled by the standard deviation that its weight has under the prior:
+# some are at home on the left and slow, others on the right and quick.
+
+fig, ax = plt.subplots(figsize=(9, 2.6), layout="constrained")
+eigengp = models["EigenGP"]
+ax.plot(grid, eigengp.eigenfunctions(grid) * np.sqrt(eigengp.weights_), linewidth=1)
+ax.set(xlabel="x", title="The eigenfunctions")
