@@ -197,7 +197,7 @@ def test_arrays_can_be_read_without_eigengp(tmp_path: Path) -> None:
     assert any(each.shape == points.shape and np.all(each == points) for each in arrays)
 
 
-class Cauchy(Stationary):
+class Agnesi(Stationary):
     def profile(self, t: Any) -> Any:
         return 1.0 / (1.0 + t)
 
@@ -208,14 +208,14 @@ class Cauchy(Stationary):
 @pytest.mark.usefixtures("own_classes")
 def test_a_kernel_of_ones_own_must_be_registered(tmp_path: Path) -> None:
     path = tmp_path / "model.eigengp"
-    model = ExactGPRegressor(Cauchy(), n_restarts=1, max_iter=1).fit(*rows(30))
-    with pytest.raises(SavedModelError, match=r"eigengp\.saving\.register\(Cauchy\)"):
+    model = ExactGPRegressor(Agnesi(), n_restarts=1, max_iter=1).fit(*rows(30))
+    with pytest.raises(SavedModelError, match=r"eigengp\.saving\.register\(Agnesi\)"):
         model.save(path)
     assert not path.exists()
-    assert saving.register(Cauchy) is Cauchy
+    assert saving.register(Agnesi) is Agnesi
     assert_same_answers(model, there_and_back(model, tmp_path))
-    del registry._RECORDS["Cauchy"]
-    with pytest.raises(SavedModelError, match=r"'Cauchy'.*saving\.register"):
+    del registry._RECORDS["Agnesi"]
+    with pytest.raises(SavedModelError, match=r"'Agnesi'.*saving\.register"):
         saving.load(path)
 
 
@@ -223,7 +223,7 @@ def test_a_kernel_of_ones_own_must_be_registered(tmp_path: Path) -> None:
 def test_a_kernel_with_a_parameter_of_its_own_is_kept(tmp_path: Path) -> None:
     @saving.register
     @dataclass(frozen=True, eq=False)
-    class Blunt(Cauchy):
+    class Blunt(Agnesi):
         power: Unknown = 1.0  # type: ignore[name-defined]  # noqa: F821
 
     model = ExactGPRegressor(Blunt(0.5, power=2.0), max_iter=0).fit(*rows(20))
@@ -244,19 +244,19 @@ def test_an_estimator_of_ones_own_must_be_registered(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("own_classes")
 def test_only_classes_whose_fields_say_all_can_be_registered() -> None:
-    class Silent(Cauchy):
+    class Silent(Agnesi):
         def __init__(self) -> None:
             super().__init__(2.0)
 
-    class Matern32(Cauchy):
+    class Matern32(Agnesi):
         pass
 
     for each, message in ((Silent, "dataclass"), (Matern32, "of its own"), (Kernel, "dataclass")):
         with pytest.raises(SavedModelError, match=message):
             saving.register(each)
-    saving.register(Cauchy)
-    saving.register(dataclass(frozen=True, eq=False)(Cauchy))
-    other = type("Cauchy", (Cauchy,), {"__module__": "elsewhere"})
+    saving.register(Agnesi)
+    saving.register(dataclass(frozen=True, eq=False)(Agnesi))
+    other = type("Agnesi", (Agnesi,), {"__module__": "elsewhere"})
     with pytest.raises(SavedModelError, match="already"):
         saving.register(other)
 

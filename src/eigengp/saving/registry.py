@@ -45,7 +45,7 @@ def register(cls: ClassT) -> ClassT:
     >>> from eigengp.kernels import Stationary
     >>> from eigengp.saving import register
     >>> @register
-    ... class Cauchy(Stationary):
+    ... class Lorentzian(Stationary):
     ...     def profile(self, t):
     ...         return 1.0 / (1.0 + t)
     ...
