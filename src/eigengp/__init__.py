@@ -9,7 +9,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eigengp import calibration, datasets, inspection, metrics
+    from eigengp import calibration, datasets, inspection, metrics, plot
+    from eigengp.estimators.eigen_features import EigenFeatures
     from eigengp.estimators.eigengp import EigenGPRegressor
     from eigengp.estimators.exact import ExactGPRegressor
     from eigengp.estimators.fitc import FITCRegressor
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "EigenFeatures",
     "EigenGPRegressor",
     "EvidenceGradient",
     "ExactGPRegressor",
@@ -52,9 +54,11 @@ __all__ = [
     "load",
     "log_marginal_likelihood",
     "metrics",
+    "plot",
 ]
 
 _HOMES = {
+    "EigenFeatures": "estimators.eigen_features",
     "EigenGPRegressor": "estimators.eigengp",
     "EvidenceGradient": "estimators.functional",
     "ExactGPRegressor": "estimators.exact",

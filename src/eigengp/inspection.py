@@ -16,11 +16,13 @@ from numpy.typing import ArrayLike
 from sklearn import config_context
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from eigengp.arrays import on_host
 from eigengp.calibration import normal_half_width
 from eigengp.estimators.base import GPRegressor
 from eigengp.typing import Array
 
-_FEW = 10
+FEW = 10
+"""An input of no more different values than this is looked at value by value."""
 _UNNAMED = "X does not have valid feature names"
 
 
@@ -74,9 +76,9 @@ def feature_index(model: GPRegressor, feature: int | str) -> int:
     return int(feature) % len(names)
 
 
-def most_relevant(model: GPRegressor, count: int) -> list[int]:
-    """Return the numbers of at most `count` inputs, the most relevant first."""
-    order = np.argsort(-model.input_relevance(), kind="stable")
+def leading_inputs(model: GPRegressor, count: int) -> list[int]:
+    """Return the numbers of at most `count` inputs, those of the largest effect first."""
+    order = np.argsort(-model.input_effects(), kind="stable")
     return [int(d) for d in order[:count]]
 
 
@@ -97,6 +99,25 @@ def plain_rows(model: GPRegressor, X: Any) -> Array:
     return rows
 
 
+def basis_points_of(model: GPRegressor) -> Array | None:
+    """Return basis points or relevance vectors, shape (M, D), in NumPy; None if there are none."""
+    check_is_fitted(model)
+    for name in ("inducing_inputs_", "relevance_vectors_"):
+        if hasattr(model, name):
+            return on_host(getattr(model, name))
+    return None
+
+
+def ranges(model: GPRegressor, rows: Array | None = None) -> Array:
+    """Return the ends of each input, shape (D, 2): of rows, or else mean ± two spreads in `fit`."""
+    if rows is not None:
+        return np.column_stack([rows.min(axis=0), rows.max(axis=0)])
+    check_is_fitted(model)
+    scaling = model._scaling
+    wide = 2.0 * np.where(scaling.input_spread > 0.0, scaling.input_spread, scaling.input_scale)
+    return np.column_stack([scaling.input_centre - wide, scaling.input_centre + wide])
+
+
 @contextmanager
 def plain_inputs() -> Iterator[None]:
     """Let a model take NumPy's arrays, whatever kind of rows, named or not, it was fit on."""
@@ -108,8 +129,9 @@ def plain_inputs() -> Iterator[None]:
 def grid(values: ArrayLike, n_points: int = 100) -> Array:
     """Return values at which to look at an input, shape (n_points,) or less.
 
-    Equal steps from the smallest to the largest value; the values themselves where there are no
-    more different ones than ten, as of a category or a count.
+    Equal steps from the first to the 99th hundredth of the values, so that stray ones do not
+    stretch it; the values themselves where there are no more different ones than ten, as of a
+    category or a count.
 
     Examples
     --------
@@ -117,9 +139,10 @@ def grid(values: ArrayLike, n_points: int = 100) -> Array:
     array([0., 1.])
     """
     distinct = np.unique(np.asarray(values, dtype=np.float64))
-    if distinct.size <= _FEW:
+    if distinct.size <= FEW:
         return distinct
-    return np.linspace(distinct[0], distinct[-1], n_points)
+    low, high = np.quantile(np.asarray(values, dtype=np.float64), [0.01, 0.99])
+    return np.linspace(low, high, n_points)
 
 
 def slice_at(
@@ -187,7 +210,7 @@ def slices(
     X : array of shape (n, D)
         Rows that say which values inputs take.
     features : list of int or str, or None
-        The inputs to vary; None is all of them, the most relevant first.
+        The inputs to vary; None is all of them, those of the largest effect first.
     reference : array of shape (D,) or None
         Where the others are held; None is the median of each.
     n_points, coverage
@@ -271,7 +294,7 @@ def _spread_out(rows: Array, count: int) -> Array:
 
 
 def _chosen(model: GPRegressor, features: Sequence[int | str] | None) -> list[int]:
-    """Return the numbers of the inputs asked for; None is all, the most relevant first."""
+    """Return the numbers of the inputs asked for; None is all, the largest effect first."""
     if features is None:
-        return most_relevant(model, model.n_features_in_)
+        return leading_inputs(model, model.n_features_in_)
     return [feature_index(model, feature) for feature in features]

@@ -146,10 +146,6 @@ class GPRegressor(SelfDescribing, RegressorMixin, BaseEstimator, ABC):  # type: 
         posterior: Predictive = model.posterior(outcome)
         return posterior
 
-    def __sklearn_is_fitted__(self) -> bool:
-        """Say whether a fit has ended well."""
-        return hasattr(self, "_posterior")
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.array_api_support = True

@@ -11,6 +11,7 @@ from sklearn import get_config
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from eigengp.arrays import AnyArray, beside, dtype_name, is_numpy, namespace, on_host, place
+from eigengp.estimators.frames import check_frame
 from eigengp.flow.rows import RowBlock, RowSource
 from eigengp.typing import Array
 
@@ -30,12 +31,14 @@ def follows_dispatch(X: Any) -> bool:
 
 def checked_inputs(estimator: Any, X: Any) -> AnyArray:
     """Return the inputs of a fitted estimator, checked; in the array they came in."""
+    check_frame(X)
     dtypes = _float_types(X)
     return validate_data(estimator, X, reset=False, dtype=dtypes)
 
 
 def checked_rows(estimator: Any, X: Any, y: Any) -> tuple[AnyArray, AnyArray]:
     """Return what was handed to `fit`, checked; targets follow the inputs' library and device."""
+    check_frame(X)
     dtypes = _float_types(X)
     if follows_dispatch(X):
         y = np.asarray(y) if isinstance(y, list) else y
@@ -53,6 +56,7 @@ def _float_types(X: Any) -> list[Any]:
 
 def further_rows(estimator: Any, X: Any, y: Any, sample_weight: Any) -> RowBlock:
     """Return more rows for a fitted estimator, checked, standardised as the first were."""
+    check_frame(X)
     X, y = (on_host(each) if follows_dispatch(each) else each for each in (X, y))
     X, y = validate_data(estimator, X, y, reset=False, dtype=np.float64, y_numeric=True)
     weight = checked_weight(sample_weight, X.shape[0])

@@ -13,6 +13,7 @@ from eigengp.tables.errors import TableError, TableWarning, listed
 from eigengp.typing import Array
 
 Kind: TypeAlias = Literal["number", "flag", "category"]
+_TEXTS = ("string", "large_string", "string_view")
 _SPOKEN = {"number": "numbers", "flag": "true or false", "category": "text"}
 
 
@@ -110,7 +111,7 @@ def kind_of(kind: Any) -> Kind | Literal["time", "nothing", "other"]:
         return "flag"
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         return "number"
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+    if str(kind) in _TEXTS:
         return "category"
     if types.is_null(kind):
         return "nothing"
@@ -145,6 +146,13 @@ def as_numbers(values: Any) -> Array:
 def as_text(values: Any) -> Any:
     """Return an array of strings."""
     return decoded(values).cast(arrow().string())
+
+
+def category_counts(values: Any) -> dict[str, int]:
+    """Return how often each category is there, the most frequent first."""
+    counts = as_text(values).drop_null().value_counts().to_pylist()
+    ordered = sorted(counts, key=lambda each: (-each["counts"], each["values"]))
+    return {each["values"]: each["counts"] for each in ordered}
 
 
 def _example(values: Any) -> str:

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eigengp.sources.formats import arrow
-from eigengp.tables.columns import Column, as_numbers, as_text, kind_of, missing
+from eigengp.tables.columns import Column, as_numbers, as_text, category_counts, kind_of, missing
 from eigengp.tables.errors import TableError, counted, dropping, listed
 
 MOST_CATEGORIES = 50
@@ -77,10 +76,8 @@ def _learned(name: str, values: Any, impute: bool) -> Column:
             middle = float(np.nanmedian(as_numbers(values)))
             fill = middle if kind == "number" else float(middle >= _MOSTLY)
         return Column(name, kind, (), fill, gaps)
-    counts = arrow().compute.value_counts(as_text(values).drop_null()).to_pylist()
-    ordered = sorted(counts, key=lambda each: (-each["counts"], each["values"]))
-    categories = tuple(sorted(each["values"] for each in counts))
-    return Column(name, kind, categories, ordered[0]["values"] if impute else None, gaps)
+    ordered = list(category_counts(values))
+    return Column(name, kind, tuple(sorted(ordered)), ordered[0] if impute else None, gaps)
 
 
 def _without_use(values: Any) -> str:

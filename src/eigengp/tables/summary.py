@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from eigengp.tables.columns import Column, as_numbers, as_text, missing
+from eigengp.tables.columns import Column, as_numbers, category_counts, missing
 from eigengp.tables.encoding import TableEncoding
 from eigengp.tables.reading import as_table
 from eigengp.typing import Array
@@ -45,9 +45,7 @@ def summary(frame: Any, encoding: TableEncoding) -> dict[str, Any]:
 def _described(column: Column, values: Any) -> dict[str, Any]:
     common = {"kind": column.kind, "missing": int(missing(values).sum())}
     if column.kind == "category":
-        counts = as_text(values).drop_null().value_counts().to_pylist()
-        ordered = sorted(counts, key=lambda each: (-each["counts"], each["values"]))
-        return {**common, "counts": {each["values"]: each["counts"] for each in ordered}}
+        return {**common, "counts": category_counts(values)}
     numbers = as_numbers(values)
     return {**common, **_ranges(numbers[~np.isnan(numbers)])}
 

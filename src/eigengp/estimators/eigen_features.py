@@ -1,0 +1,141 @@
+"""Learned eigenfunctions as features for any other model of scikit-learn."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    _fit_context,
+    clone,
+)
+from sklearn.utils.validation import check_is_fitted
+
+from eigengp.estimators.eigengp import EigenGPRegressor
+from eigengp.typing import Array
+
+
+# scikit-learn ships no types, so its classes and decorators are Any to mypy.
+class EigenFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Turn inputs into the values of eigenfunctions that were learned with the targets.
+
+    Fits an `EigenGPRegressor` and hands on what its eigenfunctions `φ_1(x), …, φ_R(x)` say of
+    each row: smooth features, made for these targets, for a linear model, a tree or whatever
+    follows in a pipeline. A ridge regression on them with the penalties `1/weights_` is the
+    regressor itself.
+
+    Parameters
+    ----------
+    estimator : EigenGPRegressor or None
+        The regressor that learns them; it is cloned. None is one with its default settings.
+    random_state : int, RandomState or None
+        Where given, it takes the place of the regressor's own.
+
+    Attributes
+    ----------
+    estimator_ : EigenGPRegressor
+        The fitted regressor.
+    n_features_in_ : int
+        How many inputs there are.
+    feature_names_in_ : array of shape (D,)
+        Their names, where `fit` was given names.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import BayesianRidge
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from eigengp import EigenFeatures, EigenGPRegressor
+    >>> X = np.linspace(0, 6, 120)[:, None]
+    >>> y = np.sin(X[:, 0] ** 1.5)
+    >>> features = EigenFeatures(EigenGPRegressor(14, n_restarts=4, random_state=0))
+    >>> bool(make_pipeline(features, BayesianRidge()).fit(X, y).score(X, y) > 0.99)
+    True
+    """
+
+    estimator_: EigenGPRegressor
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "estimator": [EigenGPRegressor, None],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        estimator: EigenGPRegressor | None = None,
+        *,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.random_state = random_state
+
+    # scikit-learn ships no types.
+    @_fit_context(prefer_skip_nested_validation=False)  # type: ignore[untyped-decorator]
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn eigenfunctions.
+
+        Parameters
+        ----------
+        X : array of shape (N, D)
+            Inputs; files and Dask collections too, as in `EigenGPRegressor.fit`.
+        y : array of shape (N,)
+            Targets.
+        sample_weight : array of shape (N,) or None
+            How many times each row counts.
+
+        Returns
+        -------
+        self : object
+            The fitted transformer.
+        """
+        estimator = EigenGPRegressor() if self.estimator is None else clone(self.estimator)
+        if self.random_state is not None:
+            estimator.set_params(random_state=self.random_state)
+        self.estimator_ = estimator.fit(X, y, sample_weight=sample_weight)
+        return self
+
+    def transform(self, X: ArrayLike) -> Array:
+        """Return the values of the eigenfunctions.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+            Where to evaluate them.
+
+        Returns
+        -------
+        values : array of shape (n, R)
+            One column for each, largest eigenvalue first.
+        """
+        check_is_fitted(self)
+        return self.estimator_.eigenfunctions(X)
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many inputs there are."""
+        return int(self._fitted("n_features_in_"))
+
+    @property
+    def feature_names_in_(self) -> Any:
+        """The names of the inputs, where `fit` was given names."""
+        return self._fitted("feature_names_in_")
+
+    def _fitted(self, name: str) -> Any:
+        """Return an attribute of the fitted regressor, as if it were one of this object."""
+        if "estimator_" not in vars(self):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r} before fit.")
+        return getattr(self.estimator_, name)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.estimator_.weights_.shape[0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.target_tags.one_d_labels = True
+        return tags
