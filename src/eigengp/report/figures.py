@@ -189,6 +189,7 @@ def explorer_curves(found: Explorer, target: str, band: str) -> Figure:
 def evidence_curves(found: Sequence[Stage]) -> Figure:
     """Return the evidence against seconds, or against iterations."""
     values = np.concatenate([stage.evidence for stage in found])
+    values = values[np.isfinite(values)]
     low, high = float(np.quantile(values, 0.1)), float(values.max())
     room = 0.05 * (high - low or 1.0)
     choices = []

@@ -74,7 +74,7 @@ def drawn(content: Content) -> dict[str, Any]:
         maps: Figure | None = figures.eigenfunction_maps(content.spectrum)
         if maps is not None:
             found["maps"] = maps
-    if content.stages:
+    if any(np.isfinite(stage.evidence).any() for stage in content.stages):
         found["evidence"] = figures.evidence_curves(content.stages)
     return found
 
