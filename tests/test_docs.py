@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import joblib
+import matplotlib
 import pytest
 from typer.testing import CliRunner
 
@@ -64,6 +65,7 @@ def test_every_block_of_code_runs(
 ) -> None:
     for package in NEEDED.get(page.stem, ()):
         pytest.importorskip(package)
+    matplotlib.use("agg")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
     # Threads, for other processes would not know that there is a hurry.
