@@ -129,12 +129,11 @@ def test_the_shell_completes(words: str, expected: list[str]) -> None:
 def test_every_method_is_there_and_is_what_it_says() -> None:
     assert set(METHODS) == set(Name)
     for method in METHODS.values():
-        model = method.made(7, 5, n_restarts=2, verbose=True)
+        model = method.made(7, 5, verbose=True)
         assert model.random_state == 5
         assert model.verbose is True
         assert method.sized == hasattr(model, "n_components")
         assert getattr(model, "n_components", 7) == 7
-        assert getattr(model, "n_restarts", 2) == 2
         assert all(getattr(model, name) == value for name, value in method.settings.items())
 
 
@@ -424,7 +423,7 @@ def test_compare_agrees_with_scikit_learn(folder: Path, tmp_path: Path) -> None:
     found = answer(
         *("compare", folder / "houses.csv", "-t", "price", "--folds", "3", "--components", "4"),
         *("--method", "mean", "--method", "linear", "--method", "exact", "--rows", "50"),
-        *("--restarts", "1", "--out", tmp_path / "picture.png"),
+        *("--out", tmp_path / "picture.png"),
     )
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
     assert found["rows"] == 50
@@ -437,7 +436,7 @@ def test_compare_agrees_with_scikit_learn(folder: Path, tmp_path: Path) -> None:
     chosen = np.sort(np.random.RandomState(0).permutation(60)[:50])
     X, y = encoding.inputs(table)[chosen], encoding.targets(table)[chosen]
     parts = KFold(3, shuffle=True, random_state=0)
-    exact = eigengp.ExactGPRegressor(n_restarts=1, random_state=0)
+    exact = eigengp.ExactGPRegressor(random_state=0)
     wanted = -cross_val_score(exact, X, y, scoring=metrics.mnlp_scorer, cv=parts)
     assert results["exact"]["mnlp"] == pytest.approx(wanted.tolist())
     wanted = -cross_val_score(DummyRegressor(), X, y, scoring=metrics.nmse_scorer, cv=parts)

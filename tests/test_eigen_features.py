@@ -29,7 +29,7 @@ def features() -> EigenFeatures:
     return EigenFeatures(EigenGPRegressor(6, **QUICK)).fit(frame, y)
 
 
-@parametrize_with_checks([EigenFeatures(EigenGPRegressor(4, n_restarts=1, max_iter=3))])
+@parametrize_with_checks([EigenFeatures(EigenGPRegressor(3, n_restarts=1, max_iter=1))])
 def test_scikit_learn_estimator_checks(estimator: EigenFeatures, check: Any) -> None:
     check(estimator)
 

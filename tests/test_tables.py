@@ -285,8 +285,10 @@ def test_columns_that_are_not_there_are_named() -> None:
     encoding = TableEncoding.learned(HOUSES, "price")
     with pytest.raises(TableError, match=r"lacks columns .* area, garden; it has town"):
         encoding.inputs({"town": ["Hull"]})
-    with pytest.raises(TableError, match="There is no column 'cost'; have area, town"):
+    with pytest.raises(TableError, match="There is no column 'cost'; there are area, town"):
         TableEncoding.learned(HOUSES, "cost")
+    with pytest.raises(TableError, match="There is no column 'prices'; did you mean 'price'"):
+        TableEncoding.learned(HOUSES, "prices")
     with pytest.raises(TableError, match="cannot be target or weights and an input as well"):
         TableEncoding.learned(HOUSES, "price", drop=["price"])
     with pytest.raises(TableError, match="no rows"):

@@ -67,9 +67,7 @@ def baselines(seed: int) -> dict[str, Any]:
     return {name: ConstantErrorBar(estimator) for name, estimator in plain.items()}
 
 
-def candidate(name: str, components: int, seed: int, restarts: int) -> Any:
+def candidate(name: str, components: int, seed: int) -> Any:
     """Return the estimator of this name."""
     plain = baselines(seed)
-    if name in plain:
-        return plain[name]
-    return METHODS[Name(name)].made(components, seed, n_restarts=restarts)
+    return plain[name] if name in plain else METHODS[Name(name)].made(components, seed)

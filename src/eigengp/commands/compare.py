@@ -50,13 +50,8 @@ def compare(
             autocompletion=_completed,
         ),
     ] = None,
-    folds: Annotated[int, typer.Option(min=2, help="Parts, each of which is left out once.")] = 5,
-    rows: Annotated[
-        int, typer.Option(min=10, help="At most so many rows, drawn at random.")
-    ] = 1000,
-    restarts: Annotated[
-        int, typer.Option(min=1, help="Starts of each fit, fewer than fit takes: less time.")
-    ] = 4,
+    folds: Annotated[int, typer.Option(min=2, help="Parts, each of which is left out once.")] = 3,
+    rows: Annotated[int, typer.Option(min=10, help="At most so many rows, drawn at random.")] = 500,
     components: Annotated[
         int, typer.Option("--components", "-m", min=1, help="Of each method that has some.")
     ] = 30,
@@ -72,7 +67,8 @@ def compare(
     """Compare all methods on a table by cross-validation, beside plain ones of scikit-learn.
 
     The best by squared error come first. The mean, a linear model and boosted trees, each with one
-    error bar for all rows, show what there is to beat. Columns are encoded once, from all rows.
+    error bar for all rows, show what there is to beat. Columns are encoded once, from all rows. All
+    methods take some minutes; --method, --rows and --folds make it less.
     """
     with session(as_json, quiet, debug) as out:
         from eigengp.commands.fit import Wanted
@@ -85,7 +81,7 @@ def compare(
         wanted = Wanted(target, impute, drop or [], only, categorical or [], None)
         X, y, _ = wanted.read(data, 0.0, seed, out).rows
         X, y = _drawn(X, y, rows, seed, out)
-        study = Study(X, y, folds, components, restarts, seed)
+        study = Study(X, y, folds, components, seed)
         found = study.results(method or [], out)
         out.show(_table(found, f"{target}, {len(y):,} rows, {folds} folds:"))
         if picture is not None:
@@ -113,7 +109,6 @@ class Study:
     y: Any
     folds: int
     components: int
-    restarts: int
     seed: int
 
     def results(self, names: list[str], out: Session) -> list[dict[str, Any]]:
@@ -146,7 +141,7 @@ class Study:
             "crps": metrics.crps_scorer,
             "coverage": metrics.make_probabilistic_scorer(metrics.coverage, level=_LEVEL),
         }
-        estimator = candidate(name, self.components, self.seed, self.restarts)
+        estimator = candidate(name, self.components, self.seed)
         parts = KFold(self.folds, shuffle=True, random_state=self.seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

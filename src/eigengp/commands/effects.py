@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from eigengp.flow.sensitivity import total_indices
 from eigengp.typing import Array
 
 _ROWS = 1_000
@@ -15,10 +16,9 @@ _ROWS = 1_000
 def effects(model: Any, X: Array, groups: Mapping[str, list[int]], seed: int) -> dict[str, float]:
     """Return how much of the predictions' variance goes with each column.
 
-    The total Sobol index of the predictive mean m over the rows, `½ E(m(x) − m(x′))² / Var m(x)`,
-    where `x′` has the values of another row in the inputs of that column (Jansen's estimate). Its
-    counterpart for the prior is `input_relevance`; a linear effect has a low relevance there, and
-    its full share here. Shares of columns that act together overlap.
+    The total Sobol index of the predictive mean over the rows, by columns of the table, which may
+    have become several inputs; `GPRegressor.input_effects` is the same for single inputs and
+    without rows. Shares of columns that act together overlap.
 
     Parameters
     ----------
@@ -42,12 +42,5 @@ def effects(model: Any, X: Array, groups: Mapping[str, list[int]], seed: int) ->
     """
     rng = np.random.RandomState(seed)
     rows = X[rng.permutation(len(X))[:_ROWS]]
-    mean = model.predict(rows)
-    spread = float(mean.var())
-    found = {}
-    for name, group in groups.items():
-        changed = rows.copy()
-        changed[:, group] = np.roll(rows[:, group], 1, axis=0)
-        difference = 0.5 * float(np.mean((mean - model.predict(changed)) ** 2))
-        found[name] = min(1.0, difference / spread) if spread > 0.0 else 0.0
-    return found
+    shares = total_indices(model.predict, rows, groups.values())
+    return dict(zip(groups, shares.tolist(), strict=True))

@@ -47,12 +47,12 @@ class Method:
     settings: Mapping[str, Any] = field(default_factory=dict)
     sized: bool = True
 
-    def made(self, components: int | None, seed: int, **settings: Any) -> Any:
+    def made(self, components: int | None, seed: int, verbose: bool = False) -> Any:
         """Return the estimator; what it has no parameter for is left out."""
         import eigengp
 
         kind = getattr(eigengp, self.estimator)
-        asked = {**settings, "n_components": components, "random_state": seed}
+        asked = {"n_components": components, "random_state": seed, "verbose": verbose}
         own = {name: asked[name] for name in kind._get_param_names() if name in asked}
         return kind(**self.settings, **own)
 

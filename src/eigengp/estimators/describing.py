@@ -75,7 +75,8 @@ class SelfDescribing:
         array([0., 1.])
         """
         check_is_fitted(self)
-        return total_indices(self._mean_alone, self._own_points())
+        points = self._own_points()
+        return total_indices(self._mean_alone, points, np.arange(points.shape[1])[:, None])
 
     def _prior_correlation(self, apart: Array) -> Array:
         """Return `k(x, x + δ)/k(x, x)` for differences δ in the units of the data, shape (n,)."""

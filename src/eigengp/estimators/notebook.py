@@ -18,16 +18,15 @@ _SIZES = {
     "spectral_points_": "spectral points",
 }
 _MOST_INPUTS = 12
-_BAR = 120
+_BAR = 80
 _COLUMNS = {
     "effect": "share of the prediction's variance that goes with the input (input_effects)",
     "relevance": "share of the learned prior's variance that goes with it (input_relevance)",
     "lengthscale": "distance over which the function changes, in the units of the input",
 }
-_CELL = (
-    'style="text-align:left;padding:1px 12px 1px 0;border:none;background:none;'
-    'overflow-wrap:anywhere"'
-)
+_PLAIN = "text-align:left;padding:1px 12px 1px 0;border:none;background:none"
+_CELL = f'style="{_PLAIN};overflow-wrap:anywhere"'
+_HEAD = f'style="{_PLAIN};white-space:nowrap"'
 _FILL = "display:inline-block;height:9px;background:#0072B2;vertical-align:middle"
 
 
@@ -40,7 +39,7 @@ def with_summary(diagram: str, model: Any) -> str:
 def summary(model: Any) -> str:
     """Return what was learned as HTML that needs nothing else, names escaped."""
     facts = "".join(
-        f'<tr><th scope="row" {_CELL}>{escape(name)}</th><td {_CELL}>{escape(value)}</td></tr>'
+        f'<tr><th scope="row" {_HEAD}>{escape(name)}</th><td {_CELL}>{escape(value)}</td></tr>'
         for name, value in _facts(model)
     )
     return (
@@ -94,7 +93,7 @@ def _inputs(model: Any) -> str:
     more = f"<div>… and {rest} inputs of less effect</div>" if rest > 0 else ""
     columns = ["input", *_COLUMNS][: 3 if lengths is None else 4]
     head = "".join(
-        f'<th scope="col" title="{escape(_COLUMNS.get(name, name))}" {_CELL}>{name}</th>'
+        f'<th scope="col" title="{escape(_COLUMNS.get(name, name))}" {_HEAD}>{name}</th>'
         for name in columns
     )
     return (

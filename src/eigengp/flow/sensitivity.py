@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from scipy import special
@@ -10,7 +10,7 @@ from scipy import special
 from eigengp.typing import Array
 
 _N_DIFFERENCES = 500
-_N_DRAWS = 8
+_MOST_DRAWS, _PAIRS = 8, 1_000
 
 
 def sensitivities(correlation: Callable[[Array], Array], spread: Array) -> Array:
@@ -47,15 +47,17 @@ def sensitivities(correlation: Callable[[Array], Array], spread: Array) -> Array
     return np.clip(values, 0.0, 1.0)
 
 
-def total_indices(function: Callable[[Array], Array], points: Array) -> Array:
-    """Return Sobol's total index of each input, shape (D,), between 0 and 1.
+def total_indices(
+    function: Callable[[Array], Array], points: Array, groups: Iterable[Sequence[int]]
+) -> Array:
+    """Return Sobol's total index of each group of inputs, shape (G,), between 0 and 1.
 
-    The index of input d is `½ E(f(x) − f(x′))² / Var f`, with `x′` equal to `x` but for input d,
-    which is drawn anew: all that input d has a hand in, alone or together with others, so that
-    the indices of inputs that work together add up to more than one. Here `x` runs through the
-    points, and input d of `x′` through its values at eight other points, whatever their
-    distribution. An index that comes out above one, which the dependence of inputs can cause, is
-    one.
+    The index of a group is `½ E(f(x) − f(x′))² / Var f`, with `x′` equal to `x` but for the inputs
+    of the group, which are drawn anew (Jansen's estimate): all that they have a hand in, alone or
+    together with others, so that the indices of inputs that work together add up to more than
+    one. Here `x` runs through the points, and the group in `x′` through its values at other
+    points, up to eight for each: whatever their distribution, it is kept. An index that comes
+    out above one, which the dependence of inputs can cause, is one.
 
     Parameters
     ----------
@@ -63,25 +65,28 @@ def total_indices(function: Callable[[Array], Array], points: Array) -> Array:
         Takes inputs (n, D) to values (n,).
     points : array of shape (n, D)
         Where it is looked at.
+    groups : iterable of sequences of int
+        The inputs of each group; `[[0], [1], …]` are the inputs one by one.
 
     Examples
     --------
     >>> import numpy as np
     >>> points = np.random.default_rng(0).normal(size=(4000, 3))
-    >>> total_indices(lambda X: 2 * X[:, 0] + X[:, 1], points).round(1)
-    array([0.8, 0.2, 0. ])
+    >>> total_indices(lambda X: 2 * X[:, 0] + X[:, 1], points, [[0], [1, 2]]).round(1)
+    array([0.8, 0.2])
     """
-    n, n_features = points.shape
+    n, wanted = len(points), [list(group) for group in groups]
     values = function(points)
     variance = float(np.var(values))
-    indices = np.zeros(n_features)
+    indices = np.zeros(len(wanted))
     if variance == 0.0:
         return indices
-    steps = np.unique(np.linspace(1, n - 1, min(_N_DRAWS, n - 1)).astype(int))
-    others = (np.arange(n) + steps[:, None]) % n
-    for d in np.flatnonzero(np.ptp(points, axis=0) > 0.0):
+    n_draws = min(n - 1, _MOST_DRAWS, max(1, _PAIRS // n))
+    steps = np.linspace(1, n - 1, n_draws).astype(int)
+    others = ((np.arange(n) + steps[:, None]) % n).ravel()
+    for g, group in enumerate(wanted):
         anew = np.tile(points, (steps.size, 1))
-        anew[:, d] = points[others.ravel(), d]
+        anew[:, group] = points[others][:, group]
         apart = function(anew).reshape(steps.size, n) - values
-        indices[d] = min(1.0, 0.5 * float(np.mean(apart**2)) / variance)
+        indices[g] = min(1.0, 0.5 * float(np.mean(apart**2)) / variance)
     return indices

@@ -61,7 +61,7 @@ def relevance(model: GPRegressor, *, count: int = 20, ax: Axes | None = None) ->
             model.input_effects()[shown],
             height=0.36,
             color=MODEL_COLOR,
-            label="effect: share of the prediction's variance",
+            label="effect (prediction)",
         )
         axes.bar_label(effects, fmt="{:.2f}", padding=3, fontsize=8.5)
         axes.barh(
@@ -71,11 +71,11 @@ def relevance(model: GPRegressor, *, count: int = 20, ax: Axes | None = None) ->
             facecolor="none",
             edgecolor=DATA_COLOR,
             hatch="/////",
-            label="relevance: share of the prior's",
+            label="relevance (prior)",
         )
         axes.set_yticks(places, [names[d] for d in shown])
         axes.tick_params(axis="y", length=0)
-        axes.set(xlim=(0.0, 1.1), xticks=np.linspace(0, 1, 6))
+        axes.set(xlim=(0.0, 1.1), xticks=np.linspace(0, 1, 6), xlabel="share of the variance")
         axes.invert_yaxis()
         legend([axes], ax)
     return axes

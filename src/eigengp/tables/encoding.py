@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from typing import Any, Self
 
 import numpy as np
@@ -263,7 +264,9 @@ def _taken(values: Any, categorical: bool) -> Any:
 def _check_present(names: list[str], wanted: Collection[str]) -> None:
     lacking = [name for name in wanted if name not in names]
     if lacking:
-        raise TableError(f"There is no column {listed(map(repr, lacking))}; have {listed(names)}.")
+        near = get_close_matches(lacking[0], names, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {listed(names)}."
+        raise TableError(f"There is no column {listed(map(repr, lacking))}; {hint}")
 
 
 def _complete_numbers(table: Any, name: str, role: str) -> Array:
