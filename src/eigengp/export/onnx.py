@@ -7,13 +7,11 @@ formulas, and every kernel that works with rows of any array library works here.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from uuid import uuid4
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -22,6 +20,7 @@ import eigengp
 from eigengp.arrays import cast
 from eigengp.estimators.base import GPRegressor
 from eigengp.export.graph import NAMESPACE, Graph, Node, Traced
+from eigengp.files import write_whole
 from eigengp.flow.arithmetic import Arithmetic
 from eigengp.flow.local_posterior import LocalPosterior
 from eigengp.flow.posterior import Posterior, Predictive
@@ -119,13 +118,7 @@ def write_onnx(model: GPRegressor, path: str | Path, *, input_type: InputType = 
     ...     [each.name for each in Path(folder).iterdir()]
     ['waves.onnx']
     """
-    content, path = to_onnx(model, input_type=input_type).SerializeToString(), Path(path)
-    scratch = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        scratch.write_bytes(content)
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
+    write_whole(Path(path), to_onnx(model, input_type=input_type).SerializeToString())
 
 
 def _onnx() -> Any:
