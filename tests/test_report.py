@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from eigengp import EigenGPRegressor, calibration, metrics, report, saving
 from eigengp.cli import app
+from eigengp.commands.scores import scores
 from eigengp.files import write_whole
 from eigengp.report import Origin, Rows, build, build_from_rows, write
 from eigengp.report.content import Content
@@ -104,14 +105,14 @@ def test_scores_on_the_page_are_those_of_the_metrics() -> None:
     model, _, rows = houses()
     mean, std = model.predict(rows.X, return_std=True)
     expected = {
-        "NMSE": metrics.nmse(rows.y, mean, train_mean=model.target_mean_),
+        "NMSE": metrics.nmse(rows.y, mean),
         "RMSE": root_mean_squared_error(rows.y, mean),
         "MNLP": metrics.mnlp(rows.y, mean, std),
         "CRPS": metrics.crps_gaussian(rows.y, mean, std),
         "Coverage of 90 %": metrics.coverage(rows.y, mean, std, level=0.9),
     }
-    scores = {score.name: score.value for score in content().quality.scores}
-    assert scores == pytest.approx(expected)
+    found = {score.name: score.value for score in content().quality.scores}
+    assert found == pytest.approx(expected)
     cells = page().texts["td"]
     for value in expected.values():
         assert number(value) in cells
@@ -196,13 +197,22 @@ def test_importance_orders_inputs_by_what_they_do() -> None:
 def test_categories_are_shuffled_and_set_as_one_input() -> None:
     model, _, rows = houses()
     names = [each.input.name for each in content().influences]
-    assert sorted(names) == sorted([EVIL, f"{EVIL} is missing", "rooms", "town", "garden"])
+    assert sorted(names) == sorted([EVIL, "rooms", "town", "garden"])
     (town,) = [each for each in rows.inputs if each.name == "town"]
     (effect,) = average_effects(model, rows, [town], 0.9, FULL)
     few = rows.X
     expected = [model.predict(town.put(few, np.float64(place))).mean() for place in range(3)]
     np.testing.assert_allclose(effect.mean, expected)
     assert np.all(effect.upper > effect.mean)
+
+
+def test_a_number_that_is_set_is_not_missing() -> None:
+    model, _, rows = houses()
+    (area,) = [each for each in rows.inputs if each.name == EVIL]
+    (effect,) = average_effects(model, rows, [area], 0.9, FULL)
+    points = rows.X.copy()
+    points[:, list(area.features)] = effect.grid[3], 0.0
+    assert effect.mean[3] == pytest.approx(model.predict(points).mean())
 
 
 def test_values_of_an_input_come_back_unknown_categories_included() -> None:
@@ -217,6 +227,27 @@ def test_values_of_an_input_come_back_unknown_categories_included() -> None:
     np.testing.assert_array_equal(again, rows.X)
     (town,) = [each for each in rows.inputs if each.name == "town"]
     assert town.label(town.values(rows.X)[0]) == "none that the model knows"
+
+
+def test_missing_values_are_values_of_their_input() -> None:
+    columns = {
+        "size": [1.0, None, 3.0, 7.0],
+        "town": ["Ulm", "Bonn", None, "Ulm"],
+        "new": [True, True, False, None],
+        "price": [1.0, 2.0, 3.0, 4.0],
+    }
+    encoding = TableEncoding.learned(columns, "price", impute=True)
+    rows = Rows.of_table(columns, encoding)
+    size, town, new = rows.inputs
+    np.testing.assert_array_equal(size.values(rows.X), [1.0, np.nan, 3.0, 7.0])
+    assert [town.label(each) for each in town.values(rows.X)] == ["Ulm", "Bonn", "missing", "Ulm"]
+    assert [new.label(each) for each in new.values(rows.X)] == ["true", "true", "false", "missing"]
+    again = np.full_like(rows.X, -1.0)
+    for each in rows.inputs:
+        again = each.put(again, each.values(rows.X))
+    np.testing.assert_array_equal(again, rows.X)
+    assert (size.usual(rows.X), size.fill) == (3.0, 3.0)
+    np.testing.assert_array_equal(rows.typical[list(size.features)], [3.0, 0.0])
 
 
 def test_columns_are_summarised_as_they_were_given() -> None:
@@ -248,7 +279,7 @@ def test_training_rows_are_recognised() -> None:
         kind(whole, "new")
 
 
-def test_a_weighted_table_is_recognised_as_training_rows() -> None:
+def test_a_weighted_table_is_recognised_and_scored_as_evaluate_does() -> None:
     houses_ = table(60).append_column("weight", [np.linspace(0.5, 2.0, 60)])
     target = houses_.column_names[4]
     encoding = TableEncoding.learned(houses_, target, impute=True, weights="weight")
@@ -256,6 +287,9 @@ def test_a_weighted_table_is_recognised_as_training_rows() -> None:
     model = EigenGPRegressor(5, n_restarts=1, max_iter=2, random_state=0)
     model.fit(rows.X, rows.y, sample_weight=rows.weight)
     assert Provenance.of(model, rows, None, {}).kind == "training"
+    found = scores(model, rows.X, rows.y, 0.9, rows.weight)
+    judged = Quality.of(model, rows, 0.9).scores
+    assert [each.value for each in judged] == pytest.approx(list(found.values()))
 
 
 @quiet_methods
@@ -285,7 +319,7 @@ def test_many_rows_are_scored_but_a_sample_is_drawn() -> None:
     model, _, _ = line_model()
     X = np.random.default_rng(1).uniform(-1.0, 1.0, size=(2_500, 3))
     y = 2.0 * X[:, 1]
-    quality = Quality.of(model, X, y, 0.9)
+    quality = Quality.of(model, Rows.of(model, X, y, None), 0.9)
     assert quality.shown.size == np.unique(quality.shown).size == 2_000
     assert quality.scores[1].value == pytest.approx(root_mean_squared_error(y, model.predict(X)))
     assert "2,000 rows drawn at random" in build(model, X, y)
@@ -299,7 +333,7 @@ def test_calibrated_intervals_are_the_bands() -> None:
     wide = explored(model, rows, rows.inputs, 0.9, SMALL).slices[0].half
     np.testing.assert_allclose(wide / plain_half, (wide / plain_half).flat[0])
     assert wide.flat[0] > 2.0 * plain_half.flat[0]
-    names = [score.name for score in Quality.of(model, X, y, 0.9).scores]
+    names = [score.name for score in Quality.of(model, rows, 0.9).scores]
     assert names[-1] == "Coverage of 90 %, calibrated"
 
 
@@ -310,9 +344,10 @@ def test_costly_models_are_asked_for_less() -> None:
     assert Effort.of(local) is SMALL
 
 
-def test_targets_that_equal_the_constant_leave_nmse_out() -> None:
+def test_targets_that_are_all_the_same_leave_nmse_out() -> None:
     model, X, _ = line_model()
-    score = Quality.of(model, X, np.full(len(X), model.target_mean_), 0.9).scores[0]
+    rows = Rows.of(model, X, np.full(len(X), 2.0), None)
+    score = Quality.of(model, rows, 0.9).scores[0]
     assert score.value is None
     assert "not defined" in score.meaning
 

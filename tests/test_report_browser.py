@@ -61,12 +61,14 @@ def test_every_figure_is_drawn(opened: Opened) -> None:
 
 
 def test_a_slider_moves_the_curve_by_mouse_and_keyboard(opened: Opened) -> None:
+    slider = opened.tab.locator("#slider-1")
+    slider.click(position={"x": 2, "y": 10})
+    settle(opened)
+    assert slider.input_value() == "0"
     before = opened.tab.evaluate(CURVE)
     words = opened.tab.locator("#slice-words").inner_text()
-    slider = opened.tab.locator("#slider-1")
-    slider.focus()
     said = slider.get_attribute("aria-valuetext")
-    opened.tab.keyboard.press("Home")
+    opened.tab.keyboard.press("ArrowRight")
     opened.tab.keyboard.press("End")
     settle(opened)
     assert slider.input_value() == slider.get_attribute("max")

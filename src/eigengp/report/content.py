@@ -6,6 +6,7 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from inspect import signature
 from shlex import quote
 from typing import Any, Literal
 
@@ -97,7 +98,7 @@ class Content:
                 origin,
                 summarised(rows.columns),
                 Provenance.of(model, rows, said, origin.learned_from),
-                Quality.of(model, rows.X, rows.y, coverage),
+                Quality.of(model, rows, coverage),
                 found,
                 average_effects(model, rows, ranking, coverage, effort),
                 spectrum(model, rows, ranking),
@@ -165,12 +166,12 @@ class Content:
     @property
     def settings(self) -> list[tuple[str, str]]:
         """The parameters that are not at their defaults."""
-        defaults = type(self.model)().get_params(deep=False)
+        defaults = signature(type(self.model).__init__).parameters
         given = self.model.get_params(deep=False)
         return [
             (name, _short(value))
             for name, value in sorted(given.items())
-            if _short(value) != _short(defaults[name])
+            if name not in defaults or _short(value) != _short(defaults[name].default)
         ]
 
 

@@ -104,12 +104,10 @@ def importance_bars(found: Sequence[Influence]) -> Figure:
     return {**figure, "height": 110 + 26 * len(leading)}
 
 
-def effect_curve(effect: AverageEffect, target: str, ends: tuple[float, float]) -> Figure:
+def effect_curve(effect: AverageEffect, ends: tuple[float, float]) -> Figure:
     """Return a partial dependence with its band; all share the ends of the vertical axis."""
     traces = banded(effect.input, effect.grid, effect.mean, effect.lower, effect.upper)
-    figure = panel(
-        traces, plain(effect.input.name), f"average {plain(target)}", yaxis={"range": ends}
-    )
+    figure = panel(traces, plain(effect.input.name), "average", yaxis={"range": ends})
     return with_categories(figure, effect.input)
 
 
@@ -191,6 +189,7 @@ def explorer_curves(found: Explorer, target: str, band: str) -> Figure:
 def evidence_curves(found: Sequence[Stage]) -> Figure:
     """Return the evidence against seconds, or against iterations."""
     values = np.concatenate([stage.evidence for stage in found])
+    values = values[np.isfinite(values)]
     low, high = float(np.quantile(values, 0.1)), float(values.max())
     room = 0.05 * (high - low or 1.0)
     choices = []

@@ -112,9 +112,10 @@ def average_effects(
 def _average_effect(
     model: Any, few: Rows, along: Input, grid: Array, coverage: float
 ) -> AverageEffect:
-    if along.codes is None:
+    if len(along.features) == 1 and along.codes is None:
         effect = partial_dependence(model, few.X, along.features[0], values=grid, coverage=coverage)
         return AverageEffect(along, grid, effect.mean, effect.lower, effect.upper)
-    averages = np.array([model.predict_average(along.put(few.X, value)) for value in grid])
+    everywhere = [along.put(few.X, np.full(len(few.X), value)) for value in grid]
+    averages = np.array([model.predict_average(rows) for rows in everywhere])
     mean, half = averages[:, 0], normal_half_width(coverage) * averages[:, 1]
     return AverageEffect(along, grid, mean, mean - half, mean + half)

@@ -67,14 +67,14 @@ def drawn(content: Content) -> dict[str, Any]:
     }
     ends = _shared_ends(content.effects)
     for place, effect in enumerate(content.effects):
-        found[f"effect-{place}"] = figures.effect_curve(effect, target, ends)
+        found[f"effect-{place}"] = figures.effect_curve(effect, ends)
     if content.spectrum is not None:
         found["weights"] = figures.weight_bars(content.spectrum)
         found["curves"] = figures.eigenfunction_curves(content.spectrum)
         maps: Figure | None = figures.eigenfunction_maps(content.spectrum)
         if maps is not None:
             found["maps"] = maps
-    if content.stages:
+    if any(np.isfinite(stage.evidence).any() for stage in content.stages):
         found["evidence"] = figures.evidence_curves(content.stages)
     return found
 

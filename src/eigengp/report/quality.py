@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.metrics import root_mean_squared_error
 
 from eigengp import calibration, metrics
+from eigengp.report.rows import Rows
 from eigengp.typing import Array
 
 _SHOWN_ROWS = 2_000
@@ -55,28 +56,28 @@ class Quality:
     shown: Any
 
     @classmethod
-    def of(cls, model: Any, X: Array, y: Array, coverage: float) -> Quality:
+    def of(cls, model: Any, rows: Rows, coverage: float) -> Quality:
         """Predict all rows and judge the predictions.
 
         Parameters
         ----------
         model : GPRegressor
             A fitted model.
-        X, y : arrays of shape (n, D) and (n,)
-            The rows.
+        rows : Rows
+            The rows; their weights count for the scores alone.
         coverage : float
             The probability of the interval whose coverage is among the scores.
         """
-        mean, std = (np.asarray(each) for each in model.predict(X, return_std=True))
+        mean, std = (np.asarray(each) for each in model.predict(rows.X, return_std=True))
         return cls(
-            y,
+            rows.y,
             mean,
             std,
-            _scores(model, X, y, mean, std, coverage),
-            calibration.coverage_curve(y, mean, std),
-            calibration.pit_histogram(y, mean, std, bins=_PIT_BINS),
+            _scores(model, rows, mean, std, coverage),
+            calibration.coverage_curve(rows.y, mean, std),
+            calibration.pit_histogram(rows.y, mean, std, bins=_PIT_BINS),
             calibration.sharpness(std),
-            sampled(y.size, _SHOWN_ROWS),
+            sampled(rows.y.size, _SHOWN_ROWS),
         )
 
     @property
@@ -92,51 +93,50 @@ def sampled(n: int, count: int) -> Any:
     return np.sort(np.random.default_rng(0).choice(n, count, replace=False))
 
 
-def _scores(
-    model: Any, X: Array, y: Array, mean: Array, std: Array, coverage: float
-) -> tuple[Score, ...]:
-    percent = f"{100 * coverage:g} %"
-    scores = [
-        _nmse(model, y, mean),
+def _scores(model: Any, rows: Rows, mean: Array, std: Array, coverage: float) -> tuple[Score, ...]:
+    y, percent = rows.y, f"{100 * coverage:g} %"
+    weight: dict[str, Any] = {"sample_weight": rows.weight}
+    held = metrics.coverage(y, mean, std, level=coverage, **weight)
+    found = [
+        _nmse(y, mean, rows.weight),
         Score(
             "RMSE",
-            float(root_mean_squared_error(y, mean)),
+            float(root_mean_squared_error(y, mean, **weight)),
             "root mean squared error, in the units of the target",
         ),
         Score(
             "MNLP",
-            metrics.mnlp(y, mean, std),
+            metrics.mnlp(y, mean, std, **weight),
             "mean negative log predictive density: judges means and error bars; lower is better",
         ),
         Score(
             "CRPS",
-            metrics.crps_gaussian(y, mean, std),
+            metrics.crps_gaussian(y, mean, std, **weight),
             "continuous ranked probability score, in the units of the target; lower is better",
         ),
         Score(
             f"Coverage of {percent}",
-            metrics.coverage(y, mean, std, level=coverage),
+            held,
             f"share of rows in their {percent} interval; {coverage:g} is honest",
         ),
     ]
-    if getattr(model, "conformity_", None) is not None:
-        lower, upper = (np.asarray(each) for each in model.predict_interval(X, coverage))
-        scores.append(
+    if hasattr(model, "conformity_"):
+        lower, upper = (np.asarray(each) for each in model.predict_interval(rows.X, coverage))
+        inside = (lower <= y) & (y <= upper)
+        found.append(
             Score(
                 f"Coverage of {percent}, calibrated",
-                float(np.mean((lower <= y) & (y <= upper))),
+                float(np.average(inside, weights=rows.weight)),
                 "the same for the intervals that calibrate() made",
             )
         )
-    return tuple(scores)
+    return tuple(found)
 
 
-def _nmse(model: Any, y: Array, mean: Array) -> Score:
-    """Return the error beside that of a constant: the mean of the training targets, if known."""
-    known = model.target_mean_ if model.standardize else None
-    constant = "that of the training rows" if model.standardize else "that of these rows"
-    meaning = f"squared error divided by that of a constant, {constant}: 0 is perfect, 1 no better"
+def _nmse(y: Array, mean: Array, weight: Array | None) -> Score:
+    """Return the error beside that of the mean of these rows, if they differ."""
     try:
-        return Score("NMSE", metrics.nmse(y, mean, train_mean=known), meaning)
+        value = metrics.nmse(y, mean, sample_weight=weight)
     except ValueError:
-        return Score("NMSE", None, "not defined: all targets equal the constant to beat")
+        return Score("NMSE", None, "not defined: all targets are the same")
+    return Score("NMSE", value, "squared error beside that of the mean: 0 is perfect, 1 no better")

@@ -6,7 +6,6 @@ A model sees features; a user sees columns, and a column of categories is severa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +21,7 @@ from eigengp.wording import number
 
 _MOST = (0.01, 0.99)
 _STRANGE = "none that the model knows"
+_MISSING = "missing"
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,15 @@ class Input:
         The values it can take, if it has no order; empty for numbers.
     codes : array of shape (number of categories, number of features) or None
         What its features are for each category; None for numbers.
+    fill : float or None
+        What stands for a number that is missing, while the second feature is 1; None if none is.
     """
 
     name: str
     features: tuple[int, ...]
     categories: tuple[str, ...] = ()
     codes: Array | None = None
+    fill: float | None = None
 
     def put(self, points: Array, values: Array) -> Array:
         """Return points with this input at other values.
@@ -53,31 +56,42 @@ class Input:
         points : array of shape (..., D)
             Inputs of the model.
         values : array of shape (...)
-            Numbers, or indices of categories.
+            Numbers, NaN where they are missing, or indices of categories.
         """
         changed = points.copy()
-        if self.codes is None:
+        if self.codes is not None:
+            changed[..., list(self.features)] = self.codes[values.astype(int)]
+        elif self.fill is None:
             changed[..., self.features[0]] = values
         else:
-            changed[..., list(self.features)] = self.codes[values.astype(int)]
+            gone = np.isnan(values)
+            changed[..., self.features[0]] = np.where(gone, self.fill, values)
+            changed[..., self.features[1]] = gone
         return changed
 
     def values(self, X: Array) -> Array:
-        """Return the value of this input in each row: numbers, or indices of categories."""
+        """Return the value of this input in each row, as `put` takes them, shape (n,)."""
         own = X[:, list(self.features)]
+        if self.codes is not None:
+            distance = np.sum(self.codes**2, axis=1) - 2.0 * own @ self.codes.T
+            nearest: Array = np.argmin(distance, axis=1).astype(np.float64)
+            return nearest
+        return own[:, 0] if self.fill is None else np.where(own[:, 1] > 0.0, np.nan, own[:, 0])
+
+    def usual(self, X: Array) -> float:
+        """Return the median, or the commonest category."""
         if self.codes is None:
-            return own[:, 0]
-        distance = np.sum(self.codes**2, axis=1) - 2.0 * own @ self.codes.T
-        nearest: Array = np.argmin(distance, axis=1).astype(np.float64)
-        return nearest
+            return float(np.median(self._known(X)))
+        found, sizes = np.unique(self.values(X), return_counts=True)
+        return float(found[np.argmax(sizes)])
 
     def spread(self, X: Array, count: int) -> Array:
         """Return at most `count` values that cover the rows: quantiles, or categories by size."""
-        own = self.values(X)
         if self.codes is not None:
-            found, sizes = np.unique(own, return_counts=True)
+            found, sizes = np.unique(self.values(X), return_counts=True)
             commonest: Array = found[np.argsort(-sizes, kind="stable")[:count]]
             return np.sort(commonest)
+        own = self._known(X)
         distinct = np.unique(own)
         if distinct.size <= count:
             return distinct
@@ -90,8 +104,14 @@ class Input:
         """
         if self.codes is not None:
             return np.arange(len(self.categories), dtype=np.float64)
-        own = self.values(X)
+        own = self._known(X)
         return grid(np.clip(own, *np.quantile(own, _MOST)), count)
+
+    def _known(self, X: Array) -> Array:
+        """Return the numbers that are not missing; the one that stands for them if all are."""
+        own = self.values(X)
+        known = own[~np.isnan(own)]
+        return known if known.size else X[:1, self.features[0]]
 
     def label(self, value: float) -> str:
         """Return a value as a user reads it."""
@@ -173,9 +193,10 @@ class Rows:
         """
         complete = labelled(table, encoding.target)
         X, y = encoding.inputs(complete), encoding.targets(complete)
-        inputs: list[Input] = []
-        for column, features in zip(encoding.columns, encoding.groups.values(), strict=True):
-            inputs += _inputs_of(column, features, X)
+        inputs = tuple(
+            _input_of(column, tuple(features), X)
+            for column, features in zip(encoding.columns, encoding.groups.values(), strict=True)
+        )
         columns = [
             TableColumn(each.name, each.kind, _given(complete[each.name], each.kind))
             for each in encoding.columns
@@ -183,16 +204,14 @@ class Rows:
         columns.append(TableColumn(encoding.target, "number", y))
         weighted = encoding.weights in complete.column_names
         weight = encoding.sample_weight(complete) if weighted else None
-        return cls(X, y, tuple(inputs), encoding.target, tuple(columns), weight)
+        return cls(X, y, inputs, encoding.target, tuple(columns), weight)
 
     @property
     def typical(self) -> Array:
         """The row that others are compared with: medians, and the commonest categories; (D,)."""
-        point = np.median(self.X, axis=0)
+        point = np.zeros(self.X.shape[1])
         for each in self.inputs:
-            if each.codes is not None:
-                found, sizes = np.unique(each.values(self.X), return_counts=True)
-                point = each.put(point, found[np.argmax(sizes)])
+            point = each.put(point, np.asarray(each.usual(self.X)))
         return point
 
     def few(self, which: Any) -> Rows:
@@ -200,25 +219,23 @@ class Rows:
         return replace(self, X=self.X[which], y=self.y[which], columns=())
 
 
-def _inputs_of(column: Column, features: Sequence[int], X: Array) -> Iterator[Input]:
-    """Yield the input that a column is, and the one that says where it was missing."""
-    own = features[:-1] if column.indicator else features
+def _input_of(column: Column, features: tuple[int, ...], X: Array) -> Input:
+    """Return the input that a column is; a missing value is one of its categories."""
     if column.kind == "number":
-        yield Input(column.name, tuple(own))
-    elif column.kind == "flag":
-        yield _two(column.name, own[0], ("false", "true"))
+        fill = float(column.fill) if column.indicator and column.fill is not None else None
+        return Input(column.name, features, fill=fill)
+    if column.kind == "flag":
+        names: tuple[str, ...] = ("false", "true")
+        codes, filled = np.array([[0.0], [1.0]]), int(column.fill or 0.0)
     else:
-        codes, names = np.eye(len(own)), column.categories
-        if not X[:, own].any(axis=1).all():
-            codes, names = np.vstack([codes, np.zeros(len(own))]), (*names, _STRANGE)
-        yield Input(column.name, tuple(own), names, codes)
+        names, codes = column.categories, np.eye(len(column.categories))
+        filled = names.index(str(column.fill)) if column.indicator else 0
+        if not X[:, list(features)].any(axis=1).all():
+            names, codes = (*names, _STRANGE), np.vstack([codes, np.zeros(codes.shape[1])])
     if column.indicator:
-        yield _two(column.feature_names[-1], features[-1], ("no", "yes"))
-
-
-def _two(name: str, feature: int, names: tuple[str, str]) -> Input:
-    """Return an input whose only feature is 0 or 1."""
-    return Input(name, (feature,), names, np.array([[0.0], [1.0]]))
+        missing = np.append(codes[filled], 1.0)
+        names, codes = (*names, _MISSING), np.vstack([np.pad(codes, [(0, 0), (0, 1)]), missing])
+    return Input(column.name, features, names, codes)
 
 
 def _given(values: Any, kind: str) -> Any:

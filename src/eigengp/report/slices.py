@@ -99,5 +99,4 @@ def _intervals(
 
 
 def _nearest(moved: Input, positions: Array, typical: Array) -> int:
-    own = moved.values(typical[None])[0]
-    return int(np.argmin(np.abs(positions - own)))
+    return int(np.argmin(np.abs(positions - moved.usual(typical[None]))))
