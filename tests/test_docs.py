@@ -40,7 +40,7 @@ PAGES = [
         if not MADE_BY_THE_BUILD.intersection(page.relative_to(DOCS).parts)
     ),
 ]
-NEEDED = {"export": ("botorch", "onnxruntime")}
+NEEDED = {"export": ("botorch", "onnxruntime"), "gpu": ("torch",)}
 """What the code of a page imports beyond what the tests always have."""
 WITH_CODE = [page for page in PAGES if blocks(page, "python")]
 
