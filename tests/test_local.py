@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.stats import spearmanr
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from eigengp import EigenGPRegressor
@@ -213,13 +214,13 @@ def _varying_data(n: int, seed: int) -> tuple[Array, Array]:
 
 
 def test_neighbours_and_varying_noise_predict_better_than_few_eigenfunctions() -> None:
-    X, y = _varying_data(1_000, 0)
+    X, y = _varying_data(700, 0)
     Z, z = _varying_data(1_000, 1)
     loss = {}
     for name, settings in {
         "plain": {**LOCAL, "residual": None},
-        "local": LOCAL,
-        "varying": {**LOCAL, "noise": "varying", "kernel": "auto"},
+        "local": {**LOCAL, "noise": "constant", "kernel": None},
+        "varying": LOCAL,
     }.items():
         mean, std = EigenGPRegressor(20, **settings).fit(X, y).predict(Z, return_std=True)
         loss[name] = float(np.mean(np.log(std) + 0.5 * ((z - mean) / std) ** 2))
@@ -318,7 +319,7 @@ def test_settings_that_do_not_go_together_are_refused(
 
 
 def test_what_needs_other_rows_is_refused() -> None:
-    X, y = _varying_data(150, 0)
+    X, y = _varying_data(400, 0)
     model = EigenGPRegressor(10, noise="varying", **LOCAL).fit(X, y)
     with pytest.raises(AttributeError, match="has no attribute 'partial_fit'"):
         model.partial_fit(X, y)
@@ -366,7 +367,7 @@ def test_error_bars_vary_without_neighbours_too(residual: str | None) -> None:
     settings: dict[str, Any] = {"residual": residual, "n_restarts": 2, "random_state": 0}
     model = EigenGPRegressor(12, noise="varying", **settings).fit(X, y)
     std = model.predict(X, return_std=True)[1]
-    assert np.corrcoef(np.log(std), np.log(spread))[0, 1] > 0.9
+    assert spearmanr(std, spread)[0] > 0.9
     _, cov = model.predict(X[:5], return_cov=True)
     assert_allclose(np.sqrt(np.diagonal(cov)), std[:5])
     lower, upper = model.predict_interval(X, 0.9)

@@ -404,8 +404,9 @@ class EigenGPRegressor(OnlineRegressor):
             return model.posterior(outcome)
         if training.source.n_rows == 0:  # More rows came; error bars vary as they did.
             before = self._posterior
-            assert isinstance(before, VariedPosterior)
-            return varied(model, outcome, before.scale)
+            if isinstance(before, VariedPosterior):
+                return varied(model, outcome, before.scale)
+            return model.posterior(outcome)
         found = self.__dict__.pop("_found", (None, None))[1]
         return self._judged_by(found or judged_plain(model, outcome, training, "varying"))
 
