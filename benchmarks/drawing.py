@@ -14,7 +14,7 @@ from record import write_atomically
 from rich.console import Console
 from rich.table import Table
 
-from eigengp.reproduce.drawing import STYLE
+from eigengp.plot.palette import STYLE
 
 _WIDE = 150
 console = Console(highlight=False)
