@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, _fit_context, clone
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted
@@ -20,7 +19,10 @@ from eigengp.sources.cluster import is_dask
 from eigengp.sources.formats import is_table
 from eigengp.typing import Array
 
-_NODES = 64
+_NODES = np.arange(-12.0, 12.125, 0.125)
+_WEIGHTS = np.exp(-0.5 * _NODES**2) / np.sum(np.exp(-0.5 * _NODES**2))
+"""The trapezoidal rule for means under the standard normal distribution: exact to rounding for
+smooth maps, and better than Gauss and Hermite's for those with corners."""
 
 
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
@@ -158,7 +160,7 @@ class TargetTransformed(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # t
         """Predict targets: means, not medians, which `predict_quantiles(X, [0.5])` gives.
 
         Both moments are integrals over the normal distribution of the transformed target, by
-        64 nodes of Gauss and Hermite.
+        the trapezoidal rule in steps of an eighth of a standard deviation.
 
         Parameters
         ----------
@@ -177,8 +179,7 @@ class TargetTransformed(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # t
         middle, deviation = self._moments(X)
         median = self.target_map_.targets(middle)
         first, second = np.zeros_like(median), np.zeros_like(median)
-        nodes, weights = special.roots_hermitenorm(_NODES)
-        for node, weight in zip(nodes, weights / np.sum(weights), strict=True):
+        for node, weight in zip(_NODES, _WEIGHTS, strict=True):
             about = self.target_map_.targets(middle + node * deviation) - median
             first += weight * about
             second += weight * about**2
