@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, PowerTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from eigengp import EigenGPRegressor, ExactGPRegressor, TargetTransformed
+import eigengp
+from eigengp import EigenGPRegressor, ExactGPRegressor, TargetTransformed, saving
 from eigengp.calibration import normal_half_width
+from eigengp.commands.models import Fitted
 from eigengp.estimators.target_maps import LogMap, QuantileMap, TransformerMap, YeoJohnsonMap
 from eigengp.metrics import mnlp, mnlp_scorer
 from eigengp.typing import Array
@@ -195,6 +198,32 @@ def test_clones_pickles_names_pipelines_and_scorers() -> None:
     assert np.isfinite(mnlp_scorer(pipeline, X_test, y_test))
     assert clone(model).set_params(regressor__n_components=3).regressor.n_components == 3
     assert TargetTransformed().regressor is None
+
+
+@pytest.mark.parametrize("name", ["yeo-johnson", "log", "quantile"])
+def test_models_are_saved(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    model = fitted(name)
+    model.save(tmp_path / "model.eigengp")
+    again = eigengp.load(tmp_path / "model.eigengp")
+    assert isinstance(again, TargetTransformed)
+    assert str(again) == str(model)
+    for method in ("predict", "predict_quantiles", "sample_y"):
+        own, known = getattr(again, method)(X_new), getattr(model, method)(X_new)
+        np.testing.assert_array_equal(own, known)
+    np.testing.assert_array_equal(again.log_density(X_new, y[:3]), model.log_density(X_new, y[:3]))
+    assert clone(again).fit(X[:30], y[:30]).n_features_in_ == 1
+    assert saving.read(tmp_path / "model.eigengp").header["class"] == "TargetTransformed"
+
+
+def test_what_cannot_be_saved_or_commanded_is_said(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    with pytest.raises(saving.SavedModelError, match="transformer is a Pipeline"):
+        fitted("transformer").save(tmp_path / "model.eigengp")
+    assert not list(tmp_path.iterdir())
+    fitted("log").save(tmp_path / "model.eigengp")
+    with pytest.raises(saving.SavedModelError, match="has no commands"):
+        Fitted.opened(tmp_path / "model.eigengp")
 
 
 def test_rows_of_other_libraries_are_taken() -> None:

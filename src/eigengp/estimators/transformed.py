@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, overload
 
 import numpy as np
@@ -304,6 +305,20 @@ class TargetTransformed(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # t
         check_is_fitted(self)
         drawn = self.regressor_.sample_y(X, n_samples, random_state)
         return self.target_map_.targets(on_host(drawn))
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to one file, which `eigengp.load` reads.
+
+        One with a transformer of scikit-learn cannot be saved so; pickle it.
+
+        Parameters
+        ----------
+        path : path
+            The file, which ends in `.eigengp`.
+        """
+        from eigengp import saving
+
+        saving.save(self, path)
 
     @property
     def n_features_in_(self) -> int:
