@@ -10,10 +10,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import special
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, PowerTransformer, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    PowerTransformer,
+    QuantileTransformer,
+    StandardScaler,
+)
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import eigengp
@@ -179,6 +185,15 @@ def test_intervals_hold_their_coverage_once_calibrated() -> None:
     np.testing.assert_allclose(scores, np.sort(errors / std))
 
 
+def test_shares_keep_between_zero_and_one() -> None:
+    shares = special.expit(3.0 * np.log(y) - 4.0)
+    model = TargetTransformed(inner(), FunctionTransformer(special.logit, special.expit))
+    lower, upper = model.fit(X, shares).predict_interval(X_new, 0.99)
+    assert np.all((lower > 0.0) & (upper < 1.0))
+    grid = np.linspace(0.0, 1.0, 100_001)[1:-1]
+    assert np.mean(density(model, X_new[1], grid)) == pytest.approx(1.0, abs=1e-3)
+
+
 def test_rows_without_weight_say_nothing() -> None:
     more = np.concatenate([X, X_new]), np.concatenate([y, [-1.0, 0.0, 1e9]])
     weight = np.concatenate([np.ones(y.size), np.zeros(3)])
@@ -250,6 +265,8 @@ def test_rows_of_other_libraries_are_taken() -> None:
             y,
             "does not give the targets back",
         ),
+        (PowerTransformer(), y, "does not reach all real numbers"),
+        (QuantileTransformer(n_quantiles=50, output_distribution="normal"), y, "does not reach"),
         ("square", y, "transformer"),
     ],
 )

@@ -7,6 +7,7 @@ distribution of the values is a distribution of the targets that adds up to one,
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -20,6 +21,7 @@ from eigengp.typing import Array
 
 _KNOTS, _ROWS_PER_KNOT = 100, 10
 _DIGITS = 3
+_NEAR, _FAR = 7.0, 15.0
 _STEP = float(np.finfo(np.float64).eps) ** (1.0 / 3.0)
 
 
@@ -180,14 +182,29 @@ class TransformerMap:
         if not (np.all(np.isfinite(values)) and np.all(np.diff(values) > 0.0)):
             raise ValueError(
                 f"transformer={transformer!r} does not increase strictly from target to target, "
-                "so it cannot be taken back. Use one that does, such as PowerTransformer()."
+                "so it cannot be taken back. Use one that does."
             )
         if not np.allclose(found.targets(values), distinct, atol=1e-6 * np.ptp(distinct)):
             raise ValueError(
                 f"transformer={transformer!r} has an inverse_transform that does not give the "
                 "targets back. Use one that does."
             )
+        if not found._reaches(values):
+            raise ValueError(
+                f"transformer={transformer!r} does not reach all real numbers, so a normal "
+                'distribution cannot be taken back through it. Use "yeo-johnson" or "quantile", '
+                "which do."
+            )
         return found
+
+    def _reaches(self, values: Array) -> bool:
+        """Say whether what is far beyond all values has targets, and what is near, others."""
+        middle, deviation = float(np.mean(values)), float(np.std(values)) or 1.0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            far = self.targets(middle + deviation * np.array([-_FAR, _FAR]))
+            near = self.targets(middle + deviation * np.linspace(-_NEAR, _NEAR, 29))
+        return bool(np.all(np.isfinite(far)) and np.all(np.diff(near) > 0.0))
 
     def values(self, y: Array) -> Array:
         """Return `m(y)`."""

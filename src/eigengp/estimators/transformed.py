@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted
 
 from eigengp.arrays import on_host
+from eigengp.estimators.around import Around
 from eigengp.estimators.base import GPRegressor
 from eigengp.estimators.eigengp import EigenGPRegressor
 from eigengp.estimators.rows import checked_weight, follows_dispatch
@@ -20,6 +21,8 @@ from eigengp.sources.cluster import is_dask
 from eigengp.sources.formats import is_table
 from eigengp.typing import Array
 
+_MEDIAN = 1e-6
+"""Quantiles that differ from 0.5 by less than half of this are the median."""
 _NODES = np.arange(-12.0, 12.125, 0.125)
 _WEIGHTS = np.exp(-0.5 * _NODES**2) / np.sum(np.exp(-0.5 * _NODES**2))
 """The trapezoidal rule for means under the standard normal distribution: exact to rounding for
@@ -27,7 +30,7 @@ smooth maps, and better than Gauss and Hermite's for those with corners."""
 
 
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
-class TargetTransformed(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """A regressor of transformed targets that predicts in the units of the data.
 
     Targets `y` that are skewed or have heavy tails are learned as `t = m(y)`, with a strictly
@@ -45,8 +48,8 @@ class TargetTransformed(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # t
         that makes the targets most likely; it takes targets as they stand, and does little to
         those much smaller than one. "log" is for positive targets. "quantile" brings any
         distribution to a normal one, by straight lines between up to 100 of its quantiles, so
-        densities have steps. A transformer of scikit-learn must increase strictly and should
-        reach all real numbers; its derivative is taken by differences.
+        densities have steps. A transformer of scikit-learn must increase strictly and reach all
+        real numbers; its derivative is taken by differences.
 
     Attributes
     ----------
@@ -77,6 +80,7 @@ class TargetTransformed(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # t
 
     regressor_: GPRegressor
     target_map_: TargetMap
+    _inner = "regressor_"
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "regressor": [GPRegressor, None],
@@ -230,12 +234,16 @@ class TargetTransformed(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # t
         levels = np.asarray(quantiles, dtype=np.float64)
         if levels.ndim != 1 or not np.all((levels > 0.0) & (levels < 1.0)):
             raise ValueError(f"quantiles must lie strictly between 0 and 1, got {quantiles!r}.")
-        shares = 2.0 * levels - 1.0
-        deviations = np.array(
-            [np.sign(c) * self.regressor_._half_width(abs(c)) if c else 0.0 for c in shares]
-        )
+        deviations = np.array([self._deviations(level) for level in levels])
         mean, std = self._moments(X)
         return self.target_map_.targets(mean[:, None] + std[:, None] * deviations)
+
+    def _deviations(self, level: float) -> float:
+        """Return how many standard deviations a quantile lies above the median, in values."""
+        share = 2.0 * level - 1.0
+        if abs(share) < _MEDIAN:
+            return 0.0
+        return float(np.copysign(self.regressor_._half_width(abs(share)), share))
 
     def log_density(self, X: ArrayLike, y: ArrayLike) -> Array:
         """Return the log predictive density of targets, in their own units.
@@ -319,19 +327,3 @@ class TargetTransformed(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # t
         from eigengp import saving
 
         saving.save(self, path)
-
-    @property
-    def n_features_in_(self) -> int:
-        """How many inputs there are."""
-        return int(self._fitted("n_features_in_"))
-
-    @property
-    def feature_names_in_(self) -> Any:
-        """The names of the inputs, where `fit` was given names."""
-        return self._fitted("feature_names_in_")
-
-    def _fitted(self, name: str) -> Any:
-        """Return an attribute of the fitted regressor, as if it were one of this object."""
-        if "regressor_" not in vars(self):
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r} before fit.")
-        return getattr(self.regressor_, name)
