@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from eigengp.estimators.power_ep import PowerEPRegressor
     from eigengp.estimators.rvm import RVMRegressor
     from eigengp.estimators.ssgp import SSGPRegressor
+    from eigengp.estimators.transformed import TargetTransformed
     from eigengp.estimators.vfe import VFERegressor
     from eigengp.kernels import (
         Matern12,
@@ -47,6 +48,7 @@ __all__ = [
     "RationalQuadratic",
     "SSGPRegressor",
     "SquaredExponential",
+    "TargetTransformed",
     "VFERegressor",
     "calibration",
     "datasets",
@@ -73,6 +75,7 @@ _HOMES = {
     "RationalQuadratic": "kernels",
     "SSGPRegressor": "estimators.ssgp",
     "SquaredExponential": "kernels",
+    "TargetTransformed": "estimators.transformed",
     "VFERegressor": "estimators.vfe",
     "load": "saving",
     "log_marginal_likelihood": "estimators.functional",

@@ -114,8 +114,9 @@ def ranges(model: GPRegressor, rows: Array | None = None) -> Array:
         return np.column_stack([rows.min(axis=0), rows.max(axis=0)])
     check_is_fitted(model)
     scaling = model._scaling
-    wide = 2.0 * np.where(scaling.input_spread > 0.0, scaling.input_spread, scaling.input_scale)
-    return np.column_stack([scaling.input_centre - wide, scaling.input_centre + wide])
+    spread = scaling.input_spread / scaling.input_scale
+    wide = 2.0 * np.where(spread > 0.0, spread, 1.0)
+    return np.column_stack([scaling.in_units(-wide), scaling.in_units(wide)])
 
 
 @contextmanager

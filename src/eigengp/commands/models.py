@@ -33,8 +33,14 @@ class Fitted:
     def opened(cls, path: Path) -> Fitted:
         """Read a file; columns of a model from Python are numbers with the names that it has."""
         from eigengp import saving
+        from eigengp.estimators.base import GPRegressor
 
         saved = saving.read(path)
+        if not isinstance(saved.model, GPRegressor):
+            raise saving.SavedModelError(
+                f"{path} holds a {type(saved.model).__name__}, which has no commands; load it in "
+                "Python with eigengp.load."
+            )
         stored = saved.about.get("encoding")
         if stored is not None:
             encoding = TableEncoding.from_dict(stored)

@@ -67,7 +67,7 @@ class GPRegressor(SelfDescribing, RegressorMixin, BaseEstimator, ABC):  # type: 
         "n_restarts": [Interval(Integral, 1, None, closed="left"), None],
         "max_iter": [Interval(Integral, 0, None, closed="left"), None],
         "tol": [Interval(Real, 0, None, closed="left")],
-        "standardize": ["boolean"],
+        "standardize": ["boolean", StrOptions({"robust"})],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
@@ -364,7 +364,7 @@ class GPRegressor(SelfDescribing, RegressorMixin, BaseEstimator, ABC):  # type: 
         """
         X = self._inputs(X, "predict_gradient")
         scaling, posterior = self._scaling, self._posterior
-        unit = beside(scaling.target_scale / scaling.input_scale, X)
+        unit = scaling.gradient_unit(X)
         mean = unit * self._by_blocks(posterior.mean_gradient, X)
         if not return_variance:
             return mean

@@ -93,7 +93,7 @@ class SelfDescribing:
         else:
             size = (_MOST_POINTS, scaling.input_scale.size)
             points = np.sqrt(3.0) * np.random.default_rng(0).uniform(-1.0, 1.0, size)
-        return scaling.input_centre + scaling.input_scale * points
+        return scaling.in_units(points)
 
     def _repr_html_inner(self) -> str:
         # scikit-learn's class comes after this one.

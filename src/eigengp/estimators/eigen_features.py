@@ -15,12 +15,13 @@ from sklearn.base import (
 )
 from sklearn.utils.validation import check_is_fitted
 
+from eigengp.estimators.around import Around
 from eigengp.estimators.eigengp import EigenGPRegressor
 from eigengp.typing import Array
 
 
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
-class EigenFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class EigenFeatures(Around, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Turn inputs into the values of eigenfunctions that were learned with the targets.
 
     Fits an `EigenGPRegressor` and hands on what its eigenfunctions `φ_1(x), …, φ_R(x)` say of
@@ -58,6 +59,7 @@ class EigenFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     """
 
     estimator_: EigenGPRegressor
+    _inner = "estimator_"
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "estimator": [EigenGPRegressor, None],
@@ -114,22 +116,6 @@ class EigenFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """
         check_is_fitted(self)
         return self.estimator_.eigenfunctions(X)
-
-    @property
-    def n_features_in_(self) -> int:
-        """How many inputs there are."""
-        return int(self._fitted("n_features_in_"))
-
-    @property
-    def feature_names_in_(self) -> Any:
-        """The names of the inputs, where `fit` was given names."""
-        return self._fitted("feature_names_in_")
-
-    def _fitted(self, name: str) -> Any:
-        """Return an attribute of the fitted regressor, as if it were one of this object."""
-        if "estimator_" not in vars(self):
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r} before fit.")
-        return getattr(self.estimator_, name)
 
     @property
     def _n_features_out(self) -> int:

@@ -29,7 +29,7 @@ from eigengp.flow.passes import Outcome
 from eigengp.flow.posterior import Posterior, Predictive
 from eigengp.flow.variance import VariedPosterior
 from eigengp.kernels import Kernel
-from eigengp.typing import Array
+from eigengp.typing import Array, Standardize
 
 GUARD_STRENGTH = 1.5
 """The guard's share of the trace term for one basis point per row (benchmarks/README.md)."""
@@ -116,10 +116,15 @@ class EigenGPRegressor(OnlineRegressor):
         many rows, for example. The result then depends on the machine.
     tol : float
         Relative change of the evidence at which a stage stops.
-    standardize : bool
+    standardize : bool or "robust"
         Whether inputs are centred and scaled one by one, and targets
         centred. Without it inputs keep their geometry and the prior mean of
-        the targets is zero.
+        the targets is zero. "robust" is for columns with heavy tails: inputs
+        are centred at their medians and scaled by their interquartile ranges
+        divided by 1.349 (by standard deviations where quartiles are equal),
+        and what is more than three such units from the median is brought
+        nearer by a logarithm. Quantiles are those of 10,000 rows, where there
+        are more.
     guard : bool
         Whether to guard against over-fitting as M grows. False is the
         paper's procedure: the evidence alone.
@@ -161,7 +166,9 @@ class EigenGPRegressor(OnlineRegressor):
         The learned basis points. This and all that follow are in the units
         of the data.
     kernel_ : Kernel
-        The learned kernel.
+        The learned kernel. With `standardize="robust"` it holds between
+        inputs in the middle of each column; in the tails, functions vary
+        ever more slowly than its lengthscales say.
     noise_variance_ : float
         The learned noise variance.
     weights_ : array of shape (R,)
@@ -240,7 +247,7 @@ class EigenGPRegressor(OnlineRegressor):
         max_iter: int | None = None,
         max_time: float | None = None,
         tol: float = 1e-9,
-        standardize: bool = True,
+        standardize: Standardize = True,
         guard: bool = True,
         batch_size: int = 1000,
         forgetting: float = 1.0,

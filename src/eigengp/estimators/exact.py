@@ -15,6 +15,7 @@ from eigengp.fitting.plan import Plan
 from eigengp.fitting.subset import EXACT_BLOCK_ROWS, SUBSET_RANGE
 from eigengp.flow.exact import ExactGP
 from eigengp.kernels import Kernel
+from eigengp.typing import Standardize
 
 _ITERATIONS = 200
 
@@ -86,7 +87,7 @@ class ExactGPRegressor(GPRegressor):
         max_iter: int | None = None,
         tol: float = 1e-7,
         max_rows: int = 20_000,
-        standardize: bool = True,
+        standardize: Standardize = True,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
     ) -> None:

@@ -23,7 +23,7 @@ from eigengp.flow.model import EigenGP, Jitter
 from eigengp.flow.passes import Outcome
 from eigengp.flow.posterior import Predictive
 from eigengp.kernels import Kernel
-from eigengp.typing import Array
+from eigengp.typing import Array, Standardize
 
 RELATIVE_JITTER = 1e-6
 
@@ -48,7 +48,7 @@ class InducingRegressor(GPRegressor):
         n_restarts: int | None = None,
         max_iter: int | None = None,
         tol: float = 1e-9,
-        standardize: bool = True,
+        standardize: Standardize = True,
         precision: Literal["double", "mixed", "single"] = "double",
         memory_limit: int | str | None = None,
         device: str | None = None,

@@ -20,7 +20,7 @@ from eigengp.flow.exact import ExactGP
 from eigengp.flow.model import EigenGP
 from eigengp.flow.passes import Outcome
 from eigengp.kernels import Kernel
-from eigengp.typing import Array
+from eigengp.typing import Array, Standardize
 
 _ROUNDING = 1e-8
 
@@ -96,7 +96,7 @@ jitter_, target_mean_
         n_restarts: int | None = None,
         max_iter: int | None = None,
         tol: float = 1e-9,
-        standardize: bool = True,
+        standardize: Standardize = True,
         precision: Literal["double", "mixed", "single"] = "double",
         memory_limit: int | str | None = None,
         device: str | None = None,

@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import Interval
 
 from eigengp.estimators.inducing import InducingRegressor
 from eigengp.kernels import Kernel
+from eigengp.typing import Standardize
 
 
 class PowerEPRegressor(InducingRegressor):
@@ -68,7 +69,7 @@ precision, memory_limit, device, checkpoint, random_state, verbose
         n_restarts: int | None = None,
         max_iter: int | None = None,
         tol: float = 1e-9,
-        standardize: bool = True,
+        standardize: Standardize = True,
         precision: Literal["double", "mixed", "single"] = "double",
         memory_limit: int | str | None = None,
         device: str | None = None,

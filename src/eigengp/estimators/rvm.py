@@ -19,6 +19,7 @@ from eigengp.flow.posterior import Posterior
 from eigengp.flow.rows import RowSource
 from eigengp.kernels import SquaredExponential, Stationary
 from eigengp.sources.views import sample_rows
+from eigengp.typing import Standardize
 
 _ITERATIONS = 5_000
 _CV_ROWS = 2_000
@@ -67,8 +68,8 @@ class RVMRegressor(GPRegressor):
         "cv" tries 16 lengthscales by cross-validated squared error, on 2,000
         rows if there are more, and takes the one of largest evidence among
         those within a standard error of the best. A number is taken as it
-        is. It is in standard deviations of each input with `standardize`, in
-        the units of the data without.
+        is. It is in standard deviations of each input with `standardize`
+        (robust ones with "robust"), in the units of the data without.
     kernel : Stationary or None
         The kind of basis function; its lengthscale and variance are
         replaced. None is the squared exponential.
@@ -133,7 +134,7 @@ class RVMRegressor(GPRegressor):
         n_jobs: int | None = -1,
         max_iter: int | None = None,
         tol: float = 1e-8,
-        standardize: bool = True,
+        standardize: Standardize = True,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
     ) -> None:

@@ -16,7 +16,7 @@ from eigengp.fitting.families import SpectralFamily
 from eigengp.fitting.plan import default_size
 from eigengp.flow.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import Kernel, Stationary
-from eigengp.typing import Array
+from eigengp.typing import Array, Standardize
 
 
 class SSGPRegressor(GPRegressor):
@@ -85,7 +85,7 @@ precision, memory_limit, device, checkpoint, random_state, verbose
         n_restarts: int = 64,
         max_iter: int | None = None,
         tol: float = 1e-9,
-        standardize: bool = True,
+        standardize: Standardize = True,
         precision: Literal["double", "mixed", "single"] = "double",
         memory_limit: int | str | None = None,
         device: str | None = None,

@@ -76,7 +76,7 @@ class Training:
             summary = Summary.of(rows)
             if summary.weight == 0.0:
                 raise ValueError("Sample weights must contain at least one non-zero number.")
-            scaling = Scaling.of(summary, estimator.standardize)
+            scaling = Scaling.measured(rows, summary, estimator.standardize)
             rng = check_random_state(estimator.random_state)
             offset = -summary.weight * float(np.log(scaling.target_scale))
             return cls(
@@ -180,7 +180,7 @@ class Training:
 
     def in_units(self, points: Array) -> Array:
         """Return standardised inputs in the units of the data."""
-        return points * self.scaling.input_scale + self.scaling.input_centre
+        return self.scaling.in_units(points)
 
     def like_given(self, x: Array) -> AnyArray:
         """Return an array in the library and on the device of the inputs handed over."""

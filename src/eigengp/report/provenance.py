@@ -107,7 +107,7 @@ def _same_scaling(model: Any, rows: Rows) -> bool:
     """Say whether rows have the centres and scales that a model remembers."""
     kept = model._scaling
     source = ArraySource.of(RowBlock(rows.X, rows.y, rows.weight), rows.X.shape[1])
-    own = Scaling.of(Summary.of(source), model.standardize)
+    own = Scaling.measured(source, Summary.of(source), model.standardize)
     inputs = np.abs(own.input_centre - kept.input_centre) / kept.input_scale
     ratios = np.append(own.input_scale / kept.input_scale, own.target_scale / kept.target_scale)
     target = abs(own.target_centre - kept.target_centre) / kept.target_scale

@@ -21,7 +21,9 @@ from eigengp.estimators.power_ep import PowerEPRegressor
 from eigengp.estimators.rvm import RVMRegressor
 from eigengp.estimators.ssgp import SSGPRegressor
 from eigengp.estimators.streaming import Stream
+from eigengp.estimators.target_maps import LogMap, QuantileMap, YeoJohnsonMap
 from eigengp.estimators.training import Training
+from eigengp.estimators.transformed import TargetTransformed
 from eigengp.estimators.vfe import VFERegressor
 from eigengp.fitting.online import Online
 from eigengp.fitting.progress import Monitor
@@ -48,6 +50,7 @@ from eigengp.kernels import (
 )
 from eigengp.kernels.base import Product, Sum
 from eigengp.saving.errors import SavedModelError
+from eigengp.saving.estimators import record_of_estimator
 from eigengp.saving.record import Fields, Record, hints_of
 from eigengp.sources.arrays import ArraySource
 from eigengp.sources.neighbours import Nearest
@@ -63,6 +66,7 @@ ESTIMATORS = (
     SSGPRegressor,
     NystromRegressor,
     RVMRegressor,
+    TargetTransformed,
 )
 
 _KERNELS = (SquaredExponential, Matern12, Matern32, Matern52, RationalQuadratic)
@@ -72,6 +76,7 @@ _PLAIN = (
     *(LocalPass, CholeskyFactor, RowBlock, VarianceScale, VariedPosterior, Choices),
     *(Online, EigenGP, Jitter, SpectralPass, ResidualPass, Spectrum, Sums),
     *(Scaling, Stream, Belief, Adam),
+    *(LogMap, YeoJohnsonMap, QuantileMap),
 )
 
 
@@ -147,4 +152,5 @@ def _special() -> list[Record]:
 
 def records() -> list[Record]:
     """Return how each class is stored."""
-    return [*map(Record.of_dataclass, (*_KERNELS, *_PLAIN)), *_special()]
+    plain = map(Record.of_dataclass, (*_KERNELS, *_PLAIN))
+    return [*plain, *map(record_of_estimator, ESTIMATORS), *_special()]

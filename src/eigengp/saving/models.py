@@ -7,17 +7,16 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, get_origin
+from typing import Any
 
 import numpy as np
 import scipy
 import sklearn
 from sklearn.utils.validation import check_is_fitted
 
-from eigengp.estimators.base import GPRegressor
 from eigengp.saving import container
 from eigengp.saving.errors import SavedModelError
-from eigengp.saving.record import Fields, check_fields, resolved_hints
+from eigengp.saving.estimators import Estimator, made_of, needed_by, parts_of
 from eigengp.saving.registry import estimator_named, is_registered
 from eigengp.saving.tree import Reader, Writer
 
@@ -25,14 +24,13 @@ FORMAT = 1
 """The newest format: raised when files change so that earlier versions cannot read them."""
 SUFFIX = ".eigengp"
 _SHOWN = ("format", "class", "versions", "n_features", "feature_names")
-_NEEDED = {"_posterior", "_scaling", "_place", "n_features_in_"}
 
 
 @dataclass(frozen=True)
 class Saved:
     """What a file holds."""
 
-    model: GPRegressor
+    model: Estimator
     """The fitted model."""
     about: dict[str, Any]
     """What was stored beside it."""
@@ -40,12 +38,12 @@ class Saved:
     """Format, class, versions, number and names of the inputs."""
 
 
-def save(model: GPRegressor, path: str | Path, *, about: Mapping[str, Any] | None = None) -> None:
+def save(model: Estimator, path: str | Path, *, about: Mapping[str, Any] | None = None) -> None:
     """Write a fitted model to one file, which `load` reads.
 
     Parameters
     ----------
-    model : GPRegressor
+    model : GPRegressor or TargetTransformed
         A fitted estimator of eigengp.
     path : path
         The file, which ends in `.eigengp`. It appears when it is whole; one of
@@ -85,19 +83,15 @@ def save(model: GPRegressor, path: str | Path, *, about: Mapping[str, Any] | Non
         )
     target = _checked_target(path)
     writer = Writer()
-    parameters = model.get_params(deep=False)
-    state = {name: value for name, value in vars(model).items() if name not in parameters}
-    state["_place"] = "numpy"
-    _check_names(kind, state)
     nodes = {
         part: {name: writer.node(value, name) for name, value in values.items()}
-        for part, values in (("parameters", parameters), ("state", state))
+        for part, values in parts_of(model).items()
     }
     header = {**_summary(model), **nodes, "objects": writer.objects, "about": _plain(about)}
     container.write(target, header, writer.arrays)
 
 
-def load(path: str | Path) -> GPRegressor:
+def load(path: str | Path) -> Estimator:
     """Read a model that `save` wrote.
 
     Nothing in a file is ever executed: only classes that eigengp knows, or
@@ -110,7 +104,7 @@ def load(path: str | Path) -> GPRegressor:
 
     Returns
     -------
-    model : GPRegressor
+    model : GPRegressor or TargetTransformed
         The fitted model, which predicts as the one that was saved, to the last bit.
 
     Raises
@@ -211,7 +205,7 @@ def _versions() -> dict[str, str]:
     }
 
 
-def _summary(model: GPRegressor) -> dict[str, Any]:
+def _summary(model: Estimator) -> dict[str, Any]:
     """Return what a reader of the header wants to know first."""
     names = getattr(model, "feature_names_in_", None)
     return {
@@ -223,31 +217,7 @@ def _summary(model: GPRegressor) -> dict[str, Any]:
     }
 
 
-def _state_hints(kind: type, names: Fields) -> dict[str, Any]:
-    """Return what the attributes of a fitted model may be.
-
-    They are those that its class declares, and all with the ending that
-    scikit-learn has for what is learned.
-    """
-    declared = {
-        name: hint
-        for name, hint in resolved_hints(kind).items()
-        if name.startswith("_") and get_origin(hint) is not ClassVar
-    }
-    learned = (each for each in names if each.endswith("_") and not each.startswith("_"))
-    return {**declared, **{each: Any for each in learned if not hasattr(kind, each)}}
-
-
-def _check_names(kind: type, state: Fields) -> None:
-    unknown = state.keys() - _state_hints(kind, state).keys()
-    if unknown:
-        raise SavedModelError(
-            f"A {kind.__name__} has no attribute {min(unknown)!r} of its own, so it cannot be "
-            "saved; delete it, or store it as `about`."
-        )
-
-
-def _made(header: dict[str, Any], arrays: dict[str, Any]) -> GPRegressor:
+def _made(header: dict[str, Any], arrays: dict[str, Any]) -> Estimator:
     """Return the model that a header describes."""
     kind = estimator_named(header["class"])
     reader = Reader(header["objects"], arrays)
@@ -255,10 +225,6 @@ def _made(header: dict[str, Any], arrays: dict[str, Any]) -> GPRegressor:
     parameters, state = (
         {name: reader.value(node) for name, node in header[part].items()} for part in parts
     )
-    check_fields(kind.__name__, parameters, dict.fromkeys(kind._get_param_names(), Any))
-    check_fields(kind.__name__, state, _state_hints(kind, state))
-    if not state.keys() >= _NEEDED:
-        raise SavedModelError(f"it has no {', '.join(sorted(_NEEDED - state.keys()))}.")
-    model = kind(**parameters)
-    model.__dict__.update(state)
-    return model
+    if not state:
+        raise SavedModelError(f"it has no {', '.join(sorted(needed_by(kind)))}.")
+    return made_of(kind, parameters, state)

@@ -7,13 +7,14 @@ from typing import Any, TypeVar
 
 from eigengp.estimators.base import GPRegressor
 from eigengp.saving.errors import SavedModelError
+from eigengp.saving.estimators import Estimator, record_of_estimator
 from eigengp.saving.known import ESTIMATORS, records
 from eigengp.saving.record import Record
 
 ClassT = TypeVar("ClassT", bound=type)
 
 _RECORDS: dict[str, Record] = {each.kind.__name__: each for each in records()}
-_ESTIMATORS: dict[str, type[GPRegressor]] = {each.__name__: each for each in ESTIMATORS}
+_ESTIMATORS: dict[str, type[Estimator]] = {each.__name__: each for each in ESTIMATORS}
 _OURS = frozenset(_RECORDS) | frozenset(_ESTIMATORS)
 
 
@@ -62,6 +63,7 @@ def register(cls: ClassT) -> ClassT:
         )
     if issubclass(cls, GPRegressor):
         _ESTIMATORS[name] = cls
+        _RECORDS[name] = record_of_estimator(cls)
         return cls
     if not (is_dataclass(cls) and _made_by_dataclass(cls)):
         raise SavedModelError(
@@ -90,7 +92,7 @@ def is_registered(kind: type) -> bool:
     return _ESTIMATORS.get(kind.__name__) is kind
 
 
-def estimator_named(name: str) -> type[GPRegressor]:
+def estimator_named(name: str) -> type[Estimator]:
     """Return the estimator of this name."""
     if name not in _ESTIMATORS:
         raise _unknown(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,22 +12,31 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.random import sample_without_replacement
 
-from eigengp.arrays import AnyArray, Placed, namespace
+from eigengp.arrays import AnyArray, Placed, beside, cast, namespace
 from eigengp.flow.rows import RowBlock, RowSource
 from eigengp.sources.summary import Extent, Summary
-from eigengp.typing import Array
+from eigengp.sources.tails import KNEE, compressed, slope, stretched
+from eigengp.typing import Array, Standardize
 
 SumT = TypeVar("SumT", bound=Any)
 
 _HELD_OUT_ROWS = 5_000
 _MANY = 50
 _BITS = 40
+_QUANTILE_ROWS = 10_000
+"""From so many rows quantiles are taken, where there are more."""
+_IQR_PER_DEVIATION = 1.349
+"""The interquartile range of a normal distribution, in standard deviations."""
 _HASH = 0x9E3779B97F4A7C15 - (1 << 64)
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """Centres and scales that bring inputs and targets to order one."""
+    """Centres and scales that bring inputs and targets to order one, and what inputs have beyond.
+
+    A standardised input is `g((x − centre)/scale)`, where `g` compresses tails (see
+    `eigengp.sources.tails`); without a knee it is the identity.
+    """
 
     input_centre: Array
     input_scale: Array
@@ -34,7 +44,20 @@ class Scaling:
     target_scale: float
     input_spread: Array
     """The standard deviation of each input, zero where it is constant; with `standardize` that is
-    its scale."""
+    its scale. That of a robust scaling is of the standardised inputs, times the scale."""
+    knee: float = math.inf
+    """Where tails begin that are compressed, in units of `input_scale`."""
+
+    @classmethod
+    def measured(cls, source: RowSource, summary: Summary, standardize: Standardize) -> Scaling:
+        """Return the scaling for the rows of a source, of which there is a summary.
+
+        A robust one takes quantiles of 10,000 rows, the same for every source of this length.
+        """
+        scaling = cls.of(summary, bool(standardize))
+        if standardize != "robust":
+            return scaling
+        return scaling.robust(sample_rows(source, _QUANTILE_ROWS, np.random.RandomState(0)))
 
     @classmethod
     def of(cls, summary: Summary, standardize: bool) -> Scaling:
@@ -55,16 +78,57 @@ class Scaling:
         mean = float(centre[-1]) if standardize else 0.0
         return cls(centre[:-1], scale[:-1], mean, float(scale[-1]), spread)
 
+    def robust(self, sample: RowBlock) -> Scaling:
+        """Return the scaling with medians and interquartile ranges, and with compressed tails.
+
+        An input whose quartiles are equal keeps its standard deviation as its scale. Weights
+        count as repetitions. Targets are scaled as they were.
+        """
+        X, weight = sample.X, sample.sample_weight
+        if weight is not None and not weight.any():
+            weight = None
+        low, middle, high = np.quantile(
+            X, [0.25, 0.5, 0.75], axis=0, weights=weight, method="inverted_cdf"
+        )
+        deviation = (high - low) / _IQR_PER_DEVIATION
+        scale = np.where(_constant(deviation, middle), self.input_scale, deviation)
+        own = replace(self, input_centre=middle, input_scale=scale, knee=KNEE)
+        inputs = own.inputs(X)
+        about = inputs - np.average(inputs, axis=0, weights=weight)
+        spread = scale * np.sqrt(np.average(about**2, axis=0, weights=weight))
+        return replace(own, input_spread=np.where(self.input_spread > 0.0, spread, 0.0))
+
     @cached_property
     def _placed(self) -> tuple[Placed, Placed]:
         return Placed(self.input_centre), Placed(1.0 / self.input_scale)
 
     def inputs(self, X: AnyArray) -> AnyArray:
         """Return standardised inputs, in the library and precision of `X`."""
+        deviations = self._deviations(X)
+        return deviations if math.isinf(self.knee) else compressed(deviations, self.knee)
+
+    def _deviations(self, X: AnyArray) -> AnyArray:
         centre, per_scale = (each.beside(X) for each in self._placed)
-        standardised = X - centre
-        standardised *= per_scale
-        return standardised
+        deviations = X - centre
+        deviations *= per_scale
+        return deviations
+
+    def in_units(self, standardised: Array) -> Array:
+        """Return standardised inputs in the units of the data: what `inputs` takes back."""
+        if not math.isinf(self.knee):
+            standardised = stretched(standardised, self.knee)
+        return standardised * self.input_scale + self.input_centre
+
+    def gradient_unit(self, X: AnyArray) -> AnyArray:
+        """Return what takes derivatives by standardised inputs to those in the data's units.
+
+        It is `target_scale · d inputs(x)/dx`, shape (n, D), or (D,) where that is the same for
+        all rows.
+        """
+        unit = beside(self.target_scale / self.input_scale, X)
+        if math.isinf(self.knee):
+            return unit
+        return unit * slope(self._deviations(cast(X, "float64")), self.knee)
 
     def extent(self, extent: Extent) -> Extent:
         """Return a box around inputs as a box around standardised ones."""

@@ -1,0 +1,292 @@
+"""Transformed targets: moments, quantiles and densities in the units of the data."""
+
+from __future__ import annotations
+
+import pickle
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import special
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    PowerTransformer,
+    QuantileTransformer,
+    StandardScaler,
+)
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import eigengp
+from eigengp import EigenGPRegressor, ExactGPRegressor, TargetTransformed, saving
+from eigengp.calibration import normal_half_width
+from eigengp.commands.models import Fitted
+from eigengp.estimators.target_maps import LogMap, QuantileMap, TransformerMap, YeoJohnsonMap
+from eigengp.metrics import mnlp, mnlp_scorer
+from eigengp.typing import Array
+from finite_differences import assert_close, gradient
+
+TRANSFORMS: dict[str, Any] = {
+    "yeo-johnson": "yeo-johnson",
+    "log": "log",
+    "quantile": "quantile",
+    "transformer": make_pipeline(StandardScaler(), FunctionTransformer(np.arcsinh, np.sinh)),
+}
+any_transform = pytest.mark.parametrize("name", TRANSFORMS)
+
+
+def make_data(n: int, seed: int) -> tuple[Array, Array]:
+    """Draw log-normal targets."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0.0, 6.0, size=(n, 1))
+    return X, np.exp(1.0 + np.sin(X[:, 0]) + 0.5 * rng.normal(size=n))
+
+
+X, y = make_data(200, seed=0)
+X_test, y_test = make_data(300, seed=1)
+X_new = np.array([[0.4], [1.6], [4.7]])
+
+
+def inner(**settings: Any) -> EigenGPRegressor:
+    return EigenGPRegressor(
+        6, residual=None, noise="constant", n_restarts=1, max_iter=15, random_state=0, **settings
+    )
+
+
+@cache
+def fitted(name: str) -> TargetTransformed:
+    """Return a model that was fitted once for all tests, which must not change it."""
+    return TargetTransformed(inner(), TRANSFORMS[name]).fit(X, y)
+
+
+def density(model: TargetTransformed, x: Array, grid: Array) -> Array:
+    return np.exp(model.log_density(np.repeat(x[None, :], grid.size, axis=0), grid))
+
+
+def maps(y: Array) -> list[Any]:
+    found = [YeoJohnsonMap.of(y, None), QuantileMap.of(y, None)]
+    found.append(TransformerMap.learned(TRANSFORMS["transformer"], y, None))
+    return [*found, LogMap.of(y, None)] if np.all(y > 0.0) else found
+
+
+@pytest.mark.parametrize("shift", [0.0, -3.0])
+def test_maps_increase_and_are_taken_back(shift: float) -> None:
+    targets = np.linspace(0.1, 12.0, 400) + shift
+    for own in maps(y + shift):
+        values = own.values(targets)
+        assert np.all(np.diff(values) > 0.0)
+        np.testing.assert_allclose(own.targets(values), targets, rtol=1e-9, atol=1e-9)
+        at = np.array([0.5, 2.1, 7.7, 11.0]) + shift
+        slope = gradient(lambda x, own=own: float(np.sum(own.values(x))), at, step=1e-6, levels=1)
+        assert_close(np.exp(own.log_slope(at)), slope, 1e-6)
+        tails = np.array([-40.0, 40.0])
+        far = own.targets(0.2 * tails)
+        assert np.all(np.isfinite(far))
+
+
+def test_the_power_is_that_of_scikit_learn_where_both_allow_it() -> None:
+    known = PowerTransformer(standardize=False).fit((y - 3.0)[:, None])
+    own = YeoJohnsonMap.of(y - 3.0, None)
+    assert 0.0 < own.power < 2.0
+    assert own.power == pytest.approx(known.lambdas_[0], abs=2e-3)
+    expected = known.set_output().transform((y - 3.0)[:, None])[:, 0]
+    np.testing.assert_allclose(own.values(y - 3.0), expected, atol=0.05)
+    assert YeoJohnsonMap.of(np.exp(3.0 * np.log(y)), None).power == 0.0
+    assert YeoJohnsonMap.of(np.full(3, 2.0), None).power == 1.0
+
+
+def test_weights_of_maps_count_as_repetitions() -> None:
+    counts = np.random.default_rng(0).integers(1, 4, y.size)
+    repeated, weight = np.repeat(y, counts), counts.astype(float)
+    for kind in (YeoJohnsonMap, QuantileMap):
+        own, known = kind.of(y, weight), kind.of(repeated, None)
+        np.testing.assert_allclose(own.values(y_test), known.values(y_test), rtol=1e-12)
+
+
+def test_quantiles_become_normal_ones_and_ties_do_not_matter() -> None:
+    own = QuantileMap.of(y, None)
+    values = np.sort(own.values(y))
+    expected = np.array([normal_half_width(0.5), normal_half_width(0.9)])
+    np.testing.assert_allclose(np.quantile(values, [0.75, 0.95]), expected, atol=0.15)
+    capped = QuantileMap.of(np.minimum(y, np.median(y)), None)
+    assert np.all(np.diff(capped.knots) > 0.0)
+    assert np.all(np.isfinite(capped.log_slope(y)))
+    constant = QuantileMap.of(np.full(30, 4.0), None)
+    assert constant.targets(constant.values(np.array([4.0])))[0] == 4.0
+
+
+@any_transform
+def test_the_density_integrates_to_one_and_has_the_moments(name: str) -> None:
+    model = fitted(name)
+    mean, std = model.predict(X_new, return_std=True)
+    np.testing.assert_array_equal(model.predict(X_new), mean)
+    edges = np.concatenate([-np.geomspace(60.0, 1e-6, 4_000), np.geomspace(1e-6, 400.0, 60_000)])
+    grid, width = 0.5 * (edges[1:] + edges[:-1]), np.diff(edges)
+    for n, x in enumerate(X_new):
+        mass = density(model, x, grid) * width
+        assert np.sum(mass) == pytest.approx(1.0, abs=2e-4)
+        assert np.sum(mass * grid) == pytest.approx(mean[n], rel=1e-3)
+        second = np.sum(mass * (grid - mean[n]) ** 2)
+        assert np.sqrt(second) == pytest.approx(std[n], rel=5e-3)
+
+
+@any_transform
+def test_quantiles_agree_with_draws_and_with_the_density(name: str) -> None:
+    model, levels = fitted(name), np.array([0.05, 0.3, 0.5, 0.9])
+    quantiles = model.predict_quantiles(X_new, levels)
+    assert quantiles.shape == (3, 4)
+    functions = model.regressor_.sample_y(X_new, 20_000, random_state=1)
+    noise = np.random.default_rng(2).normal(size=functions.shape)
+    observed = functions + np.sqrt(model.regressor_.noise_variance_) * noise
+    drawn = model.target_map_.targets(observed)
+    share = np.mean(drawn[:, :, None] <= quantiles[:, None, :], axis=1)
+    np.testing.assert_allclose(share, np.tile(levels, (3, 1)), atol=0.015)
+    lower, upper = model.predict_interval(X_new, coverage=0.8)
+    both = model.predict_quantiles(X_new, [0.1, 0.9])
+    np.testing.assert_allclose(np.stack([lower, upper], axis=1), both, rtol=1e-12)
+    np.testing.assert_allclose(
+        model.sample_y(X_new, 3, random_state=1),
+        model.target_map_.targets(model.regressor_.sample_y(X_new, 3, random_state=1)),
+    )
+
+
+def test_moments_of_logarithms_are_the_known_ones() -> None:
+    model = fitted("log")
+    m, s = model.regressor_.predict(X_new, return_std=True)
+    mean, std = model.predict(X_new, return_std=True)
+    np.testing.assert_allclose(mean, np.exp(m + 0.5 * s**2), rtol=1e-10)
+    np.testing.assert_allclose(std, mean * np.sqrt(np.expm1(s**2)), rtol=1e-10)
+    assert np.all(np.isneginf(model.log_density(X_new, [0.0, -1.0, -1e9])))
+
+
+@any_transform
+def test_it_beats_the_density_of_plain_targets(name: str) -> None:
+    plain = inner().fit(X, y)
+    known = mnlp(y_test, *plain.predict(X_test, return_std=True))
+    assert -np.mean(fitted(name).log_density(X_test, y_test)) < known - 0.1
+
+
+def test_intervals_hold_their_coverage_once_calibrated() -> None:
+    model = TargetTransformed(inner(), "log").fit(X, y)
+    before = model.predict(X_new)
+    model.calibrate(X_test[:150], y_test[:150])
+    np.testing.assert_array_equal(model.predict(X_new), before)
+    lower, upper = model.predict_interval(X_test[150:], 0.8)
+    held = np.mean((y_test[150:] >= lower) & (y_test[150:] <= upper))
+    assert abs(held - 0.8) < 0.1
+    scores = model.regressor_.conformity_
+    errors = np.abs(np.log(y_test[:150]) - model.regressor_.predict(X_test[:150]))
+    std = model.regressor_.predict(X_test[:150], return_std=True)[1]
+    np.testing.assert_allclose(scores, np.sort(errors / std))
+
+
+def test_shares_keep_between_zero_and_one() -> None:
+    shares = special.expit(3.0 * np.log(y) - 4.0)
+    model = TargetTransformed(inner(), FunctionTransformer(special.logit, special.expit))
+    lower, upper = model.fit(X, shares).predict_interval(X_new, 0.99)
+    assert np.all((lower > 0.0) & (upper < 1.0))
+    grid = np.linspace(0.0, 1.0, 100_001)[1:-1]
+    assert np.mean(density(model, X_new[1], grid)) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_rows_without_weight_say_nothing() -> None:
+    more = np.concatenate([X, X_new]), np.concatenate([y, [-1.0, 0.0, 1e9]])
+    weight = np.concatenate([np.ones(y.size), np.zeros(3)])
+    model = TargetTransformed(inner(), "log").fit(*more, sample_weight=weight)
+    np.testing.assert_allclose(model.predict(X_new), fitted("log").predict(X_new), rtol=1e-6)
+
+
+def test_clones_pickles_names_pipelines_and_scorers() -> None:
+    frame = pd.DataFrame(X, columns=["time"])
+    model = clone(fitted("log")).fit(frame, y)
+    assert list(model.feature_names_in_) == ["time"]
+    assert model.n_features_in_ == 1
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(frame[:5]), model.predict(frame[:5]))
+    pipeline = make_pipeline(StandardScaler(), clone(model)).fit(X, y)
+    assert pipeline.predict(X_new, return_std=True)[1].shape == (3,)
+    assert np.isfinite(mnlp_scorer(pipeline, X_test, y_test))
+    assert clone(model).set_params(regressor__n_components=3).regressor.n_components == 3
+    assert TargetTransformed().regressor is None
+
+
+@pytest.mark.parametrize("name", ["yeo-johnson", "log", "quantile"])
+def test_models_are_saved(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    model = fitted(name)
+    model.save(tmp_path / "model.eigengp")
+    again = eigengp.load(tmp_path / "model.eigengp")
+    assert isinstance(again, TargetTransformed)
+    assert str(again) == str(model)
+    for method in ("predict", "predict_quantiles", "sample_y"):
+        own, known = getattr(again, method)(X_new), getattr(model, method)(X_new)
+        np.testing.assert_array_equal(own, known)
+    np.testing.assert_array_equal(again.log_density(X_new, y[:3]), model.log_density(X_new, y[:3]))
+    assert clone(again).fit(X[:30], y[:30]).n_features_in_ == 1
+    assert saving.read(tmp_path / "model.eigengp").header["class"] == "TargetTransformed"
+
+
+def test_what_cannot_be_saved_or_commanded_is_said(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    with pytest.raises(saving.SavedModelError, match="transformer is a Pipeline"):
+        fitted("transformer").save(tmp_path / "model.eigengp")
+    assert not list(tmp_path.iterdir())
+    fitted("log").save(tmp_path / "model.eigengp")
+    with pytest.raises(saving.SavedModelError, match="has no commands"):
+        Fitted.opened(tmp_path / "model.eigengp")
+
+
+def test_rows_of_other_libraries_are_taken() -> None:
+    torch = pytest.importorskip("torch")
+    with config_context(array_api_dispatch=True):
+        model = clone(fitted("log")).fit(torch.asarray(X), torch.asarray(y))
+        mean = model.predict(torch.asarray(X_new))
+        values = model.log_density(torch.asarray(X_new), torch.asarray(y[:3]))
+    np.testing.assert_allclose(mean, fitted("log").predict(X_new), rtol=1e-5)
+    np.testing.assert_allclose(values, fitted("log").log_density(X_new, y[:3]), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("transform", "targets", "message"),
+    [
+        ("log", y - 3.0, "positive targets"),
+        (
+            FunctionTransformer(np.square, np.sqrt, check_inverse=False),
+            y - 3.0,
+            "increase strictly",
+        ),
+        (
+            FunctionTransformer(np.cbrt, np.cbrt, check_inverse=False),
+            y,
+            "does not give the targets back",
+        ),
+        (PowerTransformer(), y, "does not reach all real numbers"),
+        (QuantileTransformer(n_quantiles=50, output_distribution="normal"), y, "does not reach"),
+        ("square", y, "transformer"),
+    ],
+)
+def test_what_cannot_be_taken_back_is_refused(transform: Any, targets: Array, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TargetTransformed(inner(), transform).fit(X, targets)
+
+
+def test_other_wrong_arguments_are_named() -> None:
+    with pytest.raises(TypeError, match="takes arrays"):
+        TargetTransformed(inner()).fit("rows.parquet", "target")
+    for levels in ([0.0], [1.0], [[0.5]], [np.nan]):
+        with pytest.raises(ValueError, match="quantiles must lie"):
+            fitted("log").predict_quantiles(X_new, levels)
+    with pytest.raises(ValueError, match="inconsistent"):
+        fitted("log").log_density(X_new, y[:2])
+
+
+@parametrize_with_checks(
+    [TargetTransformed(ExactGPRegressor(n_restarts=1, max_iter=1, random_state=0), "quantile")]
+)
+def test_scikit_learn_estimator_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
