@@ -43,7 +43,8 @@ def client() -> Iterator[Any]:
 
 
 def model(**settings: Any) -> EigenGPRegressor:
-    return EigenGPRegressor(12, n_restarts=1, max_iter=6, random_state=0, **settings)
+    own = {"residual": None, "n_restarts": 1, "max_iter": 6, "random_state": 0} | settings
+    return EigenGPRegressor(12, **own)
 
 
 def lazy(chunk: int = 700) -> tuple[Any, Any]:
@@ -163,7 +164,7 @@ def test_empty_partitions_are_passed_over(client: Any) -> None:
 
 
 def test_lazy_predictions_are_those_of_their_moment(client: Any) -> None:
-    own = EigenGPRegressor(12, n_restarts=1, max_iter=2, random_state=0).fit(X, y)
+    own = model(max_iter=2).fit(X, y)
     before, lazily = own.predict(X), own.predict(lazy()[0])
     own.partial_fit(X, y + 10.0)
     np.testing.assert_allclose(lazily.compute(), before, rtol=1e-9, atol=1e-10)

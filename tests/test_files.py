@@ -57,7 +57,8 @@ def write(folder: Path, ending: str, data: Any) -> Path:
 
 
 def model(**settings: Any) -> EigenGPRegressor:
-    return EigenGPRegressor(12, n_restarts=1, max_iter=6, random_state=0, **settings)
+    own = {"residual": None, "n_restarts": 1, "max_iter": 6, "random_state": 0} | settings
+    return EigenGPRegressor(12, **own)
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".feather", ".csv", ".tsv"])
