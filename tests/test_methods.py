@@ -99,9 +99,8 @@ def assert_same_predictions(model: Any, other: Any) -> None:
 
 
 @pytest.fixture
-def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Screen starts by a few iterations; not for tests that share a fitted model."""
-    monkeypatch.setattr("eigengp.fitting.search.ROUNDS", ((1.0, 4),))
+def short_runs(short_search: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Search for less long; not for tests that share a fitted model."""
     monkeypatch.setattr("eigengp.fitting.width.N_WIDTHS", 2)
 
 
