@@ -196,12 +196,12 @@ def test_adam_walks_downhill() -> None:
 
 def test_one_pass_over_a_stream_is_enough() -> None:
     draws = np.random.default_rng(2)
-    inputs = draws.uniform(-2.0, 2.0, size=(2_400, 2))
+    inputs = draws.uniform(-2.0, 2.0, size=(1_600, 2))
     clean = np.sin(3.0 * inputs[:, 0]) * np.cos(2.0 * inputs[:, 1])
-    targets = clean + 0.1 * draws.normal(size=2_400)
-    settings = {"optimization": "stochastic", "batch_size": 300, "random_state": 0}
+    targets = clean + 0.1 * draws.normal(size=1_600)
+    settings = {"optimization": "stochastic", "batch_size": 200, "random_state": 0}
     own = EigenGPRegressor(30, **settings)
-    for rows in np.array_split(np.arange(2_400), 8):
+    for rows in np.array_split(np.arange(1_600), 8):
         own.partial_fit(inputs[rows], targets[rows])
     at_once = EigenGPRegressor(30, **settings).fit(inputs, targets)
     for each in (own, at_once):
