@@ -48,8 +48,8 @@ CHECKED = [
     NystromRegressor(4),
     NystromRegressor(optimize=True, n_restarts=1, max_iter=3),
     ExactGPRegressor(n_restarts=1, max_iter=3),
-    RVMRegressor(lengthscale=1.0),
-    RVMRegressor(n_folds=2, n_jobs=1),
+    RVMRegressor(lengthscale=1.0, max_iter=5),
+    RVMRegressor(n_folds=2, n_jobs=1, max_iter=5),
 ]
 
 SPARSE = [name for name in METHODS if hasattr(METHODS[name], "n_components")]
