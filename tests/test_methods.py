@@ -48,7 +48,7 @@ CHECKED = [
     NystromRegressor(4),
     NystromRegressor(optimize=True, n_restarts=1, max_iter=3),
     ExactGPRegressor(n_restarts=1, max_iter=3),
-    RVMRegressor(lengthscale=1.0, max_iter=5),
+    RVMRegressor(lengthscale=1.0, max_iter=20),
     RVMRegressor(n_folds=2, n_jobs=1, max_iter=5),
 ]
 
