@@ -128,7 +128,9 @@ def test_every_profile_matches_the_formulas(profile: str, weighted: bool) -> Non
     _check(_problem(96, 30, 8, weighted=weighted), profile, SMALL)
 
 
-@pytest.mark.parametrize(("M", "D"), [(1, 1), (1, 17), (5, 3), (16, 8), (32, 16), (70, 1), (40, 17)])
+@pytest.mark.parametrize(
+    ("M", "D"), [(1, 1), (1, 17), (5, 3), (16, 8), (32, 16), (70, 1), (40, 17)]
+)
 def test_any_number_of_basis_points_and_inputs(M: int, D: int) -> None:
     _check(_problem(64, M, D, weighted=True), "matern32", SMALL)
 
