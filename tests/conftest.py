@@ -71,6 +71,13 @@ def _is_here(library: str | None, device: Any) -> bool:
 
 
 @pytest.fixture
+def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Screen starts by few iterations and move few basis points, for tests of other things."""
+    monkeypatch.setattr("eigengp.fitting.search.ROUNDS", ((1.0, 4),))
+    monkeypatch.setattr("eigengp.fitting.search.RELOCATIONS", 2)
+
+
+@pytest.fixture
 def triton_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a scalar of Triton's interpreter bound a loop, which NumPy ≥ 2.4 refuses it."""
     if not os.environ.get("TRITON_INTERPRET"):

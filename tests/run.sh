@@ -17,6 +17,7 @@ fi
 .venv/bin/ruff format --check
 .venv/bin/mypy
 .venv/bin/lint-imports --no-logo
-# Two test processes, so one BLAS thread for each.
+# Two test processes, so one BLAS thread for each. Each takes neighbouring tests, so that what
+# they share is made once, and then some of the other's, so that both end together.
 OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
-    .venv/bin/python -m pytest -n 2 "$@"
+    .venv/bin/python -m pytest -n 2 --dist worksteal "$@"

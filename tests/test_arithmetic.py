@@ -174,7 +174,8 @@ def test_the_optimum_agrees_with_that_of_double_precision(precision: str, per_ro
 def test_every_precision_copes_with_badly_scaled_data(precision: str, case: str) -> None:
     scale, shift = BADLY_SCALED[case]
     inputs, targets = scale * X + shift, scale * y - shift
-    model = EigenGPRegressor(20, n_restarts=1, max_iter=60, precision=precision, random_state=0)
+    settings = {"residual": None, "n_restarts": 1, "max_iter": 60, "random_state": 0}
+    model = EigenGPRegressor(20, precision=precision, **settings)
     model.fit(inputs[:2_500], targets[:2_500])
     mean, std = model.predict(inputs[2_500:], return_std=True)
     assert nmse(targets[2_500:], mean, train_mean=float(targets[:2_500].mean())) < 0.2
@@ -183,7 +184,8 @@ def test_every_precision_copes_with_badly_scaled_data(precision: str, case: str)
 
 
 def test_predictions_in_float32_are_those_in_float64() -> None:
-    model = EigenGPRegressor(20, n_restarts=1, max_iter=30, random_state=0).fit(X, y)
+    settings = {"residual": None, "n_restarts": 1, "max_iter": 30, "random_state": 0}
+    model = EigenGPRegressor(20, **settings).fit(X, y)
     expected = model.predict(X, return_std=True)
     for precision in ("mixed", "single"):
         other = replace(model._posterior, arithmetic=Arithmetic(precision))

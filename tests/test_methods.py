@@ -48,8 +48,8 @@ CHECKED = [
     NystromRegressor(4),
     NystromRegressor(optimize=True, n_restarts=1, max_iter=3),
     ExactGPRegressor(n_restarts=1, max_iter=3),
-    RVMRegressor(lengthscale=1.0),
-    RVMRegressor(n_folds=2, n_jobs=1),
+    RVMRegressor(lengthscale=1.0, max_iter=20),
+    RVMRegressor(n_folds=2, n_jobs=1, max_iter=5),
 ]
 
 SPARSE = [name for name in METHODS if hasattr(METHODS[name], "n_components")]
@@ -99,9 +99,8 @@ def assert_same_predictions(model: Any, other: Any) -> None:
 
 
 @pytest.fixture
-def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Screen starts by a few iterations; not for tests that share a fitted model."""
-    monkeypatch.setattr("eigengp.fitting.search.ROUNDS", ((1.0, 4),))
+def short_runs(short_search: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Search for less long; not for tests that share a fitted model."""
     monkeypatch.setattr("eigengp.fitting.width.N_WIDTHS", 2)
 
 

@@ -19,6 +19,8 @@ from eigengp.sources.arrays import ArraySource
 from eigengp.typing import Array
 from finite_differences import assert_close, gradient, symmetric_gradient
 
+pytestmark = pytest.mark.usefixtures("short_search")
+
 rng = np.random.default_rng(0)
 X = rng.uniform(-2.0, 2.0, size=(900, 2))
 y = 5.0 + np.sin(2.0 * X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=900)
@@ -98,7 +100,8 @@ def test_what_stochastic_learning_cannot_do_is_said() -> None:
 
 def test_rows_without_weight_are_passed_over() -> None:
     some = np.where(np.arange(900) < 600, 1.0, 0.0)
-    own = EigenGPRegressor(10, optimization="stochastic", batch_size=150, random_state=0)
+    settings = {"batch_size": 150, "n_restarts": 4, "random_state": 0}
+    own = EigenGPRegressor(10, optimization="stochastic", **settings)
     own.partial_fit(X[:300], y[:300]).partial_fit(X[300:], y[300:], sample_weight=some[300:])
     assert nmse(y, own.predict(X)) < 0.3
 
@@ -196,12 +199,12 @@ def test_adam_walks_downhill() -> None:
 
 def test_one_pass_over_a_stream_is_enough() -> None:
     draws = np.random.default_rng(2)
-    inputs = draws.uniform(-2.0, 2.0, size=(2_400, 2))
+    inputs = draws.uniform(-2.0, 2.0, size=(1_600, 2))
     clean = np.sin(3.0 * inputs[:, 0]) * np.cos(2.0 * inputs[:, 1])
-    targets = clean + 0.1 * draws.normal(size=2_400)
-    settings = {"optimization": "stochastic", "batch_size": 300, "random_state": 0}
+    targets = clean + 0.1 * draws.normal(size=1_600)
+    settings = {"optimization": "stochastic", "batch_size": 200, "n_restarts": 8, "random_state": 0}
     own = EigenGPRegressor(30, **settings)
-    for rows in np.array_split(np.arange(2_400), 8):
+    for rows in np.array_split(np.arange(1_600), 8):
         own.partial_fit(inputs[rows], targets[rows])
     at_once = EigenGPRegressor(30, **settings).fit(inputs, targets)
     for each in (own, at_once):
@@ -223,7 +226,8 @@ def test_a_stream_goes_on_after_it_was_pickled(optimization: Any) -> None:
 
 
 def test_weighted_batches_are_taken() -> None:
-    own = EigenGPRegressor(10, optimization="stochastic", batch_size=200, random_state=0)
+    settings = {"batch_size": 200, "n_restarts": 4, "random_state": 0}
+    own = EigenGPRegressor(10, optimization="stochastic", **settings)
     for rows in np.array_split(np.arange(900), 3):
         own.partial_fit(X[rows], y[rows], sample_weight=weight[rows])
     assert nmse(y, own.predict(X)) < 0.2

@@ -125,13 +125,14 @@ def _check(
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("profile", SLOPES)
 def test_every_profile_matches_the_formulas(profile: str, weighted: bool) -> None:
-    _check(_problem(160, 30, 8, weighted=weighted), profile, SMALL)
+    _check(_problem(96, 30, 8, weighted=weighted), profile, SMALL)
 
 
-@pytest.mark.parametrize("D", [1, 3, 8, 17])
-@pytest.mark.parametrize("M", [1, 5, 16, 100])
+@pytest.mark.parametrize(
+    ("M", "D"), [(1, 1), (1, 17), (5, 3), (16, 8), (32, 16), (70, 1), (40, 17)]
+)
 def test_any_number_of_basis_points_and_inputs(M: int, D: int) -> None:
-    _check(_problem(96, M, D, weighted=True), "matern32", SMALL)
+    _check(_problem(64, M, D, weighted=True), "matern32", SMALL)
 
 
 @pytest.mark.parametrize(("M", "D"), [(5, 3), (100, 8), (130, 8), (70, 40)])
@@ -182,7 +183,7 @@ def test_rows_without_weight_do_not_count() -> None:
 
 
 def test_the_same_rows_give_the_same_bits() -> None:
-    p = _problem(224, 40, 3, weighted=True)
+    p = _problem(128, 40, 3, weighted=True)
     first, second = ([*p.sums("matern32", SMALL), *p.pull_back("matern32", SMALL)] for _ in "ab")
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -33,9 +35,33 @@ def reproduced(base: Path) -> Path:
     out = base / "tiny-reproduction"
     with _alone(base / "tiny-reproduction.lock"):
         if not (out / PAGE).exists():
-            with (base / "tiny-reproduction.txt").open("w") as told:
+            with (base / "tiny-reproduction.txt").open("w") as told, _quickly():
                 assert reproduce(list(EXPERIMENTS), TINY, out, jobs=2, console=Console(file=told))
     return out
+
+
+class Here:
+    """A pool that carries runs out at once, in this process."""
+
+    _processes = None
+
+    def submit(self, measure: Callable[..., Any], *given: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(measure(*given))
+        return future
+
+    def shutdown(self, **how: Any) -> None:
+        pass
+
+
+@contextmanager
+def _quickly() -> Iterator[None]:
+    """Start no processes, and search hardly at all; test_reproduce_workers.py has processes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("eigengp.reproduce.workers._pool", lambda jobs: Here())
+        patch.setattr("eigengp.fitting.search.ROUNDS", ((1.0, 4),))
+        patch.setattr("eigengp.fitting.search.RELOCATIONS", 2)
+        yield
 
 
 @contextmanager

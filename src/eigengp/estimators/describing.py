@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from eigengp.arrays import AnyArray
 from eigengp.estimators.notebook import with_summary
 from eigengp.flow.features import KernelFeatures
+from eigengp.flow.local_posterior import LocalPosterior
 from eigengp.flow.sensitivity import sensitivities, total_indices
 from eigengp.kernels import Kernel
 from eigengp.sources.views import Scaling
@@ -85,9 +86,11 @@ class SelfDescribing:
 
     def _own_points(self) -> Array:
         """Return inputs at which the model knows the function, in the units of the data."""
-        features, scaling = self._posterior.features, self._scaling
+        posterior, scaling = self._posterior, self._scaling
+        features = posterior.features
         if isinstance(features, KernelFeatures):
-            points = features.inducing_inputs
+            local = isinstance(posterior, LocalPosterior)
+            points = posterior.rows.X if local else features.inducing_inputs
             steps = np.linspace(0, len(points) - 1, min(_MOST_POINTS, len(points)))
             points = points[steps.astype(int)]
         else:
