@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Set up an environment in .venv and run every check: lint, format, types, layers, tests.
+# Set up an environment in .venv and run every check: documentation, lint, format, types, layers,
+# tests.
 # PYTHON names the interpreter to build it with; further arguments go to pytest, such as
 # --cov=eigengp for the coverage, which takes twice the time.
 set -euo pipefail
@@ -11,12 +12,17 @@ if [[ ! -x .venv/bin/python ]]; then
 fi
 # The CPU build of PyTorch, for tests alone; and Triton, whose interpreter needs no GPU.
 .venv/bin/python -m pip install -q "torch==2.13.0" "triton==3.6.0"
-.venv/bin/python -m pip install -q -e ".[test]"
+.venv/bin/python -m pip install -q -e ".[docs,test]"
 
+# The site, with the gallery's examples; warnings are errors.
+OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
+    .venv/bin/sphinx-build -W --keep-going -q docs build/docs &
+site=$!
 .venv/bin/ruff check
 .venv/bin/ruff format --check
 .venv/bin/mypy
 .venv/bin/lint-imports --no-logo
+wait "$site"
 # Two test processes, so one BLAS thread for each. Each takes neighbouring tests, so that what
 # they share is made once, and then some of the other's, so that both end together.
 OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
