@@ -186,19 +186,42 @@ def cluster(
 
 @app.command()
 def quality(
+    peers: Peers = None,
     out: Out = RESULTS,
+    only: Only = None,
+    skip: Skip = None,
     threads: Threads = 2,
     data: Annotated[
         list[str] | None, typer.Option(help="A data set; may be repeated. All unless named.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="So many splits.")] = 1,
-    size: Size = 200,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="A split; may be repeated. 0, 1 and 2 unless named.")
+    ] = None,
+    variant: Annotated[
+        list[str] | None, typer.Option(help="One of ours; may be repeated. All unless named.")
+    ] = None,
 ) -> None:
-    """Test error, density and coverage with the local residual, kernel choice, varying noise."""
+    """Test error, density and coverage: ours, each ingredient on and off, beside the peers."""
     hold_to(threads)
     import quality as benchmark
+    from peers.asking import Panel
 
-    benchmark.run(out, data=data or benchmark.ALL, seeds=seeds, size=size)
+    panel = Panel.of(benchmark.LIBRARIES, peers, only, skip)
+    benchmark.run(
+        panel,
+        out,
+        data=data or benchmark.ALL,
+        seeds=seed or [0, 1, 2],
+        variants=variant or list(benchmark.VARIANTS),
+    )
+
+
+@app.command()
+def page(out: Out = RESULTS) -> None:
+    """Write docs/how-good-is-it.md from what `quality` has stored."""
+    import how_good
+
+    how_good.write(out)
 
 
 @app.command()

@@ -20,7 +20,7 @@ def run(
     unknown = set(data) - set(SETS)
     if unknown:
         raise ValueError(f"{', '.join(sorted(unknown))}: not among {', '.join(SETS)}.")
-    settings: dict[str, Any] = {"guard": strength != 0, "max_iter": max_iter}
+    settings: dict[str, Any] = {"residual": None, "guard": strength != 0, "max_iter": max_iter}
     if strength:
         regressor.GUARD_STRENGTH = strength
     print("data            M     NMSE    MNLP   seconds  iterations  noise variance")

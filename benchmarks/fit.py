@@ -58,11 +58,15 @@ def run(
 def rows_of(name: str, rows: int | None) -> dict[str, Array]:
     """Return the split with inputs standardised too: a service to those who do not do it."""
     X, y, X_test, y_test = split(name)
-    X, y = X[:rows], y[:rows]
+    return standardized({"X": X[:rows], "y": y[:rows], "X_test": X_test, "y_test": y_test})
+
+
+def standardized(arrays: dict[str, Array]) -> dict[str, Array]:
+    """Return the arrays with inputs that have mean zero and variance one in the training rows."""
+    X = arrays["X"]
     centre, spread = X.mean(axis=0), X.std(axis=0)
     spread = np.where(spread > 0.0, spread, 1.0)
-    inputs = {"X": (X - centre) / spread, "X_test": (X_test - centre) / spread}
-    return inputs | {"y": y, "y_test": y_test}
+    return arrays | {name: (arrays[name] - centre) / spread for name in ("X", "X_test")}
 
 
 def finals(results: Results, **fields: str) -> list[Record]:

@@ -1,81 +1,100 @@
-"""What each ingredient buys: test error, density and coverage with it and without."""
+"""How good predictions and error bars are: ours, with each ingredient on and off, and the peers'.
+
+Test errors over several splits of four data sets. Peers have the settings of `fit`, and inputs that
+are standardised; ours get them as they are.
+"""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from common import SETS, split
-from drawing import console, new_table
-from record import Results
+from drawing import console, new_table, title
+from fit import MARKS, standardized
+from peers.asking import OURS, Panel
+from record import Record, Results
 
-from eigengp import EigenGPRegressor, metrics
-
-_LOCAL = {"residual": "local"}
-_CHOSEN = _LOCAL | {"kernel": "auto"}
-_VARYING = _CHOSEN | {"noise": "varying"}
-VARIANTS: dict[str, tuple[int, dict[str, Any]]] = {
-    "plain": (1, {}),
-    "local": (1, _LOCAL),
-    "local, kernel chosen": (1, _CHOSEN),
-    "local, kernel chosen, noise varying": (1, _VARYING),
-    "the same, twice the basis and neighbours": (2, _VARYING | {"n_neighbors": 64}),
+LIBRARIES = (OURS, "gpboost", "lightgbm", "gpflow")
+DEFAULT = "the call without arguments"
+_PLAIN: dict[str, Any] = {"residual": None}
+_LOCAL: dict[str, Any] = {"residual": "local", "noise": "constant", "kernel": None}
+VARIANTS: dict[str, dict[str, Any]] = {
+    DEFAULT: {},
+    "max_time=5": {"max_time": 5.0},
+    "eigenfunctions alone": _PLAIN,
+    "and a noise that varies": _PLAIN | {"noise": "varying"},
+    "neighbours": _LOCAL,
+    "neighbours and a kernel that is chosen": _LOCAL | {"kernel": "auto"},
+    "neighbours and a noise that varies": _LOCAL | {"noise": "varying"},
 }
-"""How many times as many basis points, and the settings."""
+"""Ours; those after the second show what each ingredient brings."""
+SCORES = ("nmse", "mnlp", "coverage", "seconds")
+SIZE, ITERATIONS = 200, 100
 
 
-def run(out: Path, *, data: Sequence[str], seeds: int, size: int) -> None:
+def run(
+    panel: Panel, out: Path, *, data: Sequence[str], seeds: Sequence[int], variants: Sequence[str]
+) -> None:
     """Measure, and print the table."""
-    results = Results(out, "quality", {"size": size}, ["data", "variant", "seed"])
+    results = opened(out)
     for name in data:
-        for seed in range(seeds):
-            for variant, (times, settings) in VARIANTS.items():
-                model = EigenGPRegressor(times * size, random_state=0, **settings)
-                found = _measured(name, seed, model)
-                results.extend([{"library": "eigengp", "variant": variant, **found}])
-    columns = ("data", "method", "NMSE", "MNLP", "90 % coverage", "fit, s", "predict, s")
-    table = new_table(f"Means over {seeds} splits, M = {size}", *columns, words=2)
-    for name in data:
-        for variant in VARIANTS:
-            own = results.of(data=name, variant=variant)
-            mean = {
-                key: float(np.mean([each[key] for each in own]))
-                for key in ("nmse", "mnlp", "coverage", "seconds", "predicting")
-            }
+        for seed in seeds:
+            arrays = dict(zip(("X", "y", "X_test", "y_test"), split(name, seed), strict=True))
+            common = {"data": name, "seed": seed}
+            for library in panel:
+                if library != OURS:
+                    options = {"size": SIZE, "iterations": ITERATIONS, "marks": MARKS[:0]}
+                    answer = panel.ask(library, "fit", standardized(arrays), **options)
+                    results.add(answer, **common)
+                    continue
+                for variant in variants:
+                    options = {"variant": variant, "settings": VARIANTS[variant], "marks": ()}
+                    results.add(panel.ask(OURS, "quality", arrays, **options), **common)
+    show(results)
+
+
+def opened(out: Path) -> Results:
+    """Return what is stored."""
+    settings = {"size": SIZE, "iterations": ITERATIONS}
+    return Results(out, "quality", settings, ["data", "library", "variant", "seed"])
+
+
+def show(results: Results) -> None:
+    columns = ("data", "method", "NMSE", "MNLP", "90 % intervals hold", "fit, s", "splits")
+    table = new_table("Means over the splits", *columns, words=2)
+    for name in SETS:
+        for (library, variant), own in by_method(results, name).items():
+            mean = means(own)
             table.add_row(
                 name,
-                variant,
+                title(library, variant),
                 f"{mean['nmse']:.4f}",
                 f"{mean['mnlp']:.3f}",
-                f"{mean['coverage']:.3f}",
+                f"{100 * mean['coverage']:.1f} %",
                 f"{mean['seconds']:.1f}",
-                f"{mean['predicting']:.1f}",
+                str(len(own)),
             )
         table.add_section()
     console.print(table)
 
 
-def _measured(name: str, seed: int, model: EigenGPRegressor) -> dict[str, Any]:
-    """Fit and predict one split."""
-    X, y, X_test, y_test = split(name, seed)
-    start = time.perf_counter()
-    model.fit(X, y)
-    fitted = time.perf_counter()
-    mean, std = model.predict(X_test, return_std=True)
-    ended = time.perf_counter()
-    return {
-        "data": name,
-        "seed": seed,
-        "nmse": float(metrics.nmse(y_test, mean)),
-        "mnlp": float(metrics.mnlp(y_test, mean, std)),
-        "coverage": float(metrics.coverage(y_test, mean, std, level=0.9)),
-        "seconds": fitted - start,
-        "predicting": ended - fitted,
-        "kernel": type(model.kernel_).__name__,
+def by_method(results: Results, name: str) -> dict[tuple[str, str], list[Record]]:
+    """Return the records of a data set by library and variant, ours first."""
+    known = results.of(data=name, final=True)
+    ours = [(OURS, variant) for variant in VARIANTS]
+    others = [(library, "") for library in LIBRARIES[1:]]
+    found = {
+        key: [r for r in known if (r["library"], r["variant"]) == key] for key in ours + others
     }
+    return {key: own for key, own in found.items() if own}
+
+
+def means(records: Sequence[Record]) -> dict[str, float]:
+    """Return the mean of each score over the splits."""
+    return {score: float(np.mean([each[score] for each in records])) for score in SCORES}
 
 
 ALL = tuple(SETS)

@@ -42,7 +42,7 @@ class Results:
         self.name, self.folder, self.settings = name, folder, settings
         self._keys = ("library", *keys)
         self._run = datetime.now(UTC).isoformat(timespec="seconds")
-        self._runs: dict[str, Record] = {self._run: environment()}
+        self.runs: dict[str, Record] = {self._run: environment()}
         self.records: list[Record] = []
         if self.path.exists():
             self._read()
@@ -64,7 +64,7 @@ class Results:
                 f"{self.path} holds results with other settings ({_said(stored['settings'])}; "
                 f"now {_said(self.settings)}). Remove it, or name another folder with --out."
             )
-        self._runs = stored["runs"] | self._runs
+        self.runs = stored["runs"] | self.runs
         self.records = stored["records"]
 
     def add(self, answer: Answer, **common: Any) -> None:
@@ -73,12 +73,12 @@ class Results:
             self.add_versions(answer.library, **answer.versions)
         if answer.error:
             failure = {"library": answer.library} | common | {"error": answer.error}
-            self._runs[self._run]["failures"].append(failure)
+            self.runs[self._run]["failures"].append(failure)
         self.extend({**record, **common} for record in answer.records)
 
     def add_versions(self, library: str, **versions: str) -> None:
         """Keep the versions of a library and of what it stands on."""
-        self._runs[self._run]["libraries"][library] = versions
+        self.runs[self._run]["libraries"][library] = versions
 
     def extend(self, records: Iterable[Record]) -> None:
         """Keep records, in place of those that they measure again, and write the file."""
@@ -100,7 +100,7 @@ class Results:
         content = {
             "benchmark": self.name,
             "settings": self.settings,
-            "runs": {name: run for name, run in self._runs.items() if name in used},
+            "runs": {name: run for name, run in self.runs.items() if name in used},
             "records": self.records,
         }
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)

@@ -7,8 +7,12 @@ MathJax is one file, copied out of a Python package.
 from __future__ import annotations
 
 import os
+import re
 from importlib.util import find_spec
 from pathlib import Path
+
+from sphinx.application import Sphinx
+from sphinx.util import logging
 
 import eigengp
 
@@ -90,6 +94,7 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "show_memory": False,
     "show_signature": False,
+    "write_computation_times": False,
     "within_subsection_order": "FileNameSortKey",
     "image_scrapers": ("matplotlib",),
     "reset_modules": ("matplotlib",),
@@ -114,3 +119,21 @@ html_theme_options = {
         "color-brand-visited": "#b9a3f0",
     },
 }
+
+_FAR = re.compile(
+    r"""<(?:script|img|iframe)\b[^>]*\bsrc=["'](?:https?:)?//"""
+    r"""|<link\b(?=[^>]*\bstylesheet)[^>]*\bhref=["'](?:https?:)?//"""
+)
+
+
+def _warn_of_far_files(app: Sphinx, error: Exception | None) -> None:
+    """Warn of pages that would load something from the network when they are read."""
+    if error is None and app.builder.format == "html":
+        for page in sorted(Path(app.outdir).rglob("*.html")):
+            if _FAR.search(page.read_text(encoding="utf-8")):
+                logging.getLogger(__name__).warning("%s loads a file from elsewhere", page)
+
+
+def setup(app: Sphinx) -> None:
+    """Have the pages looked over when they are written."""
+    app.connect("build-finished", _warn_of_far_files)

@@ -7,8 +7,6 @@ starts a cluster of two workers on this machine; with a cluster of your own only
 ``Client`` changes.
 """
 
-import warnings
-
 import dask.array as da
 import matplotlib.pyplot as plt
 import numpy as np
@@ -45,6 +43,5 @@ def main():
 # Workers in processes of their own import this file, hence the guard.
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore")
     np.set_printoptions(precision=2)
     main()

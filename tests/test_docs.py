@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import joblib
+import matplotlib
 import pytest
 from typer.testing import CliRunner
 
@@ -39,7 +40,7 @@ PAGES = [
         if not MADE_BY_THE_BUILD.intersection(page.relative_to(DOCS).parts)
     ),
 ]
-NEEDED = {"export": ("botorch", "onnxruntime")}
+NEEDED = {"export": ("botorch", "onnxruntime"), "gpu": ("torch",)}
 """What the code of a page imports beyond what the tests always have."""
 WITH_CODE = [page for page in PAGES if blocks(page, "python")]
 
@@ -64,6 +65,7 @@ def test_every_block_of_code_runs(
 ) -> None:
     for package in NEEDED.get(page.stem, ()):
         pytest.importorskip(package)
+    matplotlib.use("agg")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
     # Threads, for other processes would not know that there is a hurry.

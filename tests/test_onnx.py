@@ -37,6 +37,7 @@ from eigengp.export import onnx as export
 from eigengp.export import to_onnx, write_onnx
 from eigengp.export.graph import NAMESPACE, Graph
 from eigengp.flow.arithmetic import Arithmetic
+from eigengp.flow.variance import VariedPosterior
 from eigengp.kernels import Stationary
 from eigengp.typing import Array
 
@@ -105,6 +106,15 @@ def assert_same(model: Any, inputs: Array, tolerance: float = 1e-9) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_every_method_predicts_the_same(name: str) -> None:
     assert_same(fitted(name), np.concatenate([NEW, X[:5]]))
+
+
+def test_error_bars_that_vary_do_so_in_the_graph() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-2.0, 2.0, size=(300, 1))
+    noise = np.exp(rows[:, 0]) * rng.normal(size=300)
+    model = EigenGPRegressor(8, noise="varying", **QUICK).fit(rows, np.sin(rows[:, 0]) + noise)
+    assert isinstance(model._posterior, VariedPosterior)
+    assert_same(model, np.linspace(-4.0, 4.0, 9)[:, None])
 
 
 @pytest.mark.parametrize("residual", [None, "diagonal"])

@@ -26,6 +26,8 @@ Predictor = Callable[[Array], object]
 LENGTHSCALE = 2.0
 NOISE_VARIANCE = 0.05
 PREDICTION_BLOCKS = (8_192, 1 << 62)
+NORMAL_90 = 1.6448536269514722
+"""Within so many standard deviations lie 90 % of a normal distribution."""
 
 
 @dataclass(frozen=True)
@@ -168,12 +170,14 @@ class Trace:
         return iter(self.points)
 
     def _scores(self, mean: Array, variance: Array) -> Record:
-        """Return NMSE and MNLP, as `eigengp.metrics` defines them."""
+        """Return NMSE, MNLP and the coverage of 90 % intervals, as `eigengp.metrics` has them."""
         y, train_mean = self._request.arrays["y_test"], self._request.arrays["y"].mean()
         squares = (y - np.ravel(mean)) ** 2
         variance = np.ravel(variance)
         density = 0.5 * np.mean(squares / variance + np.log(2.0 * np.pi * variance))
-        return {"nmse": squares.sum() / ((y - train_mean) ** 2).sum(), "mnlp": density}
+        covered = float(np.mean(squares <= NORMAL_90**2 * variance))
+        error = squares.sum() / ((y - train_mean) ** 2).sum()
+        return {"nmse": error, "mnlp": density, "coverage": covered}
 
 
 def kmeans(X: Array, size: int, rows: int = 10_000) -> Array:

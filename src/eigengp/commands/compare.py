@@ -17,7 +17,7 @@ from eigengp.commands.methods import Name
 from eigengp.commands.session import Session, number, session
 
 _BASELINES = ("mean", "linear", "boosting")
-_CHOICES = (*_BASELINES, *Name)
+_CHOICES = (*_BASELINES, *(name for name in Name if name != Name.AUTO))
 _PICTURES = (".png", ".svg", ".pdf")
 _LEVEL = 0.9
 

@@ -27,7 +27,7 @@ def fit(
     ],
     method: Annotated[
         Name, typer.Option(metavar="NAME", help="How to learn; see below.")
-    ] = Name.EIGENGP,
+    ] = Name.AUTO,
     components: options.Components = None,
     holdout: Annotated[
         float,

@@ -13,6 +13,7 @@ import typer
 class Name(StrEnum):
     """What a method is called on the command line."""
 
+    AUTO = "auto"
     EIGENGP = "eigengp"
     JOINT = "eigengp-joint"
     PLUS = "eigengp-plus"
@@ -57,14 +58,17 @@ class Method:
         return kind(**self.settings, **own)
 
 
-_LOCAL = {"residual": "local", "kernel": "auto", "noise": "varying"}
-
 METHODS = {
-    Name.EIGENGP: Method("EigenGPRegressor", "a few learned eigenfunctions; fast, a good default"),
+    Name.AUTO: Method(
+        "EigenGPRegressor", "the next or local, whichever suits the rows, with all else chosen too"
+    ),
+    Name.EIGENGP: Method(
+        "EigenGPRegressor", "a few learned eigenfunctions; fast", {"residual": None}
+    ),
     Name.JOINT: Method(
         "EigenGPRegressor",
         "the same with everything learned together in the end; slower",
-        {"optimization": "joint"},
+        {"residual": None, "optimization": "joint"},
     ),
     Name.PLUS: Method(
         "EigenGPRegressor",
@@ -74,7 +78,7 @@ METHODS = {
     Name.LOCAL: Method(
         "EigenGPRegressor",
         "the same, and each prediction looks at the nearest rows too; best on large data, slower",
-        _LOCAL,
+        {"residual": "local"},
     ),
     Name.EXACT: Method(
         "ExactGPRegressor", "the full Gaussian process, for up to a few thousand rows", sized=False

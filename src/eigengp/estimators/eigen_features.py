@@ -92,7 +92,8 @@ class EigenFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self : object
             The fitted transformer.
         """
-        estimator = EigenGPRegressor() if self.estimator is None else clone(self.estimator)
+        plain = EigenGPRegressor(residual=None)
+        estimator = plain if self.estimator is None else clone(self.estimator)
         if self.random_state is not None:
             estimator.set_params(random_state=self.random_state)
         self.estimator_ = estimator.fit(X, y, sample_weight=sample_weight)

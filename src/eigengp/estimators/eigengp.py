@@ -49,21 +49,24 @@ class EigenGPRegressor(OnlineRegressor):
 
     Parameters
     ----------
-    n_components : int or None
-        R, how many eigenfunctions are kept. None takes 100, or a quarter of
-        the rows if that is fewer. With `guard`, and unless `n_inducing` is
+    n_components : int, "auto" or None
+        R, how many eigenfunctions are kept. "auto", or None, takes 100, or a
+        quarter of the rows if that is fewer; with the local residual 400 for
+        smooth kernels and 200 for rough ones, or one for 25 rows, or ten for
+        each second of `max_time`. With `guard`, and unless `n_inducing` is
         given, fewer are kept on small data (N·M² up to 10⁷) with fewer than
         ten rows for each, if more did not earn their place.
     n_inducing : int or None
         M ≥ R, how many basis points they are made of; None takes as many.
-    kernel : Kernel, "exact", "auto" or None
+    kernel : Kernel, "auto", "exact" or None
         The GP prior, in the units of the data; its parameters are where
         learning begins, and a single lengthscale becomes one for each input.
-        None is the squared exponential; "exact" is the one that the full GP
-        learns on a tenth of the rows (at least 500, at most 2,000), with its
-        noise, which on large data takes the place of the screening; "auto",
-        with the local residual, is the best of squared exponential and
-        Matérn 5/2, 3/2 and 1/2 on a part of the rows.
+        "auto" is, with the local residual, the best of squared exponential,
+        rational quadratic and Matérn 5/2, 3/2 and 1/2 on a part of the rows,
+        else the squared exponential, which None is always; "exact" is the one
+        that the full GP learns on a tenth of the rows (at least 500, at most
+        2,000), with its noise, which on large data takes the place of the
+        screening.
     noise_variance : float or None
         The noise variance where learning begins, in the units of the data;
         None is a tenth of the targets' variance.
@@ -74,20 +77,26 @@ class EigenGPRegressor(OnlineRegressor):
         finds poor optima more often; "stochastic" learns from batches by
         online variational Bayes, in one pass over the rows (or `max_iter`
         passes), with the weights of the prior.
-    residual : {None, "diagonal", "local"}
-        "diagonal" adds the prior variance that the eigenfunctions leave out
-        (EigenGP+): wide error bars far from the data. "local" lets it act
-        between neighbours too: every prediction looks at the nearest rows as
-        well, and everything is learned under that, in at most 45 iterations
-        unless `max_iter` says otherwise. All rows and their features are then
-        held in memory, in float64, and computed with on the CPU.
+    residual : {"auto", None, "diagonal", "local"}
+        None is the paper's EigenGP. "diagonal" adds the prior variance that
+        the eigenfunctions leave out (EigenGP+): wide error bars far from the
+        data. "local" lets it act between neighbours too: every prediction
+        looks at the nearest rows as well, and everything is learned under
+        that, in at most 25 iterations unless `max_iter` says otherwise. All
+        rows and their features are then held in memory, in float64, and
+        computed with on the CPU. "auto" is "local" for between 1,000 and
+        100,000 rows in NumPy's arrays, unless they do better without when each
+        is left out, and unless other settings ask for something else (another
+        optimization, precision or device, basis points of your own,
+        `guard=False`, `max_iter=0`, a first `partial_fit`); else it is None.
     n_neighbors : int
         How many rows a prediction looks at with the local residual.
-    noise : {"constant", "varying"}
-        "varying" learns, with the local residual, how error bars vary with
-        the input, from rows left out one by one. One factor for all error
-        bars is taken where that predicts such rows as well, and none for
-        fewer than 100 rows.
+    noise : {"auto", "constant", "varying"}
+        "varying" learns how error bars vary with the input, from rows left
+        out one by one; they stay as they are where that does not predict
+        such rows clearly better, and for fewer than 100 rows.
+        `predict_interval` then has the width that those rows called for.
+        "auto" is "varying" where neighbours were considered, else "constant".
     init : {"kmeans", "random", "greedy"} or array of shape (M, D)
         Where basis points begin. An array, in the units of the data, is
         where all restarts begin.
@@ -101,6 +110,10 @@ class EigenGPRegressor(OnlineRegressor):
         small data (N·M² up to 10⁷); 0 learns nothing and keeps `kernel` and
         `init` as they are. Large data is learned on in growing parts first,
         30 iterations for each.
+    max_time : float or None
+        About how many seconds the fit may take. Learning ends in time for what
+        must follow it; what cannot be shortened may still take longer, on very
+        many rows, for example. The result then depends on the machine.
     tol : float
         Relative change of the evidence at which a stage stops.
     standardize : bool
@@ -167,9 +180,14 @@ class EigenGPRegressor(OnlineRegressor):
     target_mean_ : float
         The prior mean of the targets.
     selection_ : dict
-        With the local residual: what each kind of noise (`noise="varying"`)
-        reached, and each kernel (`kernel="auto"`) on how many rows, of which
-        the best two went on. Smaller is better.
+        What was chosen, and by what; smaller is better. "kernel": what each
+        reached on how many rows, of which the best went on. "residual" and
+        "noise": negative log densities of rows left out, with neighbours and
+        without, and with each kind of error bars. Only where there was a
+        choice.
+    left_out_errors_ : array of shape (n,)
+        With a varying noise: the errors of training rows that were left out,
+        in units of their error bars, sorted.
 
     Examples
     --------
@@ -386,8 +404,9 @@ class EigenGPRegressor(OnlineRegressor):
             return model.posterior(outcome)
         if training.source.n_rows == 0:  # More rows came; error bars vary as they did.
             before = self._posterior
-            assert isinstance(before, VariedPosterior)
-            return varied(model, outcome, before.scale)
+            if isinstance(before, VariedPosterior):
+                return varied(model, outcome, before.scale)
+            return model.posterior(outcome)
         found = self.__dict__.pop("_found", (None, None))[1]
         return self._judged_by(found or judged_plain(model, outcome, training, "varying"))
 

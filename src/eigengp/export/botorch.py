@@ -11,6 +11,7 @@ from eigengp.estimators.nystrom import NystromRegressor
 from eigengp.flow.conditional import ConditionalPosterior
 from eigengp.flow.local_posterior import LocalPosterior
 from eigengp.flow.posterior import Posterior
+from eigengp.flow.variance import VariedPosterior
 
 try:
     import torch
@@ -74,7 +75,9 @@ class BoTorchModel(Model):  # type: ignore[misc]
                 "The variances of the Nyström method can be negative, which no acquisition "
                 "function can use; wrap a VFERegressor or an EigenGPRegressor instead."
             )
-        posterior = regressor._posterior
+        posterior: Any = regressor._posterior
+        if isinstance(posterior, VariedPosterior):
+            posterior = posterior.own  # The function itself; only observations of it vary.
         if isinstance(posterior, LocalPosterior):
             raise ValueError(
                 'With residual="local" the posterior jumps where the nearest rows change, and has '

@@ -151,15 +151,23 @@ class Traced:
         return self.graph.add("MatMul", inputs, shape, common)
 
     def __getitem__(self, key: Any) -> Traced:
-        """Return a part: slices with a step of one, for each axis."""
+        """Return a part: slices with a step of one for each axis, or None for a new axis."""
         key = key if isinstance(key, tuple) else (key,)
         found = self
         for axis, part in enumerate(key):
+            if part is None:
+                found = found._with_axis(axis)
+                continue
             if not isinstance(part, slice) or part.step not in (None, 1):
                 raise TypeError("A traced array can be cut by slices with a step of one alone.")
             if part != slice(None):
                 found = found._cut(axis, part)
         return found
+
+    def _with_axis(self, axis: int) -> Traced:
+        shape = (*self.shape[:axis], 1, *self.shape[axis:])
+        axes = self.graph.constant([axis], np.int64)
+        return self.graph.add("Unsqueeze", [self.name, axes], shape, self.dtype)
 
     def _cut(self, axis: int, part: slice) -> Traced:
         size = self.shape[axis]
@@ -221,6 +229,14 @@ class Namespace:
     def astype(self, x: Traced, dtype: Any, /) -> Traced:
         """Return `x` in another data type."""
         return x.astype(dtype)
+
+    def maximum(self, x: Traced, z: Any, /) -> Traced:
+        """Return the larger of two."""
+        return x.graph.elementwise("Max", x, z)
+
+    def minimum(self, x: Traced, z: Any, /) -> Traced:
+        """Return the smaller of two."""
+        return x.graph.elementwise("Min", x, z)
 
     def clip(self, x: Traced, low: float, high: float, /) -> Traced:
         """Return `x` held between two numbers."""

@@ -24,6 +24,7 @@ from eigengp.files import write_whole
 from eigengp.flow.arithmetic import Arithmetic
 from eigengp.flow.local_posterior import LocalPosterior
 from eigengp.flow.posterior import Posterior, Predictive
+from eigengp.flow.variance import VariedPosterior
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -156,6 +157,8 @@ def _exportable(model: GPRegressor) -> Predictive:
             "EigenGPRegressor, or fit fewer rows."
         )
     own = deepcopy(posterior)
+    if isinstance(own, VariedPosterior):
+        return replace(own, own=replace(own.own, arithmetic=Arithmetic()))
     return replace(own, arithmetic=Arithmetic()) if isinstance(own, Posterior) else own
 
 

@@ -30,7 +30,7 @@ class Clock:
 
     limit: float | None = None
     _started: float = field(default_factory=time.monotonic)
-    _share: float = 1.0
+    _share: float = 0.9
     _asked: float = 0.0
 
     def allow(self, share: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,17 +16,35 @@ from eigengp.flow.linalg import FactorizationError
 from eigengp.flow.local import LocalOutcome
 from eigengp.flow.model import EigenGP
 from eigengp.flow.rows import RowBlock
-from eigengp.kernels import Matern12, Matern32, Matern52, SquaredExponential, Stationary
+from eigengp.kernels import (
+    Matern12,
+    Matern32,
+    Matern52,
+    RationalQuadratic,
+    SquaredExponential,
+    Stationary,
+)
 from eigengp.sources.neighbours import NeighbourSource
 from eigengp.sources.summary import Extent
 
-CANDIDATES: dict[type[Stationary], float] = {
-    SquaredExponential: 1.0,
-    Matern52: 1.3,
-    Matern32: 1.3,
-    Matern12: 2.4,
+
+class _From(NamedTuple):
+    """Where a kernel begins."""
+
+    kind: type[Stationary] | None
+    """After which other kernel; None is the start itself."""
+    stretch: float
+    """How much longer its lengthscales are than that one's."""
+
+
+CANDIDATES: dict[type[Stationary], _From] = {
+    SquaredExponential: _From(None, 1.0),
+    RationalQuadratic: _From(SquaredExponential, 1.0),
+    Matern52: _From(SquaredExponential, 1.3),
+    Matern32: _From(Matern52, 1.3),
+    Matern12: _From(Matern32, 2.4),
 }
-"""The kernels that are tried, and how much longer lengthscales are than those of the one before."""
+"""The kernels that are tried: each begins where a smoother one ended."""
 _HEATS = ((1_000, 15, 3), (3_000, 30, 1))
 """On how many rows, and for how many iterations, kernels compete, and how many go on."""
 _UNTIL = (0.12, 0.3)
@@ -77,20 +95,20 @@ class LocalLearner:
             left = found[:keep]
         return left[0]
 
-    def _rougher(self, model: EigenGP, count: int, steps: int, until: float) -> list[EigenGP]:
-        """Return all kernels, each learned from where the one before it, which is smoother, ended.
+    def _rougher(self, start: EigenGP, count: int, steps: int, until: float) -> list[EigenGP]:
+        """Return all kernels, each learned from where a smoother one ended.
 
         Rough ones learn slowly, and from a poor start not at all.
         """
-        found = []
-        for i, (kind, factor) in enumerate(CANDIDATES.items()):
+        found: dict[type[Stationary] | None, EigenGP] = {None: start}
+        for i, (kind, begins) in enumerate(CANDIDATES.items()):
+            model = found[begins.kind]
             before = model.kernel
             assert isinstance(before, Stationary)
             self.monitor.clock.spread(until, i, len(CANDIDATES))
-            kernel = kind(before.lengthscale * factor, before.variance)
-            model = self._tried(replace(model, kernel=kernel, local=True), count, steps)
-            found.append(model)
-        return found
+            kernel = kind(before.lengthscale * begins.stretch, before.variance)
+            found[kind] = self._tried(replace(model, kernel=kernel, local=True), count, steps)
+        return list(found.values())[1:]
 
     def _again(self, models: list[EigenGP], count: int, steps: int, until: float) -> list[EigenGP]:
         """Return models learned on."""

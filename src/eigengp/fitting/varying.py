@@ -34,7 +34,8 @@ _MOST_STEPS = 50
 _LEAST_WEIGHT = 0.05
 """Curvature that rows without error are taken to have, so that steps stay short."""
 _LEAST_MEAN = 1e-12
-_RIDGE = 10.0
+_RIDGE_PER_ROW = 1e-3
+"""What a slope of one costs, twice, for each row: it must pay however many rows there are."""
 _LEAST_RIDGE = 1e-6
 _SHORTEST = 1e-4
 _ENOUGH = 1e-6
@@ -141,7 +142,7 @@ def _fitted(
 
 def _minimum(q: Array, count: Array, design: Array) -> Array:
     """Return where `½ Σ (η + q e^{−η}) + ½ ridge Σ β²` is least, by Newton's method."""
-    held = np.full(design.shape[1], _RIDGE)
+    held = np.full(design.shape[1], _RIDGE_PER_ROW * float(count.sum()))
     held[0] = _LEAST_RIDGE
     beta = np.zeros(design.shape[1])
     beta[0] = np.log(max(float(np.average(q, weights=count)), _LEAST_MEAN))

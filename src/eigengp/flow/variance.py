@@ -28,26 +28,27 @@ _LEAST_FREE = 0.1
 """A row that decides itself what it is predicted to be is taken to leave so much open."""
 
 
-def signs(variance: AnyArray, surprise: AnyArray, explained: AnyArray) -> AnyArray:
+def signs(variance: AnyArray, surprise: AnyArray | None, explained: AnyArray) -> AnyArray:
     """Return what `η` depends on, shape (n, p).
 
     Parameters
     ----------
     variance : array of shape (n,)
         Of the predictions, with a constant noise.
-    surprise : array of shape (n, m)
+    surprise : array of shape (n, m) or None
         Squares, with mean one if the model is right, of what each neighbour
-        adds to those nearer.
+        adds to those nearer; None where there are no neighbours.
     explained : array of shape (n, M)
         `Fᵀk(x)`, the eigenfunctions in coordinates with a white prior, in units
         of the prior's standard deviation.
     """
-    xp, m = namespace(explained), surprise.shape[1]
-    counts = [k for k in _NEAR if k < m] + [m]
-    total = {k: xp.sum(surprise[:, :k], axis=1) for k in counts if k}
-    local = [xp.log((_PSEUDO + total[k]) / (_PSEUDO + k)) for k in total]
-    few = xp.stack([xp.log(variance), *local], axis=1)
-    return xp.concat([cast(few, dtype_name(explained)), explained], axis=1)
+    xp, few = namespace(explained), [variance]
+    if surprise is not None:
+        m = surprise.shape[1]
+        counts = [k for k in (*(k for k in _NEAR if k < m), m) if k]
+        few += [(_PSEUDO + xp.sum(surprise[:, :k], axis=1)) / (_PSEUDO + k) for k in counts]
+    logs = [cast(xp.log(each), dtype_name(explained))[:, None] for each in few]
+    return xp.concat([*logs, explained], axis=1)
 
 
 def without_itself(
@@ -105,7 +106,7 @@ class VarianceScale:
         )
         known = xp.minimum(xp.maximum(found, low), high)
         eta = intercept + (known - centre) @ slopes
-        return variance * xp.mean(xp.exp(eta), axis=1) + self.floor
+        return variance * (xp.sum(xp.exp(eta), axis=1) / self.intercept.size) + self.floor
 
     def joint(self, covariance: AnyArray, found: AnyArray) -> AnyArray:
         """Return a joint covariance whose diagonal varies so, with the same correlations."""
@@ -160,8 +161,7 @@ class VariedPosterior:
         """Return what the variance depends on, shape (n, 1 + R)."""
         K = self.features.matrix(X)
         explained = K @ self._F.beside(K) / np.sqrt(self.features.prior_variance)
-        none = namespace(K).zeros((X.shape[0], 0), dtype=K.dtype, device=K.device)
-        return signs(variance, none, explained)
+        return signs(variance, None, explained)
 
     def left_out(self, rows: RowBlock) -> tuple[Array, Array, Array]:
         """Return mean, variance and signs of training rows as if each had been left out."""

@@ -35,6 +35,7 @@ class Method:
 
 
 _PAPER = {"guard": False}
+_PLAIN = {"residual": None}
 _JOINT = {"optimization": "joint"}
 
 METHODS = {
@@ -50,10 +51,10 @@ METHODS = {
         Method("EigenGP+", "EigenGPRegressor", _PAPER | {"residual": "diagonal"}, "#56B4E9", "X"),
         Method("VFE", "VFERegressor", {}, "#B3A600", "<"),
         Method("power EP", "PowerEPRegressor", {"alpha": 0.5}, "#8C564B", ">"),
-        Method("EigenGP, guarded", "EigenGPRegressor", {}, "#0072B2", "h"),
+        Method("EigenGP, guarded", "EigenGPRegressor", _PLAIN, "#0072B2", "h"),
         Method("EigenGP*, guarded", "EigenGPRegressor", _JOINT, "#D55E00", "h"),
         Method("exact GP", "ExactGPRegressor", {}, "#000000", ".", sized=False),
     )
 }
-"""The paper's methods come first. EigenGP is the evidence alone there; the guarded rows are the
-library's default, VFE and power EP are later methods of the same family."""
+"""The paper's methods come first. EigenGP is the evidence alone there; the guarded rows have
+the library's guard, VFE and power EP are later methods of the same family."""

@@ -1,0 +1,90 @@
+"""The page "How good is it?", written from stored runs of `quality`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from common import SETS
+from drawing import title
+from peers.asking import OURS
+from quality import DEFAULT, VARIANTS, by_method, means, opened
+from record import Record, Results, write_atomically
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "how-good-is-it.md"
+_ABOUT = {
+    "california": "house values, 10,000 rows to learn from, 8 inputs",
+    "protein": "protein structures, 20,000 rows, 9 inputs",
+    "pole": "telecommunication, 10,000 rows, 26 inputs",
+    "kin40k": "a robot arm, 10,000 rows, 8 inputs, nearly without noise",
+}
+_HEAD = """# How good is it?
+
+`EigenGPRegressor().fit(X, y)` beside others, on {cores} cores of one machine ({cpu}). NMSE is the
+squared error, 1 for the mean of the targets; MNLP the mean negative log density, which judges
+means and error bars together; both are better the less they are, and targets are standardised.
+The 90 % intervals should hold 90 % of the test rows. Numbers are means over the splits named.
+This page is written by `python benchmarks page` from what `python benchmarks quality` has stored,
+with versions and hardware, in `benchmarks/results/quality.json`.
+
+Peers have inputs that are standardised, and their usual best settings: GPBoost a Vecchia
+approximation with Matérn 3/2, a range for each input and 20 neighbours; GPflow sparse variational
+regression with 200 basis points from k-means and 100 iterations of L-BFGS; LightGBM its defaults,
+stopped early on a tenth of the rows, with one error bar for all.
+"""
+_ABLATION = """
+## What buys what
+
+Each ingredient on and off. "Eigenfunctions alone" is the paper's EigenGP with the guard against
+over-fitting, `residual=None`. Neighbours are `residual="local"`, here with the squared
+exponential and a constant noise unless the row says otherwise; [Neighbours, kernels and
+noise](local-residual.md) says what they are. The call without arguments has all of them, or none
+where rows that were left out say so.
+"""
+
+
+_COLUMNS = "| method | NMSE | MNLP | 90 % intervals hold | fit, s | splits |"
+
+
+def write(out: Path) -> None:
+    """Write the page."""
+    write_atomically(PAGE, text(opened(out)).encode())
+
+
+def text(results: Results) -> str:
+    """Return the page."""
+    last = max(results.runs)
+    parts = [_HEAD.format(cores=results.runs[last]["threads"], cpu=results.runs[last]["cpu"])]
+    for name in SETS:
+        peers = {
+            key: own
+            for key, own in by_method(results, name).items()
+            if key[0] != OURS or key[1] in (DEFAULT, "max_time=5")
+        }
+        if peers:
+            parts.append(f"\n## {name}\n\n{_ABOUT[name][0].upper()}{_ABOUT[name][1:]}.\n\n")
+            parts.append(_table(peers))
+    parts.append(_ABLATION)
+    for name in SETS:
+        ours = {
+            key: own
+            for key, own in by_method(results, name).items()
+            if key[0] == OURS and key[1] != "max_time=5"
+        }
+        if ours:
+            parts.append(f"\n### Ingredients: {name}\n\n{_table(ours)}")
+    return "".join(parts)
+
+
+def _table(methods: dict[tuple[str, str], list[Record]]) -> str:
+    lines = [
+        "| method | NMSE | MNLP | 90 % intervals hold | fit, s | splits |",
+        "|---|---|---|---|---|---|",
+    ]
+    for (library, variant), own in methods.items():
+        mean = means(own)
+        seeds = ", ".join(str(each["seed"]) for each in sorted(own, key=lambda r: r["seed"]))
+        name = variant if library == OURS and variant in VARIANTS else title(library, variant)
+        shown = f"**{name}**" if variant == DEFAULT else name
+        scores = f"{mean['nmse']:.4f} | {mean['mnlp']:.3f} | {100 * mean['coverage']:.1f} %"
+        lines.append(f"| {shown} | {scores} | {mean['seconds']:.1f} | {seeds} |")
+    return "\n".join(lines) + "\n"
