@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -45,10 +46,24 @@ CANDIDATES: dict[type[Stationary], _From] = {
     Matern12: _From(Matern32, 2.4),
 }
 """The kernels that are tried: each begins where a smoother one ended."""
-_HEATS = ((1_000, 15, 3), (3_000, 30, 1))
-"""On how many rows, and for how many iterations, kernels compete, and how many go on."""
-_UNTIL = (0.12, 0.3)
-"""Until which share of a limited time each heat may take."""
+
+
+class _Heat(NamedTuple):
+    """One round of the competition of kernels."""
+
+    count: int
+    """On how many rows."""
+    steps: int
+    """For how many iterations."""
+    keep: int
+    """How many go on."""
+    until: float
+    """Until which share of a limited time it may take."""
+
+
+_HEATS = (_Heat(1_000, 15, 3, 0.12), _Heat(3_000, 30, 1, 0.3))
+_ENOUGH_SECONDS = 20.0
+_ROWS_PER_SECOND, _FEWEST_ROWS = 80, 200
 _NEIGHBOURS = 15
 _TOLERANCE = 1e-6
 
@@ -86,7 +101,7 @@ class LocalLearner:
         Some go on after each heat, of at most `most` iterations; see `_loss` for what decides.
         """
         left: list[EigenGP] = []
-        for (count, steps, keep), until in zip(_HEATS, _UNTIL, strict=True):
+        for count, steps, keep, until in self._heats():
             heat = (count, min(steps, most), until)
             found = self._again(left, *heat) if left else self._rougher(start, *heat)
             losses = {_name(model): self._loss(model, count) for model in found}
@@ -94,6 +109,14 @@ class LocalLearner:
             found.sort(key=lambda model: losses[_name(model)])
             left = found[:keep]
         return left[0]
+
+    def _heats(self) -> Sequence[_Heat]:
+        """Return one small heat where time is short."""
+        limit = self.monitor.clock.limit
+        if limit is None or limit >= _ENOUGH_SECONDS:
+            return _HEATS
+        count = min(_HEATS[0].count, max(_FEWEST_ROWS, round(_ROWS_PER_SECOND * limit)))
+        return (_Heat(count, _HEATS[0].steps, 1, _HEATS[-1].until),)
 
     def _rougher(self, start: EigenGP, count: int, steps: int, until: float) -> list[EigenGP]:
         """Return all kernels, each learned from where a smoother one ended.
