@@ -78,9 +78,10 @@ def test_they_are_tuned_in_a_pipeline() -> None:
     assert len(search.best_estimator_[:-1].get_feature_names_out()) == 10
 
 
-def test_the_default_is_the_default_regressor() -> None:
+def test_the_default_is_eigengp_without_neighbours() -> None:
     fitted = EigenFeatures(random_state=3).fit(X[:8], y[:8])
-    assert fitted.estimator_.get_params() == EigenGPRegressor(random_state=3).get_params()
+    plain = EigenGPRegressor(residual=None, random_state=3)
+    assert fitted.estimator_.get_params() == plain.get_params()
     assert fitted.transform(X).shape == (80, fitted.estimator_.weights_.size)
 
 

@@ -51,8 +51,8 @@ CANDIDATES: dict[type[Stationary], _From] = {
 class _Heat(NamedTuple):
     """One round of the competition of kernels."""
 
-    count: int
-    """On how many rows."""
+    n_rows: int
+    """On how many."""
     steps: int
     """For how many iterations."""
     keep: int
@@ -115,7 +115,7 @@ class LocalLearner:
         limit = self.monitor.clock.limit
         if limit is None or limit >= _ENOUGH_SECONDS:
             return _HEATS
-        count = min(_HEATS[0].count, max(_FEWEST_ROWS, round(_ROWS_PER_SECOND * limit)))
+        count = min(_HEATS[0].n_rows, max(_FEWEST_ROWS, round(_ROWS_PER_SECOND * limit)))
         return (_Heat(count, _HEATS[0].steps, 1, _HEATS[-1].until),)
 
     def _rougher(self, start: EigenGP, count: int, steps: int, until: float) -> list[EigenGP]:
