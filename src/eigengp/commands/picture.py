@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from eigengp.commands.places import in_one_piece
+from eigengp.files import in_one_piece
 
 _PANELS = {
     "nmse": "NMSE: squared error\n(1 is that of the mean)",

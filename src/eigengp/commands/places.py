@@ -1,10 +1,8 @@
-"""Where results go: checked before the work, written in one piece after it."""
+"""Where results go: checked before the work."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -35,14 +33,3 @@ def check_place(path: Path, endings: Collection[str], out: Session) -> None:
         raise PermissionError(f"{path} cannot be written: {error.strerror}.") from error
     if path.exists():
         out.note(f"{path} is there already; it is replaced when the new one is whole.")
-
-
-@contextmanager
-def in_one_piece(path: Path) -> Iterator[Path]:
-    """Give a name to write to, with the same ending, and move the file to its place at the end."""
-    scratch = path.with_name(f".{os.getpid()}.{path.name}")
-    try:
-        yield scratch
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import IO, TypeAlias
-from uuid import uuid4
 from zipfile import BadZipFile
 
 import numpy as np
 
+from eigengp.files import in_one_piece
 from eigengp.typing import Array
 
 Rows: TypeAlias = tuple[Array, Array, tuple[str, ...]]
@@ -124,16 +124,12 @@ def write_cache(path: Path, rows: Rows) -> None:
            [2.]]), array([3., 4.]), ('x',))
     """
     X, y, names = rows
-    temporary = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb") as file:
+        with in_one_piece(path) as scratch, scratch.open("xb") as file:
             np.savez_compressed(file, X=X, y=y, feature_names=np.array(names))
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
     except OSError as error:
         error.add_note(f"{path} was not written. Make room, or name another folder as data_home.")
         raise
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -32,7 +32,7 @@ class EigenFeatures(Around, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     Parameters
     ----------
     estimator : EigenGPRegressor or None
-        The regressor that learns them; it is cloned. None is one with its default settings.
+        The regressor that learns them; it is cloned. None is EigenGP without neighbours.
     random_state : int, RandomState or None
         Where given, it takes the place of the regressor's own.
 

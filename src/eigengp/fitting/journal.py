@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from eigengp.files import write_whole
 from eigengp.fitting.optimizer import Evaluation, Objective
 from eigengp.typing import Array
 
@@ -77,12 +78,7 @@ class Journal:
         return len(self._known)
 
     def _create(self, header: bytes) -> None:
-        scratch = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
-        try:
-            scratch.write_bytes(_MAGIC + header)
-            os.replace(scratch, self.path)
-        finally:
-            scratch.unlink(missing_ok=True)
+        write_whole(self.path, _MAGIC + header)
         self._end = len(_MAGIC) + len(header)
 
     def _load(self, fingerprint: str, rng: np.random.RandomState) -> int:

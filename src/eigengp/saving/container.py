@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
-from uuid import uuid4
 
+from eigengp.files import in_one_piece
 from eigengp.saving.errors import SavedModelError
 from eigengp.saving.tree import AnArray
 
@@ -41,20 +41,16 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, AnArray]) 
     metadata = {_KEY: f"sha256 {'0' * _DIGITS} {text}"}
     content = memoryview(_safetensors().save(dict(arrays), metadata))
     at = _place_of_checksum(content)
-    scratch = path.with_name(f".{path.name}.{uuid4().hex}.part")
     try:
-        with scratch.open("xb") as file:
+        with in_one_piece(path) as scratch, scratch.open("xb") as file:
             file.write(content[: at.start])
             file.write(sha256(content).hexdigest().encode())
             file.write(content[at.stop :])
             file.flush()
             os.fsync(file.fileno())
-        os.replace(scratch, path)
     except OSError as error:
         error.add_note(f"{path} was not written; what was there before is as it was.")
         raise
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, AnArray]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from glob import glob, has_magic
 from pathlib import Path
 from typing import Any
 
+from eigengp.files import in_one_piece
 from eigengp.typing import Array
 
 FORMATS = {
@@ -138,23 +138,22 @@ def write_table(path: str | Path, parts: Iterable[Mapping[str, Array]]) -> int:
         endings = ", ".join(each for each in FORMATS if each != ".tsv")
         raise ValueError(f"{path} must end in one of {endings}.")
     writers = {"parquet": pa.parquet.ParquetWriter, "ipc": pa.ipc.new_file, "csv": pa.csv.CSVWriter}
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with in_one_piece(path) as scratch:
+        return _written(lambda schema: writers[form](str(scratch), schema), parts, path)
+
+
+def _written(opened: Callable[[Any], Any], parts: Iterable[Mapping[str, Array]], path: Path) -> int:
+    """Write parts with the writer that `opened` gives for the columns of the first."""
     count, writer = 0, None
     try:
         for part in parts:
-            batch = pa.record_batch(dict(part))
-            if writer is None:
-                writer = writers[form](str(scratch), batch.schema)
+            batch = arrow().record_batch(dict(part))
+            writer = opened(batch.schema) if writer is None else writer
             writer.write_batch(batch)
             count += batch.num_rows
-        if writer is None:
-            raise ValueError(f"There are no rows to write to {path}.")
-        writer.close()
-        os.replace(scratch, path)
-    except BaseException:
+    finally:
         if writer is not None:
             writer.close()
-        raise
-    finally:
-        scratch.unlink(missing_ok=True)
+    if not count:
+        raise ValueError(f"There are no rows to write to {path}.")
     return count
