@@ -365,7 +365,7 @@ class EigenGPRegressor(OnlineRegressor):
         first = super()._learn(training)
         local = self._local.learned(first)
         outcome = self._local.conditioned(local)
-        self._found = (outcome, self._local.judged(outcome, self._choices.noise))
+        self._found = (outcome, self._local.judged(outcome, self._choices))
         self.selection_ = self._local.selection
         model = self._or_plain(training, first) if self._choices.or_plain else None
         del self._local

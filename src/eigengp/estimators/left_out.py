@@ -47,6 +47,11 @@ class LeftOut:
     noise: dict[str, float]
 
 
+def unjudged(posterior: LocalPosterior) -> LeftOut:
+    """Return a posterior that is to be as it is."""
+    return LeftOut(posterior, float("nan"), None, {})
+
+
 def judged(
     posterior: Any, rows: RowBlock, found: tuple[Array, ...], n_eigenfunctions: int, noise: str
 ) -> LeftOut:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from eigengp.estimators.choices import Choices
 from eigengp.estimators.inducing import RELATIVE_JITTER
-from eigengp.estimators.left_out import LeftOut, judged
+from eigengp.estimators.left_out import LeftOut, judged, unjudged
 from eigengp.estimators.training import Training
 from eigengp.fitting.clock import Clock
 from eigengp.fitting.local import LocalLearner
@@ -171,13 +172,15 @@ class LocalFit:
         assert isinstance(outcome, LocalOutcome)
         return outcome
 
-    def judged(self, outcome: LocalOutcome, noise: str) -> LeftOut:
+    def judged(self, outcome: LocalOutcome, choices: Choices) -> LeftOut:
         """Return the posterior after a pass over the rows, and how it does on rows left out."""
-        rows = self.rows
+        rows, noise = self.rows, choices.noise
         assert isinstance(outcome.flow, LocalPass)
         metric = outcome.flow.features.kernel.metric
         search = Nearest.of(rows.X, metric, self.n_neighbors)
         posterior = LocalPosterior.of(outcome, rows, search, search.count)
+        if noise == "constant" and not choices.or_plain:
+            return unjudged(posterior)
         some, _ = rows.cut(min(_LEFT_OUT_ROWS, rows.n_rows))
         self._clock.allow(_UNTIL[2])
         with at_work(posterior.features.size):
