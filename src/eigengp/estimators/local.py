@@ -41,7 +41,6 @@ _CONDITIONED = 32
 """How many neighbours rows have at most while the coefficients are learned: more change little."""
 _LEFT_OUT_ROWS = 10_000
 _LEFT_OUT_CHUNK = 256
-_SMOOTH = (SquaredExponential, Matern52, RationalQuadratic)
 _SIZES = {True: 400, False: 200}
 """How many basis points there are for smooth kernels and for rough ones."""
 _ROWS_PER_POINT = 25
@@ -59,10 +58,17 @@ def default_local_size(kernel: Kernel, n_rows: int, seconds: float | None = None
     it; what is rough the neighbours describe, and more eigenfunctions do
     little. Little time is better spent on few.
     """
-    size = _SIZES[isinstance(kernel, _SMOOTH)]
+    size = _SIZES[_is_smooth(kernel)]
     if seconds is not None:
         size = min(size, max(_LEAST_SIZE, round(_SIZE_PER_SECOND * seconds)))
     return max(1, min(size, n_rows // _ROWS_PER_POINT))
+
+
+def _is_smooth(kernel: Kernel) -> bool:
+    """Say whether functions have derivatives; those of many lengthscales at once look rough."""
+    if isinstance(kernel, RationalQuadratic):
+        return kernel.alpha >= 1.0
+    return isinstance(kernel, SquaredExponential | Matern52)
 
 
 def first_plan(plan: Plan, n_rows: int) -> Plan:
@@ -143,10 +149,11 @@ class LocalFit:
             self.best = self.learner.best_kernel(template, self._steps)
         self.selection["kernel"] = self.learner.losses
         self._clock.allow(_UNTIL[0])
-        first, kind = start.kernel, type(self.best.kernel)
+        first, best = start.kernel, self.best.kernel
         assert isinstance(first, Stationary)
-        assert issubclass(kind, Stationary)
-        return replace(start, kernel=kind(first.lengthscale))
+        assert isinstance(best, Stationary)
+        kernel = replace(best, lengthscale=first.lengthscale, variance=first.variance)
+        return replace(start, kernel=kernel)
 
     def learned(self, first: EigenGP) -> EigenGP:
         """Return the model after stage 1 learned by the local evidence, from the chosen kernel."""

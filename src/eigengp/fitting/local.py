@@ -61,7 +61,7 @@ class _Heat(NamedTuple):
     """Until which share of a limited time it may take."""
 
 
-_HEATS = (_Heat(1_000, 15, 3, 0.12), _Heat(3_000, 30, 1, 0.3))
+_HEATS = (_Heat(1_000, 15, 3, 0.12), _Heat(3_000, 25, 1, 0.3))
 _ENOUGH_SECONDS = 20.0
 _ROWS_PER_SECOND, _FEWEST_ROWS = 80, 200
 _NEIGHBOURS = 15
