@@ -17,7 +17,7 @@ from eigengp.flow.variance import VarianceScale, VariedPosterior
 from eigengp.sources.views import sample_rows
 from eigengp.typing import Array
 
-_SOME_ROWS = 10_000
+_SOME_ROWS = 6_000
 _CHUNK = 1_024
 LEAST_ROWS = 100
 """So few rows cannot tell how the noise varies."""

@@ -30,7 +30,7 @@ from eigengp.kernels import (
 from eigengp.sources.neighbours import Nearest, NeighbourSource
 from eigengp.sources.threads import at_work, available_threads, in_threads
 
-_FIRST_STEPS = 30
+_FIRST_STEPS = 20
 _TRIED_POINTS = 50
 _TRIED_ROWS = 5_000
 _KERNEL_STEPS = 15
@@ -39,7 +39,7 @@ _LEARNED_ROWS = 10_000
 _LEAST_LEARNED_ROWS = 1_000
 _CONDITIONED = 32
 """How many neighbours rows have at most while the coefficients are learned: more change little."""
-_LEFT_OUT_ROWS = 10_000
+_LEFT_OUT_ROWS = 6_000
 _LEFT_OUT_CHUNK = 256
 _SIZES = {True: 400, False: 200}
 """How many basis points there are for smooth kernels and for rough ones."""
