@@ -52,8 +52,8 @@ def write(out: Path) -> None:
 
 def text(results: Results) -> str:
     """Return the page."""
-    last = max(results.runs)
-    parts = [_HEAD.format(cores=results.runs[last]["threads"], cpu=results.runs[last]["cpu"])]
+    last = results.runs[max(record["run"] for record in results.records)]
+    parts = [_HEAD.format(cores=last["threads"], cpu=last["cpu"])]
     for name in SETS:
         peers = {
             key: own

@@ -25,8 +25,8 @@ from eigengp.cli import app
 from eigengp.commands.effects import effects
 from eigengp.commands.methods import METHODS, Method, Name
 from eigengp.commands.picture import draw_scores
-from eigengp.commands.places import in_one_piece
 from eigengp.commands.session import Session
+from eigengp.files import in_one_piece
 from eigengp.tables import TableEncoding, read_table
 
 
