@@ -9,25 +9,17 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp.arrays import AnyArray, Placed
-from eigengp.estimators.choices import Choices, chosen
-from eigengp.estimators.left_out import LeftOut, judged_plain, varied
-from eigengp.estimators.local import LocalFit, default_local_size, first_plan
-from eigengp.estimators.online import OnlineRegressor
+from eigengp.estimators.deciding import DecidingRegressor
+from eigengp.estimators.local import default_local_size, first_plan
 from eigengp.estimators.streaming import FIRST_ITERATIONS
 from eigengp.estimators.training import Training
 from eigengp.fitting.online import Online
 from eigengp.fitting.plan import Plan, default_size
-from eigengp.flow.exact import ExactGP
 from eigengp.flow.factors import Spectrum
-from eigengp.flow.local_posterior import LocalPosterior
 from eigengp.flow.model import EigenGP
-from eigengp.flow.passes import Outcome
-from eigengp.flow.posterior import Posterior, Predictive
-from eigengp.flow.variance import VariedPosterior
 from eigengp.kernels import Kernel
 from eigengp.typing import Array, Standardize
 
@@ -35,11 +27,9 @@ GUARD_STRENGTH = 1.5
 """The guard's share of the trace term for one basis point per row (benchmarks/README.md)."""
 _SCARCE_ROWS_PER_POINT = 10
 _HOLD_OUT_FROM = 2_000
-_CLEARLY = 0.02
-"""By how much neighbours must be better, for rows left out, to be trusted at once."""
 
 
-class EigenGPRegressor(OnlineRegressor):
+class EigenGPRegressor(DecidingRegressor):
     """Gaussian-process regression with a few learned eigenfunctions.
 
     The latent function is a Bayesian sum of R eigenfunctions of a GP prior,
@@ -208,16 +198,10 @@ class EigenGPRegressor(OnlineRegressor):
     True
     """
 
-    _posterior: Posterior | LocalPosterior | VariedPosterior
-    _choices: Choices
-    _local: LocalFit
-    """While a fit runs that looks at neighbours."""
-    _found: tuple[Any, LeftOut]
-    """What it found: the outcome of a pass, and how rows left out judge it."""
     _spectrum: Spectrum
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **OnlineRegressor._parameter_constraints,
+        **DecidingRegressor._parameter_constraints,
         "n_inducing": [Interval(Integral, 1, None, closed="left"), None],
         "optimization": [StrOptions({"sequential", "joint", "direct", "stochastic"})],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
@@ -285,18 +269,6 @@ class EigenGPRegressor(OnlineRegressor):
         self.forgetting = forgetting
 
     @property
-    def _learns_on_host(self) -> bool:
-        return self.residual == "local"
-
-    @property
-    def _predicts_on_host(self) -> bool:
-        return isinstance(self._posterior, LocalPosterior)
-
-    @property
-    def _draws_jointly(self) -> bool:
-        return isinstance(self._posterior, LocalPosterior)
-
-    @property
     def _power(self) -> float | None:
         return 1.0 if self._choices.residual == "diagonal" else None
 
@@ -345,88 +317,12 @@ class EigenGPRegressor(OnlineRegressor):
         outcome: Any = None,
         online: Online | None = None,
     ) -> None:
-        if hasattr(self, "_found"):
-            outcome = self._found[0]
         super()._keep(model, training, outcome, online)
         self._spectrum = model.spectrum
         weights = model.spectrum.weights(model.effective_shrinkage) * training.unit
         eigenvalues = model.spectrum.values[: model.n_components] * training.unit
         self.weights_ = training.like_given(weights)
         self.eigenvalues_ = training.like_given(eigenvalues)
-
-    def _learn(self, training: Training) -> EigenGP:
-        self.__dict__.pop("selection_", None)
-        self._choices = chosen(self, training)
-        if self.optimization == "stochastic":
-            return self._learn_from_batches(training)
-        if self._choices.residual != "local":
-            return super()._learn(training)
-        self._local = LocalFit(training, self.n_neighbors, self.max_iter)
-        first = super()._learn(training)
-        local = self._local.learned(first)
-        outcome = self._local.conditioned(local)
-        self._found = (outcome, self._local.judged(outcome, self._choices))
-        self.selection_ = self._local.selection
-        model = self._or_plain(training, first) if self._choices.or_plain else None
-        del self._local
-        return local if model is None else model
-
-    def _or_plain(self, training: Training, first: EigenGP) -> EigenGP | None:
-        """Return a model without neighbours if rows that were left out prefer it.
-
-        One that has learned little shows whether that may be; if so, one is
-        learned in full.
-        """
-        noise, loss = self._choices.noise, self._found[1].loss
-        before, self._choices = self._choices, replace(self._choices, residual=None)
-        plain, found = first, self._judged_plain(training, first, noise)
-        if self.max_time is None and loss >= found[1].loss - _CLEARLY:
-            training.rng = check_random_state(self.random_state)  # As if this were the first try.
-            plain = super()._learn(training)
-            found = self._judged_plain(training, plain, noise)
-        self.selection_["residual"] = {"local": loss, "none": found[1].loss}
-        if loss <= found[1].loss:
-            self._choices = before
-            return None
-        self._found = found
-        return plain
-
-    def _judged_plain(
-        self, training: Training, model: EigenGP, noise: str
-    ) -> tuple[Outcome, LeftOut]:
-        outcome = model.forward(training.source)
-        return outcome, judged_plain(model, outcome, training, noise)
-
-    def _start(self, training: Training) -> ExactGP:
-        kernel = self.kernel
-        if not (isinstance(kernel, str) and kernel == "auto"):
-            return super()._start(training)
-        start = training.start(None, self.noise_variance)
-        local = self._choices.residual == "local"
-        return self._local.best_kernel(start) if local else start
-
-    def _condition(self, model: EigenGP, outcome: Outcome, training: Training) -> Predictive:
-        if self._choices.noise == "constant" and not hasattr(self, "_found"):
-            self.__dict__.pop("left_out_errors_", None)
-            return model.posterior(outcome)
-        if training.source.n_rows == 0:  # More rows came; error bars vary as they did.
-            before = self._posterior
-            if isinstance(before, VariedPosterior):
-                return varied(model, outcome, before.scale)
-            return model.posterior(outcome)
-        found = self.__dict__.pop("_found", (None, None))[1]
-        return self._judged_by(found or judged_plain(model, outcome, training, "varying"))
-
-    def _judged_by(self, found: LeftOut) -> Predictive:
-        """Return the posterior as rows left out would have it, and keep what they said."""
-        self.__dict__.pop("left_out_errors_", None)
-        if found.conformity is not None:
-            self.left_out_errors_ = found.conformity
-            self.selection_ = {**getattr(self, "selection_", {}), "noise": found.noise}
-        posterior = found.posterior
-        if isinstance(posterior, VariedPosterior) and posterior.scale is None:
-            return posterior.own
-        return posterior
 
     def eigenfunctions(self, X: ArrayLike) -> Array:
         """Evaluate the learned eigenfunctions `φ_j(x) = (√M/λ_j) k(x,B) u_j`.

@@ -174,8 +174,9 @@ class LocalFit:
         """Return the outcome of a pass over all rows."""
         count = min(self.n_neighbors, _CONDITIONED)
         with at_work(model.inducing_inputs.shape[0]):
-            source = NeighbourSource.of(self.rows, model.kernel.metric, count, self.n_threads)
-            outcome = model.forward(source)  # type: ignore[arg-type]
+            metric = model.kernel.metric
+            source: Any = NeighbourSource.of(self.rows, metric, count, self.n_threads)
+            outcome = model.forward(source)
         assert isinstance(outcome, LocalOutcome)
         return outcome
 
