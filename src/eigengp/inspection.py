@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn import config_context
+from sklearn.metrics import root_mean_squared_error
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from eigengp import metrics
 from eigengp.arrays import on_host
 from eigengp.calibration import normal_half_width
 from eigengp.estimators.base import GPRegressor
@@ -299,3 +301,39 @@ def _chosen(model: GPRegressor, features: Sequence[int | str] | None) -> list[in
     if features is None:
         return leading_inputs(model, model.n_features_in_)
     return [feature_index(model, feature) for feature in features]
+
+
+def scores(
+    y: Array,
+    prediction: tuple[Array, Array],
+    interval: tuple[Array, Array],
+    sample_weight: Array | None = None,
+) -> dict[str, float | None]:
+    """Return NMSE, RMSE, MNLP, CRPS, and how many targets the intervals hold.
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+        Targets.
+    prediction : mean and standard deviation, of shape (n,)
+        From `predict`.
+    interval : lower and upper end, of shape (n,)
+        From `predict_interval`.
+    sample_weight : array of shape (n,) or None
+        How often each row counts.
+
+    Returns
+    -------
+    scores : dict
+        NMSE is None where all targets are the same.
+    """
+    (mean, _), (lower, upper) = prediction, interval
+    weight: dict[str, Any] = {"sample_weight": sample_weight}
+    inside = (lower <= y) & (y <= upper)
+    return {
+        "nmse": metrics.nmse(y, mean, **weight) if np.ptp(y) > 0.0 else None,
+        "rmse": float(root_mean_squared_error(y, mean, **weight)),
+        "mnlp": metrics.mnlp(y, *prediction, **weight),
+        "crps": metrics.crps_gaussian(y, *prediction, **weight),
+        "coverage": float(np.average(inside, weights=sample_weight)),
+    }

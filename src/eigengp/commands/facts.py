@@ -44,6 +44,7 @@ def facts_of(fitted: Fitted) -> dict[str, Any]:
         "log_evidence": evidence,
         "log_evidence_per_row": evidence / data["rows"] if data else None,
         "calibrated": hasattr(model, "conformity_"),
+        "judged_by_rows_left_out": hasattr(model, "left_out_errors_"),
         "iterations": int(model.n_iter_),
         "basis": {
             name: len(getattr(model, attribute))

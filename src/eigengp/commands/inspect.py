@@ -78,9 +78,18 @@ def _learned(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("Kernel", f"{kernel['name']}, signal ± {number(kernel['signal_std'])}"),
         ("Made of", (basis or "all rows") + kept),
         ("Log evidence", f"{number(facts['log_evidence'])}{each}"),
-        ("Intervals", "calibrated on the rows held out" if facts["calibrated"] else "the model's"),
+        ("Intervals", _width(facts)),
         ("Learning", f"{facts['iterations']} iterations{time}"),
     ]
+
+
+def _width(facts: dict[str, Any]) -> str:
+    """Say where the width of intervals comes from."""
+    if facts["calibrated"]:
+        return "calibrated on the rows held out"
+    return (
+        "as wide as rows left out call for" if facts["judged_by_rows_left_out"] else "the model's"
+    )
 
 
 def _inputs(inputs: list[dict[str, Any]]) -> Any:

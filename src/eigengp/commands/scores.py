@@ -37,23 +37,10 @@ def scores(
     scores : dict
         NMSE is None where all targets are the same.
     """
-    from scipy import special
-    from sklearn.metrics import root_mean_squared_error
+    from eigengp import inspection
 
-    from eigengp import metrics
-
-    mean, std = model.predict(X, return_std=True)
-    lower, upper = model.predict_interval(X, level)
-    # Calibrated intervals have another width than that of a normal distribution.
-    own = 0.5 * (upper - lower) / special.ndtri(0.5 + 0.5 * level)
-    spread = float(y.max() - y.min())
-    return {
-        "nmse": metrics.nmse(y, mean, sample_weight=weights) if spread > 0.0 else None,
-        "rmse": float(root_mean_squared_error(y, mean, sample_weight=weights)),
-        "mnlp": metrics.mnlp(y, mean, std, sample_weight=weights),
-        "crps": metrics.crps_gaussian(y, mean, std, sample_weight=weights),
-        "coverage": metrics.coverage(y, mean, own, level=level, sample_weight=weights),
-    }
+    prediction, interval = model.predict(X, return_std=True), model.predict_interval(X, level)
+    return inspection.scores(y, prediction, interval, weights)
 
 
 def show_scores(out: Session, found: dict[str, float | None], level: float, title: str) -> None:

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import root_mean_squared_error
 
-from eigengp import calibration, metrics
+from eigengp import calibration, inspection
 from eigengp.report.rows import Rows
 from eigengp.typing import Array
 
 _SHOWN_ROWS = 2_000
 _PIT_BINS = 10
+_NMSE = "squared error beside that of the mean: 0 is perfect, 1 no better"
+_NO_NMSE = "not defined: all targets are the same"
 
 
 @dataclass(frozen=True)
@@ -94,49 +95,23 @@ def sampled(n: int, count: int) -> Any:
 
 
 def _scores(model: Any, rows: Rows, mean: Array, std: Array, coverage: float) -> tuple[Score, ...]:
-    y, percent = rows.y, f"{100 * coverage:g} %"
-    weight: dict[str, Any] = {"sample_weight": rows.weight}
-    held = metrics.coverage(y, mean, std, level=coverage, **weight)
-    found = [
-        _nmse(y, mean, rows.weight),
-        Score(
-            "RMSE",
-            float(root_mean_squared_error(y, mean, **weight)),
-            "root mean squared error, in the units of the target",
-        ),
-        Score(
+    percent = f"{100 * coverage:g} %"
+    lower, upper = (np.asarray(each) for each in model.predict_interval(rows.X, coverage))
+    found = inspection.scores(rows.y, (mean, std), (lower, upper), rows.weight)
+    said = {
+        "nmse": ("NMSE", _NMSE if found["nmse"] is not None else _NO_NMSE),
+        "rmse": ("RMSE", "root mean squared error, in the units of the target"),
+        "mnlp": (
             "MNLP",
-            metrics.mnlp(y, mean, std, **weight),
             "mean negative log predictive density: judges means and error bars; lower is better",
         ),
-        Score(
+        "crps": (
             "CRPS",
-            metrics.crps_gaussian(y, mean, std, **weight),
             "continuous ranked probability score, in the units of the target; lower is better",
         ),
-        Score(
+        "coverage": (
             f"Coverage of {percent}",
-            held,
             f"share of rows in their {percent} interval; {coverage:g} is honest",
         ),
-    ]
-    if hasattr(model, "conformity_"):
-        lower, upper = (np.asarray(each) for each in model.predict_interval(rows.X, coverage))
-        inside = (lower <= y) & (y <= upper)
-        found.append(
-            Score(
-                f"Coverage of {percent}, calibrated",
-                float(np.average(inside, weights=rows.weight)),
-                "the same for the intervals that calibrate() made",
-            )
-        )
-    return tuple(found)
-
-
-def _nmse(y: Array, mean: Array, weight: Array | None) -> Score:
-    """Return the error beside that of the mean of these rows, if they differ."""
-    try:
-        value = metrics.nmse(y, mean, sample_weight=weight)
-    except ValueError:
-        return Score("NMSE", None, "not defined: all targets are the same")
-    return Score("NMSE", value, "squared error beside that of the mean: 0 is perfect, 1 no better")
+    }
+    return tuple(Score(name, found[key], text) for key, (name, text) in said.items())
