@@ -198,19 +198,19 @@ def test_the_theme_is_switched_and_remembered(opened: Opened) -> None:
     settle(opened)
     light = opened.tab.evaluate(BACKGROUND)
     light_ink = opened.tab.evaluate(INK)
-    opened.tab.keyboard.press("ArrowRight")
+    opened.tab.locator("input[name=theme][value=light]").press("ArrowRight")
     opened.tab.locator("#figure-predicted").scroll_into_view_if_needed()
     until(opened, f"{INK} !== '{light_ink}'")
     assert themes.nth(2).is_checked()
-    assert opened.tab.evaluate(BACKGROUND) != light
+    until(opened, f"{BACKGROUND} !== '{light}'")
     opened.tab.reload()
     until(opened, "document.documentElement.dataset.drawn === 'yes'")
     assert themes.nth(2).is_checked()
-    assert opened.tab.evaluate(BACKGROUND) != light
+    until(opened, f"{BACKGROUND} !== '{light}'")
     opened.tab.locator("input[name=theme][value=auto]").check(force=True)
-    assert opened.tab.evaluate(BACKGROUND) == light
+    until(opened, f"{BACKGROUND} === '{light}'")
     opened.tab.emulate_media(color_scheme="dark")
-    assert opened.tab.evaluate(BACKGROUND) != light
+    until(opened, f"{BACKGROUND} !== '{light}'")
 
 
 def test_without_javascript_the_tables_remain(browser: Any, written: Path) -> None:
