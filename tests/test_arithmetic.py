@@ -134,6 +134,19 @@ def test_float32_gradients_are_close_where_the_basis_is_well_conditioned() -> No
         assert not np.array_equal(gradient, expected)
 
 
+@pytest.mark.parametrize("step", [0.3, 0.1, 0.03])
+def test_the_rounding_of_a_gradient_is_foreseen(step: float) -> None:
+    """The estimate is for one entry, and the worst of some dozens is what is found."""
+    points = np.vstack([SPREAD[:10], SPREAD[:10] + step])
+    model = replace(MODEL, inducing_inputs=points, n_components=20)
+    evidence = model.forward(SOURCE).evidence
+    foreseen = 6e-8 * evidence.sums_adjoint().rounding(evidence.sums)
+    expected = gradient_of(model)[1]
+    found = gradient_of(replace(model, arithmetic=Arithmetic("mixed")))[1]
+    error = np.abs(found - expected).max() / evidence.sums.n
+    assert 0.0 < error < 30.0 * foreseen + 1e-7
+
+
 def test_mixed_precision_does_not_use_float32_where_it_would_show() -> None:
     close = replace(MODEL, inducing_inputs=np.vstack([SPREAD[:10], SPREAD[:10] + 1e-4]))
     mixed = replace(close, arithmetic=Arithmetic("mixed"))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from eigengp import Matern12, Matern32, Matern52, RationalQuadratic, SquaredExponential
-from eigengp.flow.arithmetic import Arithmetic
 from eigengp.flow.evidence import FactorEvidence
 from eigengp.flow.features import KernelFeatures
 from eigengp.flow.fused import Fused, fused_for
@@ -49,7 +48,7 @@ def tensors(weighted: bool) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_fused_passes_are_the_plain_ones(kernel: Stationary, weighted: bool) -> None:
-    rows = PlainRows(KernelFeatures(kernel, X[:M] + 0.1), Arithmetic("double"))
+    rows = PlainRows(KernelFeatures(kernel, X[:M] + 0.1))
     block = RowBlock(X, y, WEIGHT if weighted else None)
     sums = rows.sums(block).on_host()
     A, b = fused(kernel).sums(*tensors(weighted))
@@ -59,7 +58,7 @@ def test_fused_passes_are_the_plain_ones(kernel: Stationary, weighted: bool) -> 
     factor = np.linalg.inv(np.linalg.cholesky(kernel(X[:M] + 0.1) + 1e-6 * np.eye(M))).T
     bar = FactorEvidence(sums, factor, 0.1).sums_adjoint()
     expected = rows.pull_back(block, bar)
-    found = fused(kernel).pull_back(*tensors(weighted), bar.stacked)
+    found = fused(kernel).pull_back(*tensors(weighted), bar.about)
     for name in ("theta", "points"):
         known = getattr(expected, name)
         own = getattr(found, name).numpy()
@@ -74,10 +73,10 @@ def test_the_fused_passes_are_for_float32_on_cuda_alone() -> None:
 
 def test_rows_that_fill_no_block_take_the_general_path(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = KERNELS[0]
-    general = PlainRows(KernelFeatures(kernel, X[:M]), Arithmetic("single"))
+    general = PlainRows(KernelFeatures(kernel, X[:M]), "float32", "float32")
     rows, weight = np.vstack([X, X[:37] + 0.5]), np.linspace(0.5, 2.0, N + 37)
     block = RowBlock(torch.asarray(rows), torch.asarray(rows[:, 0]), torch.asarray(weight))
-    bar = SumsAdjoint(np.eye(M), np.ones(M), 0.5, -0.5, N)
+    bar = SumsAdjoint(np.eye(M), np.ones(M), 0.5, -0.5, 0.1 * np.ones(M))
     expected = general.sums(block).on_host(), general.pull_back(block, bar).on_host()
     columns = kernel.at(X[:M])
     assert isinstance(columns, StationaryColumns)

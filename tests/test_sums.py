@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 
 import numpy as np
@@ -118,6 +118,15 @@ def test_blocks_and_threads_do_not_change_sums_and_gradients(
     assert_same(source.total(rows.sums), rows.sums(whole), 1e-10)
     back = partial(rows.pull_back, bar=bar)
     assert_same(source.total(back), back(whole), 1e-10)
+
+
+@weighted
+def test_plain_rows_may_be_taken_about_any_coefficients(s: Array | None) -> None:
+    rows = ROWS["plain"]
+    bar = adjoint_for(rows)
+    about = replace(bar, mean=np.random.default_rng(3).normal(size=M))
+    block = RowBlock(X, y, s)
+    assert_same(rows.pull_back(block, about), rows.pull_back(block, bar), 1e-11)
 
 
 @any_rows

@@ -28,6 +28,7 @@ class Problem(NamedTuple):
     Z: Array
     C: Array
     g: Array
+    mean: Array
 
     def tensors(self) -> list[Any]:
         """The rows and basis points as the kernels take them."""
@@ -39,7 +40,7 @@ class Problem(NamedTuple):
         return tuple(a.cpu().numpy() for a in fused)
 
     def pull_back(self, profile: str, tiling: Tiling | None = None) -> Pulled:
-        bars = (_tensor(a, torch.float64) for a in (self.C, self.g))
+        bars = (_tensor(a, torch.float64) for a in (self.C, self.g, self.mean))
         fused = launch.pull_back(*self.tensors(), profile, *bars, tiling)
         return Pulled(*(a.cpu().numpy() for a in fused))
 
@@ -64,7 +65,8 @@ def _problem(
     X, y, Z, s = float32(N, D), float32(N), float32(M, D), float32(N)
     C = rng.normal(size=(M, M))
     weight = _float32(s * s) if weighted else None
-    return Problem(_float32(X / scale), y, weight, _float32(Z / scale), C + C.T, rng.normal(size=M))
+    g, mean = rng.normal(size=M), 0.2 * rng.normal(size=M)
+    return Problem(_float32(X / scale), y, weight, _float32(Z / scale), C + C.T, g, mean)
 
 
 def _features(X: Array, Z: Array, profile: str) -> tuple[Array, Array]:
@@ -93,7 +95,7 @@ def _pull_back(p: Problem, profile: str) -> tuple[Pulled, Pulled]:
     """Return the sums over `T`, and the same with all terms made positive."""
     rho, slope = _features(p.X, p.Z, profile)
     s = np.ones_like(p.y) if p.weight is None else p.weight
-    rho_bar = s[:, None] * (rho @ p.C + np.outer(p.y, p.g))
+    rho_bar = s[:, None] * (rho @ p.C + np.outer(p.y - rho @ p.mean, p.g))
     return _pulled(rho_bar * slope, rho_bar * rho, p.X), _pulled(
         np.abs(rho_bar * slope), np.abs(rho_bar * rho), np.abs(p.X)
     )
@@ -211,6 +213,25 @@ def test_more_pieces_and_shorter_sums_keep_more_digits() -> None:
     assert errors[-1] < 2e-7
 
 
+def test_one_piece_of_a_feature_scatters_about_the_truth() -> None:
+    p = _problem(384, 40, 3)
+    expected, sizes = _pull_back(p, "squared_exponential")
+    exact, coarse = (
+        p.pull_back("squared_exponential", SMALL._replace(pieces=pieces)) for pieces in (2, 1)
+    )
+    errors = [np.abs(each.TX - expected.TX).max() / sizes.TX.max() for each in (exact, coarse)]
+    assert errors[0] < ACCURACY < errors[1] < 1e-4
+
+
+def test_many_rows_are_summed_in_longer_lots(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = _problem(384, 20, 3)
+    few, _ = p.sums("matern52")
+    monkeypatch.setattr(launch, "MANY_ROWS", 384)
+    many, _ = p.sums("matern52")
+    assert not np.array_equal(few, many)
+    np.testing.assert_allclose(many, few, rtol=1e-5)
+
+
 def test_rows_that_would_be_read_wrongly_are_refused() -> None:
     X, y, _, Z = _problem(100, 3, 2).tensors()
     with pytest.raises(ValueError, match="100 rows do not fill blocks of 64"):
@@ -218,7 +239,7 @@ def test_rows_that_would_be_read_wrongly_are_refused() -> None:
     with pytest.raises(ValueError, match="contiguous float32"):
         launch.sums(X.double(), y, None, Z, "matern12")
     with pytest.raises(ValueError, match="contiguous float32"):
-        launch.pull_back(X.T.contiguous().T, y, None, Z, "matern12", None, None)
+        launch.pull_back(X.T.contiguous().T, y, None, Z, "matern12", None, None, None)
 
 
 @pytest.mark.parametrize("M", [1, 64, 65, 128, 129, 1024])

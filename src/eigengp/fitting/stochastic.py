@@ -108,7 +108,7 @@ def batch_step(
     belief = belief.towards(Belief.after(sums, s2, times), rate)
     m, S = belief.moments()
     second = S + np.outer(m, m)
-    bar = SumsAdjoint(0.5 * times * second / s2, -times * m / s2, 0.5 / s2, -0.5, sums.n)
+    bar = SumsAdjoint(0.5 * times * second / s2, -times * m / s2, 0.5 / s2, -0.5)
     pulled = batch.total(lambda block: rows.pull_back(block, bar, kept))
     F_bar = 2.0 * sums.cross @ bar.A + np.outer(sums.features, bar.b)
     gram_bar = model.gram_pull_back(prior.general_pull_back(F_bar))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,12 @@ KEPT_BYTES = 1 << 26
 
 _EPSILON = 6e-8
 """The rounding of float32."""
+_HALF_EPSILON = 2.5e-4
+"""That of float16."""
 _VISIBLE = 1e-5
+"""A variance that shows, in units of the noise."""
+_VISIBLE_IN_GRADIENT = 1e-4
+"""An error that shows in the gradient of one row's evidence."""
 
 _PRECISIONS = {
     "double": ("float64", "float64"),
@@ -57,16 +63,22 @@ class Arithmetic:
         """The data type of pass 1."""
         return _PRECISIONS[self.precision][0]
 
-    def gradient_for(self, amplified: float) -> str:
+    def gradient_for(self, amplified: Callable[[], float]) -> str:
         """Return the data type of pass 2.
 
         Parameters
         ----------
-        amplified : float
-            By how much the rounding of features shows in a gradient per row.
+        amplified : callable
+            Returns by how much a relative error of one shows in the gradient of a row.
         """
-        harmless = amplified * _EPSILON < _VISIBLE
-        return "float64" if self.precision == "mixed" and not harmless else self._fast
+        if self.precision != "mixed":
+            return _PRECISIONS[self.precision][1]
+        return "float32" if amplified() * _EPSILON < _VISIBLE_IN_GRADIENT else "float64"
+
+    @staticmethod
+    def may_be_coarse(amplified: float) -> bool:
+        """Say whether eleven bits are enough for features of pass 2, by the same measure."""
+        return amplified * _HALF_EPSILON < _VISIBLE_IN_GRADIENT / 10.0
 
     def prediction_for(self, amplified: float) -> str:
         """Return the data type of predictions.
@@ -79,10 +91,6 @@ class Arithmetic:
         """
         harmless = amplified * _EPSILON**2 < _VISIBLE
         return "float64" if self.precision == "double" or not harmless else "float32"
-
-    @property
-    def _fast(self) -> str:
-        return _PRECISIONS[self.precision][1]
 
     def kept(self) -> Kept:
         """Return an empty store for one pass and the next."""

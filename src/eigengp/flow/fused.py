@@ -86,25 +86,36 @@ class Fused:
             )
         return a * a * A, a * b
 
-    def pull_back(self, X: Any, y: Any, weight: Any | None, stacked: Placed) -> KernelAdjoint:
-        """Return what a block hands back; `K̄ = ρ (2aĀ) + y b̄ᵀ`, and `T = a K̄ ∘ ρ'`.
+    def pull_back(
+        self, X: Any, y: Any, weight: Any | None, about: Placed, coarse: bool = False
+    ) -> KernelAdjoint:
+        """Return what a block hands back; `K̄ = ρ (a Q) + (y − ρ (a m)) b̄ᵀ`, and `T = a K̄ ∘ ρ'`.
 
-        `stacked` is `[2Ā, b̄]`.
+        Parameters
+        ----------
+        X, y, weight : tensors
+            The rows.
+        about : Placed
+            `[Q, b̄, m]`, shape (M + 2, M).
+        coarse : bool
+            Whether features may be rounded to eleven bits where they meet `Q`.
         """
         import torch
 
         from eigengp.flow import triton_launch
 
         side, a = self.columns.side(X), self.kernel.variance
-        C = stacked.beside(torch.empty(0, dtype=torch.float64, device=X.device))
+        bars = about.beside(torch.empty(0, dtype=torch.float64, device=X.device))
+        points = side.points.float().contiguous()
+        tilings = triton_launch.tiling_for(points.shape[0], points.shape[1], coarse)
         with _on_device_of(X):
             pulled = triton_launch.pull_back(
                 _in_lengthscales(X, side),
                 *_single(y, weight),
-                side.points.float().contiguous(),
+                points,
                 self.profile,
-                a * C[:-1],
-                C[-1],
+                *(a * bars[:-2], bars[-2], a * bars[-1]),
+                tilings.pull_back,
             )
         return assembled(
             self.kernel,

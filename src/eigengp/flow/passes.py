@@ -20,7 +20,14 @@ from eigengp.flow.evidence import Evidence, FactorEvidence, PriorEvidence
 from eigengp.flow.factors import CholeskyFactor, Spectrum
 from eigengp.flow.features import Features
 from eigengp.flow.rows import RowSource
-from eigengp.flow.sums import PlainRows, ResidualRows, Sums, WhitenedRows, WhitenedSums
+from eigengp.flow.sums import (
+    PlainRows,
+    ResidualRows,
+    Sums,
+    SumsAdjoint,
+    WhitenedRows,
+    WhitenedSums,
+)
 from eigengp.flow.trace import TraceTerm
 from eigengp.typing import Array
 
@@ -103,7 +110,7 @@ class PriorPass:
 
     @property
     def _rows(self) -> PlainRows:
-        return PlainRows(self.features, self.arithmetic)
+        return PlainRows(self.features, self.arithmetic.sums)
 
     def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """See `Pass.forward`.
@@ -126,7 +133,7 @@ class PriorPass:
 
     def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
         """See `Pass.pull_back`."""
-        evidence, rows, kept = outcome.evidence, self._rows, outcome.kept
+        evidence, kept = outcome.evidence, outcome.kept
         assert isinstance(evidence, PriorEvidence)
         sums_bar, s2_bar = evidence.sums_adjoint(), evidence.noise_adjoint()
         gram = evidence.gram_adjoint(sums_bar)
@@ -137,8 +144,20 @@ class PriorPass:
             gram += self.factor.weights_pull_back(trace.weights)
             s2_bar += trace.noise_variance
             diagonal = trace.prior_variance * self.features.prior_variance_gradient()
+        rows = _for_pull_back(self._rows, self.arithmetic, sums_bar, evidence.sums)
         pulled = source.total(lambda block: rows.pull_back(block, sums_bar, kept))
         return PassAdjoint(pulled.theta + diagonal, pulled.points, gram, s2_bar)
+
+
+def _for_pull_back(
+    rows: PlainRows, arithmetic: Arithmetic, bar: SumsAdjoint, sums: Sums
+) -> PlainRows:
+    """Return the rows in the data types in which these cotangents can be taken back."""
+    dtype = arithmetic.gradient_for(lambda: bar.rounding(sums))
+    if dtype == "float64":
+        return replace(rows, pulled=dtype)
+    scatter = bar.scatter(sums, rows.features.prior_variance)
+    return replace(rows, pulled=dtype, coarse=arithmetic.may_be_coarse(scatter))
 
 
 def _is_trusted(evidence: PriorEvidence) -> bool:
@@ -310,9 +329,7 @@ class WhitePass:
 
     @property
     def _rows(self) -> PlainRows:
-        # Nothing tells here whether float32 sums would do.
-        precision = "double" if self.arithmetic.precision == "double" else "mixed"
-        return PlainRows(self.features, replace(self.arithmetic, precision=precision))
+        return PlainRows(self.features)  # Nothing tells here whether float32 sums would do.
 
     def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """See `Pass.forward`."""
@@ -323,7 +340,8 @@ class WhitePass:
 
     def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
         """See `Pass.pull_back`."""
-        bar = outcome.evidence.sums_adjoint()
-        rows, kept = self._rows, outcome.kept
+        evidence, kept = outcome.evidence, outcome.kept
+        bar = evidence.sums_adjoint()
+        rows = _for_pull_back(self._rows, self.arithmetic, bar, evidence.sums)
         pulled = source.total(lambda block: rows.pull_back(block, bar, kept))
-        return PassAdjoint(pulled.theta, pulled.points, None, outcome.evidence.noise_adjoint())
+        return PassAdjoint(pulled.theta, pulled.points, None, evidence.noise_adjoint())

@@ -10,7 +10,7 @@ of `K`, or of the combinations of its columns through which a row enters.
 
 from __future__ import annotations
 
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import Field, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -28,7 +28,7 @@ from eigengp.arrays import (
     row_dots,
 )
 from eigengp.buffers import converted, product, recycle
-from eigengp.flow.arithmetic import Arithmetic, Kept
+from eigengp.flow.arithmetic import Kept
 from eigengp.flow.features import Features, left_out
 from eigengp.flow.fused import fused_for
 from eigengp.flow.rows import Additive, RowBlock
@@ -95,21 +95,39 @@ class SumsAdjoint(_Light):
     b: Array
     c: float
     log_precision: float
-    n: float = 1.0
-    """How many rows the sums were of."""
+    mean: Array | None = None
+    """`m`, coefficients that the rows are taken about; None is zero."""
 
     def plus(self, A: Array) -> SumsAdjoint:
         """Return the cotangents with something added to that of `A`."""
         return replace(self, A=self.A + A)
 
     @cached_property
-    def rounding(self) -> float:
-        """How much larger than that of features the rounding of `K̄` is, per root of a row.
+    def about_mean(self) -> Array:
+        """`2Ā + m b̄ᵀ`, which `K` meets where `y − Km` stands for `y`, shape (M, M).
 
-        `K̄_nm` is `k_nᵀ` times a column of `2Ā`, so it carries the features'
-        rounding times that column's norm, independently from row to row.
+        In `2Ā = (P + m mᵀ)/σ²` the second term is by far the larger; it takes
+        `K` to fitted values, and these nearly cancel the targets.
         """
-        return float(np.max(np.linalg.norm(2.0 * self.A, axis=0)) / np.sqrt(self.n))
+        return 2.0 * self.A + np.outer(self._centre, self.b)
+
+    def rounding(self, sums: Sums) -> float:
+        """Return how much the rounding of these cotangents shows in the gradient of a row.
+
+        An entry rounds the same way for all rows, and meets `Σ_n k_nm k_nm'`;
+        entries of a column round independently.
+        """
+        met = self.about_mean * sums.A
+        return float(np.sqrt(np.max(np.einsum("ij,ij->j", met, met)))) / sums.n
+
+    def scatter(self, sums: Sums, variance: float) -> float:
+        """Return how much the rounding of features, where they meet these, shows in the same.
+
+        It is independent from row to row, and `Σ_n k_nm² k_nm'²` is at most
+        `Σ_n k_nm k_nm'` times the largest feature, the prior variance, squared.
+        """
+        square = np.einsum("ij,ij,ij->j", self.about_mean, self.about_mean, np.abs(sums.A))
+        return float(variance * np.sqrt(np.max(square))) / sums.n
 
     @cached_property
     def stacked(self) -> Placed:
@@ -118,12 +136,26 @@ class SumsAdjoint(_Light):
 
     @cached_property
     def square(self) -> Placed:
-        """`stacked` and a column of zeros: the cotangent of `[K, y]` as a whole, as one array."""
+        """What takes `[K, y − Km]` to `[2KĀ + y b̄ᵀ, 0]`, shape (M + 1, M + 1)."""
         M = self.b.size
         square = np.zeros((M + 1, M + 1))
-        np.multiply(self.A, 2.0, out=square[:M, :M])
+        square[:M, :M] = self.about_mean
         square[M, :M] = self.b
         return Placed(square)
+
+    @cached_property
+    def residual(self) -> Placed:
+        """What takes `[K, y]` to `y − Km`, shape (M + 1,)."""
+        return Placed(np.append(-self._centre, 1.0))
+
+    @cached_property
+    def about(self) -> Placed:
+        """`[2Ā + m b̄ᵀ, b̄, m]`, shape (M + 2, M)."""
+        return Placed(np.vstack([self.about_mean, self.b, self._centre]))
+
+    @property
+    def _centre(self) -> Array:
+        return np.zeros_like(self.b) if self.mean is None else self.mean
 
 
 @dataclass(frozen=True)
@@ -205,17 +237,22 @@ class PlainRows:
     """
 
     features: Features
-    arithmetic: Arithmetic = field(default_factory=Arithmetic)
+    made: str = "float64"
+    """The data type of features."""
+    pulled: str = "float64"
+    """The data type of the products of pass 2."""
+    coarse: bool = False
+    """Whether features may be rounded to eleven bits in these products, where that is faster."""
 
     def sums(self, block: RowBlock, kept: Kept | None = None) -> Sums:
         """Pass 1, one block."""
-        fused = fused_for(self.features, block.X, self.arithmetic.sums)
+        fused = fused_for(self.features, block.X, self.made)
         if fused:
             whole, rest = block.cut(fused.whole(block.n_rows))
             A, b = fused.sums(whole.X, whole.y, whole.sample_weight)
             own = _with_counts(A, b, whole.y, whole.sample_weight)
             return own + PlainRows(self.features).sums(rest) if rest.n_rows else own
-        wide = _wide(_made(self.features, block, self.arithmetic.sums, kept, spare=1), block.y)
+        wide = _wide(_made(self.features, block, self.made, kept, spare=1), block.y)
         sums = _accumulate(wide, block.y, block.sample_weight)
         if kept is None or not kept.holds(block):
             recycle(wide)
@@ -223,17 +260,17 @@ class PlainRows:
 
     def pull_back(self, block: RowBlock, bar: SumsAdjoint, kept: Kept | None = None) -> RowAdjoint:
         """Pass 2: `K̄ = ω ∘ (2 K Ā + y b̄ᵀ)`, pulled back through the kernel."""
-        dtype = self.arithmetic.gradient_for(bar.rounding * self.features.prior_variance**2)
-        fused = fused_for(self.features, block.X, dtype)
+        fused = fused_for(self.features, block.X, self.pulled)
         if fused:
             whole, rest = block.cut(fused.whole(block.n_rows))
-            adjoint = fused.pull_back(whole.X, whole.y, whole.sample_weight, bar.stacked)
+            adjoint = fused.pull_back(whole.X, whole.y, whole.sample_weight, bar.about, self.coarse)
             own = RowAdjoint(adjoint.theta, adjoint.points)
             if rest.n_rows:
                 own += PlainRows(self.features).pull_back(rest, bar)
             return own
-        K, back = _taken(self.features, block, dtype, kept, spare=1)
-        wide = _wide(converted(K, dtype), block.y)
+        K, back = _taken(self.features, block, self.made, kept, spare=1)
+        K = _wide(K, block.y)
+        wide = _wide(converted(K, self.pulled), K @ bar.residual.beside(K))
         K_bar = product(wide, bar.square.beside(wide))
         pulled = _pulled_back(K_bar, block.sample_weight, back, wide)
         recycle(K_bar)

@@ -3,10 +3,13 @@
 A kernel evaluates the features `ρ_nm = ρ(|x_n − z_m|²)` of a block of rows in registers,
 multiplies them on the tensor cores and keeps only the sums. The tensor cores take float16
 and add in float32, cutting digits off instead of rounding. That error has the same sign in
-every row, and where `K_BB` is ill-conditioned nothing of a gradient would survive it. So
-every factor is split into an integer and a rest of at most one half. Sums of products of
-integers are exact as long as they stay below 2²⁴; the products with a rest are small, and so
-is what is cut off them. The sums of every so many rows are added in float64.
+every row, and where `K_BB` is ill-conditioned nothing of `A` would survive it. So its features
+are split into an integer and a rest of at most one half. Sums of products of integers are
+exact as long as they stay below 2²⁴; the products with a rest are small, and so is what is cut
+off them. The sums of every so many rows are added in float64. Distances are made the same way.
+
+The second pass takes the rows about their fitted values, so that next to nothing cancels in
+its products, and floating-point halves of every factor are enough.
 
 Letters: `t = |x − z|²`; `u = −½ S² t` with a power of two `S`; `s_n` is a row's weight; `h`
 and `r` are the integer and the rest of a number. `eigengp.flow.triton_launch` splits what the
@@ -235,25 +238,6 @@ def sums_kernel(
 
 
 @triton.jit
-def _load_C(C, m, j, SIZE: tl.constexpr):
-    """Return the four matrices of `_Cotangents` at the rows `m` and columns `j`."""
-    at = C + m[:, None] * SIZE + j[None, :]
-    square: tl.constexpr = SIZE * SIZE
-    return tl.load(at), tl.load(at + square), tl.load(at + 2 * square), tl.load(at + 3 * square)
-
-
-@triton.jit
-def _times_C(C, C_rest, C_missing, C_all, h, r, exact, small, PIECES: tl.constexpr):
-    """Add the products of a tile of `C` with the features `h + r`; the exact one is doubled."""
-    exact = tl.dot(C, h, exact)
-    if PIECES > 1:
-        small = tl.dot(C_all, r, small)
-        small = tl.dot(C_missing, h, small)
-        small = tl.dot(C_rest, h, small)
-    return exact, small
-
-
-@triton.jit
 def _halves(a):
     """Return a float32 as two float16, 22 bits."""
     first = a.to(tl.float16)
@@ -261,13 +245,31 @@ def _halves(a):
 
 
 @triton.jit
+def _times_C(rho, C, j, m, total, SIZE: tl.constexpr, PIECES: tl.constexpr):
+    """Add the product of features, (ROWS, len(j)), with the rows `j` and columns `m` of `C`."""
+    at = C + j[:, None] * SIZE + m[None, :]
+    large, small = tl.load(at), tl.load(at + SIZE * SIZE)
+    first, second = _halves(rho)
+    total = tl.dot(first, small, total)
+    if PIECES > 1:
+        total = tl.dot(second, large, total)
+    return tl.dot(first, large, total)
+
+
+@triton.jit
+def _load_mean(mean, m, SIZE: tl.constexpr):
+    """Return the two pieces of the coefficients `m`."""
+    return tl.load(mean + m)[None, :], tl.load(mean + SIZE + m)[None, :]
+
+
+@triton.jit
 def _moments(T, x, q, HALF: tl.constexpr):
-    """Return `T [x, x²]`, (basis points, 2 HALF), for inputs twice side by side, (ROWS, 2 HALF)."""
+    """Return `Tᵀ [x, x²]`, (basis points, 2 HALF), for inputs twice side by side."""
     T1, T2 = _halves(T)
     W1, W2 = _halves(tl.where((q < HALF)[None, :], x, x * x))
-    product = tl.dot(T2, W1)
-    product = tl.dot(T1, W2, product)
-    return tl.dot(T1, W1, product)
+    product = tl.dot(tl.trans(T2), W1)
+    product = tl.dot(tl.trans(T1), W2, product)
+    return tl.dot(tl.trans(T1), W1, product)
 
 
 @triton.jit(do_not_specialize=["blocks"])
@@ -280,6 +282,7 @@ def pull_back_kernel(
     constants,
     C,
     g,
+    mean,
     moments,
     column,
     value,
@@ -299,7 +302,7 @@ def pull_back_kernel(
     T_UNIT: tl.constexpr,
     PIECES: tl.constexpr,
 ):
-    """Sum `T`, `T [X, X²]` and `ρ̄ ∘ ρ` for one tile of basis points over every `groups`-th block.
+    """Sum `T`, `Tᵀ [X, X²]` and `ρ̄ ∘ ρ` for one tile of basis points over every `groups`-th block.
 
     A tile of `ρ̄` needs the features of all basis points. Where they are more than a tile, they
     are evaluated `INNER` at a time, and those of the tile once more for `T`.
@@ -313,8 +316,6 @@ def pull_back_kernel(
     own_g = tl.load(g + m)
     if WEIGHTED:
         normal = 1.0 / tl.load(largest_weight)
-    if ONE_TILE:
-        C1, C2, C3, C4 = _load_C(C, m, m, SIZE)
     total_moments = tl.zeros((BASIS, 2 * HALF), tl.float32)
     total_column = tl.zeros((BASIS,), tl.float32)
     total_value = tl.zeros((BASIS,), tl.float32)
@@ -323,32 +324,33 @@ def pull_back_kernel(
         inputs = ahead
         ahead = _load_rows(X, tl.minimum(block + groups, blocks - 1), k, D, ROWS)
         x, x_rest = _split_rows(inputs, k, scale, D)
-        exact = tl.zeros((BASIS, ROWS), tl.float32)
-        small = tl.zeros((BASIS, ROWS), tl.float32)
+        product = tl.zeros((ROWS, BASIS), tl.float32)
         if ONE_TILE:
-            u, u_rest = _closeness(z, z_square, z_rest, z_missing, x, x_rest)
+            u, u_rest = _closeness_by_row(z, z_square, z_rest, z_missing, x, x_rest)
             rho, slope = _profile(u, u_rest, rate, BITS, PROFILE)
-            h, r, _ = _split(rho, PIECES)
-            exact, small = _times_C(C1, C2, C3, C4, h, r, exact, small, PIECES)
+            high, low = _load_mean(mean, m, SIZE)
+            fitted = rho * high + rho * low
+            product = _times_C(rho, C, m, m, product, SIZE, PIECES)
         else:
+            fitted = tl.zeros((ROWS, INNER), tl.float32)
             for start in tl.range(0, SIZE, INNER, num_stages=STAGES):
                 j = start + tl.arange(0, INNER)
-                C1, C2, C3, C4 = _load_C(C, m, j, SIZE)
                 w, w_square, w_rest, w_missing = _load_points(Z, j, k, SIZE, K)
                 u, u_rest = _closeness_by_row(w, w_square, w_rest, w_missing, x, x_rest)
                 other, _ = _profile(u, u_rest, rate, BITS, PROFILE)
-                h, r, _ = _split(tl.trans(other), PIECES)
-                exact, small = _times_C(C1, C2, C3, C4, h, r, exact, small, PIECES)
-            u, u_rest = _closeness(z, z_square, z_rest, z_missing, x, x_rest)
+                high, low = _load_mean(mean, j, SIZE)
+                fitted += other * high + other * low
+                product = _times_C(other, C, j, m, product, SIZE, PIECES)
+            u, u_rest = _closeness_by_row(z, z_square, z_rest, z_missing, x, x_rest)
             rho, slope = _profile(u, u_rest, rate, BITS, PROFILE)
-        targets = _load_targets(y, block, ROWS)
-        rho_bar = exact * 0.5 + (targets[None, :] * own_g[:, None] + small)
+        residual = _load_targets(y, block, ROWS) - tl.sum(fitted, 1)
+        rho_bar = residual[:, None] * own_g[None, :] + product
         if WEIGHTED:
-            rho_bar = rho_bar * (_load_targets(weight, block, ROWS) * normal)[None, :]
-        T = rho_bar * (slope * T_UNIT)
-        total_column += tl.sum(T, 1)
+            rho_bar = rho_bar * (_load_targets(weight, block, ROWS) * normal)[:, None]
+        T = tl.minimum(tl.maximum(rho_bar * (slope * T_UNIT), -LARGEST), LARGEST)
+        total_column += tl.sum(T, 0)
         if PROFILE != "squared_exponential":
-            total_value += tl.sum(rho_bar * rho, 1)
+            total_value += tl.sum(rho_bar * rho, 0)
         twice = _scaled(_load_rows(X, block, q % HALF, D, ROWS), scale) * (1.0 / X_UNIT)
         total_moments += _moments(T, twice, q, HALF)
     at = group * SIZE + m

@@ -20,7 +20,10 @@ RATES = {"matern12": 1.0, "matern32": 3.0, "matern52": 5.0}
 """The number in front of `t` under the square root."""
 
 PULL_BITS = 10
-"""Features in units of 2⁻¹⁰ leave 14 bits to a row of `C`."""
+"""Features in units of 2⁻¹⁰ leave 14 bits to a column of `C`."""
+FLUSH, LONG_FLUSH = 1024, 8192
+MANY_ROWS = 1 << 20
+"""From so many rows on, the rounding of features averages out, and sums may be longer."""
 SMALLEST_RADIUS = 4.0
 """Basis points closer together than this are scaled as if they were not."""
 T_UNITS = {profile: 2.0**-30 if profile == "matern12" else 2.0**-19 for profile in SLOPES}
@@ -41,7 +44,7 @@ class Tiling(NamedTuple):
     """Steps whose part of `C` is on its way at the same time."""
     programs: int = 4
     """Programs for each multiprocessor."""
-    flush: int = 1024
+    flush: int = FLUSH
     """Rows whose part of `A` is summed in float32; fewer leave more bits to the features."""
     registers: int | None = None
     """The most registers that a thread may have; None leaves it to the compiler."""
@@ -75,13 +78,16 @@ class Pulled(NamedTuple):
     """`Σ_nm ρ̄_nm ρ_nm`, shape ()."""
 
 
-def tiling_for(M: int, D: int) -> Tilings:
-    """Return the tilings for M basis points and D inputs, as far as shared memory allows."""
+def tiling_for(M: int, D: int, coarse: bool = False) -> Tilings:
+    """Return the tilings for M basis points and D inputs, as far as shared memory allows.
+
+    Where `coarse`, one piece makes up a feature in the products of the second pass.
+    """
     tiling = Tiling(basis=64, warps=4) if M <= 64 or D > 28 else Tiling()
-    one_tile = tiling.basis >= M
-    rows = 32 if one_tile else 128 if D <= 8 else tiling.rows
-    stages = 2 if D > 60 else tiling.stages
-    return Tilings(tiling, tiling._replace(rows=rows, stages=stages))
+    pull_back = tiling._replace(warps=4, stages=2 if D > 60 else 3, pieces=1 if coarse else 2)
+    if tiling.basis < M and D <= 8:
+        pull_back = pull_back._replace(rows=128, inner=64, warps=8, programs=2)
+    return Tilings(tiling, pull_back)
 
 
 def sums(
@@ -97,7 +103,9 @@ def sums(
     X is (N, D), y and weight are (N,), Z is (M, D): float32, contiguous, on one device, N a
     multiple of `ROWS`. No weights mean ones. Nothing here waits for the device.
     """
-    tiling = tiling or tiling_for(*Z.shape).sums
+    if tiling is None:
+        flush = LONG_FLUSH if X.shape[0] >= MANY_ROWS else FLUSH
+        tiling = tiling_for(*Z.shape).sums._replace(flush=flush)
     return _fused_sums(_rows(X, y, weight, tiling), Z, profile, tiling)
 
 
@@ -109,14 +117,17 @@ def pull_back(
     profile: str,
     C: Tensor,
     g: Tensor,
+    mean: Tensor,
     tiling: Tiling | None = None,
 ) -> Pulled:
-    """Return the sums over `T = ρ̄ ∘ ρ'(t)` with `ρ̄_nm = s_n (Σ_j ρ_nj C_jm + y_n g_m)`.
+    """Return the sums over `T = ρ̄ ∘ ρ'(t)` with `ρ̄_nm = s_n (Σ_j ρ_nj C_jm + e_n g_m)`.
 
-    X, y, weight and Z are as for `sums`; C, (M, M) and symmetric, and g, (M,), are float64.
+    `e_n = y_n − Σ_j ρ_nj mean_j`. X, y, weight and Z are as for `sums`; C, (M, M), and g and
+    mean, (M,), are float64.
     """
     tiling = tiling or tiling_for(*Z.shape).pull_back
-    return _fused_pull_back(_rows(X, y, weight, tiling), Z, profile, C, g, tiling)
+    rows = _rows(X, y, weight, tiling)
+    return _fused_pull_back(rows, Z, profile, _Bars(C, g, mean), tiling)
 
 
 class _Rows(NamedTuple):
@@ -186,34 +197,50 @@ def _points(Z: Tensor, profile: str, tile: int) -> _Points:
     return _Points(factors, torch.stack([scale, rate / scale**2]).float(), size, K)
 
 
-class _Cotangents(NamedTuple):
-    """`C` and `g` as the kernel reads them, row `m` of both multiplied by `κ_m`."""
+class _Bars(NamedTuple):
+    """What `pull_back` is given beside the rows."""
 
     C: Tensor
-    """Four float16 matrices, (4, M', M'): twice the integers, the rest, what is still missing,
-    and all of it in eleven bits."""
+    g: Tensor
+    mean: Tensor
+
+
+class _Cotangents(NamedTuple):
+    """The same as the kernel reads it; column `m` of `C` and `g_m` are multiplied by `κ_m`."""
+
+    C: Tensor
+    """Two float16 matrices that add up to it, (2, M', M')."""
     g: Tensor
     """`g` in the units of the products, float32, (M',)."""
+    mean: Tensor
+    """Two float32 pieces of the coefficients, in the units of features, (2, M')."""
     unit: Tensor
     """What `ρ̄ ρ` is to be multiplied by, (M, 1)."""
 
 
-def _cotangents(C: Tensor, g: Tensor, rows: _Rows, size: int) -> _Cotangents:
-    """Scale and split `C` and `g`, so that `|ρ̄|` stays below 2²⁴ in the units of the products."""
-    M = C.shape[0]
-    largest_y = torch.linalg.vector_norm(rows.y, torch.inf).double().clamp_min(1e-30)
-    bound = C.abs().sum(1) + largest_y * g.abs()
-    room = (2.0 ** (24 - PULL_BITS) - 0.5 * M) * (1.0 - 2.0**-10)
+def _cotangents(bars: _Bars, rows: _Rows, size: int) -> _Cotangents:
+    """Scale and split, so that `|ρ̄|` stays below 2²⁴ in the units of the products.
+
+    Residuals are taken to be no larger than twice the largest target.
+    """
+    C, g, M = bars.C, bars.g, bars.C.shape[0]
+    largest = 2.0 * torch.linalg.vector_norm(rows.y, torch.inf).double().clamp_min(1e-30)
+    bound = C.abs().sum(0) + largest * g.abs()
+    room = 2.0 ** (24 - PULL_BITS) * (1.0 - 2.0**-10)
     kappa = torch.where(bound > 0.0, room / bound.clamp_min(1e-300), 1.0)
-    scaled = kappa[:, None] * C
-    integers = torch.round(scaled).half()
-    rest = (scaled - integers.double()).half()
-    missing = (scaled - integers.double() - rest.double()).half()
-    parts = torch.zeros(4, size, size, dtype=torch.float16, device=C.device)
-    parts[:, :M, :M] = torch.stack([2.0 * integers, rest, missing, scaled.half()])
-    own_g = torch.zeros(size, dtype=torch.float32, device=C.device)
-    own_g[:M] = 2.0**PULL_BITS * kappa * g
-    return _Cotangents(parts, own_g, rows.largest.double() / (4.0**PULL_BITS * kappa)[:, None])
+    parts = torch.zeros(2, size, size, dtype=torch.float16, device=C.device)
+    parts[:, :M, :M] = torch.stack(_pieces(C * kappa, torch.float16))
+    own = torch.zeros(3, size, dtype=torch.float32, device=C.device)
+    own[0, :M] = 2.0**PULL_BITS * kappa * g
+    own[1:, :M] = torch.stack(_pieces(bars.mean / 2.0**PULL_BITS, torch.float32))
+    unit = rows.largest.double() / (4.0**PULL_BITS * kappa)[:, None]
+    return _Cotangents(parts, own[0], own[1:], unit)
+
+
+def _pieces(a: Tensor, dtype: Any) -> tuple[Tensor, Tensor]:
+    """Return two numbers of a smaller data type that add up to each of float64."""
+    first = a.to(dtype)
+    return first, (a - first.double()).to(dtype)
 
 
 def _groups(tiling: Tiling, jobs: int, most: int, device: Any) -> int:
@@ -268,13 +295,11 @@ def _fused_tiles(
     return A.sum(1), b.sum(1)
 
 
-def _fused_pull_back(
-    rows: _Rows, Z: Tensor, profile: str, C: Tensor, g: Tensor, tiling: Tiling
-) -> Pulled:
+def _fused_pull_back(rows: _Rows, Z: Tensor, profile: str, bars: _Bars, tiling: Tiling) -> Pulled:
     """Run the kernel on all tiles of basis points and return its sums in common units."""
     (M, D), device = Z.shape, Z.device
     points = _points(Z, profile, tiling.basis)
-    bar = _cotangents(C, g, rows, points.size)
+    bar = _cotangents(bars, rows, points.size)
     tiles, half = points.size // tiling.basis, max(8, triton.next_power_of_2(D))
     groups = _groups(tiling, tiles, rows.blocks, device)
     moments = torch.empty(groups, points.size, 2 * half, dtype=torch.float32, device=device)
@@ -283,7 +308,8 @@ def _fused_pull_back(
     sizes = {"SIZE": points.size, "ROWS": tiling.rows, "BASIS": tiling.basis}
     kernels.pull_back_kernel[(groups, tiles)](
         *(rows.X, rows.y, rows.y if rows.weight is None else rows.weight, rows.largest),
-        *(points.Z, points.constants, bar.C, bar.g, moments, column, value, rows.blocks),
+        *(points.Z, points.constants, bar.C, bar.g, bar.mean),
+        *(moments, column, value, rows.blocks),
         **sizes,
         **{"INNER": tiling.inner, "STAGES": tiling.stages, "ONE_TILE": tiles == 1},
         **{"D": D, "K": points.columns, "HALF": half, "BITS": PULL_BITS, "PROFILE": profile},
