@@ -163,25 +163,31 @@ def test_the_same_whenever_and_with_however_many_threads() -> None:
     assert_array_equal(pickle.loads(pickle.dumps(first)).nearest(X, 30), expected)
 
 
-def _kind(n: int, D: int, *settings: Any) -> type:
-    return type(index_among(np.random.default_rng(0).uniform(size=(n, D)), *settings))
+def _kind(points: Array, *settings: Any) -> type:
+    return type(index_among(points, *settings))
 
 
 def test_few_points_or_few_searched_are_searched_exactly() -> None:
-    assert _kind(4_095, 2, "approximate") is Exact
-    assert _kind(4_096, 2, "approximate") is Approximate
-    assert _kind(4_096, 2, "approximate", 10_000) is Exact
-    assert _kind(4_096, 2, "approximate", 10_001) is Approximate
-    assert _kind(4_096, 2, "exact") is Exact
+    points = _uniform(4_096)
+    assert _kind(points[1:], "approximate") is Exact
+    assert _kind(points, "approximate") is Approximate
+    assert _kind(points, "approximate", 10_000) is Exact
+    assert _kind(points, "approximate", 10_001) is Approximate
+    assert _kind(points, "exact") is Exact
 
 
-def test_auto_is_approximate_for_many_points_if_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _kind(5_000, 12, "auto") is Exact
-    monkeypatch.setattr(searches, "_MANY_POINTS", 4_500)
-    assert _kind(5_000, 12, "auto") is Approximate
-    assert _kind(5_000, 3, "auto") is Exact
+def test_auto_is_approximate_where_many_points_are_slow_to_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    uniform, flat, many = _uniform(20_000), _uniform(20_000, 3), _uniform(20_000, 11)
+    assert _kind(uniform, "auto") is Exact
+    monkeypatch.setattr(searches, "_MANY_POINTS", 15_000)
+    monkeypatch.setattr(searches, "_TREE_FROM", 15_000)
+    assert _kind(uniform, "auto") is Approximate
+    assert _kind(many, "auto") is Approximate
+    assert _kind(flat, "auto") is Exact
     monkeypatch.setattr(searches, "find_spec", lambda name: None)
-    assert _kind(5_000, 12, "auto") is Exact
+    assert _kind(uniform, "auto") is Exact
 
 
 def _rows(n: int, seed: int = 0) -> tuple[Array, Array]:

@@ -86,8 +86,9 @@ class EigenGPRegressor(DecidingRegressor):
         near rows (HNSW), which misses a few of the nearest and is much faster
         among very many rows with many inputs; it needs
         `pip install "eigengp[neighbors]"`. Below 4,096 rows the search is
-        always exact. "auto" is "approximate" above 100,000 rows with more than
-        five inputs, if it is installed, else "exact".
+        always exact. "auto" is "approximate" above 100,000 rows that a tree is
+        slow to search, as it is with many inputs, if it is installed, else
+        "exact".
     noise : {"auto", "constant", "varying"}
         "varying" learns how error bars vary with the input, from rows left
         out one by one; they stay as they are where that does not predict

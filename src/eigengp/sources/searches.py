@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.neighbors import NearestNeighbors
+from sklearn.neighbors import KDTree, NearestNeighbors
 
 from eigengp.typing import Array, NeighborSearch
 
@@ -23,8 +23,9 @@ _FEW_POINTS = 4_096
 _FEW_SEARCHED = 10_000
 """For so many the exact search is done before a graph of the points is."""
 _MANY_POINTS = 100_000
-_QUICK_TREE_UP_TO = 5
-"""With so few inputs a tree is as fast as a graph, and exact."""
+_PROBED, _PROBED_NEIGHBOURS = 256, 64
+_QUICK = 4_000
+"""A tree that measures so many distances for each input is about as fast as a graph."""
 _LINKS = 16
 _BUILT_AMONG = 64
 _SOUGHT_AMONG = 128
@@ -56,7 +57,7 @@ def index_among(
         The points.
     search : {"auto", "exact", "approximate"}
         Which kind. Among fewer than 4,096 points it is exact. "auto" is approximate among more
-        than 100,000 points with more than five inputs, if Faiss is installed.
+        than 100,000 points for which a tree is slow, if Faiss is installed.
     n_searched : int or None
         For how many inputs it will be used; for up to 10,000 it is exact. None is not known.
 
@@ -67,12 +68,27 @@ def index_among(
     >>> index.nearest(np.array([[4.0], [0.1]]), 2).tolist()
     [[2, 1], [0, 1]]
     """
-    n, D = points.shape
+    n = points.shape[0]
     few = n < _FEW_POINTS or (n_searched is not None and n_searched <= _FEW_SEARCHED)
-    pays = n > _MANY_POINTS and D > _QUICK_TREE_UP_TO
-    if few or search == "exact" or (search == "auto" and not (pays and _is_installed())):
+    if few or search == "exact" or (search == "auto" and _is_exact_quick(points)):
         return Exact.of(points)
     return Approximate.of(points)
+
+
+def _is_exact_quick(points: Array) -> bool:
+    """Say whether the exact search is quick, or all there is; on the points alone, not on time."""
+    if points.shape[0] <= _MANY_POINTS or not _is_installed():
+        return True
+    if not _suits_tree(points):
+        return False
+    tree, some = KDTree(points), points[:: points.shape[0] // _PROBED]
+    tree.query(some, _PROBED_NEIGHBOURS, return_distance=False)
+    return bool(tree.get_n_calls() <= _QUICK * some.shape[0])
+
+
+def _suits_tree(points: Array) -> bool:
+    n, D = points.shape
+    return D <= _TREE_UP_TO and n >= _TREE_FROM
 
 
 def check_search(search: NeighborSearch) -> None:
@@ -108,9 +124,8 @@ class Exact:
     @classmethod
     def of(cls, points: Array) -> Exact:
         """Prepare the search among points of shape (N, D)."""
-        n, D = points.shape
-        tree = D <= _TREE_UP_TO and n >= _TREE_FROM
-        return cls(NearestNeighbors(algorithm="kd_tree" if tree else "brute").fit(points))
+        algorithm = "kd_tree" if _suits_tree(points) else "brute"
+        return cls(NearestNeighbors(algorithm=algorithm).fit(points))
 
     @property
     def n_points(self) -> int:
