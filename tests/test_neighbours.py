@@ -41,16 +41,22 @@ def _recall(found: Numbers, expected: Numbers) -> float:
     return float(np.mean(common)) / expected.shape[1]
 
 
+def _made_small(patch: pytest.MonkeyPatch) -> None:
+    """Make few points many, and let cells be as small beside them."""
+    for name, value in (("_FEW_POINTS", 4_096), ("_CELL_SIZE", 10), ("_CELLS_SEARCHED", 64)):
+        patch.setattr(searches, name, value)
+
+
 @pytest.fixture
-def lots_pay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searches, "_FEW_SEARCHED", 1_000)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    _made_small(monkeypatch)
 
 
 @pytest.mark.parametrize("points", [_uniform, _clustered])
 def test_nearly_all_of_the_nearest_are_found_and_the_nearest_first(
     points: Callable[[int], Array],
 ) -> None:
-    among, X = np.split(points(6_500), [6_000])
+    among, X = np.split(points(20_500), [20_000])
     index = index_among(among, "approximate")
     assert isinstance(index, Approximate)
     found = index.nearest(X, 65)
@@ -60,7 +66,7 @@ def test_nearly_all_of_the_nearest_are_found_and_the_nearest_first(
 
 
 def test_points_far_from_zero_and_in_large_units_lose_nothing() -> None:
-    among, X = np.split(4e6 + 1e3 * _uniform(5_200), [5_000])
+    among, X = np.split(4e6 + 1e3 * _uniform(20_200), [20_000])
     found = Approximate.of(among).nearest(X, 20)
     assert _recall(found, Exact.of(among).nearest(X, 20)) >= 0.99
 
@@ -78,6 +84,7 @@ def _duplicated() -> Array:
     return points[np.random.default_rng(2).permutation(5_000)]
 
 
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("count", [10, 64])
 def test_others_are_as_near_as_can_be_and_never_the_point_itself(count: int) -> None:
     points, own = _duplicated(), np.arange(5_000)
@@ -116,23 +123,23 @@ def test_few_distinct_points_still_give_as_many_as_asked_for() -> None:
         assert_array_equal(each, np.repeat([own, other], [2_000, 500]))
 
 
-def test_what_the_graph_does_not_lead_to_is_found_by_the_exact_search(
+def test_what_is_not_in_the_nearest_cells_is_found_by_the_exact_search(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     among, X = np.split(_uniform(4_300), [4_200])
-    complete = Approximate._groups
+    complete = Approximate._in_cells
 
     def cut(self: Approximate, X: Array, count: int) -> Numbers:
         found = complete(self, X, count)
         found[::2, count // 2 :] = -1
         return found
 
-    monkeypatch.setattr(Approximate, "_groups", cut)
+    monkeypatch.setattr(Approximate, "_in_cells", cut)
     found = Approximate.of(among).nearest(X, 12)
     assert_array_equal(found[::2], Exact.of(among).nearest(X, 12)[::2])
 
 
-@pytest.mark.usefixtures("lots_pay")
+@pytest.mark.usefixtures("small")
 def test_neighbours_among_those_before() -> None:
     points = _clustered(9_000)
     approximate, exact = (
@@ -147,7 +154,7 @@ def test_neighbours_among_those_before() -> None:
 def test_the_same_whenever_and_with_however_many_threads() -> None:
     import faiss
 
-    among, X = np.split(_uniform(5_300), [5_000])
+    among, X = np.split(_uniform(20_300), [20_000])
     first = Approximate.of(among)
     expected = first.nearest(X, 30)
     before = faiss.omp_get_max_threads()
@@ -168,11 +175,11 @@ def _kind(points: Array, *settings: Any) -> type:
 
 
 def test_few_points_or_few_searched_are_searched_exactly() -> None:
-    points = _uniform(4_096)
+    points = _uniform(16_384)
     assert _kind(points[1:], "approximate") is Exact
     assert _kind(points, "approximate") is Approximate
-    assert _kind(points, "approximate", 10_000) is Exact
-    assert _kind(points, "approximate", 10_001) is Approximate
+    assert _kind(points, "approximate", 500) is Exact
+    assert _kind(points, "approximate", 501) is Approximate
     assert _kind(points, "exact") is Exact
 
 
@@ -212,10 +219,11 @@ def _model(search: str) -> EigenGPRegressor:
 @pytest.fixture(scope="module")
 def fitted() -> dict[str, EigenGPRegressor]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(searches, "_FEW_SEARCHED", 1_000)
+        _made_small(patch)
         return {each: _model(each).fit(*_rows(4_500)) for each in ("exact", "approximate")}
 
 
+@pytest.mark.usefixtures("small")
 def test_a_model_is_nearly_the_one_with_the_exact_search(
     fitted: dict[str, EigenGPRegressor],
 ) -> None:
@@ -229,13 +237,14 @@ def test_a_model_is_nearly_the_one_with_the_exact_search(
     assert np.sqrt(np.mean((near_mean - y) ** 2)) < 0.2
 
 
-@pytest.mark.usefixtures("lots_pay")
+@pytest.mark.usefixtures("small")
 def test_a_model_is_the_same_when_it_is_fitted_again(fitted: dict[str, EigenGPRegressor]) -> None:
     X, _ = _rows(50, seed=1)
     again = clone(fitted["approximate"]).fit(*_rows(4_500))
     assert_array_equal(again.predict(X), fitted["approximate"].predict(X))
 
 
+@pytest.mark.usefixtures("small")
 def test_a_saved_model_answers_as_before_to_the_last_bit(
     fitted: dict[str, EigenGPRegressor], tmp_path: Path
 ) -> None:

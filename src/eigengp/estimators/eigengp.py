@@ -82,10 +82,10 @@ class EigenGPRegressor(DecidingRegressor):
     n_neighbors : int
         How many rows a prediction looks at with the local residual.
     neighbor_search : {"auto", "exact", "approximate"}
-        How those rows are found. "approximate" walks along a graph that links
-        near rows (HNSW), which misses a few of the nearest and is much faster
+        How those rows are found. "approximate" looks into the cells around
+        a prediction only, which misses a few of the nearest and is much faster
         among very many rows with many inputs; it needs
-        `pip install "eigengp[neighbors]"`. Below 4,096 rows the search is
+        `pip install "eigengp[neighbors]"`. Below 16,384 rows the search is
         always exact. "auto" is "approximate" above 100,000 rows that a tree is
         slow to search, as it is with many inputs, if it is installed, else
         "exact".

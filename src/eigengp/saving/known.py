@@ -54,10 +54,9 @@ from eigengp.saving.estimators import record_of_estimator
 from eigengp.saving.record import Fields, Record, hints_of
 from eigengp.sources.arrays import ArraySource
 from eigengp.sources.neighbours import Nearest
-from eigengp.sources.searches import Approximate
+from eigengp.sources.searches import Approximate, Exact
 from eigengp.sources.summary import Extent
 from eigengp.sources.views import Scaling
-from eigengp.typing import NeighborSearch
 
 ESTIMATORS = (
     EigenGPRegressor,
@@ -114,8 +113,8 @@ def _local_posterior_fields(posterior: LocalPosterior) -> Fields:
 def _local_posterior(approximate: bool = False, **found: Any) -> LocalPosterior:
     """Return the posterior with a search among its rows, as the fit made it."""
     metric = found["flow"].features.kernel.metric
-    kind: NeighborSearch = "approximate" if approximate else "exact"
-    search = Nearest.of(found["rows"].X, metric, found["n_neighbors"], kind)
+    kind = Approximate if approximate else Exact
+    search = Nearest(kind.of(found["rows"].X * metric), metric, found["n_neighbors"])
     return LocalPosterior(search=search, **found)
 
 

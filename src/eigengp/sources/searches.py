@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,17 +16,18 @@ from eigengp.typing import Array, NeighborSearch
 _TREE_UP_TO = 10
 """How many inputs a tree is good for."""
 _TREE_FROM = 50_000
-_FEW_POINTS = 4_096
-"""Among fewer the exact search is the faster one, whatever was asked for."""
-_FEW_SEARCHED = 10_000
-"""For so many the exact search is done before a graph of the points is."""
+_FEW_POINTS = 16_384
+"""Among fewer, an approximate search would look at about all of them."""
+_FEW_SEARCHED = 500
+"""For so few, the exact search is done before cells are made."""
 _MANY_POINTS = 100_000
-_PROBED, _PROBED_NEIGHBOURS = 256, 64
+_TRIED, _TRIED_NEIGHBOURS = 256, 64
 _QUICK = 4_000
-"""A tree that measures so many distances for each input is about as fast as a graph."""
-_LINKS = 16
-_BUILT_AMONG = 64
-_SOUGHT_AMONG = 128
+"""A tree that measures so many distances for each input is about as fast as cells."""
+_CELL_SIZE = 100
+_CELLS_SEARCHED = 128
+_BATCH = 20
+"""Fewer inputs than so many Faiss rounds differently."""
 _CHUNK = 4_096
 _FAR = 1e15
 
@@ -56,10 +55,10 @@ def index_among(
     points : array of shape (N, D)
         The points.
     search : {"auto", "exact", "approximate"}
-        Which kind. Among fewer than 4,096 points it is exact. "auto" is approximate among more
+        Which kind. Among fewer than 16,384 points it is exact. "auto" is approximate among more
         than 100,000 points for which a tree is slow, if Faiss is installed.
     n_searched : int or None
-        For how many inputs it will be used; for up to 10,000 it is exact. None is not known.
+        For how many inputs it will be used; for up to 500 it is exact. None is not known.
 
     Examples
     --------
@@ -81,8 +80,8 @@ def _is_exact_quick(points: Array) -> bool:
         return True
     if not _suits_tree(points):
         return False
-    tree, some = KDTree(points), points[:: points.shape[0] // _PROBED]
-    tree.query(some, _PROBED_NEIGHBOURS, return_distance=False)
+    tree, some = KDTree(points), points[:: points.shape[0] // _TRIED]
+    tree.query(some, _TRIED_NEIGHBOURS, return_distance=False)
     return bool(tree.get_n_calls() <= _QUICK * some.shape[0])
 
 
@@ -142,49 +141,41 @@ class Exact:
 
 @dataclass(frozen=True)
 class Approximate:
-    """Finds most of the nearest by walking along a graph that links near points (HNSW).
+    """Finds most of the nearest: those in the cells whose centres are nearest.
 
-    Equal points would be linked to each other alone, out of reach of the rest, so that the graph
-    is one of distinct points, each of which stands for its group. It is built by one thread, which
-    makes it the same whenever it is built of the same points. It has them in float32; those found
-    are sorted by distances in float64.
+    Centres are a hundredth of the points, spread over them in their order, so that the same points
+    have the same cells. Cells have the points in float32; those found are sorted by distances in
+    float64.
 
     Parameters
     ----------
     points : array of shape (N, D)
         All points.
-    graph : faiss.IndexHNSWFlat
-        The distinct ones, moved and scaled to be of order one.
+    cells : faiss.IndexIVFFlat
+        The same, moved and scaled to be of order one, each in the cell of the nearest centre.
     centre, scale : array of shape (D,), float
         By what.
-    members : array of shape (N,)
-        The numbers of the points of one group after the other.
-    sizes : array of shape (G,)
-        How many points are in each group.
     """
 
     points: Array
-    graph: Any
+    cells: Any
     centre: Array
     scale: float
-    members: NDArray[np.intp]
-    sizes: NDArray[np.intp]
 
     @classmethod
     def of(cls, points: Array) -> Approximate:
-        """Build the graph of points of shape (N, D)."""
+        """Put points of shape (N, D) into cells."""
         faiss = _faiss()
-        centre = points.mean(axis=0)
+        centre, D = points.mean(axis=0), points.shape[1]
         scale = float(np.abs(points - centre).max()) or 1.0
-        distinct, group, sizes = np.unique(
-            _coarse(points, centre, scale), axis=0, return_inverse=True, return_counts=True
-        )
-        graph = faiss.IndexHNSWFlat(points.shape[1], _LINKS)
-        graph.hnsw.efConstruction = _BUILT_AMONG
-        with _one_thread():
-            graph.add(distinct)
-        members = np.argsort(group.ravel(), kind="stable")
-        return cls(points, graph, centre, scale, members, sizes)
+        coarse = _coarse(points, centre, scale)
+        # Of equal centres all but one would have empty cells, which are looked into in vain.
+        centres = np.unique(coarse[::_CELL_SIZE], axis=0)
+        nearest_centre = faiss.IndexFlatL2(D)
+        nearest_centre.add(centres)
+        cells = faiss.IndexIVFFlat(nearest_centre, D, centres.shape[0])
+        cells.add(coarse)
+        return cls(points, cells, centre, scale)
 
     @property
     def n_points(self) -> int:
@@ -196,31 +187,19 @@ class Approximate:
         found = np.empty((X.shape[0], count), dtype=np.intp)
         for start in range(0, X.shape[0], _CHUNK):
             rows = slice(start, start + _CHUNK)
-            found[rows] = self._nearest(X[rows], count)
+            found[rows] = self._by_distance(X[rows], self._in_cells(X[rows], count))
+        missed = np.flatnonzero((found < 0).any(axis=1))
+        if missed.size:
+            found[missed] = Exact.of(self.points).nearest(X[missed], count)
         return found
 
-    def _nearest(self, X: Array, count: int) -> NDArray[np.intp]:
-        groups = self._groups(X, min(count, self.sizes.size))
-        complete = (groups >= 0).all(axis=1)
-        found = np.empty((X.shape[0], count), dtype=np.intp)
-        found[complete] = self._by_distance(X[complete], self._spread(groups[complete], count))
-        if not complete.all():
-            found[~complete] = Exact.of(self.points).nearest(X[~complete], count)
-        return found
-
-    def _groups(self, X: Array, count: int) -> NDArray[np.intp]:
-        """Return the numbers of the nearest groups; −1 where the graph leads to no more."""
-        how = _faiss().SearchParametersHNSW(efSearch=max(_SOUGHT_AMONG, 2 * count))
-        _, found = self.graph.search(_coarse(X, self.centre, self.scale), count, params=how)
-        return np.asarray(found, dtype=np.intp)
-
-    def _spread(self, groups: NDArray[np.intp], count: int) -> NDArray[np.intp]:
-        """Return the first so many points of groups (n, k), those of the nearest group first."""
-        ends = np.minimum(np.cumsum(self.sizes[groups], axis=1), count)
-        taken = np.diff(ends, axis=1, prepend=0)
-        first = (np.cumsum(self.sizes) - self.sizes)[groups]
-        shift = np.repeat((first - (ends - taken)).ravel(), taken.ravel())
-        return np.asarray(self.members[shift.reshape(-1, count) + np.arange(count)])
+    def _in_cells(self, X: Array, count: int) -> NDArray[np.intp]:
+        """Return the numbers of the nearest in the nearest cells; −1 where these hold no more."""
+        n = X.shape[0]
+        coarse = np.resize(_coarse(X, self.centre, self.scale), (max(_BATCH, n), X.shape[1]))
+        how = _faiss().SearchParametersIVF(nprobe=max(_CELLS_SEARCHED, 2 * count))
+        _, found = self.cells.search(coarse, count, params=how)
+        return np.asarray(found[:n], dtype=np.intp)
 
     def _by_distance(self, X: Array, found: NDArray[np.intp]) -> NDArray[np.intp]:
         between = self.points[found] - X[:, None, :]
@@ -231,15 +210,3 @@ class Approximate:
 def _coarse(X: Array, centre: Array, scale: float) -> NDArray[np.float32]:
     """Return points in float32, where they lose least."""
     return np.clip((X - centre) / scale, -_FAR, _FAR).astype(np.float32)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let Faiss use one thread: several add points in an order that nobody knows."""
-    faiss = _faiss()
-    before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    try:
-        yield
-    finally:
-        faiss.omp_set_num_threads(before)
