@@ -101,8 +101,7 @@ class LocalFit:
     max_iter : int or None
         At most so many iterations in each stage; None is 25.
     search : {"auto", "exact", "approximate"}
-        How they are sought, among all rows and for all; for the part of the rows that everything
-        is learned on, the exact search is the faster one.
+        How they are sought.
     """
 
     training: Training
@@ -126,6 +125,7 @@ class LocalFit:
             self.training.monitor,
             self.n_threads,
             self.training.journal,
+            self.search,
         )
 
     @property
