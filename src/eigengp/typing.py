@@ -13,3 +13,6 @@ they are, may also lie in another library's arrays, and in float32 (see `eigengp
 
 Standardize: TypeAlias = bool | Literal["robust"]
 """How columns are brought to order one: each by itself, with a common scale, or robustly."""
+
+NeighborSearch: TypeAlias = Literal["auto", "exact", "approximate"]
+"""How the nearest rows are sought."""

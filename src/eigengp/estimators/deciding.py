@@ -19,6 +19,7 @@ from eigengp.flow.model import EigenGP
 from eigengp.flow.passes import Outcome
 from eigengp.flow.posterior import Posterior, Predictive
 from eigengp.flow.variance import VariedPosterior
+from eigengp.typing import NeighborSearch
 
 _CLEARLY = 0.02
 """By how much neighbours must be better, for rows left out, to be trusted at once."""
@@ -28,6 +29,7 @@ class DecidingRegressor(OnlineRegressor):
     """A method with basis points that may look at neighbours, and whose error bars may vary."""
 
     n_neighbors: int
+    neighbor_search: NeighborSearch
     max_time: float | None
     _posterior: Posterior | LocalPosterior | VariedPosterior
     _choices: Choices
@@ -66,7 +68,7 @@ class DecidingRegressor(OnlineRegressor):
             return self._learn_from_batches(training)
         if self._choices.residual != "local":
             return super()._learn(training)
-        self._local = LocalFit(training, self.n_neighbors, self.max_iter)
+        self._local = LocalFit(training, self.n_neighbors, self.max_iter, self.neighbor_search)
         first = super()._learn(training)
         local = self._local.learned(first)
         outcome = self._local.conditioned(local)

@@ -21,7 +21,7 @@ from eigengp.fitting.plan import Plan, default_size
 from eigengp.flow.factors import Spectrum
 from eigengp.flow.model import EigenGP
 from eigengp.kernels import Kernel
-from eigengp.typing import Array, Standardize
+from eigengp.typing import Array, NeighborSearch, Standardize
 
 GUARD_STRENGTH = 1.5
 """The guard's share of the trace term for one basis point per row (benchmarks/README.md)."""
@@ -81,6 +81,14 @@ class EigenGPRegressor(DecidingRegressor):
         `guard=False`, `max_iter=0`, a first `partial_fit`); else it is None.
     n_neighbors : int
         How many rows a prediction looks at with the local residual.
+    neighbor_search : {"auto", "exact", "approximate"}
+        How those rows are found. "approximate" looks into the cells around
+        a prediction only, which misses a few of the nearest and is much faster
+        among very many rows with many inputs; it needs
+        `pip install "eigengp[neighbors]"`. Below 16,384 rows the search is
+        always exact. "auto" is "approximate" above 100,000 rows that a tree is
+        slow to search, as it is with many inputs, if it is installed, else
+        "exact".
     noise : {"auto", "constant", "varying"}
         "varying" learns how error bars vary with the input, from rows left
         out one by one; they stay as they are where that does not predict
@@ -210,6 +218,7 @@ class EigenGPRegressor(DecidingRegressor):
         "kernel": [Kernel, StrOptions({"exact", "auto"}), None],
         "residual": [StrOptions({"auto", "diagonal", "local"}), None],
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "neighbor_search": [StrOptions({"auto", "exact", "approximate"})],
         "noise": [StrOptions({"auto", "constant", "varying"})],
         "guard": ["boolean"],
         "max_time": [Interval(Real, 0, None, closed="neither"), None],
@@ -225,6 +234,7 @@ class EigenGPRegressor(DecidingRegressor):
         optimization: Literal["sequential", "joint", "direct", "stochastic"] = "sequential",
         residual: Literal["auto", "diagonal", "local"] | None = "auto",
         n_neighbors: int = 64,
+        neighbor_search: NeighborSearch = "auto",
         noise: Literal["auto", "constant", "varying"] = "auto",
         init: Literal["kmeans", "random", "greedy"] | ArrayLike = "kmeans",
         n_restarts: int | None = None,
@@ -262,6 +272,7 @@ class EigenGPRegressor(DecidingRegressor):
         self.optimization = optimization
         self.residual = residual
         self.n_neighbors = n_neighbors
+        self.neighbor_search = neighbor_search
         self.noise = noise
         self.guard = guard
         self.max_time = max_time

@@ -28,7 +28,9 @@ from eigengp.kernels import (
     Stationary,
 )
 from eigengp.sources.neighbours import Nearest, NeighbourSource
+from eigengp.sources.searches import check_search
 from eigengp.sources.threads import at_work, available_threads, in_threads
+from eigengp.typing import NeighborSearch
 
 _FIRST_STEPS = 20
 _TRIED_POINTS = 50
@@ -98,17 +100,21 @@ class LocalFit:
         How many neighbours a row has in the end.
     max_iter : int or None
         At most so many iterations in each stage; None is 25.
+    search : {"auto", "exact", "approximate"}
+        How they are sought.
     """
 
     training: Training
     n_neighbors: int
     max_iter: int | None
+    search: NeighborSearch = "auto"
     selection: dict[str, Any] = field(default_factory=dict)
     """What was chosen, and what it was chosen by."""
     best: EigenGP | None = None
     """The kernel that was chosen, with what was learned of it on a part of the rows."""
 
     def __post_init__(self) -> None:
+        check_search(self.search)
         source, rng = self.training.source, self.training.rng
         rows = source.take(np.arange(source.n_rows))
         self.rows: RowBlock = rows.picked(rng.permutation(rows.n_rows))
@@ -119,6 +125,7 @@ class LocalFit:
             self.training.monitor,
             self.n_threads,
             self.training.journal,
+            self.search,
         )
 
     @property
@@ -175,7 +182,9 @@ class LocalFit:
         count = min(self.n_neighbors, _CONDITIONED)
         with at_work(model.inducing_inputs.shape[0]):
             metric = model.kernel.metric
-            source: Any = NeighbourSource.of(self.rows, metric, count, self.n_threads)
+            source: Any = NeighbourSource.of(
+                self.rows, metric, count, self.n_threads, search=self.search
+            )
             outcome = model.forward(source)
         assert isinstance(outcome, LocalOutcome)
         return outcome
@@ -185,7 +194,7 @@ class LocalFit:
         rows, noise = self.rows, choices.noise
         assert isinstance(outcome.flow, LocalPass)
         metric = outcome.flow.features.kernel.metric
-        search = Nearest.of(rows.X, metric, self.n_neighbors)
+        search = Nearest.of(rows.X, metric, self.n_neighbors, self.search)
         posterior = LocalPosterior.of(outcome, rows, search, search.count)
         if noise == "constant" and not choices.or_plain:
             return unjudged(posterior)

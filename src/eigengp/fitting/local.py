@@ -27,6 +27,7 @@ from eigengp.kernels import (
 )
 from eigengp.sources.neighbours import NeighbourSource
 from eigengp.sources.summary import Extent
+from eigengp.typing import NeighborSearch
 
 
 class _From(NamedTuple):
@@ -84,6 +85,8 @@ class LocalLearner:
         How many threads sum.
     journal : Journal or None
         Remembers every evaluation.
+    search : {"auto", "exact", "approximate"}
+        How neighbours are sought.
     """
 
     rows: RowBlock
@@ -91,6 +94,7 @@ class LocalLearner:
     monitor: Monitor
     n_threads: int
     journal: Journal | None = None
+    search: NeighborSearch = "exact"
     n_iter: int = 0
     losses: dict[int, dict[str, float]] = field(default_factory=dict)
     """What each kernel reached on how many rows, smaller is better."""
@@ -187,7 +191,9 @@ class LocalLearner:
 
     def _source(self, model: EigenGP, count: int) -> Any:
         metric = model.kernel.metric
-        return NeighbourSource.of(self.rows, metric, _NEIGHBOURS, self.n_threads, count)
+        return NeighbourSource.of(
+            self.rows, metric, _NEIGHBOURS, self.n_threads, count, self.search
+        )
 
 
 def _name(model: EigenGP) -> str:

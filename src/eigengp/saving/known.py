@@ -54,6 +54,7 @@ from eigengp.saving.estimators import record_of_estimator
 from eigengp.saving.record import Fields, Record, hints_of
 from eigengp.sources.arrays import ArraySource
 from eigengp.sources.neighbours import Nearest
+from eigengp.sources.searches import Approximate, Exact
 from eigengp.sources.summary import Extent
 from eigengp.sources.views import Scaling
 
@@ -78,6 +79,7 @@ _PLAIN = (
     *(Scaling, Stream, Belief, Adam),
     *(LogMap, YeoJohnsonMap, QuantileMap),
 )
+_LOCAL = [each.name for each in fields(LocalPosterior) if each.name != "search"]
 
 
 def _random_state_fields(rng: np.random.RandomState) -> Fields:
@@ -99,10 +101,20 @@ def _random_state(
     return rng
 
 
-def _local_posterior(**found: Any) -> LocalPosterior:
+def _local_posterior_fields(posterior: LocalPosterior) -> Fields:
+    """Return all but the search, of which the kind is enough: the rows make the same again."""
+    kept = {name: getattr(posterior, name) for name in _LOCAL}
+    search = posterior.search
+    if isinstance(search, Nearest) and isinstance(search.index, Approximate):
+        kept["approximate"] = True
+    return kept
+
+
+def _local_posterior(approximate: bool = False, **found: Any) -> LocalPosterior:
     """Return the posterior with a search among its rows, as the fit made it."""
     metric = found["flow"].features.kernel.metric
-    search = Nearest.of(found["rows"].X, metric, found["n_neighbors"])
+    kind = Approximate if approximate else Exact
+    search = Nearest(kind.of(found["rows"].X * metric), metric, found["n_neighbors"])
     return LocalPosterior(search=search, **found)
 
 
@@ -130,7 +142,7 @@ def _special() -> list[Record]:
     """Return the records of classes whose constructors take something else than they keep."""
     state = {"key": np.ndarray, "pos": int, "has_gauss": int, "gauss": float}
     pair, ends = {"left": Kernel, "right": Kernel}, {"low": np.ndarray, "high": np.ndarray}
-    local = [each.name for each in fields(LocalPosterior) if each.name != "search"]
+    local = {**hints_of(LocalPosterior, *_LOCAL), "approximate": bool}
     begun = ("scaling", "monitor", "rng", "offset", "box", "sized", "notes")
     kept = {"capacity": int, "rng": np.random.RandomState, "seen": int, "rows": RowBlock}
     learner = {
@@ -142,7 +154,13 @@ def _special() -> list[Record]:
         Record(Sum, pair),
         Record(Product, pair),
         Record(Extent, ends),
-        Record(LocalPosterior, hints_of(LocalPosterior, *local), make=_local_posterior),
+        Record(
+            LocalPosterior,
+            local,
+            optional=frozenset({"approximate"}),
+            make=_local_posterior,
+            take=_local_posterior_fields,
+        ),
         Record(Reservoir, kept, make=_reservoir),
         Record(StochasticLearner, learner, make=_learner),
         Record(Monitor, hints_of(Monitor, "verbose", "n_rows", "offset", "history")),

@@ -111,6 +111,8 @@ def load(path: str | Path) -> Estimator:
     ------
     SavedModelError
         If the file was cut off or altered, has a newer format, or is no saved model.
+    ImportError
+        If the model needs a package that is not installed.
 
     Examples
     --------
@@ -147,6 +149,8 @@ def read(path: str | Path) -> Saved:
         _check_format(header)
         model, about = _made(header, arrays), dict(header["about"])
         shown = {name: header[name] for name in _SHOWN}
+    except ImportError as error:
+        raise ImportError(f"{source}: {error}") from error
     except Exception as error:  # Of ours, or of a constructor that was given nonsense.
         known = isinstance(error, SavedModelError)
         told = error if known else f"its header does not describe a model ({error!r})."

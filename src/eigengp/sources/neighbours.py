@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.neighbors import NearestNeighbors
 
 from eigengp.flow.neighbourhoods import Neighbourhoods
 from eigengp.flow.rows import RowBlock
 from eigengp.sources.arrays import ArraySource
+from eigengp.sources.searches import Index, index_among
 from eigengp.sources.threads import in_threads
-from eigengp.typing import Array
+from eigengp.typing import Array, NeighborSearch
 
 SumT = TypeVar("SumT", bound=Any)
 
@@ -24,16 +24,6 @@ _CHUNK = 256
 _MEMBER_COLUMNS = 512
 _FIRST = 256
 _GROWTH = 1.5
-_TREE_UP_TO = 10
-"""How many inputs a tree is good for."""
-_TREE_FROM = 50_000
-
-
-def nearest(points: Array) -> NearestNeighbors:
-    """Return a search among points: a tree where they are many with few inputs, else all pairs."""
-    n, D = points.shape
-    tree = D <= _TREE_UP_TO and n >= _TREE_FROM
-    return NearestNeighbors(algorithm="kd_tree" if tree else "brute").fit(points)
 
 
 @dataclass(frozen=True)
@@ -42,7 +32,7 @@ class Nearest:
 
     Parameters
     ----------
-    index : NearestNeighbors
+    index : Index
         The search among them.
     metric : array of shape (D,)
         What inputs are multiplied by.
@@ -50,32 +40,34 @@ class Nearest:
         How many are found.
     """
 
-    index: NearestNeighbors
+    index: Index
     metric: Array
     count: int
 
     @classmethod
-    def of(cls, points: Array, metric: Array, count: int) -> Nearest:
+    def of(
+        cls, points: Array, metric: Array, count: int, search: NeighborSearch = "exact"
+    ) -> Nearest:
         """Prepare the search among points of shape (N, D)."""
-        return cls(nearest(points * metric), metric, min(count, points.shape[0]))
+        return cls(index_among(points * metric, search), metric, min(count, points.shape[0]))
 
     def __call__(self, X: Array) -> NDArray[np.intp]:
         """Return the numbers of the nearest points, the nearest first, shape (n, count)."""
-        found: NDArray[np.intp] = self.index.kneighbors(
-            X * self.metric, n_neighbors=self.count, return_distance=False
-        )
-        return found
+        return self.index.nearest(X * self.metric, self.count)
 
     def others(self, X: Array, own: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return the same for the points with numbers `own`, without themselves."""
-        count = min(self.count + 1, self.index.n_samples_fit_)
-        found = self.index.kneighbors(X * self.metric, n_neighbors=count, return_distance=False)
+        count = min(self.count + 1, self.index.n_points)
+        found = self.index.nearest(X * self.metric, count)
         itself = found == own[:, None]
-        itself[:, -1] |= ~itself.any(axis=1)  # Duplicates may stand in a point's own place.
+        # Duplicates may stand in a point's own place, or the search may have missed it.
+        itself[:, -1] |= ~itself.any(axis=1)
         return np.asarray(found[~itself]).reshape(X.shape[0], count - 1)
 
 
-def nearest_before(points: Array, count: int, last: int | None = None) -> NDArray[np.intp]:
+def nearest_before(
+    points: Array, count: int, last: int | None = None, search: NeighborSearch = "exact"
+) -> NDArray[np.intp]:
     """Return the numbers of the nearest points among those that come before, (n, count).
 
     The nearest is first. −1 stands for none. Beyond the first few, points come in lots, each half
@@ -90,9 +82,8 @@ def nearest_before(points: Array, count: int, last: int | None = None) -> NDArra
     start = max(first, n - wanted)
     while start < n:
         stop = min(n, int(start * _GROWTH) + 1)
-        found[start:stop] = nearest(points[:start]).kneighbors(
-            points[start:stop], n_neighbors=count, return_distance=False
-        )
+        index = index_among(points[:start], search, stop - start)
+        found[start:stop] = index.nearest(points[start:stop], count)
         start = stop
     return found[n - wanted :]
 
@@ -134,6 +125,7 @@ class NeighbourSource:
         count: int,
         n_threads: int = 1,
         last: int | None = None,
+        search: NeighborSearch = "exact",
     ) -> NeighbourSource:
         """Find the neighbours of all rows, or of the `last` so many among all.
 
@@ -145,8 +137,11 @@ class NeighbourSource:
             What inputs are multiplied by.
         count : int
             How many neighbours.
+        search : {"auto", "exact", "approximate"}
+            How they are sought.
         """
-        before = nearest_before(rows.X * metric, min(count, max(1, rows.n_rows - 1)), last)
+        count = min(count, max(1, rows.n_rows - 1))
+        before = nearest_before(rows.X * metric, count, last, search)
         own = np.arange(rows.n_rows - before.shape[0], rows.n_rows)[:, None]
         index = np.hstack([before, own])
         if last is None or last >= rows.n_rows:

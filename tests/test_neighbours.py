@@ -1,0 +1,285 @@
+"""Searches for the nearest rows: exact and approximate, with duplicates, saved and loaded."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+import eigengp
+from eigengp import EigenGPRegressor
+from eigengp.sources import searches
+from eigengp.sources.neighbours import Nearest, nearest_before
+from eigengp.sources.searches import Approximate, Exact, check_search, index_among
+from eigengp.typing import Array
+
+pytest.importorskip("faiss", reason='needs pip install "eigengp[neighbors]"')
+
+Numbers = NDArray[np.intp]
+
+
+def _uniform(n: int, D: int = 8) -> Array:
+    return np.random.default_rng(0).uniform(size=(n, D))
+
+
+def _clustered(n: int, D: int = 8) -> Array:
+    rng = np.random.default_rng(1)
+    centres, widths = 5.0 * rng.normal(size=(30, D)), rng.uniform(0.1, 1.0, size=(30, D))
+    where = rng.integers(30, size=n)
+    return centres[where] + widths[where] * rng.normal(size=(n, D))
+
+
+def _recall(found: Numbers, expected: Numbers) -> float:
+    common = [np.intersect1d(*pair).size for pair in zip(found, expected, strict=True)]
+    return float(np.mean(common)) / expected.shape[1]
+
+
+def _made_small(patch: pytest.MonkeyPatch) -> None:
+    """Make few points many, and let cells be as small beside them."""
+    for name, value in (("_FEW_POINTS", 4_096), ("_CELL_SIZE", 10), ("_CELLS_SEARCHED", 64)):
+        patch.setattr(searches, name, value)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    _made_small(monkeypatch)
+
+
+@pytest.mark.parametrize("points", [_uniform, _clustered])
+def test_nearly_all_of_the_nearest_are_found_and_the_nearest_first(
+    points: Callable[[int], Array],
+) -> None:
+    among, X = np.split(points(20_500), [20_000])
+    index = index_among(among, "approximate")
+    assert isinstance(index, Approximate)
+    found = index.nearest(X, 65)
+    assert _recall(found, Exact.of(among).nearest(X, 65)) >= 0.99
+    distance = np.linalg.norm(among[found] - X[:, None], axis=2)
+    assert (np.diff(distance, axis=1) >= 0.0).all()
+
+
+def test_points_far_from_zero_and_in_large_units_lose_nothing() -> None:
+    among, X = np.split(4e6 + 1e3 * _uniform(20_200), [20_000])
+    found = Approximate.of(among).nearest(X, 20)
+    assert _recall(found, Exact.of(among).nearest(X, 20)) >= 0.99
+
+
+def test_an_input_very_far_away_finds_points_without_complaint() -> None:
+    found = Approximate.of(_uniform(4_100)).nearest(np.full((1, 8), 1e200), 5)
+    assert np.unique(found).size == 5
+
+
+def _duplicated() -> Array:
+    """Return 5,000 points: one 600 times, eighty 20 times each, and others once."""
+    points = _clustered(5_000)
+    points[:600] = points[0]
+    points[600:2_200] = np.repeat(points[600:680], 20, axis=0)
+    return points[np.random.default_rng(2).permutation(5_000)]
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("count", [10, 64])
+def test_others_are_as_near_as_can_be_and_never_the_point_itself(count: int) -> None:
+    points, own = _duplicated(), np.arange(5_000)
+    approximate = Nearest.of(points, np.ones(8), count, "approximate").others(points, own)
+    exact = Nearest.of(points, np.ones(8), count).others(points, own)
+    assert approximate.shape == (5_000, count)
+    assert (approximate != own[:, None]).all()
+    assert (approximate >= 0).all()
+    assert (np.diff(np.sort(approximate, axis=1), axis=1) > 0).all()
+    distances = [
+        np.linalg.norm(points[found] - points[:, None], axis=2) for found in (approximate, exact)
+    ]
+    assert_allclose(*(each.mean() for each in distances), rtol=1e-3)
+    assert np.mean(np.isclose(*distances, atol=1e-6)) >= 0.98
+
+
+def test_others_without_a_point_that_the_search_missed() -> None:
+    class Missing:
+        n_points = 9
+
+        def nearest(self, X: Array, count: int) -> Numbers:
+            return np.tile(np.arange(count), (X.shape[0], 1))
+
+    nearest = Nearest(Missing(), np.ones(1), 3)
+    found = nearest.others(np.zeros((2, 1)), np.array([8, 1]))
+    assert found.tolist() == [[0, 1, 2], [0, 2, 3]]
+
+
+def test_few_distinct_points_still_give_as_many_as_asked_for() -> None:
+    places = _uniform(3)
+    points = np.repeat(places, 2_000, axis=0)
+    found = Approximate.of(points).nearest(places[[0, 2]], 2_500)
+    assert [np.unique(each).size for each in found] == [2_500, 2_500]
+    next_one = np.argsort(np.linalg.norm(places - places[[0, 2], None], axis=2), axis=1)[:, 1]
+    for each, own, other in zip(found // 2_000, (0, 2), next_one, strict=True):
+        assert_array_equal(each, np.repeat([own, other], [2_000, 500]))
+
+
+def test_what_is_not_in_the_nearest_cells_is_found_by_the_exact_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    among, X = np.split(_uniform(4_300), [4_200])
+    complete = Approximate._in_cells
+
+    def cut(self: Approximate, X: Array, count: int) -> Numbers:
+        found = complete(self, X, count)
+        found[::2, count // 2 :] = -1
+        return found
+
+    monkeypatch.setattr(Approximate, "_in_cells", cut)
+    found = Approximate.of(among).nearest(X, 12)
+    assert_array_equal(found[::2], Exact.of(among).nearest(X, 12)[::2])
+
+
+@pytest.mark.usefixtures("small")
+def test_neighbours_among_those_before() -> None:
+    points = _clustered(9_000)
+    approximate, exact = (
+        nearest_before(points, 12, search=each) for each in ("approximate", "exact")
+    )
+    assert (approximate[12:] >= 0).all()
+    assert (approximate < np.arange(9_000)[:, None]).all()
+    assert _recall(approximate[12:], exact[12:]) >= 0.99
+    assert_array_equal(nearest_before(points, 12, 4_000, "approximate") >= 0, True)
+
+
+def test_the_same_whenever_and_with_however_many_threads() -> None:
+    import faiss
+
+    among, X = np.split(_uniform(20_300), [20_000])
+    first = Approximate.of(among)
+    expected = first.nearest(X, 30)
+    before = faiss.omp_get_max_threads()
+    try:
+        faiss.omp_set_num_threads(4)
+        again = Approximate.of(among)
+        assert faiss.omp_get_max_threads() == 4
+        assert_array_equal(again.nearest(X, 30), expected)
+    finally:
+        faiss.omp_set_num_threads(before)
+    one_by_one = np.vstack([first.nearest(x[None], 30) for x in X])
+    assert_array_equal(one_by_one, expected)
+    assert_array_equal(pickle.loads(pickle.dumps(first)).nearest(X, 30), expected)
+
+
+def _kind(points: Array, *settings: Any) -> type:
+    return type(index_among(points, *settings))
+
+
+def test_few_points_or_few_searched_are_searched_exactly() -> None:
+    points = _uniform(16_384)
+    assert _kind(points[1:], "approximate") is Exact
+    assert _kind(points, "approximate") is Approximate
+    assert _kind(points, "approximate", 500) is Exact
+    assert _kind(points, "approximate", 501) is Approximate
+    assert _kind(points, "exact") is Exact
+
+
+def test_auto_is_approximate_where_many_points_are_slow_to_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    uniform, flat, many = _uniform(20_000), _uniform(20_000, 3), _uniform(20_000, 11)
+    assert _kind(uniform, "auto") is Exact
+    monkeypatch.setattr(searches, "_MANY_POINTS", 15_000)
+    monkeypatch.setattr(searches, "_TREE_FROM", 15_000)
+    assert _kind(uniform, "auto") is Approximate
+    assert _kind(many, "auto") is Approximate
+    assert _kind(flat, "auto") is Exact
+    monkeypatch.setattr(searches, "find_spec", lambda name: None)
+    assert _kind(uniform, "auto") is Exact
+
+
+def _rows(n: int, seed: int = 0) -> tuple[Array, Array]:
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2.0, 2.0, size=(n, 3))
+    return X, np.sin(3.0 * X[:, 0]) * np.cos(2.0 * X[:, 1]) + X[:, 2] + 0.1 * rng.normal(size=n)
+
+
+def _model(search: str) -> EigenGPRegressor:
+    return EigenGPRegressor(
+        8,
+        residual="local",
+        n_neighbors=12,
+        neighbor_search=search,
+        kernel=None,
+        n_restarts=1,
+        max_iter=2,
+        random_state=0,
+    )
+
+
+@pytest.fixture(scope="module")
+def fitted() -> dict[str, EigenGPRegressor]:
+    with pytest.MonkeyPatch.context() as patch:
+        _made_small(patch)
+        return {each: _model(each).fit(*_rows(4_500)) for each in ("exact", "approximate")}
+
+
+@pytest.mark.usefixtures("small")
+def test_a_model_is_nearly_the_one_with_the_exact_search(
+    fitted: dict[str, EigenGPRegressor],
+) -> None:
+    search = fitted["approximate"]._posterior.search
+    assert isinstance(search.index, Approximate)
+    X, y = _rows(300, seed=1)
+    mean, std = fitted["exact"].predict(X, return_std=True)
+    near_mean, near_std = fitted["approximate"].predict(X, return_std=True)
+    assert np.abs(near_mean - mean).max() < 0.1 * std.min()
+    assert_allclose(near_std, std, rtol=0.02)
+    assert np.sqrt(np.mean((near_mean - y) ** 2)) < 0.2
+
+
+@pytest.mark.usefixtures("small")
+def test_a_model_is_the_same_when_it_is_fitted_again(fitted: dict[str, EigenGPRegressor]) -> None:
+    X, _ = _rows(50, seed=1)
+    again = clone(fitted["approximate"]).fit(*_rows(4_500))
+    assert_array_equal(again.predict(X), fitted["approximate"].predict(X))
+
+
+@pytest.mark.usefixtures("small")
+def test_a_saved_model_answers_as_before_to_the_last_bit(
+    fitted: dict[str, EigenGPRegressor], tmp_path: Path
+) -> None:
+    X, _ = _rows(200, seed=1)
+    for name, model in fitted.items():
+        model.save(tmp_path / f"{name}.eigengp")
+        again = eigengp.load(tmp_path / f"{name}.eigengp")
+        assert again.neighbor_search == name
+        assert type(again._posterior.search.index) is type(model._posterior.search.index)
+        for found, expected in zip(
+            again.predict(X, return_std=True), model.predict(X, return_std=True), strict=True
+        ):
+            assert_array_equal(found, expected)
+
+
+def test_what_needs_faiss_says_so(
+    fitted: dict[str, EigenGPRegressor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.eigengp"
+    fitted["approximate"].save(path)
+    monkeypatch.setattr(searches, "find_spec", lambda name: None)
+    needed = r'pip install "eigengp\[neighbors\]"'
+    with pytest.raises(ImportError, match=needed):
+        _model("approximate").fit(*_rows(100))
+    with pytest.raises(ImportError, match=needed):
+        Approximate.of(_uniform(10))
+    with pytest.raises(ImportError, match=f"model.eigengp: .*{needed}"):
+        eigengp.load(path)
+    check_search("auto")
+    _model("auto").fit(*_rows(100))
+
+
+def test_the_setting_is_a_parameter_like_any_other() -> None:
+    model = clone(_model("approximate"))
+    assert model.get_params()["neighbor_search"] == "approximate"
+    assert EigenGPRegressor().neighbor_search == "auto"
+    with pytest.raises(ValueError, match="neighbor_search"):
+        _model("nearby").fit(*_rows(50))
