@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -218,7 +219,7 @@ class LocalFit:
             edges = range(0, own.size, _LEFT_OUT_CHUNK)
             chunks = [slice(i, min(i + _LEFT_OUT_CHUNK, own.size)) for i in edges]
 
-            def stripe(part: list[slice], own: Any = own, index: Any = index) -> list[Any]:
+            def stripe(part: Sequence[slice], own: Any = own, index: Any = index) -> list[Any]:
                 return [posterior.left_out(some.picked(own[at]), index[at]) for at in part]
 
             done = in_threads(stripe, chunks, self.n_threads)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import pairwise
 from operator import iadd
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ SumT = TypeVar("SumT", bound=Any)
 
 BLOCK_ROWS = 1024
 """Rows in a block, where nothing is known of their features."""
-_BLOCK_ENTRIES = 1 << 19
+_BLOCK_ENTRIES = 3 << 18
 """About how many features a block has: small enough for the cache, and large enough that the
 threads seldom meet in Python."""
 _BLOCK_RANGE = (256, 8192)
@@ -144,7 +144,7 @@ class ArraySource:
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all blocks, in NumPy's arrays."""
 
-        def stripe(part: list[slice]) -> SumT:
+        def stripe(part: Sequence[slice]) -> SumT:
             return reduce(iadd, (term(self._rows(rows, self.first + rows.start)) for rows in part))
 
         n_threads = self._threads()
@@ -152,7 +152,7 @@ class ArraySource:
         total: Any = reduce(iadd, (reduce(iadd, parts) for parts in sums))
         return total.on_host() if hasattr(total, "on_host") else total
 
-    def _chunks(self, n_threads: int) -> Iterator[list[slice]]:
+    def _chunks(self, n_threads: int) -> Iterator[Sequence[slice]]:
         """Yield the blocks of each chunk; a device takes all rows as one."""
         if not is_numpy(self.X):
             step = _DEVICE_STEP if self.block_rows > _DEVICE_STEP else 1
@@ -169,7 +169,8 @@ class ArraySource:
         return available_threads() if self.n_threads is None else self.n_threads
 
 
-def _cut(start: int, end: int, block_rows: int, n_threads: int, step: int = 1) -> list[slice]:
+@lru_cache(maxsize=256)
+def _cut(start: int, end: int, block_rows: int, n_threads: int, step: int = 1) -> tuple[slice, ...]:
     """Return blocks of nearly equal size, as many for each thread where there are several.
 
     All but the last begin and end at multiples of `step` from the first.
@@ -181,7 +182,7 @@ def _cut(start: int, end: int, block_rows: int, n_threads: int, step: int = 1) -
     edges = np.linspace(0, n_rows, min(count, n_rows) + 1)
     inner = start + np.unique((edges[1:-1] / step).round().astype(int)) * step
     inner = inner[(inner > start) & (inner < end)]
-    return [slice(low, high) for low, high in pairwise([start, *inner.tolist(), end])]
+    return tuple(slice(low, high) for low, high in pairwise([start, *inner.tolist(), end]))
 
 
 def by_blocks(
@@ -201,7 +202,7 @@ def by_blocks(
     n_threads = available_threads() if is_numpy(X) else 1
     blocks = _cut(0, X.shape[0], block_rows_for(X, n_columns), n_threads)
 
-    def stripe(part: list[slice]) -> list[AnyArray]:
+    def stripe(part: Sequence[slice]) -> list[AnyArray]:
         cut = (X[rows, :] for rows in part)
         if is_numpy(X):
             cut = (np.asarray(block, dtype=np.float64) for block in cut)

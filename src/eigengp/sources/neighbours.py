@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import iadd
@@ -169,7 +169,7 @@ class NeighbourSource:
         """Return the sum of `term(neighbourhoods)` over all rows."""
         chunks = [slice(i, min(i + _CHUNK, self.n_rows)) for i in range(0, self.n_rows, _CHUNK)]
 
-        def stripe(part: list[slice]) -> SumT:
+        def stripe(part: Sequence[slice]) -> SumT:
             hoods = (Neighbourhoods(self.rows, self.index[rows], rows.start) for rows in part)
             total: SumT = reduce(iadd, map(term, hoods))
             return total

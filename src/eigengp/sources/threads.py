@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
@@ -96,7 +96,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_ONE_BLAS_THREAD.begin)
 
 
-def in_threads(work: Callable[[list[slice]], T], blocks: list[slice], n_threads: int) -> list[T]:
+def in_threads(
+    work: Callable[[Sequence[slice]], T], blocks: Sequence[slice], n_threads: int
+) -> list[T]:
     """Return `[work(stripe), …]` for contiguous stripes, one for each thread, this one included."""
     if len(blocks) <= 1:
         return [work(blocks)]
@@ -112,7 +114,7 @@ def in_threads(work: Callable[[list[slice]], T], blocks: list[slice], n_threads:
         return [first, *(each.result() for each in running)]
 
 
-def _stripes(blocks: list[slice], count: int) -> Iterator[list[slice]]:
+def _stripes(blocks: Sequence[slice], count: int) -> Iterator[Sequence[slice]]:
     edges = np.linspace(0, len(blocks), count + 1).round().astype(int)
     for low, high in pairwise(edges.tolist()):
         yield blocks[low:high]
