@@ -26,7 +26,8 @@ The 90 % intervals should hold 90 % of the test rows. Numbers are means over the
 This page is written by `python benchmarks page` from what `python benchmarks quality` has stored,
 with versions and hardware, in `benchmarks/results/quality.json`.
 
-Seconds were taken one fit at a time; those of the ingredients with other work beside them.
+Seconds were taken one fit at a time; those of GPBoost, GPflow and the ingredients with other work
+beside them, which takes up to twice as long.
 
 Peers have inputs that are standardised, and their usual best settings: {peers}.
 """
@@ -47,9 +48,6 @@ exponential and a constant noise unless the row says otherwise; [Neighbours, ker
 noise](local-residual.md) says what they are. The call without arguments has all of them, or none
 where rows that were left out say so.
 """
-
-
-_COLUMNS = "| method | NMSE | MNLP | 90 % intervals hold | fit, s | splits |"
 
 
 def write(out: Path) -> None:

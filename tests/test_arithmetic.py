@@ -17,6 +17,8 @@ from eigengp.fitting.parameters import eigengp_parameters
 from eigengp.flow.arithmetic import KEPT_BYTES, PRECISIONS, Arithmetic, Kept
 from eigengp.flow.model import EigenGP, Jitter
 from eigengp.flow.passes import SpectralPass
+from eigengp.flow.rows import RowBlock
+from eigengp.flow.sums import PlainRows
 from eigengp.kernels import Kernel
 from eigengp.metrics import nmse
 from eigengp.sources.arrays import ArraySource
@@ -145,6 +147,20 @@ def test_the_rounding_of_a_gradient_is_foreseen(step: float) -> None:
     found = gradient_of(replace(model, arithmetic=Arithmetic("mixed")))[1]
     error = np.abs(found - expected).max() / evidence.sums.n
     assert 0.0 < error < 30.0 * foreseen + 1e-7
+
+
+@pytest.mark.parametrize("step", [0.3, 0.1, 0.03])
+def test_what_float32_features_do_to_residuals_is_foreseen(step: float) -> None:
+    points = np.vstack([SPREAD[:10], SPREAD[:10] + step])
+    model = replace(MODEL, inducing_inputs=points, n_components=20)
+    evidence = model.forward(SOURCE).evidence
+    bar, sums = evidence.sums_adjoint(), evidence.sums
+    foreseen = 6e-8 * (bar.residual_scatter(sums) + bar.rounding(sums))
+    block = RowBlock(SOURCE.X, SOURCE.y)
+    expected = PlainRows(model.features).pull_back(block, bar).points
+    found = PlainRows(model.features, "float32", "float32").pull_back(block, bar).points
+    error = np.abs(found - expected).max() / sums.n
+    assert foreseen / 30.0 < error < 30.0 * foreseen
 
 
 def test_mixed_precision_does_not_use_float32_where_it_would_show() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from eigengp import Matern12, Matern32, Matern52, RationalQuadratic, SquaredExponential
+from eigengp.flow.arithmetic import Arithmetic
 from eigengp.flow.evidence import FactorEvidence
 from eigengp.flow.features import KernelFeatures
 from eigengp.flow.fused import Fused, fused_for
@@ -65,6 +66,28 @@ def test_fused_passes_are_the_plain_ones(kernel: Stationary, weighted: bool) -> 
         np.testing.assert_allclose(own, known, rtol=0.0, atol=2e-4 * np.abs(known).max())
 
 
+def test_rows_with_small_targets_among_larger_ones_lose_nothing() -> None:
+    kernel = KERNELS[0]
+    rows = PlainRows(KernelFeatures(kernel, X[:M] + 0.1))
+    sums = rows.sums(RowBlock(X, y)).on_host()
+    factor = np.linalg.inv(np.linalg.cholesky(kernel(X[:M] + 0.1) + 1e-6 * np.eye(M))).T
+    bar = FactorEvidence(sums, factor, 1e-3).sums_adjoint()
+    assert bar.target_scale == pytest.approx(np.sqrt(np.mean(y**2)))
+    expected = rows.pull_back(RowBlock(X, 0.0 * y), bar)
+    inputs, targets, _ = tensors(weighted=False)
+    found = fused(kernel).pull_back(inputs, 0.0 * targets, None, bar.about, 2, bar.target_scale)
+    scale = np.abs(expected.theta).max()
+    np.testing.assert_allclose(found.theta.numpy(), expected.theta, rtol=0.0, atol=1e-4 * scale)
+
+
+def test_a_fused_pull_back_is_left_out_where_its_residuals_would_be_rounded() -> None:
+    mixed, single = Arithmetic("mixed"), Arithmetic("single")
+    assert mixed.pieces_for(scatter=0.01, residual_scatter=1.0) == 1
+    assert mixed.pieces_for(scatter=10.0, residual_scatter=1.0) == 2
+    assert mixed.pieces_for(scatter=0.01, residual_scatter=1e4) == 0
+    assert single.pieces_for(scatter=0.01, residual_scatter=1e4) == 1
+
+
 def test_the_fused_passes_are_for_float32_on_cuda_alone() -> None:
     features = KernelFeatures(KERNELS[0], X[:M])
     assert fused_for(features, X, "float32") is None
@@ -73,7 +96,7 @@ def test_the_fused_passes_are_for_float32_on_cuda_alone() -> None:
 
 def test_rows_that_fill_no_block_take_the_general_path(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = KERNELS[0]
-    general = PlainRows(KernelFeatures(kernel, X[:M]), "float32", "float32")
+    general = PlainRows(KernelFeatures(kernel, X[:M]), "float32", "float32", pieces=2)
     rows, weight = np.vstack([X, X[:37] + 0.5]), np.linspace(0.5, 2.0, N + 37)
     block = RowBlock(torch.asarray(rows), torch.asarray(rows[:, 0]), torch.asarray(weight))
     bar = SumsAdjoint(np.eye(M), np.ones(M), 0.5, -0.5, 0.1 * np.ones(M))

@@ -94,7 +94,7 @@ class LocalLearner:
     monitor: Monitor
     n_threads: int
     journal: Journal | None = None
-    search: NeighborSearch = "exact"
+    search: NeighborSearch = "auto"
     n_iter: int = 0
     losses: dict[int, dict[str, float]] = field(default_factory=dict)
     """What each kernel reached on how many rows, smaller is better."""

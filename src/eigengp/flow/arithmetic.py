@@ -26,6 +26,8 @@ _VISIBLE = 1e-5
 """A variance that shows, in units of the noise."""
 _VISIBLE_IN_GRADIENT = 1e-4
 """An error that shows in the gradient of one row's evidence."""
+_INVISIBLE_IN_GRADIENT = 1e-5
+"""One that does not where there are others."""
 
 _PRECISIONS = {
     "double": ("float64", "float64"),
@@ -47,8 +49,8 @@ class Arithmetic:
     ----------
     precision : {"double", "mixed", "single"}
         "double" is float64 throughout; "mixed" makes the sums in float64, and
-        the gradient and predicted variances in float32 wherever its rounding
-        does not show; "single" makes the sums in float32 too. Rows that enter
+        the products of the gradient and of predicted variances in float32
+        wherever its rounding does not show; "single" makes the sums in float32 too. Rows that enter
         whitened or with a residual are always in float64.
     memory_limit : int
         How many bytes of features may be kept from one pass to the next;
@@ -75,10 +77,20 @@ class Arithmetic:
             return _PRECISIONS[self.precision][1]
         return "float32" if amplified() * _EPSILON < _VISIBLE_IN_GRADIENT else "float64"
 
-    @staticmethod
-    def may_be_coarse(amplified: float) -> bool:
-        """Say whether eleven bits are enough for features of pass 2, by the same measure."""
-        return amplified * _HALF_EPSILON < _VISIBLE_IN_GRADIENT / 10.0
+    def pieces_for(self, scatter: float, residual_scatter: float) -> int:
+        """Return of how many float16 features consist in the products of a fused pass 2.
+
+        Parameters
+        ----------
+        scatter : float
+            By how much a relative error of one in features shows through these
+            products, in the gradient of a row.
+        residual_scatter : float
+            The same through residuals, for which a fused pass has float32.
+        """
+        if self.precision == "mixed" and residual_scatter * _EPSILON >= _VISIBLE_IN_GRADIENT:
+            return 0
+        return 1 if scatter * _HALF_EPSILON < _INVISIBLE_IN_GRADIENT else 2
 
     def prediction_for(self, amplified: float) -> str:
         """Return the data type of predictions.
@@ -129,10 +141,7 @@ class Kept:
     def taken(
         self, features: Features, block: RowBlock, dtype: str, spare: int = 0
     ) -> tuple[AnyArray, PullBack]:
-        """Return a block's features and their pull-back in pass 2, which needs them for good.
-
-        Those that were kept are in the data type of pass 1.
-        """
+        """Return a block's features and their pull-back in pass 2, which needs them for good."""
         made = self._made.pop(block.start, None)
         return made or features.forward(block.X, dtype, spare)
 

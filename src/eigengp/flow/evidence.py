@@ -102,7 +102,8 @@ class Evidence(ABC):
         A_bar = np.outer(m, m)
         A_bar += self.covariance
         A_bar *= 0.5 / s2
-        return SumsAdjoint(A_bar, -m / s2, 0.5 / s2, -0.5, m)
+        scale = float(np.sqrt(self.sums.c / max(self.sums.precision, 1e-300)))
+        return SumsAdjoint(A_bar, -m / s2, 0.5 / s2, -0.5, m, scale)
 
     def noise_adjoint(self) -> float:
         """Return the cotangent of `σ²`, `½ [n − tr(G⁻¹S) − c/σ² + 2hᵀh + hᵀSh]/σ²`.

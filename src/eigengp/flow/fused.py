@@ -87,7 +87,13 @@ class Fused:
         return a * a * A, a * b
 
     def pull_back(
-        self, X: Any, y: Any, weight: Any | None, about: Placed, coarse: bool = False
+        self,
+        X: Any,
+        y: Any,
+        weight: Any | None,
+        about: Placed,
+        pieces: int = 2,
+        target_scale: float = 0.0,
     ) -> KernelAdjoint:
         """Return what a block hands back; `K̄ = ρ (a Q) + (y − ρ (a m)) b̄ᵀ`, and `T = a K̄ ∘ ρ'`.
 
@@ -97,8 +103,10 @@ class Fused:
             The rows.
         about : Placed
             `[Q, b̄, m]`, shape (M + 2, M).
-        coarse : bool
-            Whether features may be rounded to eleven bits where they meet `Q`.
+        pieces : {1, 2}
+            Float16 that make up a feature where it meets `Q`.
+        target_scale : float
+            The size of targets, of which these may be the small ones.
         """
         import torch
 
@@ -107,7 +115,7 @@ class Fused:
         side, a = self.columns.side(X), self.kernel.variance
         bars = about.beside(torch.empty(0, dtype=torch.float64, device=X.device))
         points = side.points.float().contiguous()
-        tilings = triton_launch.tiling_for(points.shape[0], points.shape[1], coarse)
+        tiling = triton_launch.tiling_for(points.shape[0], points.shape[1]).pull_back
         with _on_device_of(X):
             pulled = triton_launch.pull_back(
                 _in_lengthscales(X, side),
@@ -115,7 +123,8 @@ class Fused:
                 points,
                 self.profile,
                 *(a * bars[:-2], bars[-2], a * bars[-1]),
-                tilings.pull_back,
+                tiling._replace(pieces=pieces),
+                target_scale,
             )
         return assembled(
             self.kernel,

@@ -152,12 +152,13 @@ class PriorPass:
 def _for_pull_back(
     rows: PlainRows, arithmetic: Arithmetic, bar: SumsAdjoint, sums: Sums
 ) -> PlainRows:
-    """Return the rows in the data types in which these cotangents can be taken back."""
+    """Return the rows as these cotangents can be taken back: data type, and fused passes."""
     dtype = arithmetic.gradient_for(lambda: bar.rounding(sums))
     if dtype == "float64":
         return replace(rows, pulled=dtype)
     scatter = bar.scatter(sums, rows.features.prior_variance)
-    return replace(rows, pulled=dtype, coarse=arithmetic.may_be_coarse(scatter))
+    pieces = arithmetic.pieces_for(scatter, bar.residual_scatter(sums))
+    return replace(rows, pulled=dtype, pieces=pieces)
 
 
 def _is_trusted(evidence: PriorEvidence) -> bool:
@@ -342,6 +343,9 @@ class WhitePass:
         """See `Pass.pull_back`."""
         evidence, kept = outcome.evidence, outcome.kept
         bar = evidence.sums_adjoint()
-        rows = _for_pull_back(self._rows, self.arithmetic, bar, evidence.sums)
+        arithmetic = self.arithmetic
+        if arithmetic.precision == "single":
+            arithmetic = replace(arithmetic, precision="mixed")
+        rows = _for_pull_back(self._rows, arithmetic, bar, evidence.sums)
         pulled = source.total(lambda block: rows.pull_back(block, bar, kept))
         return PassAdjoint(pulled.theta, pulled.points, None, evidence.noise_adjoint())

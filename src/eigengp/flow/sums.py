@@ -97,6 +97,8 @@ class SumsAdjoint(_Light):
     log_precision: float
     mean: Array | None = None
     """`m`, coefficients that the rows are taken about; None is zero."""
+    target_scale: float = 0.0
+    """The root of the mean square of all targets."""
 
     def plus(self, A: Array) -> SumsAdjoint:
         """Return the cotangents with something added to that of `A`."""
@@ -106,8 +108,9 @@ class SumsAdjoint(_Light):
     def about_mean(self) -> Array:
         """`2Ā + m b̄ᵀ`, which `K` meets where `y − Km` stands for `y`, shape (M, M).
 
-        In `2Ā = (P + m mᵀ)/σ²` the second term is by far the larger; it takes
-        `K` to fitted values, and these nearly cancel the targets.
+        In `2Ā = (P + m mᵀ)/σ²`, but for the trace term, the second part is by
+        far the larger; it takes `K` to fitted values, and these nearly cancel
+        the targets.
         """
         return 2.0 * self.A + np.outer(self._centre, self.b)
 
@@ -118,16 +121,26 @@ class SumsAdjoint(_Light):
         entries of a column round independently.
         """
         met = self.about_mean * sums.A
-        return float(np.sqrt(np.max(np.einsum("ij,ij->j", met, met)))) / sums.n
+        return float(np.sqrt(np.max(np.einsum("ij,ij->j", met, met)))) / max(sums.n, 1.0)
+
+    def residual_scatter(self, sums: Sums) -> float:
+        """Return how much the rounding of features in `y − Km` shows in the same.
+
+        It is independent from row to row.
+        """
+        squares = np.diagonal(sums.A) / max(sums.n, 1.0)
+        in_residual = np.sqrt(np.sum(self._centre**2 * squares))
+        return float(in_residual * np.max(np.abs(self.b) * np.sqrt(squares)) / np.sqrt(sums.n))
 
     def scatter(self, sums: Sums, variance: float) -> float:
         """Return how much the rounding of features, where they meet these, shows in the same.
 
-        It is independent from row to row, and `Σ_n k_nm² k_nm'²` is at most
-        `Σ_n k_nm k_nm'` times the largest feature, the prior variance, squared.
+        It is independent from row to row, and for rows without weights
+        `Σ_n k_nm² k_nm'²` is at most `Σ_n k_nm k_nm'` times the largest
+        feature, the prior variance, squared.
         """
         square = np.einsum("ij,ij,ij->j", self.about_mean, self.about_mean, np.abs(sums.A))
-        return float(variance * np.sqrt(np.max(square))) / sums.n
+        return float(variance * np.sqrt(np.max(square))) / max(sums.n, 1.0)
 
     @cached_property
     def stacked(self) -> Placed:
@@ -241,8 +254,9 @@ class PlainRows:
     """The data type of features."""
     pulled: str = "float64"
     """The data type of the products of pass 2."""
-    coarse: bool = False
-    """Whether features may be rounded to eleven bits in these products, where that is faster."""
+    pieces: int = 0
+    """Float16 that make up a feature in the products of a fused pass 2: one is faster, two keep
+    more digits, and none leaves the rows to the general path."""
 
     def sums(self, block: RowBlock, kept: Kept | None = None) -> Sums:
         """Pass 1, one block."""
@@ -259,11 +273,16 @@ class PlainRows:
         return sums
 
     def pull_back(self, block: RowBlock, bar: SumsAdjoint, kept: Kept | None = None) -> RowAdjoint:
-        """Pass 2: `K̄ = ω ∘ (2 K Ā + y b̄ᵀ)`, pulled back through the kernel."""
-        fused = fused_for(self.features, block.X, self.pulled)
+        """Pass 2: `K̄ = ω ∘ (2KĀ + y b̄ᵀ)`, pulled back through the kernel.
+
+        It is formed as `K (2Ā + m b̄ᵀ) + (y − Km) b̄ᵀ`, in which far less cancels.
+        """
+        fused = fused_for(self.features, block.X, self.pulled) if self.pieces else None
         if fused:
             whole, rest = block.cut(fused.whole(block.n_rows))
-            adjoint = fused.pull_back(whole.X, whole.y, whole.sample_weight, bar.about, self.coarse)
+            weight = whole.sample_weight
+            pieces = self.pieces if weight is None else 2
+            adjoint = fused.pull_back(whole.X, whole.y, weight, bar.about, pieces, bar.target_scale)
             own = RowAdjoint(adjoint.theta, adjoint.points)
             if rest.n_rows:
                 own += PlainRows(self.features).pull_back(rest, bar)

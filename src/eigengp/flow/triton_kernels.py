@@ -8,8 +8,8 @@ are split into an integer and a rest of at most one half. Sums of products of in
 exact as long as they stay below 2²⁴; the products with a rest are small, and so is what is cut
 off them. The sums of every so many rows are added in float64. Distances are made the same way.
 
-The second pass takes the rows about their fitted values, so that next to nothing cancels in
-its products, and floating-point halves of every factor are enough.
+The second pass takes the rows about their fitted values. Far less cancels in its products
+then, and floating-point halves of every factor are enough.
 
 Letters: `t = |x − z|²`; `u = −½ S² t` with a power of two `S`; `s_n` is a row's weight; `h`
 and `r` are the integer and the rest of a number. `eigengp.flow.triton_launch` splits what the
@@ -27,7 +27,7 @@ ROUND = tl.constexpr(12582912.0)
 FAR = tl.constexpr(8000.0)
 """Scaled inputs are cut off here, far from all basis points."""
 LARGEST = tl.constexpr(65504.0)
-"""The largest float16; what exceeds it belongs to rows so far out that it does not matter."""
+"""The largest float16; inputs that exceed it are so far out that it does not matter."""
 X_UNIT = tl.constexpr(64.0)
 """Brings the squares of scaled inputs into the range of float16."""
 TOUCHING = tl.constexpr(0.015625)

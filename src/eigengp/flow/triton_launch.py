@@ -23,7 +23,8 @@ PULL_BITS = 10
 """Features in units of 2⁻¹⁰ leave 14 bits to a column of `C`."""
 FLUSH, LONG_FLUSH = 1024, 8192
 MANY_ROWS = 1 << 20
-"""From so many rows on, the rounding of features averages out, and sums may be longer."""
+"""From so many rows on, sums are longer: the rounding of features averages out. Lots of 1,024
+to 8,192 left the same error in `A` there, that of `exp2`."""
 SMALLEST_RADIUS = 4.0
 """Basis points closer together than this are scaled as if they were not."""
 T_UNITS = {profile: 2.0**-30 if profile == "matern12" else 2.0**-19 for profile in SLOPES}
@@ -49,8 +50,8 @@ class Tiling(NamedTuple):
     registers: int | None = None
     """The most registers that a thread may have; None leaves it to the compiler."""
     pieces: int = 2
-    """Float16 that make up a feature: 1 keeps eleven bits; 2 about 20 in `A` and 22 elsewhere;
-    3 all of float32 in `A`, for one more product on its diagonal and two off it."""
+    """Float16 that make up a feature: 1 keeps eleven bits; 2 about 20 in `A`, 18 in long sums, and
+    22 elsewhere; 3 all of float32 in `A`, for one more product on its diagonal and two off it."""
 
     @property
     def bits(self) -> float:
@@ -78,13 +79,10 @@ class Pulled(NamedTuple):
     """`Σ_nm ρ̄_nm ρ_nm`, shape ()."""
 
 
-def tiling_for(M: int, D: int, coarse: bool = False) -> Tilings:
-    """Return the tilings for M basis points and D inputs, as far as shared memory allows.
-
-    Where `coarse`, one piece makes up a feature in the products of the second pass.
-    """
+def tiling_for(M: int, D: int) -> Tilings:
+    """Return the tilings for M basis points and D inputs, as far as shared memory allows."""
     tiling = Tiling(basis=64, warps=4) if M <= 64 or D > 28 else Tiling()
-    pull_back = tiling._replace(warps=4, stages=2 if D > 60 else 3, pieces=1 if coarse else 2)
+    pull_back = tiling._replace(warps=4, stages=2 if D > 60 else 3)
     if tiling.basis < M and D <= 8:
         pull_back = pull_back._replace(rows=128, inner=64, warps=8, programs=2)
     return Tilings(tiling, pull_back)
@@ -119,15 +117,17 @@ def pull_back(
     g: Tensor,
     mean: Tensor,
     tiling: Tiling | None = None,
+    target_scale: float = 0.0,
 ) -> Pulled:
     """Return the sums over `T = ρ̄ ∘ ρ'(t)` with `ρ̄_nm = s_n (Σ_j ρ_nj C_jm + e_n g_m)`.
 
     `e_n = y_n − Σ_j ρ_nj mean_j`. X, y, weight and Z are as for `sums`; C, (M, M), and g and
-    mean, (M,), are float64.
+    mean, (M,), are float64. `target_scale` is the size of targets, of which these may be the
+    small ones.
     """
     tiling = tiling or tiling_for(*Z.shape).pull_back
     rows = _rows(X, y, weight, tiling)
-    return _fused_pull_back(rows, Z, profile, _Bars(C, g, mean), tiling)
+    return _fused_pull_back(rows, Z, profile, _Bars(C, g, mean, target_scale), tiling)
 
 
 class _Rows(NamedTuple):
@@ -203,6 +203,7 @@ class _Bars(NamedTuple):
     C: Tensor
     g: Tensor
     mean: Tensor
+    target_scale: float
 
 
 class _Cotangents(NamedTuple):
@@ -221,10 +222,11 @@ class _Cotangents(NamedTuple):
 def _cotangents(bars: _Bars, rows: _Rows, size: int) -> _Cotangents:
     """Scale and split, so that `|ρ̄|` stays below 2²⁴ in the units of the products.
 
-    Residuals are taken to be no larger than twice the largest target.
+    Residuals are taken to be no larger than twice the largest target here plus eight times the
+    usual one: what is fitted is about as large as the targets, here or elsewhere.
     """
     C, g, M = bars.C, bars.g, bars.C.shape[0]
-    largest = 2.0 * torch.linalg.vector_norm(rows.y, torch.inf).double().clamp_min(1e-30)
+    largest = 2.0 * torch.linalg.vector_norm(rows.y, torch.inf).double() + 8.0 * bars.target_scale
     bound = C.abs().sum(0) + largest * g.abs()
     room = 2.0 ** (24 - PULL_BITS) * (1.0 - 2.0**-10)
     kappa = torch.where(bound > 0.0, room / bound.clamp_min(1e-300), 1.0)

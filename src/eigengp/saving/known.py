@@ -114,7 +114,8 @@ def _local_posterior(approximate: bool = False, **found: Any) -> LocalPosterior:
     """Return the posterior with a search among its rows, as the fit made it."""
     metric = found["flow"].features.kernel.metric
     kind = Approximate if approximate else Exact
-    search = Nearest(kind.of(found["rows"].X * metric), metric, found["n_neighbors"])
+    count = min(found["n_neighbors"], found["rows"].n_rows)
+    search = Nearest(kind.of(found["rows"].X * metric), metric, count)
     return LocalPosterior(search=search, **found)
 
 

@@ -20,10 +20,10 @@ SumT = TypeVar("SumT", bound=Any)
 
 BLOCK_ROWS = 1024
 """Rows in a block, where nothing is known of their features."""
-_BLOCK_ENTRIES = 3 << 18
-"""About how many features a block has: small enough for the cache, and large enough that the
-threads seldom meet in Python."""
-_BLOCK_RANGE = (256, 8192)
+_BLOCK_ENTRIES = 3 << 19
+"""About how many features a block has: large enough that threads seldom meet in Python, where they
+wait for one another."""
+_BLOCK_RANGE = (512, 8192)
 _MOST_CHUNK_ROWS = 1 << 16
 _CHUNK_NUMBERS = 1 << 21
 _MOST_ENTRIES = 1 << 22

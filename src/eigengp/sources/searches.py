@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.neighbors import KDTree, NearestNeighbors
+from sklearn.neighbors import NearestNeighbors
 
 from eigengp.typing import Array, NeighborSearch
 
@@ -21,15 +21,18 @@ _FEW_POINTS = 16_384
 _FEW_SEARCHED = 500
 """For so few, the exact search is done before cells are made."""
 _MANY_POINTS = 100_000
+"""Up to so many the exact search will do."""
 _TRIED, _TRIED_NEIGHBOURS = 256, 64
+"""On how many points a tree is tried, and how many it finds for each."""
 _QUICK = 4_000
 """A tree that measures so many distances for each input is about as fast as cells."""
-_CELL_SIZE = 100
-_CELLS_SEARCHED = 128
+_CELL_SIZE, _CELLS_SEARCHED = 100, 128
+"""About how many points a cell has, and how many cells are looked into at least."""
 _BATCH = 20
 """Fewer inputs than so many Faiss rounds differently."""
 _CHUNK = 4_096
 _FAR = 1e15
+"""Where inputs are cut off, whose squares float32 could not hold."""
 
 
 class Index(Protocol):
@@ -69,20 +72,14 @@ def index_among(
     """
     n = points.shape[0]
     few = n < _FEW_POINTS or (n_searched is not None and n_searched <= _FEW_SEARCHED)
-    if few or search == "exact" or (search == "auto" and _is_exact_quick(points)):
+    if few or search == "exact":
         return Exact.of(points)
-    return Approximate.of(points)
-
-
-def _is_exact_quick(points: Array) -> bool:
-    """Say whether the exact search is quick, or all there is; on the points alone, not on time."""
-    if points.shape[0] <= _MANY_POINTS or not _is_installed():
-        return True
-    if not _suits_tree(points):
-        return False
-    tree, some = KDTree(points), points[:: points.shape[0] // _TRIED]
-    tree.query(some, _TRIED_NEIGHBOURS, return_distance=False)
-    return bool(tree.get_n_calls() <= _QUICK * some.shape[0])
+    if search == "approximate":
+        return Approximate.of(points)
+    if n <= _MANY_POINTS or not _is_installed():
+        return Exact.of(points)
+    tree = Exact.of(points) if _suits_tree(points) else None
+    return tree if tree is not None and tree.is_quick(points) else Approximate.of(points)
 
 
 def _suits_tree(points: Array) -> bool:
@@ -125,6 +122,14 @@ class Exact:
         """Prepare the search among points of shape (N, D)."""
         algorithm = "kd_tree" if _suits_tree(points) else "brute"
         return cls(NearestNeighbors(algorithm=algorithm).fit(points))
+
+    def is_quick(self, points: Array) -> bool:
+        """Say whether a tree measures few distances; it is the points that decide, not a clock."""
+        tree: Any = self.search._tree
+        some = points[:: points.shape[0] // _TRIED]
+        tree.reset_n_calls()
+        tree.query(some, _TRIED_NEIGHBOURS, return_distance=False)
+        return bool(tree.get_n_calls() <= _QUICK * some.shape[0])
 
     @property
     def n_points(self) -> int:
