@@ -20,7 +20,7 @@ SumT = TypeVar("SumT", bound=Any)
 
 BLOCK_ROWS = 1024
 """Rows in a block, where nothing is known of their features."""
-_BLOCK_ENTRIES = 1 << 20
+_BLOCK_ENTRIES = 1 << 19
 """About how many features a block has: large enough that threads seldom meet in Python, where they
 wait for one another."""
 _BLOCK_RANGE = (512, 8192)
