@@ -149,3 +149,21 @@ def browser() -> Iterator[Any]:
 
 def _refuse(**settings: object) -> None:
     raise AssertionError(f"a download was tried: {settings}")
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a table to learn from, one to test on, and a model; to be read only."""
+    pa, pacsv = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.csv")
+    from command_line import call, houses
+
+    path = tmp_path_factory.mktemp("commands")
+    for name, n, seed in (("houses", 60, 0), ("test", 30, 1)):
+        pacsv.write_csv(pa.table(houses(n, seed)), path / f"{name}.csv")
+    result = call(
+        *("fit", path / "houses.csv", "--target", "price", "--out", path / "m.eigengp"),
+        *("--method", "exact", "--holdout", "0.25", "--seed", "3"),
+    )
+    assert result.exit_code == 0, result.stderr
+    (path / "said").write_text(result.stdout)
+    return path

@@ -19,24 +19,7 @@ MEANINGS = {
 def scores(
     model: Any, X: Array, y: Array, level: float, weights: Array | None = None
 ) -> dict[str, float | None]:
-    """Return NMSE, RMSE, MNLP, CRPS, and how many targets the intervals hold.
-
-    Parameters
-    ----------
-    model : GPRegressor
-        A fitted model.
-    X, y : arrays of shape (n, D) and (n,)
-        The rows.
-    level : float
-        The probability of the intervals, which are those of `predict_interval`.
-    weights : array of shape (n,) or None
-        How often each row counts.
-
-    Returns
-    -------
-    scores : dict
-        NMSE is None where all targets are the same.
-    """
+    """Return `inspection.scores` of a fitted model, for its intervals of this level."""
     from eigengp import inspection
 
     prediction, interval = model.predict(X, return_std=True), model.predict_interval(X, level)

@@ -12,7 +12,6 @@ from eigengp.estimators.left_out import LeftOut, judged_plain, varied
 from eigengp.estimators.local import LocalFit
 from eigengp.estimators.online import OnlineRegressor
 from eigengp.estimators.training import Training
-from eigengp.fitting.online import Online
 from eigengp.flow.exact import ExactGP
 from eigengp.flow.local_posterior import LocalPosterior
 from eigengp.flow.model import EigenGP
@@ -50,16 +49,8 @@ class DecidingRegressor(OnlineRegressor):
     def _draws_jointly(self) -> bool:
         return isinstance(self._posterior, LocalPosterior)
 
-    def _keep(
-        self,
-        model: EigenGP,
-        training: Training,
-        outcome: Any = None,
-        online: Online | None = None,
-    ) -> None:
-        if hasattr(self, "_found"):
-            outcome = self._found[0]
-        super()._keep(model, training, outcome, online)
+    def _outcome(self, model: EigenGP, training: Training) -> Outcome:
+        return self._found[0] if hasattr(self, "_found") else super()._outcome(model, training)
 
     def _learn(self, training: Training) -> EigenGP:
         self.__dict__.pop("selection_", None)

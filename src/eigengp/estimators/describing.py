@@ -104,6 +104,7 @@ class SelfDescribing:
         return with_summary(diagram, self) if self.__sklearn_is_fitted__() else diagram
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        # As above.
         bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)  # type: ignore[misc]
         if "text/html" in bundle and self.__sklearn_is_fitted__():
             bundle["text/html"] = with_summary(bundle["text/html"], self)

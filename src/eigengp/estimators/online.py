@@ -16,6 +16,7 @@ from eigengp.estimators.training import Training
 from eigengp.fitting.online import Online
 from eigengp.fitting.plan import default_size
 from eigengp.flow.model import EigenGP
+from eigengp.flow.passes import Outcome
 from eigengp.flow.rows import RowBlock
 from eigengp.sources.arrays import ArraySource
 from eigengp.sources.cluster import is_dask
@@ -69,12 +70,16 @@ class OnlineRegressor(InducingRegressor):
         outcome: Any = None,
         online: Online | None = None,
     ) -> None:
-        outcome = outcome or model.forward(training.source)
+        outcome = outcome or self._outcome(model, training)
         super()._keep(model, training, outcome)
         self._training = training.on(RowBlock.empty())
         if online is None and self.optimization != "stochastic" and not model.local:
             online = Online.of(model, outcome, training.source)
         self._online = online
+
+    def _outcome(self, model: EigenGP, training: Training) -> Outcome:
+        """Return what the rows say of a model that was learned."""
+        return model.forward(training.source)
 
     # scikit-learn ships no types.
     @available_if(_keeps_no_rows)  # type: ignore[untyped-decorator]

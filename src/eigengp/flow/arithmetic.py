@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -50,8 +50,9 @@ class Arithmetic:
     precision : {"double", "mixed", "single"}
         "double" is float64 throughout; "mixed" makes the sums in float64, and
         the products of the gradient and of predicted variances in float32
-        wherever its rounding does not show; "single" makes the sums in float32 too. Rows that enter
-        whitened or with a residual are always in float64.
+        wherever its rounding does not show; "single" makes the sums in
+        float32 too. Rows that enter whitened or with a residual are always in
+        float64.
     memory_limit : int
         How many bytes of features may be kept from one pass to the next;
         those beyond it are computed again.
@@ -64,6 +65,11 @@ class Arithmetic:
     def sums(self) -> str:
         """The data type of pass 1."""
         return _PRECISIONS[self.precision][0]
+
+    @property
+    def guarded(self) -> Arithmetic:
+        """The same with a check before float32 is used: "mixed" in the place of "single"."""
+        return replace(self, precision="mixed") if self.precision == "single" else self
 
     def gradient_for(self, amplified: Callable[[], float]) -> str:
         """Return the data type of pass 2.

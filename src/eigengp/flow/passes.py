@@ -343,9 +343,6 @@ class WhitePass:
         """See `Pass.pull_back`."""
         evidence, kept = outcome.evidence, outcome.kept
         bar = evidence.sums_adjoint()
-        arithmetic = self.arithmetic
-        if arithmetic.precision == "single":
-            arithmetic = replace(arithmetic, precision="mixed")
-        rows = _for_pull_back(self._rows, arithmetic, bar, evidence.sums)
+        rows = _for_pull_back(self._rows, self.arithmetic.guarded, bar, evidence.sums)
         pulled = source.total(lambda block: rows.pull_back(block, bar, kept))
         return PassAdjoint(pulled.theta, pulled.points, None, evidence.noise_adjoint())

@@ -1,0 +1,98 @@
+"""`eigengp compare`: methods side by side, their picture, and the effects of inputs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.dummy import DummyRegressor
+from sklearn.model_selection import KFold, cross_val_score
+
+import eigengp
+from command_line import answer, call
+from eigengp import metrics
+from eigengp.commands.effects import effects
+from eigengp.commands.methods import METHODS, Method, Name
+from eigengp.commands.picture import draw_scores
+from eigengp.files import in_one_piece
+from eigengp.tables import TableEncoding, read_table
+
+
+def test_compare_agrees_with_scikit_learn(folder: Path, tmp_path: Path) -> None:
+    found = answer(
+        *("compare", folder / "houses.csv", "-t", "price", "--folds", "3", "--components", "4"),
+        *("--method", "mean", "--method", "linear", "--method", "exact", "--rows", "50"),
+        *("--out", tmp_path / "picture.png"),
+    )
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    assert found["rows"] == 50
+    assert found["notes"] == ["50 of 60 rows are compared on; --rows takes more."]
+    results = {each["name"]: each for each in found["methods"]}
+    assert [each["name"] for each in found["methods"]][-1] == "mean"
+    assert set(results) == {"mean", "linear", "exact"}
+    table = read_table(folder / "houses.csv")
+    encoding = TableEncoding.learned(table, "price")
+    chosen = np.sort(np.random.RandomState(0).permutation(60)[:50])
+    X, y = encoding.inputs(table)[chosen], encoding.targets(table)[chosen]
+    parts = KFold(3, shuffle=True, random_state=0)
+    exact = eigengp.ExactGPRegressor(random_state=0)
+    wanted = -cross_val_score(exact, X, y, scoring=metrics.mnlp_scorer, cv=parts)
+    assert results["exact"]["mnlp"] == pytest.approx(wanted.tolist())
+    wanted = -cross_val_score(DummyRegressor(), X, y, scoring=metrics.nmse_scorer, cv=parts)
+    assert results["mean"]["nmse"] == pytest.approx(wanted.tolist())
+    assert np.mean(results["linear"]["nmse"]) < 0.1
+
+
+def test_a_method_that_fails_does_not_stop_the_others(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(Method):
+        def made(self, *_: Any, **__: Any) -> Any:
+            raise ValueError("too many\nrows")
+
+    monkeypatch.setitem(METHODS, Name.EXACT, Failing("", ""))
+    asked = ("compare", folder / "houses.csv", "-t", "price", "--method", "exact")
+    result = call(*asked, "--method", "mean", "--folds", "2")
+    assert result.exit_code == 0
+    assert "note: exact failed: too many rows" in result.stderr
+    assert result.stdout.index("mean") < result.stdout.index("exact")
+    assert "failed" in result.stdout
+
+
+def test_a_picture_without_matplotlib_is_refused_first(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = call("compare", folder / "houses.csv", "-t", "price", "-o", tmp_path / "a.png")
+    assert result.exit_code == 1
+    assert 'pip install "eigengp[plot]"' in result.stderr
+
+
+def test_a_picture_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nothing to draw"):
+        draw_scores([{"name": "exact", "error": "odd"}], tmp_path / "a.png")
+
+    def half(path: Path) -> None:
+        with in_one_piece(path) as scratch:
+            assert scratch.suffix == path.suffix
+            scratch.write_text("half")
+            raise RuntimeError("half-way")
+
+    with pytest.raises(RuntimeError, match="half-way"):
+        half(tmp_path / "b.svg")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_effects_are_the_shares_of_the_variance() -> None:
+    class Plane:
+        def predict(self, X: Any) -> Any:
+            return 2.0 * X[:, 0] + X[:, 1] - X[:, 2]
+
+    X = np.random.default_rng(0).normal(size=(4000, 4))
+    found = effects(Plane(), X, {"a": [0], "both": [1, 2], "none": [3]}, seed=0)
+    assert found["a"] == pytest.approx(4 / 6, abs=0.05)
+    assert found["both"] == pytest.approx(2 / 6, abs=0.05)
+    assert found["none"] == 0.0
