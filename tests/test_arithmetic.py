@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from eigengp import EigenGPRegressor, Matern32, SquaredExponential
-from eigengp.buffers import buffer, product, recycle, reused_buffers
+from eigengp.buffers import buffer, recycle, reused_buffers
 from eigengp.estimators.memory import bytes_of
 from eigengp.fitting.objectives import RowObjective
 from eigengp.fitting.optimizer import minimize
@@ -21,6 +21,7 @@ from eigengp.flow.rows import RowBlock
 from eigengp.flow.sums import PlainRows
 from eigengp.kernels import Kernel
 from eigengp.metrics import nmse
+from eigengp.products import product
 from eigengp.sources.arrays import ArraySource
 from eigengp.sources.summary import Extent
 from eigengp.typing import Array

@@ -54,8 +54,10 @@ def dtype_name(x: AnyArray) -> str:
 
 def cast(x: AnyArray, name: str) -> AnyArray:
     """Return `x` in the data type called `name`; itself where it is so already."""
+    if dtype_name(x) == name:
+        return x
     xp = namespace(x)
-    return x if dtype_name(x) == name else xp.astype(x, getattr(xp, name))
+    return xp.astype(x, getattr(xp, name))
 
 
 def beside(x: AnyArray, other: AnyArray, name: str = "float64") -> AnyArray:

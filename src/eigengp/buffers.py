@@ -1,7 +1,7 @@
 """Memory that passes over rows use again and again.
 
 Fresh memory costs more than the arithmetic that fills it. Arrays as large as a
-block of features are made by `product` or `buffer` and offered back by
+block of features are made by `buffer` and offered back by
 `recycle`; outside `reused_buffers` these are plain allocations.
 """
 
@@ -27,7 +27,11 @@ class _Memory(np.ndarray[Any, Any]):
 
 
 class _Buffers:
-    """Free memory, held up to a limit from the first to enter until the last to leave."""
+    """Free memory, held up to a limit from the first to enter until the last to leave.
+
+    Threads take and give without a lock, at which they would wait for one
+    another: single operations on a dictionary are whole.
+    """
 
     def __init__(self) -> None:
         self.begin()
@@ -36,7 +40,7 @@ class _Buffers:
         """Hold nothing: at the start, and in a process that was forked."""
         self._lock = Lock()
         self._inside = 0
-        self._free: list[_Memory] = []
+        self._free: dict[int, _Memory] = {}
 
     @contextmanager
     def reused(self) -> Iterator[None]:
@@ -48,7 +52,7 @@ class _Buffers:
             with self._lock:
                 self._inside -= 1
                 if self._inside == 0:
-                    self._free = []
+                    self._free = {}
 
     def take(self, shape: tuple[int, ...], dtype: Any, order: Literal["C", "F"] = "C") -> AnyArray:
         size = max(1, math.prod(shape) * dtype.itemsize)
@@ -58,11 +62,11 @@ class _Buffers:
 
     def _memory(self, size: int) -> _Memory:
         """Return the smallest free memory that holds so many bytes and not many more, or new."""
-        with self._lock:
-            fitting = [each for each in self._free if size <= each.size <= 2 * size]
-            if fitting:
-                best = min(reversed(fitting), key=len)  # The last given is still in the cache.
-                self._free = [each for each in self._free if each is not best]
+        free = self._free
+        fitting = [each for each in list(free.values()) if size <= each.size <= 2 * size]
+        fitting.reverse()  # The last given is still in the cache.
+        for best in sorted(fitting, key=len):
+            if free.pop(id(best), None) is not None:  # Another thread may have been faster.
                 return best
         return _Memory((size + size // 8,), np.uint8)
 
@@ -70,11 +74,9 @@ class _Buffers:
         memory = getattr(x, "base", None)
         if not (self._inside and isinstance(memory, _Memory)):
             return
-        with self._lock:
-            held = sum(each.size for each in self._free)
-            known = any(each is memory for each in self._free)
-            if not known and held + memory.size <= _MOST_FREE_BYTES:
-                self._free.append(memory)
+        held = sum(each.size for each in list(self._free.values()))
+        if held + memory.size <= _MOST_FREE_BYTES:
+            self._free[id(memory)] = memory
 
 
 _BUFFERS = _Buffers()
@@ -86,26 +88,17 @@ recycle = _BUFFERS.give
 """Offer the memory of an array that nobody will look at again."""
 
 
-def buffer(shape: tuple[int, ...]) -> AnyArray:
-    """Return an array of float64 to be filled, in recycled memory where there is some."""
-    return _BUFFERS.take(shape, np.dtype(np.float64))
+def buffer(
+    shape: tuple[int, ...], dtype: Any = np.float64, order: Literal["C", "F"] = "C"
+) -> AnyArray:
+    """Return an array to be filled, in recycled memory where there is some."""
+    return _BUFFERS.take(shape, np.dtype(dtype), order)
 
 
 def converted(x: AnyArray, name: str) -> AnyArray:
     """Return `x` in the data type called `name`, in recycled memory where there is some."""
     if not is_numpy(x) or dtype_name(x) == name:
         return cast(x, name)
-    result = _BUFFERS.take(x.shape, np.dtype(name), "F")
+    result = buffer(x.shape, name, "F")
     result[...] = x
     return result
-
-
-def product(x: AnyArray, z: AnyArray) -> AnyArray:
-    """Return `x z`, in recycled memory where there is some; NumPy's columns are contiguous.
-
-    `x` has many rows and few columns, and BLAS is faster by up to a half where
-    the long side is the contiguous one.
-    """
-    if is_numpy(x) and x.dtype == z.dtype:
-        return np.matmul(x, z, out=_BUFFERS.take((x.shape[0], z.shape[1]), x.dtype, "F"))
-    return x @ z

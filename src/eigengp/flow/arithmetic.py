@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -122,7 +123,10 @@ class Kept:
     room: int
     _made: dict[int, tuple[AnyArray, PullBack]] = field(default_factory=dict)
     _lock: Any = field(default_factory=Lock)
-    _name: str = field(default_factory=lambda: uuid4().hex)
+
+    @cached_property
+    def _name(self) -> str:
+        return uuid4().hex
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel as a name: each process keeps the features of its own blocks."""
@@ -161,7 +165,7 @@ def _kept_here(name: str, room: int) -> Kept:
     """Return this process' store of that name; only the last few are remembered."""
     with _here_lock:
         if name not in _HERE:
-            _HERE[name] = Kept(room, _name=name)
+            _HERE[name] = Kept(room)
             for oldest in list(_HERE)[:-_PASSES_HERE]:
                 del _HERE[oldest]
         return _HERE[name]

@@ -14,11 +14,12 @@ from typing import Protocol
 import numpy as np
 
 from eigengp.arrays import AnyArray, Placed, beside, cast, namespace, on_host, positive, row_dots
-from eigengp.buffers import product, recycle
+from eigengp.buffers import recycle
 from eigengp.flow.arithmetic import Arithmetic
 from eigengp.flow.features import Features, left_out
 from eigengp.flow.passes import Outcome
 from eigengp.kernels import Kernel
+from eigengp.products import product
 from eigengp.typing import Array
 
 

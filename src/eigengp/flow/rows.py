@@ -7,7 +7,7 @@ function to each block of rows and adds the results.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import Field, dataclass, fields, replace
+from dataclasses import Field, dataclass, replace
 from operator import add, sub
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
@@ -122,7 +122,7 @@ class Additive:
         return type(self)(*map(combine, self._values(), other._values()))
 
     def _values(self) -> list[Any]:
-        return [getattr(self, each.name) for each in fields(self)]
+        return [getattr(self, name) for name in self.__dataclass_fields__]
 
     def on_host(self) -> Self:
         """Return the same in NumPy's arrays and plain numbers."""

@@ -27,12 +27,13 @@ from eigengp.arrays import (
     positive,
     row_dots,
 )
-from eigengp.buffers import converted, product, recycle
+from eigengp.buffers import converted, recycle
 from eigengp.flow.arithmetic import Kept
 from eigengp.flow.features import Features, left_out
 from eigengp.flow.fused import fused_for
 from eigengp.flow.rows import Additive, RowBlock
 from eigengp.kernels import PullBack
+from eigengp.products import product
 from eigengp.typing import Array
 
 

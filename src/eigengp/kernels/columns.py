@@ -27,8 +27,9 @@ from eigengp.arrays import (
     row_dots,
     times,
 )
-from eigengp.buffers import buffer, product, recycle
+from eigengp.buffers import buffer, recycle
 from eigengp.kernels.base import KernelAdjoint, PullBack
+from eigengp.products import contraction, product
 
 if TYPE_CHECKING:
     from eigengp.kernels.stationary import Stationary
@@ -240,7 +241,7 @@ def _adjoint(
     """
     xp, (m, D) = namespace(T), side.points.shape
     ones = xp.ones((T.shape[1],), dtype=T.dtype, device=T.device)
-    both = scale * cast(cast(rows, dtype_name(T)) @ T, "float64").T[:m, :]
+    both = scale * cast(contraction(cast(rows, dtype_name(T)).T, T), "float64").T[:m, :]
     row = scale * cast(T @ ones, "float64")
     scaled = rows[:D, :]
     squares = times(scaled, scaled, overwrite) @ row

@@ -14,6 +14,7 @@ import eigengp
 _DECISIVE = (
     "arrays.py",
     "buffers.py",
+    "products.py",
     "files.py",
     "kernels/*.py",
     "flow/*.py",

@@ -23,7 +23,7 @@ BLOCK_ROWS = 1024
 _BLOCK_ENTRIES = 1 << 19
 """About how many features a block has: large enough that threads seldom meet in Python, where they
 wait for one another."""
-_BLOCK_RANGE = (512, 8192)
+_BLOCK_RANGE = (512, 16384)
 _MOST_CHUNK_ROWS = 1 << 16
 _CHUNK_NUMBERS = 1 << 21
 _MOST_ENTRIES = 1 << 22

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from itertools import pairwise
-from threading import Lock
+from queue import SimpleQueue
+from threading import Lock, Thread, local
 from typing import Any, TypeVar
 
 import numpy as np
@@ -85,14 +85,45 @@ def at_work(size: int) -> Iterator[None]:
         yield
 
 
-@cache
-def _pool(n_threads: int) -> ThreadPoolExecutor:
-    """Return threads that stay: to make them costs as much as a pass over few rows."""
-    return ThreadPoolExecutor(n_threads, thread_name_prefix="eigengp")
+class _Crew:
+    """Threads that stay and are asked through queues.
 
+    To make threads costs as much as a pass over few rows, and so do the
+    conditions of futures.
+    """
+
+    here = local()
+    """Has `member` in threads of a crew, which do not ask a crew themselves."""
+
+    def __init__(self, n_threads: int) -> None:
+        self._orders: SimpleQueue[tuple[Callable[[Any], Any], Any, SimpleQueue[Any]]]
+        self._orders = SimpleQueue()
+        for number in range(n_threads):
+            Thread(target=self._serve, name=f"eigengp_{number}", daemon=True).start()
+
+    def ask(self, work: Callable[[Any], Any], argument: Any) -> SimpleQueue[Any]:
+        """Have `work(argument)` done; the queue will hold what it returned, and what it raised."""
+        answer: SimpleQueue[Any] = SimpleQueue()
+        self._orders.put((work, argument, answer))
+        return answer
+
+    def _serve(self) -> None:
+        self.here.member = True
+        while True:
+            _carry_out(*self._orders.get())
+
+
+def _carry_out(work: Callable[[Any], Any], argument: Any, answer: SimpleQueue[Any]) -> None:
+    try:
+        answer.put((work(argument), None))
+    except BaseException as error:
+        answer.put((None, error))
+
+
+_crew = cache(_Crew)
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+    os.register_at_fork(after_in_child=_crew.cache_clear)
     os.register_at_fork(after_in_child=_ONE_BLAS_THREAD.begin)
 
 
@@ -100,21 +131,25 @@ def in_threads(
     work: Callable[[Sequence[slice]], T], blocks: Sequence[slice], n_threads: int
 ) -> list[T]:
     """Return `[work(stripe), …]` for contiguous stripes, one for each thread, this one included."""
-    if len(blocks) <= 1:
+    if len(blocks) <= 1 or hasattr(_Crew.here, "member"):
         return [work(blocks)]
-    stripes = list(_stripes(blocks, min(n_threads, len(blocks))))
+    stripes = [blocks[low:high] for low, high in _edges(len(blocks), min(n_threads, len(blocks)))]
     with one_blas_thread():
         if len(stripes) == 1:
             return [work(stripes[0])]
-        running = [_pool(n_threads).submit(work, stripe) for stripe in stripes[1:]]
+        asked = [_crew(n_threads - 1).ask(work, stripe) for stripe in stripes[1:]]
         try:
             first = work(stripes[0])  # This thread has nothing else to do.
         finally:
-            wait(running)
-        return [first, *(each.result() for each in running)]
+            answers = [each.get() for each in asked]
+    for _, error in answers:
+        if error is not None:
+            raise error
+    return [first, *(result for result, _ in answers)]
 
 
-def _stripes(blocks: Sequence[slice], count: int) -> Iterator[Sequence[slice]]:
-    edges = np.linspace(0, len(blocks), count + 1).round().astype(int)
-    for low, high in pairwise(edges.tolist()):
-        yield blocks[low:high]
+@cache
+def _edges(length: int, count: int) -> list[tuple[int, int]]:
+    """Return where `count` parts of nearly equal length begin and end."""
+    edges = np.linspace(0, length, count + 1).round().astype(int)
+    return list(pairwise(edges.tolist()))
