@@ -16,7 +16,7 @@ from eigengp.fitting.optimizer import minimize
 from eigengp.fitting.parameters import eigengp_parameters
 from eigengp.flow.arithmetic import KEPT_BYTES, PRECISIONS, Arithmetic, Kept
 from eigengp.flow.model import EigenGP, Jitter
-from eigengp.flow.passes import SpectralPass
+from eigengp.flow.passes import PriorPass, SpectralPass
 from eigengp.flow.rows import RowBlock
 from eigengp.flow.sums import PlainRows
 from eigengp.kernels import Kernel
@@ -170,17 +170,28 @@ def test_mixed_precision_does_not_use_float32_where_it_would_show() -> None:
     np.testing.assert_allclose(gradient_of(mixed)[1], gradient_of(close)[1], rtol=1e-9)
 
 
-def test_single_precision_enters_whitened_where_digits_would_be_lost() -> None:
-    close = replace(
+def close_points(step: float, noise_variance: float) -> EigenGP:
+    return replace(
         MODEL,
-        inducing_inputs=np.vstack([SPREAD[:10], SPREAD[:10] + 1e-3]),
-        noise_variance=1e-4,
+        inducing_inputs=np.vstack([SPREAD[:10], SPREAD[:10] + step]),
+        noise_variance=noise_variance,
         arithmetic=Arithmetic("single"),
     )
-    outcome = close.forward(SOURCE)
-    assert isinstance(outcome.flow, SpectralPass)
-    expected = replace(close, arithmetic=Arithmetic()).forward(SOURCE).value
-    assert outcome.value == pytest.approx(expected, rel=1e-6)
+
+
+def test_single_precision_makes_sums_in_float64_where_digits_would_be_lost() -> None:
+    single = close_points(1e-3, 1e-4)
+    mixed = replace(single, arithmetic=Arithmetic("mixed"))
+    (found, own), (expected, other) = single.evaluate(SOURCE), mixed.evaluate(SOURCE)
+    assert isinstance(found.flow, PriorPass)
+    assert found.value == expected.value
+    np.testing.assert_array_equal(own.inducing_inputs, other.inducing_inputs)
+
+
+def test_every_precision_enters_whitened_where_float64_would_lose_digits() -> None:
+    for precision in PRECISIONS:
+        close = replace(close_points(1e-6, 1e-9), arithmetic=Arithmetic(precision))
+        assert isinstance(close.forward(SOURCE).flow, SpectralPass)
 
 
 @pytest.mark.parametrize(("precision", "per_row"), [("mixed", 1e-5), ("single", 1e-2)])

@@ -6,6 +6,7 @@ rows ─▶ features ─▶ sums ─▶ evidence ─▶ cotangents of the sums �
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -159,16 +160,23 @@ class EigenGP:
     def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """Go over the rows once; `gamma` weighs the trace term, which VFE has in full.
 
-        Where plain features lose too many digits (many rows, little noise,
-        basis points close together) the rows enter whitened instead.
+        Where the sums of plain features lose too many digits (many rows,
+        little noise, basis points close together) float64 takes the place of
+        float32, and where that does not do either the rows enter whitened.
         """
         if self.residual and self.power == 0.0:
             gamma = 1.0
-        try:
+        with suppress(DigitsLostError):
             return self.flow.forward(source, gamma, kept)
-        except DigitsLostError:
-            robust = replace(self, shrinkage=np.ones(self.n_components))
-            return robust.flow.forward(source, gamma)
+        kept = kept and self.arithmetic.kept()  # What the pass kept is of no more use.
+        return self._with_more_digits().forward(source, gamma, kept)
+
+    def _with_more_digits(self) -> EigenGP:
+        """Return the same model, for which fewer digits of the sums are lost."""
+        guarded = self.arithmetic.guarded
+        if guarded != self.arithmetic:
+            return replace(self, arithmetic=guarded)
+        return replace(self, shrinkage=np.ones(self.n_components))
 
     def posterior(self, outcome: Outcome) -> Posterior:
         """Return the posterior after a pass over the rows."""
