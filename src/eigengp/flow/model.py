@@ -6,7 +6,6 @@ rows ─▶ features ─▶ sums ─▶ evidence ─▶ cotangents of the sums �
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -166,17 +165,15 @@ class EigenGP:
         """
         if self.residual and self.power == 0.0:
             gamma = 1.0
-        with suppress(DigitsLostError):
+        try:
             return self.flow.forward(source, gamma, kept)
+        except DigitsLostError as lost:
+            if lost.in_float64:
+                robust = replace(self, shrinkage=np.ones(self.n_components))
+            else:
+                robust = replace(self, arithmetic=self.arithmetic.guarded)
         kept = kept and self.arithmetic.kept()  # What the pass kept is of no more use.
-        return self._with_more_digits().forward(source, gamma, kept)
-
-    def _with_more_digits(self) -> EigenGP:
-        """Return the same model, for which fewer digits of the sums are lost."""
-        guarded = self.arithmetic.guarded
-        if guarded != self.arithmetic:
-            return replace(self, arithmetic=guarded)
-        return replace(self, shrinkage=np.ones(self.n_components))
+        return robust.forward(source, gamma, kept)
 
     def posterior(self, outcome: Outcome) -> Posterior:
         """Return the posterior after a pass over the rows."""

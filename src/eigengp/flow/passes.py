@@ -50,7 +50,17 @@ class PassAdjoint:
 
 
 class DigitsLostError(ArithmeticError):
-    """Sums of plain features do not hold enough digits for this prior factor."""
+    """Sums of plain features do not hold enough digits for this prior factor.
+
+    Attributes
+    ----------
+    in_float64 : bool
+        Whether those of float64 would not either.
+    """
+
+    def __init__(self, in_float64: bool) -> None:
+        super().__init__("Sums of plain features do not hold enough digits.")
+        self.in_float64 = in_float64
 
 
 @dataclass(frozen=True)
@@ -123,9 +133,10 @@ class PriorPass:
         rows, s2 = self._rows, self.noise_variance
         sums = source.total(lambda block: rows.sums(block, kept))
         evidence = PriorEvidence(sums, self.factor, s2)
-        trusted = _is_trusted if self.arithmetic.sums == "float64" else _is_trusted_in_float32
-        if not trusted(evidence):
-            raise DigitsLostError
+        if self.arithmetic.sums == "float32" and not _is_trusted_in_float32(evidence):
+            raise DigitsLostError(not _is_trusted(evidence))
+        if not _is_trusted(evidence):
+            raise DigitsLostError(in_float64=True)
         trace = None
         if gamma:
             trace = TraceTerm(sums, self.factor.inverse, s2, self.features.prior_variance, gamma)
