@@ -18,19 +18,26 @@ from peers.asking import OURS, Panel
 from record import Record, Results
 
 LIBRARIES = (OURS, "gpboost", "lightgbm", "gpflow")
-DEFAULT = "the call without arguments"
+DEFAULT, PLAIN = "the call without arguments", "eigenfunctions alone"
 _PLAIN: dict[str, Any] = {"residual": None}
 _LOCAL: dict[str, Any] = {"residual": "local", "noise": "constant", "kernel": None}
 VARIANTS: dict[str, dict[str, Any]] = {
     DEFAULT: {},
     "max_time=5": {"max_time": 5.0},
-    "eigenfunctions alone": _PLAIN,
+    PLAIN: _PLAIN,
     "and a noise that varies": _PLAIN | {"noise": "varying"},
     "neighbours": _LOCAL,
     "neighbours and a kernel that is chosen": _LOCAL | {"kernel": "auto"},
     "neighbours and a noise that varies": _LOCAL | {"noise": "varying"},
 }
 """Ours; those after the second show what each ingredient brings."""
+OBJECTIVES: dict[str, dict[str, Any]] = {
+    "the evidence as it is": _PLAIN | {"guard": False},
+    "with the residual on the diagonal (EigenGP+)": {"residual": "diagonal"},
+    "with half of it (power EP)": {"method": "PowerEPRegressor"},
+    "with the whole trace term (VFE)": {"method": "VFERegressor"},
+}
+"""What else eigenfunctions alone could be learned by, with as many basis points."""
 SCORES = ("nmse", "mnlp", "coverage", "seconds")
 SIZE, ITERATIONS = 200, 100
 
@@ -51,7 +58,8 @@ def run(
                     results.add(answer, **common)
                     continue
                 for variant in variants:
-                    options = {"variant": variant, "settings": VARIANTS[variant], "marks": ()}
+                    settings = (VARIANTS | OBJECTIVES)[variant]
+                    options = {"variant": variant, "settings": settings, "marks": ()}
                     results.add(panel.ask(OURS, "quality", arrays, **options), **common)
     show(results)
 
@@ -84,7 +92,7 @@ def show(results: Results) -> None:
 def by_method(results: Results, name: str) -> dict[tuple[str, str], list[Record]]:
     """Return the records of a data set by library and variant, ours first."""
     known = results.of(data=name, final=True)
-    ours = [(OURS, variant) for variant in VARIANTS]
+    ours = [(OURS, variant) for variant in VARIANTS | OBJECTIVES]
     others = [(library, "") for library in LIBRARIES[1:]]
     found = {
         key: [r for r in known if (r["library"], r["variant"]) == key] for key in ours + others

@@ -241,6 +241,29 @@ def test_the_choice_is_told() -> None:
     assert set(model.selection_["noise"]) == kinds
 
 
+@pytest.mark.parametrize(("noise", "grows"), [(0.05, True), (3.0, False)])
+def test_the_basis_grows_while_rows_held_out_gain(
+    noise: float, grows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eigengp.estimators.local._FIRST_SIZE", 10)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1_100, 4))
+    y = np.sin(X[:, 0] + X[:, 1]) + X[:, 2] * X[:, 3] + noise * rng.normal(size=1_100)
+    model = EigenGPRegressor(kernel="auto", **LOCAL).fit(X, y)
+    losses = model.selection_["n_components"]
+    *enough, last = losses
+    taken = last if losses[last] < losses[enough[-1]] - 0.01 else enough[-1]
+    assert model.inducing_inputs_.shape[0] == taken
+    assert (taken > 10) == grows
+
+
+def test_a_size_that_was_asked_for_is_taken_without_a_trial() -> None:
+    X, y = _varying_data(400, 0)
+    model = EigenGPRegressor(10, kernel="auto", **LOCAL).fit(X, y)
+    assert "n_components" not in model.selection_
+    assert model.inducing_inputs_.shape[0] == 10
+
+
 def test_a_fitted_model_can_be_stored_and_drawn_from() -> None:
     X, y = _varying_data(300, 0)
     model = EigenGPRegressor(10, noise="varying", **LOCAL).fit(X, y)

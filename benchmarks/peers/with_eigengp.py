@@ -10,6 +10,7 @@ import numpy as np
 from common import synthetic
 from timing import Array, Work, prediction_floors
 
+import eigengp
 from eigengp import EigenGPRegressor, SquaredExponential
 from eigengp.buffers import reused_buffers
 from eigengp.fitting.subset import EXACT_BLOCK_ROWS
@@ -94,8 +95,10 @@ def fit(request: Request) -> Iterator[Record]:
 def quality(request: Request) -> Iterator[Record]:
     """Fit with the settings that are asked for; intervals are those of `predict_interval`."""
     X, y = request.rows
+    settings = dict(request.options["settings"])
+    method = getattr(eigengp, settings.pop("method", "EigenGPRegressor"))
     trace = Trace(request, request.options["variant"])
-    model = EigenGPRegressor(random_state=0, **request.options["settings"]).fit(X, y)
+    model = method(random_state=0, **settings).fit(X, y)
 
     def predict(X_new: Array) -> Prediction:
         mean, std = model.predict(X_new, return_std=True)

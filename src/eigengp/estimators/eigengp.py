@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp.arrays import AnyArray, Placed
 from eigengp.estimators.deciding import DecidingRegressor
-from eigengp.estimators.local import default_local_size, first_plan
+from eigengp.estimators.local import first_plan, largest_size
 from eigengp.estimators.streaming import FIRST_ITERATIONS
 from eigengp.estimators.training import Training
 from eigengp.fitting.online import Online
@@ -41,9 +41,11 @@ class EigenGPRegressor(DecidingRegressor):
     ----------
     n_components : int, "auto" or None
         R, how many eigenfunctions are kept. "auto", or None, takes 100, or a
-        quarter of the rows if that is fewer; with the local residual 400 for
-        smooth kernels and 200 for rough ones, or one for 25 rows, or ten for
-        each second of `max_time`. With `guard`, and unless `n_inducing` is
+        quarter of the rows if that is fewer. With the local residual it takes
+        200, and twice as many for as long as rows that are held out are
+        predicted clearly better, up to 400 or ten for each second of
+        `max_time`, and one for 25 rows; where the kernel is not chosen too,
+        400 for smooth ones and 200 for rough ones. With `guard`, and unless `n_inducing` is
         given, fewer are kept on small data (N·M² up to 10⁷) with fewer than
         ten rows for each, if more did not earn their place.
     n_inducing : int or None
@@ -186,7 +188,8 @@ class EigenGPRegressor(DecidingRegressor):
         The prior mean of the targets.
     selection_ : dict
         What was chosen, and by what; smaller is better. "kernel": what each
-        reached on how many rows, of which the best went on. "residual" and
+        reached on how many rows, of which the best went on. "n_components":
+        the negative log density of rows held out. "residual" and
         "noise": negative log densities of rows left out, with neighbours and
         without, and with each kind of error bars. Only where there was a
         choice.
@@ -305,8 +308,10 @@ class EigenGPRegressor(DecidingRegressor):
         return None if isinstance(self.n_components, str) else self.n_components
 
     def _default_size(self, n_rows: int, kernel: Kernel) -> int:
-        local = self._choices.residual == "local"
-        return default_local_size(kernel, n_rows, self.max_time) if local else default_size(n_rows)
+        if self._choices.residual != "local":
+            return default_size(n_rows)
+        asked = self._components or self.n_inducing or not isinstance(self.init, str)
+        return largest_size(n_rows, self.max_time) if asked else self._local.size(kernel)
 
     def _sizes(self, default: int, given: int | None) -> tuple[int, int]:
         default = given or default

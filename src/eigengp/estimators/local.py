@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from sklearn.utils import check_random_state
 
 from eigengp.estimators.choices import Choices
 from eigengp.estimators.inducing import RELATIVE_JITTER
@@ -44,8 +45,10 @@ _CONDITIONED = 32
 """How many neighbours rows have at most while the coefficients are learned: more change little."""
 _LEFT_OUT_ROWS = 6_000
 _LEFT_OUT_CHUNK = 256
-_SIZES = {True: 400, False: 200}
-"""How many basis points there are for smooth kernels and for rough ones."""
+_FIRST_SIZE, _LAST_SIZE = 200, 400
+"""With how many basis points a model begins to grow, and how many it has at most in a minute."""
+_WORTH = 0.01
+"""By how much twice as many must be better, in nats for each row held out, to be taken."""
 _ROWS_PER_POINT = 25
 _LEAST_SIZE = 50
 _SIZE_PER_SECOND = 10
@@ -54,16 +57,12 @@ _UNTIL = (0.4, 0.7, 0.9)
 """Until which share of a limited time stage 1, the local evidence and rows left out may take."""
 
 
-def default_local_size(kernel: Kernel, n_rows: int, seconds: float | None = None) -> int:
-    """Return how many basis points a model with neighbours has unless told.
+def largest_size(n_rows: int, seconds: float | None = None) -> int:
+    """Return how many basis points a model with neighbours has at most, unless told.
 
-    Eigenfunctions describe what is smooth, and more of them describe more of
-    it; what is rough the neighbours describe, and more eigenfunctions do
-    little. Little time is better spent on few.
+    Little time is better spent on few.
     """
-    size = _SIZES[_is_smooth(kernel)]
-    if seconds is not None:
-        size = min(size, max(_LEAST_SIZE, round(_SIZE_PER_SECOND * seconds)))
+    size = _LAST_SIZE if seconds is None else max(_LEAST_SIZE, round(_SIZE_PER_SECOND * seconds))
     return max(1, min(size, n_rows // _ROWS_PER_POINT))
 
 
@@ -163,6 +162,48 @@ class LocalFit:
         kernel = replace(best, lengthscale=first.lengthscale, variance=first.variance)
         return replace(start, kernel=kernel)
 
+    def size(self, kernel: Kernel) -> int:
+        """Return how many basis points to have: twice as many while rows held out gain by it.
+
+        Eigenfunctions describe what is smooth, and more of them describe more of
+        it; what is rough the neighbours describe, and more eigenfunctions do
+        little. That decides where no kernel was chosen.
+        """
+        most = largest_size(self.rows.n_rows, self._clock.limit)
+        size = min(_FIRST_SIZE, most)
+        if self.best is None:
+            return min(_LAST_SIZE, most) if _is_smooth(kernel) else size
+        losses: dict[int, float] = {}
+        while 2 * size <= most and not self._clock.is_over():
+            for each in sorted({size, 2 * size} - losses.keys()):
+                losses[each] = self._held_out_loss(self.best, each)
+            if losses[2 * size] > losses[size] - _WORTH:
+                break
+            size *= 2
+        if losses:
+            self.selection["n_components"] = losses
+        return size
+
+    def _held_out_loss(self, model: EigenGP, size: int) -> float:
+        """Return how rows held out judge a model with so many basis points, which are not learned.
+
+        A fifth of a part of the rows is held out.
+        """
+        few, _ = self.rows.cut(_TRIED_ROWS)
+        seen, held_out = few.cut(few.n_rows - few.n_rows // 5)
+        rng = check_random_state(0)  # This measures, and is not to move what follows.
+        with at_work(size):
+            points = BasisInit("kmeans").place(seen, size, model.kernel, rng)
+            model = replace(model, inducing_inputs=points, n_components=points.shape[0])
+            outcome = self._outcome(model, seen, _CONDITIONED)
+            posterior, _ = self._posterior(outcome, seen)
+            edges = range(0, held_out.n_rows, _LEFT_OUT_CHUNK)
+            parts = [
+                posterior.mean_and_variance(held_out.X[i : i + _LEFT_OUT_CHUNK]) for i in edges
+            ]
+        found = tuple(np.concatenate(each) for each in zip(*parts, strict=True))
+        return judged(posterior, held_out, (*found, np.empty((0, 0))), 0, "constant").loss
+
     def learned(self, first: EigenGP) -> EigenGP:
         """Return the model after stage 1 learned by the local evidence, from the chosen kernel."""
         model, steps = replace(first, local=True, shrinkage=None, residual=False), self._steps
@@ -180,23 +221,28 @@ class LocalFit:
 
     def conditioned(self, model: EigenGP) -> LocalOutcome:
         """Return the outcome of a pass over all rows."""
-        count = min(self.n_neighbors, _CONDITIONED)
         with at_work(model.inducing_inputs.shape[0]):
-            metric = model.kernel.metric
-            source: Any = NeighbourSource.of(
-                self.rows, metric, count, self.n_threads, search=self.search
-            )
-            outcome = model.forward(source)
+            return self._outcome(model, self.rows, min(self.n_neighbors, _CONDITIONED))
+
+    def _outcome(self, model: EigenGP, rows: RowBlock, count: int) -> LocalOutcome:
+        """Return the outcome of a pass over these rows, with so many neighbours each."""
+        metric = model.kernel.metric
+        source: Any = NeighbourSource.of(rows, metric, count, self.n_threads, search=self.search)
+        outcome = model.forward(source)
         assert isinstance(outcome, LocalOutcome)
         return outcome
+
+    def _posterior(self, outcome: LocalOutcome, rows: RowBlock) -> tuple[LocalPosterior, Nearest]:
+        """Return the posterior after a pass over these rows, and what finds the nearest of them."""
+        assert isinstance(outcome.flow, LocalPass)
+        metric = outcome.flow.features.kernel.metric
+        search = Nearest.of(rows.X, metric, self.n_neighbors, self.search)
+        return LocalPosterior.of(outcome, rows, search, search.count), search
 
     def judged(self, outcome: LocalOutcome, choices: Choices) -> LeftOut:
         """Return the posterior after a pass over the rows, and how it does on rows left out."""
         rows, noise = self.rows, choices.noise
-        assert isinstance(outcome.flow, LocalPass)
-        metric = outcome.flow.features.kernel.metric
-        search = Nearest.of(rows.X, metric, self.n_neighbors, self.search)
-        posterior = LocalPosterior.of(outcome, rows, search, search.count)
+        posterior, search = self._posterior(outcome, rows)
         if noise == "constant" and not choices.or_plain:
             return unjudged(posterior)
         some, _ = rows.cut(min(_LEFT_OUT_ROWS, rows.n_rows))
