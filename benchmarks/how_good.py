@@ -54,7 +54,10 @@ _FAMILY = """
 What eigenfunctions alone could be learned by, with 100 basis points for all. `residual=None` adds
 a small part of the trace term to the evidence, the larger the fewer rows there are for each basis
 point (`guard`); none of it is the paper's evidence, and all of it is VFE. EigenGP+ has the
-variance that is left out as noise of each row, and power EP half of it.
+variance that is left out as noise of each row, and power EP half of it. The residual on the
+diagonal buys density with error; a noise that varies (above) buys much of that density and costs
+no error, and neighbours, of which the diagonal is the case of none, are better in both. So neither
+is tried by the call without arguments.
 """
 
 
