@@ -15,9 +15,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from eigengp import EigenGPRegressor
 from eigengp.estimators import choices
 from eigengp.estimators.left_out import varied
+from eigengp.estimators.local import LocalFit, largest_size
 from eigengp.fitting.clock import Clock
 from eigengp.fitting.varying import learn_varying
 from eigengp.flow.exact import ExactGP
+from eigengp.flow.linalg import FactorizationError
 from eigengp.flow.local import LocalOutcome
 from eigengp.flow.local_posterior import LocalPosterior
 from eigengp.flow.model import EigenGP, Jitter
@@ -255,6 +257,37 @@ def test_the_basis_grows_while_rows_held_out_gain(
     taken = last if losses[last] < losses[enough[-1]] - 0.01 else enough[-1]
     assert model.inducing_inputs_.shape[0] == taken
     assert (taken > 10) == grows
+
+
+def test_a_size_whose_trial_fails_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eigengp.estimators.local._FIRST_SIZE", 8)
+    own = LocalFit._outcome
+
+    def fails_beyond(self: LocalFit, model: EigenGP, rows: RowBlock, count: int) -> LocalOutcome:
+        if model.n_components > 8:
+            raise FactorizationError
+        return own(self, model, rows, count)
+
+    monkeypatch.setattr(LocalFit, "_outcome", fails_beyond)
+    model = EigenGPRegressor(kernel="auto", **LOCAL).fit(*_varying_data(400, 0))
+    assert model.selection_["n_components"][16] == np.inf
+    assert model.inducing_inputs_.shape[0] == 8
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "seconds", "size"),
+    [
+        (9_975, None, 399),
+        (100_000, None, 400),
+        (20_000, 5.0, 50),
+        (100_000, 600.0, 400),
+        (10, 9, 1),
+    ],
+)
+def test_the_largest_basis_leaves_memory_and_time(
+    n_rows: int, seconds: float | None, size: int
+) -> None:
+    assert largest_size(n_rows, seconds) == size
 
 
 def test_a_size_that_was_asked_for_is_taken_without_a_trial() -> None:

@@ -43,9 +43,9 @@ class EigenGPRegressor(DecidingRegressor):
         R, how many eigenfunctions are kept. "auto", or None, takes 100, or a
         quarter of the rows if that is fewer. With the local residual it takes
         200, and twice as many for as long as rows that are held out are
-        predicted clearly better, up to 400 or ten for each second of
-        `max_time`, and one for 25 rows; where the kernel is not chosen too,
-        400 for smooth ones and 200 for rough ones. With `guard`, and unless `n_inducing` is
+        predicted clearly better, up to 400, or ten for each second of
+        `max_time` and 800, and one for 25 rows; where the kernel is not chosen
+        too, 400 for smooth ones and 200 for rough ones. With `guard`, and unless `n_inducing` is
         given, fewer are kept on small data (N·M² up to 10⁷) with fewer than
         ten rows for each, if more did not earn their place.
     n_inducing : int or None
@@ -189,7 +189,8 @@ class EigenGPRegressor(DecidingRegressor):
     selection_ : dict
         What was chosen, and by what; smaller is better. "kernel": what each
         reached on how many rows, of which the best went on. "n_components":
-        the negative log density of rows held out. "residual" and
+        of rows held out, the mean of their negative log density and of what
+        it would be with one variance for all. "residual" and
         "noise": negative log densities of rows left out, with neighbours and
         without, and with each kind of error bars. Only where there was a
         choice.

@@ -18,6 +18,7 @@ from eigengp.fitting.local import LocalLearner
 from eigengp.fitting.plan import Plan, is_small
 from eigengp.fitting.starts import BasisInit
 from eigengp.flow.exact import ExactGP
+from eigengp.flow.linalg import FactorizationError
 from eigengp.flow.local import LocalOutcome, LocalPass
 from eigengp.flow.local_posterior import LocalPosterior
 from eigengp.flow.model import EigenGP, Jitter
@@ -50,7 +51,9 @@ _FIRST_SIZE, _LAST_SIZE = 200, 400
 _WORTH = 0.01
 """By how much twice as many must be better, in nats for each row held out, to be taken."""
 _ROWS_PER_POINT = 25
-_LEAST_SIZE = 50
+_LEAST_SIZE, _MOST_SIZE = 50, 800
+_MOST_FEATURES = 40_000_000
+"""So many features of all rows are held in memory without being asked."""
 _SIZE_PER_SECOND = 10
 _LEARNED_ROWS_PER_SECOND = 500
 _UNTIL = (0.4, 0.7, 0.9)
@@ -62,8 +65,10 @@ def largest_size(n_rows: int, seconds: float | None = None) -> int:
 
     Little time is better spent on few.
     """
-    size = _LAST_SIZE if seconds is None else max(_LEAST_SIZE, round(_SIZE_PER_SECOND * seconds))
-    return max(1, min(size, n_rows // _ROWS_PER_POINT))
+    size = _LAST_SIZE
+    if seconds is not None:
+        size = min(_MOST_SIZE, max(_LEAST_SIZE, round(_SIZE_PER_SECOND * seconds)))
+    return max(1, min(size, n_rows // _ROWS_PER_POINT, _MOST_FEATURES // max(1, n_rows)))
 
 
 def _is_smooth(kernel: Kernel) -> bool:
@@ -174,18 +179,20 @@ class LocalFit:
         if self.best is None:
             return min(_LAST_SIZE, most) if _is_smooth(kernel) else size
         losses: dict[int, float] = {}
-        while 2 * size <= most and not self._clock.is_over():
-            for each in sorted({size, 2 * size} - losses.keys()):
+        while most >= 1.5 * size and not self._clock.is_over():
+            more = min(2 * size, most)
+            for each in sorted({size, more} - losses.keys()):
                 losses[each] = self._held_out_loss(self.best, each)
-            if losses[2 * size] > losses[size] - _WORTH:
+            if not losses[more] < losses[size] - _WORTH:
                 break
-            size *= 2
+            size = more
         if losses:
             self.selection["n_components"] = losses
+            self._clock.allow(_UNTIL[0])
         return size
 
     def _held_out_loss(self, model: EigenGP, size: int) -> float:
-        """Return how rows held out judge a model with so many basis points, which are not learned.
+        """Return `LeftOut.loss` of rows held out, for so many basis points that are not learned.
 
         A fifth of a part of the rows is held out.
         """
@@ -195,7 +202,10 @@ class LocalFit:
         with at_work(size):
             points = BasisInit("kmeans").place(seen, size, model.kernel, rng)
             model = replace(model, inducing_inputs=points, n_components=points.shape[0])
-            outcome = self._outcome(model, seen, _CONDITIONED)
+            try:
+                outcome = self._outcome(model, seen, _CONDITIONED)
+            except FactorizationError:
+                return float("inf")
             posterior, _ = self._posterior(outcome, seen)
             edges = range(0, held_out.n_rows, _LEFT_OUT_CHUNK)
             parts = [

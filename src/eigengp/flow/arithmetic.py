@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -123,13 +122,11 @@ class Kept:
     room: int
     _made: dict[int, tuple[AnyArray, PullBack]] = field(default_factory=dict)
     _lock: Any = field(default_factory=Lock)
-
-    @cached_property
-    def _name(self) -> str:
-        return uuid4().hex
+    _name: str = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel as a name: each process keeps the features of its own blocks."""
+        self._name = self._name or uuid4().hex
         return _kept_here, (self._name, self.room)
 
     def made(self, features: Features, block: RowBlock, dtype: str, spare: int = 0) -> AnyArray:
@@ -165,7 +162,7 @@ def _kept_here(name: str, room: int) -> Kept:
     """Return this process' store of that name; only the last few are remembered."""
     with _here_lock:
         if name not in _HERE:
-            _HERE[name] = Kept(room)
+            _HERE[name] = Kept(room, _name=name)
             for oldest in list(_HERE)[:-_PASSES_HERE]:
                 del _HERE[oldest]
         return _HERE[name]

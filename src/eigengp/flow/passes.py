@@ -133,10 +133,9 @@ class PriorPass:
         rows, s2 = self._rows, self.noise_variance
         sums = source.total(lambda block: rows.sums(block, kept))
         evidence = PriorEvidence(sums, self.factor, s2)
-        if self.arithmetic.sums == "float32" and not _is_trusted_in_float32(evidence):
-            raise DigitsLostError(not _is_trusted(evidence))
-        if not _is_trusted(evidence):
-            raise DigitsLostError(in_float64=True)
+        single = self.arithmetic.sums == "float32"
+        if not (_is_trusted_in_float32(evidence) if single else _is_trusted(evidence)):
+            raise DigitsLostError(in_float64=not (single and _is_trusted(evidence)))
         trace = None
         if gamma:
             trace = TraceTerm(sums, self.factor.inverse, s2, self.features.prior_variance, gamma)

@@ -144,7 +144,10 @@ def in_threads(
             answers = [each.get() for each in asked]
     for _, error in answers:
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error, answers  # They hold this frame, and it would hold them.
     return [first, *(result for result, _ in answers)]
 
 
