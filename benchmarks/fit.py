@@ -19,7 +19,7 @@ from record import Record, Results
 
 LIBRARIES = (OURS, "gpflow", "gpytorch", "gpjax", "gpboost", "lightgbm", "sklearn")
 RIVAL = "gpflow"
-BUDGETS = (5, 10, 20, 40, 100)
+BUDGETS = (5, 10, 20, 30, 40, 100)
 # Each in a process of its own: a second fit in the same one would find everything warm.
 CHOICES: dict[str, list[Record]] = {"gpytorch": [{"optimizer": "Adam"}, {"optimizer": "L-BFGS"}]}
 MARKS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 40, 50, 60, 70, 80, 90, 100)
