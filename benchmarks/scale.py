@@ -23,7 +23,8 @@ def run(out: Path, rows: Sequence[int], *, inputs: int, size: int, turns: int) -
     results = Results(out, "scale", {"inputs": inputs, "size": size}, ["rows"])
     panel = Panel.of([OURS], None)
     for count in rows:
-        answer = panel.ask(OURS, "scale", rows=count, inputs=inputs, size=size, turns=turns)
+        options = {"rows": count, "rows_in_all": max(rows), "inputs": inputs, "size": size}
+        answer = panel.ask(OURS, "scale", turns=turns, **options)
         results.add(answer, turns=turns)
     show(results)
     draw(results)

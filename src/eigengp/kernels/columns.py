@@ -27,7 +27,7 @@ from eigengp.arrays import (
     row_dots,
     times,
 )
-from eigengp.buffers import buffer, recycle
+from eigengp.buffers import buffer, converted, recycle
 from eigengp.kernels.base import KernelAdjoint, PullBack
 from eigengp.products import contraction, product
 
@@ -241,7 +241,10 @@ def _adjoint(
     """
     xp, (m, D) = namespace(T), side.points.shape
     ones = xp.ones((T.shape[1],), dtype=T.dtype, device=T.device)
-    both = scale * cast(contraction(cast(rows, dtype_name(T)).T, T), "float64").T[:m, :]
+    thin = converted(rows.T, dtype_name(T))
+    both = scale * cast(contraction(thin, T), "float64").T[:m, :]
+    if thin.dtype != rows.dtype:
+        recycle(thin)
     row = scale * cast(T @ ones, "float64")
     scaled = rows[:D, :]
     squares = times(scaled, scaled, overwrite) @ row
