@@ -1,8 +1,8 @@
 """Memory that passes over rows use again and again.
 
 Fresh memory costs more than the arithmetic that fills it. Arrays as large as a
-block of features are made by `buffer` and offered back by
-`recycle`; outside `reused_buffers` these are plain allocations.
+block of features are made by `buffer` and offered back by `recycle`; outside
+`reused_buffers` these are plain allocations.
 """
 
 from __future__ import annotations

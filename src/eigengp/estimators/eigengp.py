@@ -45,9 +45,10 @@ class EigenGPRegressor(DecidingRegressor):
         200, and twice as many for as long as rows that are held out are
         predicted clearly better, up to 400, or ten for each second of
         `max_time` and 800, and one for 25 rows; where the kernel is not chosen
-        too, 400 for smooth ones and 200 for rough ones. With `guard`, and unless `n_inducing` is
-        given, fewer are kept on small data (N·M² up to 10⁷) with fewer than
-        ten rows for each, if more did not earn their place.
+        too, 400 for smooth ones and 200 for rough ones. With `guard`, and
+        unless `n_inducing` is given, fewer are kept on small data (N·M² up to
+        10⁷) with fewer than ten rows for each, if more did not earn their
+        place.
     n_inducing : int or None
         M ≥ R, how many basis points they are made of; None takes as many.
     kernel : Kernel, "auto", "exact" or None

@@ -52,6 +52,18 @@ def unjudged(posterior: LocalPosterior) -> LeftOut:
     return LeftOut(posterior, float("nan"), None, {})
 
 
+def loss_of(rows: RowBlock, mean: Array, variance: Array) -> float:
+    """Return `LeftOut.loss` of rows that were predicted to be so."""
+    errors = rows.y - mean
+    own = np.average(np.log(variance) + errors**2 / variance, weights=rows.weight)
+    return 0.25 * (float(own) + _with_one_variance(errors, rows.weight))
+
+
+def _with_one_variance(errors: Array, weight: Array) -> float:
+    """Return twice the mean negative log density with one variance for all, without constants."""
+    return float(np.log(np.average(errors**2, weights=weight))) + 1.0
+
+
 def judged(
     posterior: Any, rows: RowBlock, found: tuple[Array, ...], n_eigenfunctions: int, noise: str
 ) -> LeftOut:
@@ -71,14 +83,13 @@ def judged(
         Whether error bars are learned.
     """
     mean, variance, signs = found
-    errors = rows.y - mean
-    constant = float(np.log(np.average(errors**2, weights=rows.weight))) + 1.0
     if noise == "constant" or rows.n_rows < LEAST_ROWS:
-        own = np.average(np.log(variance) + errors**2 / variance, weights=rows.weight)
-        return LeftOut(posterior, 0.25 * (float(own) + constant), None, {})
+        return LeftOut(posterior, loss_of(rows, mean, variance), None, {})
+    errors = rows.y - mean
     n_local = signs.shape[1] - n_eigenfunctions
     varying = learn_varying(errors, variance, signs, n_local, rows.sample_weight)
-    loss = 0.5 * (varying.losses[varying.name] + 0.5 * constant)
+    constant = 0.5 * _with_one_variance(errors, rows.weight)
+    loss = 0.5 * (varying.losses[varying.name] + constant)
     scaled = replace(posterior, scale=varying.scale)
     return LeftOut(scaled, loss, np.sort(varying.conformity), varying.losses)
 

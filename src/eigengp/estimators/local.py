@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 
 from eigengp.estimators.choices import Choices
 from eigengp.estimators.inducing import RELATIVE_JITTER
-from eigengp.estimators.left_out import LeftOut, judged, unjudged
+from eigengp.estimators.left_out import LeftOut, judged, loss_of, unjudged
 from eigengp.estimators.training import Training
 from eigengp.fitting.clock import Clock
 from eigengp.fitting.local import LocalLearner
@@ -211,8 +211,8 @@ class LocalFit:
             parts = [
                 posterior.mean_and_variance(held_out.X[i : i + _LEFT_OUT_CHUNK]) for i in edges
             ]
-        found = tuple(np.concatenate(each) for each in zip(*parts, strict=True))
-        return judged(posterior, held_out, (*found, np.empty((0, 0))), 0, "constant").loss
+        mean, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return loss_of(held_out, mean, variance)
 
     def learned(self, first: EigenGP) -> EigenGP:
         """Return the model after stage 1 learned by the local evidence, from the chosen kernel."""

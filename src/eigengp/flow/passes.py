@@ -133,9 +133,10 @@ class PriorPass:
         rows, s2 = self._rows, self.noise_variance
         sums = source.total(lambda block: rows.sums(block, kept))
         evidence = PriorEvidence(sums, self.factor, s2)
+        in_float64 = _is_trusted(evidence)
         single = self.arithmetic.sums == "float32"
-        if not (_is_trusted_in_float32(evidence) if single else _is_trusted(evidence)):
-            raise DigitsLostError(in_float64=not (single and _is_trusted(evidence)))
+        if not (_is_trusted_in_float32(evidence) if single else in_float64):
+            raise DigitsLostError(in_float64=not in_float64)
         trace = None
         if gamma:
             trace = TraceTerm(sums, self.factor.inverse, s2, self.features.prior_variance, gamma)
