@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 from common import synthetic
 from drawing import console, line, new_figure, new_table, save, title
 from matplotlib.ticker import NullFormatter
@@ -80,6 +81,8 @@ def draw(results: Results) -> None:
         axes.set(xscale="log", xlabel="rows a second", title=what)
         axes.xaxis.set_minor_formatter(NullFormatter())  # Every point has its number beside it.
         axes.margins(x=0.15, y=0.08)
+        decade = np.floor(np.log10(min(each["rows_per_second"] for each in records)))
+        axes.set_xlim(left=10.0**decade / 1.5)  # Small differences are to look small.
     save(figure, results.picture)
 
 
