@@ -83,7 +83,7 @@ def test_the_end_is_stationary_by_the_dense_formulas(kernel: Kernel, seed: int) 
     np.testing.assert_allclose(found.precisions[order], best, rtol=1e-4)
     assert np.all(q[~inside] ** 2 <= (1.0 + 1e-4) * s[~inside])
     relative_slope = 2.0 * found.noise_variance * found.evidence.noise_adjoint() / y.size
-    assert abs(relative_slope) < 1e-6
+    assert abs(relative_slope) < 10.0 * np.sqrt(TIGHT)  # Gains are seen down to its square.
 
 
 def test_noise_is_the_residual_over_the_free_rows() -> None:

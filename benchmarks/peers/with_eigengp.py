@@ -18,6 +18,7 @@ from eigengp.flow.arithmetic import PRECISIONS, Arithmetic
 from eigengp.flow.exact import ExactGP
 from eigengp.flow.model import EigenGP, Jitter
 from eigengp.sources.arrays import ArraySource, block_rows_for
+from eigengp.sources.ready import ready
 from eigengp.sources.threads import available_threads, few_threads
 from peers.protocol import (
     LENGTHSCALE,
@@ -39,8 +40,8 @@ JITTER = 1e-6
 def evaluation(X: Any, y: Any, points: Array, precision: str) -> Callable[[], tuple[Any, Any]]:
     """Return one value and gradient of the model's evidence, done as a fit does it.
 
-    Rows may be NumPy's or on a device; basis points are NumPy's. Each call begins anew, with
-    nothing kept of an earlier one.
+    Rows may be NumPy's or on a device; basis points are NumPy's. Each call begins anew: of earlier
+    ones only the rows are kept, laid out as a fit lays them out.
     """
     size, n_inputs = points.shape
     model = EigenGP(
@@ -51,7 +52,8 @@ def evaluation(X: Any, y: Any, points: Array, precision: str) -> Callable[[], tu
         jitter=Jitter(relative=JITTER),
         arithmetic=Arithmetic(precision),
     )
-    source = ArraySource(X, y, None, block_rows_for(X, size), available_threads())
+    rows = ArraySource(X, y, None, block_rows_for(X, size), available_threads())
+    source = ready(rows, model.arithmetic.memory_limit)
 
     def evaluate() -> tuple[Any, Any]:
         with few_threads(size):

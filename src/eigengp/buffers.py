@@ -61,9 +61,12 @@ class _Buffers:
         return np.ndarray(shape, dtype, self._memory(size), order=order)
 
     def _memory(self, size: int) -> _Memory:
-        """Return the smallest free memory that holds so many bytes and not many more, or new."""
+        """Return the smallest free memory that holds so many bytes and not many more, or new.
+
+        That of float64 may hold float32.
+        """
         free = self._free
-        fitting = [each for each in list(free.values()) if size <= each.size <= 2 * size]
+        fitting = [each for each in list(free.values()) if size <= each.size <= 3 * size]
         fitting.reverse()  # The last given is still in the cache.
         for best in sorted(fitting, key=len):
             if free.pop(id(best), None) is not None:  # Another thread may have been faster.

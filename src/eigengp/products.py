@@ -56,12 +56,15 @@ def contraction(x: AnyArray, z: AnyArray) -> AnyArray:
 def _tiles(n: int, multiplications: int) -> tuple[int, int]:
     """Return how many tiles to cut `n` rows into, and how many rows each has.
 
-    A row takes so many multiplications. Fewer rows than there are tiles may be left.
+    A row takes so many multiplications. None is left where a count divides `n`, and else fewer
+    than there are tiles.
     """
     longest = _SMALL // max(multiplications, 1)
     if longest < _SHORTEST_TILE or n <= longest:
         return 1, n
-    count = -(-n // longest)
+    fewest = -(-n // longest)
+    none_left = (count for count in range(fewest, 2 * fewest) if n % count == 0)
+    count = next(none_left, fewest)
     return count, n // count
 
 

@@ -35,6 +35,7 @@ from eigengp.flow.model import EigenGP
 from eigengp.flow.rows import RowBlock, RowSource
 from eigengp.metrics import mnlp
 from eigengp.sources.arrays import ArraySource, by_blocks
+from eigengp.sources.ready import ready
 from eigengp.sources.summary import Extent
 from eigengp.sources.threads import available_threads
 from eigengp.sources.views import sample_rows, training_rows
@@ -85,6 +86,7 @@ class Learner:
         if self.plan.hold_out:
             split = training_rows(self.source)
             self.train, self.held_out = split, split.held_out()
+        self.train = self._ready(self.train)
 
     def learn(self, template: Any) -> Any:
         """Return the learned model; `template` holds the kernel and noise to start from."""
@@ -104,13 +106,16 @@ class Learner:
         model = start
         for count in self._parts():
             rows = sample_rows(self.train, count, self.rng)
-            source = ArraySource.of(rows, self.plan.n_inducing, self.n_threads)
+            source = self._ready(ArraySource.of(rows, self.plan.n_inducing, self.n_threads))
             gamma = min(1.0, self.plan.gamma * self.train.n_rows / count)
             parameters = self.family.parameters(model, self.box)
             objective = RowObjective(parameters, source, gamma)
             name = f"{count} rows"
             model = self._minimized(name, objective, model, _WARM_ITERATIONS, _WARM_TOLERANCE)
         return model
+
+    def _ready(self, source: RowSource) -> RowSource:
+        return ready(source, self.plan.arithmetic.memory_limit)
 
     def _parts(self) -> list[int]:
         """Return how many rows to learn on before all of them are: none where there are few."""

@@ -108,8 +108,10 @@ class EigenGP:
 
     @cached_property
     def _gram(self) -> tuple[Array, Callable[[Array], KernelAdjoint]]:
-        K, back = self.kernel.forward(self.inducing_inputs, self.inducing_inputs)
-        return K + self.jitter.of(self.kernel) * np.eye(K.shape[0]), back
+        K, back = self.features.forward(self.inducing_inputs)
+        gram = K.copy()  # The pull-back needs it without the jitter.
+        gram.flat[:: gram.shape[0] + 1] += self.jitter.of(self.kernel)
+        return gram, back
 
     @property
     def gram(self) -> Array:
@@ -151,7 +153,7 @@ class EigenGP:
             return ResidualPass(*common, self.spectrum, self._learned, self.power)
         return SpectralPass(*common, self.spectrum, self._learned)
 
-    @property
+    @cached_property
     def features(self) -> KernelFeatures:
         """The features `k(x, B)`."""
         return KernelFeatures(self.kernel, self.inducing_inputs)

@@ -149,13 +149,9 @@ class SumsAdjoint(_Light):
         return Placed(np.vstack([2.0 * self.A, self.b]))
 
     @cached_property
-    def square(self) -> Placed:
-        """What takes `[K, y − Km]` to `[2KĀ + y b̄ᵀ, 0]`, shape (M + 1, M + 1)."""
-        M = self.b.size
-        square = np.zeros((M + 1, M + 1))
-        square[:M, :M] = self.about_mean
-        square[M, :M] = self.b
-        return Placed(square)
+    def centred(self) -> Placed:
+        """`[2Ā + m b̄ᵀ, b̄]`, which takes `[K, y − Km]` to `2KĀ + y b̄ᵀ`, shape (M + 1, M)."""
+        return Placed(np.vstack([self.about_mean, self.b]))
 
     @cached_property
     def residual(self) -> Placed:
@@ -212,7 +208,7 @@ def _taken(
 
 def _wide(features: AnyArray, y: AnyArray) -> AnyArray:
     """Fill the last column of `[K, ·]` with the targets."""
-    features[:, -1] = cast(y, dtype_name(features))
+    features[:, -1] = y if is_numpy(y) else cast(y, dtype_name(features))
     return features
 
 
@@ -288,15 +284,17 @@ class PlainRows:
             if rest.n_rows:
                 own += PlainRows(self.features).pull_back(rest, bar)
             return own
+        has_targets = kept is not None and kept.holds(block)
         K, back = _taken(self.features, block, self.made, kept, spare=1)
-        K = _wide(K, block.y)
-        wide = _wide(converted(K, self.pulled), K @ bar.residual.beside(K))
-        K_bar = product(wide, bar.square.beside(wide))
+        K = K if has_targets else _wide(K, block.y)
+        residual = K @ bar.residual.beside(K)
+        wide = _wide(converted(K, self.pulled), residual)
+        if K is not wide:
+            recycle(K)
+        K_bar = product(wide, bar.centred.beside(wide))
         pulled = _pulled_back(K_bar, block.sample_weight, back, wide)
         recycle(K_bar)
         recycle(wide)
-        if K is not wide:
-            recycle(K)
         return pulled
 
 

@@ -1,7 +1,7 @@
 """A stationary kernel at fixed points: values and pull-back for blocks of rows.
 
 `t = |x − z|²`, in units of the lengthscales, is one matrix product for a whole
-block, `[x, |x|², 1]·[−2z, 1, |z|²]`. Large terms cancel in it, so it is formed
+block, `[x, 1, |x|²]·[−2z, |z|², 1]`. Large terms cancel in it, so it is formed
 in float64 whatever the precision of the rest.
 """
 
@@ -62,33 +62,43 @@ class Side:
 
     @cached_property
     def _factor(self) -> AnyArray:
-        """`[−2z, 1, |z|²]`, scaled and shifted, with rows of zeros to spare: (m + 1, D + 2)."""
-        xp, Z = namespace(self.points), self.points
-        norms = row_dots(Z, Z)[:, None]
-        ones = xp.ones_like(norms)
-        right = xp.concat([-2.0 * Z, ones, norms], axis=1) * self.scale
-        right[:, -1] += self.shift
-        return xp.concat([right, xp.zeros_like(right[:_SPARE, :])], axis=0)
+        """`[−2z, |z|², 1]`, scaled and shifted, with rows of zeros to spare: (m + 1, D + 2)."""
+        xp, (m, D) = namespace(self.points), self.points.shape
+        right = xp.zeros((m + _SPARE, D + 2), dtype=self.points.dtype, device=self.points.device)
+        right[:m, :D] = self.points * (-2.0 * self.scale)
+        right[:m, D] = self._norms * self.scale + self.shift
+        right[:m, D + 1] = self.scale
+        return right
+
+    @cached_property
+    def squares(self) -> AnyArray:
+        """`z²`, entry by entry, shape (m, D)."""
+        return self.points * self.points
+
+    @cached_property
+    def _norms(self) -> AnyArray:
+        """`|z|²`, shape (m,)."""
+        return row_dots(self.points, self.points)
 
     @cached_property
     def _largest(self) -> float:
         """The largest `|z|²`."""
-        return float(namespace(self.points).max(row_dots(self.points, self.points)))
+        return float(namespace(self.points).max(self._norms))
 
     def rows(self, X: AnyArray) -> AnyArray:
-        """Return `[x, |x|², 1]` of each row as a column, shape (D + 2, n)."""
+        """Return `[x, 1, |x|²]` of each row as a column, shape (D + 2, n)."""
         n, D = X.shape
         xp = namespace(X)
         if is_numpy(X):
             rows = buffer((D + 2, n))
             scaled = np.subtract(X.T, self.centre[:, None], out=rows[:D])
             scaled *= self._column
-            np.einsum("dn,dn->n", scaled, scaled, out=rows[D])
-            rows[D + 1] = 1.0
+            rows[D] = 1.0
+            np.einsum("dn,dn->n", scaled, scaled, out=rows[D + 1])
             return rows
         scaled = (X.T - self.centre[:, None]) * self._column
         squares = xp.sum(scaled * scaled, axis=0, keepdims=True)
-        return xp.concat([scaled, squares, xp.ones_like(squares)], axis=0)
+        return xp.concat([scaled, xp.ones_like(squares), squares], axis=0)
 
     @cached_property
     def _column(self) -> AnyArray:
@@ -99,7 +109,7 @@ class Side:
         n = rows.shape[1]
         if not n:
             return float("inf") if n is None else 0.0
-        return 2.0 * (float(namespace(rows).max(rows[-2, :])) + self._largest)
+        return 2.0 * (float(namespace(rows).max(rows[-1, :])) + self._largest)
 
     def distances(self, rows: AnyArray, dtype: str, spare: int) -> AnyArray:
         """Return `scale·t + shift`, shape (n, m + spare); zero in the spare columns."""
@@ -241,13 +251,12 @@ def _adjoint(
     """
     xp, (m, D) = namespace(T), side.points.shape
     ones = xp.ones((T.shape[1],), dtype=T.dtype, device=T.device)
-    thin = converted(rows.T, dtype_name(T))
+    thin = converted(rows[:-1, :].T, dtype_name(T))
     both = scale * cast(contraction(thin, T), "float64").T[:m, :]
     if thin.dtype != rows.dtype:
         recycle(thin)
-    row = scale * cast(T @ ones, "float64")
     scaled = rows[:D, :]
-    squares = times(scaled, scaled, overwrite) @ row
+    squares = scale * (times(scaled, scaled, overwrite) @ cast(T @ ones, "float64"))
     if overwrite:
         recycle(rows)
     if others is None:
@@ -283,7 +292,7 @@ def assembled(
         The cotangents of the kernel's other parameters.
     """
     xp, Z = namespace(TX), side.points
-    squares = row_squares + column @ (Z * Z) - 2.0 * xp.sum(TX * Z, axis=0)
+    squares = row_squares + column @ side.squares - 2.0 * xp.sum(TX * Z, axis=0)
     if np.ndim(kernel.lengthscale) == 0:
         squares = xp.sum(squares)[None]
     rest = xp.stack([xp.asarray(each, dtype=xp.float64) for each in others])

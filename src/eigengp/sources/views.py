@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Self, TypeVar
+from functools import cached_property, partial
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ from eigengp.sources.tails import KNEE, compressed, slope, stretched
 from eigengp.typing import Array, Standardize
 
 SumT = TypeVar("SumT", bound=Any)
+Shown: TypeAlias = Callable[[RowBlock], RowBlock]
+"""What a view makes of a block."""
 
 _HELD_OUT_ROWS = 5_000
 _MANY = 50
@@ -170,10 +172,18 @@ def sample_rows(source: RowSource, count: int, rng: np.random.RandomState) -> Ro
 
 
 @dataclass(frozen=True)
-class _View:
+class View:
     """What all views take over from the source they show."""
 
     source: RowSource
+
+    @property
+    def shown(self) -> Shown | None:
+        """What becomes of a block; None where sums are not made of blocks alone.
+
+        It may travel, and must not take the rows with it.
+        """
+        return None
 
     @property
     def n_rows(self) -> int:
@@ -185,9 +195,15 @@ class _View:
         """How many inputs each row has."""
         return self.source.n_features
 
-    def sized(self, n_columns: int) -> Self:
+    def sized(self, n_columns: int) -> RowSource:
         """Return the same view of rows in blocks that suit so many features."""
         return replace(self, source=self.source.sized(n_columns))
+
+    def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
+        """Return the sum of `term(block)` over all blocks, as they are shown."""
+        shown = self.shown
+        assert shown is not None
+        return self.source.total(lambda block: term(shown(block)))
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of a few rows."""
@@ -201,15 +217,15 @@ class _View:
 
 
 @dataclass(frozen=True)
-class StandardizedSource(_View):
+class StandardizedSource(View):
     """A source seen through a scaling, block by block: nothing is copied."""
 
     scaling: Scaling
 
-    def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
-        """Return the sum of `term(block)` over all blocks."""
-        scaling = self.scaling  # A term may travel, and must not take the rows with it.
-        return self.source.total(lambda block: term(scaling.block(block)))
+    @property
+    def shown(self) -> Shown:
+        """See `View.shown`."""
+        return self.scaling.block
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of a few rows."""
@@ -221,7 +237,7 @@ class StandardizedSource(_View):
 
 
 @dataclass(frozen=True)
-class TrainingRows(_View):
+class TrainingRows(View):
     """A source without its held-out rows: about one in `stride`, picked by a fixed hash.
 
     `n_rows` counts the held-out ones too.
@@ -229,10 +245,10 @@ class TrainingRows(_View):
 
     stride: int
 
-    def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
-        """Return the sum of `term(block)` over all blocks, held-out rows left out."""
-        stride = self.stride
-        return self.source.total(lambda block: term(_training(block, stride)))
+    @property
+    def shown(self) -> Shown:
+        """See `View.shown`."""
+        return partial(_training, stride=self.stride)
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of a few rows; held-out ones among them are left out."""
@@ -255,7 +271,7 @@ def _training(block: RowBlock, stride: int) -> RowBlock:
 
 
 @dataclass(frozen=True)
-class ManyTrainingRows(_View):
+class ManyTrainingRows(View):
     """A source without a few of very many rows, whose share is taken off each sum.
 
     That leaves the blocks as they are, where to pick rows out of each would

@@ -1,0 +1,93 @@
+"""Rows that are kept as views show them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eigengp.flow.model import EigenGP
+from eigengp.flow.rows import RowBlock, RowSource
+from eigengp.kernels import SquaredExponential
+from eigengp.sources.arrays import ArraySource
+from eigengp.sources.ready import ReadyRows, ready
+from eigengp.sources.summary import Summary
+from eigengp.sources.views import ManyTrainingRows, Scaling, StandardizedSource, TrainingRows
+
+ENOUGH = 4 * 500 * 3 * 8
+
+
+def _source(weighted: bool = False) -> ArraySource:
+    rng = np.random.default_rng(0)
+    X = 3.0 * rng.normal(size=(500, 2)) + 1.0
+    weight = rng.integers(1, 3, size=500).astype(float) if weighted else None
+    return ArraySource(X, np.sin(X[:, 0]) + X[:, 1], weight, block_rows=90)
+
+
+def _training(source: ArraySource) -> TrainingRows:
+    return TrainingRows(StandardizedSource(source, Scaling.of(Summary.of(source), True)), 5)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("views", [_training, lambda source: source])
+def test_kept_blocks_give_the_same_bits_in_every_pass(weighted: bool, views: object) -> None:
+    assert callable(views)
+    source = views(_source(weighted))
+    kept = ready(source, ENOUGH)
+    assert isinstance(kept, ReadyRows)
+    model = EigenGP(SquaredExponential(np.ones(2)), _source().X[:8], 0.1, 8)
+    expected, gradient = model.evaluate(source)
+    for _ in range(2):
+        found, own = replace(model).evaluate(kept)
+        assert found.value == expected.value
+        np.testing.assert_array_equal(own.inducing_inputs, gradient.inducing_inputs)
+        np.testing.assert_array_equal(own.theta, gradient.theta)
+
+
+def test_blocks_are_made_once_with_inputs_in_one_piece() -> None:
+    seen: list[RowBlock] = []
+
+    def keep(block: RowBlock) -> float:
+        seen.append(block)
+        return float(block.n_rows)
+
+    source = _training(_source())
+    kept = ready(source, ENOUGH)
+    assert kept.total(keep) == kept.total(keep) == source.total(lambda block: float(block.n_rows))
+    half = len(seen) // 2
+    assert {id(block) for block in seen[:half]} == {id(block) for block in seen[half:]}
+    assert all(block.X.flags.f_contiguous for block in seen)
+
+
+def test_rows_are_taken_through_the_views() -> None:
+    source = _training(_source())
+    rows = np.arange(0, 500, 7)
+    np.testing.assert_array_equal(ready(source, ENOUGH).take(rows).X, source.take(rows).X)
+    assert ready(source, ENOUGH).n_rows == 500
+    assert ready(source, ENOUGH).n_features == 2
+
+
+def test_other_blocks_are_made_anew() -> None:
+    kept = ready(_training(_source()), ENOUGH)
+    counts: list[int] = []
+    assert kept.total(lambda block: float(block.n_rows)) > 0
+    larger = kept.sized(1)
+    assert larger.total(lambda block: counts.append(block.n_rows) or float(block.n_rows)) == sum(
+        counts
+    )
+    assert len(counts) == 1
+
+
+def test_only_few_rows_in_numpy_are_kept() -> None:
+    source = _source()
+    assert ready(_without_arrays(source), ENOUGH).__class__ is not ReadyRows
+    many = ManyTrainingRows.of(source, 30)
+    assert ready(many, ENOUGH) is many
+    assert ready(source, ENOUGH - 1) is source
+
+
+def _without_arrays(source: ArraySource) -> RowSource:
+    strict = pytest.importorskip("array_api_strict")
+    X, y = strict.asarray(source.X), strict.asarray(source.y)
+    return ArraySource(X, y, None, block_rows=90)
