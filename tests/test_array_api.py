@@ -214,7 +214,8 @@ def test_a_fit_on_more_rows_than_small_data_has_is_numpys(
     for part, known in zip(found, expected, strict=True):
         assert place(part) == place(to(LARGE))
         # Nystrom magnifies rounding where it predicts far beyond the targets.
-        np.testing.assert_allclose(on_host(part), known, rtol=1e-3, atol=1e-6)
+        rtol = 1e-3 if isinstance(estimator, NystromRegressor) else 1e-4
+        np.testing.assert_allclose(on_host(part), known, rtol=rtol, atol=1e-6)
 
 
 def test_a_device_that_is_not_there_says_so() -> None:

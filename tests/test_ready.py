@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
+from eigengp import EigenGPRegressor
 from eigengp.flow.model import EigenGP
 from eigengp.flow.rows import RowBlock, RowSource
-from eigengp.kernels import SquaredExponential
+from eigengp.kernels import Kernel, Matern32, SquaredExponential
 from eigengp.sources.arrays import ArraySource
 from eigengp.sources.ready import ReadyRows, ready
 from eigengp.sources.summary import Summary
+from eigengp.sources.threads import one_blas_thread
 from eigengp.sources.views import ManyTrainingRows, Scaling, StandardizedSource, TrainingRows
 
 ENOUGH = 4 * 500 * 3 * 8
@@ -34,7 +37,7 @@ def _training(source: ArraySource) -> TrainingRows:
 def test_kept_blocks_give_the_same_bits_in_every_pass(weighted: bool, views: object) -> None:
     assert callable(views)
     source = views(_source(weighted))
-    kept = ready(source, ENOUGH)
+    kept = ready(source, 2 * ENOUGH)
     assert isinstance(kept, ReadyRows)
     model = EigenGP(SquaredExponential(np.ones(2)), _source().X[:8], 0.1, 8)
     expected, gradient = model.evaluate(source)
@@ -68,11 +71,60 @@ def test_rows_are_taken_through_the_views() -> None:
     assert ready(source, ENOUGH).n_features == 2
 
 
+def test_batches_are_those_of_the_views() -> None:
+    source = StandardizedSource(_source(), Scaling.of(Summary.of(_source()), True))
+    own, other = (
+        each.batches(70, np.random.RandomState(3)) for each in (ready(source, ENOUGH), source)
+    )
+    for found, expected in zip(own, other, strict=True):
+        np.testing.assert_array_equal(found.X, expected.X)
+        np.testing.assert_array_equal(found.y, expected.y)
+
+
+@pytest.mark.parametrize("kernel", [Matern32(1.0), SquaredExponential(1.0) * Matern32(2.0)])
+def test_kept_blocks_give_the_same_bits_with_other_kernels(kernel: Kernel) -> None:
+    source = _training(_source())
+    model = EigenGP(kernel.with_ard(2), _source().X[:8], 0.1, 8)
+    expected, gradient = model.evaluate(source)
+    found, own = replace(model).evaluate(ready(source, ENOUGH))
+    assert found.value == expected.value
+    np.testing.assert_array_equal(own.theta, gradient.theta)
+
+
+def test_threads_that_come_and_go_do_not_move_blocks() -> None:
+    source = _source()
+    with threadpool_limits(2, user_api="blas"):
+        kept = ready(_source(), ENOUGH)
+        assert kept.total(lambda block: float(block.n_rows)) == source.n_rows
+        with one_blas_thread():
+            assert kept.total(lambda block: float(block.n_rows)) == source.n_rows
+
+
+@pytest.mark.parametrize(("memory_limit", "kind"), [(1 << 20, ReadyRows), (0, TrainingRows)])
+def test_a_fit_keeps_few_rows(
+    memory_limit: int, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[RowSource] = []
+    evaluate = EigenGP.evaluate
+
+    def watched(self: EigenGP, source: RowSource, gamma: float = 0.0) -> object:
+        seen.append(source)
+        return evaluate(self, source, gamma)
+
+    monkeypatch.setattr(EigenGP, "evaluate", watched)
+    X = np.random.default_rng(0).normal(size=(2_000, 2))
+    EigenGPRegressor(
+        8, residual=None, n_restarts=1, max_iter=2, memory_limit=memory_limit, random_state=0
+    ).fit(X, np.sin(X[:, 0]))
+    assert isinstance(seen[-1], kind)
+
+
 def test_other_blocks_are_made_anew() -> None:
     kept = ready(_training(_source()), ENOUGH)
     counts: list[int] = []
     assert kept.total(lambda block: float(block.n_rows)) > 0
     larger = kept.sized(1)
+    assert isinstance(larger, ReadyRows)
     assert larger.total(lambda block: counts.append(block.n_rows) or float(block.n_rows)) == sum(
         counts
     )
@@ -81,13 +133,11 @@ def test_other_blocks_are_made_anew() -> None:
 
 def test_only_few_rows_in_numpy_are_kept() -> None:
     source = _source()
-    assert ready(_without_arrays(source), ENOUGH).__class__ is not ReadyRows
     many = ManyTrainingRows.of(source, 30)
     assert ready(many, ENOUGH) is many
     assert ready(source, ENOUGH - 1) is source
-
-
-def _without_arrays(source: ArraySource) -> RowSource:
+    weighted = _source(weighted=True)
+    assert ready(weighted, ENOUGH) is weighted
     strict = pytest.importorskip("array_api_strict")
-    X, y = strict.asarray(source.X), strict.asarray(source.y)
-    return ArraySource(X, y, None, block_rows=90)
+    other = ArraySource(strict.asarray(source.X), strict.asarray(source.y), None, block_rows=90)
+    assert ready(other, ENOUGH) is other

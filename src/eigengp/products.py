@@ -63,7 +63,8 @@ def _tiles(n: int, multiplications: int) -> tuple[int, int]:
     if longest < _SHORTEST_TILE or n <= longest:
         return 1, n
     fewest = -(-n // longest)
-    none_left = (count for count in range(fewest, 2 * fewest) if n % count == 0)
+    most = min(2 * fewest, 2 * n // _SHORTEST_TILE)
+    none_left = (count for count in range(fewest, most + 1) if n % count == 0)
     count = next(none_left, fewest)
     return count, n // count
 

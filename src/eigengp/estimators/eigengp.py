@@ -138,9 +138,9 @@ class EigenGPRegressor(DecidingRegressor):
     memory_limit : int, str or None
         How much memory features of the rows may take from one pass over them
         to the next, in bytes or as text such as "1GB"; those beyond it are
-        computed again. None is 64 MiB. Memory beyond the data is this and a
-        few blocks of rows. Rows of files have half of it, to stay in memory
-        if they fit.
+        computed again. None is 64 MiB. Memory beyond the data is this, a
+        quarter of it for rows where they are that few, and a few blocks of
+        rows. Rows of files have half of it, to stay in memory if they fit.
     device : str or None
         Where NumPy's rows are computed with: None is the CPU, "cuda" a GPU,
         through PyTorch. Arrays of PyTorch or CuPy are used where they are,

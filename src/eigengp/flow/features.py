@@ -152,7 +152,6 @@ class SpectralFeatures:
         def pull_back(
             Phi_bar: AnyArray, overwrite: bool = False, K: AnyArray | None = None
         ) -> KernelAdjoint:
-            Phi_bar = Phi_bar[:, : self.size]
             xp, scaled, phase_bar = namespace(X), self._scaled(X), self._phase_bar(Phi, Phi_bar)
             points_bar = cast(phase_bar.T @ cast(scaled, dtype), "float64")
             lengths = -xp.sum(points_bar * beside(self.spectral_points, X), axis=0)

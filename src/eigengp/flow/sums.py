@@ -207,7 +207,7 @@ def _taken(
 
 
 def _wide(features: AnyArray, y: AnyArray) -> AnyArray:
-    """Fill the last column of `[K, ·]` with the targets."""
+    """Fill the last column of `[K, ·]`."""
     features[:, -1] = y if is_numpy(y) else cast(y, dtype_name(features))
     return features
 

@@ -37,12 +37,13 @@ class PullBack(Protocol):
 
         Parameters
         ----------
-        K_bar : array of shape (n, m) or (n, m + spare)
-            The cotangent, zero in columns to spare.
+        K_bar : array of shape (n, m)
+            The cotangent.
         overwrite : bool
             Offers its memory, and says that this is the last call.
         K : array or None
-            The matrix in the data type of `K_bar`, if that is not the one it was made in.
+            If given, the matrix in the data type of `K_bar`. It stands for the one that was
+            returned, whose memory may hold something else by now.
         """
 
 

@@ -176,7 +176,7 @@ class StationaryColumns:
         def pull_back(
             K_bar: AnyArray, overwrite: bool = False, K: AnyArray | None = None
         ) -> KernelAdjoint:
-            K_bar, own, at = K_bar[:, :m], rho[:, :m], t[:, :m]
+            own, at = rho[:, :m], t[:, :m]
             slopes = (own, *self.kernel.shape_slopes(at, own))
             others = [variance * _inner(K_bar, each) for each in slopes]
             T = times(K_bar, self.kernel.slope(at, own), overwrite)
@@ -249,10 +249,10 @@ def _adjoint(
 
     Without `others` the kernel's variance has the sum of `T`.
     """
-    xp, (m, D) = namespace(T), side.points.shape
+    xp, D = namespace(T), side.points.shape[1]
     ones = xp.ones((T.shape[1],), dtype=T.dtype, device=T.device)
     thin = converted(rows[:-1, :].T, dtype_name(T))
-    both = scale * cast(contraction(thin, T), "float64").T[:m, :]
+    both = scale * cast(contraction(thin, T), "float64").T
     if thin.dtype != rows.dtype:
         recycle(thin)
     scaled = rows[:D, :]

@@ -85,7 +85,8 @@ class ArraySource:
     block_rows : int
         Rows in a block; memory beyond the data is proportional to it.
     n_threads : int or None
-        None uses as many as BLAS would.
+        None uses as many as BLAS would when this is made: a pass that finds
+        other threads must not find other blocks.
     first : int
         The number of the first row, where these are a part of more.
     """
@@ -96,6 +97,12 @@ class ArraySource:
     block_rows: int = BLOCK_ROWS
     n_threads: int | None = None
     first: int = 0
+
+    def __post_init__(self) -> None:
+        if not is_numpy(self.X):
+            object.__setattr__(self, "n_threads", 1)
+        elif self.n_threads is None:
+            object.__setattr__(self, "n_threads", available_threads())
 
     @classmethod
     def of(
@@ -147,7 +154,8 @@ class ArraySource:
         def stripe(part: Sequence[slice]) -> SumT:
             return reduce(iadd, (term(self._rows(rows, self.first + rows.start)) for rows in part))
 
-        n_threads = self._threads()
+        n_threads = self.n_threads
+        assert n_threads is not None
         sums = (in_threads(stripe, blocks, n_threads) for blocks in self._chunks(n_threads))
         total: Any = reduce(iadd, (reduce(iadd, parts) for parts in sums))
         return total.on_host() if hasattr(total, "on_host") else total
@@ -162,11 +170,6 @@ class ArraySource:
         for start in range(0, self.n_rows, size):
             end = min(start + size, self.n_rows)
             yield _cut(start, end, self.block_rows, n_threads)
-
-    def _threads(self) -> int:
-        if not is_numpy(self.X):
-            return 1
-        return available_threads() if self.n_threads is None else self.n_threads
 
 
 @lru_cache(maxsize=256)

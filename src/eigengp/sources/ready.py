@@ -7,10 +7,10 @@ beside those of few it is a fifth of the time, and few rows can be kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import reduce
-from typing import Any, TypeVar
+from functools import cached_property, reduce
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,14 @@ _SHARE = 4
 """Rows may take one part in so many of the memory that features may take."""
 
 
+class _Taken(NamedTuple):
+    """A source taken apart."""
+
+    rows: ArraySource
+    shown: tuple[Shown, ...]
+    """What becomes of a block, view by view."""
+
+
 def ready(source: RowSource, memory_limit: int) -> RowSource:
     """Return the same rows in the same blocks, which are kept where rows are few and in memory.
 
@@ -33,20 +41,30 @@ def ready(source: RowSource, memory_limit: int) -> RowSource:
     source : RowSource
         The rows, perhaps seen through views.
     memory_limit : int
-        How many bytes may be kept between passes, of which these take a small part.
+        How many bytes features may take; rows may take a quarter of it.
     """
+    apart = _taken_apart(source)
+    if apart is None or _SHARE * _bytes(apart.rows) > memory_limit:
+        return source
+    return ReadyRows(source, memory_limit)
+
+
+def _taken_apart(source: RowSource) -> _Taken | None:
+    """Return arrays of NumPy and what is shown of each of their blocks, if that is all there is."""
     shown: list[Shown] = []
-    inner = source
-    while isinstance(inner, View):
-        if inner.shown is None:
-            return source
-        shown.insert(0, inner.shown)
-        inner = inner.source
-    if not isinstance(inner, ArraySource) or not is_numpy(inner.X):
-        return source
-    if _SHARE * inner.n_rows * (inner.n_features + 1) * 8 > memory_limit:
-        return source
-    return ReadyRows(source, inner, tuple(shown), memory_limit)
+    while isinstance(source, View):
+        if source.shown is None:
+            return None
+        shown.insert(0, source.shown)
+        source = source.source
+    if not isinstance(source, ArraySource) or not is_numpy(source.X):
+        return None
+    return _Taken(source, tuple(shown))
+
+
+def _bytes(rows: ArraySource) -> int:
+    columns = rows.n_features + (1 if rows.sample_weight is None else 2)
+    return rows.n_rows * columns * 8
 
 
 @dataclass(frozen=True)
@@ -56,24 +74,32 @@ class ReadyRows(View):
     Each input lies in one piece, as passes read it.
     """
 
-    inner: ArraySource
-    steps: tuple[Shown, ...]
-    """What becomes of a block, view by view."""
     memory_limit: int
     _made: dict[int, RowBlock] = field(default_factory=dict, init=False, repr=False)
+    """Blocks by their first row."""
+
+    @cached_property
+    def _apart(self) -> _Taken:
+        apart = _taken_apart(self.source)
+        assert apart is not None
+        return apart
 
     def sized(self, n_columns: int) -> RowSource:
         """Return the same rows in blocks that suit so many features."""
         return ready(self.source.sized(n_columns), self.memory_limit)
 
+    def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
+        """Yield all rows once, in random order, about so many at a time, in NumPy's arrays."""
+        return self.source.batches(size, rng)
+
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all blocks."""
-        return self.inner.total(lambda block: term(self._ready(block)))
+        return self._apart.rows.total(lambda block: term(self._ready(block)))
 
     def _ready(self, block: RowBlock) -> RowBlock:
         made = self._made.get(block.start)
         if made is None:
-            made = reduce(lambda seen, step: step(seen), self.steps, block)
+            made = reduce(lambda seen, show: show(seen), self._apart.shown, block)
             made = replace(made, X=np.asfortranarray(made.X))
             self._made[block.start] = made
         return made
