@@ -8,9 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eigengp.flow.arithmetic import Kept
 from eigengp.flow.features import KernelFeatures
 from eigengp.flow.rows import RowBlock
-from eigengp.flow.sums import PlainRows, ResidualRows, Sums, SumsAdjoint, WhitenedRows
+from eigengp.flow.sums import (
+    PlainRows,
+    ResidualRows,
+    Sums,
+    SumsAdjoint,
+    WhitenedRows,
+    WhitenedSums,
+)
 from eigengp.kernels import Kernel, Matern32, SquaredExponential
 from eigengp.sources.arrays import ArraySource
 from eigengp.typing import Array
@@ -73,7 +81,8 @@ def test_plain_sums_are_the_dense_products(s: Array | None) -> None:
 
 @weighted
 def test_whitened_sums_are_those_of_the_combined_features(s: Array | None) -> None:
-    sums = WhitenedRows(FEATURES, T).sums(RowBlock(X, y, s))
+    sums = WhitenedRows(FEATURES, T).sums(RowBlock(X, y, s), Kept(0))
+    assert isinstance(sums, WhitenedSums)
     K, omega = KERNEL(X, B), np.ones(N) if s is None else s
     Phi = K @ T
     np.testing.assert_allclose(sums.A, Phi.T @ np.diag(omega) @ Phi, rtol=1e-11)
@@ -83,6 +92,16 @@ def test_whitened_sums_are_those_of_the_combined_features(s: Array | None) -> No
     assert sums.c == pytest.approx(float(np.sum(omega * y**2)), rel=1e-13)
     assert sums.n == sums.precision == pytest.approx(omega.sum(), rel=1e-14)
     assert sums.log_precision == 0.0
+
+
+@weighted
+def test_whitened_sums_are_no_more_than_needed_without_a_pull_back(s: Array | None) -> None:
+    rows, block = WhitenedRows(FEATURES, T), RowBlock(X, y, s)
+    own, whole = rows.sums(block), rows.sums(block, Kept(0))
+    assert type(own) is Sums
+    np.testing.assert_array_equal(own.A, whole.A)
+    np.testing.assert_array_equal(own.b, whole.b)
+    assert (own.c, own.n, own.precision) == (whole.c, whole.n, whole.precision)
 
 
 @weighted
@@ -192,7 +211,8 @@ def test_residual_pull_back_to_factor_and_noise_is_the_derivative(
 @weighted
 def test_whitened_sums_hold_the_derivative_by_the_whitening(s: Array | None) -> None:
     rows, block = WhitenedRows(FEATURES, T), RowBlock(X, y, s)
-    bar, sums = adjoint_for(rows), rows.sums(block)
+    bar, sums = adjoint_for(rows), rows.sums(block, Kept(0))
+    assert isinstance(sums, WhitenedSums)
     numeric = gradient(lambda at: functional(bar, WhitenedRows(FEATURES, at).sums(block)), T)
     assert_close(2.0 * sums.cross @ bar.A + np.outer(sums.features, bar.b), numeric)
 

@@ -32,6 +32,7 @@ from eigengp.fitting.progress import Monitor
 from eigengp.fitting.screening import Screening
 from eigengp.flow.linalg import JitterWarning
 from eigengp.flow.model import EigenGP
+from eigengp.flow.passes import Outcome
 from eigengp.flow.rows import RowBlock, RowSource
 from eigengp.metrics import mnlp
 from eigengp.sources.arrays import ArraySource, by_blocks
@@ -83,6 +84,7 @@ class Learner:
         self.n_iter = 0
         self.train: RowSource = self.source
         self.held_out: RowBlock | None = None
+        self._weighed: WeightObjective | None = None
         if self.plan.hold_out:
             split = training_rows(self.source)
             self.train, self.held_out = split, split.held_out()
@@ -188,7 +190,8 @@ class Learner:
             return RowObjective(parameters, self.train)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", JitterWarning)
-            return WeightObjective.of(parameters, self.train)
+            self._weighed = WeightObjective.of(parameters, self.train)
+        return self._weighed
 
     def _better(self, before: EigenGP, after: EigenGP) -> EigenGP:
         """Return `after`, unless rows were held out and `before` predicts them better."""
@@ -199,8 +202,14 @@ class Learner:
 
     def _held_out_loss(self, model: EigenGP, rows: RowBlock) -> float:
         """Return the mean negative log density of the held-out rows."""
-        posterior = model.posterior(model.forward(self.train))
+        posterior = model.posterior(self._outcome(model))
         both = by_blocks(
             lambda X: np.column_stack(posterior.mean_and_variance(X)), rows.X, posterior.n_columns
         )
         return mnlp(rows.y, both[:, 0], np.sqrt(both[:, 1]), sample_weight=rows.sample_weight)
+
+    def _outcome(self, model: EigenGP) -> Outcome:
+        """Return what a pass over the training rows finds; sums of stage 2 spare it."""
+        if self._weighed is not None and self._weighed.knows(model):
+            return self._weighed.outcome(model)
+        return model.forward(self.train)

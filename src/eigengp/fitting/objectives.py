@@ -10,7 +10,7 @@ import numpy as np
 from eigengp.fitting.optimizer import Evaluation
 from eigengp.fitting.parameters import Parameters
 from eigengp.flow.model import EigenGP
-from eigengp.flow.passes import SpectralPass
+from eigengp.flow.passes import Outcome, SpectralPass
 from eigengp.flow.rows import RowSource
 from eigengp.flow.sums import Sums
 from eigengp.typing import Array
@@ -82,6 +82,17 @@ class WeightObjective:
         """Return the pass with the noise and weights of a vector `[ln σ², ln v]`."""
         shrinkage = np.exp(self.flow.spectrum.tied(vector[1:]))
         return replace(self.flow, noise_variance=float(np.exp(vector[0])), shrinkage=shrinkage)
+
+    def knows(self, model: EigenGP) -> bool:
+        """Say whether a model has the eigenfunctions that the sums are of."""
+        own = self.parameters.template
+        return model.inducing_inputs is own.inducing_inputs and model.kernel == own.kernel
+
+    def outcome(self, model: EigenGP) -> Outcome:
+        """Return the evidence and the posterior of a model with these eigenfunctions."""
+        v = np.ones(model.n_components) if model.shrinkage is None else model.shrinkage
+        vector = np.log(np.append(model.noise_variance, v))
+        return self.flow_at(vector).from_sums(self.sums)
 
     def __call__(self, vector: Array) -> Evaluation:
         """Evaluate, per row."""

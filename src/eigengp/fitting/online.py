@@ -9,7 +9,7 @@ of earlier rows fade.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -52,11 +52,11 @@ class Online:
             outcome = replace(model, shrinkage=np.ones(model.n_components)).forward(rows)
         flow = outcome.flow
         assert isinstance(flow, SpectralPass | ResidualPass)
-        return cls(model, flow, _plain(outcome.evidence.sums))
+        return cls(model, flow, outcome.evidence.sums)
 
     def after(self, rows: RowSource, forgetting: float = 1.0) -> Online:
         """Return the state after more rows; earlier ones count `forgetting` times as much."""
-        return replace(self, sums=self.sums * forgetting + _plain(self.flow.sums(rows)))
+        return replace(self, sums=self.sums * forgetting + self.flow.sums(rows))
 
     def refreshed(self) -> Online:
         """Return the state with noise and weights learned again, which the residual rules out."""
@@ -72,8 +72,3 @@ class Online:
     def outcome(self) -> Outcome:
         """The evidence and the posterior of all rows so far."""
         return self.flow.from_sums(self.sums)
-
-
-def _plain(sums: Sums) -> Sums:
-    """Return what the evidence needs and no more."""
-    return Sums(*(getattr(sums, each.name) for each in fields(Sums)))

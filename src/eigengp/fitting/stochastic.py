@@ -25,7 +25,7 @@ from eigengp.flow.factors import CholeskyFactor
 from eigengp.flow.linalg import cholesky, inverse_from
 from eigengp.flow.model import EigenGP, Gradient
 from eigengp.flow.rows import RowBlock, RowSource, joined
-from eigengp.flow.sums import Sums, SumsAdjoint, WhitenedRows
+from eigengp.flow.sums import Sums, SumsAdjoint, WhitenedRows, WhitenedSums
 from eigengp.sources.arrays import ArraySource
 from eigengp.sources.summary import Extent
 from eigengp.typing import Array
@@ -104,6 +104,7 @@ def batch_step(
     prior, s2 = CholeskyFactor.of(model.gram), model.noise_variance
     rows, kept = WhitenedRows(model.features, prior.matrix), model.arithmetic.kept()
     sums = batch.total(lambda block: rows.sums(block, kept))
+    assert isinstance(sums, WhitenedSums)
     times = n_rows / sums.n
     belief = belief.towards(Belief.after(sums, s2, times), rate)
     m, S = belief.moments()

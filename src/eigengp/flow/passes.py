@@ -220,7 +220,7 @@ class SpectralPass:
         """See `Pass.prior_factor`."""
         return self._rows.whitening * np.sqrt(self.shrinkage)
 
-    def sums(self, source: RowSource, kept: Kept | None = None) -> WhitenedSums:
+    def sums(self, source: RowSource, kept: Kept | None = None) -> Sums:
         """Return the sums, which depend neither on the noise nor on the weights."""
         rows = self._rows
         return source.total(lambda block: rows.sums(block, kept))

@@ -212,6 +212,15 @@ def _wide(features: AnyArray, y: AnyArray) -> AnyArray:
     return features
 
 
+def _taken_wide(
+    features: Features, block: RowBlock, dtype: str, kept: Kept | None
+) -> tuple[AnyArray, PullBack]:
+    """Return `[K, y]` of a block and the pull-back of `K` in pass 2; pass 1 kept it with `y`."""
+    has_targets = kept is not None and kept.holds(block)
+    K, back = _taken(features, block, dtype, kept, spare=1)
+    return (K if has_targets else _wide(K, block.y)), back
+
+
 def _accumulate(wide: AnyArray, y: AnyArray, weight: AnyArray | None) -> Sums:
     """Return the sums of a block of `[K, y]` with `ω = s`, from one symmetric product."""
     if weight is not None:
@@ -284,9 +293,7 @@ class PlainRows:
             if rest.n_rows:
                 own += PlainRows(self.features).pull_back(rest, bar)
             return own
-        has_targets = kept is not None and kept.holds(block)
-        K, back = _taken(self.features, block, self.made, kept, spare=1)
-        K = K if has_targets else _wide(K, block.y)
+        K, back = _taken_wide(self.features, block, self.made, kept)
         residual = K @ bar.residual.beside(K)
         wide = _wide(converted(K, self.pulled), residual)
         if K is not wide:
@@ -314,24 +321,38 @@ class WhitenedRows:
 
     @cached_property
     def _T(self) -> Placed:
-        return Placed(self.whitening)
+        """`T`, and a one through which targets pass: it takes `[K, y]` to `[Φ, y]`."""
+        M, R = self.whitening.shape
+        passing = np.zeros((M + 1, R + 1))
+        passing[:M, :R] = self.whitening
+        passing[M, R] = 1.0
+        return Placed(passing)
 
-    def sums(self, block: RowBlock, kept: Kept | None = None) -> WhitenedSums:
-        """Pass 1, one block."""
-        K = _made(self.features, block, "float64", kept)
-        xp, y, s = namespace(K), cast(block.y, dtype_name(K)), block.sample_weight
-        wide = xp.concat([K @ self._T.beside(K), y[:, None]], axis=1)
-        own = _accumulate(wide, block.y, s)
-        weighted = wide if s is None else wide * cast(s, dtype_name(K))[:, None]
-        cross = cast(K.T @ weighted, "float64")
-        return WhitenedSums(**vars(own), cross=cross[:, :-1], features=cross[:, -1])
+    def sums(self, block: RowBlock, kept: Kept | None = None) -> Sums:
+        """Pass 1, one block; with what a pull-back needs where `kept` says that one is to come."""
+        K = _wide(_made(self.features, block, "float64", kept, spare=1), block.y)
+        wide, s = product(K, self._T.beside(K)), block.sample_weight
+        sums = _accumulate(wide, block.y, s)
+        if kept is not None:
+            weighted = wide if s is None else wide * cast(s, dtype_name(K))[:, None]
+            cross = cast(K[:, :-1].T @ weighted, "float64")
+            sums = WhitenedSums(**vars(sums), cross=cross[:, :-1], features=cross[:, -1])
+        if kept is None or not kept.holds(block):
+            recycle(K)
+        recycle(wide)
+        return sums
 
     def pull_back(self, block: RowBlock, bar: SumsAdjoint, kept: Kept | None = None) -> RowAdjoint:
         """Pass 2: `K̄ = ω ∘ (2 Φ Ā + y b̄ᵀ) Tᵀ`, with `Φ` formed first to keep its digits."""
-        K, back = _taken(self.features, block, "float64", kept)
-        T, y = self._T.beside(K), cast(block.y, dtype_name(K))
-        wide = namespace(K).concat([K @ T, y[:, None]], axis=1)
-        return _pulled_back(wide @ (bar.stacked.beside(K) @ T.T), block.sample_weight, back)
+        K, back = _taken_wide(self.features, block, "float64", kept)
+        T = self._T.beside(K)
+        wide = product(K, T)
+        K_bar = product(wide, bar.stacked.beside(K) @ T[:-1, :-1].T)
+        recycle(wide)
+        pulled = _pulled_back(K_bar, block.sample_weight, back)
+        recycle(K_bar)
+        recycle(K)
+        return pulled
 
 
 @dataclass(frozen=True)
