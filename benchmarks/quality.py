@@ -46,6 +46,10 @@ def run(
     panel: Panel, out: Path, *, data: Sequence[str], seeds: Sequence[int], variants: Sequence[str]
 ) -> None:
     """Measure, and print the table."""
+    unknown = set(variants) - {*VARIANTS, *OBJECTIVES}
+    if unknown:
+        known = ", ".join(VARIANTS | OBJECTIVES)
+        raise ValueError(f"{', '.join(sorted(unknown))}: not among {known}.")
     results = opened(out)
     for name in data:
         for seed in seeds:

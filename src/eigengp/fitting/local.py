@@ -64,7 +64,7 @@ class _Heat(NamedTuple):
 
 _HEATS = (_Heat(1_000, 15, 3, 0.12), _Heat(3_000, 25, 1, 0.3))
 _ENOUGH_SECONDS = 20.0
-_ROWS_PER_SECOND, _FEWEST_ROWS = 80, 200
+_ROWS_PER_SECOND, _FEWEST_ROWS, _FEW_STEPS = 80, 200, 8
 _NEIGHBOURS = 15
 _TOLERANCE = 1e-6
 
@@ -120,7 +120,7 @@ class LocalLearner:
         if limit is None or limit >= _ENOUGH_SECONDS:
             return _HEATS
         count = min(_HEATS[0].n_rows, max(_FEWEST_ROWS, round(_ROWS_PER_SECOND * limit)))
-        return (_Heat(count, _HEATS[0].steps, 1, _HEATS[-1].until),)
+        return (_Heat(count, _FEW_STEPS, 1, _HEATS[-1].until),)
 
     def _rougher(self, start: EigenGP, count: int, steps: int, until: float) -> list[EigenGP]:
         """Return all kernels, each learned from where a smoother one ended.
