@@ -212,7 +212,7 @@ def quality(
         out,
         data=data or benchmark.ALL,
         seeds=seed or [0, 1, 2],
-        variants=variant or list(benchmark.VARIANTS | benchmark.OBJECTIVES),
+        variants=variant or list(benchmark.EVERY),
     )
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from common import SETS, split
+from common import SETS, check_known, split
 
 from eigengp import EigenGPRegressor
 from eigengp.estimators import eigengp as regressor
@@ -17,9 +17,7 @@ def run(
     data: Sequence[str], sizes: Sequence[int], max_iter: int | None, strength: float | None
 ) -> None:
     """Fit every size on every set, and print a line for each."""
-    unknown = set(data) - set(SETS)
-    if unknown:
-        raise ValueError(f"{', '.join(sorted(unknown))}: not among {', '.join(SETS)}.")
+    check_known(data, SETS)
     settings: dict[str, Any] = {"residual": None, "guard": strength != 0, "max_iter": max_iter}
     if strength:
         regressor.GUARD_STRENGTH = strength

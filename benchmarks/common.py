@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,13 @@ def data_folder() -> Path:
     if folder is None:
         raise ValueError("EIGENGP_DATA must name the folder with the data as Parquet files.")
     return Path(folder)
+
+
+def check_known(names: Iterable[str], known: Iterable[str]) -> None:
+    """Say which names there are if some are not."""
+    unknown = set(names) - set(known)
+    if unknown:
+        raise ValueError(f"{', '.join(sorted(unknown))}: not among {', '.join(known)}.")
 
 
 def split(name: str, seed: int = 0) -> tuple[Array, Array, Array, Array]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from common import SETS, Array, split
+from common import SETS, Array, check_known, split
 from drawing import console, legend_above, line, new_figure, new_table, save, title
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter
@@ -36,9 +36,7 @@ def run(
     budgets: Sequence[int],
 ) -> None:
     """Fit, print the tables and draw the picture."""
-    unknown = set(data) - set(SETS)
-    if unknown:
-        raise ValueError(f"{', '.join(sorted(unknown))}: not among {', '.join(SETS)}.")
+    check_known(data, SETS)
     settings = {"size": size, "rows": rows, "seed": 0, "iterations": iterations}
     results = Results(out, "fit", settings, ["data", "variant"])
     for name in data:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import sklearn
-from common import NOISE, Array
+from common import NOISE, Array, check_known
 from drawing import console, legend_above, line, new_figure, new_table, save, title
 from matplotlib.ticker import LogLocator, NullFormatter
 from peers.asking import OURS
@@ -225,9 +225,7 @@ def require_cuda() -> str:
 
 def run(out: Path, *, parts: Sequence[str], share: float, turns: int) -> None:
     """Measure, print the tables and draw the picture."""
-    unknown = set(parts) - set(PARTS)
-    if unknown:
-        raise ValueError(f"{', '.join(sorted(unknown))}: not among {', '.join(PARTS)}.")
+    check_known(parts, PARTS)
     bench = Bench(require_cuda(), share, turns)
     settings, keys = {"inputs": INPUTS, "share": share}, ["part", "variant", "rows", "size"]
     results = Results(out, "gpu", settings, keys)

@@ -7,7 +7,7 @@ from pathlib import Path
 from common import SETS
 from drawing import title
 from peers.asking import OURS
-from quality import DEFAULT, OBJECTIVES, PLAIN, VARIANTS, by_method, means, opened
+from quality import DEFAULT, EVERY, OBJECTIVES, PLAIN, VARIANTS, by_method, means, opened
 from record import Record, Results, write_atomically
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "how-good-is-it.md"
@@ -105,11 +105,7 @@ def _table(methods: dict[tuple[str, str], list[Record]]) -> str:
     for (library, variant), own in methods.items():
         mean = means(own)
         seeds = ", ".join(str(each["seed"]) for each in sorted(own, key=lambda r: r["seed"]))
-        name = (
-            variant
-            if library == OURS and variant in VARIANTS | OBJECTIVES
-            else title(library, variant)
-        )
+        name = variant if library == OURS and variant in EVERY else title(library, variant)
         shown = f"**{name}**" if variant == DEFAULT else name
         scores = f"{mean['nmse']:.4f} | {mean['mnlp']:.3f} | {100 * mean['coverage']:.1f} %"
         lines.append(f"| {shown} | {scores} | {mean['seconds']:.1f} | {seeds} |")

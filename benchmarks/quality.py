@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import SETS, split
+from common import SETS, check_known, split
 from drawing import console, new_table, title
 from fit import MARKS, standardized
 from peers.asking import OURS, Panel
@@ -38,6 +38,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "with the whole trace term (VFE)": {"method": "VFERegressor"},
 }
 """What else eigenfunctions alone could be learned by, with as many basis points."""
+EVERY = VARIANTS | OBJECTIVES
 SCORES = ("nmse", "mnlp", "coverage", "seconds")
 SIZE, ITERATIONS = 200, 100
 
@@ -46,10 +47,7 @@ def run(
     panel: Panel, out: Path, *, data: Sequence[str], seeds: Sequence[int], variants: Sequence[str]
 ) -> None:
     """Measure, and print the table."""
-    unknown = set(variants) - {*VARIANTS, *OBJECTIVES}
-    if unknown:
-        known = ", ".join(VARIANTS | OBJECTIVES)
-        raise ValueError(f"{', '.join(sorted(unknown))}: not among {known}.")
+    check_known(variants, EVERY)
     results = opened(out)
     for name in data:
         for seed in seeds:
@@ -62,8 +60,7 @@ def run(
                     results.add(answer, **common)
                     continue
                 for variant in variants:
-                    settings = (VARIANTS | OBJECTIVES)[variant]
-                    options = {"variant": variant, "settings": settings, "marks": ()}
+                    options = {"variant": variant, "settings": EVERY[variant], "marks": ()}
                     results.add(panel.ask(OURS, "quality", arrays, **options), **common)
     show(results)
 
@@ -96,7 +93,7 @@ def show(results: Results) -> None:
 def by_method(results: Results, name: str) -> dict[tuple[str, str], list[Record]]:
     """Return the records of a data set by library and variant, ours first."""
     known = results.of(data=name, final=True)
-    ours = [(OURS, variant) for variant in VARIANTS | OBJECTIVES]
+    ours = [(OURS, variant) for variant in EVERY]
     others = [(library, "") for library in LIBRARIES[1:]]
     found = {
         key: [r for r in known if (r["library"], r["variant"]) == key] for key in ours + others

@@ -111,6 +111,28 @@ def test_stage_2_without_rows_equals_stage_2_with_rows() -> None:
     assert_close(fast.gradient, gradient(lambda v: objective(v).value, vector), 1e-7)
 
 
+@pytest.mark.parametrize("learned", [False, True])
+def test_sums_of_stage_2_stand_for_a_pass_over_the_rows(learned: bool) -> None:
+    model = make_model()
+    objective = WeightObjective.of(
+        eigengp_parameters(model, BOX, basis=False, weights=True), SOURCE
+    )
+    weights = np.linspace(0.3, 2.0, model.n_components) if learned else None
+    other = replace(model, noise_variance=0.3, shrinkage=weights)
+    assert objective.knows(other)
+    own, known = objective.outcome(other), other.forward(SOURCE)
+    assert own.value == pytest.approx(known.value, rel=1e-9)
+    for found, expected in zip(
+        other.posterior(own).mean_and_variance(X[:9]),
+        other.posterior(known).mean_and_variance(X[:9]),
+        strict=True,
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-7)
+    moved = replace(model, inducing_inputs=model.inducing_inputs + 0.1)
+    assert not objective.knows(moved)
+    assert not objective.knows(replace(model, kernel=SquaredExponential(np.array([9.0]))))
+
+
 def test_the_guard_changes_the_value_and_not_the_evidence() -> None:
     parameters = eigengp_parameters(make_model(), BOX)
     vector = parameters.pack(make_model())

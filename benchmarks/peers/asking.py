@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from common import check_known
 from rich.console import Console
 from timing import Array
 
@@ -72,9 +73,7 @@ class Panel:
         A peer is looked for in the environments of `peers`, in their order. This library runs in
         the environment of this process.
         """
-        unknown = {*(only or ()), *(skip or ())} - set(able)
-        if unknown:
-            raise ValueError(f"{', '.join(sorted(unknown))}: not among {', '.join(able)}.")
+        check_known([*(only or ()), *(skip or ())], able)
         found: dict[str, Path] = {}
         for library in able:
             if library in (skip or ()) or library not in (only or able):

@@ -158,6 +158,8 @@ class Learner:
             return model
         parameters = self.family.parameters(model, self.box, basis, weights)
         objective = self._objective(parameters, basis)
+        if isinstance(objective, WeightObjective):
+            self._weighed = objective
         return self._minimized(name, objective, model, self.plan.max_iter, self.plan.tol)
 
     def _minimized(
@@ -190,8 +192,7 @@ class Learner:
             return RowObjective(parameters, self.train)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", JitterWarning)
-            self._weighed = WeightObjective.of(parameters, self.train)
-        return self._weighed
+            return WeightObjective.of(parameters, self.train)
 
     def _better(self, before: EigenGP, after: EigenGP) -> EigenGP:
         """Return `after`, unless rows were held out and `before` predicts them better."""

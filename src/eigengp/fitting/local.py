@@ -65,6 +65,7 @@ class _Heat(NamedTuple):
 _HEATS = (_Heat(1_000, 15, 3, 0.12), _Heat(3_000, 25, 1, 0.3))
 _ENOUGH_SECONDS = 20.0
 _ROWS_PER_SECOND, _FEWEST_ROWS, _FEW_STEPS = 80, 200, 8
+"""A heat where time is short: what more would take is better spent on all that comes after it."""
 _NEIGHBOURS = 15
 _TOLERANCE = 1e-6
 

@@ -149,18 +149,13 @@ class SumsAdjoint(_Light):
         return Placed(np.vstack([2.0 * self.A, self.b]))
 
     @cached_property
-    def centred(self) -> Placed:
-        """`[2Ā + m b̄ᵀ, b̄]`, which takes `[K, y − Km]` to `2KĀ + y b̄ᵀ`, shape (M + 1, M)."""
-        return Placed(np.vstack([self.about_mean, self.b]))
-
-    @cached_property
     def residual(self) -> Placed:
         """What takes `[K, y]` to `y − Km`, shape (M + 1,)."""
         return Placed(np.append(-self._centre, 1.0))
 
     @cached_property
     def about(self) -> Placed:
-        """`[2Ā + m b̄ᵀ, b̄, m]`, shape (M + 2, M)."""
+        """`[2Ā + m b̄ᵀ, b̄, m]`; all but the last row take `[K, y − Km]` to `2KĀ + y b̄ᵀ`."""
         return Placed(np.vstack([self.about_mean, self.b, self._centre]))
 
     @property
@@ -298,7 +293,7 @@ class PlainRows:
         wide = _wide(converted(K, self.pulled), residual)
         if K is not wide:
             recycle(K)
-        K_bar = product(wide, bar.centred.beside(wide))
+        K_bar = product(wide, bar.about.beside(wide)[:-1, :])
         pulled = _pulled_back(K_bar, block.sample_weight, back, wide)
         recycle(K_bar)
         recycle(wide)

@@ -25,8 +25,8 @@ _SHARE = 4
 """Rows may take one part in so many of the memory that features may take."""
 
 
-class _Taken(NamedTuple):
-    """A source taken apart."""
+class _Parts(NamedTuple):
+    """What a source consists of."""
 
     rows: ArraySource
     shown: tuple[Shown, ...]
@@ -43,13 +43,13 @@ def ready(source: RowSource, memory_limit: int) -> RowSource:
     memory_limit : int
         How many bytes features may take; rows may take a quarter of it.
     """
-    apart = _taken_apart(source)
-    if apart is None or _SHARE * _bytes(apart.rows) > memory_limit:
+    parts = _parts_of(source)
+    if parts is None or _SHARE * _bytes(parts.rows) > memory_limit:
         return source
     return ReadyRows(source, memory_limit)
 
 
-def _taken_apart(source: RowSource) -> _Taken | None:
+def _parts_of(source: RowSource) -> _Parts | None:
     """Return arrays of NumPy and what is shown of each of their blocks, if that is all there is."""
     shown: list[Shown] = []
     while isinstance(source, View):
@@ -59,7 +59,7 @@ def _taken_apart(source: RowSource) -> _Taken | None:
         source = source.source
     if not isinstance(source, ArraySource) or not is_numpy(source.X):
         return None
-    return _Taken(source, tuple(shown))
+    return _Parts(source, tuple(shown))
 
 
 def _bytes(rows: ArraySource) -> int:
@@ -79,10 +79,10 @@ class ReadyRows(View):
     """Blocks by their first row."""
 
     @cached_property
-    def _apart(self) -> _Taken:
-        apart = _taken_apart(self.source)
-        assert apart is not None
-        return apart
+    def _parts(self) -> _Parts:
+        parts = _parts_of(self.source)
+        assert parts is not None
+        return parts
 
     def sized(self, n_columns: int) -> RowSource:
         """Return the same rows in blocks that suit so many features."""
@@ -94,12 +94,12 @@ class ReadyRows(View):
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all blocks."""
-        return self._apart.rows.total(lambda block: term(self._ready(block)))
+        return self._parts.rows.total(lambda block: term(self._ready(block)))
 
     def _ready(self, block: RowBlock) -> RowBlock:
         made = self._made.get(block.start)
         if made is None:
-            made = reduce(lambda seen, show: show(seen), self._apart.shown, block)
+            made = reduce(lambda seen, show: show(seen), self._parts.shown, block)
             made = replace(made, X=np.asfortranarray(made.X))
             self._made[block.start] = made
         return made
