@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from itertools import chain
 from threading import Barrier, current_thread
@@ -78,3 +81,25 @@ def test_threads_never_share_memory() -> None:
     blocks = tuple(slice(start, start + 1) for start in range(400))
     with reused_buffers():
         assert in_threads(work, blocks, 4) == [True] * 4
+
+
+_IN_WORKERS = """
+from joblib import Parallel, cpu_count, delayed
+from threadpoolctl import threadpool_limits
+from eigengp.sources.threads import available_threads
+
+print(cpu_count(), *Parallel(n_jobs=2)(delayed(available_threads)() for _ in range(2)))
+with threadpool_limits(1):
+    print(available_threads())
+"""
+
+
+def test_workers_of_a_search_and_limits_of_the_user_leave_no_more_threads_than_cores() -> None:
+    free = {name: value for name, value in os.environ.items() if "NUM_THREADS" not in name}
+    command = [sys.executable, "-c", _IN_WORKERS]
+    found = subprocess.run(command, env=free, capture_output=True, text=True, check=True)
+    (cores, *workers), (limited,) = (
+        [int(each) for each in line.split()] for line in found.stdout.splitlines()
+    )
+    assert sum(workers) <= max(cores, 2)
+    assert limited == 1
