@@ -95,11 +95,58 @@ with threadpool_limits(1):
 
 
 def test_workers_of_a_search_and_limits_of_the_user_leave_no_more_threads_than_cores() -> None:
-    free = {name: value for name, value in os.environ.items() if "NUM_THREADS" not in name}
-    command = [sys.executable, "-c", _IN_WORKERS]
-    found = subprocess.run(command, env=free, capture_output=True, text=True, check=True)
     (cores, *workers), (limited,) = (
-        [int(each) for each in line.split()] for line in found.stdout.splitlines()
+        [int(each) for each in line.split()] for line in _run(_IN_WORKERS)
     )
     assert sum(workers) <= max(cores, 2)
     assert limited == 1
+
+
+_EQUAL_SEEDS = """
+import numpy as np
+from eigengp import EigenGPRegressor
+
+rng = np.random.default_rng(0)
+X = rng.uniform(-2, 2, (1500, 3))
+y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.2 * rng.normal(size=1500)
+for residual in (None, "local"):
+    model = EigenGPRegressor(40, residual=residual, kernel=None, max_iter=2, random_state=0)
+    print(*{model.fit(X, y).predict(X).tobytes().hex() for _ in range(3)})
+"""
+
+
+def test_equal_seeds_give_equal_results_with_four_openmp_threads() -> None:
+    lines = _run(_EQUAL_SEEDS, OMP_NUM_THREADS="4", OPENBLAS_NUM_THREADS="2")
+    assert [len(line.split()) for line in lines] == [1, 1]
+
+
+_FORKED = """
+import multiprocessing
+import numpy as np
+from eigengp import EigenGPRegressor
+
+rng = np.random.default_rng(0)
+X = rng.uniform(-2, 2, (1500, 3))
+y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.2 * rng.normal(size=1500)
+model = EigenGPRegressor(20, residual="local", kernel=None, max_iter=1, random_state=0).fit(X, y)
+for work, rows in ((model.predict, (X,)), (model.fit, (X, y))):
+    child = multiprocessing.get_context("fork").Process(target=work, args=rows)
+    child.start()
+    child.join(60)
+    print(child.exitcode)
+    child.kill()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked on this system")
+def test_a_forked_child_fits_and_predicts() -> None:
+    assert _run(_FORKED, OMP_NUM_THREADS="4") == ["0", "0"]
+
+
+def _run(program: str, **threads: str) -> list[str]:
+    """Return what a program prints in a process with so many threads."""
+    free = {name: value for name, value in os.environ.items() if "NUM_THREADS" not in name}
+    command = [sys.executable, "-c", program]
+    env = {**free, **threads}
+    found = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    return found.stdout.splitlines()

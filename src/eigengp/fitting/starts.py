@@ -21,6 +21,7 @@ from sklearn.neighbors import NearestNeighbors
 from eigengp.flow.model import EigenGP
 from eigengp.flow.rows import RowBlock
 from eigengp.kernels import Kernel
+from eigengp.sources.threads import one_openmp_thread
 from eigengp.typing import Array
 
 KernelT = TypeVar("KernelT", bound=Kernel)
@@ -61,7 +62,7 @@ def _kmeans(rows: RowBlock, count: int, rng: np.random.RandomState) -> Array:
     stride = max(1, rows.y.size // max(_KMEANS_ROWS, 2 * count))
     X, weight = rows.X[::stride], rows.sample_weight
     weight = None if weight is None else weight[::stride]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), one_openmp_thread():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = KMeans(count, n_init=1, max_iter=30, random_state=rng).fit(X, sample_weight=weight)
     centres: Array = model.cluster_centers_.astype(np.float64)
@@ -105,7 +106,8 @@ def roughness(rows: RowBlock) -> Array:
     k = min(_NEIGHBOURS, rows.y.size - 1)
     if k < 1:
         return np.ones(rows.y.size)
-    neighbours = NearestNeighbors(n_neighbors=k).fit(rows.X).kneighbors(return_distance=False)
+    with one_openmp_thread():
+        neighbours = NearestNeighbors(n_neighbors=k).fit(rows.X).kneighbors(return_distance=False)
     change: Array = np.abs(rows.y - rows.y[neighbours].mean(axis=1))
     return change / change.mean() if change.any() else np.ones(rows.y.size)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
+from eigengp.sources.threads import available_threads, in_threads, one_openmp_thread
 from eigengp.typing import Array, NeighborSearch
 
 _TREE_UP_TO = 10
@@ -30,7 +32,7 @@ _CELL_SIZE, _CELLS_SEARCHED = 100, 128
 """About how many points a cell has, and how many cells are looked into at least."""
 _BATCH = 20
 """Fewer inputs than so many Faiss rounds differently."""
-_CHUNK = 4_096
+_CHUNK = 1_024
 _FAR = 1e15
 """Where inputs are cut off, whose squares float32 could not hold."""
 
@@ -138,10 +140,32 @@ class Exact:
 
     def nearest(self, X: Array, count: int) -> NDArray[np.intp]:
         """Return the numbers of the nearest points, the nearest first, shape (n, count)."""
-        found: NDArray[np.intp] = self.search.kneighbors(
-            X, n_neighbors=count, return_distance=False
-        )
-        return found
+
+        def search(some: Array) -> NDArray[np.intp]:
+            found: NDArray[np.intp] = self.search.kneighbors(some, count, return_distance=False)
+            return found
+
+        return _in_parts(search, X, count)
+
+
+def _in_parts(
+    search: Callable[[Array], NDArray[np.intp]], X: Array, count: int
+) -> NDArray[np.intp]:
+    """Return what a search finds for all inputs, shape (n, count).
+
+    They are shared out among threads of our own, in parts that do not depend on how many threads
+    there are; OpenMP has one.
+    """
+    found = np.empty((X.shape[0], count), dtype=np.intp)
+    parts = [slice(i, i + _CHUNK) for i in range(0, X.shape[0], _CHUNK)]
+
+    def stripe(own: Sequence[slice]) -> None:
+        with one_openmp_thread():
+            for rows in own:
+                found[rows] = search(X[rows])
+
+    in_threads(stripe, parts, available_threads())
+    return found
 
 
 @dataclass(frozen=True)
@@ -177,9 +201,10 @@ class Approximate:
         # Of equal centres all but one would have empty cells, which are looked into in vain.
         centres = np.unique(coarse[::_CELL_SIZE], axis=0)
         nearest_centre = faiss.IndexFlatL2(D)
-        nearest_centre.add(centres)
-        cells = faiss.IndexIVFFlat(nearest_centre, D, centres.shape[0])
-        cells.add(coarse)
+        with one_openmp_thread():
+            nearest_centre.add(centres)
+            cells = faiss.IndexIVFFlat(nearest_centre, D, centres.shape[0])
+            cells.add(coarse)
         return cls(points, cells, centre, scale)
 
     @property
@@ -189,10 +214,9 @@ class Approximate:
 
     def nearest(self, X: Array, count: int) -> NDArray[np.intp]:
         """Return the numbers of points that are near, the nearest first, shape (n, count)."""
-        found = np.empty((X.shape[0], count), dtype=np.intp)
-        for start in range(0, X.shape[0], _CHUNK):
-            rows = slice(start, start + _CHUNK)
-            found[rows] = self._by_distance(X[rows], self._in_cells(X[rows], count))
+        found = _in_parts(
+            lambda some: self._by_distance(some, self._in_cells(some, count)), X, count
+        )
         missed = np.flatnonzero((found < 0).any(axis=1))
         if missed.size:
             found[missed] = Exact.of(self.points).nearest(X[missed], count)

@@ -73,6 +73,16 @@ def one_blas_thread() -> AbstractContextManager[None]:
     return _ONE_BLAS_THREAD
 
 
+def one_openmp_thread() -> AbstractContextManager[Any]:
+    """Hold OpenMP to one thread, in this thread of Python.
+
+    Its teams add in an order of their own, so that equal seeds give other
+    results, and they do not survive a fork. The libraries are looked up anew,
+    for some are loaded late.
+    """
+    return ThreadpoolController().limit(limits=1, user_api="openmp")
+
+
 def few_threads(size: int) -> AbstractContextManager[None]:
     """Hold BLAS to one thread where matrices of this size count as small."""
     return one_blas_thread() if size <= _SMALL else nullcontext()
