@@ -14,10 +14,10 @@ from record import Results
 from timing import best_of
 
 from eigengp import SquaredExponential
-from eigengp.flow.model import EigenGP, Jitter
-from eigengp.sources.cluster import DaskSource, aligned
-from eigengp.sources.threads import at_work
-from eigengp.typing import Array
+from eigengp._typing import Array
+from eigengp.backend.threads import at_work
+from eigengp.data.dask_source import DaskSource, aligned
+from eigengp.gp.model import EigenGP, Jitter
 
 _ROUNDS = 3
 """One worker and two are measured in turn so many times, since machines have moods."""

@@ -22,8 +22,8 @@ from peers.with_eigengp import JITTER, evaluation, regressor
 from record import Record, Results
 from timing import best_of
 
-from eigengp.buffers import reused_buffers
-from eigengp.flow.arithmetic import PRECISIONS
+from eigengp.backend.buffers import reused_buffers
+from eigengp.gp.precision import PRECISIONS
 from eigengp.metrics import nmse
 
 INPUTS = 8

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from typer.testing import CliRunner
 
-from eigengp.cli import app
+from eigengp.cli.app import app
 
 
 def call(*arguments: object) -> Any:

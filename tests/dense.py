@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import multivariate_normal
 
-from eigengp.flow.model import EigenGP
-from eigengp.typing import Array
+from eigengp._typing import Array
+from eigengp.gp.model import EigenGP
 
 
 def low_rank(model: EigenGP, X: Array, Z: Array) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from eigengp.typing import Array
+from eigengp._typing import Array
 
 
 def gradient(

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from eigengp import EigenGPRegressor
-from eigengp.report import Rows
-from eigengp.tables import TableEncoding
+from eigengp.cli.report import Rows
+from eigengp.cli.tables import TableEncoding
 
 EVIL = "</script><script>window.broken = 1</script>"
 TOWNS = ("<b>Ulm</b>", "Hull & Sons", "York")

@@ -117,7 +117,7 @@ def assert_same_answers(model: Any, other: Any) -> None:
 
 
 if __name__ == "__main__":
-    from eigengp.saving.models import FORMAT
+    from eigengp.io.models import FORMAT
 
     for each in KEPT:
         keep(each, FORMAT)

@@ -96,7 +96,7 @@ def _from_torch(model: Any, rows: Rows) -> Any:
 
 def _resumed(make: Callable[[Path], Any], rows: Rows) -> Any:
     """Break a fit off after some evaluations, and go on with its checkpoint."""
-    from eigengp.fitting.journal import Journal
+    from eigengp.fitting.checkpoint import Journal
 
     with tempfile.TemporaryDirectory() as folder:
         path, add, left = Path(folder) / "fit.checkpoint", Journal.add, [12]
@@ -163,7 +163,12 @@ FITS: dict[str, Callable[[], Any]] = {
         30, residual="local", kernel=Matern32(), max_iter=5, random_state=0
     ).fit(*surface(1300)),
     "neighbours, constant noise": lambda: EigenGPRegressor(
-        20, residual="local", kernel=None, noise="constant", n_neighbors=20, max_iter=3,
+        20,
+        residual="local",
+        kernel=None,
+        noise="constant",
+        n_neighbors=20,
+        max_iter=3,
         random_state=0,
     ).fit(*surface(300)),
     "neighbours, weights": lambda: _weighted(

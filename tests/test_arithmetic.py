@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 
 from eigengp import EigenGPRegressor, Matern32, SquaredExponential
-from eigengp.buffers import buffer, recycle, reused_buffers
-from eigengp.estimators.memory import bytes_of
+from eigengp._typing import Array
+from eigengp.backend.buffers import buffer, recycle, reused_buffers
+from eigengp.backend.matmul import product
+from eigengp.data.array_source import ArraySource
+from eigengp.data.memory import bytes_of
+from eigengp.data.summary import Extent
 from eigengp.fitting.objectives import RowObjective
 from eigengp.fitting.optimizer import minimize
 from eigengp.fitting.parameters import eigengp_parameters
-from eigengp.flow.arithmetic import KEPT_BYTES, PRECISIONS, Arithmetic, Kept
-from eigengp.flow.model import EigenGP, Jitter
-from eigengp.flow.passes import PriorPass, SpectralPass
-from eigengp.flow.rows import RowBlock
-from eigengp.flow.sums import PlainRows
+from eigengp.gp.approximations import PriorPass, SpectralPass
+from eigengp.gp.blocks import RowBlock
+from eigengp.gp.model import EigenGP, Jitter
+from eigengp.gp.precision import KEPT_BYTES, PRECISIONS, Arithmetic, Kept
+from eigengp.gp.sums import PlainRows
 from eigengp.kernels import Kernel
 from eigengp.metrics import nmse
-from eigengp.products import product
-from eigengp.sources.arrays import ArraySource
-from eigengp.sources.summary import Extent
-from eigengp.typing import Array
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3_000, 3))

@@ -21,15 +21,15 @@ from eigengp import (
     SquaredExponential,
     SSGPRegressor,
 )
-from eigengp.arrays import Placed, beside, namespace, on_host, place
-from eigengp.flow.arithmetic import Arithmetic
-from eigengp.flow.model import EigenGP, Jitter
-from eigengp.flow.sparse_spectrum import SparseSpectrum
+from eigengp._typing import Array
+from eigengp.backend.namespace import Placed, beside, namespace, on_host, place
+from eigengp.data.array_source import ArraySource, by_blocks
+from eigengp.data.summary import Extent, Summary
+from eigengp.data.views import Scaling, StandardizedSource, TrainingRows
+from eigengp.gp.model import EigenGP, Jitter
+from eigengp.gp.precision import Arithmetic
+from eigengp.gp.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import Kernel
-from eigengp.sources.arrays import ArraySource, by_blocks
-from eigengp.sources.summary import Extent, Summary
-from eigengp.sources.views import Scaling, StandardizedSource, TrainingRows
-from eigengp.typing import Array
 
 RNG = np.random.default_rng(0)
 N, D, M = 90, 3, 7

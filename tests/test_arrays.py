@@ -8,9 +8,9 @@ from threading import current_thread
 import numpy as np
 import pytest
 
-from eigengp.flow.rows import RowBlock
-from eigengp.sources.arrays import BLOCK_ROWS, ArraySource, by_blocks
-from eigengp.sources.threads import available_threads, one_blas_thread
+from eigengp.backend.threads import available_threads, one_blas_thread
+from eigengp.data.array_source import BLOCK_ROWS, ArraySource, by_blocks
+from eigengp.gp.blocks import RowBlock
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5, None])

@@ -25,7 +25,7 @@ from eigengp import (
     SSGPRegressor,
     VFERegressor,
 )
-from eigengp.typing import Array
+from eigengp._typing import Array
 
 pytest.importorskip("botorch", reason='needs pip install "eigengp[botorch]"')
 

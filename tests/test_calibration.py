@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from eigengp import EigenGPRegressor, calibration
+from eigengp import EigenGPRegressor, conformal
 
 
 def _honest(n: int, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -17,19 +17,19 @@ def _honest(n: int, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 def test_honest_predictions_are_uniform_and_cover_what_they_say() -> None:
     y, mean, std = _honest(20_000)
-    density, edges = calibration.pit_histogram(y, mean, std)
+    density, edges = conformal.pit_histogram(y, mean, std)
     assert_allclose(density, 1.0, atol=0.08)
     assert edges.size == 11
-    levels, held = calibration.coverage_curve(y, mean, std)
+    levels, held = conformal.coverage_curve(y, mean, std)
     assert_allclose(held, levels, atol=0.02)
 
 
 def test_too_narrow_error_bars_are_seen() -> None:
     y, mean, std = _honest(5_000, scale=2.0)
-    density, _ = calibration.pit_histogram(y, mean, std)
+    density, _ = conformal.pit_histogram(y, mean, std)
     assert density[0] > 1.5
     assert density[-1] > 1.5
-    _, held = calibration.coverage_curve(y, mean, std, [0.9])
+    _, held = conformal.coverage_curve(y, mean, std, [0.9])
     assert held[0] < 0.7
 
 
@@ -38,7 +38,7 @@ def test_conformal_intervals_hold_their_coverage_on_average_over_small_samples()
     inside = []
     for _ in range(2_000):
         scores = np.sort(np.abs(rng.standard_cauchy(29)))
-        inside.append(np.abs(rng.standard_cauchy()) <= calibration.conformal_factor(scores, 0.9))
+        inside.append(np.abs(rng.standard_cauchy()) <= conformal.conformal_factor(scores, 0.9))
     assert 0.88 < np.mean(inside) < 0.93
 
 
@@ -78,6 +78,6 @@ def test_what_cannot_be_promised_is_refused() -> None:
     with pytest.raises(ValueError, match="same length"):
         model.calibrate(X[:8], y[:7])
     with pytest.raises(ValueError, match="must be positive"):
-        calibration.pit([0.0], [0.0], [0.0])
+        conformal.pit([0.0], [0.0], [0.0])
     with pytest.raises(ValueError, match="strictly between"):
-        calibration.coverage_curve([0.0], [0.0], [1.0], [1.0])
+        conformal.coverage_curve([0.0], [0.0], [1.0], [1.0])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from eigengp.cli import Part, app
+from eigengp.cli.app import Part, app
 from eigengp.reproduce.availability import DataError
 from eigengp.reproduce.experiments import EXPERIMENTS
 from eigengp.reproduce.scale import FULL, QUICK
@@ -153,6 +153,6 @@ def test_what_the_page_needs_is_missed_before_all_runs(
 
 def test_without_typer_the_command_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "typer", None)
-    monkeypatch.delitem(sys.modules, "eigengp.cli")
+    monkeypatch.delitem(sys.modules, "eigengp.cli.app")
     with pytest.raises(SystemExit, match=r'pip install "eigengp\[reproduce\]"'):
-        import_module("eigengp.cli")
+        import_module("eigengp.cli.app")

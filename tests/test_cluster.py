@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 
 from eigengp import EigenGPRegressor, ExactGPRegressor, SquaredExponential
-from eigengp.flow.model import EigenGP, Jitter
-from eigengp.sources.arrays import ArraySource
-from eigengp.sources.cluster import DaskSource, aligned, some_client
+from eigengp.data.array_source import ArraySource
+from eigengp.data.dask_source import DaskSource, aligned, some_client
+from eigengp.gp.model import EigenGP, Jitter
 
 distributed = pytest.importorskip("distributed")
 da, dd = (pytest.importorskip(f"dask.{name}") for name in ("array", "dataframe"))
@@ -119,7 +119,7 @@ def test_features_stay_with_their_worker(client: Any) -> None:
     outcome = own.forward(source, 0.0, own.arithmetic.kept())
 
     def held() -> int:
-        from eigengp.flow import arithmetic
+        from eigengp.gp import precision as arithmetic
 
         return sum(len(each._made) for each in arithmetic._HERE.values())
 

@@ -14,11 +14,11 @@ from sklearn.model_selection import KFold, cross_val_score
 import eigengp
 from command_line import answer, call
 from eigengp import metrics
-from eigengp.commands.effects import effects
-from eigengp.commands.methods import METHODS, Method, Name
-from eigengp.commands.picture import draw_scores
-from eigengp.files import in_one_piece
-from eigengp.tables import TableEncoding, read_table
+from eigengp._atomic import in_one_piece
+from eigengp.cli.commands.effects import effects
+from eigengp.cli.commands.methods import METHODS, Method, Name
+from eigengp.cli.commands.picture import draw_scores
+from eigengp.cli.tables import TableEncoding, read_table
 
 
 def test_compare_agrees_with_scikit_learn(folder: Path, tmp_path: Path) -> None:

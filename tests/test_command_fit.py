@@ -14,9 +14,9 @@ import pytest
 
 import eigengp
 from command_line import answer, call, houses
-from eigengp import saving
-from eigengp.commands.methods import METHODS, Method, Name
-from eigengp.tables import TableEncoding, read_table
+from eigengp import io
+from eigengp.cli.commands.methods import METHODS, Method, Name
+from eigengp.cli.tables import TableEncoding, read_table
 
 
 def test_fit_says_what_it_learned_and_how_good_it_is(folder: Path) -> None:
@@ -27,7 +27,7 @@ def test_fit_says_what_it_learned_and_how_good_it_is(folder: Path) -> None:
 
 
 def test_a_model_is_the_one_that_python_would_have_learned(folder: Path) -> None:
-    saved = saving.read(folder / "m.eigengp")
+    saved = io.read(folder / "m.eigengp")
     encoding = TableEncoding.from_dict(saved.about["encoding"])
     table, test = read_table(folder / "houses.csv"), read_table(folder / "test.csv")
     held = saved.model.conformity_.size
@@ -82,7 +82,7 @@ def test_what_fit_leaves_out_and_fills_in_is_said(tmp_path: Path) -> None:
         "note: 1 of 40 rows have no target and are left out.",
         "note: Column 'country' is constant and is not used.",
     ]
-    assert saving.read(tmp_path / "m.eigengp").about["data"]["rows"] == 39
+    assert io.read(tmp_path / "m.eigengp").about["data"]["rows"] == 39
     numbered = call(*asked, "--drop", "area", "--drop", "town", "--impute", "--method", "exact")
     assert f"note: {tmp_path / 'm.eigengp'} is there already" in numbered.stderr
 
@@ -122,7 +122,7 @@ def test_a_place_that_cannot_be_written_is_noticed_before_the_fit(
         raise PermissionError(13, "Permission denied")
 
     if "locked" in out:  # The superuser may write anywhere, so the system has to be stood in for.
-        monkeypatch.setattr("eigengp.commands.places.TemporaryFile", refuse)
+        monkeypatch.setattr("eigengp.cli.commands.places.TemporaryFile", refuse)
     monkeypatch.setitem(METHODS, Name.EXACT, Never("", ""))
     asked = ("fit", folder / "houses.csv", "-t", "price", "--method", "exact")
     result = call(*asked, "-o", tmp_path / out)

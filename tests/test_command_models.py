@@ -12,8 +12,8 @@ import pytest
 
 import eigengp
 from command_line import answer, call, houses
-from eigengp import metrics, saving
-from eigengp.tables import TableEncoding, read_table
+from eigengp import io, metrics
+from eigengp.cli.tables import TableEncoding, read_table
 
 
 def read_table_of(folder: Path, frame: dict[str, Any], names: list[str]) -> Any:
@@ -23,7 +23,7 @@ def read_table_of(folder: Path, frame: dict[str, Any], names: list[str]) -> Any:
 
 
 def expected(folder: Path, coverage: float) -> dict[str, Any]:
-    saved, table = saving.read(folder / "m.eigengp"), read_table(folder / "test.csv")
+    saved, table = io.read(folder / "m.eigengp"), read_table(folder / "test.csv")
     X = TableEncoding.from_dict(saved.about["encoding"]).inputs(table)
     mean, std = saved.model.predict(X, return_std=True)
     lower, upper = saved.model.predict_interval(X, coverage)

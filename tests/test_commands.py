@@ -13,13 +13,13 @@ import pytest
 
 import eigengp
 from command_line import call
-from eigengp.commands.methods import METHODS, Name
-from eigengp.commands.session import Session
+from eigengp.cli.commands.methods import METHODS, Name
+from eigengp.cli.commands.session import Session
 
 
 def test_help_imports_nothing_that_computes() -> None:
     code = (
-        "import sys, eigengp.cli\n"
+        "import sys, eigengp.cli.app\n"
         "heavy = {'numpy', 'scipy', 'sklearn', 'pyarrow', 'pandas', 'matplotlib', 'safetensors'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
@@ -64,7 +64,8 @@ def test_the_shell_completes(words: str, expected: list[str]) -> None:
         "COMP_CWORD": str(len(words.split()) - 1),
     }
     code = (
-        "import sys; sys.argv[0] = 'eigengp'; from eigengp.cli import app; app(prog_name='eigengp')"
+        "import sys; sys.argv[0] = 'eigengp'; "
+        "from eigengp.cli.app import app; app(prog_name='eigengp')"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True
@@ -131,7 +132,7 @@ def test_a_fault_of_the_program_is_told_from_one_of_the_data(
     def fault(*_: Any) -> None:
         raise KeyError("inside")
 
-    monkeypatch.setattr("eigengp.commands.facts.facts_of", fault)
+    monkeypatch.setattr("eigengp.cli.commands.facts.facts_of", fault)
     result = call("inspect", folder / "m.eigengp")
     assert result.exit_code == 1
     assert result.stderr == "eigengp: Unexpected KeyError: 'inside' (--debug shows where)\n"

@@ -16,9 +16,9 @@ import matplotlib
 import pytest
 from typer.testing import CliRunner
 
-from eigengp.cli import app
-from eigengp.estimators.training import Training
-from eigengp.fitting.plan import Plan
+from eigengp.cli.app import app
+from eigengp.fitting.settings import Plan
+from eigengp.fitting.training import Training
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

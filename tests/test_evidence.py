@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from eigengp.flow.evidence import FactorEvidence, PriorEvidence
-from eigengp.flow.factors import CholeskyFactor
-from eigengp.flow.sums import Sums
-from eigengp.flow.trace import TraceTerm
-from eigengp.typing import Array
+from eigengp._typing import Array
+from eigengp.gp.evidence import FactorEvidence, PriorEvidence
+from eigengp.gp.prior import CholeskyFactor
+from eigengp.gp.sums import Sums
+from eigengp.gp.trace import TraceTerm
 from finite_differences import assert_close, gradient, symmetric_gradient
 
 N, M = 12, 4

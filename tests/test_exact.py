@@ -15,8 +15,10 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
 from eigengp import ExactGPRegressor
+from eigengp._typing import Array
+from eigengp.data.array_source import ArraySource
 from eigengp.fitting.parameters import kernel_parameters
-from eigengp.flow.exact import ExactGP
+from eigengp.gp.exact import ExactGP
 from eigengp.kernels import (
     Kernel,
     Matern12,
@@ -26,8 +28,6 @@ from eigengp.kernels import (
     SquaredExponential,
     Stationary,
 )
-from eigengp.sources.arrays import ArraySource
-from eigengp.typing import Array
 from finite_differences import assert_close, gradient
 
 N, NOISE = 25, 0.15

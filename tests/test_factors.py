@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eigengp.flow.factors import CholeskyFactor, Spectrum
+from eigengp._typing import Array
+from eigengp.gp.prior import CholeskyFactor, Spectrum
 from eigengp.kernels import SquaredExponential
-from eigengp.typing import Array
 from finite_differences import assert_close, gradient, symmetric_gradient
 
 M = 5

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from eigengp.flow.features import KernelFeatures, SpectralFeatures
+from eigengp._typing import Array
+from eigengp.gp.features import KernelFeatures, SpectralFeatures
 from eigengp.kernels import (
     Kernel,
     Matern12,
@@ -21,7 +22,6 @@ from eigengp.kernels import (
     SquaredExponential,
     Stationary,
 )
-from eigengp.typing import Array
 from finite_differences import assert_close, gradient
 
 N, M, INPUTS = 9, 5, 2

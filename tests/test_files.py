@@ -12,14 +12,14 @@ import pandas as pd
 import pytest
 
 from eigengp import EigenGPRegressor, ExactGPRegressor, FITCRegressor
-from eigengp.flow.rows import RowBlock
-from eigengp.sources import arrays
-from eigengp.sources.arrays import ArraySource
-from eigengp.sources.files import FileTable
-from eigengp.sources.formats import write_table
-from eigengp.sources.streams import StreamSource, ahead
-from eigengp.sources.summary import Summary
-from eigengp.sources.views import Scaling, StandardizedSource, TrainingRows
+from eigengp.data import array_source as arrays
+from eigengp.data.array_source import ArraySource
+from eigengp.data.file_source import FileTable
+from eigengp.data.formats import write_table
+from eigengp.data.stream_source import StreamSource, ahead
+from eigengp.data.summary import Summary
+from eigengp.data.views import Scaling, StandardizedSource, TrainingRows
+from eigengp.gp.blocks import RowBlock
 
 pa = pytest.importorskip("pyarrow")
 csv, dataset, feather, parquet = (

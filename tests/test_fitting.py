@@ -8,15 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from eigengp._typing import Array
+from eigengp.data.array_source import ArraySource
+from eigengp.data.summary import Extent
 from eigengp.fitting.families import InducingFamily
-from eigengp.fitting.objectives import RowObjective, WeightObjective
-from eigengp.fitting.optimizer import Evaluation, minimize
-from eigengp.fitting.parameters import eigengp_parameters
-from eigengp.fitting.plan import Plan
-from eigengp.fitting.progress import Monitor
-from eigengp.fitting.screening import Screening, _sizes
-from eigengp.fitting.search import Search
-from eigengp.fitting.starts import (
+from eigengp.fitting.initialization import (
     BasisInit,
     greedy_points,
     lengthscale_range,
@@ -24,13 +20,17 @@ from eigengp.fitting.starts import (
     roughness,
     with_lengthscale,
 )
-from eigengp.flow.linalg import FactorizationError
-from eigengp.flow.model import EigenGP, Jitter
-from eigengp.flow.rows import RowBlock
+from eigengp.fitting.objectives import RowObjective, WeightObjective
+from eigengp.fitting.optimizer import Evaluation, minimize
+from eigengp.fitting.parameters import eigengp_parameters
+from eigengp.fitting.progress import Monitor
+from eigengp.fitting.screening import Screening, _sizes
+from eigengp.fitting.search import Search
+from eigengp.fitting.settings import Plan
+from eigengp.gp.blocks import RowBlock
+from eigengp.gp.linalg import FactorizationError
+from eigengp.gp.model import EigenGP, Jitter
 from eigengp.kernels import Matern32, SquaredExponential
-from eigengp.sources.arrays import ArraySource
-from eigengp.sources.summary import Extent
-from eigengp.typing import Array
 from finite_differences import assert_close, gradient
 
 RNG = np.random.RandomState(0)

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from eigengp import Matern12, Matern32, Matern52, RationalQuadratic, SquaredExponential
-from eigengp.flow.arithmetic import Arithmetic
-from eigengp.flow.evidence import FactorEvidence
-from eigengp.flow.features import KernelFeatures
-from eigengp.flow.fused import Fused, fused_for
-from eigengp.flow.rows import RowBlock
-from eigengp.flow.sums import PlainRows, SumsAdjoint
+from eigengp.gp.blocks import RowBlock
+from eigengp.gp.evidence import FactorEvidence
+from eigengp.gp.features import KernelFeatures
+from eigengp.gp.gpu.fused import Fused, fused_for
+from eigengp.gp.precision import Arithmetic
+from eigengp.gp.sums import PlainRows, SumsAdjoint
 from eigengp.kernels import Stationary
-from eigengp.kernels.columns import StationaryColumns
+from eigengp.kernels.cross_covariance import StationaryColumns
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -104,7 +104,7 @@ def test_rows_that_fill_no_block_take_the_general_path(monkeypatch: pytest.Monke
     columns = kernel.at(X[:M])
     assert isinstance(columns, StationaryColumns)
     monkeypatch.setattr(
-        "eigengp.flow.sums.fused_for",
+        "eigengp.gp.sums.fused_for",
         lambda _, rows, dtype: Fused(kernel, columns) if dtype == "float32" else None,
     )
     found = general.sums(block).on_host(), general.pull_back(block, bar).on_host()
@@ -115,7 +115,7 @@ def test_rows_that_fill_no_block_take_the_general_path(monkeypatch: pytest.Monke
 
 
 def test_the_block_is_that_of_the_kernels() -> None:
-    launch = pytest.importorskip("eigengp.flow.triton_launch")
+    launch = pytest.importorskip("eigengp.gp.gpu.triton_launch")
     assert Fused.whole(launch.ROWS - 1) == 0
     assert Fused.whole(2 * launch.ROWS + 5) == 2 * launch.ROWS
 

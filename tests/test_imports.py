@@ -68,7 +68,7 @@ print(json.dumps([found, Watch.asked]))
 def test_help_of_the_command_line_needs_no_array_library() -> None:
     code = """
 import contextlib, io, json
-from eigengp.cli import main
+from eigengp.cli.app import main
 sys.argv, text = ["eigengp", "--help"], io.StringIO()
 with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
     main()

@@ -22,8 +22,8 @@ from eigengp import (
     VFERegressor,
     inspection,
 )
-from eigengp.flow.sensitivity import total_indices
-from eigengp.typing import Array
+from eigengp._typing import Array
+from eigengp.gp.sensitivity import total_indices
 
 QUICK: dict[str, Any] = {"n_restarts": 1, "max_iter": 15, "random_state": 0}
 METHODS: dict[str, Any] = {

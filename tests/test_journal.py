@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from eigengp import EigenGPRegressor, SSGPRegressor
-from eigengp.fitting import journal as journals
-from eigengp.fitting.journal import CheckpointWarning, Journal, Journaled
+from eigengp._typing import Array
+from eigengp.fitting import checkpoint as journals
+from eigengp.fitting.checkpoint import CheckpointWarning, Journal, Journaled
 from eigengp.fitting.objectives import RowObjective
 from eigengp.fitting.optimizer import Evaluation
-from eigengp.typing import Array
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(7_000, 2))
@@ -29,7 +29,7 @@ FIT = """
 import sys, time
 import numpy as np
 from eigengp import EigenGPRegressor
-from eigengp.fitting.journal import Journal
+from eigengp.fitting.checkpoint import Journal
 
 add = Journal.add
 Journal.add = lambda self, *found: (time.sleep(0.03), add(self, *found))[1]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.gaussian_process import kernels as sk
 
+from eigengp._typing import Array
 from eigengp.kernels import (
     Kernel,
     Matern12,
@@ -21,7 +22,6 @@ from eigengp.kernels import (
     Stationary,
     Sum,
 )
-from eigengp.typing import Array
 from finite_differences import assert_close, gradient
 
 ARD = np.array([0.7, 1.3])

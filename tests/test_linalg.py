@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import linalg
 
-from eigengp.flow.linalg import (
+from eigengp._typing import Array
+from eigengp.gp.linalg import (
     FactorizationError,
     JitterWarning,
     cholesky,
@@ -12,7 +13,6 @@ from eigengp.flow.linalg import (
     guarded,
     solve_lower,
 )
-from eigengp.typing import Array
 
 INDEFINITE = np.array([[1.0, 2.0], [2.0, 1.0]])
 

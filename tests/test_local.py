@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from eigengp.estimators.left_out import varied
-from eigengp.fitting.varying import learn_varying
-from eigengp.flow.exact import ExactGP
-from eigengp.flow.local import LocalOutcome
-from eigengp.flow.local_posterior import LocalPosterior
-from eigengp.flow.model import EigenGP, Jitter
-from eigengp.flow.rows import RowBlock
+from eigengp._typing import Array
+from eigengp.data.array_source import ArraySource
+from eigengp.data.neighbors import Nearest, NeighbourSource, nearest_before
+from eigengp.fitting.heteroscedastic import learn_varying
+from eigengp.fitting.leave_one_out import varied
+from eigengp.gp.blocks import RowBlock
+from eigengp.gp.exact import ExactGP
+from eigengp.gp.model import EigenGP, Jitter
+from eigengp.gp.vecchia import LocalOutcome
+from eigengp.gp.vecchia_posterior import LocalPosterior
 from eigengp.kernels import (
     Kernel,
     Matern12,
@@ -23,9 +26,6 @@ from eigengp.kernels import (
     RationalQuadratic,
     SquaredExponential,
 )
-from eigengp.sources.arrays import ArraySource
-from eigengp.sources.neighbours import Nearest, NeighbourSource, nearest_before
-from eigengp.typing import Array
 from finite_differences import assert_close
 from finite_differences import gradient as numerical_gradient
 

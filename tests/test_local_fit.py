@@ -12,16 +12,16 @@ from scipy.stats import spearmanr
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from eigengp import EigenGPRegressor
-from eigengp.estimators import choices
-from eigengp.estimators.local import LocalFit, largest_size
+from eigengp._typing import Array
+from eigengp.fitting import model_selection as choices
 from eigengp.fitting.clock import Clock
-from eigengp.flow.linalg import FactorizationError
-from eigengp.flow.local import LocalOutcome
-from eigengp.flow.local_posterior import LocalPosterior
-from eigengp.flow.model import EigenGP
-from eigengp.flow.posterior import Posterior
-from eigengp.flow.rows import RowBlock
-from eigengp.typing import Array
+from eigengp.fitting.vecchia_fit import LocalFit, largest_size
+from eigengp.gp.blocks import RowBlock
+from eigengp.gp.linalg import FactorizationError
+from eigengp.gp.model import EigenGP
+from eigengp.gp.posterior import Posterior
+from eigengp.gp.vecchia import LocalOutcome
+from eigengp.gp.vecchia_posterior import LocalPosterior
 
 LOCAL: dict[str, Any] = {"residual": "local", "random_state": 0, "max_iter": 15, "n_restarts": 2}
 
@@ -66,7 +66,7 @@ def test_the_choice_is_told() -> None:
 def test_the_basis_grows_while_rows_held_out_gain(
     noise: float, grows: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eigengp.estimators.local._FIRST_SIZE", 10)
+    monkeypatch.setattr("eigengp.fitting.vecchia_fit._FIRST_SIZE", 10)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1_100, 4))
     y = np.sin(X[:, 0] + X[:, 1]) + X[:, 2] * X[:, 3] + noise * rng.normal(size=1_100)
@@ -79,7 +79,7 @@ def test_the_basis_grows_while_rows_held_out_gain(
 
 
 def test_a_size_whose_trial_fails_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eigengp.estimators.local._FIRST_SIZE", 8)
+    monkeypatch.setattr("eigengp.fitting.vecchia_fit._FIRST_SIZE", 8)
     own = LocalFit._outcome
 
     def fails_beyond(self: LocalFit, model: EigenGP, rows: RowBlock, count: int) -> LocalOutcome:

@@ -9,10 +9,10 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from eigengp import EvidenceGradient, Matern32, SquaredExponential, log_marginal_likelihood
-from eigengp.flow.model import EigenGP, Jitter
+from eigengp._typing import Array
+from eigengp.data.array_source import ArraySource
+from eigengp.gp.model import EigenGP, Jitter
 from eigengp.kernels import Kernel
-from eigengp.sources.arrays import ArraySource
-from eigengp.typing import Array
 from finite_differences import assert_close, gradient
 
 JITTER = 1e-6

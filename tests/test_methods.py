@@ -24,7 +24,7 @@ from eigengp import (
     SSGPRegressor,
     VFERegressor,
 )
-from eigengp.typing import Array
+from eigengp._typing import Array
 from finite_differences import assert_close, gradient
 
 QUICK: dict[str, Any] = {"n_restarts": 1, "max_iter": 40, "random_state": 0}
@@ -101,7 +101,7 @@ def assert_same_predictions(model: Any, other: Any) -> None:
 @pytest.fixture
 def short_runs(short_search: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Search for less long; not for tests that share a fitted model."""
-    monkeypatch.setattr("eigengp.fitting.width.N_WIDTHS", 2)
+    monkeypatch.setattr("eigengp.baselines.rvm.width.N_WIDTHS", 2)
 
 
 @pytest.mark.usefixtures("short_runs")

@@ -7,9 +7,12 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import dense
+from eigengp._typing import Array
+from eigengp.data.array_source import ArraySource
+from eigengp.data.summary import Extent
 from eigengp.fitting.parameters import eigengp_parameters
-from eigengp.flow.model import EigenGP, Jitter
-from eigengp.flow.passes import DigitsLostError, PriorPass, ResidualPass, SpectralPass
+from eigengp.gp.approximations import DigitsLostError, PriorPass, ResidualPass, SpectralPass
+from eigengp.gp.model import EigenGP, Jitter
 from eigengp.kernels import (
     Kernel,
     Matern12,
@@ -18,9 +21,6 @@ from eigengp.kernels import (
     RationalQuadratic,
     SquaredExponential,
 )
-from eigengp.sources.arrays import ArraySource
-from eigengp.sources.summary import Extent
-from eigengp.typing import Array
 from finite_differences import assert_close, gradient
 
 N, M, R = 30, 5, 3

@@ -15,10 +15,10 @@ from sklearn.base import clone
 
 import eigengp
 from eigengp import EigenGPRegressor
-from eigengp.sources import searches
-from eigengp.sources.neighbours import Nearest, nearest_before
-from eigengp.sources.searches import Approximate, Exact, check_search, index_among
-from eigengp.typing import Array
+from eigengp._typing import Array
+from eigengp.data import neighbor_search as searches
+from eigengp.data.neighbor_search import Approximate, Exact, check_search, index_among
+from eigengp.data.neighbors import Nearest, nearest_before
 
 pytest.importorskip("faiss", reason='needs pip install "eigengp[neighbors]"')
 

@@ -18,7 +18,7 @@ from eigengp import (
     SquaredExponential,
     SSGPRegressor,
 )
-from eigengp.estimators.notebook import summary, with_summary
+from eigengp._html import summary, with_summary
 
 QUICK: dict[str, Any] = {"n_restarts": 1, "max_iter": 10, "random_state": 0}
 NAMES = ["age", "<script>alert('&')</script>", 'says "hi"']

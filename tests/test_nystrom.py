@@ -12,11 +12,11 @@ from scipy.stats import multivariate_normal
 
 import dense
 from eigengp import ExactGPRegressor, NegativeVarianceWarning, NystromRegressor
-from eigengp.flow.conditional import ConditionalPosterior, nystrom_posterior
-from eigengp.flow.model import EigenGP, Jitter
+from eigengp._typing import Array
+from eigengp.data.array_source import ArraySource
+from eigengp.gp.exact_posterior import ConditionalPosterior, nystrom_posterior
+from eigengp.gp.model import EigenGP, Jitter
 from eigengp.kernels import Kernel, Matern12, Matern32, RationalQuadratic, SquaredExponential
-from eigengp.sources.arrays import ArraySource
-from eigengp.typing import Array
 from finite_differences import assert_close, gradient
 
 N, M, NOISE = 40, 12, 0.3

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from eigengp import EigenGPRegressor, SquaredExponential
+from eigengp._typing import Array
+from eigengp.data.array_source import ArraySource
 from eigengp.fitting.stochastic import Adam, Belief, Reservoir, batch_step
-from eigengp.flow.factors import CholeskyFactor
-from eigengp.flow.model import EigenGP, Jitter
-from eigengp.flow.rows import RowBlock
+from eigengp.gp.blocks import RowBlock
+from eigengp.gp.model import EigenGP, Jitter
+from eigengp.gp.prior import CholeskyFactor
 from eigengp.metrics import nmse
-from eigengp.sources.arrays import ArraySource
-from eigengp.typing import Array
 from finite_differences import assert_close, gradient, symmetric_gradient
 
 pytestmark = pytest.mark.usefixtures("short_search")

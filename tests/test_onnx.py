@@ -32,14 +32,14 @@ from eigengp import (
     SSGPRegressor,
     VFERegressor,
 )
-from eigengp.arrays import namespace
+from eigengp._typing import Array
+from eigengp.backend.namespace import namespace
 from eigengp.export import onnx as export
 from eigengp.export import to_onnx, write_onnx
 from eigengp.export.graph import NAMESPACE, Graph
-from eigengp.flow.arithmetic import Arithmetic
-from eigengp.flow.variance import VariedPosterior
+from eigengp.gp.heteroscedastic import VariedPosterior
+from eigengp.gp.precision import Arithmetic
 from eigengp.kernels import Stationary
-from eigengp.typing import Array
 
 pytest.importorskip("onnx", reason='needs pip install "eigengp[onnx]"')
 runtime = pytest.importorskip("onnxruntime", reason="runs graphs in onnxruntime")

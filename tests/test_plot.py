@@ -19,9 +19,9 @@ from eigengp import (
     inspection,
     plot,
 )
-from eigengp import calibration as checks
+from eigengp import conformal as checks
+from eigengp._typing import Array
 from eigengp.plot import palette
-from eigengp.typing import Array
 
 matplotlib.use("agg")
 from matplotlib import pyplot

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import dense
-from eigengp.flow.model import EigenGP, Jitter
-from eigengp.flow.posterior import Posterior
+from eigengp._typing import Array
+from eigengp.data.array_source import ArraySource
+from eigengp.gp.model import EigenGP, Jitter
+from eigengp.gp.posterior import Posterior
 from eigengp.kernels import Matern32, RationalQuadratic, SquaredExponential
-from eigengp.sources.arrays import ArraySource
-from eigengp.typing import Array
 from finite_differences import assert_close, gradient
 
 N, M, R = 30, 6, 4

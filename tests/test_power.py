@@ -14,13 +14,13 @@ from scipy.stats import multivariate_normal
 
 import dense
 from eigengp import FITCRegressor, PowerEPRegressor, VFERegressor
+from eigengp._typing import Array
+from eigengp.data.array_source import ArraySource
+from eigengp.data.summary import Extent
 from eigengp.fitting.parameters import eigengp_parameters
-from eigengp.flow.model import EigenGP, Jitter
-from eigengp.flow.passes import DigitsLostError
+from eigengp.gp.approximations import DigitsLostError
+from eigengp.gp.model import EigenGP, Jitter
 from eigengp.kernels import Kernel, Matern32, Matern52, RationalQuadratic, SquaredExponential
-from eigengp.sources.arrays import ArraySource
-from eigengp.sources.summary import Extent
-from eigengp.typing import Array
 from finite_differences import assert_close, gradient
 
 N, M, R, NOISE = 30, 5, 3, 0.15

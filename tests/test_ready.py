@@ -9,14 +9,14 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from eigengp import EigenGPRegressor
-from eigengp.flow.model import EigenGP
-from eigengp.flow.rows import RowBlock, RowSource
+from eigengp.backend.threads import one_blas_thread
+from eigengp.data.array_source import ArraySource
+from eigengp.data.cached_source import ReadyRows, ready
+from eigengp.data.summary import Summary
+from eigengp.data.views import ManyTrainingRows, Scaling, StandardizedSource, TrainingRows
+from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.model import EigenGP
 from eigengp.kernels import Kernel, Matern32, SquaredExponential
-from eigengp.sources.arrays import ArraySource
-from eigengp.sources.ready import ReadyRows, ready
-from eigengp.sources.summary import Summary
-from eigengp.sources.threads import one_blas_thread
-from eigengp.sources.views import ManyTrainingRows, Scaling, StandardizedSource, TrainingRows
 
 ENOUGH = 4 * 500 * 3 * 8
 

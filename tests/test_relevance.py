@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from eigengp.fitting.relevance import Relevance, learn_relevance
-from eigengp.flow.linalg import FactorizationError
+from eigengp._typing import Array
+from eigengp.baselines.rvm.learning import Relevance, learn_relevance
+from eigengp.data.array_source import ArraySource
+from eigengp.gp.linalg import FactorizationError
 from eigengp.kernels import Kernel, Matern32, SquaredExponential
-from eigengp.sources.arrays import ArraySource
-from eigengp.typing import Array
 
 TIGHT = 1e-13
 

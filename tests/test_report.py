@@ -16,23 +16,24 @@ import pytest
 from sklearn.metrics import root_mean_squared_error
 from typer.testing import CliRunner
 
-from eigengp import EigenGPRegressor, calibration, metrics, report, saving
-from eigengp.cli import app
-from eigengp.commands.scores import scores
-from eigengp.files import write_whole
-from eigengp.report import Origin, Rows, build, build_from_rows, write
-from eigengp.report.content import Content
-from eigengp.report.effort import FULL, SMALL, Effort
-from eigengp.report.figures import explorer_curves
-from eigengp.report.influence import average_effects, influences
-from eigengp.report.page import drawn
-from eigengp.report.provenance import Provenance
-from eigengp.report.quality import Quality
-from eigengp.report.slices import explored
-from eigengp.report.traces import numbers, plain
-from eigengp.tables import TableEncoding
-from eigengp.typing import Array
-from eigengp.wording import number
+from eigengp import EigenGPRegressor, conformal, io, metrics
+from eigengp._atomic import write_whole
+from eigengp._format import number
+from eigengp._typing import Array
+from eigengp.cli import report
+from eigengp.cli.app import app
+from eigengp.cli.commands.scores import scores
+from eigengp.cli.report import Origin, Rows, build, build_from_rows, write
+from eigengp.cli.report.content import Content
+from eigengp.cli.report.effort import FULL, SMALL, Effort
+from eigengp.cli.report.figures import explorer_curves
+from eigengp.cli.report.influence import average_effects, influences
+from eigengp.cli.report.page import drawn
+from eigengp.cli.report.provenance import Provenance
+from eigengp.cli.report.quality import Quality
+from eigengp.cli.report.slices import explored
+from eigengp.cli.report.traces import numbers, plain
+from eigengp.cli.tables import TableEncoding
 from houses import EVIL, TOWNS, fitted, table
 from test_methods import METHODS
 
@@ -121,13 +122,13 @@ def test_scores_on_the_page_are_those_of_the_metrics() -> None:
 def test_calibration_on_the_page_is_that_of_the_library() -> None:
     model, _, rows = houses()
     mean, std = model.predict(rows.X, return_std=True)
-    levels, held = calibration.coverage_curve(rows.y, mean, std)
+    levels, held = conformal.coverage_curve(rows.y, mean, std)
     trace = page().figures["coverage"]["data"][1]
     np.testing.assert_allclose(floats(trace["x"]), levels)
     np.testing.assert_allclose(floats(trace["y"]), held)
-    density, _ = calibration.pit_histogram(rows.y, mean, std)
+    density, _ = conformal.pit_histogram(rows.y, mean, std)
     np.testing.assert_allclose(floats(page().figures["pit"]["data"][0]["y"]), density)
-    assert content().quality.sharpness == pytest.approx(calibration.sharpness(std))
+    assert content().quality.sharpness == pytest.approx(conformal.sharpness(std))
 
 
 def test_names_of_columns_can_neither_add_tags_nor_end_a_script() -> None:
@@ -408,7 +409,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report")
     model, encoding, _ = houses()
     about = {"encoding": encoding.as_dict(), "data": {"rows": 150, "held_out": 0}}
-    saving.save(model, path / "houses.eigengp", about=about)
+    io.save(model, path / "houses.eigengp", about=about)
     pq.write_table(table(), path / "houses.parquet")
     return path
 
@@ -424,7 +425,7 @@ def test_the_command_writes_the_page_of_a_saved_model(folder: Path) -> None:
     assert json.loads(result.stdout) == {"page": str(out), "rows": 150, "notes": []}
     html = out.read_text()
     assert "These are training rows" in html
-    assert "saving.read(&#39;houses.eigengp&#39;)" in html
+    assert "io.read(&#39;houses.eigengp&#39;)" in html
     assert "eigengp predict houses.eigengp new.csv" in html
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from browsing import PHONE, WIDE, Opened, shown
-from eigengp.report import build_from_rows
+from eigengp.cli.report import build_from_rows
 from houses import EVIL, fitted, table
 
 CURVE = "[...document.getElementById('figure-explorer').data[1].y]"

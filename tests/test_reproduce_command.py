@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from eigengp.cli import app
+from eigengp.cli.app import app
 from eigengp.reproduce import command
 from eigengp.reproduce.availability import DataError, Missing, with_what_is_here
 from eigengp.reproduce.experiments import EXPERIMENTS

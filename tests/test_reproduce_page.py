@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from eigengp.files import write_whole
+from eigengp._atomic import write_whole
 from eigengp.reproduce import paper, workers
 from eigengp.reproduce.command import RUNS, reproduce
 from eigengp.reproduce.experiments import EXPERIMENTS

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from eigengp.cli import app
+from eigengp.cli.app import app
 from eigengp.reproduce import workers
 from eigengp.reproduce.command import RUNS
 from eigengp.reproduce.experiments import EXPERIMENTS
@@ -42,7 +42,7 @@ LOST_TOO = replace(LAST, start=LOST)
 
 QUICKER = replace(QUICK, searched=(("n_restarts", 1), ("max_iter", 5)))
 COMMAND = f"""
-from eigengp.cli import main
+from eigengp.cli.app import main
 from eigengp.reproduce import scale
 
 scale.QUICK = scale.{QUICKER!r}

@@ -25,17 +25,17 @@ from eigengp import (
     SSGPRegressor,
     VFERegressor,
 )
-from eigengp.estimators.rows import further_rows
-from eigengp.flow.rows import RowBlock
+from eigengp._typing import Array
+from eigengp.cli.report.provenance import Provenance
+from eigengp.cli.report.rows import Rows
+from eigengp.data.array_source import ArraySource
+from eigengp.data.summary import Summary
+from eigengp.data.tails import KNEE, compressed, slope, stretched
+from eigengp.data.validation import further_rows
+from eigengp.data.views import Scaling
+from eigengp.gp.blocks import RowBlock
 from eigengp.inspection import ranges
 from eigengp.metrics import mnlp, nmse
-from eigengp.report.provenance import Provenance
-from eigengp.report.rows import Rows
-from eigengp.sources.arrays import ArraySource
-from eigengp.sources.summary import Summary
-from eigengp.sources.tails import KNEE, compressed, slope, stretched
-from eigengp.sources.views import Scaling
-from eigengp.typing import Array
 from finite_differences import assert_close, gradient
 
 PLAIN: dict[str, Any] = {"residual": None, "noise": "constant"}
@@ -136,7 +136,7 @@ def test_other_scalings_stay_as_they_are_to_the_last_bit() -> None:
 
 
 def test_many_rows_are_measured_by_a_sample_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eigengp.sources.views._QUANTILE_ROWS", 60)
+    monkeypatch.setattr("eigengp.data.views._QUANTILE_ROWS", 60)
     sampled, again, other = scaling_of(X), scaling_of(X), scaling_of(X[:60])
     np.testing.assert_array_equal(sampled.input_centre, again.input_centre)
     assert sampled.input_centre[0] != other.input_centre[0]

@@ -17,10 +17,10 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import eigengp
-from eigengp import EigenGPRegressor, ExactGPRegressor, NegativeVarianceWarning, saving
+from eigengp import EigenGPRegressor, ExactGPRegressor, NegativeVarianceWarning, io
 from eigengp.estimators.base import GPRegressor
+from eigengp.io import SavedModelError, registry
 from eigengp.kernels import Kernel, Stationary
-from eigengp.saving import SavedModelError, registry
 from saved_models import KEPT, KINDS, SAVED, answers, assert_same_answers, fitted, rows
 
 pytestmark = pytest.mark.filterwarnings(
@@ -95,7 +95,7 @@ def test_names_of_columns_are_kept(tmp_path: Path) -> None:
     model = ExactGPRegressor(max_iter=1, n_restarts=1, random_state=0).fit(frame, y)
     again = there_and_back(model, tmp_path)
     assert again.feature_names_in_.tolist() == ["width", "Höhe"]
-    assert saving.read(tmp_path / "model.eigengp").header["feature_names"] == ["width", "Höhe"]
+    assert io.read(tmp_path / "model.eigengp").header["feature_names"] == ["width", "Höhe"]
     np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
     with pytest.raises(ValueError, match="feature names"):
         again.predict(frame.rename(columns={"width": "length"}))
@@ -173,8 +173,8 @@ def test_arrays_of_other_libraries_come_back_as_those_of_numpy(tmp_path: Path) -
 
 def test_what_is_stored_beside_a_model_comes_back(tmp_path: Path) -> None:
     about = {"encoding": {"columns": ["a", "b"], "fill": 0.1}, "rows": 110, "none": None}
-    saving.save(fitted("VFE"), tmp_path / "model.eigengp", about=about)
-    saved = saving.read(tmp_path / "model.eigengp")
+    io.save(fitted("VFE"), tmp_path / "model.eigengp", about=about)
+    saved = io.read(tmp_path / "model.eigengp")
     assert saved.about == about
     assert saved.header["class"] == "VFERegressor"
     assert saved.header["format"] == 1
@@ -182,10 +182,10 @@ def test_what_is_stored_beside_a_model_comes_back(tmp_path: Path) -> None:
     assert saved.header["n_features"] == 2
     assert_same_answers(fitted("VFE"), saved.model)
     with pytest.raises(SavedModelError, match="JSON"):
-        saving.save(fitted("VFE"), tmp_path / "model.eigengp", about={"rng": object()})
+        io.save(fitted("VFE"), tmp_path / "model.eigengp", about={"rng": object()})
     with pytest.raises(SavedModelError, match="characters"):
-        saving.save(fitted("VFE"), tmp_path / "model.eigengp", about={"text": "x" * 20_000_001})
-    assert saving.read(tmp_path / "model.eigengp").about == about
+        io.save(fitted("VFE"), tmp_path / "model.eigengp", about={"text": "x" * 20_000_001})
+    assert io.read(tmp_path / "model.eigengp").about == about
 
 
 def test_arrays_can_be_read_without_eigengp(tmp_path: Path) -> None:
@@ -209,19 +209,19 @@ class Agnesi(Stationary):
 def test_a_kernel_of_ones_own_must_be_registered(tmp_path: Path) -> None:
     path = tmp_path / "model.eigengp"
     model = ExactGPRegressor(Agnesi(), n_restarts=1, max_iter=1).fit(*rows(30))
-    with pytest.raises(SavedModelError, match=r"eigengp\.saving\.register\(Agnesi\)"):
+    with pytest.raises(SavedModelError, match=r"eigengp\.io\.register\(Agnesi\)"):
         model.save(path)
     assert not path.exists()
-    assert saving.register(Agnesi) is Agnesi
+    assert io.register(Agnesi) is Agnesi
     assert_same_answers(model, there_and_back(model, tmp_path))
     del registry._RECORDS["Agnesi"]
-    with pytest.raises(SavedModelError, match=r"'Agnesi'.*saving\.register"):
-        saving.load(path)
+    with pytest.raises(SavedModelError, match=r"'Agnesi'.*io\.register"):
+        io.load(path)
 
 
 @pytest.mark.usefixtures("own_classes")
 def test_a_kernel_with_a_parameter_of_its_own_is_kept(tmp_path: Path) -> None:
-    @saving.register
+    @io.register
     @dataclass(frozen=True, eq=False)
     class Blunt(Agnesi):
         power: Unknown = 1.0  # type: ignore[name-defined]  # noqa: F821
@@ -236,9 +236,9 @@ def test_an_estimator_of_ones_own_must_be_registered(tmp_path: Path) -> None:
         pass
 
     model = Own(n_restarts=1, max_iter=1).fit(*rows(30))
-    with pytest.raises(SavedModelError, match=r"saving\.register\(Own\)"):
+    with pytest.raises(SavedModelError, match=r"io\.register\(Own\)"):
         model.save(tmp_path / "model.eigengp")
-    saving.register(Own)
+    io.register(Own)
     assert type(there_and_back(model, tmp_path)) is Own
 
 
@@ -253,12 +253,12 @@ def test_only_classes_whose_fields_say_all_can_be_registered() -> None:
 
     for each, message in ((Silent, "dataclass"), (Matern32, "of its own"), (Kernel, "dataclass")):
         with pytest.raises(SavedModelError, match=message):
-            saving.register(each)
-    saving.register(Agnesi)
-    saving.register(dataclass(frozen=True, eq=False)(Agnesi))
+            io.register(each)
+    io.register(Agnesi)
+    io.register(dataclass(frozen=True, eq=False)(Agnesi))
     other = type("Agnesi", (Agnesi,), {"__module__": "elsewhere"})
     with pytest.raises(SavedModelError, match="already"):
-        saving.register(other)
+        io.register(other)
 
 
 def test_what_cannot_be_saved_says_so(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ import pytest
 from safetensors.numpy import save
 
 import eigengp
-from eigengp import EigenGPRegressor, saving
-from eigengp.saving import SavedModelError, container
+from eigengp import EigenGPRegressor, io
+from eigengp.io import SavedModelError, container
 from saved_models import assert_same_answers, fitted
 
 _MOST_MEMORY = 20_000_000
@@ -224,7 +224,7 @@ def test_headers_nested_too_deep_are_refused(path: Path) -> None:
     for _ in range(400):
         node = {"tuple": [node]}
     container.write(path, {**header, "about": {"x": node}}, arrays)
-    assert "x" in saving.read(path).about
+    assert "x" in io.read(path).about
     whole = json.dumps({**header, "about": "@"}).replace('"@"', "[" * 100_000 + "]" * 100_000)
     metadata = {"eigengp": f"sha256 {'0' * 64} {whole}"}
     _write_raw(path, metadata)

@@ -10,8 +10,10 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from eigengp import SSGPRegressor
+from eigengp._typing import Array
+from eigengp.data.array_source import ArraySource
 from eigengp.fitting.parameters import spectrum_parameters
-from eigengp.flow.sparse_spectrum import SparseSpectrum
+from eigengp.gp.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import (
     Kernel,
     Matern12,
@@ -21,8 +23,6 @@ from eigengp.kernels import (
     SquaredExponential,
     Stationary,
 )
-from eigengp.sources.arrays import ArraySource
-from eigengp.typing import Array
 from finite_differences import assert_close, gradient
 
 N, WAVES, NOISE = 30, 4, 0.15

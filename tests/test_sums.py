@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigengp.flow.arithmetic import Kept
-from eigengp.flow.features import KernelFeatures
-from eigengp.flow.rows import RowBlock
-from eigengp.flow.sums import (
+from eigengp._typing import Array
+from eigengp.data.array_source import ArraySource
+from eigengp.gp.blocks import RowBlock
+from eigengp.gp.features import KernelFeatures
+from eigengp.gp.precision import Kept
+from eigengp.gp.sums import (
     PlainRows,
     ResidualRows,
     Sums,
@@ -20,8 +22,6 @@ from eigengp.flow.sums import (
     WhitenedSums,
 )
 from eigengp.kernels import Kernel, Matern32, SquaredExponential
-from eigengp.sources.arrays import ArraySource
-from eigengp.typing import Array
 from finite_differences import assert_close, gradient
 
 N, M, R, INPUTS = 37, 5, 3, 2

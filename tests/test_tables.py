@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 
-from eigengp.tables import (
+from eigengp.cli.tables import (
     Column,
     TableEncoding,
     TableError,

@@ -23,12 +23,12 @@ from sklearn.preprocessing import (
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import eigengp
-from eigengp import EigenGPRegressor, ExactGPRegressor, TargetTransformed, saving
-from eigengp.calibration import normal_half_width
-from eigengp.commands.models import Fitted
+from eigengp import EigenGPRegressor, ExactGPRegressor, TargetTransformed, io
+from eigengp._typing import Array
+from eigengp.cli.commands.models import Fitted
+from eigengp.conformal import normal_half_width
 from eigengp.estimators.target_maps import LogMap, QuantileMap, TransformerMap, YeoJohnsonMap
 from eigengp.metrics import mnlp, mnlp_scorer
-from eigengp.typing import Array
 from finite_differences import assert_close, gradient
 
 TRANSFORMS: dict[str, Any] = {
@@ -228,16 +228,16 @@ def test_models_are_saved(name: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(own, known)
     np.testing.assert_array_equal(again.log_density(X_new, y[:3]), model.log_density(X_new, y[:3]))
     assert clone(again).fit(X[:30], y[:30]).n_features_in_ == 1
-    assert saving.read(tmp_path / "model.eigengp").header["class"] == "TargetTransformed"
+    assert io.read(tmp_path / "model.eigengp").header["class"] == "TargetTransformed"
 
 
 def test_what_cannot_be_saved_or_commanded_is_said(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
-    with pytest.raises(saving.SavedModelError, match="transformer is a Pipeline"):
+    with pytest.raises(io.SavedModelError, match="transformer is a Pipeline"):
         fitted("transformer").save(tmp_path / "model.eigengp")
     assert not list(tmp_path.iterdir())
     fitted("log").save(tmp_path / "model.eigengp")
-    with pytest.raises(saving.SavedModelError, match="has no commands"):
+    with pytest.raises(io.SavedModelError, match="has no commands"):
         Fitted.opened(tmp_path / "model.eigengp")
 
 

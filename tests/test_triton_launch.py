@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 torch = pytest.importorskip("torch", reason="the fused kernels need PyTorch")
 CUDA = torch.cuda.is_available()
-launch = pytest.importorskip("eigengp.flow.triton_launch", reason="the fused kernels need Triton")
+launch = pytest.importorskip("eigengp.gp.gpu.triton_launch", reason="the fused kernels need Triton")
 SLOPES, Pulled, Tiling = launch.SLOPES, launch.Pulled, launch.Tiling
 
 Array = NDArray[np.float64]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eigengp.flow.model import EigenGP
-from eigengp.kernels import SquaredExponential
-from eigengp.sources.arrays import ArraySource
-from eigengp.sources.summary import Extent, Summary
-from eigengp.sources.views import (
+from eigengp.data.array_source import ArraySource
+from eigengp.data.summary import Extent, Summary
+from eigengp.data.views import (
     ManyTrainingRows,
     Scaling,
     StandardizedSource,
     TrainingRows,
 )
+from eigengp.gp.model import EigenGP
+from eigengp.kernels import SquaredExponential
 
 
 def make_source(weighted: bool = False) -> ArraySource:

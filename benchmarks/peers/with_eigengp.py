@@ -12,14 +12,14 @@ from timing import Array, Work, prediction_floors
 
 import eigengp
 from eigengp import EigenGPRegressor, SquaredExponential
-from eigengp.buffers import reused_buffers
+from eigengp.backend.buffers import reused_buffers
+from eigengp.backend.threads import available_threads, few_threads
+from eigengp.data.array_source import ArraySource, block_rows_for
+from eigengp.data.cached_source import ready
 from eigengp.fitting.subset import EXACT_BLOCK_ROWS
-from eigengp.flow.arithmetic import PRECISIONS, Arithmetic
-from eigengp.flow.exact import ExactGP
-from eigengp.flow.model import EigenGP, Jitter
-from eigengp.sources.arrays import ArraySource, block_rows_for
-from eigengp.sources.ready import ready
-from eigengp.sources.threads import available_threads, few_threads
+from eigengp.gp.exact import ExactGP
+from eigengp.gp.model import EigenGP, Jitter
+from eigengp.gp.precision import PRECISIONS, Arithmetic
 from peers.protocol import (
     LENGTHSCALE,
     NOISE_VARIANCE,

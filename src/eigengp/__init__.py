@@ -9,18 +9,19 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eigengp import calibration, datasets, inspection, metrics, plot
+    from eigengp import conformal, datasets, inspection, metrics, plot
+    from eigengp.baselines.nystrom import NegativeVarianceWarning, NystromRegressor
+    from eigengp.baselines.rvm.regressor import RVMRegressor
     from eigengp.estimators.eigen_features import EigenFeatures
     from eigengp.estimators.eigengp import EigenGPRegressor
+    from eigengp.estimators.evidence import EvidenceGradient, log_marginal_likelihood
     from eigengp.estimators.exact import ExactGPRegressor
     from eigengp.estimators.fitc import FITCRegressor
-    from eigengp.estimators.functional import EvidenceGradient, log_marginal_likelihood
-    from eigengp.estimators.nystrom import NegativeVarianceWarning, NystromRegressor
     from eigengp.estimators.power_ep import PowerEPRegressor
-    from eigengp.estimators.rvm import RVMRegressor
     from eigengp.estimators.ssgp import SSGPRegressor
-    from eigengp.estimators.transformed import TargetTransformed
+    from eigengp.estimators.transformed_target import TargetTransformed
     from eigengp.estimators.vfe import VFERegressor
+    from eigengp.io import load
     from eigengp.kernels import (
         Matern12,
         Matern32,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
         RationalQuadratic,
         SquaredExponential,
     )
-    from eigengp.saving import load
 
 __version__ = "0.1.0"
 
@@ -50,7 +50,7 @@ __all__ = [
     "SquaredExponential",
     "TargetTransformed",
     "VFERegressor",
-    "calibration",
+    "conformal",
     "datasets",
     "inspection",
     "load",
@@ -62,23 +62,23 @@ __all__ = [
 _HOMES = {
     "EigenFeatures": "estimators.eigen_features",
     "EigenGPRegressor": "estimators.eigengp",
-    "EvidenceGradient": "estimators.functional",
+    "EvidenceGradient": "estimators.evidence",
     "ExactGPRegressor": "estimators.exact",
     "FITCRegressor": "estimators.fitc",
     "Matern12": "kernels",
     "Matern32": "kernels",
     "Matern52": "kernels",
-    "NegativeVarianceWarning": "estimators.nystrom",
-    "NystromRegressor": "estimators.nystrom",
+    "NegativeVarianceWarning": "baselines.nystrom",
+    "NystromRegressor": "baselines.nystrom",
     "PowerEPRegressor": "estimators.power_ep",
-    "RVMRegressor": "estimators.rvm",
+    "RVMRegressor": "baselines.rvm.regressor",
     "RationalQuadratic": "kernels",
     "SSGPRegressor": "estimators.ssgp",
     "SquaredExponential": "kernels",
-    "TargetTransformed": "estimators.transformed",
+    "TargetTransformed": "estimators.transformed_target",
     "VFERegressor": "estimators.vfe",
-    "load": "saving",
-    "log_marginal_likelihood": "estimators.functional",
+    "load": "io",
+    "log_marginal_likelihood": "estimators.evidence",
 }
 """The module that each name comes from; names that are modules themselves need none."""
 

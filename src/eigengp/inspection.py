@@ -18,10 +18,10 @@ from sklearn.metrics import root_mean_squared_error
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from eigengp import metrics
-from eigengp.arrays import on_host
-from eigengp.calibration import normal_half_width
+from eigengp._typing import Array
+from eigengp.backend.namespace import on_host
+from eigengp.conformal import normal_half_width
 from eigengp.estimators.base import GPRegressor
-from eigengp.typing import Array
 
 FEW = 10
 """An input of no more different values than this is looked at value by value."""

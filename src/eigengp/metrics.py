@@ -18,7 +18,7 @@ from sklearn.metrics import make_scorer
 from sklearn.metrics._scorer import _BaseScorer
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
-from eigengp.typing import Array
+from eigengp._typing import Array
 
 Weights: TypeAlias = ArrayLike | None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from eigengp.typing import Array
+from eigengp._typing import Array
 
 
 @dataclass(frozen=True, eq=False, repr=False)

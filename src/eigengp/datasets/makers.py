@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
+from eigengp._typing import Array
 from eigengp.datasets.dataset import Dataset
-from eigengp.typing import Array
 
 NONSTATIONARY_RANGE = (0.0, 3.0)
 SNELSON_RANGE = (0.0, 6.0)

@@ -15,8 +15,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from eigengp.files import in_one_piece
-from eigengp.typing import Array
+from eigengp._atomic import in_one_piece
+from eigengp._typing import Array
 
 Rows: TypeAlias = tuple[Array, Array, tuple[str, ...]]
 """Inputs (n, D), targets (n,) and the D names of the inputs."""

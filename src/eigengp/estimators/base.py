@@ -16,27 +16,27 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from eigengp.arrays import AnyArray, beside, cast, is_numpy, namespace, on_host, place
-from eigengp.buffers import reused_buffers
-from eigengp.calibration import conformal_factor, conformity, known_factor, normal_half_width
-from eigengp.estimators.describing import SelfDescribing
-from eigengp.estimators.elsewhere import from_files, lazily, predictions_to_file
-from eigengp.estimators.rows import (
+from eigengp._typing import Array
+from eigengp.backend.buffers import reused_buffers
+from eigengp.backend.namespace import AnyArray, beside, cast, is_numpy, namespace, on_host, place
+from eigengp.conformal import conformal_factor, conformity, known_factor, normal_half_width
+from eigengp.data.array_source import by_blocks
+from eigengp.data.dask_source import is_dask
+from eigengp.data.formats import is_table
+from eigengp.data.out_of_core import from_files, lazily, predictions_to_file
+from eigengp.data.validation import (
     MERGE_UP_TO,
     check_same_place,
     checked_inputs,
     follows_dispatch,
     on_device,
 )
-from eigengp.estimators.training import Training
-from eigengp.flow.arithmetic import PRECISIONS
-from eigengp.flow.posterior import Predictive
+from eigengp.data.views import Scaling
+from eigengp.estimators.describing import SelfDescribing
+from eigengp.fitting.training import Training
+from eigengp.gp.posterior import Predictive
+from eigengp.gp.precision import PRECISIONS
 from eigengp.kernels import Kernel
-from eigengp.sources.arrays import by_blocks
-from eigengp.sources.cluster import is_dask
-from eigengp.sources.formats import is_table
-from eigengp.sources.views import Scaling
-from eigengp.typing import Array
 
 LARGE_DATA_CONSTRAINTS: dict[str, list[Any]] = {
     "precision": [StrOptions(set(PRECISIONS))],
@@ -434,11 +434,11 @@ class GPRegressor(SelfDescribing, RegressorMixin, BaseEstimator, ABC):  # type: 
         ----------
         path : path
             The file, which ends in `.eigengp`. It appears when it is whole; one
-            of the same name is replaced. See `eigengp.saving` for more.
+            of the same name is replaced. See `eigengp.io` for more.
         """
-        from eigengp import saving
+        from eigengp import io
 
-        saving.save(self, path)
+        io.save(self, path)
 
     def log_marginal_likelihood(self) -> float:
         """Return the log evidence of the training data under the learned model."""

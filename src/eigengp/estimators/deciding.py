@@ -7,18 +7,18 @@ from typing import Any
 
 from sklearn.utils import check_random_state
 
-from eigengp.estimators.choices import Choices, chosen
-from eigengp.estimators.left_out import LeftOut, judged_plain, varied
-from eigengp.estimators.local import LocalFit
+from eigengp._typing import NeighborSearch
 from eigengp.estimators.online import OnlineRegressor
-from eigengp.estimators.training import Training
-from eigengp.flow.exact import ExactGP
-from eigengp.flow.local_posterior import LocalPosterior
-from eigengp.flow.model import EigenGP
-from eigengp.flow.passes import Outcome
-from eigengp.flow.posterior import Posterior, Predictive
-from eigengp.flow.variance import VariedPosterior
-from eigengp.typing import NeighborSearch
+from eigengp.fitting.leave_one_out import LeftOut, judged_plain, varied
+from eigengp.fitting.model_selection import Choices, chosen
+from eigengp.fitting.training import Training
+from eigengp.fitting.vecchia_fit import LocalFit
+from eigengp.gp.approximations import Outcome
+from eigengp.gp.exact import ExactGP
+from eigengp.gp.heteroscedastic import VariedPosterior
+from eigengp.gp.model import EigenGP
+from eigengp.gp.posterior import Posterior, Predictive
+from eigengp.gp.vecchia_posterior import LocalPosterior
 
 _CLEARLY = 0.02
 """By how much neighbours must be better, for rows left out, to be trusted at once."""

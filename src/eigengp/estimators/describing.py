@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from eigengp.arrays import AnyArray
-from eigengp.estimators.notebook import with_summary
-from eigengp.flow.features import KernelFeatures
-from eigengp.flow.local_posterior import LocalPosterior
-from eigengp.flow.sensitivity import sensitivities, total_indices
+from eigengp._html import with_summary
+from eigengp._typing import Array
+from eigengp.backend.namespace import AnyArray
+from eigengp.data.views import Scaling
+from eigengp.gp.features import KernelFeatures
+from eigengp.gp.sensitivity import sensitivities, total_indices
+from eigengp.gp.vecchia_posterior import LocalPosterior
 from eigengp.kernels import Kernel
-from eigengp.sources.views import Scaling
-from eigengp.typing import Array
 
 _MOST_POINTS = 100
 

@@ -15,9 +15,9 @@ from sklearn.base import (
 )
 from sklearn.utils.validation import check_is_fitted
 
+from eigengp._typing import Array
 from eigengp.estimators.around import Around
 from eigengp.estimators.eigengp import EigenGPRegressor
-from eigengp.typing import Array
 
 
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.

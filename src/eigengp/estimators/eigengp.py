@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from eigengp.arrays import AnyArray, Placed
+from eigengp._typing import Array, NeighborSearch, Standardize
+from eigengp.backend.namespace import AnyArray, Placed
 from eigengp.estimators.deciding import DecidingRegressor
-from eigengp.estimators.local import first_plan, largest_size
-from eigengp.estimators.streaming import FIRST_ITERATIONS
-from eigengp.estimators.training import Training
 from eigengp.fitting.online import Online
-from eigengp.fitting.plan import Plan, default_size
-from eigengp.flow.factors import Spectrum
-from eigengp.flow.model import EigenGP
+from eigengp.fitting.settings import Plan, default_size
+from eigengp.fitting.streaming import FIRST_ITERATIONS
+from eigengp.fitting.training import Training
+from eigengp.fitting.vecchia_fit import first_plan, largest_size
+from eigengp.gp.model import EigenGP
+from eigengp.gp.prior import Spectrum
 from eigengp.kernels import Kernel
-from eigengp.typing import Array, NeighborSearch, Standardize
 
 GUARD_STRENGTH = 1.5
 """The guard's share of the trace term for one basis point per row (benchmarks/README.md)."""

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
+from eigengp._typing import Standardize
 from eigengp.estimators.base import GPRegressor
-from eigengp.estimators.training import Training
 from eigengp.fitting.families import ExactFamily
-from eigengp.fitting.plan import Plan
+from eigengp.fitting.settings import Plan
 from eigengp.fitting.subset import EXACT_BLOCK_ROWS, SUBSET_RANGE
-from eigengp.flow.exact import ExactGP
+from eigengp.fitting.training import Training
+from eigengp.gp.exact import ExactGP
 from eigengp.kernels import Kernel
-from eigengp.typing import Standardize
 
 _ITERATIONS = 200
 

@@ -12,20 +12,18 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from eigengp._typing import Array, Standardize
+from eigengp.data.validation import distinct_rows
 from eigengp.estimators.base import LARGE_DATA_CONSTRAINTS, GPRegressor
-from eigengp.estimators.rows import distinct_rows
-from eigengp.estimators.training import Training
 from eigengp.fitting.families import InducingFamily
-from eigengp.fitting.plan import Plan, default_size
-from eigengp.fitting.starts import BasisInit
-from eigengp.flow.exact import ExactGP
-from eigengp.flow.model import EigenGP, Jitter
-from eigengp.flow.passes import Outcome
-from eigengp.flow.posterior import Predictive
+from eigengp.fitting.initialization import BasisInit
+from eigengp.fitting.settings import RELATIVE_JITTER, Plan, default_size
+from eigengp.fitting.training import Training
+from eigengp.gp.approximations import Outcome
+from eigengp.gp.exact import ExactGP
+from eigengp.gp.model import EigenGP, Jitter
+from eigengp.gp.posterior import Predictive
 from eigengp.kernels import Kernel
-from eigengp.typing import Array, Standardize
-
-RELATIVE_JITTER = 1e-6
 
 
 class InducingRegressor(GPRegressor):

@@ -9,19 +9,19 @@ from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils.metaestimators import available_if
 
+from eigengp.backend.threads import at_work
+from eigengp.data.array_source import ArraySource
+from eigengp.data.dask_source import is_dask
+from eigengp.data.formats import is_table
+from eigengp.data.validation import further_rows
 from eigengp.estimators.inducing import InducingRegressor
-from eigengp.estimators.rows import further_rows
-from eigengp.estimators.streaming import Stream
-from eigengp.estimators.training import Training
 from eigengp.fitting.online import Online
-from eigengp.fitting.plan import default_size
-from eigengp.flow.model import EigenGP
-from eigengp.flow.passes import Outcome
-from eigengp.flow.rows import RowBlock
-from eigengp.sources.arrays import ArraySource
-from eigengp.sources.cluster import is_dask
-from eigengp.sources.formats import is_table
-from eigengp.sources.threads import at_work
+from eigengp.fitting.settings import default_size
+from eigengp.fitting.streaming import Stream
+from eigengp.fitting.training import Training
+from eigengp.gp.approximations import Outcome
+from eigengp.gp.blocks import RowBlock
+from eigengp.gp.model import EigenGP
 
 _FIRST_ROWS_PER_POINT = 10
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils._param_validation import Interval
 
+from eigengp._typing import Standardize
 from eigengp.estimators.inducing import InducingRegressor
 from eigengp.kernels import Kernel
-from eigengp.typing import Standardize
 
 
 class PowerEPRegressor(InducingRegressor):

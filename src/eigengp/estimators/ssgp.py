@@ -9,14 +9,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from eigengp.arrays import on_host
+from eigengp._typing import Array, Standardize
+from eigengp.backend.namespace import on_host
 from eigengp.estimators.base import LARGE_DATA_CONSTRAINTS, GPRegressor
-from eigengp.estimators.training import Training
 from eigengp.fitting.families import SpectralFamily
-from eigengp.fitting.plan import default_size
-from eigengp.flow.sparse_spectrum import SparseSpectrum
+from eigengp.fitting.settings import default_size
+from eigengp.fitting.training import Training
+from eigengp.gp.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import Kernel, Stationary
-from eigengp.typing import Array, Standardize
 
 
 class SSGPRegressor(GPRegressor):

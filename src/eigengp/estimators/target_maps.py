@@ -17,7 +17,7 @@ from scipy.optimize import minimize_scalar
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from eigengp.typing import Array
+from eigengp._typing import Array
 
 _KNOTS, _ROWS_PER_KNOT = 100, 10
 _DIGITS = 3

@@ -6,12 +6,12 @@ from typing import Any, NoReturn
 
 from sklearn.utils.validation import check_is_fitted
 
+from eigengp.baselines.nystrom import NystromRegressor
 from eigengp.estimators.base import GPRegressor
-from eigengp.estimators.nystrom import NystromRegressor
-from eigengp.flow.conditional import ConditionalPosterior
-from eigengp.flow.local_posterior import LocalPosterior
-from eigengp.flow.posterior import Posterior
-from eigengp.flow.variance import VariedPosterior
+from eigengp.gp.exact_posterior import ConditionalPosterior
+from eigengp.gp.heteroscedastic import VariedPosterior
+from eigengp.gp.posterior import Posterior
+from eigengp.gp.vecchia_posterior import LocalPosterior
 
 try:
     import torch

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from eigengp.flow.arithmetic import Arithmetic
-from eigengp.flow.conditional import ConditionalPosterior
-from eigengp.flow.features import Features
-from eigengp.flow.posterior import Posterior
+from eigengp.gp.exact_posterior import ConditionalPosterior
+from eigengp.gp.features import Features
+from eigengp.gp.posterior import Posterior
+from eigengp.gp.precision import Arithmetic
 from eigengp.kernels import Kernel
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from eigengp.typing import Array
+from eigengp._typing import Array
 
 Shape = tuple[int | None, ...]
 """None is the number of rows, which is not known."""

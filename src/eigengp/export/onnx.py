@@ -17,14 +17,14 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 import eigengp
-from eigengp.arrays import cast
+from eigengp._atomic import write_whole
+from eigengp.backend.namespace import cast
 from eigengp.estimators.base import GPRegressor
 from eigengp.export.graph import NAMESPACE, Graph, Node, Traced
-from eigengp.files import write_whole
-from eigengp.flow.arithmetic import Arithmetic
-from eigengp.flow.local_posterior import LocalPosterior
-from eigengp.flow.posterior import Posterior, Predictive
-from eigengp.flow.variance import VariedPosterior
+from eigengp.gp.heteroscedastic import VariedPosterior
+from eigengp.gp.posterior import Posterior, Predictive
+from eigengp.gp.precision import Arithmetic
+from eigengp.gp.vecchia_posterior import LocalPosterior
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -171,7 +171,7 @@ def _traced(model: GPRegressor, posterior: Predictive, X: Traced) -> dict[str, T
         raise ValueError(
             f"The kernel {model.kernel_!r} cannot be written as a graph ({error}). A kernel of "
             "your own must take its functions from the array it is given, by `xp = "
-            "eigengp.arrays.namespace(t)`, and not from NumPy; `Matern32` shows how."
+            "eigengp.backend.namespace.namespace(t)`, and not from NumPy; `Matern32` shows how."
         ) from error
     std = scaling.target_scale * NAMESPACE.sqrt(variance)
     return {"mean": model._mean(mean), "std": std}

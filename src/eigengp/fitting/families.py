@@ -11,19 +11,19 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from eigengp.data.summary import Extent
+from eigengp.fitting.initialization import BasisInit, kernels_to_try, make_starts
 from eigengp.fitting.parameters import (
     Parameters,
     eigengp_parameters,
     kernel_parameters,
     spectrum_parameters,
 )
-from eigengp.fitting.starts import BasisInit, kernels_to_try, make_starts
-from eigengp.flow.arithmetic import Arithmetic
-from eigengp.flow.exact import ExactGP
-from eigengp.flow.model import EigenGP
-from eigengp.flow.rows import RowBlock
-from eigengp.flow.sparse_spectrum import SparseSpectrum
-from eigengp.sources.summary import Extent
+from eigengp.gp.blocks import RowBlock
+from eigengp.gp.exact import ExactGP
+from eigengp.gp.model import EigenGP
+from eigengp.gp.precision import Arithmetic
+from eigengp.gp.sparse_spectrum import SparseSpectrum
 
 
 class Family(Protocol):

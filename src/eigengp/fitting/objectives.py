@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from eigengp._typing import Array
 from eigengp.fitting.optimizer import Evaluation
 from eigengp.fitting.parameters import Parameters
-from eigengp.flow.model import EigenGP
-from eigengp.flow.passes import Outcome, SpectralPass
-from eigengp.flow.rows import RowSource
-from eigengp.flow.sums import Sums
-from eigengp.typing import Array
+from eigengp.gp.approximations import Outcome, SpectralPass
+from eigengp.gp.blocks import RowSource
+from eigengp.gp.model import EigenGP
+from eigengp.gp.sums import Sums
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from eigengp.data.summary import Extent
 from eigengp.fitting.objectives import WeightObjective
 from eigengp.fitting.optimizer import minimize
 from eigengp.fitting.parameters import eigengp_parameters
-from eigengp.flow.model import EigenGP
-from eigengp.flow.passes import Outcome, PriorPass, ResidualPass, SpectralPass
-from eigengp.flow.rows import RowSource
-from eigengp.flow.sums import Sums
-from eigengp.sources.summary import Extent
+from eigengp.gp.approximations import Outcome, PriorPass, ResidualPass, SpectralPass
+from eigengp.gp.blocks import RowSource
+from eigengp.gp.model import EigenGP
+from eigengp.gp.sums import Sums
 
 _ITERATIONS = 25
 _TOLERANCE = 1e-9

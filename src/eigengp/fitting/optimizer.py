@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from scipy import optimize
 
-from eigengp.flow.linalg import FactorizationError, JitterWarning
-from eigengp.typing import Array
+from eigengp._typing import Array
+from eigengp.gp.linalg import FactorizationError, JitterWarning
 
 _MEMORY = 20
 _REJECTED = 1e3

@@ -13,12 +13,12 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from eigengp.flow.exact import ExactGP
-from eigengp.flow.model import EigenGP
-from eigengp.flow.sparse_spectrum import SparseSpectrum
+from eigengp._typing import Array
+from eigengp.data.summary import Extent
+from eigengp.gp.exact import ExactGP
+from eigengp.gp.model import EigenGP
+from eigengp.gp.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import Kernel
-from eigengp.sources.summary import Extent
-from eigengp.typing import Array
 
 LENGTHSCALE_RANGE = (1e-3, 1e3)
 VARIANCE_RANGE = (1e-4, 1e6)

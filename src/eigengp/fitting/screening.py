@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from eigengp.data.array_source import ArraySource
+from eigengp.data.summary import Extent
+from eigengp.data.views import sample_rows
 from eigengp.fitting.families import Family
-from eigengp.fitting.plan import Plan, is_small
 from eigengp.fitting.progress import Monitor
 from eigengp.fitting.search import RELOCATIONS, ROUNDS, Found, Search
-from eigengp.flow.linalg import FactorizationError
-from eigengp.flow.rows import RowBlock, RowSource
-from eigengp.sources.arrays import ArraySource
-from eigengp.sources.summary import Extent
-from eigengp.sources.views import sample_rows
+from eigengp.fitting.settings import Plan, is_small
+from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.linalg import FactorizationError
 
 _RELOCATION_WORK = 1e6
 """N·M² up to which basis points are relocated."""

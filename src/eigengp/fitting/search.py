@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from eigengp._typing import Array
+from eigengp.data.summary import Extent
 from eigengp.fitting.families import Family
 from eigengp.fitting.objectives import RowObjective
 from eigengp.fitting.optimizer import minimize
-from eigengp.flow.linalg import FactorizationError
-from eigengp.flow.model import EigenGP
-from eigengp.flow.rows import RowBlock, RowSource
-from eigengp.sources.summary import Extent
-from eigengp.typing import Array
+from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.linalg import FactorizationError
+from eigengp.gp.model import EigenGP
 
 ROUNDS = ((1.0, 20), (0.25, 60), (0.03, 100))
 """Which share of the starts goes into each round, and for how many iterations."""

@@ -20,15 +20,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from eigengp._typing import Array
+from eigengp.data.array_source import ArraySource
+from eigengp.data.summary import Extent
 from eigengp.fitting.parameters import eigengp_parameters
-from eigengp.flow.factors import CholeskyFactor
-from eigengp.flow.linalg import cholesky, inverse_from
-from eigengp.flow.model import EigenGP, Gradient
-from eigengp.flow.rows import RowBlock, RowSource, joined
-from eigengp.flow.sums import Sums, SumsAdjoint, WhitenedRows, WhitenedSums
-from eigengp.sources.arrays import ArraySource
-from eigengp.sources.summary import Extent
-from eigengp.typing import Array
+from eigengp.gp.blocks import RowBlock, RowSource, joined
+from eigengp.gp.linalg import cholesky, inverse_from
+from eigengp.gp.model import EigenGP, Gradient
+from eigengp.gp.prior import CholeskyFactor
+from eigengp.gp.sums import Sums, SumsAdjoint, WhitenedRows, WhitenedSums
 
 _FIRST_MOMENT, _SECOND_MOMENT, _TINY = 0.9, 0.999, 1e-10
 KEPT_ROWS = 10_000

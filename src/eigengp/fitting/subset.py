@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from eigengp.backend.threads import few_threads
+from eigengp.data.array_source import ArraySource
+from eigengp.data.summary import Extent
+from eigengp.data.views import sample_rows
 from eigengp.fitting.families import ExactFamily
-from eigengp.fitting.learning import Learner
-from eigengp.fitting.plan import Plan
 from eigengp.fitting.progress import Monitor
-from eigengp.flow.exact import ExactGP
-from eigengp.flow.rows import RowSource
-from eigengp.sources.arrays import ArraySource
-from eigengp.sources.summary import Extent
-from eigengp.sources.threads import few_threads
-from eigengp.sources.views import sample_rows
+from eigengp.fitting.settings import Plan
+from eigengp.fitting.stages import Learner
+from eigengp.gp.blocks import RowSource
+from eigengp.gp.exact import ExactGP
 
 EXACT_BLOCK_ROWS = 128
 """Rows in a block of the full GP: with N columns each, small blocks keep memory near N²."""

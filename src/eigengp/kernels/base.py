@@ -13,9 +13,9 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
-from eigengp.arrays import AnyArray, namespace
+from eigengp._typing import Array
+from eigengp.backend.namespace import AnyArray, namespace
 from eigengp.kernels.stacks import StackPullBack
-from eigengp.typing import Array
 
 
 class KernelAdjoint(NamedTuple):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eigengp.typing import Array
+from eigengp._typing import Array
 
 if TYPE_CHECKING:
     from eigengp.kernels.stationary import Stationary

@@ -13,11 +13,11 @@ from typing import ClassVar, Self, cast
 
 import numpy as np
 
-from eigengp.arrays import AnyArray, namespace
+from eigengp._typing import Array
+from eigengp.backend.namespace import AnyArray, namespace
 from eigengp.kernels.base import Columns, Kernel
-from eigengp.kernels.columns import ExponentialColumns, StationaryColumns
+from eigengp.kernels.cross_covariance import ExponentialColumns, StationaryColumns
 from eigengp.kernels.stacks import StackPullBack, stationary_stack
-from eigengp.typing import Array
 
 _COINCIDENT = 1e-14
 """Where `t` is no more than rounding, points coincide."""

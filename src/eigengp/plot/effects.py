@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from eigengp import inspection
+from eigengp._typing import Array
 from eigengp.estimators.base import GPRegressor
 from eigengp.inspection import Effect, feature_names, leading_inputs, plain_rows
 from eigengp.plot.marks import (
@@ -22,7 +23,6 @@ from eigengp.plot.marks import (
     together,
 )
 from eigengp.plot.palette import DATA_COLOR, MODEL_COLOR, style
-from eigengp.typing import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from eigengp._typing import Array
 from eigengp.estimators.base import GPRegressor
 from eigengp.estimators.eigengp import EigenGPRegressor
 from eigengp.inspection import basis_points_of, feature_names, plain_inputs, plain_rows, ranges
@@ -24,7 +25,6 @@ from eigengp.plot.marks import (
     together,
 )
 from eigengp.plot.palette import LINES, MAP, MODEL_COLOR, style
-from eigengp.typing import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

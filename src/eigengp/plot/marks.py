@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from eigengp._typing import Array
 from eigengp.plot.palette import DATA_COLOR, LINES
-from eigengp.typing import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

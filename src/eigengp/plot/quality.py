@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from eigengp.calibration import coverage_curve, normal_half_width, pit_histogram
+from eigengp._typing import Array
+from eigengp.conformal import coverage_curve, normal_half_width, pit_histogram
 from eigengp.estimators.base import GPRegressor
 from eigengp.inspection import plain_inputs, plain_rows
 from eigengp.plot.marks import legend, panels, together
 from eigengp.plot.palette import LINES, MODEL_COLOR, REFERENCE_COLOR, SECOND_COLOR, style
-from eigengp.typing import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ def calibration(
     At the left, how often central intervals held the target against how often they should: below
     the diagonal, error bars are too narrow. At the right, the histogram of the predictive
     distribution function at the targets, which is flat if predictions are honest
-    (`eigengp.calibration`). Grey bands show what chance alone does, nine times in ten.
+    (`eigengp.conformal`). Grey bands show what chance alone does, nine times in ten.
 
     Parameters
     ----------

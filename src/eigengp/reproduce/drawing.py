@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from eigengp._typing import Array
 from eigengp.plot import palette
 from eigengp.plot.marks import (
     draw_band,
@@ -18,7 +19,6 @@ from eigengp.plot.marks import (
 from eigengp.reproduce.methods import METHODS
 from eigengp.reproduce.problems import Problem
 from eigengp.reproduce.runs import Record
-from eigengp.typing import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

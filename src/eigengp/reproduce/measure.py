@@ -15,11 +15,11 @@ import numpy as np
 
 import eigengp
 from eigengp import metrics
+from eigengp.backend.threads import available_threads
 from eigengp.kernels import SquaredExponential
 from eigengp.reproduce.methods import METHODS
 from eigengp.reproduce.problems import Problem, problem
 from eigengp.reproduce.runs import Record, Run
-from eigengp.sources.threads import available_threads
 
 N_EIGENFUNCTIONS = 5
 _DIGITS = 8

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from eigengp.files import write_whole
+from eigengp._atomic import write_whole
 from eigengp.reproduce import drawing
 from eigengp.reproduce.experiments import EXPERIMENTS, Experiment
 from eigengp.reproduce.runs import Record, with_starts

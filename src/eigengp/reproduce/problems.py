@@ -15,8 +15,8 @@ import numpy as np
 import sklearn.datasets
 
 from eigengp import ExactGPRegressor, datasets
+from eigengp._typing import Array
 from eigengp.datasets import Dataset
-from eigengp.typing import Array
 
 FIRST_RANGE = (-1.0, 7.0)
 _FRIEDMAN_ROWS = (600, 1_000)

@@ -12,17 +12,16 @@ from typing import Any, TypeAlias
 import eigengp
 
 _DECISIVE = (
-    "arrays.py",
-    "buffers.py",
-    "products.py",
-    "files.py",
+    "_atomic.py",
+    "backend/*.py",
     "kernels/*.py",
-    "flow/*.py",
-    "sources/*.py",
+    "gp/*.py",
+    "data/*.py",
     "fitting/*.py",
     "estimators/*.py",
+    "baselines/**/*.py",
     "datasets/*.py",
-    "calibration.py",
+    "conformal.py",
     "metrics.py",
     "reproduce/methods.py",
     "reproduce/problems.py",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from eigengp._typing import Array
 from eigengp.reproduce import drawing, paper
 from eigengp.reproduce.experiments.experiment import (
     Experiment,
@@ -29,7 +30,6 @@ from eigengp.reproduce.section import (
     spoken,
     verdict,
 )
-from eigengp.typing import Array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,0 +1,114 @@
+"""What a fitted model shows of itself in a notebook, below scikit-learn's diagram."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from eigengp._typing import Array
+from eigengp.kernels import Kernel, Product, Stationary, Sum
+
+_SIZES = {
+    "weights_": "eigenfunctions",
+    "inducing_inputs_": "basis points",
+    "relevance_vectors_": "relevance vectors",
+    "spectral_points_": "spectral points",
+}
+_MOST_INPUTS = 12
+_BAR = 80
+_COLUMNS = {
+    "effect": "share of the prediction's variance that goes with the input (input_effects)",
+    "relevance": "share of the learned prior's variance that goes with it (input_relevance)",
+    "lengthscale": "distance over which the function changes, in the units of the input",
+}
+_PLAIN = "text-align:left;padding:1px 12px 1px 0;border:none;background:none"
+_CELL = f'style="{_PLAIN};overflow-wrap:anywhere"'
+_HEAD = f'style="{_PLAIN};white-space:nowrap"'
+_FILL = "display:inline-block;height:9px;background:#0072B2;vertical-align:middle"
+
+
+def with_summary(diagram: str, model: Any) -> str:
+    """Return scikit-learn's HTML with what a fitted model has learned at its end."""
+    head, end, tail = diagram.rpartition("</body>")
+    return f"{head}{summary(model)}{end}{tail}" if end else diagram + summary(model)
+
+
+def summary(model: Any) -> str:
+    """Return what was learned as HTML that needs nothing else, names escaped."""
+    facts = "".join(
+        f'<tr><th scope="row" {_HEAD}>{escape(name)}</th><td {_CELL}>{escape(value)}</td></tr>'
+        for name, value in _facts(model)
+    )
+    return (
+        '<div class="eigengp-summary" style="margin-top:6px;font-size:13px;line-height:1.5">'
+        f'<table style="border-collapse:collapse;margin:0"><tbody>{facts}</tbody></table>'
+        f"{_inputs(model)}</div>"
+    )
+
+
+def kernel_in_words(kernel: Kernel) -> str:
+    """Return kind and variance of a kernel, and of the parts of a sum or product.
+
+    Examples
+    --------
+    >>> from eigengp.kernels import Matern32, SquaredExponential
+    >>> kernel_in_words(SquaredExponential(variance=2.0) + Matern32(0.1))
+    'SquaredExponential, variance 2 + Matern32, variance 1'
+    """
+    if isinstance(kernel, Sum):
+        return f"{kernel_in_words(kernel.left)} + {kernel_in_words(kernel.right)}"
+    if isinstance(kernel, Product):
+        return f"({kernel_in_words(kernel.left)}) × ({kernel_in_words(kernel.right)})"
+    return f"{type(kernel).__name__}, variance {kernel.total_variance:.4g}"
+
+
+def _facts(model: Any) -> Iterator[tuple[str, str]]:
+    sizes = [
+        f"{getattr(model, attribute).shape[0]} {name}"
+        for attribute, name in _SIZES.items()
+        if hasattr(model, attribute)
+    ]
+    if sizes:
+        yield "Learned", ", ".join(sizes)
+    yield "Kernel", kernel_in_words(model.kernel_)
+    yield "Noise", f"standard deviation {np.sqrt(model.noise_variance_):.4g}"
+    yield "Log evidence", f"{model.log_marginal_likelihood_:.6g}"
+
+
+def _inputs(model: Any) -> str:
+    """Return a table of the inputs, that of the largest effect first."""
+    effects, relevance = model.input_effects(), model.input_relevance()
+    lengths = _lengthscales(model.kernel_, effects.size)
+    names = getattr(model, "feature_names_in_", [f"x{d}" for d in range(effects.size)])
+    rows = ""
+    for d in np.argsort(-effects, kind="stable")[:_MOST_INPUTS]:
+        values = [_with_bar(effects[d]), f"{relevance[d]:.2f}"]
+        values += [] if lengths is None else [f"{lengths[d]:.4g}"]
+        cells = "".join(f"<td {_CELL}>{value}</td>" for value in values)
+        rows += f"<tr><td {_CELL}>{escape(str(names[d]))}</td>{cells}</tr>"
+    rest = effects.size - _MOST_INPUTS
+    more = f"<div>… and {rest} inputs of less effect</div>" if rest > 0 else ""
+    columns = ["input", *_COLUMNS][: 3 if lengths is None else 4]
+    head = "".join(
+        f'<th scope="col" title="{escape(_COLUMNS.get(name, name))}" {_HEAD}>{name}</th>'
+        for name in columns
+    )
+    return (
+        '<table style="border-collapse:collapse;margin:4px 0 0 0">'
+        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}"
+    )
+
+
+def _with_bar(share: float) -> str:
+    bar = f'<span style="{_FILL};width:{_BAR * share:.0f}px"></span>'
+    return f'<span style="white-space:nowrap">{share:.2f} {bar}</span>'
+
+
+def _lengthscales(kernel: Kernel, n_features: int) -> Array | None:
+    """Return one lengthscale for each input, in the units of the data; None for a combination."""
+    if not isinstance(kernel, Stationary):
+        return None
+    return np.broadcast_to(kernel.lengthscale, (n_features,))

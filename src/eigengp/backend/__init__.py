@@ -1,0 +1,1 @@
+"""Arrays of any library, memory that is used again, products and threads."""

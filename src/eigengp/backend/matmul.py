@@ -1,0 +1,75 @@
+"""Products of matrices with many rows and few columns, which NumPy's BLAS does best in tiles.
+
+A block of rows is long and thin. BLAS copies the factors of a product before it
+multiplies them, which for thin ones takes as long as the product; small
+products it makes in place. So the long side is cut into tiles, and one call
+multiplies them all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from eigengp.backend.buffers import buffer
+from eigengp.backend.namespace import AnyArray, is_numpy
+
+_SMALL = 1_000_000
+"""How many multiplications OpenBLAS takes for small."""
+_SHORTEST_TILE = 256
+"""Shorter tiles cost more in calls than they save in copies."""
+
+
+def product(x: AnyArray, z: AnyArray) -> AnyArray:
+    """Return `x z`, in recycled memory where there is some; NumPy's columns are contiguous.
+
+    `x` has many rows and few columns, and BLAS is faster by up to a half where
+    the long side is the contiguous one.
+    """
+    if not is_numpy(x) or x.dtype != z.dtype:
+        return x @ z
+    n, m = x.shape[0], z.shape[1]
+    out = buffer((n, m), x.dtype, "F")
+    count, tile = _tiles(n, x.shape[1] * m)
+    whole = count * tile
+    np.matmul(_tiled(x[:whole], count), z, out=_tiled(out[:whole], count))
+    if whole < n:
+        np.matmul(x[whole:], z, out=out[whole:])
+    return out
+
+
+def contraction(x: AnyArray, z: AnyArray) -> AnyArray:
+    """Return `xᵀ z`, where both have many rows and few columns."""
+    if not is_numpy(x) or x.dtype != z.dtype:
+        return x.T @ z
+    n = x.shape[0]
+    count, tile = _tiles(n, x.shape[1] * z.shape[1])
+    if count <= 1:
+        return x.T @ z
+    whole = count * tile
+    parts = np.matmul(_tiled(x[:whole], count).swapaxes(1, 2), _tiled(z[:whole], count))
+    found = parts.sum(axis=0)
+    if whole < n:
+        found += x[whole:].T @ z[whole:]
+    return found
+
+
+def _tiles(n: int, multiplications: int) -> tuple[int, int]:
+    """Return how many tiles to cut `n` rows into, and how many rows each has.
+
+    A row takes so many multiplications. None is left where a count divides `n`, and else fewer
+    than there are tiles.
+    """
+    longest = _SMALL // max(multiplications, 1)
+    if longest < _SHORTEST_TILE or n <= longest:
+        return 1, n
+    fewest = -(-n // longest)
+    most = min(2 * fewest, 2 * n // _SHORTEST_TILE)
+    none_left = (count for count in range(fewest, most + 1) if n % count == 0)
+    count = next(none_left, fewest)
+    return count, n // count
+
+
+def _tiled(x: AnyArray, count: int) -> AnyArray:
+    """Return a view of a matrix whose columns are contiguous as so many, one below the other."""
+    n, m = x.shape
+    return x.T.reshape(m, count, n // count).transpose(1, 2, 0)

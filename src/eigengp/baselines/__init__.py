@@ -1,0 +1,1 @@
+"""Methods that the paper compares with, and that are here for comparison."""

@@ -1,0 +1,236 @@
+"""Learning a relevance vector machine, basis function by basis function.
+
+Basis functions are added, re-estimated and deleted, always where that raises
+the evidence (Tipping and Faul, "Fast marginal likelihood maximisation for
+sparse Bayesian models", 2003). A large machine takes in several at once that
+are unlike each other. The letters are those of `flow/relevance.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from eigengp._typing import Array
+from eigengp.backend.threads import one_blas_thread
+from eigengp.baselines.rvm.relevance import Alignment, Candidates, Indices, RelevanceModel
+from eigengp.gp.blocks import RowSource
+from eigengp.gp.evidence import FactorEvidence
+from eigengp.gp.linalg import FactorizationError
+from eigengp.kernels import Kernel
+
+_START_NOISE, _LEAST_NOISE = 1e-2, 1e-9  # of the targets' second moment
+_HELD = 64  # functions that come in before the noise is estimated: a few alone look noisy
+_FEW, _MANY = 3, 1000  # steps to settle in, between additions and at the end
+_POLISH = 1e-4  # of the tolerance, for the functions in the model at the end
+_ALONE, _SHARE = 100, 20  # up to 100 functions come in one by one, then one in 20 beyond at once
+_WORTH_TAKING = 0.1  # of the best gain: what a fetched candidate must bring
+
+
+@dataclass(frozen=True)
+class Relevance:
+    """A learned relevance vector machine with M relevance vectors.
+
+    `evidence.mean` and `evidence.V` are in the coordinates of `k(x, inputs)`.
+    """
+
+    indices: Indices
+    """The rows that are relevance vectors, shape (M,)."""
+    inputs: Array
+    """Their inputs, shape (M, D)."""
+    evidence: FactorEvidence
+    n_iter: int
+    converged: bool
+    """Whether nothing gained more than the tolerance at the end."""
+
+    @property
+    def precisions(self) -> Array:
+        """The prior precisions `α` of the weights, shape (M,)."""
+        return 1.0 / self.evidence.factor**2
+
+    @property
+    def noise_variance(self) -> float:
+        """The noise variance `σ²`."""
+        return self.evidence.noise_variance
+
+
+@dataclass
+class _Growth:
+    """The search: a model gives way only to one of larger evidence."""
+
+    candidates: Candidates
+    model: RelevanceModel
+    tol: float
+    least_noise: float
+    noise_held: bool = True
+    barred: list[int] = field(default_factory=list)
+    best_gain: float = np.inf
+    """Of adding a candidate, when all of them were last looked at."""
+
+    @classmethod
+    def start(cls, source: RowSource, kernel: Kernel, tol: float) -> _Growth:
+        """Begin with the single candidate that is best aligned with the targets."""
+        all_ = Candidates(source, kernel)
+        scale = all_.c / all_.n or 1.0
+        noise, usable = _START_NOISE * scale, np.maximum(all_.norms, np.finfo(np.float64).tiny)
+        first = np.argmax(all_.b**2 / usable, keepdims=True)
+        s, q = usable[first] / noise, all_.b[first] / noise
+        all_.fetch(first, keep=first[:0])
+        variance = Alignment(s, q).best
+        factor = np.sqrt(np.where(variance > 0.0, variance, 1.0 / s))
+        model = RelevanceModel(first, FactorEvidence(all_.sums(first), factor, noise))
+        if not np.isfinite(model.evidence.negative_log):
+            raise FactorizationError(
+                "The evidence is not finite: inputs, targets or sample weights hold NaN or "
+                "infinity. Check the data."
+            )
+        return cls(all_, model, tol * all_.n, _LEAST_NOISE * scale)
+
+    def settle(self, steps: int, tol: float) -> bool:
+        """Improve the functions in the model, M × M work; True when nothing gains `tol`."""
+        with one_blas_thread():
+            for _ in range(steps):
+                better = self._better(tol)
+                if better is None:
+                    return True
+                self.model = better
+        return False
+
+    def _better(self, tol: float) -> RelevanceModel | None:
+        """Return a model that gains more than `tol`: all functions moved, or one, or the noise.
+
+        MacKay's `v = m²/γ` moves all together, with the noise. Where that
+        gains less than the best step of a single function, it is that one's turn.
+        """
+        model, alignment, best = self.model, self.model.alignment, self.model.alignment.best
+        variances, noise = model.evidence.factor**2, model.evidence.noise_variance
+        noises = [] if self.noise_held else model.noises(self.least_noise)
+        gain = alignment.contribution(best) - alignment.contribution(variances)
+        j = int(np.argmax(gain))
+        ratio = np.clip(model.evidence.h**2 / model.determined, 0.1, 10.0)
+        together = np.where(best > 0.0, variances * ratio, 0.0)
+        alone = np.where(np.arange(best.size) == j, best, variances)
+
+        proposals = [(together, [*noises, noise][0], max(tol, gain[j]))]
+        proposals += [(alone, noise, max(tol, 0.5 * gain[j]))]
+        proposals += [(variances, other, tol) for other in noises]
+        for proposed, other, least in proposals:
+            if np.any(proposed > 0.0):
+                moved = model.moved(proposed, other)
+                if model.gain_of(moved) > least:
+                    return moved
+        return None
+
+    def grow(self) -> bool:
+        """Add the candidates that gain most; False where none gains enough.
+
+        The fetched ones go first, while one of them is worth taking.
+        """
+        rows = np.array(list(self.candidates.columns), dtype=np.intp)
+        alignment, gain = self._gains(rows)
+        if gain.max() <= self._least_gain:
+            everyone = np.arange(self.candidates.inputs.shape[0])
+            gains = self._gains(everyone)[1]
+            self.best_gain = float(gains.max())
+            if self.best_gain <= self.tol:
+                return False
+            if gain.max() <= self._least_gain:
+                rows = self.candidates.unlike(everyone, gains)
+                self.candidates.fetch(rows, keep=self.model.indices)
+                alignment, gain = self._gains(rows)
+        count = 1 + max(0, self.model.indices.size - _ALONE) // _SHARE
+        chosen = self.candidates.unlike(rows, np.where(gain > self._least_gain, gain, 0.0), count)
+        if chosen.size == 0:
+            chosen = np.argmax(gain, keepdims=True)
+        self._add(rows[chosen], alignment.best[chosen], float(gain[chosen[0]]))
+        return True
+
+    @property
+    def _least_gain(self) -> float:
+        """What a candidate must bring."""
+        return max(self.tol, _WORTH_TAKING * self.best_gain)
+
+    def _gains(self, rows: Indices) -> tuple[Alignment, Array]:
+        """Return the alignment of candidates, and what adding each would gain."""
+        with one_blas_thread():
+            alignment = self.candidates.alignment(self.model, rows)
+        unfit = np.isin(rows, [*self.model.indices.tolist(), *self.barred])
+        return alignment, np.where(unfit, 0.0, alignment.contribution(alignment.best))
+
+    def _add(self, rows: Indices, variances: Array, foretold: float) -> None:
+        """Take candidates into the model, the first of which alone should gain `foretold`.
+
+        Where several together gain less than half of that, the first comes
+        alone; where it does, rounding keeps it from what was foretold, and it
+        is barred.
+        """
+        model, indices = self.model, np.append(self.model.indices, rows)
+        evidence = replace(model.evidence, sums=self.candidates.sums(indices))
+        proposed = np.append(model.evidence.factor**2, variances)
+        grown = RelevanceModel(indices, evidence).moved(proposed, evidence.noise_variance)
+        with one_blas_thread():
+            gain = model.gain_of(grown)
+        if gain > 0.5 * foretold:
+            self.model = grown
+        elif rows.size > 1:
+            self._add(rows[:1], variances[:1], foretold)
+        else:
+            self.barred.append(int(rows[0]))
+
+
+def learn_relevance(
+    source: RowSource,
+    kernel: Kernel,
+    max_iter: int = 5000,
+    tol: float = 1e-8,
+    step: Callable[[float], None] | None = None,
+) -> Relevance:
+    """Learn a relevance vector machine by maximising its evidence.
+
+    At the end `α_i = s_i²/(q_i² − s_i)` for the functions in the model,
+    `q_i² ≤ s_i` for the other candidates and `σ² = ‖y − Φm‖²_Ω/(n − Σγ)`, as
+    far as `tol` and rounding allow. Memory beyond the data is N times the
+    number of functions, never N × N.
+
+    Parameters
+    ----------
+    source : RowSource
+        The rows; each is a candidate.
+    kernel : Kernel
+        Its parameters stay as they are.
+    max_iter : int
+        At most so many iterations; each adds functions, one while there are few, and improves
+        the others.
+    tol : float
+        The gain in log evidence per row below which a function is not added.
+    step : callable or None
+        Told `−ln p(y)` per row after each iteration; it never grows.
+
+    Raises
+    ------
+    FactorizationError
+        If there is no finite evidence to begin with, as with NaN in the data.
+    """
+    search = _Growth.start(source, kernel, tol)
+    converged = last = False
+    n_iter = 0
+    while n_iter < max_iter and not converged:
+        n_iter += 1
+        steps, gain = (_MANY, _POLISH * search.tol) if last else (_FEW, search.tol)
+        settled = search.settle(steps, gain)
+        if step:
+            step(search.model.evidence.negative_log / search.candidates.n)
+        if search.grow():
+            last = False
+            search.noise_held &= search.model.indices.size < _HELD
+        elif search.noise_held:
+            search.noise_held = False
+        else:
+            converged, last = last and settled, True
+    if not converged:
+        search.settle(_FEW, search.tol)
+    model = search.model
+    inputs = search.candidates.inputs[model.indices]
+    return Relevance(model.indices, inputs, model.evidence, n_iter, converged)

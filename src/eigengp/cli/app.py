@@ -1,0 +1,69 @@
+"""The command line, `eigengp`: which commands there are; each has a file in `commands/`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+try:
+    import typer
+except ImportError as error:
+    raise SystemExit(
+        'The command line needs more: pip install "eigengp[cli]", or pip install '
+        f'"eigengp[reproduce]" for the experiments of the paper too ({error}).'
+    ) from error
+
+import eigengp
+from eigengp.cli.commands.compare import compare
+from eigengp.cli.commands.evaluate import evaluate
+from eigengp.cli.commands.fit import fit
+from eigengp.cli.commands.inspect import inspect
+from eigengp.cli.commands.methods import described
+from eigengp.cli.commands.predict import predict
+from eigengp.cli.commands.report import report
+from eigengp.cli.commands.reproduce import Part, reproduce
+
+__all__ = ["Part", "app", "main"]
+
+_EXIT_CODES = (
+    "Exit codes: 0 all went well, 1 something is wrong with data, model or files, 2 the command "
+    "was not understood, 130 interrupted."
+)
+
+app = typer.Typer(
+    help="Sparse Gaussian processes with adaptive eigenfunctions.",
+    epilog=_EXIT_CODES,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"eigengp {eigengp.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Sparse Gaussian processes with adaptive eigenfunctions."""
+
+
+app.command(epilog=described())(fit)
+for command in (predict, evaluate, inspect, compare, report, reproduce):
+    app.command()(command)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

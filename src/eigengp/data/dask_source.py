@@ -1,0 +1,308 @@
+"""Rows on the workers of a Dask cluster: sums are made where the rows are, and only sums travel."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import iadd
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigengp.backend.namespace import AnyArray, is_numpy, namespace
+from eigengp.backend.threads import at_work
+from eigengp.data.array_source import ArraySource
+from eigengp.gp.blocks import RowBlock, in_memory
+
+SumT = TypeVar("SumT", bound=Any)
+
+_FAN_IN = 8
+"""How many sums are added at a time on their way to the client."""
+
+
+def is_dask(X: Any) -> bool:
+    """Say whether `X` is an array or a dataframe of Dask."""
+    return type(X).__module__.split(".")[0] in ("dask", "dask_expr") and hasattr(X, "dask")
+
+
+@contextmanager
+def some_client() -> Iterator[Any]:
+    """Yield the active client, or one of a cluster in this process that ends with the block."""
+    distributed = _distributed()
+    try:
+        client = distributed.get_client()
+    except ValueError:
+        client = None
+    if client is not None:
+        yield client
+        return
+    with distributed.Client(processes=False, dashboard_address=None) as own:
+        yield own
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ImportError:
+        raise ImportError(
+            "Dask collections are learned from on a cluster, for which distributed is needed; "
+            'install it with pip install "eigengp[dask]", or compute them first and pass arrays.'
+        ) from None
+    return distributed
+
+
+def aligned(X: Any, y: Any, weight: Any = None) -> tuple[Any, Any, Any | None]:
+    """Return inputs, targets and weights as Dask arrays with the same, known chunks of rows."""
+    X = _sized(X)
+    if X.ndim != 2:
+        raise ValueError(f"X must have two dimensions, got shape {X.shape}.")
+    X = X.rechunk({1: -1})
+    return X, _beside(X, "y", y), None if weight is None else _beside(X, "sample_weight", weight)
+
+
+def _sized(collection: Any) -> Any:
+    """Return a Dask array that knows how long its chunks are."""
+    if hasattr(collection, "to_dask_array"):
+        return collection.to_dask_array(lengths=True)
+    unknown = any(np.isnan(size) for size in collection.chunks[0])
+    return collection.compute_chunk_sizes() if unknown else collection
+
+
+def _beside(X: Any, name: str, column: Any) -> Any:
+    """Return one value for each row of X, in the same chunks."""
+    import dask.array
+
+    if isinstance(column, str):
+        raise TypeError(f"{name} can be the name of a column only where X is a dataframe.")
+    column = _sized(column) if is_dask(column) else np.asarray(column)
+    if column.shape != X.shape[:1]:
+        raise ValueError(
+            f"{name} must have one value for each of the {X.shape[0]} rows of X, got shape "
+            f"{column.shape}."
+        )
+    as_dask: Any = dask.array.asarray  # Without types of its own.
+    return as_dask(column, chunks=(X.chunks[0],)).rechunk({0: X.chunks[0]})
+
+
+@dataclass(frozen=True)
+class Group:
+    """Some rows on one worker."""
+
+    blocks: Any
+    """A future of a list of row blocks."""
+    worker: str
+    """Where it was made; another takes over if that one is lost."""
+    edges: tuple[int, int]
+    """The numbers of the first row, and of the one after the last."""
+
+
+@dataclass
+class Traffic:
+    """What went over the wire."""
+
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class DaskSource:
+    """Rows of Dask collections.
+
+    Every thread of every worker has one group of consecutive partitions for as
+    long as the fit runs. A term travels to each, its sum over the group
+    travels back, and on the way sums are added in the order of the rows: a
+    worker that is lost costs the time to make its rows and sums again, and
+    not a bit changes.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        The cluster.
+    groups : tuple of Group
+        All rows, in order.
+    n_rows, n_features : int
+        How many rows there are, and how many inputs each has.
+    n_columns : int
+        How many features a row will have, to which blocks are suited where they are.
+    traffic : Traffic
+        Counts what is sent.
+    """
+
+    client: Any
+    groups: tuple[Group, ...]
+    n_rows: int
+    n_features: int
+    n_columns: int = 1
+    traffic: Traffic = field(default_factory=Traffic, compare=False)
+
+    @classmethod
+    def of(cls, client: Any, X: Any, y: Any, weight: Any = None) -> DaskSource:
+        """Bring the partitions of Dask arrays together in groups, one for each thread.
+
+        Parameters
+        ----------
+        client : distributed.Client
+            The cluster.
+        X : dask.array of shape (N, D)
+            Inputs, with known chunks; `y` and `weight`, shape (N,), have the same.
+        """
+        edges = np.concatenate([[0], np.cumsum(X.chunks[0])]).astype(int)
+        full = np.flatnonzero(X.chunks[0]).tolist()
+        threads = [w for w, n in sorted(client.nthreads().items()) for _ in range(n)]
+        count = min(len(threads), len(full))
+        cuts = np.linspace(0, len(full), count + 1).round().astype(int).tolist()
+        columns = [each.to_delayed().ravel() for each in (X, y, weight) if each is not None]
+        from dask.delayed import delayed
+
+        groups = []
+        for worker, low, high in zip(threads, cuts[:-1], cuts[1:], strict=False):
+            own = full[low:high]
+            parts = [[column[i] for column in columns] for i in own]
+            blocks = delayed(_blocks, pure=False)(parts, edges[own].tolist())
+            future = client.compute(blocks, workers=[worker], allow_other_workers=True)
+            groups.append(Group(future, worker, (int(edges[own[0]]), int(edges[own[-1] + 1]))))
+        return cls(client, tuple(groups), int(edges[-1]), int(X.shape[1]))
+
+    def sized(self, n_columns: int) -> DaskSource:
+        """Return the same rows, in blocks that suit so many features."""
+        return replace(self, n_columns=n_columns)
+
+    def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
+        """Return the sum of `term(block)` over all blocks, in NumPy's arrays."""
+        import cloudpickle
+
+        packed = cloudpickle.dumps(term)
+        self.traffic.bytes += len(packed) * len(self.groups)
+        sums = [
+            self._submit(_group_total, packed, each.blocks, self.n_columns, worker=each.worker)
+            for each in self.groups
+        ]
+        workers = [each.worker for each in self.groups]
+        while len(sums) > 1:
+            heads = workers[::_FAN_IN]
+            lots = [sums[i : i + _FAN_IN] for i in range(0, len(sums), _FAN_IN)]
+            sums = [self._submit(_added, lot, worker=w) for lot, w in zip(lots, heads, strict=True)]
+            workers = heads
+        content, moved = sums[0].result()
+        self.traffic.bytes += moved + len(content)
+        total: SumT = pickle.loads(content)
+        return total
+
+    def take(self, rows: NDArray[np.intp]) -> RowBlock:
+        """Return a copy of a few rows, whose numbers ascend."""
+        parts = []
+        for each in self.groups:
+            low, high = np.searchsorted(rows, each.edges)
+            if high > low:
+                wanted = rows[low:high]
+                parts.append(self._submit(_picked, each.blocks, wanted, worker=each.worker))
+        return in_memory(self.client.gather(parts), self.n_features)
+
+    def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
+        """Yield all rows once, in their order, so many at a time."""
+        for start in range(0, self.n_rows, size):
+            yield self.take(np.arange(start, min(start + size, self.n_rows)))
+
+    def _submit(self, function: Callable[..., Any], *arguments: Any, worker: str) -> Any:
+        return self.client.submit(
+            function, *arguments, workers=[worker], allow_other_workers=True, pure=False
+        )
+
+
+def _blocks(parts: list[list[AnyArray]], starts: list[int]) -> list[RowBlock]:
+    """Return partitions as row blocks, checked."""
+    blocks = []
+    for part, start in zip(parts, starts, strict=True):
+        X, y, weight = (*part, None) if len(part) == 2 else part
+        xp = namespace(X)
+        if is_numpy(X):
+            kind = np.float32 if X.dtype == np.float32 else np.float64
+            X, y = np.asarray(X, dtype=kind), np.asarray(y, dtype=np.float64)
+            weight = None if weight is None else np.asarray(weight, dtype=np.float64)
+        if weight is not None and bool(xp.any(weight < 0.0)):
+            raise ValueError("sample_weight must not be negative.")
+        for name, values in (("X", X), ("y", y), ("sample_weight", weight)):
+            if values is not None:
+                _check_finite(name, values, start)
+        blocks.append(RowBlock(X, y, weight, start))
+    return blocks
+
+
+def _check_finite(name: str, values: AnyArray, start: int) -> None:
+    """Raise where a value is missing, and say where."""
+    xp = namespace(values)
+    wrong = xp.nonzero(~xp.isfinite(values))
+    if wrong[0].shape[0]:
+        column = f", column {int(wrong[1][0])}" if values.ndim == 2 else ""
+        raise ValueError(
+            f"{name} has a missing or infinite value in row {start + int(wrong[0][0])}{column} "
+            "(counted from 0). Drop such rows, or fill them in."
+        )
+
+
+def _group_total(packed: bytes, blocks: list[RowBlock], n_columns: int) -> tuple[bytes, int]:
+    """Return the sum over a group, pickled, and what its parts took on the wire: nothing yet."""
+    term = pickle.loads(packed)
+    sources = (
+        ArraySource(each.X, each.y, each.sample_weight, n_threads=1, first=each.start)
+        for each in blocks
+    )
+    with at_work(n_columns):
+        total = reduce(iadd, (each.sized(n_columns).total(term) for each in sources))
+    return pickle.dumps(total), 0
+
+
+def _added(sums: list[tuple[bytes, int]]) -> tuple[bytes, int]:
+    """Return the sum of sums, and what all of them took on the wire but the first."""
+    total = reduce(iadd, (pickle.loads(content) for content, _ in sums))
+    moved = sum(len(content) for content, _ in sums[1:]) + sum(moved for _, moved in sums)
+    return pickle.dumps(total), moved
+
+
+def _picked(blocks: list[RowBlock], rows: NDArray[np.intp]) -> RowBlock:
+    """Return some rows of a group, in NumPy's arrays."""
+    parts = []
+    for each in blocks:
+        low, high = np.searchsorted(rows, (each.start, each.start + each.n_rows))
+        if high > low:
+            source = ArraySource(each.X, each.y, each.sample_weight)
+            parts.append(source.take(rows[low:high] - each.start))
+    return in_memory(parts, blocks[0].X.shape[1])
+
+
+def by_partition(
+    function: Callable[[AnyArray], AnyArray], X: Any, n_inputs: int, n_columns: int | None = None
+) -> Any:
+    """Return a lazy Dask array with `function` of each partition's rows, which are float64 there.
+
+    Parameters
+    ----------
+    function : callable
+        Takes some rows, and returns as many numbers, or rows of `n_columns`.
+    X : dask array or dataframe
+        All rows.
+    n_inputs : int
+        How many columns there must be.
+    n_columns : int or None
+        None for one number for each row.
+    """
+    if hasattr(X, "to_dask_array"):
+        X = X.to_dask_array()
+    if X.ndim != 2 or X.shape[1] != n_inputs:
+        raise ValueError(
+            f"X has shape {X.shape}, but the model was fitted with {n_inputs} features."
+        )
+    X = X.rechunk({1: -1})
+    shape = () if n_columns is None else (n_columns,)
+
+    def of_block(block: AnyArray) -> AnyArray:
+        if block.shape[0] == 0:
+            return np.empty((0, *shape))
+        _check_finite("A partition of X", block, 0)
+        return function(np.asarray(block, dtype=np.float64) if is_numpy(block) else block)
+
+    own = {"chunks": (X.chunks[0], shape)} if shape else {"drop_axis": 1}
+    return X.map_blocks(of_block, dtype=np.float64, meta=np.empty((0, *shape)), **own)

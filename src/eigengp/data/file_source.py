@@ -1,0 +1,161 @@
+"""Tables in files, read chunk by chunk through PyArrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigengp.data.array_source import chunk_rows
+from eigengp.data.formats import arrow, explained, open_dataset
+from eigengp.gp.blocks import RowBlock, regrouped
+
+
+def _is_number(kind: Any) -> bool:
+    types = arrow().types
+    kinds = (types.is_integer, types.is_boolean, types.is_floating, types.is_decimal)
+    return any(each(kind) for each in kinds)
+
+
+@dataclass(frozen=True)
+class FileTable:
+    """Rows of a dataset: some of its columns as inputs, one as targets, one perhaps as weights.
+
+    Parameters
+    ----------
+    dataset : pyarrow.dataset.Dataset
+        Where the columns are.
+    features : tuple of str
+        The inputs.
+    target : str or None
+        The targets; None where there are none.
+    weight : str or None
+        The sample weights.
+    """
+
+    dataset: Any
+    features: tuple[str, ...]
+    target: str | None = None
+    weight: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        target: str | None = None,
+        weight: str | None = None,
+        features: Sequence[str] | None = None,
+    ) -> FileTable:
+        """Open files; without `features`, all other columns are inputs.
+
+        Raises
+        ------
+        ValueError
+            If a column is not there, or is not made of numbers.
+        """
+        dataset = open_dataset(X)
+        names = list(dataset.schema.names)
+        others = {target, weight}
+        inputs = tuple(name for name in names if name not in others)
+        table = cls(dataset, inputs if features is None else tuple(features), target, weight)
+        for name in table._columns:
+            _check_column(dataset.schema, name)
+        if not table.features:
+            raise ValueError(f"Beside the target {target!r} there is no column to learn from.")
+        return table
+
+    @property
+    def _columns(self) -> list[str]:
+        return [*self.features, *(name for name in (self.target, self.weight) if name is not None)]
+
+    @cached_property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        with explained():
+            return int(self.dataset.count_rows())
+
+    @property
+    def n_features(self) -> int:
+        """How many inputs each row has."""
+        return len(self.features)
+
+    def chunks(self) -> Iterator[RowBlock]:
+        """See `Table.chunks`; only the columns that are needed are read."""
+        with explained():
+            yield from regrouped(self._blocks(), chunk_rows(self.n_features))
+
+    def _blocks(self) -> Iterator[RowBlock]:
+        """Read all rows as PyArrow hands them over."""
+        start = 0
+        for batch in self._batches():
+            yield self._block(batch, start)
+            start += batch.num_rows
+
+    def _batches(self) -> Iterator[Any]:
+        options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1}
+        kinds = arrow().dataset
+        if isinstance(getattr(self.dataset, "format", None), kinds.ParquetFileFormat):
+            options["fragment_scan_options"] = kinds.ParquetFragmentScanOptions(
+                use_buffered_stream=True, pre_buffer=False
+            )
+        batches: Iterator[Any] = self.dataset.scanner(
+            columns=self._columns,
+            batch_size=chunk_rows(self.n_features),
+            use_threads=False,
+            **options,
+        ).to_batches()
+        return batches
+
+    def _block(self, batch: Any, start: int) -> RowBlock:
+        columns = {name: self._numbers(batch, name, start) for name in self._columns}
+        single = all(columns[name].dtype == np.float32 for name in self.features)
+        X = np.empty((batch.num_rows, self.n_features), np.float32 if single else np.float64)
+        for j, name in enumerate(self.features):
+            X[:, j] = columns[name]
+        y = np.zeros(batch.num_rows) if self.target is None else columns[self.target]
+        weight = None if self.weight is None else columns[self.weight].astype(np.float64)
+        if weight is not None and np.any(weight < 0.0):
+            row = start + int(np.argmax(weight < 0.0))
+            raise ValueError(f"Column {self.weight!r} has a negative weight in row {row}.")
+        return RowBlock(X, np.asarray(y, dtype=np.float64), weight, start)
+
+    def _numbers(self, batch: Any, name: str, start: int) -> NDArray[np.floating]:
+        """Return a column as floating-point numbers, all of them finite."""
+        pa = arrow()
+        column = batch.column(name)
+        if not pa.types.is_floating(column.type):
+            column = column.cast(pa.float64())
+        if column.null_count:
+            row = start + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+            raise ValueError(_unusable(name, row, "no value"))
+        numbers: NDArray[np.floating] = column.to_numpy(zero_copy_only=False)
+        wrong = ~np.isfinite(numbers)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise ValueError(_unusable(name, start + row, f"{numbers[row]}"))
+        return numbers
+
+
+def _unusable(name: str, row: int, what: str) -> str:
+    return (
+        f"Column {name!r} has {what} in row {row} (counted from 0). Drop such rows, fill them in, "
+        "or leave the column out of the file."
+    )
+
+
+def _check_column(schema: Any, name: str) -> None:
+    """Raise where a column is not there, or is not made of numbers."""
+    if name not in schema.names:
+        raise ValueError(
+            f"There is no column {name!r}; the file has {', '.join(map(repr, schema.names))}."
+        )
+    kind = schema.field(name).type
+    if not _is_number(kind):
+        raise ValueError(
+            f"Column {name!r} holds {kind}, not numbers. Encode it as numbers, or leave it out of "
+            "the file."
+        )

@@ -1,0 +1,159 @@
+"""Files of tables: which there are, how they are opened, and how they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any
+
+from eigengp._atomic import in_one_piece
+from eigengp._typing import Array
+
+FORMATS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "ipc",
+    ".ipc": "ipc",
+    ".feather": "ipc",
+    ".csv": "csv",
+    ".tsv": "csv",
+}
+"""What is in a file, by its ending."""
+
+
+def is_table(X: Any) -> bool:
+    """Say whether `X` names files or is a PyArrow dataset."""
+    if isinstance(X, str | Path):
+        return True
+    return type(X).__module__.startswith("pyarrow.") and hasattr(X, "to_batches")
+
+
+def open_dataset(X: Any) -> Any:
+    """Return the PyArrow dataset behind a path, a folder, a glob pattern or a dataset.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If the ending is none that is known.
+    """
+    dataset = arrow().dataset
+    if not isinstance(X, str | Path):
+        return X if isinstance(X, dataset.Dataset) else dataset.dataset(X)
+    paths = table_paths(X)
+    ending = table_ending(paths[0])
+    if ending not in FORMATS:
+        raise ValueError(
+            f"{paths[0]} ends in none of {', '.join(FORMATS)}. Convert the file, or open it "
+            "yourself and pass a pyarrow.dataset.Dataset."
+        )
+    form: Any = FORMATS[ending]
+    if form == "csv":
+        form = _csv_format("\t" if ending == ".tsv" else ",")
+    opened = dataset.dataset([str(path) for path in paths], format=form)
+    return opened if FORMATS[ending] != "csv" else _with_floats(opened, form)
+
+
+def table_paths(X: str | Path) -> list[Path]:
+    """Return the files behind a path, a folder or a glob pattern: one or more, of one format."""
+    text = str(X)
+    if Path(X).is_dir():
+        found = sorted(path for path in Path(X).rglob("*") if table_ending(path) in FORMATS)
+    elif Path(X).exists():
+        found = [Path(X)]
+    else:
+        found = sorted(Path(each) for each in glob(text, recursive=True)) if has_magic(text) else []
+    if not found:
+        raise FileNotFoundError(f"There is no file {text!r}. Check the path, or quote the pattern.")
+    formats = {FORMATS.get(table_ending(path)) for path in found}
+    if len(formats) > 1:
+        raise ValueError(
+            f"{text!r} has files of several formats. Name those of one, as in '*.csv'."
+        )
+    return found
+
+
+def table_ending(path: Path) -> str:
+    """Return the ending that tells the format, in small letters, before one of compression."""
+    endings = [each.lower() for each in path.suffixes]
+    compressed = endings and endings[-1] in (".gz", ".bz2", ".zst")
+    return "".join(endings[-2:-1] if compressed else endings[-1:])
+
+
+def arrow() -> Any:
+    """Return PyArrow, with all of it that is used here."""
+    try:
+        import pyarrow
+        import pyarrow.csv
+        import pyarrow.dataset
+        import pyarrow.ipc
+        import pyarrow.parquet
+    except ImportError:
+        raise ImportError(
+            'Files are read with PyArrow; install it with pip install "eigengp[data]", or read '
+            "the file yourself and pass arrays."
+        ) from None
+    return pyarrow
+
+
+def _csv_format(delimiter: str, types: dict[str, Any] | None = None) -> Any:
+    pa = arrow()
+    return pa.dataset.CsvFileFormat(
+        parse_options=pa.csv.ParseOptions(delimiter=delimiter),
+        convert_options=pa.csv.ConvertOptions(column_types=types or {}),
+    )
+
+
+def _with_floats(dataset: Any, form: Any) -> Any:
+    """Return a CSV dataset whose integers are read as float64: later rows may have fractions."""
+    pa = arrow()
+    whole = pa.types.is_integer
+    integers = {each.name: pa.float64() for each in dataset.schema if whole(each.type)}
+    if not integers:
+        return dataset
+    form = _csv_format(form.parse_options.delimiter, integers)
+    return pa.dataset.dataset(dataset.files, format=form)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn what PyArrow says of unreadable files into an error of ours."""
+    try:
+        yield
+    except arrow().ArrowException as error:
+        raise ValueError(f"The file cannot be read: {error}") from error
+
+
+def write_table(path: str | Path, parts: Iterable[Mapping[str, Array]]) -> int:
+    """Write columns part by part to a Parquet, Arrow or CSV file, and return how many rows.
+
+    The file appears when it is whole; an error leaves what was there before.
+    """
+    pa, path = arrow(), Path(path)
+    form = FORMATS.get(path.suffix.lower())
+    if form is None or path.suffix.lower() == ".tsv":
+        endings = ", ".join(each for each in FORMATS if each != ".tsv")
+        raise ValueError(f"{path} must end in one of {endings}.")
+    writers = {"parquet": pa.parquet.ParquetWriter, "ipc": pa.ipc.new_file, "csv": pa.csv.CSVWriter}
+    with in_one_piece(path) as scratch:
+        return _written(lambda schema: writers[form](str(scratch), schema), parts, path)
+
+
+def _written(opened: Callable[[Any], Any], parts: Iterable[Mapping[str, Array]], path: Path) -> int:
+    """Write parts with the writer that `opened` gives for the columns of the first."""
+    count, writer = 0, None
+    try:
+        for part in parts:
+            batch = arrow().record_batch(dict(part))
+            writer = opened(batch.schema) if writer is None else writer
+            writer.write_batch(batch)
+            count += batch.num_rows
+    finally:
+        if writer is not None:
+            writer.close()
+    if not count:
+        raise ValueError(f"There are no rows to write to {path}.")
+    return count

@@ -1,0 +1,196 @@
+"""Rows that come in chunks, as often as they are asked for: more of them than memory holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from queue import Empty, Full, Queue
+from threading import Event, Thread
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigengp.backend.namespace import AnyArray
+from eigengp.data.array_source import BLOCK_ROWS, ArraySource, block_rows_for
+from eigengp.gp.blocks import RowBlock, in_memory, regrouped
+
+T = TypeVar("T")
+SumT = TypeVar("SumT", bound=Any)
+
+_AHEAD = 2
+"""Chunks that are read while another is worked on."""
+_PATIENCE = 0.1
+
+
+class Table(Protocol):
+    """Rows that can be read from beginning to end, again and again."""
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+
+    @property
+    def n_features(self) -> int:
+        """How many inputs each row has."""
+
+    def chunks(self) -> Iterator[RowBlock]:
+        """Read all rows in their order, in NumPy's arrays, each chunk small beside memory."""
+
+
+def ahead(items: Callable[[], Iterator[T]]) -> Generator[T]:
+    """Yield what `items()` yields, made by a thread that runs a little ahead.
+
+    An error there is raised here; the thread ends when the generator is closed.
+    """
+    queue: Queue[tuple[T | None, BaseException | None]] = Queue(_AHEAD)
+    over = Event()
+    reader = Thread(target=partial(_read, items, queue, over), name="eigengp-reader", daemon=True)
+    reader.start()
+    try:
+        while True:
+            item, error = queue.get()
+            if error is not None:
+                raise error
+            if item is None:
+                return
+            yield item
+    finally:
+        over.set()
+        while reader.is_alive():
+            _discard(queue)
+            reader.join(_PATIENCE)
+
+
+def _read(
+    items: Callable[[], Iterator[T]],
+    queue: Queue[tuple[T | None, BaseException | None]],
+    over: Event,
+) -> None:
+    error: BaseException | None = None
+    try:
+        for item in items():
+            if not _put(queue, (item, None), over):
+                return
+    except BaseException as raised:  # Whatever it is, it is the reader's caller who must know.
+        error = raised
+    _put(queue, (None, error), over)
+
+
+def _put(queue: Queue[Any], item: Any, over: Event) -> bool:
+    """Say whether the item found room before all was over."""
+    while not over.is_set():
+        try:
+            queue.put(item, timeout=_PATIENCE)
+        except Full:
+            continue
+        return True
+    return False
+
+
+def _discard(queue: Queue[Any]) -> None:
+    try:
+        while True:
+            queue.get_nowait()
+    except Empty:
+        return
+
+
+@dataclass(frozen=True)
+class StreamSource:
+    """The row blocks of a table.
+
+    Each chunk is summed as `ArraySource` does it, while the next is read.
+    A table that fits the memory it may have is read once.
+
+    Parameters
+    ----------
+    table : Table
+        The rows.
+    memory_limit : int
+        How many bytes of rows may be held.
+    block_rows : int
+        Rows in a block.
+    n_threads : int or None
+        None uses as many as BLAS would.
+    move : callable or None
+        Takes an array to the device where it is computed with.
+    """
+
+    table: Table
+    memory_limit: int = 0
+    block_rows: int = BLOCK_ROWS
+    n_threads: int | None = None
+    move: Callable[[AnyArray], AnyArray] | None = None
+    _held: list[RowBlock] = field(default_factory=list, compare=False)
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return self.table.n_rows
+
+    @property
+    def n_features(self) -> int:
+        """How many inputs each row has."""
+        return self.table.n_features
+
+    def sized(self, n_columns: int) -> StreamSource:
+        """Return the same rows, in blocks that suit so many features."""
+        some = np.empty((0, self.n_features)) if self.move is None else self.move(np.empty((1, 1)))
+        return replace(self, block_rows=block_rows_for(some, n_columns))
+
+    def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
+        """Return the sum of `term(block)` over all blocks, in NumPy's arrays."""
+        total: Any = None
+        with closing(self._chunks()) as chunks:
+            for chunk in chunks:
+                part = self._source(chunk).total(term)
+                if total is None:
+                    total = part
+                else:
+                    total += part
+        return total
+
+    def take(self, rows: NDArray[np.intp]) -> RowBlock:
+        """Return a copy of a few rows, whose numbers ascend; reads no further than the last."""
+        parts: list[RowBlock] = []
+        with closing(self._chunks()) as chunks:
+            for chunk in chunks:
+                end = chunk.start + chunk.n_rows
+                low, high = np.searchsorted(rows, (chunk.start, end))
+                if high > low:
+                    parts.append(chunk.picked(rows[low:high] - chunk.start))
+                if high == rows.size:
+                    break
+        return in_memory(parts, self.n_features)
+
+    def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
+        """Yield all rows once, in their order, so many at a time."""
+        with closing(self._chunks()) as chunks:
+            for batch in regrouped(chunks, size):
+                yield in_memory([batch], self.n_features)
+
+    def _source(self, chunk: RowBlock) -> ArraySource:
+        X, y, weight = chunk.X, chunk.y, chunk.sample_weight
+        if self.move is not None:
+            X, y = self.move(X), self.move(y)
+            weight = None if weight is None else self.move(weight)
+        return ArraySource(X, y, weight, self.block_rows, self.n_threads, chunk.start)
+
+    def _chunks(self) -> Generator[RowBlock]:
+        """Yield all chunks, from memory where they are held there."""
+        if self._held:
+            yield from self._held
+            return
+        size, chunks = 0, []
+        for chunk in ahead(self.table.chunks):
+            size += chunk.nbytes
+            if size <= self.memory_limit:
+                chunks.append(chunk)
+            else:
+                chunks.clear()
+            yield chunk
+        if size <= self.memory_limit:
+            self._held.extend(chunks)

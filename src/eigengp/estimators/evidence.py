@@ -1,0 +1,206 @@
+"""The evidence as one plain function of data and hyperparameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Literal, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils import check_array, check_X_y
+
+from eigengp._typing import Array
+from eigengp.data.array_source import ArraySource
+from eigengp.gp.model import EigenGP, Jitter
+from eigengp.kernels import Kernel
+
+
+@dataclass(frozen=True)
+class EvidenceGradient:
+    """Derivatives of the log marginal likelihood.
+
+    Positive hyperparameters are differentiated through their natural
+    logarithms: the derivative by the hyperparameter itself is the entry
+    divided by its value.
+    """
+
+    inducing_inputs: Array
+    """With respect to the inducing inputs, shape (M, D)."""
+    kernel: Array
+    """With respect to `kernel.theta`, the logarithms named by `kernel.parameter_names`."""
+    log_noise_variance: float
+    """With respect to `ln σ²`."""
+    log_weights: Array | None
+    """With respect to `ln w`, shape (R,); None in stage 1."""
+
+
+@overload
+def log_marginal_likelihood(
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    inducing_inputs: ArrayLike,
+    kernel: Kernel,
+    noise_variance: float,
+    weights: ArrayLike | None = ...,
+    residual: Literal["diagonal"] | None = ...,
+    power: float = ...,
+    jitter: float = ...,
+    eval_gradient: Literal[False] = ...,
+) -> float: ...
+@overload
+def log_marginal_likelihood(
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    inducing_inputs: ArrayLike,
+    kernel: Kernel,
+    noise_variance: float,
+    weights: ArrayLike | None = ...,
+    residual: Literal["diagonal"] | None = ...,
+    power: float = ...,
+    jitter: float = ...,
+    eval_gradient: Literal[True],
+) -> tuple[float, EvidenceGradient]: ...
+def log_marginal_likelihood(
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    inducing_inputs: ArrayLike,
+    kernel: Kernel,
+    noise_variance: float,
+    weights: ArrayLike | None = None,
+    residual: Literal["diagonal"] | None = None,
+    power: float = 1.0,
+    jitter: float = 1e-6,
+    eval_gradient: bool = False,
+) -> float | tuple[float, EvidenceGradient]:
+    """Return the log evidence `ln N(y | 0, C)` of an EigenGP model.
+
+    Data and hyperparameters are taken as they stand: nothing is centred,
+    scaled or learned.
+
+    Parameters
+    ----------
+    X : array of shape (N, D)
+        Inputs.
+    y : array of shape (N,)
+        Targets; the model has mean zero.
+    inducing_inputs : array of shape (M, D)
+        The basis points `B`.
+    kernel : Kernel
+        The GP prior whose eigenfunctions are used.
+    noise_variance : float
+        `σ²`.
+    weights : array of shape (R,) or None
+        Prior variances `w_j` of the eigenfunctions `φ_j(x) = (√M/λ_j) k(x,B) u_j`,
+        in descending order of eigenvalue; fewer than M keep the top ones.
+        None is stage 1, `w_j = λ_j/M` for all M.
+    residual : {None, "diagonal"}
+        "diagonal" adds `max(0, k(x,x) − k̃(x,x))` to the variance of each row (EigenGP+; FITC
+        in stage 1).
+    power : float
+        With `residual`, the power α of power EP: 1 is FITC, and 0 VFE, whose value is a bound on
+        the evidence of the full GP.
+    jitter : float
+        Added to the diagonal of `K_BB` as it stands.
+    eval_gradient : bool
+        Whether to return the gradient too.
+
+    Returns
+    -------
+    value : float
+        The log evidence.
+    gradient : EvidenceGradient
+        Only if `eval_gradient`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigengp import SquaredExponential, log_marginal_likelihood
+    >>> X = np.linspace(0, 1, 20)[:, None]
+    >>> value, gradient = log_marginal_likelihood(
+    ...     X, np.sin(6 * X[:, 0]), inducing_inputs=X[::5], kernel=SquaredExponential(0.2),
+    ...     noise_variance=0.01, eval_gradient=True)
+    >>> round(value, 3), gradient.inducing_inputs.shape
+    (10.419, (4, 1))
+    """
+    inputs, targets = _checked_rows(X, y)
+    B = check_array(inducing_inputs, dtype=np.float64, input_name="inducing_inputs")
+    _check(inputs, B, kernel, noise_variance, residual, jitter)
+    _check_power(power, residual, weights)
+    source = ArraySource(inputs, targets)
+    size = B.shape[0]
+    model = EigenGP(
+        kernel, B, noise_variance, size, None, residual is not None, Jitter(absolute=jitter), power
+    )
+    if weights is not None:
+        w = _checked_weights(weights, size)
+        shrinkage = model.spectrum.shrinkage(w)
+        model = replace(model, n_components=w.size, shrinkage=shrinkage)
+    if not eval_gradient:
+        return -model.value(source)
+
+    value, own = model.value_and_gradient(source)
+    theta, points = own.theta, own.inducing_inputs
+    if own.log_shrinkage is not None:
+        through = model.gram_pull_back(model.spectrum.shrinkage_pull_back(own.log_shrinkage))
+        theta, points = theta + through.theta, points + through.points
+    log_weights = None if own.log_shrinkage is None else -own.log_shrinkage
+    return -value, EvidenceGradient(-points, -theta, -own.log_noise_variance, log_weights)
+
+
+def _checked_rows(X: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
+    inputs, targets = check_X_y(X, y, dtype=np.float64, y_numeric=True)
+    return inputs, np.asarray(targets, dtype=np.float64)
+
+
+def _check(
+    X: Array, B: Array, kernel: Kernel, noise_variance: float, residual: str | None, jitter: float
+) -> None:
+    if B.shape[1] != X.shape[1]:
+        raise ValueError(
+            f"inducing_inputs have {B.shape[1]} columns but X has {X.shape[1]}; "
+            "each basis point needs one value for each input."
+        )
+    if not isinstance(kernel, Kernel):
+        raise TypeError(
+            f"kernel must be an eigengp kernel such as SquaredExponential(), got {kernel!r}."
+        )
+    kernel.with_ard(X.shape[1])
+    _check_number("noise_variance", noise_variance)
+    if not 0.0 < noise_variance < np.inf:
+        raise ValueError(f"noise_variance must be positive and finite, got {noise_variance!r}.")
+    if residual not in (None, "diagonal"):
+        raise ValueError(f"residual must be None or 'diagonal', got {residual!r}.")
+    _check_number("jitter", jitter)
+    if not 0.0 <= jitter < np.inf:
+        raise ValueError(f"jitter must be zero or positive, and finite, got {jitter!r}.")
+
+
+def _check_power(power: float, residual: str | None, weights: ArrayLike | None) -> None:
+    _check_number("power", power)
+    if not 0.0 <= power <= 1.0:
+        raise ValueError(f"power must lie between 0 and 1, got {power!r}.")
+    if power != 1.0 and residual is None:
+        raise ValueError(f"power={power!r} has no meaning without residual='diagonal'.")
+    if power == 0.0 and weights is not None:
+        raise ValueError("power=0 is the bound of VFE, which has no weights: leave them out.")
+
+
+def _check_number(name: str, value: object) -> None:
+    if not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+
+
+def _checked_weights(weights: ArrayLike, size: int) -> Array:
+    w = np.asarray(weights, dtype=np.float64)
+    if w.ndim != 1 or not 1 <= w.size <= size:
+        raise ValueError(
+            f"weights must be a vector of 1 to {size} values, one for each eigenfunction kept, "
+            f"got shape {w.shape}."
+        )
+    if not np.all(np.isfinite(w) & (w > 0)):
+        raise ValueError("weights must be positive and finite: they are prior variances.")
+    return w

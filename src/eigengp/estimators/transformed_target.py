@@ -1,0 +1,329 @@
+"""Regression of transformed targets, with means, error bars and densities in their own units."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, _fit_context, clone
+from sklearn.utils._param_validation import HasMethods, StrOptions
+from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted
+
+from eigengp._typing import Array
+from eigengp.backend.namespace import on_host
+from eigengp.data.dask_source import is_dask
+from eigengp.data.formats import is_table
+from eigengp.data.validation import checked_weight, follows_dispatch
+from eigengp.estimators.around import Around
+from eigengp.estimators.base import GPRegressor
+from eigengp.estimators.eigengp import EigenGPRegressor
+from eigengp.estimators.target_maps import MAPS, TargetMap, TransformerMap
+
+_MEDIAN = 1e-6
+"""Quantiles that differ from 0.5 by less than half of this are the median."""
+_NODES = np.arange(-12.0, 12.125, 0.125)
+_WEIGHTS = np.exp(-0.5 * _NODES**2) / np.sum(np.exp(-0.5 * _NODES**2))
+"""The trapezoidal rule for means under the standard normal distribution: exact to rounding for
+smooth maps, and better than Gauss and Hermite's for those with corners."""
+
+
+# scikit-learn ships no types, so its classes and decorators are Any to mypy.
+class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """A regressor of transformed targets that predicts in the units of the data.
+
+    Targets `y` that are skewed or have heavy tails are learned as `t = m(y)`, with a strictly
+    increasing map m under which they are closer to normal. Where the regressor predicts
+    `t ~ N(μ, s²)`, the target has the density `N(m(y) | μ, s²) m′(y)`, from which all that is
+    predicted here follows: error bars are not symmetric, and none reaches where no target can be.
+
+    Parameters
+    ----------
+    regressor : GPRegressor or None
+        What learns the transformed targets; it is cloned. None is an `EigenGPRegressor` with its
+        default settings.
+    transformer : {"yeo-johnson", "log", "quantile"} or object
+        "yeo-johnson" is the power transform of Yeo and Johnson, with the power between 0 and 2
+        that makes the targets most likely; it takes targets as they stand, and does little to
+        those much smaller than one. "log" is for positive targets. "quantile" brings any
+        distribution to a normal one, by straight lines between up to 100 of its quantiles, so
+        densities have steps. A transformer of scikit-learn must increase strictly and reach all
+        real numbers; its derivative is taken by differences.
+
+    Attributes
+    ----------
+    regressor_ : GPRegressor
+        The fitted regressor, in the units of the transformed targets.
+    target_map_ : object
+        The map, with `values(y)`, its inverse `targets(t)`, and `log_slope(y)`.
+    n_features_in_ : int
+        How many inputs there are.
+    feature_names_in_ : array of shape (D,)
+        Their names, where `fit` was given names.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigengp import EigenGPRegressor, TargetTransformed
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.linspace(0, 6, 150)[:, None]
+    >>> y = np.exp(np.sin(X[:, 0]) + 0.4 * rng.normal(size=150))
+    >>> regressor = EigenGPRegressor(8, residual=None, n_restarts=1, random_state=0)
+    >>> model = TargetTransformed(regressor, "log").fit(X, y)
+    >>> lower, upper = model.predict_interval([[1.5], [4.5]], coverage=0.9)
+    >>> bool(np.all(lower > 0)), bool(upper[0] > 2 * upper[1])
+    (True, True)
+    >>> bool(np.mean(model.log_density(X, y)) > -1.2)
+    True
+    """
+
+    regressor_: GPRegressor
+    target_map_: TargetMap
+    _inner = "regressor_"
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "regressor": [GPRegressor, None],
+        "transformer": [
+            StrOptions(set(MAPS)),
+            HasMethods(["fit", "transform", "inverse_transform"]),
+        ],
+    }
+
+    def __init__(
+        self,
+        regressor: GPRegressor | None = None,
+        transformer: Literal["yeo-johnson", "log", "quantile"] | Any = "yeo-johnson",
+    ) -> None:
+        self.regressor = regressor
+        self.transformer = transformer
+
+    # scikit-learn ships no types.
+    @_fit_context(prefer_skip_nested_validation=False)  # type: ignore[untyped-decorator]
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn the map of the targets, and the regressor of what it makes of them.
+
+        Parameters
+        ----------
+        X : array of shape (N, D)
+            Inputs.
+        y : array of shape (N,)
+            Targets.
+        sample_weight : array of shape (N,) or None
+            How many times each row counts.
+
+        Returns
+        -------
+        self : object
+            The fitted regressor.
+        """
+        if is_table(X) or is_dask(X) or is_dask(y):
+            raise TypeError(
+                "TargetTransformed.fit takes arrays, for the map is learned from all targets. "
+                "Transform the column of the target yourself, or read it into memory."
+            )
+        targets = self._checked_targets(y)
+        if not targets.size:
+            raise ValueError("There are no rows to learn from: y is empty.")
+        weight = checked_weight(sample_weight, targets.size)
+        counted = slice(None) if weight is None else weight > 0.0
+        own = self._learned_map(targets[counted], None if weight is None else weight[counted])
+        regressor = EigenGPRegressor() if self.regressor is None else clone(self.regressor)
+        values = np.zeros_like(targets)  # Rows without weight may have no value.
+        values[counted] = own.values(targets[counted])
+        self.regressor_ = regressor.fit(X, values, sample_weight=sample_weight)
+        self.target_map_ = own
+        return self
+
+    def _learned_map(self, targets: Array, weight: Array | None) -> TargetMap:
+        if isinstance(self.transformer, str):
+            return MAPS[self.transformer].of(targets, weight)
+        return TransformerMap.learned(self.transformer, targets, weight)
+
+    def _checked_targets(self, y: ArrayLike) -> Array:
+        if y is None:
+            raise ValueError(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
+                "is None."
+            )
+        host = on_host(y) if follows_dispatch(y) else y
+        return np.asarray(_check_y(host, y_numeric=True, estimator=self), dtype=np.float64)
+
+    def _moments(self, X: ArrayLike) -> tuple[Array, Array]:
+        """Return mean and standard deviation of the transformed target, in NumPy."""
+        check_is_fitted(self)
+        if is_dask(X):
+            raise TypeError("TargetTransformed predicts arrays and files, not Dask collections.")
+        mean, std = self.regressor_.predict(X, return_std=True)
+        return on_host(mean), on_host(std)
+
+    @overload
+    def predict(self, X: ArrayLike, return_std: Literal[False] = ...) -> Array: ...
+    @overload
+    def predict(self, X: ArrayLike, return_std: Literal[True]) -> tuple[Array, Array]: ...
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """Predict targets: means, not medians, which `predict_quantiles(X, [0.5])` gives.
+
+        Both moments are integrals over the normal distribution of the transformed target, by
+        the trapezoidal rule in steps of an eighth of a standard deviation.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+            Where to predict.
+        return_std : bool
+            Whether to return standard deviations too, noise included.
+
+        Returns
+        -------
+        mean : array of shape (n,)
+            The predictive mean.
+        std : array of shape (n,)
+            Only if `return_std`.
+        """
+        middle, deviation = self._moments(X)
+        median = self.target_map_.targets(middle)
+        first, second = np.zeros_like(median), np.zeros_like(median)
+        for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+            about = self.target_map_.targets(middle + node * deviation) - median
+            first += weight * about
+            second += weight * about**2
+        mean = median + first
+        return (mean, np.sqrt(np.maximum(second - first**2, 0.0))) if return_std else mean
+
+    def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> tuple[Array, Array]:
+        """Return the central interval that holds a new observation with this probability.
+
+        Its ends are those of the transformed target's interval, taken back. After `calibrate` it
+        holds its coverage whatever the distribution of the data.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+            Where to predict.
+        coverage : float
+            The probability, between 0 and 1.
+
+        Returns
+        -------
+        lower, upper : arrays of shape (n,)
+            The ends of the interval.
+        """
+        check_is_fitted(self)
+        half = self.regressor_._half_width(coverage)
+        mean, std = self._moments(X)
+        ends = (mean - half * std, mean + half * std)
+        return self.target_map_.targets(ends[0]), self.target_map_.targets(ends[1])
+
+    def predict_quantiles(self, X: ArrayLike, quantiles: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
+        """Return quantiles of a new observation: ends of `predict_interval`, and the median.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+            Where to predict.
+        quantiles : array of shape (Q,)
+            Probabilities, strictly between 0 and 1.
+
+        Returns
+        -------
+        values : array of shape (n, Q)
+            One column for each.
+        """
+        check_is_fitted(self)
+        levels = np.asarray(quantiles, dtype=np.float64)
+        if levels.ndim != 1 or not np.all((levels > 0.0) & (levels < 1.0)):
+            raise ValueError(f"quantiles must lie strictly between 0 and 1, got {quantiles!r}.")
+        deviations = np.array([self._deviations(level) for level in levels])
+        mean, std = self._moments(X)
+        return self.target_map_.targets(mean[:, None] + std[:, None] * deviations)
+
+    def _deviations(self, level: float) -> float:
+        """Return how many standard deviations a quantile lies above the median, in values."""
+        share = 2.0 * level - 1.0
+        if abs(share) < _MEDIAN:
+            return 0.0
+        return float(np.copysign(self.regressor_._half_width(abs(share)), share))
+
+    def log_density(self, X: ArrayLike, y: ArrayLike) -> Array:
+        """Return the log predictive density of targets, in their own units.
+
+        `ln N(m(y) | μ, s²) + ln m′(y)`, noise included. Minus its mean over rows is the mean
+        negative log predictive density, to be compared with `metrics.mnlp` of other models.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+            Inputs.
+        y : array of shape (n,)
+            Targets.
+
+        Returns
+        -------
+        values : array of shape (n,)
+            One for each row; −∞ where no target can be.
+        """
+        mean, std = self._moments(X)
+        targets = self._checked_targets(y)
+        check_consistent_length(mean, targets)
+        slope = self.target_map_.log_slope(targets)
+        error = np.where(np.isneginf(slope), 0.0, self.target_map_.values(targets) - mean) / std
+        values: Array = slope - 0.5 * error**2 - np.log(std) - 0.5 * np.log(2.0 * np.pi)
+        return values
+
+    def calibrate(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Make intervals hold their coverage, by rows that `fit` has not seen.
+
+        Means, standard deviations and densities stay as they are; see
+        `EigenGPRegressor.calibrate`.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+            Inputs.
+        y : array of shape (n,)
+            Targets.
+
+        Returns
+        -------
+        self : object
+            The regressor.
+        """
+        check_is_fitted(self)
+        self.regressor_.calibrate(X, self.target_map_.values(self._checked_targets(y)))
+        return self
+
+    def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
+        """Draw functions from the posterior: medians of an observation, noise not included.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+            Where to evaluate.
+        n_samples : int
+            How many functions.
+        random_state : int, RandomState or None
+            Which functions; see `EigenGPRegressor.sample_y`.
+
+        Returns
+        -------
+        values : array of shape (n, n_samples)
+            One column for each function.
+        """
+        check_is_fitted(self)
+        drawn = self.regressor_.sample_y(X, n_samples, random_state)
+        return self.target_map_.targets(on_host(drawn))
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to one file, which `eigengp.load` reads.
+
+        One with a transformer of scikit-learn cannot be saved so; pickle it.
+
+        Parameters
+        ----------
+        path : path
+            The file, which ends in `.eigengp`.
+        """
+        from eigengp import io
+
+        io.save(self, path)

@@ -1,0 +1,188 @@
+"""Where learning begins: basis points and kernels to start from.
+
+The evidence of a sparse model has many local optima, most of them poor on
+nonstationary data, so a fit begins from many starts. They differ in the
+lengthscale, over the whole range that the data could mean, and in the basis
+points: half of the drawn ones prefer rows where the target changes quickly.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.neighbors import NearestNeighbors
+
+from eigengp._typing import Array
+from eigengp.backend.threads import one_openmp_thread
+from eigengp.gp.blocks import RowBlock
+from eigengp.gp.model import EigenGP
+from eigengp.kernels import Kernel
+
+KernelT = TypeVar("KernelT", bound=Kernel)
+
+_NEIGHBOURS = 6
+_KMEANS_ROWS = 10_000
+
+
+@dataclass(frozen=True)
+class BasisInit:
+    """How the first start places its basis points.
+
+    Parameters
+    ----------
+    method : {"kmeans", "random", "greedy"} or array of shape (M, D)
+        Cluster centres, random rows, rows picked one by one where the prior
+        variance left over is largest, or these very points.
+    """
+
+    method: str | Array
+
+    def place(
+        self, rows: RowBlock, count: int, kernel: Kernel, rng: np.random.RandomState
+    ) -> Array:
+        """Return `count` basis points, shape (count, D)."""
+        if isinstance(self.method, np.ndarray):
+            return self.method
+        if self.method == "kmeans":
+            return _kmeans(rows, count, rng)
+        if self.method == "greedy":
+            return greedy_points(rows.X, count, kernel)
+        return draw_rows(rows, count, rng)
+
+
+def _kmeans(rows: RowBlock, count: int, rng: np.random.RandomState) -> Array:
+    if count >= rows.y.size:
+        return draw_rows(rows, count, rng)
+    stride = max(1, rows.y.size // max(_KMEANS_ROWS, 2 * count))
+    X, weight = rows.X[::stride], rows.sample_weight
+    weight = None if weight is None else weight[::stride]
+    with warnings.catch_warnings(), one_openmp_thread():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = KMeans(count, n_init=1, max_iter=30, random_state=rng).fit(X, sample_weight=weight)
+    centres: Array = model.cluster_centers_.astype(np.float64)
+    return centres
+
+
+def greedy_points(X: Array, count: int, kernel: Kernel) -> Array:
+    """Return the rows of largest remaining prior variance, by pivoted Cholesky.
+
+    O(n·count²) time; each step conditions the prior on the rows picked so far.
+    """
+    remaining = np.full(X.shape[0], kernel.total_variance)
+    factor = np.zeros((count, X.shape[0]))
+    picked = np.zeros(count, dtype=np.intp)
+    for step in range(count):
+        pivot = int(np.argmax(remaining))
+        picked[step] = pivot
+        column = kernel.matrix(X[pivot : pivot + 1], X)[0] - factor[:step, pivot] @ factor[:step]
+        factor[step] = column / np.sqrt(max(remaining[pivot], 1e-12 * kernel.total_variance))
+        remaining = np.maximum(remaining - factor[step] ** 2, 0.0)
+        remaining[pivot] = -1.0
+    return X[picked]
+
+
+def draw_rows(
+    rows: RowBlock, count: int, rng: np.random.RandomState, preference: Array | None = None
+) -> Array:
+    """Return `count` different rows of the inputs, drawn at random."""
+    probability = np.ones(rows.y.size) if preference is None else preference
+    if rows.sample_weight is not None:
+        probability = probability * rows.sample_weight
+    possible = int(np.count_nonzero(probability))
+    chosen = rng.choice(
+        rows.y.size, count, replace=count > possible, p=probability / probability.sum()
+    )
+    return rows.X[chosen]
+
+
+def roughness(rows: RowBlock) -> Array:
+    """Return how much the target differs from its neighbours' at each row, mean one, (n,)."""
+    k = min(_NEIGHBOURS, rows.y.size - 1)
+    if k < 1:
+        return np.ones(rows.y.size)
+    with one_openmp_thread():
+        neighbours = NearestNeighbors(n_neighbors=k).fit(rows.X).kneighbors(return_distance=False)
+    change: Array = np.abs(rows.y - rows.y[neighbours].mean(axis=1))
+    return change / change.mean() if change.any() else np.ones(rows.y.size)
+
+
+def lengthscale_range(n_features: int) -> tuple[float, float]:
+    """Return the shortest and longest lengthscale worth trying on standardised inputs.
+
+    One input: 1 to 100 % of the range of a uniform variable, √12 standard
+    deviations. More inputs: distances grow like √D, and short lengthscales
+    leave every row alone.
+    """
+    root = np.sqrt(n_features)
+    return float(max(0.035, 0.3 * root * (1.0 - 1.0 / n_features))), float(max(3.46, 2.0 * root))
+
+
+def with_lengthscale(kernel: KernelT, lengthscale: float, rng: np.random.RandomState) -> KernelT:
+    """Return the kernel with all lengthscales at one value.
+
+    In sums and products each part gets its own multiple of it, so that the
+    parts can come to mean different things.
+    """
+    theta = kernel.theta.copy()
+    shift: dict[str, float] = {}
+    for i, name in enumerate(kernel.parameter_names):
+        part, _, own = name.rpartition(".")
+        if own.startswith("lengthscale"):
+            extra = shift.setdefault(part, rng.uniform(-1.0, 1.0) if part else 0.0)
+            theta[i] = np.log(lengthscale) + extra
+    return kernel.with_theta(theta)
+
+
+def kernels_to_try(
+    kernel: KernelT, n_features: int, count: int, rng: np.random.RandomState
+) -> Iterator[KernelT]:
+    """Yield `count` kernels with the variance of the data, which is one.
+
+    Their lengthscales are spread over all that is worth trying, each drawn
+    from its own share of the range.
+    """
+    low, high = np.log(lengthscale_range(n_features))
+    unit = kernel.rescaled(np.ones(1), 1.0 / kernel.total_variance)
+    for i in range(count):
+        length = float(np.exp(low + (high - low) * (i + rng.uniform()) / count))
+        yield with_lengthscale(unit, length, rng)
+
+
+def make_starts(
+    template: EigenGP, rows: RowBlock, init: BasisInit, count: int, rng: np.random.RandomState
+) -> list[EigenGP]:
+    """Return `count` models to start from; the first keeps the template's kernel.
+
+    Parameters
+    ----------
+    template : EigenGP
+        Kernel and noise of the first start; its inducing inputs give M.
+    rows : RowBlock
+        Standardised rows to place basis points on.
+    init : BasisInit
+        How the first start, and every fourth, places its basis points.
+    count : int
+        The number of starts.
+    rng : RandomState
+        Makes the draws.
+    """
+    size = template.inducing_inputs.shape[0]
+    fixed = isinstance(init.method, np.ndarray)
+    placed = init.place(rows, size, template.kernel, rng)
+    starts = [replace(template, inducing_inputs=placed)]
+    if count == 1:
+        return starts
+    rough = 0.5 + 0.5 * roughness(rows)
+    tried = kernels_to_try(template.kernel, rows.X.shape[1], count - 1, rng)
+    for i, kernel in enumerate(tried):
+        points = placed
+        if not fixed and i % 4:
+            points = draw_rows(rows, size, rng, rough if i % 2 else None)
+        starts.append(replace(template, kernel=kernel, inducing_inputs=points))
+    return starts

@@ -1,0 +1,305 @@
+"""The evidence and its adjoints, from the sums alone: M × M work, no rows.
+
+Letters: `A, b, c, n` are the sums of `eigengp.gp.sums`, `F` the prior
+factor, `S = FᵀAF/σ²`, `G = I + S = L_G L_Gᵀ`, `h = G⁻¹Fᵀb/σ²` the posterior
+mean of `z`, `m = F h` the coefficients of the posterior mean, and
+`V = F L_G⁻ᵀ`, so that `P = V Vᵀ` is the posterior covariance of the
+coefficients. Where `F Fᵀ = K_BB⁻¹`, that is `P = Λ⁻¹` with
+`Λ = K_BB + A/σ² = L_Λ L_Λᵀ`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import LinAlgError
+
+from eigengp._typing import Array
+from eigengp.gp.linalg import (
+    FactorizationError,
+    cholesky,
+    inverse_from,
+    inverse_lower,
+    solve_lower,
+)
+from eigengp.gp.prior import CholeskyFactor
+from eigengp.gp.sums import Sums, SumsAdjoint
+
+LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+class Evidence(ABC):
+    """What the evidence, its adjoints and the posterior have in common.
+
+    Attributes
+    ----------
+    sums : Sums
+        Pass 1 over the rows.
+    noise_variance : float
+        `σ²`, applied to sums that were made without it (1 otherwise).
+    """
+
+    sums: Sums
+    noise_variance: float
+
+    @property
+    @abstractmethod
+    def log_determinant(self) -> float:
+        """`ln|G|`."""
+
+    @property
+    @abstractmethod
+    def whitened(self) -> Array:
+        """A vector whose square is `hᵀGh = mᵀb/σ²`."""
+
+    @property
+    @abstractmethod
+    def mean(self) -> Array:
+        """`m`, shape (M,)."""
+
+    @property
+    @abstractmethod
+    def mean_norm(self) -> float:
+        """`hᵀh`, the size of the posterior mean under the prior."""
+
+    @property
+    @abstractmethod
+    def V(self) -> Array:
+        """A root of `P`, shape (M, R)."""
+
+    @property
+    @abstractmethod
+    def covariance(self) -> Array:
+        """`P`, shape (M, M)."""
+
+    @property
+    @abstractmethod
+    def determined(self) -> float:
+        """`tr(G⁻¹S) = R − tr(G⁻¹)`: how many coefficients the rows determine."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether the posterior precision can be factorised."""
+        try:
+            return bool(np.isfinite(self.log_determinant))
+        except FactorizationError:
+            return False
+
+    @cached_property
+    def negative_log(self) -> float:
+        """`−ln p(y) = ½ [n ln 2πσ² + Σ s_n ln(s_n/ω_n) + ln|G| + c/σ² − hᵀGh]`."""
+        sums = self.sums
+        fit = sums.c / self.noise_variance - float(self.whitened @ self.whitened)
+        constant = sums.n * (np.log(self.noise_variance) + LOG_2PI) - sums.log_precision
+        return float(0.5 * (constant + self.log_determinant + fit))
+
+    def sums_adjoint(self) -> SumsAdjoint:
+        """Return `Ā = ½ (P + m mᵀ)/σ²`, `b̄ = −m/σ²`, and those of `c` and `Σ ln ω`."""
+        s2, m = self.noise_variance, self.mean
+        A_bar = np.outer(m, m)
+        A_bar += self.covariance
+        A_bar *= 0.5 / s2
+        scale = float(np.sqrt(self.sums.c / max(self.sums.precision, 1e-300)))
+        return SumsAdjoint(A_bar, -m / s2, 0.5 / s2, -0.5, m, scale)
+
+    def noise_adjoint(self) -> float:
+        """Return the cotangent of `σ²`, `½ [n − tr(G⁻¹S) − c/σ² + 2hᵀh + hᵀSh]/σ²`.
+
+        `hᵀSh = hᵀGh − hᵀh`.
+        """
+        s2 = self.noise_variance
+        fit = self.mean_norm + float(self.whitened @ self.whitened) - self.sums.c / s2
+        return 0.5 * (self.sums.n - self.determined + fit) / s2
+
+    def _factorized(self, precision: Array) -> Array:
+        """Return the Cholesky factor of a posterior precision."""
+        try:
+            return cholesky(precision)
+        except LinAlgError:
+            raise FactorizationError(
+                f"The posterior precision of {precision.shape[0]} coefficients is not positive "
+                f"definite at noise variance {self.noise_variance:.1e}: targets or kernel hold NaN "
+                "or infinity, or the noise is far below what rounding allows. Check the data, or "
+                "start from a larger noise variance."
+            ) from None
+
+
+def _log_determinant(L: Array) -> float:
+    """Return `ln|L Lᵀ|`."""
+    return 2.0 * float(np.log(np.diagonal(L)).sum())
+
+
+@dataclass(frozen=True)
+class FactorEvidence(Evidence):
+    """The evidence for any prior factor, through `G`.
+
+    Parameters
+    ----------
+    sums : Sums
+        Pass 1 over the rows.
+    factor : array of shape (M, R) or (R,)
+        The prior factor `F` in the coordinates of the sums; a vector is its
+        diagonal, and saves the products with it.
+    noise_variance : float
+        `σ²`, applied to sums that were made without it (1 otherwise).
+    """
+
+    sums: Sums
+    factor: Array
+    noise_variance: float
+
+    def _times_factor(self, x: Array) -> Array:
+        """Return `x F` for a matrix."""
+        return x * self.factor if self.factor.ndim == 1 else x @ self.factor
+
+    def _transposed_times(self, x: Array) -> Array:
+        """Return `Fᵀ x` for a vector or a matrix."""
+        if self.factor.ndim == 1:
+            return (self.factor * x.T).T
+        return self.factor.T @ x
+
+    @cached_property
+    def L_G(self) -> Array:
+        """The Cholesky factor of `I + S`, shape (R, R)."""
+        S = self._transposed_times(self._times_factor(self.sums.A)) / self.noise_variance
+        return self._factorized(np.eye(S.shape[0]) + 0.5 * (S + S.T))
+
+    @cached_property
+    def log_determinant(self) -> float:
+        """`ln|G|`."""
+        return _log_determinant(self.L_G)
+
+    @cached_property
+    def whitened(self) -> Array:
+        """`L_G⁻¹ Fᵀb/σ²`, whose square is `hᵀGh = mᵀb/σ²`, shape (R,)."""
+        return solve_lower(self.L_G, self._transposed_times(self.sums.b) / self.noise_variance)
+
+    @cached_property
+    def h(self) -> Array:
+        """The posterior mean of `z`, shape (R,)."""
+        return solve_lower(self.L_G, self.whitened, transposed=True)
+
+    @property
+    def mean_norm(self) -> float:
+        """`hᵀh`, the size of the posterior mean under the prior."""
+        return float(self.h @ self.h)
+
+    @cached_property
+    def mean(self) -> Array:
+        """`m = F h`, shape (M,)."""
+        return self.factor * self.h if self.factor.ndim == 1 else self.factor @ self.h
+
+    @cached_property
+    def V(self) -> Array:
+        """`F L_G⁻ᵀ`, shape (M, R)."""
+        if self.factor.ndim == 1:
+            return self.factor[:, None] * self.root.T
+        return self.factor @ self.root.T
+
+    @cached_property
+    def covariance(self) -> Array:
+        """`P = V Vᵀ`, shape (M, M)."""
+        return self.V @ self.V.T
+
+    @cached_property
+    def root(self) -> Array:
+        """`L_G⁻¹`, whose squared columns sum to the posterior variances of `z`, (R, R)."""
+        return inverse_lower(self.L_G)
+
+    @cached_property
+    def variances(self) -> Array:
+        """The posterior variances of `z`, the diagonal of `G⁻¹`, shape (R,)."""
+        variances: Array = np.einsum("ij,ij->j", self.root, self.root)
+        return variances
+
+    @property
+    def determined(self) -> float:
+        """`tr(G⁻¹S) = R − tr(G⁻¹)`: how many coefficients the rows determine."""
+        return self.factor.shape[-1] - float(np.vdot(self.root, self.root))
+
+    def log_scale_adjoint(self) -> Array:
+        """Return the cotangents of `ln s²` when the columns of `F` are scaled by `s`, (R,).
+
+        `½ (FᵀF̄)_jj = ½ [(S G⁻¹)_jj + (S h − Fᵀb/σ²)_j h_j]`, and `G = I + S`
+        leaves `½ [1 − (G⁻¹)_jj − h_j²]`.
+        """
+        return 0.5 * (1.0 - self.variances - self.h**2)
+
+
+@dataclass(frozen=True)
+class PriorEvidence(Evidence):
+    """The evidence for the prior of the GP itself, through `Λ`, at a third of the work.
+
+    `F Fᵀ = K_BB⁻¹` gives `G = Fᵀ Λ F`, hence `ln|G| = ln|Λ| − ln|K_BB|`,
+    `m = Λ⁻¹b/σ²`, `hᵀh = mᵀK_BB m` and `tr(G⁻¹) = tr(P K_BB)`.
+
+    Parameters
+    ----------
+    sums : Sums
+        Pass 1 over the rows.
+    prior : CholeskyFactor
+        Of `K_BB`.
+    noise_variance : float
+        `σ²`.
+    """
+
+    sums: Sums
+    prior: CholeskyFactor
+    noise_variance: float
+
+    @cached_property
+    def L(self) -> Array:
+        """The Cholesky factor of `Λ`, shape (M, M)."""
+        precision = self.sums.A / self.noise_variance
+        precision += self.prior.gram
+        return self._factorized(precision)
+
+    @cached_property
+    def log_determinant(self) -> float:
+        """`ln|Λ| − ln|K_BB|`."""
+        return _log_determinant(self.L) - _log_determinant(self.prior.L)
+
+    @cached_property
+    def whitened(self) -> Array:
+        """`L_Λ⁻¹ b/σ²`, shape (M,)."""
+        return solve_lower(self.L, self.sums.b / self.noise_variance)
+
+    @cached_property
+    def mean(self) -> Array:
+        """`L_Λ⁻ᵀ L_Λ⁻¹ b/σ²`, shape (M,)."""
+        return solve_lower(self.L, self.whitened, transposed=True)
+
+    @property
+    def mean_norm(self) -> float:
+        """`mᵀK_BB m`."""
+        return float(self.mean @ self.prior.gram @ self.mean)
+
+    @cached_property
+    def V(self) -> Array:
+        """`L_Λ⁻ᵀ`, shape (M, M)."""
+        return inverse_lower(self.L).T
+
+    @cached_property
+    def covariance(self) -> Array:
+        """`Λ⁻¹`, shape (M, M)."""
+        return inverse_from(self.L)
+
+    @property
+    def determined(self) -> float:
+        """`M − tr(P K_BB)`."""
+        return self.mean.size - float(np.vdot(self.covariance, self.prior.gram))
+
+    def gram_adjoint(self, sums_bar: SumsAdjoint) -> Array:
+        """Return the cotangent of `K_BB`, shape (M, M).
+
+        `F̄ = A F (G⁻¹ + h hᵀ)/σ² − b hᵀ/σ²`, so that
+        `FᵀF̄ = S G⁻¹ + (S h − Fᵀb/σ²) hᵀ = I − G⁻¹ − h hᵀ`, and
+        `K̄ = −½ F (FᵀF̄) Fᵀ = ½ (P + m mᵀ − K_BB⁻¹)`, of which the sums' own
+        cotangent `Ā = ½ (P + m mᵀ)/σ²` is the larger part.
+        """
+        gram_bar = -0.5 * self.prior.inverse
+        gram_bar += self.noise_variance * sums_bar.A
+        return gram_bar

@@ -1,0 +1,126 @@
+"""The full GP: every row its own basis point, O(N³) time and O(N²) memory.
+
+Letters: `C = K + σ² S⁻¹` with `K = k(X,X)` and `s_n`, how often row n counts;
+`C = L Lᵀ`, `a = C⁻¹y`. A row that stands `s` times is one row with the noise
+`σ²/s`, and the copies' own scatter, which is zero, adds
+`½ [(s−1) ln 2πσ² + ln s]`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from eigengp._typing import Array
+from eigengp.backend.namespace import AnyArray
+from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.evidence import LOG_2PI
+from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
+from eigengp.gp.features import KernelFeatures
+from eigengp.gp.linalg import Advice, cholesky, guarded
+from eigengp.kernels import Kernel
+
+_ROWS = Advice("training rows", "start from a larger noise variance")
+
+
+@dataclass(frozen=True)
+class ExactGradient:
+    """Derivatives of `−ln p(y)`; positive parameters through their logarithms."""
+
+    theta: Array
+    """With respect to `kernel.theta`."""
+    log_noise_variance: float
+    """With respect to `ln σ²`."""
+
+
+@dataclass(frozen=True)
+class ExactOutcome:
+    """The evidence of the full GP, and what its posterior needs."""
+
+    value: float
+    """`−ln p(y)`."""
+    n: float
+    """The number of rows, each counted as often as it weighs."""
+    rows: RowBlock
+    """All rows."""
+    covariance: DenseCovariance | None
+    """None once the gradient has used up its memory."""
+    solved: Array
+    """`a = C⁻¹y`, shape (N,)."""
+
+
+@dataclass(frozen=True)
+class ExactGP:
+    """The model: a kernel and the noise.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The GP prior.
+    noise_variance : float
+        `σ²`.
+    """
+
+    kernel: Kernel
+    noise_variance: float
+
+    def forward(self, source: RowSource, gamma: float = 0.0) -> ExactOutcome:
+        """Return the evidence; `gamma` has no meaning here, for nothing is left out.
+
+        `−ln p(y) = ½ yᵀa + Σ ln L_nn + ½ Σ [s_n ln 2π + (s_n − 1) ln σ² + ln s_n]`.
+        """
+        rows = source.take(np.arange(source.n_rows))
+        s = rows.weight
+        L = guarded(cholesky, self._covariance(source, rows.X, s), _ROWS)
+        covariance = DenseCovariance(L)
+        solved = covariance.solve(rows.y)
+        own = LOG_2PI * s + (s - 1.0) * np.log(self.noise_variance) + np.log(s)
+        value = 0.5 * float(rows.y @ solved) + covariance.half_log_determinant
+        return ExactOutcome(
+            value + 0.5 * float(own.sum()), float(s.sum()), rows, covariance, solved
+        )
+
+    def _covariance(self, source: RowSource, X: Array, s: Array) -> Array:
+        """Return `C`, each block of rows filling its own part, shape (N, N)."""
+        C, columns = np.empty((s.size, s.size)), self.kernel.at(X)
+
+        def fill(block: RowBlock) -> int:
+            C[block.start : block.start + block.y.size] = columns.matrix(block.X)
+            return block.y.size
+
+        source.total(fill)
+        np.fill_diagonal(C, self.kernel.total_variance + self.noise_variance / s)
+        return C
+
+    def posterior(self, outcome: ExactOutcome) -> ConditionalPosterior:
+        """Return the posterior after `forward`."""
+        if outcome.covariance is None:
+            raise ValueError("The gradient has used up this outcome; call `forward` again.")
+        features = KernelFeatures(self.kernel, outcome.rows.X)
+        return ConditionalPosterior(
+            features, outcome.solved, outcome.covariance, self.noise_variance
+        )
+
+    def evaluate(self, source: RowSource, gamma: float = 0.0) -> tuple[ExactOutcome, ExactGradient]:
+        """Return the evidence and its gradient.
+
+        `C̄ = ½ (C⁻¹ − a aᵀ)` is pulled back through the kernel block by block:
+        no array is larger than N × N, and `C⁻¹` takes the place of `L`.
+        """
+        outcome = self.forward(source, gamma)
+        assert outcome.covariance is not None
+        a, inverse = outcome.solved, outcome.covariance.into_inverse()
+        columns = self.kernel.at(outcome.rows.X)
+
+        def pull_back(block: RowBlock) -> AnyArray:
+            part = slice(block.start, block.start + block.y.size)
+            bar = 0.5 * (inverse[part] - np.outer(a[part], a))
+            return columns.forward(block.X)[1](bar, overwrite=True).theta
+
+        theta = source.total(pull_back)
+        diagonal = np.diagonal(inverse) - a**2
+        noise_bar = 0.5 * float(np.sum(diagonal / outcome.rows.weight))
+        extra = 0.5 * (outcome.n - a.size)
+        gradient = ExactGradient(theta, self.noise_variance * noise_bar + extra)
+        return replace(outcome, covariance=None), gradient

@@ -1,0 +1,211 @@
+"""Predictions with the exact kernel between new inputs and all training rows.
+
+The full GP and the Nyström method differ only in the covariance `C` of the
+training targets, which is dense in the one and of low rank in the other.
+`μ(x) = k(x,X) C⁻¹y` and `k(x,x) − k(x,X) C⁻¹ k(X,x)` are the same formulas,
+but the second is a variance only if `C` and the kernel belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, cast
+
+import numpy as np
+from scipy.linalg import lapack
+
+from eigengp._typing import Array
+from eigengp.backend.namespace import AnyArray, Placed, beside, is_numpy, positive, row_dots
+from eigengp.gp.blocks import RowBlock
+from eigengp.gp.features import KernelFeatures
+from eigengp.gp.linalg import inverse_lower, solve_lower
+from eigengp.gp.posterior import Posterior, draw_joint
+
+_SYMMETRISED = 256
+
+
+class Covariance(Protocol):
+    """The covariance `C` of the training targets, shape (N, N), as an operator."""
+
+    def solve(self, right: Array) -> Array:
+        """Return `C⁻¹ right`, for a vector or a matrix."""
+
+    def quadratic(self, K: AnyArray) -> AnyArray:
+        """Return the diagonal of `K C⁻¹ Kᵀ` for `K` of shape (n, N), shape (n,)."""
+
+    def explained(self, K: AnyArray) -> AnyArray:
+        """Return `K C⁻¹ Kᵀ`, shape (n, n)."""
+
+
+@dataclass(frozen=True)
+class DenseCovariance:
+    """`C = L Lᵀ`, the covariance of the full GP."""
+
+    L: Array
+
+    @property
+    def half_log_determinant(self) -> float:
+        """`½ ln|C|`."""
+        return float(np.log(np.diagonal(self.L)).sum())
+
+    def solve(self, right: Array) -> Array:
+        """See `Covariance.solve`."""
+        return solve_lower(self.L, solve_lower(self.L, right), transposed=True)
+
+    def quadratic(self, K: AnyArray) -> AnyArray:
+        """See `Covariance.quadratic`; a sum of squares."""
+        half = self._half(K)
+        return row_dots(half, half)
+
+    def explained(self, K: AnyArray) -> AnyArray:
+        """See `Covariance.explained`."""
+        half = self._half(K)
+        return half @ half.T
+
+    def _half(self, K: AnyArray) -> AnyArray:
+        """Return `K L⁻ᵀ`, shape (n, N): the array API standard has products alone for it."""
+        if is_numpy(K):
+            return solve_lower(self.L, K.T).T
+        return K @ self._inverse_factor.beside(K).T
+
+    @cached_property
+    def _inverse_factor(self) -> Placed:
+        return Placed(inverse_lower(self.L))
+
+    def into_inverse(self) -> Array:
+        """Return `C⁻¹`, shape (N, N), in the memory of `L`, which is lost."""
+        inverse, _ = lapack.dpotri(self.L, lower=1, overwrite_c=1)
+        for i in range(0, inverse.shape[0], _SYMMETRISED):
+            j = i + _SYMMETRISED
+            inverse[i:j, j:] = inverse[j:, i:j].T
+            corner = np.tril(inverse[i:j, i:j])
+            inverse[i:j, i:j] = corner + np.tril(corner, -1).T
+        return cast(Array, inverse.T)
+
+
+@dataclass(frozen=True)
+class LowRankCovariance:
+    """`C = K̃ + Ω⁻¹` with `K̃` of low rank, hence `C⁻¹ = Ω − Ω Q Qᵀ Ω`, `Q = k(X,B) V`."""
+
+    Q: Array
+    """Shape (N, R)."""
+    precision: Array
+    """The diagonal of `Ω`, shape (N,)."""
+
+    def solve(self, right: Array) -> Array:
+        """See `Covariance.solve`."""
+        weighted = (self.precision * right.T).T
+        rest: Array = weighted - (self.precision * (self.Q @ (self.Q.T @ weighted)).T).T
+        return rest
+
+    def quadratic(self, K: AnyArray) -> AnyArray:
+        """See `Covariance.quadratic`; a difference."""
+        weighted = K * beside(self.precision, K)
+        projected = weighted @ beside(self.Q, K)
+        return row_dots(weighted, K) - row_dots(projected, projected)
+
+    def explained(self, K: AnyArray) -> AnyArray:
+        """See `Covariance.explained`."""
+        weighted = K * beside(self.precision, K)
+        projected = weighted @ beside(self.Q, K)
+        return weighted @ K.T - projected @ projected.T
+
+
+@dataclass(frozen=True)
+class ConditionalPosterior:
+    """A posterior that keeps all training rows."""
+
+    features: KernelFeatures
+    """`k(x, X)` with the training inputs `X`."""
+    coefficients: Array
+    """`C⁻¹y`, shape (N,)."""
+    covariance: Covariance
+    noise_variance: float
+
+    @property
+    def n_columns(self) -> int:
+        """How many training rows there are."""
+        return self.coefficients.size
+
+    @cached_property
+    def _coefficients(self) -> Placed:
+        return Placed(self.coefficients)
+
+    def mean(self, X: AnyArray) -> AnyArray:
+        """Return the predictive mean, shape (n,): O(N) for each row."""
+        K = self.features.matrix(X)
+        return K @ self._coefficients.beside(K)
+
+    def mean_and_raw_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
+        """Return the mean and `k(x,x) − k(x,X) C⁻¹ k(X,x)` as it comes, without noise."""
+        K = self.features.matrix(X)
+        raw = self.features.prior_variance - self.covariance.quadratic(K)
+        return K @ self._coefficients.beside(K), raw
+
+    def mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
+        """Return mean and variance of noisy observations; the latent part never negative."""
+        mean, raw = self.mean_and_raw_variance(X)
+        return mean, positive(raw) + self.noise_variance
+
+    def latent_covariance(self, X: AnyArray) -> AnyArray:
+        """Return the joint covariance of the function at `X`, shape (n, n)."""
+        K = self.features.matrix(X)
+        joint = self.features.kernel.matrix(X, X) - self.covariance.explained(K)
+        return 0.5 * (joint + joint.T)
+
+    def joint_covariance(self, X: AnyArray) -> AnyArray:
+        """Return the joint covariance of noisy observations at `X`, shape (n, n)."""
+        return self.latent_covariance(X) + beside(self.noise_variance * np.eye(X.shape[0]), X)
+
+    def mean_gradient(self, X: Array) -> Array:
+        """Return `d mean/d x`, shape (n, D)."""
+        bar = np.broadcast_to(self.coefficients, (X.shape[0], self.coefficients.size))
+        return self.features.input_gradient(X, bar)
+
+    def variance_gradient(self, X: Array) -> Array:
+        """Return `d variance/d x`, shape (n, D); zero where the variance is held at zero."""
+        K = self.features.matrix(X)
+        open_ = self.features.prior_variance > self.covariance.quadratic(K)
+        bar = -2.0 * self.covariance.solve(K.T).T * open_[:, None]
+        return self.features.input_gradient(X, bar)
+
+    def average(self, X: Array, share: Array) -> tuple[float, float]:
+        """See `Predictive.average`: `k(x,·)` averaged over the inputs, at O(n·(n + N) + N²)."""
+        average = share @ self.features.matrix(X)
+        prior = float(share @ self.features.kernel.matrix(X, X) @ share)
+        raw = prior - float(self.covariance.quadratic(average[None])[0])
+        return float(average @ self.coefficients), max(raw, 0.0)
+
+    def functions(self, n_samples: int, rng: np.random.RandomState) -> Callable[[Array], Array]:
+        """Draw latent functions; the result maps all inputs of interest at once to values.
+
+        See `draw_joint`.
+        """
+
+        def values(X: Array) -> Array:
+            return self.mean(X)[:, None] + draw_joint(self.latent_covariance(X), n_samples, rng)
+
+        return values
+
+
+def nystrom_posterior(
+    low_rank: Posterior, features: KernelFeatures, rows: RowBlock
+) -> ConditionalPosterior:
+    """Return the predictions of the Nyström method, which keep the exact kernel.
+
+    Parameters
+    ----------
+    low_rank : Posterior
+        The posterior of stage 1, whose `V` gives `Q = k(X,B) V`.
+    features : KernelFeatures
+        Its features `k(x, B)`.
+    rows : RowBlock
+        All training rows.
+    """
+    Q = features.matrix(rows.X) @ low_rank.covariance_root
+    covariance = LowRankCovariance(Q, rows.weight / low_rank.noise_variance)
+    at_rows = KernelFeatures(features.kernel, rows.X)
+    solved = covariance.solve(rows.y)
+    return ConditionalPosterior(at_rows, solved, covariance, low_rank.noise_variance)

@@ -1,0 +1,1 @@
+"""Fused passes over the rows on a GPU."""

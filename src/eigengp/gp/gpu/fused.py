@@ -1,0 +1,156 @@
+"""Both passes over plain rows on a CUDA GPU, each in one kernel that keeps features on the chip.
+
+The general path writes every feature to the GPU's memory and reads it several
+times; here they never leave the registers. The sums are the same, so whatever
+can be said of the general path holds, up to the rounding of float32.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+from eigengp.backend.namespace import AnyArray, Placed, is_numpy
+from eigengp.gp.features import Features, KernelFeatures
+from eigengp.kernels import (
+    KernelAdjoint,
+    Matern12,
+    Matern32,
+    Matern52,
+    SquaredExponential,
+    Stationary,
+)
+from eigengp.kernels.cross_covariance import Side, StationaryColumns, assembled
+
+_PROFILES: dict[type, str] = {
+    SquaredExponential: "squared_exponential",
+    Matern12: "matern12",
+    Matern32: "matern32",
+    Matern52: "matern52",
+}
+_MOST_POINTS, _MOST_INPUTS = 1024, 64
+_BLOCK = 128
+"""The kernels take whole blocks of rows; as many as `triton_launch.ROWS`."""
+
+
+def fused_for(features: Features, X: AnyArray, dtype: str) -> Fused | None:
+    """Return the fused passes where they can be used: float32, on CUDA, for these features."""
+    if dtype != "float32" or is_numpy(X) or not getattr(X, "is_cuda", False) or not _available():
+        return None
+    if not isinstance(features, KernelFeatures) or features.size > _MOST_POINTS:
+        return None
+    kernel, columns = features.kernel, features.columns
+    if type(kernel) not in _PROFILES or X.shape[1] > _MOST_INPUTS or X.shape[0] < _BLOCK:
+        return None
+    assert isinstance(kernel, Stationary)
+    assert isinstance(columns, StationaryColumns)
+    return Fused(kernel, columns)
+
+
+@cache
+def _available() -> bool:
+    return find_spec("triton") is not None and find_spec("torch") is not None
+
+
+@dataclass(frozen=True)
+class Fused:
+    """The two passes for one kernel at its points."""
+
+    kernel: Stationary
+    columns: StationaryColumns
+
+    @staticmethod
+    def whole(n_rows: int) -> int:
+        """Return how many of so many rows fill blocks; the rest is left to the general path."""
+        return n_rows - n_rows % _BLOCK
+
+    @property
+    def profile(self) -> str:
+        """The name under which the GPU's code knows the kernel's profile."""
+        return _PROFILES[type(self.kernel)]
+
+    def sums(self, X: Any, y: Any, weight: Any | None) -> tuple[Any, Any]:
+        """Return `A` and `b` of a block; with `K = a ρ` they are `a²` and `a` times those of ρ."""
+        from eigengp.gp.gpu import triton_launch
+
+        side, a = self.columns.side(X), self.kernel.variance
+        with _on_device_of(X):
+            A, b = triton_launch.sums(
+                _in_lengthscales(X, side),
+                *_single(y, weight),
+                side.points.float().contiguous(),
+                self.profile,
+            )
+        return a * a * A, a * b
+
+    def pull_back(
+        self,
+        X: Any,
+        y: Any,
+        weight: Any | None,
+        about: Placed,
+        pieces: int = 2,
+        target_scale: float = 0.0,
+    ) -> KernelAdjoint:
+        """Return what a block hands back; `K̄ = ρ (a Q) + (y − ρ (a m)) b̄ᵀ`, and `T = a K̄ ∘ ρ'`.
+
+        Parameters
+        ----------
+        X, y, weight : tensors
+            The rows.
+        about : Placed
+            `[Q, b̄, m]`, shape (M + 2, M).
+        pieces : {1, 2}
+            Float16 that make up a feature where it meets `Q`.
+        target_scale : float
+            The size of targets, of which these may be the small ones.
+        """
+        import torch
+
+        from eigengp.gp.gpu import triton_launch
+
+        side, a = self.columns.side(X), self.kernel.variance
+        bars = about.beside(torch.empty(0, dtype=torch.float64, device=X.device))
+        points = side.points.float().contiguous()
+        tiling = triton_launch.tiling_for(points.shape[0], points.shape[1]).pull_back
+        with _on_device_of(X):
+            pulled = triton_launch.pull_back(
+                _in_lengthscales(X, side),
+                *_single(y, weight),
+                points,
+                self.profile,
+                *(a * bars[:-2], bars[-2], a * bars[-1]),
+                tiling._replace(pieces=pieces),
+                target_scale,
+            )
+        return assembled(
+            self.kernel,
+            side,
+            a * pulled.TX,
+            a * pulled.column,
+            a * pulled.squares,
+            [a * pulled.value],
+        )
+
+
+def _on_device_of(X: Any) -> AbstractContextManager[Any]:
+    """Triton launches on the current device, which need not be that of the rows."""
+    import torch
+
+    return torch.cuda.device(X.device) if X.is_cuda else nullcontext()
+
+
+def _in_lengthscales(X: Any, side: Side) -> Any:
+    """Return rows centred on the points, in units of the lengthscales, in float32."""
+    import torch
+
+    shift = torch.broadcast_to(-side.centre * side.per_length, (X.shape[1],))
+    scale = torch.broadcast_to(side.per_length, shift.shape)
+    return torch.addcmul(shift.to(X.dtype), X, scale.to(X.dtype)).float().contiguous()
+
+
+def _single(y: Any, weight: Any | None) -> tuple[Any, Any | None]:
+    return y.float().contiguous(), None if weight is None else weight.float().contiguous()

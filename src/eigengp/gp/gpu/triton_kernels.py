@@ -1,0 +1,361 @@
+"""The two passes over the rows as fused kernels for one GPU, in Triton.
+
+A kernel evaluates the features `ρ_nm = ρ(|x_n − z_m|²)` of a block of rows in registers,
+multiplies them on the tensor cores and keeps only the sums. The tensor cores take float16
+and add in float32, cutting digits off instead of rounding. That error has the same sign in
+every row, and where `K_BB` is ill-conditioned nothing of `A` would survive it. So its features
+are split into an integer and a rest of at most one half. Sums of products of integers are
+exact as long as they stay below 2²⁴; the products with a rest are small, and so is what is cut
+off them. The sums of every so many rows are added in float64. Distances are made the same way.
+
+The second pass takes the rows about their fitted values. Far less cancels in its products
+then, and floating-point halves of every factor are enough.
+
+Letters: `t = |x − z|²`; `u = −½ S² t` with a power of two `S`; `s_n` is a row's weight; `h`
+and `r` are the integer and the rest of a number. `eigengp.gp.gpu.triton_launch` splits what the
+kernels read and starts them.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+ROUND = tl.constexpr(12582912.0)
+"""`1.5·2²³`: added and subtracted again, it rounds a float32 below 2²² to an integer."""
+FAR = tl.constexpr(8000.0)
+"""Scaled inputs are cut off here, far from all basis points."""
+LARGEST = tl.constexpr(65504.0)
+"""The largest float16; inputs that exceed it are so far out that it does not matter."""
+X_UNIT = tl.constexpr(64.0)
+"""Brings the squares of scaled inputs into the range of float16."""
+TOUCHING = tl.constexpr(0.015625)
+"""A pair with `−u` below this is closer than rounding can tell from equal."""
+
+
+@triton.jit
+def _load_rows(X, block, k, D: tl.constexpr, ROWS: tl.constexpr):
+    """Return the inputs of a block, (ROWS, K), zero beyond the last."""
+    first = X + tl.cast(block, tl.int64) * (ROWS * D)
+    n = tl.arange(0, ROWS)
+    return tl.load(first + n[:, None] * D + k[None, :], mask=(k < D)[None, :], other=0.0)
+
+
+@triton.jit
+def _load_targets(y, block, ROWS: tl.constexpr):
+    """Return one number for each row of a block, (ROWS,)."""
+    return tl.load(y + tl.cast(block, tl.int64) * ROWS + tl.arange(0, ROWS))
+
+
+@triton.jit
+def _load_points(Z, m, k, SIZE: tl.constexpr, K: tl.constexpr):
+    """Return the four factors of the basis points `m`, (len(m), K)."""
+    at = Z + m[:, None] * K + k[None, :]
+    stride: tl.constexpr = SIZE * K
+    return tl.load(at), tl.load(at + stride), tl.load(at + 2 * stride), tl.load(at + 3 * stride)
+
+
+@triton.jit
+def _scaled(x, scale):
+    """Return `S x`, cut off far from all basis points."""
+    return tl.minimum(tl.maximum(x * scale, -FAR), FAR)
+
+
+@triton.jit
+def _augmented(parts, square, k, unit, D: tl.constexpr):
+    """Return float16 (ROWS, K): `parts`, two pieces of `square`, and what multiplies theirs."""
+    high = (square * (1.0 / unit)).to(tl.float16)
+    low = square - high.to(tl.float32) * unit
+    low = tl.minimum(tl.maximum(low, -LARGEST), LARGEST).to(tl.float16)
+    column = k[None, :]
+    rest = tl.where(column == D + 2, -0.5 * unit, tl.where(column == D + 3, -0.5, 0.0))
+    rest = tl.where(column == D + 1, low[:, None], rest.to(tl.float16))
+    return tl.where(column < D, parts, tl.where(column == D, high[:, None], rest))
+
+
+@triton.jit
+def _split_rows(x, k, scale, D: tl.constexpr):
+    """Return the two factors of the rows in `u = x·z − ½ |x|² − ½ |z|²`, (ROWS, K) float16.
+
+    With `x = h + r`, `|x|² = h·h + (2h + r)·r`. The first factor holds `h` and the pieces of
+    `h·h`, the second `r` and those of `(2h + r)·r`, as do the factors of the basis points.
+    """
+    x = _scaled(x, scale)
+    h = ((x + ROUND) - ROUND).to(tl.float16)
+    h32 = h.to(tl.float32)
+    r = (x - h32).to(tl.float16)
+    r32 = r.to(tl.float32)
+    first = _augmented(h, tl.sum(h32 * h32, 1), k, 65536.0, D)
+    return first, _augmented(r, tl.sum((2.0 * h32 + r32) * r32, 1), k, 64.0, D)
+
+
+@triton.jit
+def _closeness(z, z_square, z_rest, z_missing, x, x_rest):
+    """Return `u` in two parts, (basis points, ROWS).
+
+    The first is a sum of integers, `−½ |h_x − h_z|²`, and exact: short lengthscales cost no
+    digits. They are not added here, which would let the compiler merge the products.
+    """
+    rest = tl.dot(z_missing, tl.trans(x))
+    rest = tl.dot(z_rest, tl.trans(x), rest)
+    rest = tl.dot(z_rest, tl.trans(x_rest), rest)
+    rest = tl.dot(z_square, tl.trans(x_rest), rest)
+    return tl.dot(z, tl.trans(x)), rest
+
+
+@triton.jit
+def _closeness_by_row(z, z_square, z_rest, z_missing, x, x_rest):
+    """Return the transposes of the parts of `u`, (ROWS, basis points)."""
+    rest = tl.dot(x, tl.trans(z_missing))
+    rest = tl.dot(x, tl.trans(z_rest), rest)
+    rest = tl.dot(x_rest, tl.trans(z_rest), rest)
+    rest = tl.dot(x_rest, tl.trans(z_square), rest)
+    return tl.dot(x, tl.trans(z)), rest
+
+
+@triton.jit
+def _profile(u, u_rest, rate, BITS: tl.constexpr, PROFILE: tl.constexpr):
+    """Return `2ᵇⁱᵗˢ ρ` and `2ᵇⁱᵗˢ ρ'` but for its number in front, shaped as `u`."""
+    if PROFILE == "squared_exponential":
+        rho = tl.exp2(u_rest * rate + (u * rate + BITS))
+        slope = rho
+    elif PROFILE == "matern12":
+        t = tl.maximum(u_rest * -rate + u * -rate, 1e-20)
+        inverse = tl.rsqrt(t)
+        rho = tl.exp2(t * inverse * -LOG2_E + BITS)
+        slope = tl.where(t > TOUCHING * rate, rho * inverse, 0.0)
+    else:
+        t = tl.maximum(u_rest * -rate + u * -rate, 0.0)
+        s = tl.sqrt(t)
+        e = tl.exp2(s * -LOG2_E + BITS)
+        rho = s * e + e
+        slope = e
+        if PROFILE == "matern52":
+            slope = rho
+            rho = t * (e * (1.0 / 3.0)) + rho
+    return rho, slope
+
+
+@triton.jit
+def _split(rho, PIECES: tl.constexpr):
+    """Return the integer, the rest and what is still missing of a feature, float16."""
+    h = rho if PIECES == 1 else (rho + ROUND) - ROUND
+    r = (rho - h).to(tl.float16)
+    return h.to(tl.float16), r, (rho - h - r.to(tl.float32)).to(tl.float16)
+
+
+@triton.jit(do_not_specialize=["blocks"])
+def sums_kernel(
+    X,
+    y,
+    weight,
+    largest_weight,
+    Z,
+    constants,
+    pairs,
+    A,
+    b,
+    blocks,
+    SIZE: tl.constexpr,
+    D: tl.constexpr,
+    K: tl.constexpr,
+    ROWS: tl.constexpr,
+    BASIS: tl.constexpr,
+    FLUSH: tl.constexpr,
+    BITS: tl.constexpr,
+    PROFILE: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+    DIAGONAL: tl.constexpr,
+    PIECES: tl.constexpr,
+):
+    """Sum one tile of `A`, and of `b` if it is on the diagonal, over every `groups`-th lot of rows.
+
+    With features `h + r`, a tile is `Σ h h'` and `Σ (h r' + r h' + r r')`, where a third piece
+    goes with `h` only. On the diagonal `2 h r'` stands for the first two terms, and the tile is
+    made symmetric later.
+    """
+    group, pair = tl.program_id(0), tl.program_id(1)
+    groups = tl.num_programs(0)
+    k, m = tl.arange(0, K), tl.arange(0, BASIS)
+    scale, rate = tl.load(constants), tl.load(constants + 1)
+    z, z_square, z_rest, z_missing = _load_points(Z, tl.load(pairs + pair) * BASIS + m, k, SIZE, K)
+    if not DIAGONAL:
+        other = tl.load(pairs + tl.num_programs(1) + pair) * BASIS + m
+        w, w_square, w_rest, w_missing = _load_points(Z, other, k, SIZE, K)
+    if WEIGHTED:
+        normal = 1.0 / tl.load(largest_weight)
+    job = pair * groups + group
+    at = A + job.to(tl.int64) * (BASIS * BASIS) + m[:, None] * BASIS + m[None, :]
+    total_b = tl.zeros((BASIS,), tl.float64)
+    ahead = _load_rows(X, group * FLUSH, k, D, ROWS)
+    for start in range(group * FLUSH, blocks, groups * FLUSH):
+        exact = tl.zeros((BASIS, BASIS), tl.float32)
+        small = tl.zeros((BASIS, BASIS), tl.float32)
+        lot_b = tl.zeros((BASIS,), tl.float32)
+        end = tl.minimum(start + FLUSH, blocks)
+        for block in range(start, end):
+            inputs = ahead
+            following = tl.where(block + 1 < end, block + 1, start + groups * FLUSH)
+            ahead = _load_rows(X, tl.minimum(following, blocks - 1), k, D, ROWS)
+            x, x_rest = _split_rows(inputs, k, scale, D)
+            u, u_rest = _closeness(z, z_square, z_rest, z_missing, x, x_rest)
+            rho, _ = _profile(u, u_rest, rate, BITS, PROFILE)
+            if WEIGHTED:
+                root = tl.sqrt(_load_targets(weight, block, ROWS) * normal)
+                rho = rho * root[None, :]
+            h, r, missing = _split(rho, PIECES)
+            if DIAGONAL:
+                targets = _load_targets(y, block, ROWS)
+                if WEIGHTED:
+                    targets = targets * root
+                lot_b += tl.sum(rho * targets[None, :], 1)
+                exact = tl.dot(h, tl.trans(h), exact)
+                if PIECES > 1:
+                    small = tl.dot(h + h, tl.trans(r), small)
+                    small = tl.dot(r, tl.trans(r), small)
+                if PIECES > 2:
+                    small = tl.dot(h + h, tl.trans(missing), small)
+            else:
+                u, u_rest = _closeness(w, w_square, w_rest, w_missing, x, x_rest)
+                rho, _ = _profile(u, u_rest, rate, BITS, PROFILE)
+                if WEIGHTED:
+                    rho = rho * root[None, :]
+                other_h, other_r, other_missing = _split(rho, PIECES)
+                exact = tl.dot(h, tl.trans(other_h), exact)
+                if PIECES > 1:
+                    small = tl.dot(h, tl.trans(other_r), small)
+                    small = tl.dot(r, tl.trans(other_h), small)
+                    small = tl.dot(r, tl.trans(other_r), small)
+                if PIECES > 2:
+                    small = tl.dot(h, tl.trans(other_missing), small)
+                    small = tl.dot(missing, tl.trans(other_h), small)
+        tl.store(at, tl.load(at) + exact.to(tl.float64) + small.to(tl.float64))
+        tl.debug_barrier()
+        total_b += lot_b.to(tl.float64)
+    if DIAGONAL:
+        tl.store(b + job * BASIS + m, total_b)
+
+
+@triton.jit
+def _halves(a):
+    """Return a float32 as two float16, 22 bits."""
+    first = a.to(tl.float16)
+    return first, (a - first.to(tl.float32)).to(tl.float16)
+
+
+@triton.jit
+def _times_C(rho, C, j, m, total, SIZE: tl.constexpr, PIECES: tl.constexpr):
+    """Add the product of features, (ROWS, len(j)), with the rows `j` and columns `m` of `C`."""
+    at = C + j[:, None] * SIZE + m[None, :]
+    large, small = tl.load(at), tl.load(at + SIZE * SIZE)
+    first, second = _halves(rho)
+    total = tl.dot(first, small, total)
+    if PIECES > 1:
+        total = tl.dot(second, large, total)
+    return tl.dot(first, large, total)
+
+
+@triton.jit
+def _load_mean(mean, m, SIZE: tl.constexpr):
+    """Return the two pieces of the coefficients `m`."""
+    return tl.load(mean + m)[None, :], tl.load(mean + SIZE + m)[None, :]
+
+
+@triton.jit
+def _moments(T, x, q, HALF: tl.constexpr):
+    """Return `Tᵀ [x, x²]`, (basis points, 2 HALF), for inputs twice side by side."""
+    T1, T2 = _halves(T)
+    W1, W2 = _halves(tl.where((q < HALF)[None, :], x, x * x))
+    product = tl.dot(tl.trans(T2), W1)
+    product = tl.dot(tl.trans(T1), W2, product)
+    return tl.dot(tl.trans(T1), W1, product)
+
+
+@triton.jit(do_not_specialize=["blocks"])
+def pull_back_kernel(
+    X,
+    y,
+    weight,
+    largest_weight,
+    Z,
+    constants,
+    C,
+    g,
+    mean,
+    moments,
+    column,
+    value,
+    blocks,
+    SIZE: tl.constexpr,
+    D: tl.constexpr,
+    K: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BASIS: tl.constexpr,
+    INNER: tl.constexpr,
+    STAGES: tl.constexpr,
+    BITS: tl.constexpr,
+    PROFILE: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+    ONE_TILE: tl.constexpr,
+    T_UNIT: tl.constexpr,
+    PIECES: tl.constexpr,
+):
+    """Sum `T`, `Tᵀ [X, X²]` and `ρ̄ ∘ ρ` for one tile of basis points over every `groups`-th block.
+
+    A tile of `ρ̄` needs the features of all basis points. Where they are more than a tile, they
+    are evaluated `INNER` at a time, and those of the tile once more for `T`.
+    """
+    group, tile = tl.program_id(0), tl.program_id(1)
+    groups = tl.num_programs(0)
+    k, q = tl.arange(0, K), tl.arange(0, 2 * HALF)
+    m = tile * BASIS + tl.arange(0, BASIS)
+    scale, rate = tl.load(constants), tl.load(constants + 1)
+    z, z_square, z_rest, z_missing = _load_points(Z, m, k, SIZE, K)
+    own_g = tl.load(g + m)
+    if WEIGHTED:
+        normal = 1.0 / tl.load(largest_weight)
+    total_moments = tl.zeros((BASIS, 2 * HALF), tl.float32)
+    total_column = tl.zeros((BASIS,), tl.float32)
+    total_value = tl.zeros((BASIS,), tl.float32)
+    ahead = _load_rows(X, group, k, D, ROWS)
+    for block in range(group, blocks, groups):
+        inputs = ahead
+        ahead = _load_rows(X, tl.minimum(block + groups, blocks - 1), k, D, ROWS)
+        x, x_rest = _split_rows(inputs, k, scale, D)
+        product = tl.zeros((ROWS, BASIS), tl.float32)
+        if ONE_TILE:
+            u, u_rest = _closeness_by_row(z, z_square, z_rest, z_missing, x, x_rest)
+            rho, slope = _profile(u, u_rest, rate, BITS, PROFILE)
+            high, low = _load_mean(mean, m, SIZE)
+            fitted = rho * high + rho * low
+            product = _times_C(rho, C, m, m, product, SIZE, PIECES)
+        else:
+            fitted = tl.zeros((ROWS, INNER), tl.float32)
+            for start in tl.range(0, SIZE, INNER, num_stages=STAGES):
+                j = start + tl.arange(0, INNER)
+                w, w_square, w_rest, w_missing = _load_points(Z, j, k, SIZE, K)
+                u, u_rest = _closeness_by_row(w, w_square, w_rest, w_missing, x, x_rest)
+                other, _ = _profile(u, u_rest, rate, BITS, PROFILE)
+                high, low = _load_mean(mean, j, SIZE)
+                fitted += other * high + other * low
+                product = _times_C(other, C, j, m, product, SIZE, PIECES)
+            u, u_rest = _closeness_by_row(z, z_square, z_rest, z_missing, x, x_rest)
+            rho, slope = _profile(u, u_rest, rate, BITS, PROFILE)
+        residual = _load_targets(y, block, ROWS) - tl.sum(fitted, 1)
+        rho_bar = residual[:, None] * own_g[None, :] + product
+        if WEIGHTED:
+            rho_bar = rho_bar * (_load_targets(weight, block, ROWS) * normal)[:, None]
+        T = tl.minimum(tl.maximum(rho_bar * (slope * T_UNIT), -LARGEST), LARGEST)
+        total_column += tl.sum(T, 0)
+        if PROFILE != "squared_exponential":
+            total_value += tl.sum(rho_bar * rho, 0)
+        twice = _scaled(_load_rows(X, block, q % HALF, D, ROWS), scale) * (1.0 / X_UNIT)
+        total_moments += _moments(T, twice, q, HALF)
+    at = group * SIZE + m
+    tl.store(moments + at[:, None] * (2 * HALF) + q[None, :], total_moments)
+    tl.store(column + at, total_column)
+    if PROFILE == "squared_exponential":
+        total_value = total_column * (1.0 / T_UNIT)
+    tl.store(value + at, total_value)

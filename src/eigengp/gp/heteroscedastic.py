@@ -1,0 +1,217 @@
+"""How a predictive variance varies with the input, beyond what a constant noise says.
+
+The variance of a prediction is multiplied by `exp(η(x))`, where `η` is linear
+in a few signs of how well predictions do around `x`: the variance itself, how
+well the nearest rows predict one another, and the eigenfunctions. A little is
+added to all variances, for surprises of which no row told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from eigengp._typing import Array
+from eigengp.backend.namespace import (
+    AnyArray,
+    Placed,
+    beside,
+    cast,
+    dtype_name,
+    namespace,
+    row_dots,
+)
+from eigengp.gp.blocks import RowBlock
+from eigengp.gp.features import Features
+from eigengp.gp.posterior import Posterior
+
+_NEAR = (8, 16, 32, 64)
+"""Among how many of the nearest rows surprise is measured, as far as there are so many."""
+_PSEUDO = 2.0
+"""How many neighbours without surprise, or with, it takes to be believed."""
+_LEAST_FREE = 0.1
+"""A row that decides itself what it is predicted to be is taken to leave so much open."""
+
+
+def signs(variance: AnyArray, surprise: AnyArray | None, explained: AnyArray) -> AnyArray:
+    """Return what `η` depends on, shape (n, p).
+
+    Parameters
+    ----------
+    variance : array of shape (n,)
+        Of the predictions, with a constant noise.
+    surprise : array of shape (n, m) or None
+        Squares, with mean one if the model is right, of what each neighbour
+        adds to those nearer; None where there are no neighbours.
+    explained : array of shape (n, M)
+        `Fᵀk(x)`, the eigenfunctions in coordinates with a white prior, in units
+        of the prior's standard deviation.
+    """
+    xp, few = namespace(explained), [variance]
+    if surprise is not None:
+        m = surprise.shape[1]
+        counts = [k for k in (*(k for k in _NEAR if k < m), m) if k]
+        few += [(_PSEUDO + xp.sum(surprise[:, :k], axis=1)) / (_PSEUDO + k) for k in counts]
+    logs = [cast(xp.log(each), dtype_name(explained))[:, None] for each in few]
+    return xp.concat([*logs, explained], axis=1)
+
+
+def without_itself(
+    rows: RowBlock, mean: Array, linear: Array, own: Array, noise_variance: float
+) -> tuple[Array, Array]:
+    """Return mean and variance of training rows as if each had been left out, of shape (n,).
+
+    That a row has had a say in the coefficients is undone: given them it was an
+    observation with the variance `d_w`, which is `d` with `σ²/weight` for `σ²`,
+    so with `h = tᵀP t/d_w` its error grows by `1/(1 − h)`, and its variance is
+    `d + tᵀP t/(1 − h)`.
+
+    Parameters
+    ----------
+    rows : RowBlock
+        The rows.
+    mean : array of shape (n,)
+        What they are predicted to be by all rows.
+    linear : array of shape (n,)
+        `tᵀP t`, the variance by the coefficients.
+    own : array of shape (n,)
+        `d`, the variance given the coefficients, noise included.
+    noise_variance : float
+        `σ²`.
+    """
+    weighted = own - noise_variance + noise_variance / rows.weight
+    free = np.maximum(1.0 - linear / weighted, _LEAST_FREE)
+    return rows.y - (rows.y - mean) / free, own + linear / free
+
+
+@dataclass(frozen=True)
+class VarianceScale:
+    """`v ↦ v mean_c exp(η_c) + floor`, with `η_c = β₀ + Σ_j β_j (sign_j − centre_j)/spread_j`.
+
+    There may be several `η`: where they disagree the largest has the most say.
+    Signs beyond what the rows had are taken as the nearest that they had: far
+    from the data error bars grow with the variance of the GP, and no faster.
+    """
+
+    intercept: Array
+    """Shape (c,)."""
+    slopes: Array
+    """In units of the signs, shape (p, c)."""
+    centre: Array
+    low: Array
+    high: Array
+    floor: float = 0.0
+
+    def __call__(self, variance: AnyArray, found: AnyArray) -> AnyArray:
+        """Return variances as they vary, shape (n,), from signs of shape (n, p)."""
+        xp = namespace(found)
+        low, high, centre, slopes, intercept = (
+            beside(each, found)
+            for each in (self.low, self.high, self.centre, self.slopes, self.intercept)
+        )
+        known = xp.minimum(xp.maximum(found, low), high)
+        eta = intercept + (known - centre) @ slopes
+        return variance * (xp.sum(xp.exp(eta), axis=1) / self.intercept.size) + self.floor
+
+    def joint(self, covariance: AnyArray, found: AnyArray) -> AnyArray:
+        """Return a joint covariance whose diagonal varies so, with the same correlations."""
+        xp = namespace(covariance)
+        variance = xp.linalg.diagonal(covariance)
+        root = xp.sqrt(self(variance, found) / variance)
+        return covariance * root[:, None] * root
+
+
+class VariedGradientError(ValueError):
+    """Asked for the slope of a variance that varies by signs of which slopes are not known."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The variance cannot be differentiated with noise='varying'; fit with noise='constant'."
+        )
+
+
+@dataclass(frozen=True)
+class VariedPosterior:
+    """A posterior whose variances vary beyond what a constant noise says.
+
+    Parameters
+    ----------
+    own : Posterior
+        With a constant noise.
+    factor : array of shape (M, R)
+        `F`, which takes features to eigenfunctions with a white prior.
+    scale : VarianceScale or None
+        How variances vary; None where that is still to be learned.
+    """
+
+    own: Posterior
+    factor: Array
+    scale: VarianceScale | None = None
+
+    @property
+    def features(self) -> Features:
+        """The features `k(x, B)`."""
+        return self.own.features
+
+    @property
+    def n_columns(self) -> int:
+        """How many features each row has."""
+        return self.own.n_columns
+
+    @cached_property
+    def _F(self) -> Placed:
+        return Placed(self.factor)
+
+    def signs(self, X: AnyArray, variance: AnyArray) -> AnyArray:
+        """Return what the variance depends on, shape (n, 1 + R)."""
+        K = self.features.matrix(X)
+        explained = K @ self._F.beside(K) / np.sqrt(self.features.prior_variance)
+        return signs(variance, None, explained)
+
+    def left_out(self, rows: RowBlock) -> tuple[Array, Array, Array]:
+        """Return mean, variance and signs of training rows as if each had been left out."""
+        mean, total = self.own.mean_and_variance(rows.X)
+        K = self.features.matrix(rows.X)
+        linear = row_dots(*(2 * [K @ self.own.covariance_root]))
+        noise = self.own.noise_variance
+        mean, variance = without_itself(rows, mean, linear, total - linear, noise)
+        return mean, variance, self.signs(rows.X, variance)
+
+    def mean(self, X: AnyArray) -> AnyArray:
+        """Return the predictive mean, shape (n,)."""
+        return self.own.mean(X)
+
+    def mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
+        """Return mean and variance of noisy observations, each of shape (n,)."""
+        mean, variance = self.own.mean_and_variance(X)
+        if self.scale is None:
+            return mean, variance
+        return mean, self.scale(variance, self.signs(X, variance))
+
+    def joint_covariance(self, X: AnyArray) -> AnyArray:
+        """Return the joint covariance of noisy observations at `X`, shape (n, n)."""
+        joint = self.own.joint_covariance(X)
+        if self.scale is None:
+            return joint
+        return self.scale.joint(joint, self.signs(X, namespace(joint).linalg.diagonal(joint)))
+
+    def mean_gradient(self, X: AnyArray) -> AnyArray:
+        """Return `d mean/d x`, shape (n, D)."""
+        return self.own.mean_gradient(X)
+
+    def variance_gradient(self, X: AnyArray) -> AnyArray:
+        """Refuse: the slopes of the signs are not known."""
+        raise VariedGradientError
+
+    def average(self, X: Array, share: Array) -> tuple[float, float]:
+        """See `Predictive.average`."""
+        return self.own.average(X, share)
+
+    def functions(
+        self, n_samples: int, rng: np.random.RandomState
+    ) -> Callable[[AnyArray], AnyArray]:
+        """Draw latent functions; the result maps inputs (n, D) to values (n, S)."""
+        return self.own.functions(n_samples, rng)

@@ -1,0 +1,220 @@
+"""A model with basis points, its evidence and its gradient: the whole flow in one place.
+
+rows ─▶ features ─▶ sums ─▶ evidence ─▶ cotangents of the sums ─▶ rows ─▶ gradient
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from eigengp._typing import Array
+from eigengp.gp.approximations import (
+    DigitsLostError,
+    Outcome,
+    Pass,
+    PriorPass,
+    ResidualPass,
+    SpectralPass,
+)
+from eigengp.gp.blocks import RowSource
+from eigengp.gp.features import KernelFeatures
+from eigengp.gp.posterior import Posterior
+from eigengp.gp.precision import Arithmetic, Kept
+from eigengp.gp.prior import CholeskyFactor, Spectrum
+from eigengp.gp.vecchia import LocalPass
+from eigengp.kernels import Kernel, KernelAdjoint
+
+
+@dataclass(frozen=True)
+class Jitter:
+    """What is added to the diagonal of `K_BB`: `relative · k(x,x) + absolute`."""
+
+    relative: float = 0.0
+    absolute: float = 0.0
+
+    def of(self, kernel: Kernel) -> float:
+        """Return the number that is added."""
+        return self.relative * kernel.total_variance + self.absolute
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """Derivatives of `−ln p(y)`; positive parameters through their logarithms."""
+
+    theta: Array
+    """With respect to `kernel.theta`."""
+    inducing_inputs: Array
+    """With respect to `B`, shape (M, D)."""
+    log_noise_variance: float
+    """With respect to `ln σ²`."""
+    log_shrinkage: Array | None
+    """With respect to `ln v`, shape (R,); None while the weights are the prior's."""
+
+
+@dataclass(frozen=True)
+class EigenGP:
+    """The model: eigenfunctions of a kernel at inducing inputs, their weights, the noise.
+
+    FITC, VFE and power EP are the same model with the weights of the prior
+    and the residual, which enters the evidence in the way that `power` says.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The GP prior whose eigenfunctions are used.
+    inducing_inputs : array of shape (M, D)
+        The basis points `B`.
+    noise_variance : float
+        `σ²`.
+    n_components : int
+        `R ≤ M`, how many eigenfunctions are kept.
+    shrinkage : array of shape (R,) or None
+        `v_j = M w_j/λ_j`; None holds the weights of the prior, `v = 1` (stage 1).
+    residual : bool
+        Whether rows and predictions carry the variance that the
+        eigenfunctions leave out (EigenGP+, FITC, VFE, power EP).
+    jitter : Jitter
+        What is added to the diagonal of `K_BB`.
+    power : float
+        How much of that variance is noise to the rows: all of it (1, EigenGP+
+        and FITC), a part (power EP), or none, the trace term taking its place
+        (0, VFE).
+    arithmetic : Arithmetic
+        How passes over the rows are computed.
+    local : bool
+        Whether the residual acts between neighbours too; rows then come with
+        theirs.
+    """
+
+    kernel: Kernel
+    inducing_inputs: Array
+    noise_variance: float
+    n_components: int
+    shrinkage: Array | None = None
+    residual: bool = False
+    jitter: Jitter = field(default_factory=Jitter)
+    power: float = 1.0
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
+    local: bool = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Keep what the model is, and nothing that can be made again."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @cached_property
+    def _gram(self) -> tuple[Array, Callable[[Array], KernelAdjoint]]:
+        K, back = self.features.forward(self.inducing_inputs)
+        gram = K.copy()  # The pull-back needs it without the jitter.
+        gram.flat[:: gram.shape[0] + 1] += self.jitter.of(self.kernel)
+        return gram, back
+
+    @property
+    def gram(self) -> Array:
+        """`K_BB`, with the jitter that was asked for."""
+        return self._gram[0]
+
+    @cached_property
+    def spectrum(self) -> Spectrum:
+        """The eigen-decomposition of `K_BB`."""
+        return Spectrum.of(self._gram[0])
+
+    @cached_property
+    def _learned(self) -> Array | None:
+        """`v`, where the eigenfunctions have weights of their own or some are left out."""
+        if self.shrinkage is None and self.n_components < self.inducing_inputs.shape[0]:
+            return np.ones(self.n_components)
+        return None if self.shrinkage is None else self.effective_shrinkage
+
+    @cached_property
+    def effective_shrinkage(self) -> Array:
+        """`v` as the model uses it, shape (R,): one where it is held, tied where `λ` coincide."""
+        if self.shrinkage is None:
+            return np.ones(self.n_components)
+        return np.exp(self.spectrum.tied(np.log(self.shrinkage)))
+
+    @cached_property
+    def flow(self) -> Pass:
+        """The way through the flow that fits this model."""
+        common = (self.features, self.noise_variance)
+        noisy = self.residual and self.power > 0.0
+        if self._learned is None:
+            factor = CholeskyFactor.of(self._gram[0])
+            if self.local:
+                return LocalPass(*common, factor, self.jitter.relative)
+            if noisy:
+                return ResidualPass(*common, factor, None, self.power)
+            return PriorPass(*common, factor, self.arithmetic)
+        if noisy:
+            return ResidualPass(*common, self.spectrum, self._learned, self.power)
+        return SpectralPass(*common, self.spectrum, self._learned)
+
+    @cached_property
+    def features(self) -> KernelFeatures:
+        """The features `k(x, B)`."""
+        return KernelFeatures(self.kernel, self.inducing_inputs)
+
+    def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
+        """Go over the rows once; `gamma` weighs the trace term, which VFE has in full.
+
+        Where the sums of plain features lose too many digits (many rows,
+        little noise, basis points close together) float64 takes the place of
+        float32, and where that does not do either the rows enter whitened.
+        """
+        if self.residual and self.power == 0.0:
+            gamma = 1.0
+        try:
+            return self.flow.forward(source, gamma, kept)
+        except DigitsLostError as lost:
+            if lost.in_float64:
+                robust = replace(self, shrinkage=np.ones(self.n_components))
+            else:
+                robust = replace(self, arithmetic=self.arithmetic.guarded)
+        kept = kept and self.arithmetic.kept()  # What the pass kept is of no more use.
+        return robust.forward(source, gamma, kept)
+
+    def posterior(self, outcome: Outcome) -> Posterior:
+        """Return the posterior after a pass over the rows."""
+        return Posterior.of(
+            self.features, self.noise_variance, outcome, self.residual, self.arithmetic
+        )
+
+    def value(self, source: RowSource, gamma: float = 0.0) -> float:
+        """Return `−ln p(y)` of the rows, plus `gamma` times the trace term."""
+        return self.forward(source, gamma).value
+
+    def value_and_gradient(self, source: RowSource, gamma: float = 0.0) -> tuple[float, Gradient]:
+        """Return `value` and its gradient: two passes over the rows."""
+        outcome, gradient = self.evaluate(source, gamma)
+        return outcome.value, gradient
+
+    def evaluate(self, source: RowSource, gamma: float = 0.0) -> tuple[Outcome, Gradient]:
+        """Return what a pass over the rows found, and the gradient of its value."""
+        outcome = self.forward(source, gamma, self.arithmetic.kept())
+        bar = outcome.flow.pull_back(source, outcome)
+        assert bar.gram is not None
+        gram_bar = self.gram_pull_back(bar.gram)
+        gradient = Gradient(
+            theta=bar.theta + gram_bar.theta,
+            inducing_inputs=bar.points + gram_bar.points,
+            log_noise_variance=self.noise_variance * bar.noise_variance,
+            log_shrinkage=(
+                None
+                if self.shrinkage is None or bar.log_shrinkage is None
+                else self.spectrum.tied(bar.log_shrinkage)
+            ),
+        )
+        return outcome, gradient
+
+    def gram_pull_back(self, gram_bar: Array) -> KernelAdjoint:
+        """Pull a symmetric cotangent of `K_BB` (jitter included) back to `θ` and `B`.
+
+        Both arguments of `k(B,B)` move, hence twice the pull-back to one.
+        """
+        adjoint = self._gram[1](gram_bar)
+        jitter = self.jitter.relative * np.trace(gram_bar) * self.kernel.diagonal_theta_gradient()
+        return KernelAdjoint(adjoint.theta + jitter, 2.0 * adjoint.points)

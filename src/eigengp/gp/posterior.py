@@ -1,0 +1,252 @@
+"""Predictions: what the rows taught, as a Gaussian over the coefficients.
+
+`f(x) = k(x)ᵀa` with the features `k(x)` and `a ~ N(m, V Vᵀ)`. A posterior
+holds no rows, only M × M arrays, and every variance is a sum of squares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from eigengp._typing import Array
+from eigengp.backend.buffers import recycle
+from eigengp.backend.matmul import product
+from eigengp.backend.namespace import (
+    AnyArray,
+    Placed,
+    beside,
+    cast,
+    namespace,
+    on_host,
+    positive,
+    row_dots,
+)
+from eigengp.gp.approximations import Outcome
+from eigengp.gp.features import Features, left_out
+from eigengp.gp.precision import Arithmetic
+from eigengp.kernels import Kernel
+
+
+class Predictive(Protocol):
+    """What every fitted model can say of new inputs."""
+
+    @property
+    def n_columns(self) -> int:
+        """How many numbers a row becomes on the way: basis points, or training rows."""
+
+    def mean(self, X: AnyArray) -> AnyArray:
+        """Return the predictive mean, shape (n,)."""
+
+    def mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
+        """Return mean and variance of noisy observations, each of shape (n,)."""
+
+    def joint_covariance(self, X: AnyArray) -> AnyArray:
+        """Return the joint covariance of noisy observations at `X`, shape (n, n)."""
+
+    def mean_gradient(self, X: AnyArray) -> AnyArray:
+        """Return `d mean/d x`, shape (n, D)."""
+
+    def variance_gradient(self, X: AnyArray) -> AnyArray:
+        """Return `d variance/d x`, shape (n, D)."""
+
+    def average(self, X: Array, share: Array) -> tuple[float, float]:
+        """Return mean and variance of `Σ_n share_n f(x_n)`, the noise left out.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+            Different inputs, in NumPy.
+        share : array of shape (n,)
+            What each counts for; they add up to one.
+        """
+
+    def functions(
+        self, n_samples: int, rng: np.random.RandomState
+    ) -> Callable[[AnyArray], AnyArray]:
+        """Draw latent functions; the result maps inputs (n, D) to values (n, S)."""
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """The posterior of a latent function, and of noisy observations of it."""
+
+    features: Features
+    mean_coefficients: Array
+    """`m`, shape (M,)."""
+    covariance_root: Array
+    """`V`, shape (M, R)."""
+    noise_variance: float
+    prior_factor: Array | None = None
+    """`F`, shape (M, R), where predictions carry the residual `k − k̃`; else None."""
+    kernel: Kernel | None = None
+    """Where given, the residual acts between inputs too, not on the diagonal alone."""
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
+
+    @classmethod
+    def of(
+        cls,
+        features: Features,
+        noise_variance: float,
+        outcome: Outcome,
+        residual: bool = False,
+        arithmetic: Arithmetic | None = None,
+    ) -> Posterior:
+        """Return the posterior after a pass over the rows, with or without the residual."""
+        evidence, T = outcome.evidence, outcome.to_coefficients
+        return cls(
+            features,
+            evidence.mean if T is None else T @ evidence.mean,
+            evidence.V if T is None else T @ evidence.V,
+            noise_variance,
+            outcome.flow.prior_factor if residual else None,
+            arithmetic=arithmetic or Arithmetic(),
+        )
+
+    @cached_property
+    def _m(self) -> Placed:
+        return Placed(self.mean_coefficients)
+
+    @cached_property
+    def _V(self) -> Placed:
+        return Placed(self.covariance_root)
+
+    @cached_property
+    def _F(self) -> Placed | None:
+        return None if self.prior_factor is None else Placed(self.prior_factor)
+
+    @property
+    def n_columns(self) -> int:
+        """How many features each row has."""
+        return self.mean_coefficients.size
+
+    def mean(self, X: AnyArray) -> AnyArray:
+        """Return the predictive mean, shape (n,): O(M) for each row."""
+        return self._mean(self.features.matrix(X, self._mean_type))
+
+    def _mean(self, K: AnyArray) -> AnyArray:
+        mean = cast(K @ self._m.beside(K), "float64")
+        recycle(K)
+        return mean
+
+    def mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
+        """Return mean and variance of noisy observations, each of shape (n,)."""
+        K = self.features.matrix(X, self._mean_type)
+        own = cast(K, self._variance_type)
+        latent = product(own, self._V.beside(own))
+        variance = cast(row_dots(latent, latent), "float64") + self.noise_variance
+        recycle(latent)
+        if self._F is not None:
+            variance = variance + self._left_out(own)
+        return self._mean(K), variance
+
+    @cached_property
+    def _mean_type(self) -> str:
+        return self._type_for(self.mean_coefficients)
+
+    @cached_property
+    def _variance_type(self) -> str:
+        return self._type_for(self.covariance_root)
+
+    def _type_for(self, coefficients: Array) -> str:
+        """Return the data type of features that meet these coefficients."""
+        size = self.features.prior_variance**2 * float(np.vdot(coefficients, coefficients))
+        return self.arithmetic.prediction_for(size / self.noise_variance)
+
+    def latent_covariance(self, X: AnyArray) -> AnyArray:
+        """Return the joint covariance of the function and its residual at `X`, shape (n, n)."""
+        K = self.features.matrix(X)
+        latent = K @ self._V.beside(K)
+        return latent @ latent.T + self._joint_residual(X, K)
+
+    def joint_covariance(self, X: AnyArray) -> AnyArray:
+        """Return the joint covariance of noisy observations at `X`, shape (n, n)."""
+        return self.latent_covariance(X) + beside(self.noise_variance * np.eye(X.shape[0]), X)
+
+    def _joint_residual(self, X: AnyArray, K: AnyArray) -> AnyArray:
+        """Return the covariance of what the features leave out, shape (n, n)."""
+        xp = namespace(K)
+        eye = xp.eye(X.shape[0], dtype=K.dtype, device=K.device)
+        diagonal = eye * self._left_out(K)
+        if self.kernel is not None and self._F is not None:
+            explained = K @ self._F.beside(K)
+            between = self.kernel.matrix(X, X) - explained @ explained.T
+            return (1.0 - eye) * 0.5 * (between + between.T) + diagonal
+        return diagonal
+
+    def _left_out(self, K: AnyArray) -> AnyArray:
+        """Return the residual variance `k(x,x) − ‖Fᵀk‖²`, never negative, shape (n,)."""
+        xp = namespace(K)
+        if self._F is None:
+            return xp.zeros(K.shape[0], dtype=xp.float64, device=K.device)
+        rest = cast(left_out(self.features, K @ self._F.beside(K)), "float64")
+        return positive(rest)
+
+    def mean_gradient(self, X: AnyArray) -> AnyArray:
+        """Return `d mean/d x`, shape (n, D)."""
+        m = beside(self.mean_coefficients, X)
+        return self.features.input_gradient(
+            X, namespace(X).broadcast_to(m, (X.shape[0], m.shape[0]))
+        )
+
+    def variance_gradient(self, X: AnyArray) -> AnyArray:
+        """Return `d variance/d x`, shape (n, D): `2 V Vᵀk`, less `2 F Fᵀk` with the residual."""
+        K = self.features.matrix(X)
+        V = self._V.beside(K)
+        bar = 2.0 * (K @ V) @ V.T
+        if self._F is not None:
+            F = self._F.beside(K)
+            open_ = cast(self._left_out(K) > 0.0, "float64")[:, None]
+            bar -= 2.0 * open_ * ((K @ F) @ F.T)
+        return self.features.input_gradient(X, bar)
+
+    def average(self, X: Array, share: Array) -> tuple[float, float]:
+        """See `Predictive.average`: the average feature `k̄ = Σ share_n k(x_n)` is all it takes.
+
+        The mean is `k̄ᵀm` and the variance `‖Vᵀk̄‖²`, at O(n·M), and that of what the features
+        leave out: independent from input to input at O(n), or jointly at O(n²).
+        """
+        K = self.features.matrix(X)
+        average = share @ K
+        latent = average @ self.covariance_root
+        variance = float(latent @ latent)
+        if self.kernel is not None:
+            variance += float(share @ self._joint_residual(X, K) @ share)
+        elif self._F is not None:
+            variance += float(share**2 @ self._left_out(K))
+        return float(average @ self.mean_coefficients), variance
+
+    def functions(
+        self, n_samples: int, rng: np.random.RandomState
+    ) -> Callable[[AnyArray], AnyArray]:
+        """Draw whole latent functions; the result maps inputs (n, D) to values (n, S).
+
+        A residual that acts between inputs is drawn at all of them together.
+        """
+        noise = rng.standard_normal((self.covariance_root.shape[1], n_samples))
+        drawn = Placed(self.mean_coefficients[:, None] + self.covariance_root @ noise)
+
+        def values(X: AnyArray) -> AnyArray:
+            K = self.features.matrix(X)
+            values = K @ drawn.beside(K)
+            if self.kernel is not None:
+                residual = on_host(self._joint_residual(X, K))
+                values += beside(draw_joint(residual, n_samples, rng), K)
+            return values
+
+        return values
+
+
+def draw_joint(covariance: Array, n_samples: int, rng: np.random.RandomState) -> Array:
+    """Draw from a joint Gaussian of mean zero, shape (n, S).
+
+    The covariance is factorised by its eigenvectors, and what is negative in
+    it, by rounding or in the Nyström method, is left out.
+    """
+    lam, U = np.linalg.eigh(covariance)
+    root: Array = U * np.sqrt(np.maximum(lam, 0.0))
+    return root @ rng.standard_normal((covariance.shape[0], n_samples))

@@ -1,0 +1,92 @@
+"""How much of a function's variance goes with each of its inputs: a known one's, or a prior's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from scipy import special
+
+from eigengp._typing import Array
+
+_N_DIFFERENCES = 500
+_MOST_DRAWS, _PAIRS = 8, 1_000
+
+
+def sensitivities(correlation: Callable[[Array], Array], spread: Array) -> Array:
+    """Return the total Sobol index that a stationary prior expects of each input, shape (D,).
+
+    The index of input d is `½ E(f(x) − f(x′))² / Var f`, with `x′` equal to `x` but for input d,
+    drawn anew. Under the prior the expected numerator is `k(0) − E k(δ e_d)`, with `δ ~ N(0, 2s²)`
+    the difference of two draws of spread `s`. Its mean is taken at the midpoints of equally
+    likely parts of the normal distribution, of which one half is enough: every kernel suits, and
+    those much narrower than the spread too.
+
+    Parameters
+    ----------
+    correlation : callable
+        Takes differences (n, D) to `k(δ)/k(0)`, shape (n,).
+    spread : array of shape (D,)
+        The standard deviation of each input.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def squared_exponential(apart):
+    ...     return np.exp(-0.5 * np.sum((apart / [0.5, 10.0]) ** 2, axis=1))
+    >>> sensitivities(squared_exponential, np.array([1.0, 1.0])).round(2)
+    array([0.67, 0.01])
+    """
+    probability = (np.arange(_N_DIFFERENCES) + 0.5) / _N_DIFFERENCES
+    distances = np.sqrt(2.0) * special.ndtri(0.5 + 0.5 * probability)
+    values = np.empty(spread.size)
+    for d in range(spread.size):
+        apart = np.zeros((_N_DIFFERENCES, spread.size))
+        apart[:, d] = spread[d] * distances
+        values[d] = 1.0 - np.mean(correlation(apart))
+    return np.clip(values, 0.0, 1.0)
+
+
+def total_indices(
+    function: Callable[[Array], Array], points: Array, groups: Iterable[Sequence[int]]
+) -> Array:
+    """Return Sobol's total index of each group of inputs, shape (G,), between 0 and 1.
+
+    The index of a group is `½ E(f(x) − f(x′))² / Var f`, with `x′` equal to `x` but for the inputs
+    of the group, which are drawn anew (Jansen's estimate): all that they have a hand in, alone or
+    together with others, so that the indices of inputs that work together add up to more than
+    one. Here `x` runs through the points, and the group in `x′` through its values at other
+    points, up to eight for each: whatever their distribution, it is kept. An index that comes
+    out above one, which the dependence of inputs can cause, is one.
+
+    Parameters
+    ----------
+    function : callable
+        Takes inputs (n, D) to values (n,).
+    points : array of shape (n, D)
+        Where it is looked at.
+    groups : iterable of sequences of int
+        The inputs of each group; `[[0], [1], …]` are the inputs one by one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> points = np.random.default_rng(0).normal(size=(4000, 3))
+    >>> total_indices(lambda X: 2 * X[:, 0] + X[:, 1], points, [[0], [1, 2]]).round(1)
+    array([0.8, 0.2])
+    """
+    n, wanted = len(points), [list(group) for group in groups]
+    values = function(points)
+    variance = float(np.var(values))
+    indices = np.zeros(len(wanted))
+    if variance == 0.0:
+        return indices
+    n_draws = min(n - 1, _MOST_DRAWS, max(1, _PAIRS // n))
+    steps = np.linspace(1, n - 1, n_draws).astype(int)
+    others = ((np.arange(n) + steps[:, None]) % n).ravel()
+    for g, group in enumerate(wanted):
+        anew = np.tile(points, (steps.size, 1))
+        anew[:, group] = points[others][:, group]
+        apart = function(anew).reshape(steps.size, n) - values
+        indices[g] = min(1.0, 0.5 * float(np.mean(apart**2)) / variance)
+    return indices

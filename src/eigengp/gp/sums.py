@@ -1,0 +1,423 @@
+"""The two passes over the rows, each a sum over row blocks.
+
+Rows enter the model only here. Pass 1 reduces them to M × M sums; pass 2
+takes the cotangents of those sums back to the parameters.
+
+Letters: `K` is a block's features, (n, M), `k(X,B)` unless others are used, and
+`ω_n` the precision of a row, which counts `s_n` times; `k_n` stands for a row
+of `K`, or of the combinations of its columns through which a row enters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import Field, dataclass, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from eigengp._typing import Array
+from eigengp.backend.buffers import converted, recycle
+from eigengp.backend.matmul import product
+from eigengp.backend.namespace import (
+    AnyArray,
+    Placed,
+    beside,
+    cast,
+    dtype_name,
+    is_numpy,
+    namespace,
+    positive,
+    row_dots,
+)
+from eigengp.gp.blocks import Additive, RowBlock
+from eigengp.gp.features import Features, left_out
+from eigengp.gp.gpu.fused import fused_for
+from eigengp.gp.precision import Kept
+from eigengp.kernels import PullBack
+
+
+class _Light:
+    """Travels light: symmetric `A` as one triangle, and nothing that can be made again."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {each.name: getattr(self, each.name) for each in fields(self)}
+        A = state["A"]
+        if is_numpy(A):
+            state["A"] = A[np.triu_indices(A.shape[0])]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        packed = state["A"]
+        if packed.ndim == 1:
+            M = (int(np.sqrt(8 * packed.size + 1)) - 1) // 2
+            A = np.empty((M, M))
+            A[np.triu_indices(M)] = packed
+            A.T[np.triu_indices(M)] = packed
+            state = {**state, "A": A}
+        self.__dict__.update(state)
+
+
+@dataclass(frozen=True)
+class Sums(_Light, Additive):
+    """What the evidence needs to know of the rows."""
+
+    A: Array
+    """`Σ ω_n k_n k_nᵀ`, shape (M, M)."""
+    b: Array
+    """`Σ ω_n y_n k_n`, shape (M,)."""
+    c: float
+    """`Σ ω_n y_n²`."""
+    log_precision: float
+    """`Σ s_n ln(ω_n/s_n)`, or what stands in its place where rows carry a residual."""
+    precision: float
+    """`Σ ω_n`."""
+    n: float
+    """`Σ s_n`, the number of rows."""
+
+
+@dataclass(frozen=True)
+class WhitenedSums(Sums):
+    """Sums of `Φ = K T`, with what the cotangent of `T` needs."""
+
+    cross: Array
+    """`KᵀΩΦ`, shape (M, R)."""
+    features: Array
+    """`KᵀΩy`, shape (M,)."""
+
+
+@dataclass(frozen=True)
+class SumsAdjoint(_Light):
+    """Cotangents of `A`, `b`, `c` and `log_precision`."""
+
+    A: Array
+    b: Array
+    c: float
+    log_precision: float
+    mean: Array | None = None
+    """`m`, coefficients that the rows are taken about; None is zero."""
+    target_scale: float = 0.0
+    """The root of the mean square of all targets."""
+
+    def plus(self, A: Array) -> SumsAdjoint:
+        """Return the cotangents with something added to that of `A`."""
+        return replace(self, A=self.A + A)
+
+    @cached_property
+    def about_mean(self) -> Array:
+        """`2Ā + m b̄ᵀ`, which `K` meets where `y − Km` stands for `y`, shape (M, M).
+
+        In `2Ā = (P + m mᵀ)/σ²`, but for the trace term, the second part is by
+        far the larger; it takes `K` to fitted values, and these nearly cancel
+        the targets.
+        """
+        return 2.0 * self.A + np.outer(self._centre, self.b)
+
+    def rounding(self, sums: Sums) -> float:
+        """Return how much the rounding of these cotangents shows in the gradient of a row.
+
+        An entry rounds the same way for all rows, and meets `Σ_n k_nm k_nm'`;
+        entries of a column round independently.
+        """
+        met = self.about_mean * sums.A
+        return float(np.sqrt(np.max(np.einsum("ij,ij->j", met, met)))) / max(sums.n, 1.0)
+
+    def residual_scatter(self, sums: Sums) -> float:
+        """Return how much the rounding of features in `y − Km` shows in the same.
+
+        It is independent from row to row.
+        """
+        squares = np.diagonal(sums.A) / max(sums.n, 1.0)
+        in_residual = np.sqrt(np.sum(self._centre**2 * squares))
+        return float(in_residual * np.max(np.abs(self.b) * np.sqrt(squares)) / np.sqrt(sums.n))
+
+    def scatter(self, sums: Sums, variance: float) -> float:
+        """Return how much the rounding of features, where they meet these, shows in the same.
+
+        It is independent from row to row, and for rows without weights
+        `Σ_n k_nm² k_nm'²` is at most `Σ_n k_nm k_nm'` times the largest
+        feature, the prior variance, squared.
+        """
+        square = np.einsum("ij,ij,ij->j", self.about_mean, self.about_mean, np.abs(sums.A))
+        return float(variance * np.sqrt(np.max(square))) / max(sums.n, 1.0)
+
+    @cached_property
+    def stacked(self) -> Placed:
+        """`[2Ā, b̄]`, which takes `[K, y]` to `2KĀ + y b̄ᵀ`, shape (M + 1, M)."""
+        return Placed(np.vstack([2.0 * self.A, self.b]))
+
+    @cached_property
+    def residual(self) -> Placed:
+        """What takes `[K, y]` to `y − Km`, shape (M + 1,)."""
+        return Placed(np.append(-self._centre, 1.0))
+
+    @cached_property
+    def about(self) -> Placed:
+        """`[2Ā + m b̄ᵀ, b̄, m]`; all but the last row take `[K, y − Km]` to `2KĀ + y b̄ᵀ`."""
+        return Placed(np.vstack([self.about_mean, self.b, self._centre]))
+
+    @property
+    def _centre(self) -> Array:
+        return np.zeros_like(self.b) if self.mean is None else self.mean
+
+
+@dataclass(frozen=True)
+class RowAdjoint(Additive):
+    """What the rows hand back."""
+
+    theta: Array
+    """The cotangent of the kernel's parameters."""
+    points: Array
+    """The cotangent of the points that the features stand at, shape (M, D)."""
+
+
+@dataclass(frozen=True)
+class ResidualAdjoint(RowAdjoint):
+    """What rows with a residual hand back in addition."""
+
+    factor: Array
+    """The cotangent of `F`, shape (M, R)."""
+    noise_variance: float
+    """The cotangent of `σ²`."""
+
+
+def _made(
+    features: Features, block: RowBlock, dtype: str, kept: Kept | None, spare: int = 0
+) -> AnyArray:
+    """Return the features of a block in pass 1."""
+    if kept is None:
+        return features.matrix(block.X, dtype, spare)
+    return kept.made(features, block, dtype, spare)
+
+
+def _taken(
+    features: Features, block: RowBlock, dtype: str, kept: Kept | None, spare: int = 0
+) -> tuple[AnyArray, PullBack]:
+    """Return the features of a block and their pull-back in pass 2."""
+    if kept is None:
+        return features.forward(block.X, dtype, spare)
+    return kept.taken(features, block, dtype, spare)
+
+
+def _wide(features: AnyArray, y: AnyArray) -> AnyArray:
+    """Fill the last column of `[K, ·]`."""
+    features[:, -1] = y if is_numpy(y) else cast(y, dtype_name(features))
+    return features
+
+
+def _taken_wide(
+    features: Features, block: RowBlock, dtype: str, kept: Kept | None
+) -> tuple[AnyArray, PullBack]:
+    """Return `[K, y]` of a block and the pull-back of `K` in pass 2; pass 1 kept it with `y`."""
+    has_targets = kept is not None and kept.holds(block)
+    K, back = _taken(features, block, dtype, kept, spare=1)
+    return (K if has_targets else _wide(K, block.y)), back
+
+
+def _accumulate(wide: AnyArray, y: AnyArray, weight: AnyArray | None) -> Sums:
+    """Return the sums of a block of `[K, y]` with `ω = s`, from one symmetric product."""
+    if weight is not None:
+        wide = wide * cast(namespace(wide).sqrt(weight), dtype_name(wide))[:, None]
+    gram = cast(wide.T @ wide, "float64")
+    return _with_counts(gram[:-1, :-1], gram[-1, :-1], y, weight)
+
+
+def _with_counts(A: AnyArray, b: AnyArray, y: AnyArray, weight: AnyArray | None) -> Sums:
+    """Return the sums of a block with `ω = s`, whose `A` and `b` are known."""
+    xp = namespace(y)
+    squares = y * y if weight is None else weight * y * y
+    n = float(y.shape[0]) if weight is None else xp.sum(weight, dtype=xp.float64)
+    return Sums(A, b, xp.sum(squares, dtype=xp.float64), 0.0, n, n)
+
+
+def _pulled_back(
+    K_bar: AnyArray, weight: AnyArray | None, back: PullBack, K: AnyArray | None = None
+) -> RowAdjoint:
+    """Weigh the cotangent of `K` and take it through the kernel."""
+    if weight is not None:
+        K_bar *= cast(weight, dtype_name(K_bar))[:, None]
+    adjoint = back(K_bar, overwrite=True, K=K)
+    return RowAdjoint(adjoint.theta, adjoint.points)
+
+
+@dataclass(frozen=True)
+class PlainRows:
+    """Rows that enter through their features `K`, all with the noise `σ²`.
+
+    `ω_n = s_n`, and `σ²` is applied to the sums afterwards. The cheapest
+    way, for stage 1, and the one that mixed precision makes cheaper.
+    """
+
+    features: Features
+    made: str = "float64"
+    """The data type of features."""
+    pulled: str = "float64"
+    """The data type of the products of pass 2."""
+    pieces: int = 0
+    """Float16 that make up a feature in the products of a fused pass 2: one is faster, two keep
+    more digits, and none leaves the rows to the general path."""
+
+    def sums(self, block: RowBlock, kept: Kept | None = None) -> Sums:
+        """Pass 1, one block."""
+        fused = fused_for(self.features, block.X, self.made)
+        if fused:
+            whole, rest = block.cut(fused.whole(block.n_rows))
+            A, b = fused.sums(whole.X, whole.y, whole.sample_weight)
+            own = _with_counts(A, b, whole.y, whole.sample_weight)
+            return own + PlainRows(self.features).sums(rest) if rest.n_rows else own
+        wide = _wide(_made(self.features, block, self.made, kept, spare=1), block.y)
+        sums = _accumulate(wide, block.y, block.sample_weight)
+        if kept is None or not kept.holds(block):
+            recycle(wide)
+        return sums
+
+    def pull_back(self, block: RowBlock, bar: SumsAdjoint, kept: Kept | None = None) -> RowAdjoint:
+        """Pass 2: `K̄ = ω ∘ (2KĀ + y b̄ᵀ)`, pulled back through the kernel.
+
+        It is formed as `K (2Ā + m b̄ᵀ) + (y − Km) b̄ᵀ`, in which far less cancels.
+        """
+        fused = fused_for(self.features, block.X, self.pulled) if self.pieces else None
+        if fused:
+            whole, rest = block.cut(fused.whole(block.n_rows))
+            weight = whole.sample_weight
+            pieces = self.pieces if weight is None else 2
+            adjoint = fused.pull_back(whole.X, whole.y, weight, bar.about, pieces, bar.target_scale)
+            own = RowAdjoint(adjoint.theta, adjoint.points)
+            if rest.n_rows:
+                own += PlainRows(self.features).pull_back(rest, bar)
+            return own
+        K, back = _taken_wide(self.features, block, self.made, kept)
+        residual = K @ bar.residual.beside(K)
+        wide = _wide(converted(K, self.pulled), residual)
+        if K is not wide:
+            recycle(K)
+        K_bar = product(wide, bar.about.beside(wide)[:-1, :])
+        pulled = _pulled_back(K_bar, block.sample_weight, back, wide)
+        recycle(K_bar)
+        recycle(wide)
+        return pulled
+
+
+@dataclass(frozen=True)
+class WhitenedRows:
+    """Rows that enter through `Φ = K T`, the eigenfunctions with unit prior variance.
+
+    Eigenfunctions with small eigenvalues lose their digits in `Tᵀ(KᵀK)T`
+    and keep them in `(KT)ᵀ(KT)`, for about twice the work, and only in
+    float64. The sums do not depend on noise and weights: stage 2 needs them
+    once.
+    """
+
+    features: Features
+    whitening: Array
+    """`T`, shape (M, R)."""
+
+    @cached_property
+    def _T(self) -> Placed:
+        """`T`, and a one through which targets pass: it takes `[K, y]` to `[Φ, y]`."""
+        M, R = self.whitening.shape
+        passing = np.zeros((M + 1, R + 1))
+        passing[:M, :R] = self.whitening
+        passing[M, R] = 1.0
+        return Placed(passing)
+
+    def sums(self, block: RowBlock, kept: Kept | None = None) -> Sums:
+        """Pass 1, one block; with what a pull-back needs where `kept` says that one is to come."""
+        K = _wide(_made(self.features, block, "float64", kept, spare=1), block.y)
+        wide, s = product(K, self._T.beside(K)), block.sample_weight
+        sums = _accumulate(wide, block.y, s)
+        if kept is not None:
+            weighted = wide if s is None else wide * cast(s, dtype_name(K))[:, None]
+            cross = cast(K[:, :-1].T @ weighted, "float64")
+            sums = WhitenedSums(**vars(sums), cross=cross[:, :-1], features=cross[:, -1])
+        if kept is None or not kept.holds(block):
+            recycle(K)
+        recycle(wide)
+        return sums
+
+    def pull_back(self, block: RowBlock, bar: SumsAdjoint, kept: Kept | None = None) -> RowAdjoint:
+        """Pass 2: `K̄ = ω ∘ (2 Φ Ā + y b̄ᵀ) Tᵀ`, with `Φ` formed first to keep its digits."""
+        K, back = _taken_wide(self.features, block, "float64", kept)
+        T = self._T.beside(K)
+        wide = product(K, T)
+        K_bar = product(wide, bar.stacked.beside(K) @ T[:-1, :-1].T)
+        recycle(wide)
+        pulled = _pulled_back(K_bar, block.sample_weight, back)
+        recycle(K_bar)
+        recycle(K)
+        return pulled
+
+
+@dataclass(frozen=True)
+class ResidualRows:
+    """Rows that carry the variance which the features leave out (EigenGP+, FITC, power EP).
+
+    They enter through `Φ = K F`, whose prior is white, with `ω_n = s_n/λ_n`,
+    `λ_n = σ² + α r_n` and `r_n = max(0, k(x_n,x_n) − ‖φ_n‖²)`. Power EP with
+    `0 < α < 1` adds `(1−α)/(2α) ln(1 + α r_n/σ²)` to the negative evidence of
+    each row, which together with `½ ln λ_n` makes
+    `½ [ln σ² + ln(1 + α r_n/σ²)/α]`: `½ ln λ_n` at α = 1, and as α → 0 what
+    the trace term makes of it, `½ [ln σ² + r_n/σ²]`.
+    """
+
+    features: Features
+    factor: Array
+    """`F`, shape (M, R)."""
+    noise_variance: float
+    power: float = 1.0
+    """`α`, between 0 (not included) and 1."""
+
+    @cached_property
+    def _F(self) -> Placed:
+        return Placed(self.factor)
+
+    def sums(self, block: RowBlock, kept: Kept | None = None) -> Sums:
+        """Pass 1, one block."""
+        K = _made(self.features, block, "float64", kept)
+        Phi, xp = K @ self._F.beside(K), namespace(K)
+        s2, alpha, s = self.noise_variance, self.power, block.weight
+        rest = cast(left_out(self.features, Phi), "float64")
+        share = alpha * positive(rest)
+        y = cast(block.y, dtype_name(K))
+        own = _accumulate(xp.concat([Phi, y[:, None]], axis=1), block.y, s / (s2 + share))
+        log_variance = float(np.log(s2)) + xp.log1p(share / s2) / alpha
+        total = xp.sum(s * log_variance, dtype=xp.float64)
+        return replace(own, log_precision=-total, n=xp.sum(s, dtype=xp.float64))
+
+    def pull_back(
+        self, block: RowBlock, bar: SumsAdjoint, kept: Kept | None = None
+    ) -> ResidualAdjoint:
+        """Pass 2: `Φ̄ = ω ∘ (2 Φ Ā + y b̄ᵀ) − 2 r̄ ∘ Φ`, then `K̄ = Φ̄ Fᵀ` and `F̄ = Kᵀ Φ̄`.
+
+        With the cotangent `ω̄_n = φ_nᵀĀφ_n + y_n b̄ᵀφ_n + c̄ y_n²` of the
+        precisions, `r̄_n = −ω_n (α ω̄_n/λ_n + l̄)` where the residual is not
+        clipped, and the noise receives
+        `−ω_n (ω̄_n/λ_n + l̄ (σ² − (1−α) r_n)/σ²)`.
+        """
+        K, back = _taken(self.features, block, "float64", kept)
+        xp, dtype, s2, alpha = namespace(K), dtype_name(K), self.noise_variance, self.power
+        F, stacked, y = self._F.beside(K), bar.stacked.beside(K), cast(block.y, dtype)
+        Phi = K @ F
+        Phi_A, b_bar = Phi @ stacked[:-1, :], stacked[-1, :]
+        quadratic = 0.5 * row_dots(Phi, Phi_A) + y * (Phi @ b_bar + bar.c * y)
+        rest = cast(left_out(self.features, Phi), "float64")
+        residual = positive(rest)
+        variance = s2 + alpha * residual
+        precision = block.weight / variance
+        through = cast(quadratic, "float64") / variance
+        own = bar.log_precision * (1.0 - (1.0 - alpha) * residual / s2)
+        residual_bar = -precision * (alpha * through + bar.log_precision)
+        residual_bar = xp.where(rest > 0.0, residual_bar, 0.0 * rest)
+
+        Phi_bar = cast(precision, dtype)[:, None] * (Phi_A + y[:, None] * b_bar)
+        Phi_bar -= cast(2.0 * residual_bar, dtype)[:, None] * Phi
+        adjoint = back(Phi_bar @ F.T, overwrite=True)
+        by_theta = beside(self.features.prior_variance_gradient(), adjoint.theta)
+        return ResidualAdjoint(
+            theta=adjoint.theta + xp.sum(residual_bar) * by_theta,
+            points=adjoint.points,
+            factor=cast(K.T @ Phi_bar, "float64"),
+            noise_variance=-xp.sum(precision * (through + own)),
+        )

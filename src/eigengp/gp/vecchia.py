@@ -1,0 +1,222 @@
+"""The local pass: the residual acts between a row and its neighbours.
+
+EigenGP+ keeps `k − k̃` on the diagonal alone. Here each row is conditioned on
+its nearest rows among those before it (Vecchia's approximation of the
+residual process), which leaves whitened rows
+
+    κ_i = Σ_j w_ij k_j,    η_i = Σ_j w_ij y_j
+
+that are independent with variance one given the coefficients. The evidence is
+that of a linear model in them, `Λ = K_BB + Σ κ κᵀ`, with `Σ ln d` in place of
+`n ln σ²`; if every row had all rows before it as neighbours, this would be the
+full GP.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from eigengp._typing import Array
+from eigengp.backend.buffers import recycle
+from eigengp.gp.approximations import Outcome, PassAdjoint
+from eigengp.gp.blocks import Additive
+from eigengp.gp.evidence import PriorEvidence
+from eigengp.gp.features import KernelFeatures
+from eigengp.gp.neighborhoods import (
+    Neighbourhoods,
+    Residual,
+    Table,
+    gathered,
+    innovation_pull_back,
+    innovation_weights,
+)
+from eigengp.gp.precision import Kept
+from eigengp.gp.prior import CholeskyFactor
+from eigengp.gp.sums import Sums, SumsAdjoint
+
+
+@dataclass
+class Whitened:
+    """What the forward pass leaves for the way back, for all rows."""
+
+    table: Table
+    w: Array
+    """Shape (N, s)."""
+    L: Array
+    """Shape (N, s, s)."""
+    kappa: Array
+    """Shape (N, M)."""
+    eta: Array
+    """Shape (N,)."""
+    back: dict[int, Any] = field(default_factory=dict)
+    """The kernel's pull-back for the neighbourhoods that begin at each number."""
+
+    @classmethod
+    def room(cls, table: Table, n: int, s: int) -> Whitened:
+        """Return room for so many rows."""
+        kappa = np.empty((n, table.K.shape[1]))
+        return cls(table, np.empty((n, s)), np.empty((n, s, s)), kappa, np.empty(n))
+
+
+@dataclass(frozen=True)
+class LocalOutcome(Outcome):
+    """What a local pass found, and what its way back needs."""
+
+    whitened: Whitened | None = None
+
+
+@dataclass(frozen=True)
+class _Pulled(Additive):
+    """Sums over rows on the way back."""
+
+    theta: Array
+    noise: float
+    trace: float
+    cross: Array
+    """`Σ ϖ κᵀ`, shape (M, M)."""
+
+
+@dataclass(frozen=True)
+class LocalPass:
+    """All eigenfunctions with the weights of the prior, and the residual between neighbours.
+
+    Parameters
+    ----------
+    features : KernelFeatures
+        `k(x, B)`.
+    noise_variance : float
+        `σ²`.
+    factor : CholeskyFactor
+        Of `K_BB`.
+    jitter : float
+        Added to the diagonal of neighbourhoods, relative to `k(x, x)`.
+    """
+
+    features: KernelFeatures
+    noise_variance: float
+    factor: CholeskyFactor
+    jitter: float = 0.0
+
+    @property
+    def prior_factor(self) -> Array:
+        """See `Pass.prior_factor`."""
+        return self.factor.matrix
+
+    @property
+    def residual(self) -> Residual:
+        """The covariance of what the features leave out."""
+        return Residual(self.features.kernel, self.noise_variance, self.jitter)
+
+    def forward(self, source: Any, gamma: float = 0.0, kept: Kept | None = None) -> LocalOutcome:
+        """See `Pass.forward`; the residual does what the trace term is for.
+
+        Parameters
+        ----------
+        source : NeighbourSource
+            Rows with their neighbours.
+        gamma : float
+            Ignored.
+        kept : Kept or None
+            Given where there will be a way back.
+        """
+        keep = kept is not None
+        table = Table.of(self.features, self.prior_factor, source.members, keep)
+        whitened = Whitened.room(table, source.n_rows, source.n_members) if keep else None
+        sums = source.total(lambda hoods: self._sums(hoods, table, whitened))
+        return LocalOutcome(self, PriorEvidence(sums, self.factor, 1.0), None, None, None, whitened)
+
+    def _sums(self, hoods: Neighbourhoods, table: Table, whitened: Whitened | None) -> Sums:
+        at = hoods.at
+        K, G = gathered(table.K, at), gathered(table.G, at)
+        R, back = self.residual.stack(hoods, G)
+        recycle(G)
+        L, w = innovation_weights(R)
+        kappa = (w[:, None, :] @ K)[:, 0, :]
+        recycle(K)
+        eta = np.einsum("ns,ns->n", w, hoods.rows.y[at])
+        if whitened is not None:
+            rows = slice(hoods.start, hoods.stop)
+            whitened.w[rows], whitened.L[rows] = w, L
+            whitened.kappa[rows], whitened.eta[rows] = kappa, eta
+            whitened.back[hoods.start] = back
+        log_precision = 2.0 * float(np.log(w[:, -1]).sum())
+        n = float(at.shape[0])
+        if hoods.rows.sample_weight is not None:
+            weight = hoods.rows.sample_weight[at[:, -1]]
+            n = float(weight.sum())
+            extra = (weight - 1.0) * np.log(self.noise_variance) + np.log(weight)
+            log_precision -= float(extra.sum())
+        c = float(eta @ eta)
+        return Sums(kappa.T @ kappa, kappa.T @ eta, c, log_precision, n, n)
+
+    def pull_back(self, source: Any, outcome: Outcome) -> PassAdjoint:
+        """See `Pass.pull_back`.
+
+        With `W = K_BB⁻¹` and `ϖ_i = Σ_j p_ij k_j`, the features receive
+        `k̄_j = Σ_i w_ij (κ̄_i + W ϖ_i) + p_ij W κ_i`, and
+        `W̄ = ½ Σ_i (ϖ_i κ_iᵀ + κ_i ϖ_iᵀ)`.
+        """
+        assert isinstance(outcome, LocalOutcome)
+        assert outcome.whitened is not None
+        evidence, whitened = outcome.evidence, outcome.whitened
+        assert isinstance(evidence, PriorEvidence)
+        bar = evidence.sums_adjoint()
+        p, through_w = np.empty_like(whitened.w), np.empty_like(whitened.kappa)
+
+        def term(hoods: Neighbourhoods) -> _Pulled:
+            return self._pulled(hoods, whitened, bar, p, through_w)
+
+        pulled = source.total(term)
+        through_p = whitened.kappa @ self.factor.inverse
+        K_bar = _scattered(source, whitened.w, through_w)
+        K_bar += _scattered(source, p, through_p)
+        adjoint = whitened.table.pull_back(source.members, K_bar)
+        cross = 0.5 * (pulled.cross + pulled.cross.T)
+        gram = evidence.gram_adjoint(bar) + self.factor.weights_pull_back(cross)
+        diagonal = self.jitter * pulled.trace * self.features.prior_variance_gradient()
+        theta = adjoint.theta + pulled.theta + diagonal
+        replicates = 0.5 * (outcome.n - source.n_rows) / self.noise_variance
+        return PassAdjoint(theta, adjoint.points, gram, pulled.noise + replicates)
+
+    def _pulled(
+        self,
+        hoods: Neighbourhoods,
+        whitened: Whitened,
+        bar: SumsAdjoint,
+        p_out: Array,
+        through_w: Array,
+    ) -> _Pulled:
+        rows, at = slice(hoods.start, hoods.stop), hoods.at
+        w, kappa, eta = whitened.w[rows], whitened.kappa[rows], whitened.eta[rows]
+        kappa_bar = 2.0 * kappa @ bar.A + np.outer(eta, bar.b)
+        eta_bar = kappa @ bar.b + 2.0 * bar.c * eta
+        members = gathered(whitened.table.K, at)
+        w_bar = (members @ kappa_bar[:, :, None])[:, :, 0] + eta_bar[:, None] * hoods.rows.y[at]
+        w_bar *= hoods.present
+        w_bar[:, -1] += 2.0 * bar.log_precision / w[:, -1]
+        p = innovation_pull_back(whitened.L[rows], w, w_bar)
+        outer = p[:, :, None] * w[:, None, :]
+        theta = whitened.back.pop(hoods.start)(-0.5 * (outer + outer.transpose(0, 2, 1)))
+        mixed = (p[:, None, :] @ members)[:, 0, :]
+        recycle(members)
+        p_out[rows], through_w[rows] = p, kappa_bar + mixed @ self.factor.inverse
+        share = p * w
+        noise = -np.vdot(share, self.residual.noise(hoods)) / self.noise_variance
+        return _Pulled(theta, float(noise), -float(share.sum()), mixed.T @ kappa)
+
+
+def _scattered(source: Any, coefficients: Array, values: Array) -> Array:
+    """Return `Σ_i c_ij v_i` for every row j, shape (N, M)."""
+    index = source.index
+    present = index >= 0
+    columns = np.where(present, index, 0).ravel()
+    starts = np.arange(0, columns.size + 1, index.shape[1])
+    shape = (index.shape[0], source.rows.n_rows)
+    matrix = sparse.csr_array(
+        (np.where(present, coefficients, 0.0).ravel(), columns, starts), shape
+    )
+    return np.asarray(matrix.T @ values)

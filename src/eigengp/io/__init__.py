@@ -1,0 +1,11 @@
+"""Saved models: one file for all that a fitted model is, without pickle.
+
+A file is written by `save`, or `model.save`, and read by `load`, or by `read`
+with what is stored beside the model.
+"""
+
+from eigengp.io.errors import SavedModelError
+from eigengp.io.models import SUFFIX, Saved, load, read, save
+from eigengp.io.registry import register
+
+__all__ = ["SUFFIX", "Saved", "SavedModelError", "load", "read", "register", "save"]

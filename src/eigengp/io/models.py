@@ -1,0 +1,234 @@
+"""Saving and loading fitted models."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+import sklearn
+from sklearn.utils.validation import check_is_fitted
+
+from eigengp.io import container
+from eigengp.io.errors import SavedModelError
+from eigengp.io.estimators import Estimator, made_of, needed_by, parts_of
+from eigengp.io.registry import estimator_named, is_registered
+from eigengp.io.tree import Reader, Writer
+
+FORMAT = 1
+"""The newest format: raised when files change so that earlier versions cannot read them."""
+SUFFIX = ".eigengp"
+_SHOWN = ("format", "class", "versions", "n_features", "feature_names")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a file holds."""
+
+    model: Estimator
+    """The fitted model."""
+    about: dict[str, Any]
+    """What was stored beside it."""
+    header: dict[str, Any]
+    """Format, class, versions, number and names of the inputs."""
+
+
+def save(model: Estimator, path: str | Path, *, about: Mapping[str, Any] | None = None) -> None:
+    """Write a fitted model to one file, which `load` reads.
+
+    Parameters
+    ----------
+    model : GPRegressor or TargetTransformed
+        A fitted estimator of eigengp.
+    path : path
+        The file, which ends in `.eigengp`. It appears when it is whole; one of
+        the same name is replaced.
+    about : mapping or None
+        What JSON can hold and should be stored beside the model.
+
+    Raises
+    ------
+    SavedModelError
+        If the model holds something that a file cannot hold.
+
+    Notes
+    -----
+    The file has the format of safetensors: arrays, and a JSON header in the
+    metadata. A `RandomState` is stored as its state, and goes on from there.
+    Arrays of other libraries than NumPy are stored, and loaded, as NumPy's.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> from eigengp import ExactGPRegressor, io
+    >>> X = np.linspace(0, 6, 30)[:, None]
+    >>> model = ExactGPRegressor(max_iter=5, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     io.save(model, f"{folder}/sine.eigengp", about={"unit": "m"})
+    ...     saved = io.read(f"{folder}/sine.eigengp")
+    >>> bool(np.all(saved.model.predict(X) == model.predict(X))), saved.about["unit"]
+    (True, 'm')
+    """
+    check_is_fitted(model)
+    kind = type(model)
+    if not is_registered(kind):
+        raise SavedModelError(
+            f"A {kind.__name__} cannot be saved, since eigengp does not know the class. If it is "
+            f"yours, call eigengp.io.register({kind.__name__}) first."
+        )
+    target = _checked_target(path)
+    writer = Writer()
+    nodes = {
+        part: {name: writer.node(value, name) for name, value in values.items()}
+        for part, values in parts_of(model).items()
+    }
+    header = {**_summary(model), **nodes, "objects": writer.objects, "about": _plain(about)}
+    container.write(target, header, writer.arrays)
+
+
+def load(path: str | Path) -> Estimator:
+    """Read a model that `save` wrote.
+
+    Nothing in a file is ever executed: only classes that eigengp knows, or
+    that `eigengp.io.register` has made known, are made from it.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Returns
+    -------
+    model : GPRegressor or TargetTransformed
+        The fitted model, which predicts as the one that was saved, to the last bit.
+
+    Raises
+    ------
+    SavedModelError
+        If the file was cut off or altered, has a newer format, or is no saved model.
+    ImportError
+        If the model needs a package that is not installed.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile, eigengp
+    >>> X = np.linspace(0, 6, 30)[:, None]
+    >>> model = eigengp.ExactGPRegressor(max_iter=5, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(f"{folder}/sine.eigengp")
+    ...     again = eigengp.load(f"{folder}/sine.eigengp")
+    >>> bool(np.all(again.predict(X) == model.predict(X)))
+    True
+    """
+    return read(path).model
+
+
+def read(path: str | Path) -> Saved:
+    """Read a model with all that is stored beside it.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Returns
+    -------
+    saved : Saved
+        The model, what `about` was given to `save`, and the header.
+    """
+    source = Path(path)
+    if source.is_dir():
+        raise IsADirectoryError(f"{source} is a folder, not a saved model.")
+    header, arrays = container.read(source)
+    try:
+        _check_format(header)
+        model, about = _made(header, arrays), dict(header["about"])
+        shown = {name: header[name] for name in _SHOWN}
+    except ImportError as error:
+        raise ImportError(f"{source}: {error}") from error
+    except Exception as error:  # Of ours, or of a constructor that was given nonsense.
+        known = isinstance(error, SavedModelError)
+        told = error if known else f"its header does not describe a model ({error!r})."
+        raise SavedModelError(f"{source}: {told}{_other_version(header)}") from error
+    return Saved(model, about, shown)
+
+
+def _check_format(header: dict[str, Any]) -> None:
+    found = header["format"]
+    if found != FORMAT:
+        raise SavedModelError(f"it is in format {found!r}, and eigengp reads {FORMAT} here.")
+
+
+def _other_version(header: Any) -> str:
+    """Return what to do about a file of a version that is not this one."""
+    try:
+        version = str(header["versions"]["eigengp"])
+    except (KeyError, TypeError):
+        return ""
+    own = _versions()["eigengp"]
+    return "" if version == own else f" eigengp {version} wrote it, and this is {own}: upgrade."
+
+
+def _checked_target(path: str | Path) -> Path:
+    target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a folder; name a file in it, as model{SUFFIX}.")
+    if target.suffix != SUFFIX:
+        raise SavedModelError(
+            f"Saved models end in {SUFFIX}, got {target.name!r}; name it "
+            f"{target.with_suffix(SUFFIX).name!r}."
+        )
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"The folder {target.parent} is not there; make it first.")
+    return target
+
+
+def _plain(about: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a copy of what is to be stored beside a model, as JSON gives it back."""
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(dict(about or {})))
+    except (TypeError, ValueError) as error:
+        raise SavedModelError(f"about must be what JSON can hold: {error}.") from error
+    return plain
+
+
+def _versions() -> dict[str, str]:
+    from eigengp import __version__
+
+    return {
+        "eigengp": __version__,
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "scikit-learn": sklearn.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _summary(model: Estimator) -> dict[str, Any]:
+    """Return what a reader of the header wants to know first."""
+    names = getattr(model, "feature_names_in_", None)
+    return {
+        "format": FORMAT,
+        "class": type(model).__name__,
+        "versions": _versions(),
+        "n_features": int(model.n_features_in_),
+        "feature_names": None if names is None else list(map(str, names)),
+    }
+
+
+def _made(header: dict[str, Any], arrays: dict[str, Any]) -> Estimator:
+    """Return the model that a header describes."""
+    kind = estimator_named(header["class"])
+    reader = Reader(header["objects"], arrays)
+    parts = ("parameters", "state")
+    parameters, state = (
+        {name: reader.value(node) for name, node in header[part].items()} for part in parts
+    )
+    if not state:
+        raise SavedModelError(f"it has no {', '.join(sorted(needed_by(kind)))}.")
+    return made_of(kind, parameters, state)

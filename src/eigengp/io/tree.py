@@ -1,0 +1,157 @@
+"""From a fitted model to JSON and arrays, and back.
+
+Numbers and texts stand for themselves; whatever else is a dict with one key
+that says what it is. Objects and lists are kept in one table, in which each
+comes after all that it holds: what two of them share is stored once and shared
+again, and there are no circles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigengp.backend.namespace import on_host
+from eigengp.io.errors import SavedModelError
+from eigengp.io.registry import record_named, record_of
+
+Node = Any
+"""What JSON can hold."""
+AnArray = NDArray[Any]
+
+_KINDS, _WIDEST = "fiub", 8
+"""What kinds of numbers arrays may hold, and in how many bytes each."""
+
+
+@dataclass
+class Writer:
+    """Takes values apart."""
+
+    objects: list[Node] = field(default_factory=list)
+    arrays: dict[str, AnArray] = field(default_factory=dict)
+    _nodes: dict[int, Node] = field(default_factory=dict)
+    _alive: list[Any] = field(default_factory=list)
+    """What was taken apart: its `id` must not be given to something else meanwhile."""
+
+    def node(self, value: Any, where: str) -> Node:
+        """Return what stands for a value; `where` it is says which one cannot be stored."""
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None or isinstance(value, bool | int | str):
+            return value
+        if isinstance(value, float):
+            return value if math.isfinite(value) else {"float": repr(value)}
+        if isinstance(value, Path):
+            return {"path": str(value)}
+        if type(value) is dict:
+            return self._dict(value, where)
+        if type(value) is tuple:
+            return {"tuple": [self.node(each, where) for each in value]}
+        if id(value) not in self._nodes:
+            self._nodes[id(value)] = self._once(value, where)
+            self._alive.append(value)
+        return self._nodes[id(value)]
+
+    def _dict(self, value: dict[Any, Any], where: str) -> Node:
+        nodes = [[self.node(key, where), self.node(each, where)] for key, each in value.items()]
+        return {"dict": dict(nodes)} if all(type(key) is str for key in value) else {"pairs": nodes}
+
+    def _once(self, value: Any, where: str) -> Node:
+        """Return what stands for a value that may be shared."""
+        if type(value) is list:
+            return self._added({"list": [self.node(each, where) for each in value]})
+        record = record_of(type(value))
+        if record is not None:
+            owner = type(value).__name__
+            own = record.fields_of(value)
+            nodes = {name: self.node(each, f"{owner}.{name}") for name, each in own.items()}
+            return self._added({"class": owner, "fields": nodes})
+        if isinstance(value, np.ndarray):
+            return self._array(value, where)
+        if hasattr(value, "__dlpack__"):
+            return self._array(on_host(value), where)
+        raise _not_storable(value, where)
+
+    def _added(self, node: Node) -> Node:
+        self.objects.append(node)
+        return {"object": len(self.objects) - 1}
+
+    def _array(self, array: AnArray, where: str) -> Node:
+        if array.dtype == object:
+            return {"names": [self.node(each, where) for each in array.tolist()]}
+        if array.dtype.kind not in _KINDS or array.dtype.itemsize > _WIDEST:
+            raise SavedModelError(f"{where} is an array of {array.dtype}, which cannot be saved.")
+        name = str(len(self.arrays))
+        column_by_column = array.flags.f_contiguous and not array.flags.c_contiguous
+        native = array.astype(array.dtype.newbyteorder("="), copy=False)
+        self.arrays[name] = np.asarray(native.T if column_by_column else native, order="C")
+        return {"transposed" if column_by_column else "array": name}
+
+
+def _not_storable(value: Any, where: str) -> SavedModelError:
+    name = type(value).__name__
+    return SavedModelError(
+        f"{where} is a {name}, and a saved model holds only classes that eigengp knows. If it is a "
+        f"class of yours, call eigengp.io.register({name}) before you save, and wherever you "
+        "load; else leave it out."
+    )
+
+
+@dataclass
+class Reader:
+    """Makes values again."""
+
+    objects: Sequence[Node]
+    arrays: dict[str, AnArray]
+    _made: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for each in self.objects:
+            self._made.append(self._object(each))
+
+    def _object(self, node: Node) -> Any:
+        if "list" in node:
+            return [self.value(each) for each in node["list"]]
+        own = {name: self.value(each) for name, each in node["fields"].items()}
+        return record_named(node["class"]).made(own)
+
+    def value(self, node: Node) -> Any:
+        """Return the value that a node stands for."""
+        if not isinstance(node, dict):
+            if isinstance(node, list):
+                raise SavedModelError("a saved model has a list out of its place.")
+            return node
+        ((kind, content),) = node.items()
+        match kind:
+            case "object":
+                return self._earlier(content)
+            case "array":
+                return self.arrays[content]
+            case "transposed":
+                return self.arrays[content].T
+            case "float":
+                return float(content)
+            case "path":
+                return Path(content)
+            case "tuple":
+                return tuple(self.value(each) for each in content)
+            case "dict":
+                return {key: self.value(each) for key, each in content.items()}
+            case "pairs":
+                return {self.value(key): self.value(each) for key, each in content}
+            case "names":
+                return np.array([self.value(each) for each in content], dtype=object)
+        raise SavedModelError(f"a saved model holds something of the unknown kind {kind!r}.")
+
+    def _earlier(self, number: Any) -> Any:
+        if not (isinstance(number, int) and 0 <= number < len(self._made)):
+            raise SavedModelError(
+                f"a saved model refers to the object {number!r}, which is not there."
+            )
+        return self._made[number]
