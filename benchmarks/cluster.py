@@ -56,7 +56,7 @@ def _measured(model: EigenGP, X: Array, y: Array, workers: int, turns: int) -> d
     import dask.array as da
     import distributed
 
-    size = model.inducing_inputs.shape[0]
+    size = model.inducing_points.shape[0]
     chunk = -(-X.shape[0] // (4 * workers))
     lazy = da.from_array(X, chunks=(chunk, X.shape[1])), da.from_array(y, chunks=chunk)
     with (

@@ -172,7 +172,7 @@ def agreement(bench: Bench) -> list[Record]:
 def errors(gradient: Any, truth: Any) -> dict[str, float]:
     """Return the largest error of each group of derivatives, relative to the group's largest."""
     result = {}
-    for group in ("theta", "inducing_inputs", "log_noise_variance"):
+    for group in ("theta", "inducing_points", "log_noise_variance"):
         own, true = (numbers(getattr(each, group)).astype(np.float64) for each in (gradient, truth))
         result[group] = float(np.abs(own - true).max() / np.abs(true).max())
     return result

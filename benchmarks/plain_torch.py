@@ -22,7 +22,7 @@ class Gradient:
 
     theta: Tensor
     """Lengthscales, then the variance."""
-    inducing_inputs: Tensor
+    inducing_points: Tensor
     log_noise_variance: Tensor
 
 

@@ -39,7 +39,7 @@ for ax, (name, model) in zip(axes, models.items(), strict=True):
     ax.fill_between(grid[:, 0], mean - 2 * std, mean + 2 * std, alpha=0.25)
     ax.plot(grid[:, 0], truth, color="black", linewidth=0.8, label="truth")
     ax.plot(grid[:, 0], mean, label="mean, ± 2 std")
-    ax.plot(model.inducing_inputs_[:, 0], np.full(len(model.inducing_inputs_), -5.2), "k+")
+    ax.plot(model.inducing_points_[:, 0], np.full(len(model.inducing_points_), -5.2), "k+")
     ax.set(title=f"{name}: NMSE {nmse(truth, mean):.3f}", xlabel="x", ylim=(-5.6, 5))
 axes[0].legend(loc="upper left", frameon=False)
 

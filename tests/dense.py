@@ -11,7 +11,7 @@ from eigengp.gp.model import EigenGP
 
 def low_rank(model: EigenGP, X: Array, Z: Array) -> Array:
     """Return `k̃(X, Z) = Σ_j w_j φ_j(X) φ_j(Z)ᵀ`."""
-    K_BB, B = gram(model), model.inducing_inputs
+    K_BB, B = gram(model), model.inducing_points
     lam, U = np.linalg.eigh(K_BB)
     lam, U = lam[::-1], U[:, ::-1]
     M, R = lam.size, model.n_components
@@ -23,7 +23,7 @@ def low_rank(model: EigenGP, X: Array, Z: Array) -> Array:
 
 def gram(model: EigenGP) -> Array:
     """Return `K_BB` with its jitter."""
-    B = model.inducing_inputs
+    B = model.inducing_points
     return model.kernel(B) + model.jitter.of(model.kernel) * np.eye(B.shape[0])
 
 
@@ -51,7 +51,7 @@ def negative_log_evidence(model: EigenGP, X: Array, y: Array, gamma: float = 0.0
         return float(value)
     prior = EigenGP(
         model.kernel,
-        model.inducing_inputs,
+        model.inducing_points,
         model.noise_variance,
         model.n_components,
         jitter=model.jitter,

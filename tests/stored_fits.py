@@ -96,10 +96,10 @@ def _from_torch(model: Any, rows: Rows) -> Any:
 
 def _resumed(make: Callable[[Path], Any], rows: Rows) -> Any:
     """Break a fit off after some evaluations, and go on with its checkpoint."""
-    from eigengp.fitting.checkpoint import Journal
+    from eigengp.fitting.checkpoint import Checkpoint
 
     with tempfile.TemporaryDirectory() as folder:
-        path, add, left = Path(folder) / "fit.checkpoint", Journal.add, [12]
+        path, add, left = Path(folder) / "fit.checkpoint", Checkpoint.add, [12]
 
         def interrupted(self: Any, key: bytes, found: Any) -> None:
             add(self, key, found)
@@ -107,13 +107,13 @@ def _resumed(make: Callable[[Path], Any], rows: Rows) -> Any:
             if not left[0]:
                 raise KeyboardInterrupt
 
-        Journal.add = interrupted  # type: ignore[method-assign]
+        Checkpoint.add = interrupted  # type: ignore[method-assign]
         try:
             make(path).fit(*rows)
         except KeyboardInterrupt:
             pass
         finally:
-            Journal.add = add  # type: ignore[method-assign]
+            Checkpoint.add = add  # type: ignore[method-assign]
         return make(path).fit(*rows)
 
 

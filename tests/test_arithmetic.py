@@ -41,7 +41,7 @@ BADLY_SCALED = {
 
 def gradient_of(model: EigenGP, source: ArraySource = SOURCE) -> tuple[float, Array]:
     value, gradient = model.value_and_gradient(source)
-    parts = (gradient.theta, gradient.inducing_inputs.ravel(), [gradient.log_noise_variance])
+    parts = (gradient.theta, gradient.inducing_points.ravel(), [gradient.log_noise_variance])
     return value, np.concatenate(parts)
 
 
@@ -141,7 +141,7 @@ def test_float32_gradients_are_close_where_the_basis_is_well_conditioned() -> No
 def test_the_rounding_of_a_gradient_is_foreseen(step: float) -> None:
     """The estimate is for one entry, and the worst of some dozens is what is found."""
     points = np.vstack([SPREAD[:10], SPREAD[:10] + step])
-    model = replace(MODEL, inducing_inputs=points, n_components=20)
+    model = replace(MODEL, inducing_points=points, n_components=20)
     evidence = model.forward(SOURCE).evidence
     foreseen = 6e-8 * evidence.sums_adjoint().rounding(evidence.sums)
     expected = gradient_of(model)[1]
@@ -153,7 +153,7 @@ def test_the_rounding_of_a_gradient_is_foreseen(step: float) -> None:
 @pytest.mark.parametrize("step", [0.3, 0.1, 0.03])
 def test_what_float32_features_do_to_residuals_is_foreseen(step: float) -> None:
     points = np.vstack([SPREAD[:10], SPREAD[:10] + step])
-    model = replace(MODEL, inducing_inputs=points, n_components=20)
+    model = replace(MODEL, inducing_points=points, n_components=20)
     evidence = model.forward(SOURCE).evidence
     bar, sums = evidence.sums_adjoint(), evidence.sums
     foreseen = 6e-8 * (bar.residual_scatter(sums) + bar.rounding(sums))
@@ -165,7 +165,7 @@ def test_what_float32_features_do_to_residuals_is_foreseen(step: float) -> None:
 
 
 def test_mixed_precision_does_not_use_float32_where_it_would_show() -> None:
-    close = replace(MODEL, inducing_inputs=np.vstack([SPREAD[:10], SPREAD[:10] + 1e-4]))
+    close = replace(MODEL, inducing_points=np.vstack([SPREAD[:10], SPREAD[:10] + 1e-4]))
     mixed = replace(close, arithmetic=Arithmetic("mixed"))
     np.testing.assert_allclose(gradient_of(mixed)[1], gradient_of(close)[1], rtol=1e-9)
 
@@ -173,7 +173,7 @@ def test_mixed_precision_does_not_use_float32_where_it_would_show() -> None:
 def close_points(step: float, noise_variance: float) -> EigenGP:
     return replace(
         MODEL,
-        inducing_inputs=np.vstack([SPREAD[:10], SPREAD[:10] + step]),
+        inducing_points=np.vstack([SPREAD[:10], SPREAD[:10] + step]),
         noise_variance=noise_variance,
         arithmetic=Arithmetic("single"),
     )
@@ -185,7 +185,7 @@ def test_single_precision_makes_sums_in_float64_where_digits_would_be_lost() -> 
     (found, own), (expected, other) = single.evaluate(SOURCE), mixed.evaluate(SOURCE)
     assert isinstance(found.flow, PriorPass)
     assert found.value == expected.value
-    np.testing.assert_array_equal(own.inducing_inputs, other.inducing_inputs)
+    np.testing.assert_array_equal(own.inducing_points, other.inducing_points)
 
 
 def test_roundings_of_float32_that_cancel_are_trusted_where_a_worst_case_is_not() -> None:

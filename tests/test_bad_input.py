@@ -133,7 +133,7 @@ def test_more_basis_points_than_rows_are_cut_with_a_warning() -> None:
     X, y = make_data(5)
     with pytest.warns(UserWarning, match="only 5 distinct rows"):
         model = EigenGPRegressor(20, **QUICK).fit(X, y)
-    assert model.inducing_inputs_.shape == (5, 2)
+    assert model.inducing_points_.shape == (5, 2)
     assert_sane(model, X, y)
 
 

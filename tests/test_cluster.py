@@ -69,7 +69,7 @@ def test_sums_and_rows_are_those_of_arrays(client: Any) -> None:
 def test_a_fit_on_a_cluster_is_that_of_arrays(client: Any) -> None:
     own, other = model().fit(*lazy()), model().fit(X, y)
     assert own.log_marginal_likelihood_ == pytest.approx(other.log_marginal_likelihood_, rel=1e-9)
-    np.testing.assert_allclose(own.inducing_inputs_, other.inducing_inputs_, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(own.inducing_points_, other.inducing_points_, rtol=1e-5, atol=1e-6)
     mean, std = own.predict(lazy()[0], return_std=True)
     assert isinstance(mean, da.Array)
     expected = own.predict(X, return_std=True)
@@ -109,7 +109,7 @@ def test_little_travels(client: Any) -> None:
     expected, known = own.evaluate(ArraySource(X, y))
     assert outcome.value == pytest.approx(expected.value, rel=1e-10)
     np.testing.assert_allclose(
-        gradient.inducing_inputs, known.inducing_inputs, rtol=1e-6, atol=1e-6
+        gradient.inducing_points, known.inducing_points, rtol=1e-6, atol=1e-6
     )
 
 
@@ -200,7 +200,7 @@ def test_a_lost_worker_costs_time_and_nothing_else(client: Any) -> None:
     killer.join()
     assert victim not in client.run(os.getpid).values()
     for each in fits:
-        np.testing.assert_allclose(each.inducing_inputs_, whole.inducing_inputs_, rtol=1e-8)
+        np.testing.assert_allclose(each.inducing_points_, whole.inducing_points_, rtol=1e-8)
         assert each.log_marginal_likelihood_ == pytest.approx(
             whole.log_marginal_likelihood_, rel=1e-10
         )

@@ -60,7 +60,7 @@ def test_fit_takes_weights_components_and_columns(tmp_path: Path) -> None:
     assert found["fit"]["method"] == "nystrom"
     assert list(found["data"]["inputs"]) == ["area"]
     model = eigengp.load(tmp_path / "m.eigengp")
-    assert model.inducing_inputs_.shape == (5, 1)
+    assert model.inducing_points_.shape == (5, 1)
     area = frame["area"][:, None]
     alone = eigengp.NystromRegressor(5, random_state=0).fit(area[:30], frame["price"][:30])
     assert np.allclose(model.predict(area), alone.predict(area), rtol=1e-6)

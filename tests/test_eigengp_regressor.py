@@ -92,7 +92,7 @@ def test_attributes_reproduce_the_evidence_in_the_units_of_the_data(name: str) -
     value = log_marginal_likelihood(
         X,
         y - model.target_mean_,
-        inducing_inputs=model.inducing_inputs_,
+        inducing_points=model.inducing_points_,
         kernel=model.kernel_,
         noise_variance=model.noise_variance_,
         weights=model.weights_,
@@ -101,7 +101,7 @@ def test_attributes_reproduce_the_evidence_in_the_units_of_the_data(name: str) -
     )
     assert value == pytest.approx(model.log_marginal_likelihood_, rel=1e-6)
     assert model.log_marginal_likelihood() == model.log_marginal_likelihood_
-    assert model.inducing_inputs_.shape == (settings.get("n_inducing", 8), 2)
+    assert model.inducing_points_.shape == (settings.get("n_inducing", 8), 2)
     assert model.weights_.shape == model.eigenvalues_.shape == (8,)
     assert np.all(np.diff(model.eigenvalues_) <= 0)
     assert model.kernel_.lengthscale.shape == (2,)
@@ -212,7 +212,7 @@ def test_residual_widens_error_bars_far_from_the_data() -> None:
 @pytest.mark.parametrize("name", ["EigenGP+", "EigenGP*+"])
 def test_residual_keeps_every_weight_below_the_prior(name: str) -> None:
     (X, _), model = make_data(), fitted(name)
-    prior = model.eigenvalues_ / model.inducing_inputs_.shape[0]
+    prior = model.eigenvalues_ / model.inducing_points_.shape[0]
     assert np.all(model.weights_ <= prior * (1 + 1e-9))
     explained = model.eigenfunctions(X) ** 2 @ model.weights_
     assert np.all(explained <= model.kernel_.total_variance * (1 + 1e-9))
@@ -230,7 +230,7 @@ def test_init_takes_basis_points_in_the_units_of_the_data() -> None:
     points = X[:7]
     settings: dict[str, Any] = {"n_restarts": 1, "max_iter": 0, "random_state": 0}
     model = EigenGPRegressor(init=points, **settings).fit(X, y)
-    assert model.inducing_inputs_.shape == (7, 2)
+    assert model.inducing_points_.shape == (7, 2)
     assert EigenGPRegressor(3, init=points, **settings).fit(X, y).weights_.shape == (3,)
     with pytest.raises(ValueError, match="init has 1 columns but X has 2 features"):
         EigenGPRegressor(init=points[:, :1], **settings).fit(X, y)
@@ -259,7 +259,7 @@ def test_a_kernel_begins_where_the_user_says() -> None:
     settings: dict[str, Any] = {"init": X[:8], "n_restarts": 1, "max_iter": 0, "guard": False}
     model = EigenGPRegressor(kernel=kernel, **settings).fit(X, y)
     np.testing.assert_allclose(model.kernel_.theta, kernel.theta, rtol=1e-9)
-    np.testing.assert_allclose(model.inducing_inputs_, X[:8], rtol=1e-9)
+    np.testing.assert_allclose(model.inducing_points_, X[:8], rtol=1e-9)
     assert model.n_iter_ == 0
 
 
@@ -274,7 +274,7 @@ def test_a_kernel_in_the_wrong_units_is_rescued_by_the_restarts(unit: float) -> 
 def test_guard_off_keeps_the_basis_that_was_asked_for() -> None:
     X, y = make_data(60)
     model = EigenGPRegressor(30, guard=False, n_restarts=2, max_iter=5, random_state=0).fit(X, y)
-    assert model.inducing_inputs_.shape == (30, 2)
+    assert model.inducing_points_.shape == (30, 2)
 
 
 def test_guard_grows_the_basis_only_while_it_pays() -> None:
@@ -282,7 +282,7 @@ def test_guard_grows_the_basis_only_while_it_pays() -> None:
     X = rng.uniform(size=(100, 1))
     y = X[:, 0] + 0.3 * rng.normal(size=100)
     model = EigenGPRegressor(40, n_restarts=3, max_iter=20, random_state=0).fit(X, y)
-    assert model.inducing_inputs_.shape[0] < 40
+    assert model.inducing_points_.shape[0] < 40
 
 
 def test_a_refit_that_fails_leaves_the_fitted_model_as_it_was() -> None:

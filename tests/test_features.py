@@ -58,13 +58,13 @@ any_stationary = pytest.mark.parametrize("kernel", STATIONARY.values(), ids=STAT
 
 def points_of(features: KernelOrSpectral) -> Array:
     if isinstance(features, KernelFeatures):
-        return features.inducing_inputs
+        return features.inducing_points
     return features.spectral_points
 
 
 def with_points(features: KernelOrSpectral, points: Array) -> KernelOrSpectral:
     if isinstance(features, KernelFeatures):
-        return replace(features, inducing_inputs=points)
+        return replace(features, inducing_points=points)
     return replace(features, spectral_points=points)
 
 

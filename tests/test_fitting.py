@@ -93,7 +93,7 @@ def test_packing_is_undone_by_unpacking(residual: bool) -> None:
     parameters = eigengp_parameters(model, BOX, basis=True, weights=True)
     again = parameters.unpack(parameters.pack(model))
     np.testing.assert_allclose(again.kernel.theta, model.kernel.theta)
-    np.testing.assert_allclose(again.inducing_inputs, model.inducing_inputs)
+    np.testing.assert_allclose(again.inducing_points, model.inducing_points)
     np.testing.assert_allclose(again.shrinkage, model.shrinkage)
     low, high = parameters.bounds()
     assert low.shape == high.shape == parameters.pack(model).shape
@@ -128,7 +128,7 @@ def test_sums_of_stage_2_stand_for_a_pass_over_the_rows(learned: bool) -> None:
         strict=True,
     ):
         np.testing.assert_allclose(found, expected, rtol=1e-7)
-    moved = replace(model, inducing_inputs=model.inducing_inputs + 0.1)
+    moved = replace(model, inducing_points=model.inducing_points + 0.1)
     assert not objective.knows(moved)
     assert not objective.knows(replace(model, kernel=SquaredExponential(np.array([9.0]))))
 
@@ -163,7 +163,7 @@ def test_starts_differ_in_lengthscale_and_basis(method: str | Array) -> None:
     lengths = [float(start.kernel.lengthscale[0]) for start in starts[1:]]
     assert lengths == sorted(lengths)
     assert lengths[-1] / lengths[0] > 20
-    same = [np.array_equal(s.inducing_inputs, starts[0].inducing_inputs) for s in starts]
+    same = [np.array_equal(s.inducing_points, starts[0].inducing_points) for s in starts]
     assert all(same) == (not isinstance(method, str))
 
 

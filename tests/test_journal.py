@@ -17,7 +17,7 @@ import pytest
 from eigengp import EigenGPRegressor, SSGPRegressor
 from eigengp._typing import Array
 from eigengp.fitting import checkpoint as journals
-from eigengp.fitting.checkpoint import CheckpointWarning, Journal, Journaled
+from eigengp.fitting.checkpoint import Checkpoint, CheckpointedObjective, CheckpointWarning
 from eigengp.fitting.objectives import RowObjective
 from eigengp.fitting.optimizer import Evaluation
 
@@ -29,17 +29,17 @@ FIT = """
 import sys, time
 import numpy as np
 from eigengp import EigenGPRegressor
-from eigengp.fitting.checkpoint import Journal
+from eigengp.fitting.checkpoint import Checkpoint
 
-add = Journal.add
-Journal.add = lambda self, *found: (time.sleep(0.03), add(self, *found))[1]
+add = Checkpoint.add
+Checkpoint.add = lambda self, *found: (time.sleep(0.03), add(self, *found))[1]
 rng = np.random.default_rng(0)
 X = rng.normal(size=(7_000, 2))
 y = np.sin(2.0 * X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=7_000)
 model = EigenGPRegressor(
     10, residual=None, n_restarts=1, max_iter=10, checkpoint=sys.argv[1], random_state=0
 ).fit(X, y)
-np.save(sys.argv[2], np.append(model.inducing_inputs_.ravel(), model.log_marginal_likelihood_))
+np.save(sys.argv[2], np.append(model.inducing_points_.ravel(), model.log_marginal_likelihood_))
 """
 
 
@@ -54,16 +54,16 @@ class Killed(BaseException):
 
 def killed_after(count: int, monkeypatch: pytest.MonkeyPatch, path: Path, **settings: Any) -> None:
     """Begin a fit and end it after some records, as the process would end."""
-    add, seen = Journal.add, []
+    add, seen = Checkpoint.add, []
 
-    def counted(self: Journal, key: bytes, evaluation: Evaluation) -> None:
+    def counted(self: Checkpoint, key: bytes, evaluation: Evaluation) -> None:
         if len(seen) == count:
             raise Killed
         seen.append(1)
         add(self, key, evaluation)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "add", counted)
+        patch.setattr(Checkpoint, "add", counted)
         with pytest.raises(Killed):
             model(checkpoint=path, **settings).fit(X, y)
 
@@ -76,7 +76,7 @@ def test_a_fit_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert path.exists()
     own = model(checkpoint=str(path)).fit(X, y)
     assert own.log_marginal_likelihood_ == whole.log_marginal_likelihood_
-    np.testing.assert_array_equal(own.inducing_inputs_, whole.inducing_inputs_)
+    np.testing.assert_array_equal(own.inducing_points_, whole.inducing_points_)
     assert own.n_iter_ == whole.n_iter_
     assert not path.exists()
 
@@ -104,7 +104,7 @@ def test_draws_without_a_seed_are_remembered(
     path = tmp_path / "fit.checkpoint"
     for expected in (9, 12):
         killed_after(9 if expected == 9 else 3, monkeypatch, path, random_state=None)
-        journal = Journal(path, _fingerprint_of(path), np.random.RandomState())
+        journal = Checkpoint(path, _fingerprint_of(path), np.random.RandomState())
         assert len(journal) == expected
         journal.close()
 
@@ -129,7 +129,7 @@ def test_sigkill_at_two_moments_changes_nothing(tmp_path: Path) -> None:
     subprocess.run(command, check=True)
     assert not path.exists()
     whole = model(max_iter=10).fit(X, y)
-    expected = np.append(whole.inducing_inputs_.ravel(), whole.log_marginal_likelihood_)
+    expected = np.append(whole.inducing_points_.ravel(), whole.log_marginal_likelihood_)
     np.testing.assert_array_equal(np.load(out), expected)
 
 
@@ -144,19 +144,19 @@ def _wait_for(path: Path, records: int, process: subprocess.Popen[bytes]) -> Non
 
 def test_a_torn_record_is_as_if_it_never_was(tmp_path: Path) -> None:
     path, state = tmp_path / "a.checkpoint", np.random.RandomState(0)
-    journal = Journal(path, "f", state)
+    journal = Checkpoint(path, "f", state)
     for i in range(3):
         journal.add(bytes([i]) * 16, Evaluation(float(i), np.full(5, i, dtype=float), -1.0))
     journal.close()
     whole = path.read_bytes()
     for cut in range(0, len(whole), 37):
         path.write_bytes(whole[:cut])
-        again = Journal(path, "f", np.random.RandomState(1))
+        again = Checkpoint(path, "f", np.random.RandomState(1))
         assert len(again) <= 2
         assert again.found(b"x" * 16) is None
         again.add(b"x" * 16, Evaluation(9.0, np.zeros(5), 0.0))
         again.close()
-        last = Journal(path, "f", np.random.RandomState(2))
+        last = Checkpoint(path, "f", np.random.RandomState(2))
         found = last.found(b"x" * 16)
         assert found is not None
         assert found.value == 9.0
@@ -164,7 +164,7 @@ def test_a_torn_record_is_as_if_it_never_was(tmp_path: Path) -> None:
     flipped = bytearray(whole)
     flipped[-3] ^= 1
     path.write_bytes(bytes(flipped))
-    journal = Journal(path, "f", state)
+    journal = Checkpoint(path, "f", state)
     assert len(journal) == 2
     journal.close()
 
@@ -190,7 +190,7 @@ def test_a_full_disk_keeps_what_was_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "fit.checkpoint"
-    journal = Journal(path, "f", np.random.RandomState(0))
+    journal = Checkpoint(path, "f", np.random.RandomState(0))
     journal.add(b"a" * 16, Evaluation(1.0, np.zeros(2), 0.0))
     size = path.stat().st_size
 
@@ -203,7 +203,7 @@ def test_a_full_disk_keeps_what_was_written(
             journal.add(b"b" * 16, Evaluation(2.0, np.zeros(2), 0.0))
         journal.add(b"c" * 16, Evaluation(3.0, np.zeros(2), 0.0))
     assert path.stat().st_size == size
-    journal = Journal(path, "f", np.random.RandomState(0))
+    journal = Checkpoint(path, "f", np.random.RandomState(0))
     assert len(journal) == 1
     journal.close()
 
@@ -235,12 +235,12 @@ def test_a_known_point_is_not_evaluated(tmp_path: Path) -> None:
             asked.append(vector)
             return Evaluation(1.0, vector.copy(), 2.0)
 
-    journal = Journal(tmp_path / "a", "f", np.random.RandomState(0))
-    own, other = (Journaled(Counting(), journal, name) for name in ("a", "b"))
+    journal = Checkpoint(tmp_path / "a", "f", np.random.RandomState(0))
+    own, other = (CheckpointedObjective(Counting(), journal, name) for name in ("a", "b"))
     for objective in (own, own, other):
         assert objective(np.ones(2)).evidence == 2.0
     journal.close()
-    again = Journal(tmp_path / "a", "f", np.random.RandomState(0))
-    assert Journaled(Counting(), again, "a")(np.ones(2)).value == 1.0
+    again = Checkpoint(tmp_path / "a", "f", np.random.RandomState(0))
+    assert CheckpointedObjective(Counting(), again, "a")(np.ones(2)).value == 1.0
     assert len(asked) == 2
     again.close()

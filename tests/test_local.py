@@ -10,14 +10,14 @@ from numpy.testing import assert_allclose
 
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
-from eigengp.data.neighbors import Nearest, NeighbourSource, nearest_before
+from eigengp.data.neighbors import Nearest, NeighborSource, nearest_before
 from eigengp.fitting.heteroscedastic import learn_varying
 from eigengp.fitting.leave_one_out import varied
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter
-from eigengp.gp.vecchia import LocalOutcome
-from eigengp.gp.vecchia_posterior import LocalPosterior
+from eigengp.gp.vecchia import VecchiaOutcome
+from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import (
     Kernel,
     Matern12,
@@ -48,11 +48,11 @@ def _rows(n: int = 40, weighted: bool = False, seed: int = 0) -> RowBlock:
 
 
 def _model(kernel: Kernel, rows: RowBlock, noise: float = 0.2) -> EigenGP:
-    return EigenGP(kernel, rows.X[:7] + 0.1, noise, 7, jitter=Jitter(1e-6), local=True)
+    return EigenGP(kernel, rows.X[:7] + 0.1, noise, 7, jitter=Jitter(1e-6), vecchia=True)
 
 
-def _source(rows: RowBlock, count: int = 5, n_threads: int = 1) -> NeighbourSource:
-    return NeighbourSource.of(rows, np.ones(2), count, n_threads)
+def _source(rows: RowBlock, count: int = 5, n_threads: int = 1) -> NeighborSource:
+    return NeighborSource.of(rows, np.ones(2), count, n_threads)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
@@ -82,9 +82,9 @@ def test_gradient_is_the_derivative(kernel: Kernel, weighted: bool) -> None:
     )
     assert_close(gradient.theta, by_theta)
     by_points = numerical_gradient(
-        lambda B: replace(model, inducing_inputs=B).value(source), model.inducing_inputs
+        lambda B: replace(model, inducing_points=B).value(source), model.inducing_points
     )
-    assert_close(gradient.inducing_inputs, by_points)
+    assert_close(gradient.inducing_points, by_points)
     by_noise = numerical_gradient(
         lambda ln: replace(model, noise_variance=float(np.exp(ln[0]))).value(source),
         np.log([model.noise_variance]),
@@ -107,7 +107,7 @@ def test_threads_do_not_change_the_sums() -> None:
     model = _model(Matern32([0.8, 1.5], 1.3), rows)
     one, two = (model.value_and_gradient(_source(rows, 5, n)) for n in (1, 2))
     assert_allclose(one[0], two[0], rtol=1e-12)
-    assert_allclose(one[1].inducing_inputs, two[1].inducing_inputs, rtol=1e-8, atol=1e-10)
+    assert_allclose(one[1].inducing_points, two[1].inducing_points, rtol=1e-8, atol=1e-10)
 
 
 def test_neighbours_come_before_and_the_nearest_is_first() -> None:
@@ -120,10 +120,10 @@ def test_neighbours_come_before_and_the_nearest_is_first() -> None:
     assert found[1].tolist() == [0, -1, -1, -1]
 
 
-def _posterior(model: EigenGP, rows: RowBlock, count: int) -> LocalPosterior:
+def _posterior(model: EigenGP, rows: RowBlock, count: int) -> VecchiaPosterior:
     outcome = model.forward(_source(rows, rows.n_rows - 1))
-    assert isinstance(outcome, LocalOutcome)
-    return LocalPosterior.of(outcome, rows, Nearest.of(rows.X, np.ones(2), count), count)
+    assert isinstance(outcome, VecchiaOutcome)
+    return VecchiaPosterior.of(outcome, rows, Nearest.of(rows.X, np.ones(2), count), count)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -148,7 +148,7 @@ def test_a_row_left_out_is_predicted_as_if_it_had_not_been_there(weighted: bool)
     posterior = _posterior(model, rows, rows.n_rows)
     own = np.arange(rows.n_rows)
     index = Nearest.of(rows.X, np.ones(2), rows.n_rows - 1).others(rows.X, own)
-    mean, variance, _ = posterior.left_out(rows, index)
+    mean, variance, _ = posterior.leave_one_out(rows, index)
     for i in (0, 7, 23):
         others = rows.picked(np.delete(own, i))
         exact = ExactGP(model.kernel, model.noise_variance)
@@ -169,28 +169,28 @@ def test_gradients_of_predictions_are_derivatives_with_the_neighbours_held() -> 
 
 def test_a_varying_noise_is_found_where_there_is_one_and_only_there() -> None:
     rng = np.random.default_rng(0)
-    signs = rng.normal(size=(2_000, 6))
+    covariates = rng.normal(size=(2_000, 6))
     variance = np.ones(2_000)
     noise = rng.normal(size=2_000)
-    flat = learn_varying(noise, variance, signs, 3)
+    flat = learn_varying(noise, variance, covariates, 3)
     assert flat.name == "as it is"
     assert flat.scale is None
-    narrow = learn_varying(3.0 * noise, variance, signs, 3)
+    narrow = learn_varying(3.0 * noise, variance, covariates, 3)
     assert narrow.name == "constant"
     assert narrow.scale is not None
-    assert_allclose(narrow.scale(variance, signs), 9.0, rtol=0.1)
-    varied = learn_varying(noise * np.exp(0.5 * signs[:, 1]), variance, signs, 3)
+    assert_allclose(narrow.scale(variance, covariates), 9.0, rtol=0.1)
+    varied = learn_varying(noise * np.exp(0.5 * covariates[:, 1]), variance, covariates, 3)
     assert varied.name == "neighbours"
     assert varied.scale is not None
-    found = varied.scale(variance, signs)
-    assert np.corrcoef(np.log(found), signs[:, 1])[0, 1] > 0.9
+    found = varied.scale(variance, covariates)
+    assert np.corrcoef(np.log(found), covariates[:, 1])[0, 1] > 0.9
     assert varied.losses[varied.name] < varied.losses["constant"] - 0.1
 
 
 def test_a_few_wild_rows_do_not_make_error_bars_vary() -> None:
     rng = np.random.default_rng(2)
-    signs = rng.normal(size=(1_500, 30))
-    wild = learn_varying(rng.standard_t(2.0, size=1_500), np.full(1_500, 4.0), signs, 1)
+    covariates = rng.normal(size=(1_500, 30))
+    wild = learn_varying(rng.standard_t(2.0, size=1_500), np.full(1_500, 4.0), covariates, 1)
     assert wild.name in ("as it is", "constant")
 
 
@@ -198,7 +198,7 @@ def test_left_out_rows_of_a_model_without_neighbours_are_those_of_one_that_never
     rows = _rows()
     model = replace(_model(Matern32([0.8, 1.5], 1.3), rows), local=False)
     posterior = varied(model, model.forward(ArraySource.of(rows)))
-    mean, variance, _ = posterior.left_out(rows)
+    mean, variance, _ = posterior.leave_one_out(rows)
     for i in (0, 7, 23):
         others = rows.picked(np.delete(np.arange(rows.n_rows), i))
         without = model.posterior(model.forward(ArraySource.of(others)))

@@ -20,8 +20,8 @@ from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP
 from eigengp.gp.posterior import Posterior
-from eigengp.gp.vecchia import LocalOutcome
-from eigengp.gp.vecchia_posterior import LocalPosterior
+from eigengp.gp.vecchia import VecchiaOutcome
+from eigengp.gp.vecchia_posterior import VecchiaPosterior
 
 LOCAL: dict[str, Any] = {"residual": "local", "random_state": 0, "max_iter": 15, "n_restarts": 2}
 
@@ -74,7 +74,7 @@ def test_the_basis_grows_while_rows_held_out_gain(
     losses = model.selection_["n_components"]
     *enough, last = losses
     taken = last if losses[last] < losses[enough[-1]] - 0.01 else enough[-1]
-    assert model.inducing_inputs_.shape[0] == taken
+    assert model.inducing_points_.shape[0] == taken
     assert (taken > 10) == grows
 
 
@@ -82,7 +82,7 @@ def test_a_size_whose_trial_fails_is_not_taken(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("eigengp.fitting.vecchia_fit._FIRST_SIZE", 8)
     own = LocalFit._outcome
 
-    def fails_beyond(self: LocalFit, model: EigenGP, rows: RowBlock, count: int) -> LocalOutcome:
+    def fails_beyond(self: LocalFit, model: EigenGP, rows: RowBlock, count: int) -> VecchiaOutcome:
         if model.n_components > 8:
             raise FactorizationError
         return own(self, model, rows, count)
@@ -90,7 +90,7 @@ def test_a_size_whose_trial_fails_is_not_taken(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(LocalFit, "_outcome", fails_beyond)
     model = EigenGPRegressor(kernel="auto", **LOCAL).fit(*_varying_data(400, 0))
     assert model.selection_["n_components"][16] == np.inf
-    assert model.inducing_inputs_.shape[0] == 8
+    assert model.inducing_points_.shape[0] == 8
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_size_that_was_asked_for_is_taken_without_a_trial() -> None:
     X, y = _varying_data(400, 0)
     model = EigenGPRegressor(10, kernel="auto", **LOCAL).fit(X, y)
     assert "n_components" not in model.selection_
-    assert model.inducing_inputs_.shape[0] == 10
+    assert model.inducing_points_.shape[0] == 10
 
 
 def test_a_fitted_model_can_be_stored_and_drawn_from() -> None:
@@ -210,7 +210,7 @@ def test_the_call_without_arguments_looks_at_neighbours_where_that_pays(
     X, y = _varying_data(400, 0)
     quick: dict[str, Any] = {"max_iter": 10, "random_state": 0, "n_restarts": 1}
     model = EigenGPRegressor(15, **quick).fit(X, y)
-    assert isinstance(model._posterior, LocalPosterior)
+    assert isinstance(model._posterior, VecchiaPosterior)
     assert model.selection_["residual"]["local"] < model.selection_["residual"]["none"]
     assert isinstance(EigenGPRegressor(15, **quick).fit(X[:200], y[:200])._posterior, Posterior)
     for settings in ({"optimization": "joint"}, {"init": X[:15]}, {"guard": False}):
@@ -259,7 +259,7 @@ def test_little_time_is_a_few_steps_and_still_predicts(residual: str | None) -> 
     model = EigenGPRegressor(max_time=0.01, **settings).fit(X, y)
     stages = {each["stage"] for each in model.history_}
     assert model.n_iter_ <= len(stages) + 3  # One step of each stage, the kernels' heats included.
-    assert model.inducing_inputs_.shape[0] == (50 if residual else 100)
+    assert model.inducing_points_.shape[0] == (50 if residual else 100)
     assert np.mean((model.predict(Z) - z) ** 2) < np.var(z)
 
 

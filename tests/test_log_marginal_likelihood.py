@@ -79,7 +79,7 @@ class Golden:
     def evidence(self, **changes: Any) -> Any:
         """Return the public function's answer, with some arguments changed."""
         arguments: dict[str, Any] = {
-            "inducing_inputs": self.B,
+            "inducing_points": self.B,
             "kernel": self.kernel,
             "noise_variance": self.noise_variance,
             "weights": self.weights,
@@ -92,7 +92,7 @@ class Golden:
         """Return the gradient of `−ln p(y)` in the parameters of the reference."""
         own = self.evidence(eval_gradient=True)[1]
         assert isinstance(own, EvidenceGradient)
-        log_ell, log_variance, B = -own.kernel[:-1], -own.kernel[-1], -own.inducing_inputs
+        log_ell, log_variance, B = -own.kernel[:-1], -own.kernel[-1], -own.inducing_points
         log_sf = 2.0 * log_variance
         if self.unscaled:
             assert own.log_weights is not None
@@ -178,7 +178,7 @@ def test_derivative_by_log_sf_is_exact(golden_case: dict[str, Any], quantity: st
 
     # Small steps: no row may cross the kink of the clipped residual.
     numeric = gradient(value, golden.kernel.theta[-1], step=5e-4)
-    largest = max(np.abs(own.kernel).max(), np.abs(own.inducing_inputs).max())
+    largest = max(np.abs(own.kernel).max(), np.abs(own.inducing_points).max())
     assert own.kernel[-1] == pytest.approx(float(numeric), rel=0.0, abs=1e-8 * largest)
 
 
@@ -205,7 +205,7 @@ def evidence(**changes: Any) -> Any:
     arguments: dict[str, Any] = {
         "X": X,
         "y": y,
-        "inducing_inputs": B,
+        "inducing_points": B,
         "kernel": KERNEL,
         "noise_variance": 0.1,
     }
@@ -269,10 +269,10 @@ def test_gradient_is_the_derivative(
 
     numeric = [
         by("kernel", kernel.with_theta, kernel.theta),
-        by("inducing_inputs", lambda at: at, B).ravel(),
+        by("inducing_points", lambda at: at, B).ravel(),
         by("noise_variance", lambda at: float(np.exp(at[0])), [np.log(0.1)]),
     ]
-    analytic = [own.kernel, own.inducing_inputs.ravel(), [own.log_noise_variance]]
+    analytic = [own.kernel, own.inducing_points.ravel(), [own.log_noise_variance]]
     if weights is None:
         assert own.log_weights is None
     else:
@@ -287,14 +287,14 @@ def test_a_scalar_lengthscale_sums_the_derivatives_of_the_separate_ones() -> Non
     assert scalar[0] == pytest.approx(separate[0], rel=1e-13)
     assert scalar[1].kernel.shape == (2,)
     assert scalar[1].kernel[0] == pytest.approx(separate[1].kernel[:2].sum(), rel=1e-10)
-    assert_close(scalar[1].inducing_inputs, separate[1].inducing_inputs, 1e-12)
+    assert_close(scalar[1].inducing_points, separate[1].inducing_points, 1e-12)
 
 
 def test_lists_and_integers_are_welcome() -> None:
     own = log_marginal_likelihood(
         [[0], [1], [2]],
         [0, 1, 0],
-        inducing_inputs=[[0], [2]],
+        inducing_points=[[0], [2]],
         kernel=SquaredExponential(),
         noise_variance=1,
         weights=[1, 2],
@@ -311,7 +311,7 @@ def test_inputs_are_left_as_they_were() -> None:
 
 def test_nothing_is_centred_or_scaled() -> None:
     assert evidence(y=y + 5.0) < evidence() - 10.0
-    assert evidence(X=X + 3.0, inducing_inputs=B + 3.0) == pytest.approx(evidence(), rel=1e-10)
+    assert evidence(X=X + 3.0, inducing_points=B + 3.0) == pytest.approx(evidence(), rel=1e-10)
 
 
 WITH_NAN = np.where(np.arange(50).reshape(25, 2) == 7, np.nan, X)
@@ -325,10 +325,10 @@ WITH_NAN = np.where(np.arange(50).reshape(25, 2) == 7, np.nan, X)
         ({"X": X[:10]}, "inconsistent numbers of samples"),
         ({"y": np.where(np.arange(25) == 3, np.inf, y)}, "y contains infinity"),
         ({"y": np.column_stack([y, y])}, "1d array"),
-        ({"inducing_inputs": np.where(B > 1.4, np.nan, B)}, "inducing_inputs contains NaN"),
-        ({"inducing_inputs": B[:, 0]}, "Expected 2D array"),
-        ({"inducing_inputs": B[:0]}, "minimum of 1 is required"),
-        ({"inducing_inputs": B[:, :1]}, "have 1 columns but X has 2"),
+        ({"inducing_points": np.where(B > 1.4, np.nan, B)}, "inducing_points contains NaN"),
+        ({"inducing_points": B[:, 0]}, "Expected 2D array"),
+        ({"inducing_points": B[:0]}, "minimum of 1 is required"),
+        ({"inducing_points": B[:, :1]}, "have 1 columns but X has 2"),
         ({"kernel": SquaredExponential([1.0, 1.0, 1.0])}, "3 lengthscales but X has 2"),
         ({"noise_variance": 0.0}, "noise_variance must be positive and finite, got 0.0"),
         ({"noise_variance": -1.0}, "noise_variance must be positive"),
@@ -364,9 +364,9 @@ def test_only_a_kernel_is_a_kernel(kernel: object) -> None:
         evidence(kernel=kernel)
 
 
-@pytest.mark.parametrize("name", ["inducing_inputs", "kernel", "noise_variance"])
+@pytest.mark.parametrize("name", ["inducing_points", "kernel", "noise_variance"])
 def test_what_has_no_default_must_be_given(name: str) -> None:
-    arguments = {"inducing_inputs": B, "kernel": KERNEL, "noise_variance": 0.1}
+    arguments = {"inducing_points": B, "kernel": KERNEL, "noise_variance": 0.1}
     del arguments[name]
     with pytest.raises(TypeError, match=name):
         log_marginal_likelihood(X, y, **arguments)

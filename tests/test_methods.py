@@ -300,7 +300,7 @@ def test_bad_parameters_are_named(name: str, settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", WITH_BASIS_POINTS)
 def test_basis_points_are_in_the_units_of_the_data_and_must_fit_it(name: str) -> None:
     model = make(name, init=X[:7], n_components=None, max_iter=0).fit(X, y)
-    np.testing.assert_allclose(model.inducing_inputs_, X[:7], rtol=1e-12)
+    np.testing.assert_allclose(model.inducing_points_, X[:7], rtol=1e-12)
     with pytest.raises(ValueError, match="init has 1 columns but X has 2 features"):
         make(name, init=X[:10, :1], n_components=10).fit(X, y)
     with pytest.raises(ValueError, match="init contains NaN"):

@@ -145,7 +145,7 @@ def test_gradient_has_the_shapes_of_the_parameters(variant: Variant) -> None:
     model = variant.model(KERNELS["nested"])
     own = model.value_and_gradient(variant.rows, variant.gamma)[1]
     assert own.theta.shape == model.kernel.theta.shape
-    assert own.inducing_inputs.shape == (M, 2)
+    assert own.inducing_points.shape == (M, 2)
     assert np.ndim(own.log_noise_variance) == 0
     if model.shrinkage is None:
         assert own.log_shrinkage is None
@@ -175,7 +175,7 @@ def test_gradient_stays_finite_where_inducing_inputs_coincide(
     value, own = model.value_and_gradient(variant.rows, variant.gamma)
     assert np.isfinite(value)
     assert np.all(np.isfinite(own.theta))
-    assert np.all(np.isfinite(own.inducing_inputs))
+    assert np.all(np.isfinite(own.inducing_points))
     assert np.isfinite(own.log_noise_variance)
     assert own.log_shrinkage is None or np.all(np.isfinite(own.log_shrinkage))
 
@@ -206,7 +206,7 @@ def test_unit_shrinkage_equals_the_cholesky_route(
     unit_value, unit_own = unit.value_and_gradient(ROWS, gamma)
     assert unit_value == pytest.approx(value, rel=1e-11)
     assert_close(unit_own.theta, own.theta, 1e-8)
-    assert_close(unit_own.inducing_inputs, own.inducing_inputs, 1e-8)
+    assert_close(unit_own.inducing_points, own.inducing_points, 1e-8)
     assert unit_own.log_noise_variance == pytest.approx(own.log_noise_variance, rel=1e-9)
 
 
@@ -280,7 +280,7 @@ def test_one_inducing_input_and_one_row_are_enough() -> None:
         model = variant.model(KERNELS["squared_exponential"], B[:1])
         value, own = model.value_and_gradient(rows)
         assert value == pytest.approx(dense.negative_log_evidence(model, X[:1], y[:1]), rel=1e-12)
-        assert own.inducing_inputs.shape == (1, 2)
+        assert own.inducing_points.shape == (1, 2)
 
 
 @any_variant
@@ -292,7 +292,7 @@ def test_a_far_row_and_a_far_basis_point_leave_everything_finite(variant: Varian
         value, own = variant.model(kernel, points).value_and_gradient(far, variant.gamma)
         assert np.isfinite(value)
         assert np.all(np.isfinite(own.theta))
-        assert np.all(np.isfinite(own.inducing_inputs))
+        assert np.all(np.isfinite(own.inducing_points))
 
 
 def test_many_rows_with_little_noise_go_on_with_whitened_rows_and_exact_gradients() -> None:
@@ -320,7 +320,7 @@ def test_weights_of_coinciding_eigenvalues_are_tied() -> None:
     B = np.array([[-9.0], [0.0], [9.0], [18.0]])
     weights = np.array([0.1, 2.0, 0.4, 0.7])
     model = EigenGP(SquaredExponential(np.array([0.2])), B, 0.1, 4, weights)
-    shuffled = replace(model, inducing_inputs=B[::-1])
+    shuffled = replace(model, inducing_points=B[::-1])
     assert model.value(rows) == pytest.approx(shuffled.value(rows), rel=1e-9)
     np.testing.assert_allclose(model.effective_shrinkage, np.exp(np.mean(np.log(weights))))
     _, derivative = model.value_and_gradient(rows)

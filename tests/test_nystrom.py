@@ -112,7 +112,7 @@ def test_the_regressor_gives_what_its_attributes_say(standardize: bool, weighted
     model.fit(X * scale, 3.0 * y + 7.0, sample_weight=weight)
     np.testing.assert_allclose(model.kernel_.theta, kernel.theta, rtol=0.0, atol=1e-12)
     centred, noise = targets - model.target_mean_, model.noise_variance_
-    K_XB, B = kernel(inputs, model.inducing_inputs_), model.inducing_inputs_
+    K_XB, B = kernel(inputs, model.inducing_points_), model.inducing_points_
     gram = kernel(B) + model.jitter_ * np.eye(M)
     C = K_XB @ np.linalg.solve(gram, K_XB.T) + noise * np.eye(targets.size)
     mean, latent = conditional(kernel, C, inputs, centred, X_new * scale)
@@ -190,10 +190,10 @@ def test_the_joint_covariance_is_returned_as_it_is_with_a_warning() -> None:
 def test_unless_optimized_it_keeps_the_centres_of_clusters() -> None:
     model = NystromRegressor(M, **FIXED).fit(X, y)
     scale = X.std(axis=0)
-    away = (X[:, None, :] - model.inducing_inputs_[None, :, :]) / scale
+    away = (X[:, None, :] - model.inducing_points_[None, :, :]) / scale
     nearest = np.argmin(np.sum(away**2, axis=2), axis=1)
     centres = [X[nearest == centre].mean(axis=0) for centre in range(M)]
-    np.testing.assert_allclose(model.inducing_inputs_, centres, rtol=0.0, atol=1e-12)
+    np.testing.assert_allclose(model.inducing_points_, centres, rtol=0.0, atol=1e-12)
 
 
 def test_another_kernel_is_learned_by_the_full_gp_too() -> None:
@@ -204,7 +204,7 @@ def test_another_kernel_is_learned_by_the_full_gp_too() -> None:
 
 def test_without_iterations_it_keeps_what_was_given() -> None:
     model = NystromRegressor(init=X[:7], **FIXED).fit(X, y)
-    np.testing.assert_allclose(model.inducing_inputs_, X[:7], rtol=1e-12)
+    np.testing.assert_allclose(model.inducing_points_, X[:7], rtol=1e-12)
     np.testing.assert_allclose(model.kernel_.theta, FIXED["kernel"].with_ard(2).theta, atol=1e-12)
     assert model.noise_variance_ == pytest.approx(NOISE, rel=1e-12)
 

@@ -67,12 +67,12 @@ def test_memory_does_not_grow() -> None:
 def test_noise_and_weights_are_learned_again() -> None:
     own = EigenGPRegressor(15, n_restarts=1, max_iter=40, random_state=0).fit(X[:300], y[:300])
     noisier = y + 0.5 * rng.normal(size=900)
-    before, points = own.noise_variance_, own.inducing_inputs_.copy()
+    before, points = own.noise_variance_, own.inducing_points_.copy()
     for _ in range(4):
         own.partial_fit(X[300:], noisier[300:])
     assert own.noise_variance_ > 5.0 * before
     assert own.noise_variance_ == pytest.approx((300 * 0.01 + 2400 * 0.26) / 2700, rel=0.15)
-    np.testing.assert_array_equal(own.inducing_inputs_, points)
+    np.testing.assert_array_equal(own.inducing_points_, points)
     assert np.isfinite(own.log_marginal_likelihood_)
 
 
@@ -109,7 +109,7 @@ def test_rows_without_weight_are_passed_over() -> None:
 def test_no_iterations_learn_nothing_from_a_stream() -> None:
     own = fixed(optimization="stochastic", max_iter=0)
     own.partial_fit(X[:400], y[:400]).partial_fit(X[400:], y[400:])
-    np.testing.assert_allclose(own.inducing_inputs_, POINTS, rtol=1e-12)
+    np.testing.assert_allclose(own.inducing_points_, POINTS, rtol=1e-12)
     expected = fixed().fit(X, y).predict(X)
     np.testing.assert_allclose(own.predict(X), expected, rtol=1e-8, atol=1e-8)
 
@@ -139,7 +139,7 @@ def test_a_whole_step_on_all_rows_is_the_posterior_and_the_gradient_of_the_evide
     np.testing.assert_allclose(F @ m, outcome.evidence.mean, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(F @ S @ F.T, outcome.evidence.covariance, rtol=1e-6, atol=1e-10)
     assert_close(step.gradient.theta, expected.theta, 1e-6)
-    assert_close(step.gradient.inducing_inputs, expected.inducing_inputs, 1e-6)
+    assert_close(step.gradient.inducing_points, expected.inducing_points, 1e-6)
     assert step.gradient.log_noise_variance == pytest.approx(expected.log_noise_variance, rel=1e-6)
 
 
@@ -158,7 +158,7 @@ def test_the_gradient_is_that_of_the_bound_for_any_belief() -> None:
 
     assert_close(step.gradient.theta, gradient(with_kernel, KERNEL.theta), 1e-6)
     points = gradient(lambda at: value(model_of(at)), POINTS)
-    assert_close(step.gradient.inducing_inputs, points, 1e-6)
+    assert_close(step.gradient.inducing_points, points, 1e-6)
     noise = gradient(lambda at: value(model_of(noise=float(np.exp(at)))), np.log(0.1))
     assert_close(step.gradient.log_noise_variance, noise, 1e-6)
 

@@ -37,7 +37,7 @@ from eigengp.backend.namespace import namespace
 from eigengp.export import onnx as export
 from eigengp.export import to_onnx, write_onnx
 from eigengp.export.graph import NAMESPACE, Graph
-from eigengp.gp.heteroscedastic import VariedPosterior
+from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.precision import Arithmetic
 from eigengp.kernels import Stationary
 
@@ -113,7 +113,7 @@ def test_error_bars_that_vary_do_so_in_the_graph() -> None:
     rows = rng.uniform(-2.0, 2.0, size=(300, 1))
     noise = np.exp(rows[:, 0]) * rng.normal(size=300)
     model = EigenGPRegressor(8, noise="varying", **QUICK).fit(rows, np.sin(rows[:, 0]) + noise)
-    assert isinstance(model._posterior, VariedPosterior)
+    assert isinstance(model._posterior, HeteroscedasticPosterior)
     assert_same(model, np.linspace(-4.0, 4.0, 9)[:, None])
 
 

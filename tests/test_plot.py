@@ -99,7 +99,7 @@ def test_a_prediction_of_one_input_shows_mean_bands_data_and_basis_points(
     data = axes.collections[0].get_offsets()
     np.testing.assert_array_equal(data, np.column_stack([X1.to_numpy(), y1]))
     shown = np.sort(line(axes, "basis points")[0])
-    points = np.sort(one.inducing_inputs_[:, 0])
+    points = np.sort(one.inducing_points_[:, 0])
     np.testing.assert_array_equal(shown, points[(points >= x[0]) & (points <= x[-1])])
     assert axes.get_xlabel() == X1.columns[0]
 
@@ -122,7 +122,7 @@ def test_maps_show_mean_and_standard_deviation(two: EigenGPRegressor) -> None:
     mean, std = two.predict([[x[10], y[70]]], return_std=True)
     assert left.collections[0].get_array()[70, 10] == pytest.approx(mean[0])
     assert right.collections[0].get_array()[70, 10] == pytest.approx(std[0])
-    np.testing.assert_array_equal(line(left, "basis points"), two.inducing_inputs_.T)
+    np.testing.assert_array_equal(line(left, "basis points"), two.inducing_points_.T)
     assert labels(left) == ["data", "basis points"]
 
 
@@ -232,7 +232,7 @@ def test_basis_points_over_the_data_for_pairs_of_inputs(three: EigenGPRegressor)
     assert several.shape == (3,)
     across, up = order[0], order[1]
     np.testing.assert_array_equal(
-        line(several[0], "basis points"), three.inducing_inputs_[:, [across, up]].T
+        line(several[0], "basis points"), three.inducing_points_[:, [across, up]].T
     )
     data = several[0].collections[0].get_offsets()
     np.testing.assert_array_equal(data, X3.iloc[:, [across, up]])

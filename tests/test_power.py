@@ -284,7 +284,7 @@ def test_attributes_reproduce_evidence_and_predictions_in_the_units_of_the_data(
 ) -> None:
     inputs, targets = X * [1e-1, 50.0] + [7.0, -1e3], 1e4 * y + 3e4
     fit = regressor.set_params(n_restarts=1, max_iter=20, random_state=0).fit(inputs, targets)
-    points, noise, jitter = fit.inducing_inputs_, fit.noise_variance_, Jitter(0.0, fit.jitter_)
+    points, noise, jitter = fit.inducing_points_, fit.noise_variance_, Jitter(0.0, fit.jitter_)
     model = EigenGP(fit.kernel_, points, noise, 6, residual=True, jitter=jitter, power=power)
     centred = targets - fit.target_mean_
     assert fit.log_marginal_likelihood_ == pytest.approx(log_evidence(model, inputs, centred))

@@ -44,7 +44,7 @@ def test_kept_blocks_give_the_same_bits_in_every_pass(weighted: bool, views: obj
     for _ in range(2):
         found, own = replace(model).evaluate(kept)
         assert found.value == expected.value
-        np.testing.assert_array_equal(own.inducing_inputs, gradient.inducing_inputs)
+        np.testing.assert_array_equal(own.inducing_points, gradient.inducing_points)
         np.testing.assert_array_equal(own.theta, gradient.theta)
 
 

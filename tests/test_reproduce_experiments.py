@@ -212,7 +212,7 @@ def test_basis_points_are_crosses_where_they_are() -> None:
     drawing.draw_basis_points(axes, fake_record(run))
     assert not axes.lines
     drawing.draw_basis_points(
-        axes, fake_record(run, hyperparameters={"inducing_inputs": [[0.5], [3.0]]})
+        axes, fake_record(run, hyperparameters={"inducing_points": [[0.5], [3.0]]})
     )
     (points,) = axes.lines
     assert (points.get_marker(), points.get_xdata().tolist()) == ("x", [0.5, 3.0])
@@ -232,7 +232,7 @@ def test_basis_points_beyond_the_panel_are_counted_at_its_edges(
 ) -> None:
     _, (axes,) = drawing.new_figure(1, 1)
     axes.set_xlim(0.0, 1.0)
-    inputs = {"inducing_inputs": [[point] for point in points]}
+    inputs = {"inducing_points": [[point] for point in points]}
     drawing.draw_basis_points(
         axes, fake_record(Run("snelson-like", "EigenGP", 2), hyperparameters=inputs)
     )

@@ -27,7 +27,7 @@ def figure1(folder: Path, fixed: dict[str, Any], learned: dict[str, Any]) -> Sec
         given = dict(learned if run.start is None else fixed)
         points, gap = given.pop("points", [0, 1, 2, 3, 4]), given.pop("gap", 0.01)
         functions = eigenfunctions(given.pop("width", 10), given.pop("like", 0.5))
-        kernel = {"inducing_inputs": [[point] for point in points]}
+        kernel = {"inducing_points": [[point] for point in points]}
         curves = fake_curve(run, gap, eigenfunctions=functions)
         return given | curves | {"hyperparameters": kernel}
 
@@ -246,7 +246,7 @@ def figure3(folder: Path, changes: Changes) -> Section:
         given = usual[run.method] | own
         kernel = {
             "lengthscale": [given["lengthscale"] * (0.9, 1.0, 1.1)[run.seed]],
-            "inducing_inputs": basis_points(given["n_right"]),
+            "inducing_points": basis_points(given["n_right"]),
         }
         return {"hyperparameters": kernel} | fake_curve(run, given["gap"])
 

@@ -26,7 +26,7 @@ def test_a_record_has_the_numbers_that_its_curves_give() -> None:
     assert record["nmse"] == pytest.approx(nmse, rel=1e-6)
     assert record["mnlp"] == pytest.approx(metrics.mnlp(task.y_test, mean, std), rel=1e-6)
     assert np.shape(record["curves"]["eigenfunctions"]) == (5, task.y_test.size)
-    assert np.shape(record["hyperparameters"]["inducing_inputs"]) == (6, 1)
+    assert np.shape(record["hyperparameters"]["inducing_points"]) == (6, 1)
     assert record["options"] == {"max_iter": 2, "n_restarts": 1}
     assert record["seconds"] > 0
     assert (record["key"], record["seed"], record["size"]) == (run.key, 3, 6)

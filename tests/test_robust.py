@@ -178,16 +178,16 @@ def test_units_do_not_matter(name: str) -> None:
 @pytest.mark.parametrize("name", ["EigenGP", "EigenGP+", "FITC", "VFE", "PowerEP"])
 def test_basis_points_are_in_the_units_of_the_data(name: str) -> None:
     model = fitted(name)
-    own = model._scaling.inputs(model.inducing_inputs_)
-    np.testing.assert_allclose(own, model._posterior.features.inducing_inputs, atol=1e-9)
-    assert np.ptp(model.inducing_inputs_[:, 0]) > 300.0
+    own = model._scaling.inputs(model.inducing_points_)
+    np.testing.assert_allclose(own, model._posterior.features.inducing_points, atol=1e-9)
+    assert np.ptp(model.inducing_points_[:, 0]) > 300.0
 
 
 def test_points_and_kernel_of_the_user_are_kept() -> None:
     kernel = Matern32([70.0, 2.0, 9.0], 1.5)
     model = EigenGPRegressor(init=X[:9], kernel=kernel, **(QUICK | PLAIN | {"max_iter": 0}))
     model.fit(X, y)
-    np.testing.assert_allclose(model.inducing_inputs_, X[:9], rtol=1e-9)
+    np.testing.assert_allclose(model.inducing_points_, X[:9], rtol=1e-9)
     np.testing.assert_allclose(model.kernel_.lengthscale, kernel.lengthscale)
     middle = np.array([[980.0, 0.1, 0.0], [1030.0, -0.4, 0.0]])
     inside = model._posterior.features.kernel(*(model._scaling.inputs(middle)[[n]] for n in (0, 1)))
@@ -216,7 +216,7 @@ def test_files_and_other_arrays_give_the_same(tmp_path: Path) -> None:
     table = pa.table({**dict(zip(names, many.T, strict=True)), "target": targets})
     parquet.write_table(table, tmp_path / "rows.parquet")
     own = clone(known).fit(tmp_path / "rows.parquet", "target")
-    np.testing.assert_array_equal(own.inducing_inputs_, known.inducing_inputs_)
+    np.testing.assert_array_equal(own.inducing_points_, known.inducing_points_)
     inputs = tmp_path / "inputs.parquet"
     parquet.write_table(table.drop(["target"]), inputs)
     np.testing.assert_allclose(own.predict(inputs), known.predict(many), rtol=1e-12)

@@ -93,7 +93,7 @@ def test_rows_held_out_of_very_many_are_taken_off_each_sum(weighted: bool) -> No
     model = EigenGP(SquaredExponential(np.ones(2)), X[:6], 0.1, 6)
     (own, gradient), (other, expected) = model.evaluate(split), model.evaluate(rest)
     assert own.value == pytest.approx(other.value, rel=1e-11)
-    np.testing.assert_allclose(gradient.inducing_inputs, expected.inducing_inputs, atol=1e-9)
+    np.testing.assert_allclose(gradient.inducing_points, expected.inducing_points, atol=1e-9)
     np.testing.assert_array_equal(held.y, y[split.held_rows])
     assert split.take(np.arange(400)).y.tolist() == y[keep].tolist()
     assert split.n_rows == 400

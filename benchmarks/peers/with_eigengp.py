@@ -112,7 +112,7 @@ def quality(request: Request) -> Iterator[Record]:
     covered = float(np.mean((lower <= y_test) & (y_test <= upper)))
     learned = {
         "kernel": type(model.kernel_).__name__,
-        "size": int(model.inducing_inputs_.shape[0]),
+        "size": int(model.inducing_points_.shape[0]),
         "posterior": type(model._posterior).__name__,
     }
     yield from (record | {"coverage": covered} | learned for record in records)

@@ -36,7 +36,7 @@ def collapsed(points: Array, lengthscale: float, noise: float) -> Any:
     prior = gpx.gps.Prior(mean_function=gpx.mean_functions.Zero(), kernel=kernel)
     model = prior * gpx.likelihoods.Gaussian(obs_stddev=float(np.sqrt(noise)))
     return gpx.variational_families.CollapsedVariationalGaussian(
-        model=model, inducing_inputs=jnp.asarray(points)
+        model=model, inducing_points=jnp.asarray(points)
     )
 
 

@@ -29,7 +29,7 @@ for (top, bottom), model, title in zip(axes.T, (fixed, learned), titles, strict=
     top.fill_between(grid[:, 0], mean - 2 * std, mean + 2 * std, alpha=0.25)
     top.plot(grid[:, 0], exact.predict(grid), color="black", linewidth=0.9, label="full GP")
     top.plot(grid[:, 0], mean, label="EigenGP, ± 2 std")
-    points = model.inducing_inputs_[:, 0]
+    points = model.inducing_points_[:, 0]
     top.plot(points, np.full(points.size, -3.3), "k+")
     top.set_title(title, fontsize=9)
     bottom.plot(grid, model.eigenfunctions(grid) * np.sqrt(model.weights_), linewidth=1.2)

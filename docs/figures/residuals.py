@@ -35,7 +35,7 @@ for ax, (title, model) in zip(axes, models.items(), strict=True):
     ax.plot(grid[:, 0], mean)
     for side in (-2, 2):
         ax.plot(grid[:, 0], truth + side * truth_std, color="black", linewidth=0.7, linestyle=":")
-    ax.plot(model.inducing_inputs_[:, 0], np.full(12, -3.0), "k+")
+    ax.plot(model.inducing_points_[:, 0], np.full(12, -3.0), "k+")
     ax.set_title(title, fontsize=9)
     ax.set_xlabel("x")
 axes[0].set_ylim(-3.3, 3.3)

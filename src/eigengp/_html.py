@@ -13,7 +13,7 @@ from eigengp.kernels import Kernel, Product, Stationary, Sum
 
 _SIZES = {
     "weights_": "eigenfunctions",
-    "inducing_inputs_": "basis points",
+    "inducing_points_": "basis points",
     "relevance_vectors_": "relevance vectors",
     "spectral_points_": "spectral points",
 }

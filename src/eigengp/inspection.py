@@ -104,7 +104,7 @@ def plain_rows(model: GPRegressor, X: Any) -> Array:
 def basis_points_of(model: GPRegressor) -> Array | None:
     """Return basis points or relevance vectors, shape (M, D), in NumPy; None if there are none."""
     check_is_fitted(model)
-    for name in ("inducing_inputs_", "relevance_vectors_"):
+    for name in ("inducing_points_", "relevance_vectors_"):
         if hasattr(model, name):
             return on_host(getattr(model, name))
     return None

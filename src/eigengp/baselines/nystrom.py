@@ -60,7 +60,7 @@ precision, memory_limit, device, checkpoint, random_state, verbose
 
     Attributes
     ----------
-    inducing_inputs_, kernel_, noise_variance_, log_marginal_likelihood_, history_, n_iter_, \
+    inducing_points_, kernel_, noise_variance_, log_marginal_likelihood_, history_, n_iter_, \
 jitter_, target_mean_
         As in `EigenGPRegressor`.
 

@@ -16,7 +16,7 @@ from eigengp.backend.threads import in_threads
 from eigengp.data.array_source import ArraySource
 from eigengp.data.neighbor_search import Index, index_among
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.neighborhoods import Neighbourhoods
+from eigengp.gp.neighborhoods import Neighborhoods
 
 SumT = TypeVar("SumT", bound=Any)
 
@@ -99,7 +99,7 @@ def _among_few(points: Array, found: NDArray[np.intp]) -> None:
 
 
 @dataclass(frozen=True)
-class NeighbourSource:
+class NeighborSource:
     """Rows in memory, each with its nearest among those before it.
 
     Parameters
@@ -126,7 +126,7 @@ class NeighbourSource:
         n_threads: int = 1,
         last: int | None = None,
         search: NeighborSearch = "exact",
-    ) -> NeighbourSource:
+    ) -> NeighborSource:
         """Find the neighbours of all rows, or of the `last` so many among all.
 
         Parameters
@@ -165,12 +165,12 @@ class NeighbourSource:
         """How many rows a neighbourhood has, its own included."""
         return int(self.index.shape[1])
 
-    def total(self, term: Callable[[Neighbourhoods], SumT]) -> SumT:
+    def total(self, term: Callable[[Neighborhoods], SumT]) -> SumT:
         """Return the sum of `term(neighbourhoods)` over all rows."""
         chunks = [slice(i, min(i + _CHUNK, self.n_rows)) for i in range(0, self.n_rows, _CHUNK)]
 
         def stripe(part: Sequence[slice]) -> SumT:
-            hoods = (Neighbourhoods(self.rows, self.index[rows], rows.start) for rows in part)
+            hoods = (Neighborhoods(self.rows, self.index[rows], rows.start) for rows in part)
             total: SumT = reduce(iadd, map(term, hoods))
             return total
 

@@ -334,7 +334,7 @@ class GPRegressor(SelfDescribing, RegressorMixin, BaseEstimator, ABC):  # type: 
         scores = getattr(self, "conformity_", None)
         if scores is not None:
             return conformal_factor(scores, coverage)
-        left_out = getattr(self, "left_out_errors_", None)
+        left_out = getattr(self, "leave_one_out_errors_", None)
         return half if left_out is None else known_factor(left_out, coverage, half)
 
     @overload

@@ -9,16 +9,16 @@ from sklearn.utils import check_random_state
 
 from eigengp._typing import NeighborSearch
 from eigengp.estimators.online import OnlineRegressor
-from eigengp.fitting.leave_one_out import LeftOut, judged_plain, varied
+from eigengp.fitting.leave_one_out import LeaveOneOut, judged_plain, varied
 from eigengp.fitting.model_selection import Choices, chosen
 from eigengp.fitting.training import Training
 from eigengp.fitting.vecchia_fit import LocalFit
 from eigengp.gp.approximations import Outcome
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.heteroscedastic import VariedPosterior
+from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.model import EigenGP
 from eigengp.gp.posterior import Posterior, Predictive
-from eigengp.gp.vecchia_posterior import LocalPosterior
+from eigengp.gp.vecchia_posterior import VecchiaPosterior
 
 _CLEARLY = 0.02
 """By how much neighbours must be better, for rows left out, to be trusted at once."""
@@ -30,11 +30,11 @@ class DecidingRegressor(OnlineRegressor):
     n_neighbors: int
     neighbor_search: NeighborSearch
     max_time: float | None
-    _posterior: Posterior | LocalPosterior | VariedPosterior
+    _posterior: Posterior | VecchiaPosterior | HeteroscedasticPosterior
     _choices: Choices
     _local: LocalFit
     """While a fit runs that looks at neighbours."""
-    _found: tuple[Any, LeftOut]
+    _found: tuple[Any, LeaveOneOut]
     """What it found: the outcome of a pass, and how rows left out judge it."""
 
     @property
@@ -43,11 +43,11 @@ class DecidingRegressor(OnlineRegressor):
 
     @property
     def _predicts_on_host(self) -> bool:
-        return isinstance(self._posterior, LocalPosterior)
+        return isinstance(self._posterior, VecchiaPosterior)
 
     @property
     def _draws_jointly(self) -> bool:
-        return isinstance(self._posterior, LocalPosterior)
+        return isinstance(self._posterior, VecchiaPosterior)
 
     def _outcome(self, model: EigenGP, training: Training) -> Outcome:
         return self._found[0] if hasattr(self, "_found") else super()._outcome(model, training)
@@ -91,7 +91,7 @@ class DecidingRegressor(OnlineRegressor):
 
     def _judged_plain(
         self, training: Training, model: EigenGP, noise: str
-    ) -> tuple[Outcome, LeftOut]:
+    ) -> tuple[Outcome, LeaveOneOut]:
         outcome = model.forward(training.source)
         return outcome, judged_plain(model, outcome, training, noise)
 
@@ -105,23 +105,23 @@ class DecidingRegressor(OnlineRegressor):
 
     def _condition(self, model: EigenGP, outcome: Outcome, training: Training) -> Predictive:
         if self._choices.noise == "constant" and not hasattr(self, "_found"):
-            self.__dict__.pop("left_out_errors_", None)
+            self.__dict__.pop("leave_one_out_errors_", None)
             return model.posterior(outcome)
         if training.source.n_rows == 0:  # More rows came; error bars vary as they did.
             before = self._posterior
-            if isinstance(before, VariedPosterior):
+            if isinstance(before, HeteroscedasticPosterior):
                 return varied(model, outcome, before.scale)
             return model.posterior(outcome)
         found = self.__dict__.pop("_found", (None, None))[1]
         return self._judged_by(found or judged_plain(model, outcome, training, "varying"))
 
-    def _judged_by(self, found: LeftOut) -> Predictive:
+    def _judged_by(self, found: LeaveOneOut) -> Predictive:
         """Return the posterior as rows left out would have it, and keep what they said."""
-        self.__dict__.pop("left_out_errors_", None)
+        self.__dict__.pop("leave_one_out_errors_", None)
         if found.conformity is not None:
-            self.left_out_errors_ = found.conformity
+            self.leave_one_out_errors_ = found.conformity
             self.selection_ = {**getattr(self, "selection_", {}), "noise": found.noise}
         posterior = found.posterior
-        if isinstance(posterior, VariedPosterior) and posterior.scale is None:
+        if isinstance(posterior, HeteroscedasticPosterior) and posterior.scale is None:
             return posterior.own
         return posterior

@@ -14,7 +14,7 @@ from eigengp.backend.namespace import AnyArray
 from eigengp.data.views import Scaling
 from eigengp.gp.features import KernelFeatures
 from eigengp.gp.sensitivity import sensitivities, total_indices
-from eigengp.gp.vecchia_posterior import LocalPosterior
+from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import Kernel
 
 _MOST_POINTS = 100
@@ -89,8 +89,8 @@ class SelfDescribing:
         posterior, scaling = self._posterior, self._scaling
         features = posterior.features
         if isinstance(features, KernelFeatures):
-            local = isinstance(posterior, LocalPosterior)
-            points = posterior.rows.X if local else features.inducing_inputs
+            local = isinstance(posterior, VecchiaPosterior)
+            points = posterior.rows.X if local else features.inducing_points
             steps = np.linspace(0, len(points) - 1, min(_MOST_POINTS, len(points)))
             points = points[steps.astype(int)]
         else:

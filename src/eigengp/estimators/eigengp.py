@@ -163,7 +163,7 @@ class EigenGPRegressor(DecidingRegressor):
 
     Attributes
     ----------
-    inducing_inputs_ : array of shape (M, D)
+    inducing_points_ : array of shape (M, D)
         The learned basis points. This and all that follow are in the units
         of the data.
     kernel_ : Kernel
@@ -195,7 +195,7 @@ class EigenGPRegressor(DecidingRegressor):
         "noise": negative log densities of rows left out, with neighbours and
         without, and with each kind of error bars. Only where there was a
         choice.
-    left_out_errors_ : array of shape (n,)
+    leave_one_out_errors_ : array of shape (n,)
         With a varying noise: the errors of training rows that were left out,
         in units of their error bars, sorted.
 

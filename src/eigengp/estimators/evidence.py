@@ -25,7 +25,7 @@ class EvidenceGradient:
     divided by its value.
     """
 
-    inducing_inputs: Array
+    inducing_points: Array
     """With respect to the inducing inputs, shape (M, D)."""
     kernel: Array
     """With respect to `kernel.theta`, the logarithms named by `kernel.parameter_names`."""
@@ -40,7 +40,7 @@ def log_marginal_likelihood(
     X: ArrayLike,
     y: ArrayLike,
     *,
-    inducing_inputs: ArrayLike,
+    inducing_points: ArrayLike,
     kernel: Kernel,
     noise_variance: float,
     weights: ArrayLike | None = ...,
@@ -54,7 +54,7 @@ def log_marginal_likelihood(
     X: ArrayLike,
     y: ArrayLike,
     *,
-    inducing_inputs: ArrayLike,
+    inducing_points: ArrayLike,
     kernel: Kernel,
     noise_variance: float,
     weights: ArrayLike | None = ...,
@@ -67,7 +67,7 @@ def log_marginal_likelihood(
     X: ArrayLike,
     y: ArrayLike,
     *,
-    inducing_inputs: ArrayLike,
+    inducing_points: ArrayLike,
     kernel: Kernel,
     noise_variance: float,
     weights: ArrayLike | None = None,
@@ -87,7 +87,7 @@ def log_marginal_likelihood(
         Inputs.
     y : array of shape (N,)
         Targets; the model has mean zero.
-    inducing_inputs : array of shape (M, D)
+    inducing_points : array of shape (M, D)
         The basis points `B`.
     kernel : Kernel
         The GP prior whose eigenfunctions are used.
@@ -121,13 +121,13 @@ def log_marginal_likelihood(
     >>> from eigengp import SquaredExponential, log_marginal_likelihood
     >>> X = np.linspace(0, 1, 20)[:, None]
     >>> value, gradient = log_marginal_likelihood(
-    ...     X, np.sin(6 * X[:, 0]), inducing_inputs=X[::5], kernel=SquaredExponential(0.2),
+    ...     X, np.sin(6 * X[:, 0]), inducing_points=X[::5], kernel=SquaredExponential(0.2),
     ...     noise_variance=0.01, eval_gradient=True)
-    >>> round(value, 3), gradient.inducing_inputs.shape
+    >>> round(value, 3), gradient.inducing_points.shape
     (10.419, (4, 1))
     """
     inputs, targets = _checked_rows(X, y)
-    B = check_array(inducing_inputs, dtype=np.float64, input_name="inducing_inputs")
+    B = check_array(inducing_points, dtype=np.float64, input_name="inducing_points")
     _check(inputs, B, kernel, noise_variance, residual, jitter)
     _check_power(power, residual, weights)
     source = ArraySource(inputs, targets)
@@ -143,7 +143,7 @@ def log_marginal_likelihood(
         return -model.value(source)
 
     value, own = model.value_and_gradient(source)
-    theta, points = own.theta, own.inducing_inputs
+    theta, points = own.theta, own.inducing_points
     if own.log_shrinkage is not None:
         through = model.gram_pull_back(model.spectrum.shrinkage_pull_back(own.log_shrinkage))
         theta, points = theta + through.theta, points + through.points
@@ -161,7 +161,7 @@ def _check(
 ) -> None:
     if B.shape[1] != X.shape[1]:
         raise ValueError(
-            f"inducing_inputs have {B.shape[1]} columns but X has {X.shape[1]}; "
+            f"inducing_points have {B.shape[1]} columns but X has {X.shape[1]}; "
             "each basis point needs one value for each input."
         )
     if not isinstance(kernel, Kernel):

@@ -73,7 +73,7 @@ class OnlineRegressor(InducingRegressor):
         outcome = outcome or self._outcome(model, training)
         super()._keep(model, training, outcome)
         self._training = training.on(RowBlock.empty())
-        if online is None and self.optimization != "stochastic" and not model.local:
+        if online is None and self.optimization != "stochastic" and not model.vecchia:
             online = Online.of(model, outcome, training.source)
         self._online = online
 
@@ -119,7 +119,7 @@ class OnlineRegressor(InducingRegressor):
             finally:
                 del self._without_rows
         rows = further_rows(self, X, y, sample_weight)
-        with at_work(self.inducing_inputs_.shape[0]):
+        with at_work(self.inducing_points_.shape[0]):
             if self.optimization == "stochastic":
                 self._follow(rows)
             else:

@@ -37,7 +37,7 @@ precision, memory_limit, device, checkpoint, random_state, verbose
     ----------
     log_marginal_likelihood_ : float
         The power EP approximation of the log evidence of the training data.
-    inducing_inputs_, kernel_, noise_variance_, history_, n_iter_, jitter_, target_mean_
+    inducing_points_, kernel_, noise_variance_, history_, n_iter_, jitter_, target_mean_
         As in `EigenGPRegressor`.
 
     Examples

@@ -26,7 +26,7 @@ class VFERegressor(InducingRegressor):
     ----------
     log_marginal_likelihood_ : float
         The bound on the log evidence of the training data.
-    inducing_inputs_, kernel_, noise_variance_, history_, n_iter_, jitter_, target_mean_
+    inducing_points_, kernel_, noise_variance_, history_, n_iter_, jitter_, target_mean_
         As in `EigenGPRegressor`.
 
     Examples

@@ -9,9 +9,9 @@ from sklearn.utils.validation import check_is_fitted
 from eigengp.baselines.nystrom import NystromRegressor
 from eigengp.estimators.base import GPRegressor
 from eigengp.gp.exact_posterior import ConditionalPosterior
-from eigengp.gp.heteroscedastic import VariedPosterior
+from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.posterior import Posterior
-from eigengp.gp.vecchia_posterior import LocalPosterior
+from eigengp.gp.vecchia_posterior import VecchiaPosterior
 
 try:
     import torch
@@ -76,9 +76,9 @@ class BoTorchModel(Model):  # type: ignore[misc]
                 "function can use; wrap a VFERegressor or an EigenGPRegressor instead."
             )
         posterior: Any = regressor._posterior
-        if isinstance(posterior, VariedPosterior):
+        if isinstance(posterior, HeteroscedasticPosterior):
             posterior = posterior.own  # The function itself; only observations of it vary.
-        if isinstance(posterior, LocalPosterior):
+        if isinstance(posterior, VecchiaPosterior):
             raise ValueError(
                 'With residual="local" the posterior jumps where the nearest rows change, and has '
                 'no gradient to follow there. Fit with residual=None or "diagonal" instead.'

@@ -21,10 +21,10 @@ from eigengp._atomic import write_whole
 from eigengp.backend.namespace import cast
 from eigengp.estimators.base import GPRegressor
 from eigengp.export.graph import NAMESPACE, Graph, Node, Traced
-from eigengp.gp.heteroscedastic import VariedPosterior
+from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.posterior import Posterior, Predictive
 from eigengp.gp.precision import Arithmetic
-from eigengp.gp.vecchia_posterior import LocalPosterior
+from eigengp.gp.vecchia_posterior import VecchiaPosterior
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -143,7 +143,7 @@ def _exportable(model: GPRegressor) -> Predictive:
     A copy, for a posterior remembers what it has moved beside the rows.
     """
     posterior = model._posterior
-    if isinstance(posterior, LocalPosterior):
+    if isinstance(posterior, VecchiaPosterior):
         raise ValueError(
             'A model with residual="local" searches for the nearest training rows in each '
             'prediction, which is more than a graph can hold. Fit with residual=None or "diagonal" '
@@ -157,7 +157,7 @@ def _exportable(model: GPRegressor) -> Predictive:
             "EigenGPRegressor, or fit fewer rows."
         )
     own = deepcopy(posterior)
-    if isinstance(own, VariedPosterior):
+    if isinstance(own, HeteroscedasticPosterior):
         return replace(own, own=replace(own.own, arithmetic=Arithmetic()))
     return replace(own, arithmetic=Arithmetic()) if isinstance(own, Posterior) else own
 

@@ -38,7 +38,7 @@ class CheckpointWarning(UserWarning):
     """A checkpoint could not be written; the fit goes on without."""
 
 
-class Journal:
+class Checkpoint:
     """The evaluations of one fit.
 
     Parameters
@@ -149,21 +149,21 @@ class Journal:
 
 
 @dataclass(frozen=True)
-class Journaled:
+class CheckpointedObjective:
     """An objective that is asked only where the journal knows nothing.
 
     Parameters
     ----------
     objective : Objective
         What is evaluated.
-    journal : Journal
+    journal : Checkpoint
         What was found before.
     name : str
         Tells this objective from others of the same fit.
     """
 
     objective: Objective
-    journal: Journal
+    journal: Checkpoint
     name: str
 
     @property

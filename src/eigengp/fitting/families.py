@@ -84,7 +84,7 @@ class InducingFamily:
         given = isinstance(self.init.method, np.ndarray) and len(self.init.method) == size
         init = self.init if self.relocates or given else BasisInit("kmeans")
         blank = np.zeros((size, rows.X.shape[1]))
-        sized = replace(template, inducing_inputs=blank, n_components=size)
+        sized = replace(template, inducing_points=blank, n_components=size)
         return make_starts(sized, rows, init, count, rng)
 
     def placed(
@@ -92,7 +92,7 @@ class InducingFamily:
     ) -> EigenGP:
         """See `Family.placed`."""
         points = self.init.place(rows, size, model.kernel, rng)
-        return replace(model, inducing_inputs=points, n_components=size)
+        return replace(model, inducing_points=points, n_components=size)
 
     def computed_with(self, model: EigenGP, arithmetic: Arithmetic) -> EigenGP:
         """See `Family.computed_with`."""

@@ -10,12 +10,12 @@ import numpy as np
 
 from eigengp.data.summary import Summary
 from eigengp.data.views import Scaling
-from eigengp.fitting.checkpoint import Journal
+from eigengp.fitting.checkpoint import Checkpoint
 
 
 def journal_for(
     estimator: Any, n_rows: int, summary: Summary, scaling: Scaling, rng: np.random.RandomState
-) -> Journal | None:
+) -> Checkpoint | None:
     """Return the journal that the estimator asks for, one of the same data and settings.
 
     Data are told apart by how many rows they have, and by means, scales and
@@ -37,4 +37,4 @@ def journal_for(
     numbers = (scaling.input_centre, scaling.input_scale, summary.low, summary.high)
     for each in (*numbers, np.array([scaling.target_centre, scaling.target_scale])):
         about.update(each.tobytes())
-    return Journal(Path(path), about.hexdigest(), rng)
+    return Checkpoint(Path(path), about.hexdigest(), rng)

@@ -3,7 +3,7 @@
 With `q = r²/v`, the squared errors in units of their variances, `η` minimises
 `½ Σ (η + q e^{−η})` and a ridge on the slopes, which is convex; every row
 counts as often as it weighs. One factor for all variances, and several sets of
-signs, compete by the density of rows that were not used, and must be clearly
+covariates, compete by the density of rows that were not used, and must be clearly
 better than the variances of the model itself.
 
 Rows tell little of rare surprises, and one that was thought impossible costs
@@ -28,7 +28,7 @@ _MARGIN = 0.01
 _ERRORS = 2.0
 """How much better than the model itself they must be: so much, and so many standard errors."""
 _KNOWN = (0.005, 0.995)
-"""Between these quantiles of the rows' signs a sign is known."""
+"""Between these quantiles of the rows' covariates a sign is known."""
 _LEAST_SPREAD = 1e-3
 _MOST_STEPS = 50
 _LEAST_WEIGHT = 0.05
@@ -42,7 +42,7 @@ _ENOUGH = 1e-6
 
 
 def candidates(n_local: int, n_signs: int) -> dict[str, tuple[slice, ...]]:
-    """Return which sets of signs compete, where the first so many are not eigenfunctions.
+    """Return which sets of covariates compete, where the first so many are not eigenfunctions.
 
     Neighbours tell much, and are at times wrong together; beside them what the
     eigenfunctions say alone has half of the say.
@@ -71,7 +71,7 @@ class Varying:
 
 
 def learn_varying(
-    errors: Array, variance: Array, signs: Array, n_local: int, weight: Array | None = None
+    errors: Array, variance: Array, covariates: Array, n_local: int, weight: Array | None = None
 ) -> Varying:
     """Return the best of the candidates, learned on all rows.
 
@@ -81,8 +81,8 @@ def learn_varying(
         Of rows that were left out.
     variance : array of shape (n,)
         What they were predicted to have.
-    signs : array of shape (n, p)
-        See `eigengp.gp.heteroscedastic.signs`.
+    covariates : array of shape (n, p)
+        See `eigengp.gp.heteroscedastic.covariates`.
     n_local : int
         How many of them are not eigenfunctions.
     weight : array of shape (n,) or None
@@ -94,13 +94,13 @@ def learn_varying(
     fold = np.arange(squares.size) % _FOLDS
     q = squares / variance
     unseen = {AS_IT_IS: variance}
-    sets = candidates(n_local, signs.shape[1])
+    sets = candidates(n_local, covariates.shape[1])
     for name, each in sets.items():
         scaled = np.empty_like(variance)
         for k in range(_FOLDS):
             seen, new = fold != k, fold == k
-            scale = _fitted(q[seen], signs[seen], count[seen], n_local, each)
-            scaled[new] = replace(scale, floor=floor)(variance[new], signs[new])
+            scale = _fitted(q[seen], covariates[seen], count[seen], n_local, each)
+            scaled[new] = replace(scale, floor=floor)(variance[new], covariates[new])
         unseen[name] = scaled
     each_row = {name: 0.5 * (np.log(v) + squares / v) for name, v in unseen.items()}
     losses = {name: float(np.average(loss, weights=count)) for name, loss in each_row.items()}
@@ -110,7 +110,7 @@ def learn_varying(
     conformity = np.abs(errors) / np.sqrt(unseen[best])
     if best == AS_IT_IS:
         return Varying(best, None, losses, conformity)
-    learned = _fitted(q, signs, count, n_local, sets[best])
+    learned = _fitted(q, covariates, count, n_local, sets[best])
     return Varying(best, replace(learned, floor=floor), losses, conformity)
 
 
@@ -123,20 +123,20 @@ def _is_clearly_less(loss: Array, other: Array, count: Array) -> bool:
 
 
 def _fitted(
-    q: Array, signs: Array, count: Array, n_local: int, sets: tuple[slice, ...]
+    q: Array, covariates: Array, count: Array, n_local: int, sets: tuple[slice, ...]
 ) -> VarianceScale:
     """Return what a candidate learns; eigenfunctions are in units of the prior already."""
-    p = signs.shape[1]
-    centre, spread = np.average(signs, axis=0, weights=count), np.ones(p)
-    around = np.average((signs[:, :n_local] - centre[:n_local]) ** 2, axis=0, weights=count)
+    p = covariates.shape[1]
+    centre, spread = np.average(covariates, axis=0, weights=count), np.ones(p)
+    around = np.average((covariates[:, :n_local] - centre[:n_local]) ** 2, axis=0, weights=count)
     spread[:n_local] = np.maximum(np.sqrt(around), _LEAST_SPREAD)
     intercept, slopes = np.zeros(len(sets)), np.zeros((p, len(sets)))
     for c, each in enumerate(sets):
         used = np.arange(p)[each]
-        design = np.column_stack([np.ones(q.size), (signs - centre)[:, used] / spread[used]])
+        design = np.column_stack([np.ones(q.size), (covariates - centre)[:, used] / spread[used]])
         beta = _minimum(q, count, design)
         intercept[c], slopes[used, c] = beta[0], beta[1:] / spread[used]
-    low, high = np.quantile(signs, _KNOWN, axis=0)
+    low, high = np.quantile(covariates, _KNOWN, axis=0)
     return VarianceScale(intercept, slopes, centre, low, high)
 
 

@@ -172,10 +172,10 @@ def make_starts(
     rng : RandomState
         Makes the draws.
     """
-    size = template.inducing_inputs.shape[0]
+    size = template.inducing_points.shape[0]
     fixed = isinstance(init.method, np.ndarray)
     placed = init.place(rows, size, template.kernel, rng)
-    starts = [replace(template, inducing_inputs=placed)]
+    starts = [replace(template, inducing_points=placed)]
     if count == 1:
         return starts
     rough = 0.5 + 0.5 * roughness(rows)
@@ -184,5 +184,5 @@ def make_starts(
         points = placed
         if not fixed and i % 4:
             points = draw_rows(rows, size, rng, rough if i % 2 else None)
-        starts.append(replace(template, kernel=kernel, inducing_inputs=points))
+        starts.append(replace(template, kernel=kernel, inducing_points=points))
     return starts

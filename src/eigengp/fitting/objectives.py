@@ -86,7 +86,7 @@ class WeightObjective:
     def knows(self, model: EigenGP) -> bool:
         """Say whether a model has the eigenfunctions that the sums are of."""
         own = self.parameters.template
-        return model.inducing_inputs is own.inducing_inputs and model.kernel == own.kernel
+        return model.inducing_points is own.inducing_points and model.kernel == own.kernel
 
     def outcome(self, model: EigenGP) -> Outcome:
         """Return the evidence and the posterior of a model with these eigenfunctions."""

@@ -86,10 +86,10 @@ def eigengp_parameters(
     """
     parts: list[Part] = []
     if basis:
-        reach, count = box.high - box.low, model.inducing_inputs.shape[0]
+        reach, count = box.high - box.low, model.inducing_points.shape[0]
         low, high = np.tile(box.low - reach, count), np.tile(box.high + reach, count)
-        shape = model.inducing_inputs.shape
-        parts = [_kernel(model.kernel), _points("inducing_inputs", shape, low, high)]
+        shape = model.inducing_points.shape
+        parts = [_kernel(model.kernel), _points("inducing_points", shape, low, high)]
     parts.append(_NOISE)
     if weights:
         parts.append(_weights(model))

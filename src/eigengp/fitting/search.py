@@ -103,10 +103,10 @@ class Search:
     def relocate(self, found: Found, rng: np.random.RandomState) -> Found:
         """Return the model after trying to move its least useful basis points."""
         for _ in range(RELOCATIONS):
-            points = found.model.inducing_inputs.copy()
+            points = found.model.inducing_points.copy()
             victim = rng.choice(np.argsort(self._losses(found.model))[:3])
             points[victim] = self._where_it_misses(found.model, rng)
-            moved = replace(found.model, inducing_inputs=points)
+            moved = replace(found.model, inducing_points=points)
             try:
                 trial = self.run(moved, _RELOCATION_ITERATIONS)
             except FactorizationError:
@@ -117,9 +117,9 @@ class Search:
 
     def _losses(self, model: EigenGP) -> Array:
         """Return the objective with each basis point left out in turn, shape (M,)."""
-        count = model.inducing_inputs.shape[0]
-        kept = (np.delete(model.inducing_inputs, j, axis=0) for j in range(count))
-        fewer = (replace(model, inducing_inputs=B, n_components=count - 1) for B in kept)
+        count = model.inducing_points.shape[0]
+        kept = (np.delete(model.inducing_points, j, axis=0) for j in range(count))
+        fewer = (replace(model, inducing_points=B, n_components=count - 1) for B in kept)
         return np.array([each.value(self.source, self.gamma) for each in fewer])
 
     def _where_it_misses(self, model: EigenGP, rng: np.random.RandomState) -> Array:

@@ -27,7 +27,7 @@ from eigengp.data.array_source import ArraySource, by_blocks
 from eigengp.data.cached_source import ready
 from eigengp.data.summary import Extent
 from eigengp.data.views import sample_rows, training_rows
-from eigengp.fitting.checkpoint import Journal, Journaled
+from eigengp.fitting.checkpoint import Checkpoint, CheckpointedObjective
 from eigengp.fitting.families import Family
 from eigengp.fitting.objectives import RowObjective, WeightObjective
 from eigengp.fitting.optimizer import Objective, minimize
@@ -67,7 +67,7 @@ class Learner:
         Makes the starts.
     box : Extent
         Around the inputs of all rows.
-    journal : Journal or None
+    journal : Checkpoint or None
         Remembers every evaluation.
     """
 
@@ -77,7 +77,7 @@ class Learner:
     monitor: Monitor
     rng: np.random.RandomState
     box: Extent
-    journal: Journal | None = None
+    journal: Checkpoint | None = None
 
     def __post_init__(self) -> None:
         self.n_threads = available_threads()
@@ -132,7 +132,7 @@ class Learner:
 
     def _with_weights(self, start: EigenGP) -> EigenGP:
         """Return the model after the stages that give the eigenfunctions their own weights."""
-        kept = min(self.plan.n_components, start.inducing_inputs.shape[0])
+        kept = min(self.plan.n_components, start.inducing_points.shape[0])
         start = replace(start, n_components=kept)
         if self.plan.optimization == "direct":
             return self._all_at_once(start)
@@ -174,7 +174,7 @@ class Learner:
         parameters = objective.parameters
         asked: Objective = objective
         if self.journal is not None and isinstance(objective, RowObjective):
-            asked = Journaled(objective, self.journal, name)
+            asked = CheckpointedObjective(objective, self.journal, name)
         self.monitor.begin(name, max_iter)
         start, clock = parameters.pack(model), self.monitor.clock
         found = minimize(asked, start, max_iter, tol, self.monitor.step, clock.is_over)

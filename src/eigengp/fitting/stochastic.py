@@ -116,7 +116,7 @@ def batch_step(
     missed = times * float(sums.c - 2.0 * sums.b @ m + np.vdot(sums.A, second))
     gradient = Gradient(
         theta=pulled.theta + gram_bar.theta,
-        inducing_inputs=pulled.points + gram_bar.points,
+        inducing_points=pulled.points + gram_bar.points,
         log_noise_variance=0.5 * (n_rows - missed / s2),
         log_shrinkage=None,
     )
@@ -200,7 +200,7 @@ class StochasticLearner:
     reservoir: Reservoir
 
     def __post_init__(self) -> None:
-        self.belief = Belief.prior(self.model.inducing_inputs.shape[0])
+        self.belief = Belief.prior(self.model.inducing_points.shape[0])
         self.optimizer = Adam()
         self.weight = 0.0
         self.steps = 0
@@ -231,7 +231,7 @@ class StochasticLearner:
 
     def _learn(self, rows: RowBlock) -> float:
         """Take one step."""
-        batch = ArraySource.of(rows, self.model.inducing_inputs.shape[0])
+        batch = ArraySource.of(rows, self.model.inducing_points.shape[0])
         self.steps += 1
         rate = max(_SLOWEST_BELIEF, self.steps**-_FORGETS)
         step = batch_step(self.model, self.belief, batch, self.weight, rate)

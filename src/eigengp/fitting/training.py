@@ -19,7 +19,7 @@ from eigengp.data.open import opened
 from eigengp.data.stream_source import StreamSource
 from eigengp.data.summary import Extent, Summary
 from eigengp.data.views import Scaling, StandardizedSource
-from eigengp.fitting.checkpoint import Journal
+from eigengp.fitting.checkpoint import Checkpoint
 from eigengp.fitting.clock import Clock
 from eigengp.fitting.families import Family
 from eigengp.fitting.fingerprint import journal_for
@@ -57,7 +57,7 @@ class Training:
     """Around the inputs, standardised."""
     sized: bool
     """Whether blocks are to suit the number of features."""
-    journal: Journal | None = None
+    journal: Checkpoint | None = None
     """What an earlier fit that was killed has found."""
     stack: ExitStack = field(default_factory=ExitStack)
     """What must stay open while the rows are used."""

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eigengp._typing import NeighborSearch
-from eigengp.data.neighbors import NeighbourSource
+from eigengp.data.neighbors import NeighborSource
 from eigengp.data.summary import Extent
-from eigengp.fitting.checkpoint import Journal, Journaled
+from eigengp.fitting.checkpoint import Checkpoint, CheckpointedObjective
 from eigengp.fitting.objectives import RowObjective
 from eigengp.fitting.optimizer import Objective, minimize
 from eigengp.fitting.parameters import Parameters, eigengp_parameters, kernel_parameters
@@ -19,7 +19,7 @@ from eigengp.fitting.progress import Monitor
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP
-from eigengp.gp.vecchia import LocalOutcome
+from eigengp.gp.vecchia import VecchiaOutcome
 from eigengp.kernels import (
     Matern12,
     Matern32,
@@ -71,7 +71,7 @@ _TOLERANCE = 1e-6
 
 
 @dataclass
-class LocalLearner:
+class VecchiaLearner:
     """Learns by the local evidence.
 
     Parameters
@@ -84,7 +84,7 @@ class LocalLearner:
         Told of every iteration.
     n_threads : int
         How many threads sum.
-    journal : Journal or None
+    journal : Checkpoint or None
         Remembers every evaluation.
     search : {"auto", "exact", "approximate"}
         How neighbours are sought.
@@ -94,7 +94,7 @@ class LocalLearner:
     box: Extent
     monitor: Monitor
     n_threads: int
-    journal: Journal | None = None
+    journal: Checkpoint | None = None
     search: NeighborSearch = "auto"
     n_iter: int = 0
     losses: dict[int, dict[str, float]] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class LocalLearner:
             assert isinstance(before, Stationary)
             self.monitor.clock.spread(until, i, len(CANDIDATES))
             kernel = kind(before.lengthscale * begins.stretch, before.variance)
-            found[kind] = self._tried(replace(model, kernel=kernel, local=True), count, steps)
+            found[kind] = self._tried(replace(model, kernel=kernel, vecchia=True), count, steps)
         return list(found.values())[1:]
 
     def _again(self, models: list[EigenGP], count: int, steps: int, until: float) -> list[EigenGP]:
@@ -159,7 +159,7 @@ class LocalLearner:
             outcome = model.forward(source, kept=model.arithmetic.kept())
         except FactorizationError:
             return float("inf")
-        assert isinstance(outcome, LocalOutcome)
+        assert isinstance(outcome, VecchiaOutcome)
         assert outcome.whitened is not None
         seen = outcome.whitened
         errors = (seen.eta - seen.kappa @ outcome.evidence.mean) / seen.w[:, -1]
@@ -182,7 +182,7 @@ class LocalLearner:
         model = parameters.template
         objective: Objective = RowObjective(parameters, self._source(model, count))
         if self.journal is not None:
-            objective = Journaled(objective, self.journal, f"{name} {count}")
+            objective = CheckpointedObjective(objective, self.journal, f"{name} {count}")
         self.monitor.begin(name, steps)
         start, clock = parameters.pack(model), self.monitor.clock
         found = minimize(objective, start, steps, _TOLERANCE, self.monitor.step, clock.is_over)
@@ -192,9 +192,7 @@ class LocalLearner:
 
     def _source(self, model: EigenGP, count: int) -> Any:
         metric = model.kernel.metric
-        return NeighbourSource.of(
-            self.rows, metric, _NEIGHBOURS, self.n_threads, count, self.search
-        )
+        return NeighborSource.of(self.rows, metric, _NEIGHBOURS, self.n_threads, count, self.search)
 
 
 def _name(model: EigenGP) -> str:

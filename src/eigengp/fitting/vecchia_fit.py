@@ -12,20 +12,20 @@ from sklearn.utils import check_random_state
 from eigengp._typing import NeighborSearch
 from eigengp.backend.threads import at_work, available_threads, in_threads
 from eigengp.data.neighbor_search import check_search
-from eigengp.data.neighbors import Nearest, NeighbourSource
+from eigengp.data.neighbors import Nearest, NeighborSource
 from eigengp.fitting.clock import Clock
 from eigengp.fitting.initialization import BasisInit
-from eigengp.fitting.leave_one_out import LeftOut, judged, loss_of, unjudged
+from eigengp.fitting.leave_one_out import LeaveOneOut, judged, loss_of, unjudged
 from eigengp.fitting.model_selection import Choices
 from eigengp.fitting.settings import RELATIVE_JITTER, Plan, is_small
 from eigengp.fitting.training import Training
-from eigengp.fitting.vecchia import LocalLearner
+from eigengp.fitting.vecchia import VecchiaLearner
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP, Jitter
-from eigengp.gp.vecchia import LocalOutcome, LocalPass
-from eigengp.gp.vecchia_posterior import LocalPosterior
+from eigengp.gp.vecchia import VecchiaOutcome, VecchiaPass
+from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import (
     Kernel,
     Matern52,
@@ -123,7 +123,7 @@ class LocalFit:
         rows = source.take(np.arange(source.n_rows))
         self.rows: RowBlock = rows.picked(rng.permutation(rows.n_rows))
         self.n_threads = available_threads()
-        self.learner = LocalLearner(
+        self.learner = VecchiaLearner(
             self.rows,
             self.training.box,
             self.training.monitor,
@@ -191,7 +191,7 @@ class LocalFit:
         return size
 
     def _held_out_loss(self, model: EigenGP, size: int) -> float:
-        """Return `LeftOut.loss` of rows held out, for so many basis points that are not learned.
+        """Return `LeaveOneOut.loss` of rows held out, for so many points that are not learned.
 
         A fifth of a part of the rows is held out.
         """
@@ -200,7 +200,7 @@ class LocalFit:
         rng = check_random_state(0)  # This measures, and is not to move what follows.
         with at_work(size):
             points = BasisInit("kmeans").place(seen, size, model.kernel, rng)
-            model = replace(model, inducing_inputs=points, n_components=points.shape[0])
+            model = replace(model, inducing_points=points, n_components=points.shape[0])
             try:
                 outcome = self._outcome(model, seen, _CONDITIONED)
             except FactorizationError:
@@ -215,9 +215,9 @@ class LocalFit:
 
     def learned(self, first: EigenGP) -> EigenGP:
         """Return the model after stage 1 learned by the local evidence, from the chosen kernel."""
-        model, steps = replace(first, local=True, shrinkage=None, residual=False), self._steps
+        model, steps = replace(first, vecchia=True, shrinkage=None, residual=False), self._steps
         self._clock.allow(_UNTIL[1])
-        with at_work(model.inducing_inputs.shape[0]):
+        with at_work(model.inducing_points.shape[0]):
             if self.best is not None:
                 own, noise = self.best.kernel, self.best.noise_variance
                 model = replace(model, kernel=own, noise_variance=noise)
@@ -228,27 +228,29 @@ class LocalFit:
         self.training.n_iter += self.learner.n_iter
         return model
 
-    def conditioned(self, model: EigenGP) -> LocalOutcome:
+    def conditioned(self, model: EigenGP) -> VecchiaOutcome:
         """Return the outcome of a pass over all rows."""
-        with at_work(model.inducing_inputs.shape[0]):
+        with at_work(model.inducing_points.shape[0]):
             return self._outcome(model, self.rows, min(self.n_neighbors, _CONDITIONED))
 
-    def _outcome(self, model: EigenGP, rows: RowBlock, count: int) -> LocalOutcome:
+    def _outcome(self, model: EigenGP, rows: RowBlock, count: int) -> VecchiaOutcome:
         """Return the outcome of a pass over these rows, with so many neighbours each."""
         metric = model.kernel.metric
-        source: Any = NeighbourSource.of(rows, metric, count, self.n_threads, search=self.search)
+        source: Any = NeighborSource.of(rows, metric, count, self.n_threads, search=self.search)
         outcome = model.forward(source)
-        assert isinstance(outcome, LocalOutcome)
+        assert isinstance(outcome, VecchiaOutcome)
         return outcome
 
-    def _posterior(self, outcome: LocalOutcome, rows: RowBlock) -> tuple[LocalPosterior, Nearest]:
+    def _posterior(
+        self, outcome: VecchiaOutcome, rows: RowBlock
+    ) -> tuple[VecchiaPosterior, Nearest]:
         """Return the posterior after a pass over these rows, and what finds the nearest of them."""
-        assert isinstance(outcome.flow, LocalPass)
+        assert isinstance(outcome.flow, VecchiaPass)
         metric = outcome.flow.features.kernel.metric
         search = Nearest.of(rows.X, metric, self.n_neighbors, self.search)
-        return LocalPosterior.of(outcome, rows, search, search.count), search
+        return VecchiaPosterior.of(outcome, rows, search, search.count), search
 
-    def judged(self, outcome: LocalOutcome, choices: Choices) -> LeftOut:
+    def judged(self, outcome: VecchiaOutcome, choices: Choices) -> LeaveOneOut:
         """Return the posterior after a pass over the rows, and how it does on rows left out."""
         rows, noise = self.rows, choices.noise
         posterior, search = self._posterior(outcome, rows)
@@ -262,7 +264,7 @@ class LocalFit:
         return judged(posterior, seen, found, posterior.features.size, noise)
 
     def _left_out(
-        self, posterior: LocalPosterior, search: Nearest, some: RowBlock
+        self, posterior: VecchiaPosterior, search: Nearest, some: RowBlock
     ) -> tuple[Any, ...]:
         """Return mean, variance and signs of some rows, each left out, as many as time allows."""
         count = some.n_rows
@@ -275,7 +277,7 @@ class LocalFit:
             chunks = [slice(i, min(i + _LEFT_OUT_CHUNK, own.size)) for i in edges]
 
             def stripe(part: Sequence[slice], own: Any = own, index: Any = index) -> list[Any]:
-                return [posterior.left_out(some.picked(own[at]), index[at]) for at in part]
+                return [posterior.leave_one_out(some.picked(own[at]), index[at]) for at in part]
 
             done = in_threads(stripe, chunks, self.n_threads)
             parts.extend(each for found in done for each in found)

@@ -46,7 +46,7 @@ class KernelFeatures:
     """`k(x, B)`: one feature for each basis point."""
 
     kernel: Kernel
-    inducing_inputs: Array
+    inducing_points: Array
     """`B`, shape (M, D)."""
 
     @property
@@ -61,7 +61,7 @@ class KernelFeatures:
     @property
     def size(self) -> int:
         """See `Features.size`."""
-        return int(self.inducing_inputs.shape[0])
+        return int(self.inducing_points.shape[0])
 
     @property
     def kept_arrays(self) -> int:
@@ -71,7 +71,7 @@ class KernelFeatures:
     @cached_property
     def columns(self) -> Columns:
         """The functions `x ↦ k(x, b_m)`."""
-        return self.kernel.at(self.inducing_inputs)
+        return self.kernel.at(self.inducing_points)
 
     def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
         """See `Columns.matrix`."""
@@ -85,7 +85,7 @@ class KernelFeatures:
 
     def input_gradient(self, X: AnyArray, bar: AnyArray) -> AnyArray:
         """See `Features.input_gradient`: the kernel's pull-back with its arguments exchanged."""
-        _, back = self.kernel.forward(beside(self.inducing_inputs, X), X)
+        _, back = self.kernel.forward(beside(self.inducing_points, X), X)
         return back(bar.T).points
 
 

@@ -1,7 +1,7 @@
 """How a predictive variance varies with the input, beyond what a constant noise says.
 
 The variance of a prediction is multiplied by `exp(η(x))`, where `η` is linear
-in a few signs of how well predictions do around `x`: the variance itself, how
+in a few covariates of how well predictions do around `x`: the variance itself, how
 well the nearest rows predict one another, and the eigenfunctions. A little is
 added to all variances, for surprises of which no row told.
 """
@@ -36,7 +36,7 @@ _LEAST_FREE = 0.1
 """A row that decides itself what it is predicted to be is taken to leave so much open."""
 
 
-def signs(variance: AnyArray, surprise: AnyArray | None, explained: AnyArray) -> AnyArray:
+def covariates(variance: AnyArray, surprise: AnyArray | None, explained: AnyArray) -> AnyArray:
     """Return what `η` depends on, shape (n, p).
 
     Parameters
@@ -59,7 +59,7 @@ def signs(variance: AnyArray, surprise: AnyArray | None, explained: AnyArray) ->
     return xp.concat([*logs, explained], axis=1)
 
 
-def without_itself(
+def leave_one_out_moments(
     rows: RowBlock, mean: Array, linear: Array, own: Array, noise_variance: float
 ) -> tuple[Array, Array]:
     """Return mean and variance of training rows as if each had been left out, of shape (n,).
@@ -99,14 +99,14 @@ class VarianceScale:
     intercept: Array
     """Shape (c,)."""
     slopes: Array
-    """In units of the signs, shape (p, c)."""
+    """In units of the covariates, shape (p, c)."""
     centre: Array
     low: Array
     high: Array
     floor: float = 0.0
 
     def __call__(self, variance: AnyArray, found: AnyArray) -> AnyArray:
-        """Return variances as they vary, shape (n,), from signs of shape (n, p)."""
+        """Return variances as they vary, shape (n,), from covariates of shape (n, p)."""
         xp = namespace(found)
         low, high, centre, slopes, intercept = (
             beside(each, found)
@@ -124,8 +124,8 @@ class VarianceScale:
         return covariance * root[:, None] * root
 
 
-class VariedGradientError(ValueError):
-    """Asked for the slope of a variance that varies by signs of which slopes are not known."""
+class HeteroscedasticGradientError(ValueError):
+    """Asked for the slope of a variance that varies by covariates of which slopes are not known."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -134,7 +134,7 @@ class VariedGradientError(ValueError):
 
 
 @dataclass(frozen=True)
-class VariedPosterior:
+class HeteroscedasticPosterior:
     """A posterior whose variances vary beyond what a constant noise says.
 
     Parameters
@@ -165,20 +165,20 @@ class VariedPosterior:
     def _F(self) -> Placed:
         return Placed(self.factor)
 
-    def signs(self, X: AnyArray, variance: AnyArray) -> AnyArray:
+    def covariates(self, X: AnyArray, variance: AnyArray) -> AnyArray:
         """Return what the variance depends on, shape (n, 1 + R)."""
         K = self.features.matrix(X)
         explained = K @ self._F.beside(K) / np.sqrt(self.features.prior_variance)
-        return signs(variance, None, explained)
+        return covariates(variance, None, explained)
 
-    def left_out(self, rows: RowBlock) -> tuple[Array, Array, Array]:
-        """Return mean, variance and signs of training rows as if each had been left out."""
+    def leave_one_out(self, rows: RowBlock) -> tuple[Array, Array, Array]:
+        """Return mean, variance and covariates of training rows as if each had been left out."""
         mean, total = self.own.mean_and_variance(rows.X)
         K = self.features.matrix(rows.X)
         linear = row_dots(*(2 * [K @ self.own.covariance_root]))
         noise = self.own.noise_variance
-        mean, variance = without_itself(rows, mean, linear, total - linear, noise)
-        return mean, variance, self.signs(rows.X, variance)
+        mean, variance = leave_one_out_moments(rows, mean, linear, total - linear, noise)
+        return mean, variance, self.covariates(rows.X, variance)
 
     def mean(self, X: AnyArray) -> AnyArray:
         """Return the predictive mean, shape (n,)."""
@@ -189,22 +189,22 @@ class VariedPosterior:
         mean, variance = self.own.mean_and_variance(X)
         if self.scale is None:
             return mean, variance
-        return mean, self.scale(variance, self.signs(X, variance))
+        return mean, self.scale(variance, self.covariates(X, variance))
 
     def joint_covariance(self, X: AnyArray) -> AnyArray:
         """Return the joint covariance of noisy observations at `X`, shape (n, n)."""
         joint = self.own.joint_covariance(X)
         if self.scale is None:
             return joint
-        return self.scale.joint(joint, self.signs(X, namespace(joint).linalg.diagonal(joint)))
+        return self.scale.joint(joint, self.covariates(X, namespace(joint).linalg.diagonal(joint)))
 
     def mean_gradient(self, X: AnyArray) -> AnyArray:
         """Return `d mean/d x`, shape (n, D)."""
         return self.own.mean_gradient(X)
 
     def variance_gradient(self, X: AnyArray) -> AnyArray:
-        """Refuse: the slopes of the signs are not known."""
-        raise VariedGradientError
+        """Refuse: the slopes of the covariates are not known."""
+        raise HeteroscedasticGradientError
 
     def average(self, X: Array, share: Array) -> tuple[float, float]:
         """See `Predictive.average`."""

@@ -26,7 +26,7 @@ from eigengp.gp.features import KernelFeatures
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic, Kept
 from eigengp.gp.prior import CholeskyFactor, Spectrum
-from eigengp.gp.vecchia import LocalPass
+from eigengp.gp.vecchia import VecchiaPass
 from eigengp.kernels import Kernel, KernelAdjoint
 
 
@@ -48,7 +48,7 @@ class Gradient:
 
     theta: Array
     """With respect to `kernel.theta`."""
-    inducing_inputs: Array
+    inducing_points: Array
     """With respect to `B`, shape (M, D)."""
     log_noise_variance: float
     """With respect to `ln σ²`."""
@@ -67,7 +67,7 @@ class EigenGP:
     ----------
     kernel : Kernel
         The GP prior whose eigenfunctions are used.
-    inducing_inputs : array of shape (M, D)
+    inducing_points : array of shape (M, D)
         The basis points `B`.
     noise_variance : float
         `σ²`.
@@ -86,13 +86,13 @@ class EigenGP:
         (0, VFE).
     arithmetic : Arithmetic
         How passes over the rows are computed.
-    local : bool
+    vecchia : bool
         Whether the residual acts between neighbours too; rows then come with
         theirs.
     """
 
     kernel: Kernel
-    inducing_inputs: Array
+    inducing_points: Array
     noise_variance: float
     n_components: int
     shrinkage: Array | None = None
@@ -100,7 +100,7 @@ class EigenGP:
     jitter: Jitter = field(default_factory=Jitter)
     power: float = 1.0
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
-    local: bool = False
+    vecchia: bool = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Keep what the model is, and nothing that can be made again."""
@@ -108,7 +108,7 @@ class EigenGP:
 
     @cached_property
     def _gram(self) -> tuple[Array, Callable[[Array], KernelAdjoint]]:
-        K, back = self.features.forward(self.inducing_inputs)
+        K, back = self.features.forward(self.inducing_points)
         gram = K.copy()  # The pull-back needs it without the jitter.
         gram.flat[:: gram.shape[0] + 1] += self.jitter.of(self.kernel)
         return gram, back
@@ -126,7 +126,7 @@ class EigenGP:
     @cached_property
     def _learned(self) -> Array | None:
         """`v`, where the eigenfunctions have weights of their own or some are left out."""
-        if self.shrinkage is None and self.n_components < self.inducing_inputs.shape[0]:
+        if self.shrinkage is None and self.n_components < self.inducing_points.shape[0]:
             return np.ones(self.n_components)
         return None if self.shrinkage is None else self.effective_shrinkage
 
@@ -144,8 +144,8 @@ class EigenGP:
         noisy = self.residual and self.power > 0.0
         if self._learned is None:
             factor = CholeskyFactor.of(self._gram[0])
-            if self.local:
-                return LocalPass(*common, factor, self.jitter.relative)
+            if self.vecchia:
+                return VecchiaPass(*common, factor, self.jitter.relative)
             if noisy:
                 return ResidualPass(*common, factor, None, self.power)
             return PriorPass(*common, factor, self.arithmetic)
@@ -156,7 +156,7 @@ class EigenGP:
     @cached_property
     def features(self) -> KernelFeatures:
         """The features `k(x, B)`."""
-        return KernelFeatures(self.kernel, self.inducing_inputs)
+        return KernelFeatures(self.kernel, self.inducing_points)
 
     def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """Go over the rows once; `gamma` weighs the trace term, which VFE has in full.
@@ -200,7 +200,7 @@ class EigenGP:
         gram_bar = self.gram_pull_back(bar.gram)
         gradient = Gradient(
             theta=bar.theta + gram_bar.theta,
-            inducing_inputs=bar.points + gram_bar.points,
+            inducing_points=bar.points + gram_bar.points,
             log_noise_variance=self.noise_variance * bar.noise_variance,
             log_shrinkage=(
                 None

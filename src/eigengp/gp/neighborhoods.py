@@ -33,7 +33,7 @@ from eigengp.kernels import Kernel, PullBack
 
 
 @dataclass(frozen=True)
-class Neighbourhoods:
+class Neighborhoods:
     """Some rows, each with its neighbours."""
 
     rows: RowBlock
@@ -132,13 +132,13 @@ class Residual:
     jitter: float
 
     def stack(
-        self, hoods: Neighbourhoods, explained: Array
+        self, hoods: Neighborhoods, explained: Array
     ) -> tuple[Array, Callable[[Array], Array]]:
         """Return `R` of each neighbourhood, (n, s, s), and its pull-back to the kernel.
 
         Parameters
         ----------
-        hoods : Neighbourhoods
+        hoods : Neighborhoods
             Who belongs together.
         explained : array of shape (n, s, M)
             `K F` of the members, whose products are `k̃`.
@@ -153,7 +153,7 @@ class Residual:
             R[:, diagonal, diagonal] += ~present
         return R, back
 
-    def noise(self, hoods: Neighbourhoods) -> Array:
+    def noise(self, hoods: Neighborhoods) -> Array:
         """Return the noise variance of all members, less where a row counts more, (n, s)."""
         weight = hoods.rows.sample_weight
         noise: Array = np.full(hoods.index.shape, self.noise_variance)

@@ -27,7 +27,7 @@ from eigengp.gp.blocks import Additive
 from eigengp.gp.evidence import PriorEvidence
 from eigengp.gp.features import KernelFeatures
 from eigengp.gp.neighborhoods import (
-    Neighbourhoods,
+    Neighborhoods,
     Residual,
     Table,
     gathered,
@@ -63,7 +63,7 @@ class Whitened:
 
 
 @dataclass(frozen=True)
-class LocalOutcome(Outcome):
+class VecchiaOutcome(Outcome):
     """What a local pass found, and what its way back needs."""
 
     whitened: Whitened | None = None
@@ -81,7 +81,7 @@ class _Pulled(Additive):
 
 
 @dataclass(frozen=True)
-class LocalPass:
+class VecchiaPass:
     """All eigenfunctions with the weights of the prior, and the residual between neighbours.
 
     Parameters
@@ -111,12 +111,12 @@ class LocalPass:
         """The covariance of what the features leave out."""
         return Residual(self.features.kernel, self.noise_variance, self.jitter)
 
-    def forward(self, source: Any, gamma: float = 0.0, kept: Kept | None = None) -> LocalOutcome:
+    def forward(self, source: Any, gamma: float = 0.0, kept: Kept | None = None) -> VecchiaOutcome:
         """See `Pass.forward`; the residual does what the trace term is for.
 
         Parameters
         ----------
-        source : NeighbourSource
+        source : NeighborSource
             Rows with their neighbours.
         gamma : float
             Ignored.
@@ -127,9 +127,11 @@ class LocalPass:
         table = Table.of(self.features, self.prior_factor, source.members, keep)
         whitened = Whitened.room(table, source.n_rows, source.n_members) if keep else None
         sums = source.total(lambda hoods: self._sums(hoods, table, whitened))
-        return LocalOutcome(self, PriorEvidence(sums, self.factor, 1.0), None, None, None, whitened)
+        return VecchiaOutcome(
+            self, PriorEvidence(sums, self.factor, 1.0), None, None, None, whitened
+        )
 
-    def _sums(self, hoods: Neighbourhoods, table: Table, whitened: Whitened | None) -> Sums:
+    def _sums(self, hoods: Neighborhoods, table: Table, whitened: Whitened | None) -> Sums:
         at = hoods.at
         K, G = gathered(table.K, at), gathered(table.G, at)
         R, back = self.residual.stack(hoods, G)
@@ -160,14 +162,14 @@ class LocalPass:
         `k̄_j = Σ_i w_ij (κ̄_i + W ϖ_i) + p_ij W κ_i`, and
         `W̄ = ½ Σ_i (ϖ_i κ_iᵀ + κ_i ϖ_iᵀ)`.
         """
-        assert isinstance(outcome, LocalOutcome)
+        assert isinstance(outcome, VecchiaOutcome)
         assert outcome.whitened is not None
         evidence, whitened = outcome.evidence, outcome.whitened
         assert isinstance(evidence, PriorEvidence)
         bar = evidence.sums_adjoint()
         p, through_w = np.empty_like(whitened.w), np.empty_like(whitened.kappa)
 
-        def term(hoods: Neighbourhoods) -> _Pulled:
+        def term(hoods: Neighborhoods) -> _Pulled:
             return self._pulled(hoods, whitened, bar, p, through_w)
 
         pulled = source.total(term)
@@ -184,7 +186,7 @@ class LocalPass:
 
     def _pulled(
         self,
-        hoods: Neighbourhoods,
+        hoods: Neighborhoods,
         whitened: Whitened,
         bar: SumsAdjoint,
         p_out: Array,

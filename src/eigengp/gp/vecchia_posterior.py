@@ -13,10 +13,15 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import row_dots
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.features import KernelFeatures
-from eigengp.gp.heteroscedastic import VarianceScale, VariedGradientError, signs, without_itself
+from eigengp.gp.heteroscedastic import (
+    HeteroscedasticGradientError,
+    VarianceScale,
+    covariates,
+    leave_one_out_moments,
+)
 from eigengp.gp.linalg import solve_stack
-from eigengp.gp.neighborhoods import Neighbourhoods, innovation_weights
-from eigengp.gp.vecchia import LocalOutcome, LocalPass
+from eigengp.gp.neighborhoods import Neighborhoods, innovation_weights
+from eigengp.gp.vecchia import VecchiaOutcome, VecchiaPass
 
 Search = Callable[[Array], NDArray[np.intp]]
 """Takes inputs (n, D) to the numbers of their nearest rows (n, m), the nearest first."""
@@ -43,7 +48,7 @@ class Near(NamedTuple):
 class Factorized(NamedTuple):
     """Inputs beside their neighbours, with the covariance of all factorised."""
 
-    hoods: Neighbourhoods
+    hoods: Neighborhoods
     K: Array
     """`k(x, B)` of all members, shape (n, s, M)."""
     G: Array
@@ -61,7 +66,7 @@ class Factorized(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LocalPosterior:
+class VecchiaPosterior:
     """The posterior of a local model: coefficients, and the rows that are near.
 
     `f(x) = k(x)ᵀa + Σ_j b_j (y_j − k(x_j)ᵀa)` with variance `d + tᵀP t`; the residuals at different
@@ -69,7 +74,7 @@ class LocalPosterior:
 
     Parameters
     ----------
-    flow : LocalPass
+    flow : VecchiaPass
         Kernel, basis points and noise.
     mean_coefficients : array of shape (M,)
         `m`.
@@ -85,7 +90,7 @@ class LocalPosterior:
         How variances vary beyond a constant noise.
     """
 
-    flow: LocalPass
+    flow: VecchiaPass
     mean_coefficients: Array
     covariance_root: Array
     rows: RowBlock
@@ -95,11 +100,11 @@ class LocalPosterior:
 
     @classmethod
     def of(
-        cls, outcome: LocalOutcome, rows: RowBlock, search: Search, n_neighbors: int
-    ) -> LocalPosterior:
+        cls, outcome: VecchiaOutcome, rows: RowBlock, search: Search, n_neighbors: int
+    ) -> VecchiaPosterior:
         """Return the posterior after a pass over the rows."""
         evidence, flow = outcome.evidence, outcome.flow
-        assert isinstance(flow, LocalPass)
+        assert isinstance(flow, VecchiaPass)
         return cls(flow, evidence.mean, evidence.V, rows, search, n_neighbors)
 
     @property
@@ -140,7 +145,7 @@ class LocalPosterior:
         targets: Array = found.hoods.rows.y[found.hoods.at[:, :-1]]
         return targets - found.K[:, :-1] @ self.mean_coefficients
 
-    def _hoods(self, X: Array, index: NDArray[np.intp]) -> Neighbourhoods:
+    def _hoods(self, X: Array, index: NDArray[np.intp]) -> Neighborhoods:
         """Return the inputs as rows of their own, beside those of their neighbours."""
         distinct, back = np.unique(index, return_inverse=True)
         rows, n = self.rows, X.shape[0]
@@ -153,7 +158,7 @@ class LocalPosterior:
             weight,
         )
         own = distinct.size + np.arange(n)[:, None]
-        return Neighbourhoods(both, np.hstack([back.reshape(index.shape), own]))
+        return Neighborhoods(both, np.hstack([back.reshape(index.shape), own]))
 
     def mean(self, X: Array) -> Array:
         """Return the predictive mean, shape (n,)."""
@@ -170,18 +175,18 @@ class LocalPosterior:
         latent = near.shared @ self.covariance_root
         return row_dots(latent, latent)
 
-    def signs(self, variance: Array, near: Near) -> Array:
+    def covariates(self, variance: Array, near: Near) -> Array:
         """Return what a varying noise depends on, shape (n, p)."""
         unit = np.sqrt(self.features.prior_variance)
-        return signs(variance, near.surprise, near.explained / unit)
+        return covariates(variance, near.surprise, near.explained / unit)
 
     def _scaled(self, variance: Array, near: Near) -> Array:
         if self.scale is None:
             return variance
-        return self.scale(variance, self.signs(variance, near))
+        return self.scale(variance, self.covariates(variance, near))
 
-    def left_out(self, rows: RowBlock, index: NDArray[np.intp]) -> tuple[Array, Array, Array]:
-        """Return mean, variance and signs of training rows as if each had been left out.
+    def leave_one_out(self, rows: RowBlock, index: NDArray[np.intp]) -> tuple[Array, Array, Array]:
+        """Return mean, variance and covariates of training rows as if each had been left out.
 
         The neighbours of a row are others.
 
@@ -194,8 +199,10 @@ class LocalPosterior:
         """
         near = self.near(rows.X, index)
         linear = self._linear(near)
-        mean, variance = without_itself(rows, near.mean, linear, near.own, self.noise_variance)
-        return mean, variance, self.signs(variance, near)
+        mean, variance = leave_one_out_moments(
+            rows, near.mean, linear, near.own, self.noise_variance
+        )
+        return mean, variance, self.covariates(variance, near)
 
     def joint_covariance(self, X: Array) -> Array:
         """Return the joint covariance of noisy observations at `X`, shape (n, n)."""
@@ -204,7 +211,7 @@ class LocalPosterior:
         joint = latent @ latent.T + np.diag(near.own)
         if self.scale is None:
             return joint
-        return np.asarray(self.scale.joint(joint, self.signs(np.diagonal(joint), near)))
+        return np.asarray(self.scale.joint(joint, self.covariates(np.diagonal(joint), near)))
 
     def average(self, X: Array, share: Array) -> tuple[float, float]:
         """See `Predictive.average`; what neighbours leave open is independent between inputs."""
@@ -246,7 +253,7 @@ class LocalPosterior:
         the neighbours, and `q − 2 F Fᵀk(x)` that of `k(x)` itself.
         """
         if self.scale is not None:
-            raise VariedGradientError
+            raise HeteroscedasticGradientError
         return self._by_chunk(self._variance_gradient, X)
 
     def _variance_gradient(self, X: Array) -> Array:

@@ -37,14 +37,14 @@ from eigengp.gp.approximations import ResidualPass, SpectralPass
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance, LowRankCovariance
 from eigengp.gp.features import KernelFeatures, SpectralFeatures
-from eigengp.gp.heteroscedastic import VarianceScale, VariedPosterior
+from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
 from eigengp.gp.prior import CholeskyFactor, Spectrum
 from eigengp.gp.sums import Sums
-from eigengp.gp.vecchia import LocalPass
-from eigengp.gp.vecchia_posterior import LocalPosterior
+from eigengp.gp.vecchia import VecchiaPass
+from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.io.errors import SavedModelError
 from eigengp.io.estimators import record_of_estimator
 from eigengp.io.record import Fields, Record, hints_of
@@ -74,12 +74,12 @@ _KERNELS = (SquaredExponential, Matern12, Matern32, Matern52, RationalQuadratic)
 _PLAIN = (
     *(Posterior, KernelFeatures, SpectralFeatures, Arithmetic),
     *(ConditionalPosterior, DenseCovariance, LowRankCovariance),
-    *(LocalPass, CholeskyFactor, RowBlock, VarianceScale, VariedPosterior, Choices),
+    *(VecchiaPass, CholeskyFactor, RowBlock, VarianceScale, HeteroscedasticPosterior, Choices),
     *(Online, EigenGP, Jitter, SpectralPass, ResidualPass, Spectrum, Sums),
     *(Scaling, Stream, Belief, Adam),
     *(LogMap, YeoJohnsonMap, QuantileMap),
 )
-_LOCAL = [each.name for each in fields(LocalPosterior) if each.name != "search"]
+_LOCAL = [each.name for each in fields(VecchiaPosterior) if each.name != "search"]
 
 
 def _random_state_fields(rng: np.random.RandomState) -> Fields:
@@ -101,7 +101,7 @@ def _random_state(
     return rng
 
 
-def _local_posterior_fields(posterior: LocalPosterior) -> Fields:
+def _local_posterior_fields(posterior: VecchiaPosterior) -> Fields:
     """Return all but the search, of which the kind is enough: the rows make the same again."""
     kept = {name: getattr(posterior, name) for name in _LOCAL}
     search = posterior.search
@@ -110,13 +110,13 @@ def _local_posterior_fields(posterior: LocalPosterior) -> Fields:
     return kept
 
 
-def _local_posterior(approximate: bool = False, **found: Any) -> LocalPosterior:
+def _local_posterior(approximate: bool = False, **found: Any) -> VecchiaPosterior:
     """Return the posterior with a search among its rows, as the fit made it."""
     metric = found["flow"].features.kernel.metric
     kind = Approximate if approximate else Exact
     count = min(found["n_neighbors"], found["rows"].n_rows)
     search = Nearest(kind.of(found["rows"].X * metric), metric, count)
-    return LocalPosterior(search=search, **found)
+    return VecchiaPosterior(search=search, **found)
 
 
 def _reservoir(capacity: int, rng: np.random.RandomState, seen: int, rows: RowBlock) -> Reservoir:
@@ -143,7 +143,7 @@ def _special() -> list[Record]:
     """Return the records of classes whose constructors take something else than they keep."""
     state = {"key": np.ndarray, "pos": int, "has_gauss": int, "gauss": float}
     pair, ends = {"left": Kernel, "right": Kernel}, {"low": np.ndarray, "high": np.ndarray}
-    local = {**hints_of(LocalPosterior, *_LOCAL), "approximate": bool}
+    local = {**hints_of(VecchiaPosterior, *_LOCAL), "approximate": bool}
     begun = ("scaling", "monitor", "rng", "offset", "box", "sized", "notes")
     kept = {"capacity": int, "rng": np.random.RandomState, "seen": int, "rows": RowBlock}
     learner = {
@@ -156,7 +156,7 @@ def _special() -> list[Record]:
         Record(Product, pair),
         Record(Extent, ends),
         Record(
-            LocalPosterior,
+            VecchiaPosterior,
             local,
             optional=frozenset({"approximate"}),
             make=_local_posterior,

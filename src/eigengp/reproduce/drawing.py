@@ -86,7 +86,7 @@ def draw_panel(
 
 def draw_basis_points(axes: Axes, record: Record) -> None:
     """Mark the basis points along the lower edge, and say how many lie beyond the panel."""
-    points = np.array(record["hyperparameters"].get("inducing_inputs", [])).ravel()
+    points = np.array(record["hyperparameters"].get("inducing_points", [])).ravel()
     draw_edge_points(axes, points)
 
 

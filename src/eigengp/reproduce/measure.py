@@ -23,7 +23,7 @@ from eigengp.reproduce.runs import Record, Run
 
 N_EIGENFUNCTIONS = 5
 _DIGITS = 8
-_LEARNED = ("inducing_inputs_", "spectral_points_", "relevance_vectors_", "weights_")
+_LEARNED = ("inducing_points_", "spectral_points_", "relevance_vectors_", "weights_")
 
 
 def measure(run: Run, start: Record | None = None) -> Record:

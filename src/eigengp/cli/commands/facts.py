@@ -9,7 +9,7 @@ import numpy as np
 from eigengp.cli.commands.models import Fitted
 
 _BASES = {
-    "basis points": "inducing_inputs_",
+    "basis points": "inducing_points_",
     "frequencies": "frequencies_",
     "relevance vectors": "relevance_vectors_",
 }
@@ -44,7 +44,7 @@ def facts_of(fitted: Fitted) -> dict[str, Any]:
         "log_evidence": evidence,
         "log_evidence_per_row": evidence / data["rows"] if data else None,
         "calibrated": hasattr(model, "conformity_"),
-        "judged_by_rows_left_out": hasattr(model, "left_out_errors_"),
+        "judged_by_rows_left_out": hasattr(model, "leave_one_out_errors_"),
         "iterations": int(model.n_iter_),
         "basis": {
             name: len(getattr(model, attribute))

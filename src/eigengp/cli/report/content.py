@@ -156,7 +156,7 @@ class Content:
             ("Log evidence", f"{float(model.log_marginal_likelihood_):,.2f}"),
             ("Iterations", f"{int(model.n_iter_):,}"),
         ]
-        points = getattr(model, "inducing_inputs_", None)
+        points = getattr(model, "inducing_points_", None)
         if points is not None:
             found.insert(2, ("Basis points", f"{on_host(points).shape[0]:,}"))
         if self.spectrum is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from eigengp.gp.vecchia_posterior import LocalPosterior
+from eigengp.gp.vecchia_posterior import VecchiaPosterior
 
 _COSTLY_COLUMNS = 300
 """Beyond so many numbers for each row, a prediction is costly."""
@@ -36,7 +36,7 @@ class Effort:
     def of(cls, model: Any) -> Effort:
         """Return what suits a model: less if predictions look at neighbours or at all rows."""
         posterior = model._posterior
-        local = isinstance(posterior, LocalPosterior)
+        local = isinstance(posterior, VecchiaPosterior)
         return SMALL if local or posterior.n_columns > _COSTLY_COLUMNS else FULL
 
 

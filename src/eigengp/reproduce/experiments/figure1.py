@@ -131,7 +131,7 @@ def _likeness(scale: Scale, records: list[Record]) -> Claim:
 
 
 def _unevenness(record: Record) -> float:
-    points = np.sort(np.array(record["hyperparameters"]["inducing_inputs"]).ravel())
+    points = np.sort(np.array(record["hyperparameters"]["inducing_points"]).ravel())
     gaps = np.diff(points)
     return float(gaps.std() / gaps.mean())
 

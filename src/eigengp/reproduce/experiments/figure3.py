@@ -220,7 +220,7 @@ def _points(results: Results) -> Claim:
     counts = {}
     for method in ("FITC", "EigenGP"):
         runs = _repeated(results.scale, method)
-        points = [np.ravel(results[run]["hyperparameters"]["inducing_inputs"]) for run in runs]
+        points = [np.ravel(results[run]["hyperparameters"]["inducing_points"]) for run in runs]
         counts[method] = float(np.mean([(each > _RIGHT[0]).sum() for each in points]))
     return Claim(
         "FITC lacks basis points in the high-frequency region on the right.",
