@@ -14,8 +14,7 @@ import numpy as np
 
 from eigengp.cli.report.rows import Rows
 from eigengp.data.array_source import ArraySource
-from eigengp.data.summary import Summary
-from eigengp.data.views import Scaling
+from eigengp.data.standardize import Scaling, Summary
 from eigengp.gp.blocks import RowBlock
 
 Kind: TypeAlias = Literal["training", "new", "other"]
