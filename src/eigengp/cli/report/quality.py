@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eigengp import conformal, inspection
+from eigengp import inspection, metrics
 from eigengp._typing import Array
 from eigengp.cli.report.rows import Rows
 
@@ -75,9 +75,9 @@ class Quality:
             mean,
             std,
             _scores(model, rows, mean, std, coverage),
-            conformal.coverage_curve(rows.y, mean, std),
-            conformal.pit_histogram(rows.y, mean, std, bins=_PIT_BINS),
-            conformal.sharpness(std),
+            metrics.coverage_curve(rows.y, mean, std),
+            metrics.pit_histogram(rows.y, mean, std, bins=_PIT_BINS),
+            metrics.sharpness(std),
             sampled(rows.y.size, _SHOWN_ROWS),
         )
 
