@@ -63,8 +63,10 @@ class InducingPointRegressor(GPRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
-    _power: float | property | None = None
-    """How rows carry the residual (see `EigenGP.power`); None if they do not."""
+    @property
+    def _power(self) -> float | None:
+        """How rows carry the residual (see `EigenGP.power`); None if they do not."""
+        return None
 
     def _settings(self, dataset: Dataset, **own: Any) -> Settings:
         size = self.n_components
