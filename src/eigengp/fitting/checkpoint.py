@@ -215,11 +215,11 @@ def open_checkpoint(
     Data are told apart by the number of rows, and by means, scales and ends of the columns.
     """
     parameters = dict(settings.parameters)
-    for name in ("verbose",):
+    for name in ("verbose", "optimizer", "optimizer__checkpoint"):
         parameters.pop(name, None)
     if not isinstance(settings.random_state, int):
         parameters.pop("random_state", None)
-    about = sha256(f"{settings.method} {dataset.n_rows}".encode())
+    about = sha256(f"{settings.reading.name} {dataset.n_rows}".encode())
     for name, value in sorted(parameters.items()):
         about.update(f"{name} {value!r}".encode())
         if hasattr(value, "__array__"):
