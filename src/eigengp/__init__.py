@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from eigengp import conformal, datasets, inspection, metrics, plot
     from eigengp.baselines.nystrom import NegativeVarianceWarning, NystromRegressor
     from eigengp.baselines.rvm.regressor import RVMRegressor
+    from eigengp.data.encode import TableEncoder, TableError, TableWarning
     from eigengp.estimators.eigen_features import EigenFeatures
     from eigengp.estimators.eigengp import EigenGPRegressor
     from eigengp.estimators.evidence import EvidenceGradient, log_marginal_likelihood
@@ -48,6 +49,9 @@ __all__ = [
     "RationalQuadratic",
     "SSGPRegressor",
     "SquaredExponential",
+    "TableEncoder",
+    "TableError",
+    "TableWarning",
     "TargetTransformed",
     "VFERegressor",
     "conformal",
@@ -75,6 +79,9 @@ _HOMES = {
     "RationalQuadratic": "kernels",
     "SSGPRegressor": "estimators.ssgp",
     "SquaredExponential": "kernels",
+    "TableEncoder": "data.encode",
+    "TableError": "data.encode",
+    "TableWarning": "data.encode",
     "TargetTransformed": "estimators.transformed_target",
     "VFERegressor": "estimators.vfe",
     "load": "io",
