@@ -236,10 +236,13 @@ def test_any_frame_of_the_same_columns_becomes_a_finite_array(
     pair: tuple[dict[str, Any], dict[str, Any]], random: Any
 ) -> None:
     first, second = pair
+    encoder, problem = TableEncoder(impute=True), ""
     try:
-        encoder = TableEncoder(impute=True).fit(first)
+        encoder.fit(first)
     except TableError as error:
-        assert any(text in str(error) for text in ("No input column", "would be called"))
+        problem = str(error)
+    if problem:
+        assert "No input column" in problem or "would be called" in problem
         return
     again = TableEncoder.from_dict(json.loads(json.dumps(encoder.to_dict())))
     assert again.to_dict() == encoder.to_dict()

@@ -15,6 +15,7 @@ from eigengp.cli.commands.evaluate import compute_scores, show_scores
 from eigengp.cli.commands.methods import METHODS, Name, check_components
 from eigengp.cli.commands.session import Session, open_session
 
+MethodName = Annotated[Name, typer.Option(metavar="NAME", help="The method; see below.")]
 _LEVEL = 0.9
 _EFFECT_ROWS = 1_000
 
@@ -23,9 +24,7 @@ def fit(
     data: options.Data,
     target: options.Target,
     model: options.ModelFile,
-    method: Annotated[
-        Name, typer.Option(metavar="NAME", help="The method; see below.")
-    ] = Name.AUTO,
+    method: MethodName = Name.AUTO,
     components: options.Components = None,
     holdout: options.Holdout = 0.0,
     impute: options.Impute = False,
@@ -52,17 +51,15 @@ def fit(
         out.check_output_path(model, [io.SUFFIX])
         columns = ColumnOptions(target, weights, drop, only, categorical, impute)
         training = TrainingData.read(data, columns, out, holdout, seed)
-        began = time.perf_counter()
         regressor = METHODS[method].build(components, seed, verbose=out.shows_progress)
-        X, y, sample_weight = training.rows
-        regressor.fit(X, y, sample_weight=sample_weight).set_params(verbose=False)
-        seconds = round(time.perf_counter() - began, 3)
+        seconds = training.fit(regressor)
+        groups = training.schema.encoder.feature_groups_
         about = training.describe(data)
         about["fit"] = {
             "method": str(method),
             "seed": seed,
             "seconds": seconds,
-            "effects": compute_effects(regressor, X, training.schema.encoder.feature_groups_, seed),
+            "effects": compute_effects(regressor, training.rows[0], groups, seed),
             "holdout": training.calibrate(regressor, out),
         }
         io.save(regressor, model, about=about)
@@ -107,6 +104,13 @@ class TrainingData:
         schema = TableSchema.learn(table, **given)
         _note_useless(table, schema, out)
         return cls(schema, table, schema.split(table), None if held is None else schema.split(held))
+
+    def fit(self, model: Any) -> float:
+        """Fit a model and return the seconds it took."""
+        began = time.perf_counter()
+        X, y, weights = self.rows
+        model.fit(X, y, sample_weight=weights).set_params(verbose=False)
+        return round(time.perf_counter() - began, 3)
 
     def describe(self, data: Path) -> dict[str, Any]:
         """Return what is stored with the model."""

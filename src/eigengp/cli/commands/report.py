@@ -69,15 +69,13 @@ def report(
             ignored=saved.schema.ignored,
             has_schema="schema" in saved.about,
         )
-        role: Any = None if rows is None else rows.value
-        html = build_from_rows(
-            saved.model,
-            table,
-            title=title,
-            role=role,
-            coverage=coverage,
-            origin=origin,
-        )
+        settings: dict[str, Any] = {
+            "title": title,
+            "role": rows and rows.value,
+            "coverage": coverage,
+            "origin": origin,
+        }
+        html = build_from_rows(saved.model, table, **settings)
         write_whole(page, html.encode())
         out.say(f"Written to {page}: {table.y.size:,} rows of {data}. Open it in a browser.")
         out.write_result({"page": str(page), "rows": int(table.y.size)})
