@@ -14,7 +14,7 @@ from sklearn.model_selection import KFold, cross_val_score
 import eigengp
 from command_line import answer, call
 from eigengp import metrics
-from eigengp._atomic import in_one_piece
+from eigengp._atomic import replace_atomically
 from eigengp.cli.commands.comparison import draw_scores
 from eigengp.cli.commands.fit import compute_effects
 from eigengp.cli.commands.methods import METHODS, Method, Name
@@ -76,7 +76,7 @@ def test_a_picture_that_fails_leaves_nothing(tmp_path: Path) -> None:
         draw_scores([{"name": "exact", "error": "odd"}], tmp_path / "a.png")
 
     def half(path: Path) -> None:
-        with in_one_piece(path) as scratch:
+        with replace_atomically(path) as scratch:
             assert scratch.suffix == path.suffix
             scratch.write_text("half")
             raise RuntimeError("half-way")

@@ -17,7 +17,7 @@ from sklearn.metrics import root_mean_squared_error
 from typer.testing import CliRunner
 
 from eigengp import EigenGPRegressor, conformal, io, metrics
-from eigengp._atomic import write_whole
+from eigengp._atomic import write_atomically
 from eigengp._format import format_number
 from eigengp._typing import Array
 from eigengp.cli import report
@@ -402,7 +402,7 @@ def test_a_page_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("os.replace", fail)
     with pytest.raises(OSError, match="no space"):
-        write_whole(path, b"")
+        write_atomically(path, b"")
     assert [each.name for each in tmp_path.iterdir()] == ["page.html"]
     assert path.read_text().startswith("<!doctype html>")
 

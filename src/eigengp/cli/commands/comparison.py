@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from eigengp import metrics
-from eigengp._atomic import in_one_piece
+from eigengp._atomic import replace_atomically
 from eigengp._typing import Array
 from eigengp.cli.commands.compare import BASELINES, LEVEL
 from eigengp.cli.commands.methods import METHODS, Name
@@ -161,7 +161,7 @@ def draw_scores(results: list[dict[str, Any]], path: Path) -> None:
             _draw_panel(panel, shown, score, title)
         panels[0].set_xscale("log")
         panels[1].set_yticklabels([])
-        with in_one_piece(path) as scratch:
+        with replace_atomically(path) as scratch:
             figure.savefig(scratch, dpi=150)
 
 

@@ -54,7 +54,7 @@ def report(
     """
     options.check_coverage(coverage)
     with open_session(as_json, quiet, debug) as out:
-        from eigengp._atomic import write_whole
+        from eigengp._atomic import write_atomically
         from eigengp.cli.commands.models import SavedModel
         from eigengp.cli.report import Origin, Rows, build_from_rows
 
@@ -76,6 +76,6 @@ def report(
             "origin": origin,
         }
         html = build_from_rows(saved.model, table, **settings)
-        write_whole(page, html.encode())
+        write_atomically(page, html.encode())
         out.say(f"Written to {page}: {table.y.size:,} rows of {data}. Open it in a browser.")
         out.write_result({"page": str(page), "rows": int(table.y.size)})

@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from eigengp._atomic import write_whole
+from eigengp._atomic import write_atomically
 from eigengp.cli.report.content import Content, Origin
 from eigengp.cli.report.page import render
 from eigengp.cli.report.quality import Role
@@ -113,5 +113,5 @@ def write(model: Any, X: ArrayLike, y: ArrayLike, path: str | Path, **options: A
         The page.
     """
     page = build(model, X, y, **options)
-    write_whole(Path(path), page.encode())
+    write_atomically(Path(path), page.encode())
     return Path(path)
