@@ -25,10 +25,12 @@ import sklearn
 from threadpoolctl import threadpool_limits
 
 from eigengp import (
+    LBFGS,
     EigenFeatures,
     EigenGPRegressor,
     ExactGPRegressor,
     FITCRegressor,
+    Gaussian,
     Matern12,
     Matern32,
     NystromRegressor,
@@ -37,6 +39,7 @@ from eigengp import (
     RVMRegressor,
     SquaredExponential,
     SSGPRegressor,
+    Stochastic,
     TargetTransformed,
     VFERegressor,
 )
@@ -117,19 +120,27 @@ def _resumed(make: Callable[[Path], Any], rows: Rows) -> Any:
         return make(path).fit(*rows)
 
 
-def _in_parts(model: Any, rows: Rows) -> Any:
+def _in_parts(model: Any, rows: Rows, **settings: Any) -> Any:
     for part in np.array_split(np.arange(len(rows[1])), 3):
-        model.partial_fit(rows[0][part], rows[1][part])
+        model.partial_fit(rows[0][part], rows[1][part], **settings)
     return model
 
 
-def _eigengp(n: Any = 12, **settings: Any) -> Any:
-    settings = {"residual": None, "n_restarts": 4, "max_iter": 30, **settings}
-    return EigenGPRegressor(n, random_state=0, **settings)
+def _eigengp(n: Any = 12, optimizer: Any = None, residual: Any = None, **settings: Any) -> Any:
+    optimizer = optimizer or _lbfgs()
+    return EigenGPRegressor(n, residual=residual, optimizer=optimizer, random_state=0, **settings)
+
+
+def _neighbors(n: int, max_iter: int, **settings: Any) -> Any:
+    return _eigengp(n, LBFGS(max_iter=max_iter), "neighbors", **settings)
+
+
+def _lbfgs(strategy: Any = "auto", **settings: Any) -> LBFGS:
+    return LBFGS(strategy, **{"n_restarts": 4, "max_iter": 30, **settings})
 
 
 def _few(make: Any, *arguments: Any, **settings: Any) -> Any:
-    return make(*arguments, n_restarts=4, max_iter=30, random_state=0, **settings)
+    return make(*arguments, optimizer=_lbfgs(), random_state=0, **settings)
 
 
 _TWO = SquaredExponential(2.0) + Matern12(0.5, 0.2)
@@ -139,43 +150,38 @@ FITS: dict[str, Callable[[], Any]] = {
     "default, 1300 rows": lambda: EigenGPRegressor(random_state=0).fit(*surface(1300)),
     "default, 1100 rows of a wave": lambda: EigenGPRegressor(random_state=0).fit(*wave(1100)),
     "sequential": lambda: _eigengp().fit(*surface()),
-    "joint": lambda: _eigengp(optimization="joint").fit(*surface()),
-    "direct": lambda: _eigengp(optimization="direct").fit(*surface()),
-    "stochastic": lambda: _eigengp(optimization="stochastic", max_iter=2, batch_size=100).fit(
-        *surface()
-    ),
+    "joint": lambda: _eigengp(optimizer=_lbfgs("joint")).fit(*surface()),
+    "direct": lambda: _eigengp(optimizer=_lbfgs("direct")).fit(*surface()),
+    "stochastic": lambda: _eigengp(
+        optimizer=Stochastic(max_iter=2, batch_size=100, n_restarts=4)
+    ).fit(*surface()),
     "diagonal": lambda: _eigengp(residual="diagonal").fit(*surface()),
-    "diagonal, joint": lambda: _eigengp(residual="diagonal", optimization="joint").fit(*wave()),
-    "fewer eigenfunctions": lambda: _eigengp(6, n_inducing=10).fit(*surface()),
+    "diagonal, joint": lambda: _eigengp(optimizer=_lbfgs("joint"), residual="diagonal").fit(
+        *wave()
+    ),
+    "fewer eigenfunctions": lambda: _eigengp(6, inducing_points=10).fit(*surface()),
     "no guard": lambda: _eigengp(guard=False).fit(*wave()),
     "growing basis": lambda: _eigengp(40).fit(*wave()),
-    "random points": lambda: _eigengp(init="random").fit(*surface()),
-    "greedy points": lambda: _eigengp(init="greedy").fit(*surface()),
-    "given points": lambda: _eigengp(None, init=surface(10)[0]).fit(*surface()),
-    "nothing learned": lambda: _eigengp(max_iter=0).fit(*surface()),
-    "Matern 3/2": lambda: _eigengp(kernel=Matern32(2.0), n_restarts=1).fit(*surface()),
+    "random points": lambda: _eigengp(inducing_points="random").fit(*surface()),
+    "greedy points": lambda: _eigengp(inducing_points="greedy").fit(*surface()),
+    "given points": lambda: _eigengp("auto", inducing_points=surface(10)[0]).fit(*surface()),
+    "nothing learned": lambda: _eigengp(optimizer=_lbfgs(max_iter=0)).fit(*surface()),
+    "Matern 3/2": lambda: _eigengp(kernel=Matern32(2.0), optimizer=_lbfgs(n_restarts=1)).fit(
+        *surface()
+    ),
     "rational quadratic": lambda: _eigengp(kernel=RationalQuadratic()).fit(*wave()),
     "sum of kernels": lambda: _eigengp(kernel=_TWO).fit(*wave()),
-    "kernel of an exact GP": lambda: _eigengp(kernel="exact").fit(*surface()),
-    "noise to start from": lambda: _eigengp(noise_variance=0.5).fit(*surface()),
-    "heteroscedastic": lambda: _eigengp(noise="varying").fit(*surface()),
-    "neighbours": lambda: EigenGPRegressor(
-        30, residual="local", kernel=Matern32(), max_iter=5, random_state=0
-    ).fit(*surface(1300)),
-    "neighbours, constant noise": lambda: EigenGPRegressor(
-        20,
-        residual="local",
-        kernel=None,
-        noise="constant",
-        n_neighbors=20,
-        max_iter=3,
-        random_state=0,
+    "kernel of an exact GP": lambda: _eigengp(optimizer=_lbfgs(exact_start=True)).fit(*surface()),
+    "noise to start from": lambda: _eigengp(likelihood=Gaussian(0.5)).fit(*surface()),
+    "heteroscedastic": lambda: _eigengp(likelihood="heteroscedastic").fit(*surface()),
+    "neighbours": lambda: _neighbors(30, 5, kernel=Matern32()).fit(*surface(1300)),
+    "neighbours, constant noise": lambda: _neighbors(
+        20, 3, kernel="squared_exponential", likelihood="gaussian", n_neighbors=20
     ).fit(*surface(300)),
     "neighbours, weights": lambda: _weighted(
-        EigenGPRegressor(20, residual="local", kernel=None, max_iter=3, random_state=0),
-        surface(300),
+        _neighbors(20, 3, kernel="squared_exponential"), surface(300)
     ),
-    "held-out rows": lambda: _eigengp(20, optimization="joint").fit(*surface(2600)),
+    "held-out rows": lambda: _eigengp(20, optimizer=_lbfgs("joint")).fit(*surface(2600)),
     "growing parts": lambda: _eigengp(20).fit(*surface(8000)),
     "mixed precision": lambda: _eigengp(20, precision="mixed").fit(*surface(6000)),
     "single precision": lambda: _eigengp(20, precision="single").fit(*surface(6000)),
@@ -185,22 +191,24 @@ FITS: dict[str, Callable[[], Any]] = {
     "weights": lambda: _weighted(_eigengp(), surface()),
     "robust scaling": lambda: _eigengp(standardize="robust").fit(*surface()),
     "no scaling": lambda: _eigengp(standardize=False).fit(*surface()),
-    "resumed checkpoint": lambda: _resumed(lambda path: _eigengp(checkpoint=path), surface()),
-    "partial fits": lambda: _in_parts(_eigengp(forgetting=0.9), surface()),
+    "resumed checkpoint": lambda: _resumed(
+        lambda path: _eigengp(optimizer=_lbfgs(checkpoint=path)), surface()
+    ),
+    "partial fits": lambda: _in_parts(_eigengp(), surface(), forgetting=0.9),
     "partial fits, diagonal": lambda: _in_parts(_eigengp(residual="diagonal"), surface()),
     "partial fits, stochastic": lambda: _in_parts(
-        _eigengp(optimization="stochastic", batch_size=50), surface()
+        _eigengp(optimizer=Stochastic(batch_size=50, max_iter=30, n_restarts=4)), surface()
     ),
     "FITC": lambda: _few(FITCRegressor, 12).fit(*surface()),
     "FITC, weights": lambda: _weighted(_few(FITCRegressor, 12), wave()),
     "VFE": lambda: _few(VFERegressor, 12).fit(*surface()),
-    "power EP": lambda: _few(PowerEPRegressor, 0.5, n_components=12).fit(*surface()),
+    "power EP": lambda: _few(PowerEPRegressor, 12, alpha=0.5).fit(*surface()),
     "SSGP": lambda: _few(SSGPRegressor, 12).fit(*surface()),
     "SSGP, Matern 5/2": lambda: _few(SSGPRegressor, 8, kernel=Matern32()).fit(*wave()),
     "exact": lambda: ExactGPRegressor(random_state=0).fit(*surface(200)),
     "exact, weights": lambda: _weighted(ExactGPRegressor(_TWO, random_state=0), wave()),
     "Nystrom": lambda: NystromRegressor(12, random_state=0).fit(*surface()),
-    "Nystrom*": lambda: _few(NystromRegressor, 12, optimize=True).fit(*surface()),
+    "Nystrom*": lambda: _few(NystromRegressor, 12).fit(*surface()),
     "RVM, cross-validated": lambda: RVMRegressor(n_folds=3, n_jobs=1, random_state=0).fit(*wave()),
     "RVM": lambda: RVMRegressor(lengthscale=0.6, random_state=0).fit(*surface()),
     "transformed target": lambda: TargetTransformed(_eigengp(), "log").fit(*surface()),
@@ -208,12 +216,17 @@ FITS: dict[str, Callable[[], Any]] = {
 }
 
 _MEMORY = {
-    "sequential, 60000 rows": lambda: _eigengp(50, max_iter=2).fit(*surface(60_000)),
-    "neighbours, 2000 rows": lambda: EigenGPRegressor(
-        50, residual="local", kernel=None, max_iter=2, random_state=0
-    ).fit(*surface(2000)),
+    "sequential, 60000 rows": lambda: _eigengp(50, optimizer=_lbfgs(max_iter=2)).fit(
+        *surface(60_000)
+    ),
+    "neighbours, 2000 rows": lambda: _neighbors(50, 2, kernel="squared_exponential").fit(
+        *surface(2000)
+    ),
     "FITC, 20000 rows": lambda: FITCRegressor(
-        50, n_restarts=1, max_iter=2, kernel=SquaredExponential(), random_state=0
+        50,
+        optimizer=_lbfgs(n_restarts=1, max_iter=2),
+        kernel=SquaredExponential(),
+        random_state=0,
     ).fit(*surface(20_000)),
 }
 

@@ -14,7 +14,7 @@ from eigengp.backend.buffers import buffer, recycle, reused_buffers
 from eigengp.backend.matmul import product
 from eigengp.data.array_source import ArraySource
 from eigengp.data.memory import bytes_of
-from eigengp.data.summary import Extent
+from eigengp.data.standardize import Extent
 from eigengp.fitting.objectives import RowObjective
 from eigengp.fitting.optimizer import minimize
 from eigengp.fitting.parameters import eigengp_parameters

@@ -24,8 +24,7 @@ from eigengp import (
 from eigengp._typing import Array
 from eigengp.backend.namespace import Placed, beside, namespace, on_host, place
 from eigengp.data.array_source import ArraySource, by_blocks
-from eigengp.data.summary import Extent, Summary
-from eigengp.data.views import Scaling, StandardizedSource, TrainingRows
+from eigengp.data.standardize import Extent, Scaling, StandardizedSource, Summary, TrainingRows
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.precision import Arithmetic
 from eigengp.gp.sparse_spectrum import SparseSpectrum

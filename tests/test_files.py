@@ -16,9 +16,8 @@ from eigengp.data import array_source as arrays
 from eigengp.data.array_source import ArraySource
 from eigengp.data.file_source import FileTable
 from eigengp.data.formats import write_table
+from eigengp.data.standardize import Scaling, StandardizedSource, Summary, TrainingRows
 from eigengp.data.stream_source import StreamSource, ahead
-from eigengp.data.summary import Summary
-from eigengp.data.views import Scaling, StandardizedSource, TrainingRows
 from eigengp.gp.blocks import RowBlock
 
 pa = pytest.importorskip("pyarrow")

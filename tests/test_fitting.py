@@ -10,8 +10,8 @@ import pytest
 
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
-from eigengp.data.summary import Extent
-from eigengp.fitting.families import InducingFamily
+from eigengp.data.standardize import Extent
+from eigengp.fitting.initialization import InducingFamily
 from eigengp.fitting.initialization import (
     BasisInit,
     greedy_points,
@@ -24,8 +24,8 @@ from eigengp.fitting.objectives import RowObjective, WeightObjective
 from eigengp.fitting.optimizer import Evaluation, minimize
 from eigengp.fitting.parameters import eigengp_parameters
 from eigengp.fitting.progress import Monitor
-from eigengp.fitting.screening import Screening, _sizes
-from eigengp.fitting.search import Search
+from eigengp.fitting.restarts import Screening, _sizes
+from eigengp.fitting.restarts import Search
 from eigengp.fitting.settings import Plan
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import FactorizationError

@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from eigengp import EigenGPRegressor
 from eigengp._typing import Array
 from eigengp.fitting import model_selection as choices
-from eigengp.fitting.clock import Clock
+from eigengp.fitting.progress import Clock
 from eigengp.fitting.vecchia_fit import LocalFit, largest_size
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import FactorizationError

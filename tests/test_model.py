@@ -9,7 +9,7 @@ from scipy.stats import multivariate_normal
 import dense
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
-from eigengp.data.summary import Extent
+from eigengp.data.standardize import Extent
 from eigengp.fitting.parameters import eigengp_parameters
 from eigengp.gp.approximations import DigitsLostError, PriorPass, ResidualPass, SpectralPass
 from eigengp.gp.model import EigenGP, Jitter

@@ -16,9 +16,15 @@ from sklearn.base import clone
 import eigengp
 from eigengp import EigenGPRegressor
 from eigengp._typing import Array
-from eigengp.data import neighbor_search as searches
-from eigengp.data.neighbor_search import Approximate, Exact, check_search, index_among
-from eigengp.data.neighbors import Nearest, nearest_before
+from eigengp.data import neighbors as searches
+from eigengp.data.neighbors import (
+    Approximate,
+    Exact,
+    Nearest,
+    check_search,
+    index_among,
+    nearest_before,
+)
 
 pytest.importorskip("faiss", reason='needs pip install "eigengp[neighbors]"')
 

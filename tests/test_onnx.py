@@ -36,12 +36,14 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import namespace
 from eigengp.export import onnx as export
 from eigengp.export import to_onnx, write_onnx
-from eigengp.export.graph import NAMESPACE, Graph
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.precision import Arithmetic
 from eigengp.kernels import Stationary
 
 pytest.importorskip("onnx", reason='needs pip install "eigengp[onnx]"')
+
+from eigengp.export.graph import Graph, Namespace
+
 runtime = pytest.importorskip("onnxruntime", reason="runs graphs in onnxruntime")
 
 RNG = np.random.default_rng(0)
@@ -259,7 +261,7 @@ def test_what_cannot_be_exported_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
         to_onnx(EigenGPRegressor(5))
     with pytest.raises(ValueError, match=r"got 'float16'"):
         to_onnx(fitted("sequential"), input_type="float16")  # type: ignore[arg-type]
-    monkeypatch.setattr(export, "_MOST_BYTES", 100)
+    monkeypatch.setattr(export, "_MAX_BYTES", 100)
     with pytest.raises(ValueError, match="ONNX allows 2 GB"):
         to_onnx(fitted("ExactGP"))
 
@@ -307,11 +309,11 @@ FORMULAS: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_traced_formulas_are_numpys(name: str) -> None:
-    traced = Graph().argument("X", (None, 3), "float64")
-    result = FORMULAS[name](NAMESPACE, traced)
+    graph = Graph(3, "float64")
+    result = FORMULAS[name](Namespace, graph.argument)
     expected = FORMULAS[name](np, NEW)
     assert all(a in (None, b) for a, b in zip(result.shape, expected.shape, strict=True))
-    session = runtime.InferenceSession(export._proto({"y": result}, traced).SerializeToString())
+    session = runtime.InferenceSession(graph.model({"y": result}).SerializeToString())
     np.testing.assert_allclose(session.run(None, {"X": NEW})[0], expected, rtol=1e-12, atol=1e-14)
 
 
@@ -331,4 +333,4 @@ def test_traced_formulas_are_numpys(name: str) -> None:
 )
 def test_what_a_graph_cannot_hold_is_an_error(formula: Callable[[Any], Any]) -> None:
     with pytest.raises((TypeError, ValueError)):
-        formula(Graph().argument("X", (None, 3), "float64"))
+        formula(Graph(3, "float64").argument)

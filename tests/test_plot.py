@@ -17,9 +17,9 @@ from eigengp import (
     ExactGPRegressor,
     RVMRegressor,
     inspection,
+    metrics,
     plot,
 )
-from eigengp import conformal as checks
 from eigengp._typing import Array
 from eigengp.plot import palette
 
@@ -85,7 +85,7 @@ def named(x: Array) -> pd.DataFrame:
     return pd.DataFrame({X1.columns[0]: x})
 
 
-def test_a_prediction_of_one_input_shows_mean_bands_data_and_basis_points(
+def test_a_prediction_of_one_input_shows_mean_bands_data_and_inducing_points(
     one: EigenGPRegressor,
 ) -> None:
     axes = plot.prediction(one, X1, y1, coverage=(0.5, 0.9))
@@ -98,7 +98,7 @@ def test_a_prediction_of_one_input_shows_mean_bands_data_and_basis_points(
         np.testing.assert_allclose([low, high], [lower, upper])
     data = axes.collections[0].get_offsets()
     np.testing.assert_array_equal(data, np.column_stack([X1.to_numpy(), y1]))
-    shown = np.sort(line(axes, "basis points")[0])
+    shown = np.sort(line(axes, "inducing points")[0])
     points = np.sort(one.inducing_points_[:, 0])
     np.testing.assert_array_equal(shown, points[(points >= x[0]) & (points <= x[-1])])
     assert axes.get_xlabel() == X1.columns[0]
@@ -122,8 +122,8 @@ def test_maps_show_mean_and_standard_deviation(two: EigenGPRegressor) -> None:
     mean, std = two.predict([[x[10], y[70]]], return_std=True)
     assert left.collections[0].get_array()[70, 10] == pytest.approx(mean[0])
     assert right.collections[0].get_array()[70, 10] == pytest.approx(std[0])
-    np.testing.assert_array_equal(line(left, "basis points"), two.inducing_points_.T)
-    assert labels(left) == ["data", "basis points"]
+    np.testing.assert_array_equal(line(left, "inducing points"), two.inducing_points_.T)
+    assert labels(left) == ["data", "inducing points"]
 
 
 def test_eigenfunctions_peak_at_one(one: EigenGPRegressor, two: EigenGPRegressor) -> None:
@@ -187,8 +187,8 @@ def test_partial_dependence_shows_what_inspection_computes(three: EigenGPRegress
 def test_calibration_shows_curve_and_histogram(three: EigenGPRegressor) -> None:
     left, right = plot.calibration(three, X3, y3, bins=5)
     mean, std = three.predict(X3, return_std=True)
-    np.testing.assert_array_equal(line(left, "model"), checks.coverage_curve(y3, mean, std))
-    density, _ = checks.pit_histogram(y3, mean, std, 5)
+    np.testing.assert_array_equal(line(left, "model"), metrics.coverage_curve(y3, mean, std))
+    density, _ = metrics.pit_histogram(y3, mean, std, 5)
     heights = [bar.get_height() for bar in right.patches if bar.get_width() == pytest.approx(0.2)]
     np.testing.assert_allclose(heights, density)
 
@@ -226,13 +226,13 @@ def test_a_start_far_below_is_told_and_not_drawn() -> None:
     assert axes.texts[0].get_text() == "begins at -1e+06 ▾"
 
 
-def test_basis_points_over_the_data_for_pairs_of_inputs(three: EigenGPRegressor) -> None:
-    several = plot.basis_points(three, X3, count=3)
+def test_inducing_points_over_the_data_for_pairs_of_inputs(three: EigenGPRegressor) -> None:
+    several = plot.inducing_points(three, X3, count=3)
     order = inspection.leading_inputs(three, 3)
     assert several.shape == (3,)
     across, up = order[0], order[1]
     np.testing.assert_array_equal(
-        line(several[0], "basis points"), three.inducing_points_[:, [across, up]].T
+        line(several[0], "inducing points"), three.inducing_points_[:, [across, up]].T
     )
     data = several[0].collections[0].get_offsets()
     np.testing.assert_array_equal(data, X3.iloc[:, [across, up]])
@@ -260,10 +260,10 @@ def test_errors_say_what_to_do(one: EigenGPRegressor, three: EigenGPRegressor) -
             picture(three)
     with pytest.raises(TypeError, match="ExactGPRegressor has no eigenfunctions"):
         plot.eigenfunctions(exact)
-    with pytest.raises(TypeError, match="has no basis points"):
-        plot.basis_points(exact)
+    with pytest.raises(TypeError, match="has no inducing points"):
+        plot.inducing_points(exact)
     with pytest.raises(ValueError, match="Pairs need two inputs"):
-        plot.basis_points(one)
+        plot.inducing_points(one)
     with pytest.raises(ValueError, match="Nothing was learned"):
         plot.convergence(exact)
 

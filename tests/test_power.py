@@ -16,7 +16,7 @@ import dense
 from eigengp import FITCRegressor, PowerEPRegressor, VFERegressor
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
-from eigengp.data.summary import Extent
+from eigengp.data.standardize import Extent
 from eigengp.fitting.parameters import eigengp_parameters
 from eigengp.gp.approximations import DigitsLostError
 from eigengp.gp.model import EigenGP, Jitter

@@ -12,8 +12,8 @@ from eigengp import EigenGPRegressor
 from eigengp.backend.threads import one_blas_thread
 from eigengp.data.array_source import ArraySource
 from eigengp.data.cached_source import ReadyRows, ready
-from eigengp.data.summary import Summary
-from eigengp.data.views import ManyTrainingRows, Scaling, StandardizedSource, TrainingRows
+from eigengp.data.holdout import ManyTrainingRows, Scaling, StandardizedSource, TrainingRows
+from eigengp.data.standardize import Summary
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.model import EigenGP
 from eigengp.kernels import Kernel, Matern32, SquaredExponential

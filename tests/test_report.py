@@ -16,7 +16,7 @@ import pytest
 from sklearn.metrics import root_mean_squared_error
 from typer.testing import CliRunner
 
-from eigengp import EigenGPRegressor, conformal, io, metrics
+from eigengp import EigenGPRegressor, io, metrics
 from eigengp._atomic import write_atomically
 from eigengp._format import format_number
 from eigengp._typing import Array
@@ -127,13 +127,13 @@ def test_scores_on_the_page_are_those_of_the_metrics() -> None:
 def test_calibration_on_the_page_is_that_of_the_library() -> None:
     model, _, rows = houses()
     mean, std = model.predict(rows.X, return_std=True)
-    levels, held = conformal.coverage_curve(rows.y, mean, std)
+    levels, held = metrics.coverage_curve(rows.y, mean, std)
     trace = page().figures["coverage"]["data"][1]
     np.testing.assert_allclose(floats(trace["x"]), levels)
     np.testing.assert_allclose(floats(trace["y"]), held)
-    density, _ = conformal.pit_histogram(rows.y, mean, std)
+    density, _ = metrics.pit_histogram(rows.y, mean, std)
     np.testing.assert_allclose(floats(page().figures["pit"]["data"][0]["y"]), density)
-    assert content().quality.sharpness == pytest.approx(conformal.sharpness(std))
+    assert content().quality.sharpness == pytest.approx(metrics.sharpness(std))
 
 
 def test_names_of_columns_can_neither_add_tags_nor_end_a_script() -> None:

@@ -29,10 +29,8 @@ from eigengp._typing import Array
 from eigengp.cli.report.quality import find_provenance
 from eigengp.cli.report.rows import Rows
 from eigengp.data.array_source import ArraySource
-from eigengp.data.summary import Summary
-from eigengp.data.tails import KNEE, compressed, slope, stretched
+from eigengp.data.standardize import KNEE, Scaling, Summary, compressed, slope, stretched
 from eigengp.data.validation import further_rows
-from eigengp.data.views import Scaling
 from eigengp.gp.blocks import RowBlock
 from eigengp.inspection import ranges
 from eigengp.metrics import mnlp, nmse
@@ -136,7 +134,7 @@ def test_other_scalings_stay_as_they_are_to_the_last_bit() -> None:
 
 
 def test_many_rows_are_measured_by_a_sample_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eigengp.data.views._QUANTILE_ROWS", 60)
+    monkeypatch.setattr("eigengp.data.holdout._QUANTILE_ROWS", 60)
     sampled, again, other = scaling_of(X), scaling_of(X), scaling_of(X[:60])
     np.testing.assert_array_equal(sampled.input_centre, again.input_centre)
     assert sampled.input_centre[0] != other.input_centre[0]

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from eigengp.data.array_source import ArraySource
-from eigengp.data.summary import Extent, Summary
-from eigengp.data.views import (
+from eigengp.data.holdout import (
     ManyTrainingRows,
     Scaling,
     StandardizedSource,
     TrainingRows,
 )
+from eigengp.data.standardize import Extent, Summary
 from eigengp.gp.model import EigenGP
 from eigengp.kernels import SquaredExponential
 

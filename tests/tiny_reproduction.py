@@ -59,8 +59,8 @@ def _quickly() -> Iterator[None]:
     """Start no processes, and search hardly at all; test_reproduce_workers.py has processes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("eigengp.reproduce.workers._pool", lambda jobs: Here())
-        patch.setattr("eigengp.fitting.search.ROUNDS", ((1.0, 4),))
-        patch.setattr("eigengp.fitting.search.RELOCATIONS", 2)
+        patch.setattr("eigengp.fitting.restarts.ROUNDS", ((1.0, 4),))
+        patch.setattr("eigengp.fitting.restarts.RELOCATIONS", 2)
         yield
 
 

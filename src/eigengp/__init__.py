@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from eigengp.estimators.eigengp import EigenGPRegressor
     from eigengp.estimators.evidence import EvidenceGradient, log_marginal_likelihood
     from eigengp.estimators.exact import ExactGPRegressor
-    from eigengp.estimators.fitc import FITCRegressor
-    from eigengp.estimators.power_ep import PowerEPRegressor
+    from eigengp.estimators.sparse import FITCRegressor, PowerEPRegressor, VFERegressor
     from eigengp.estimators.ssgp import SSGPRegressor
     from eigengp.estimators.transformed_target import TargetTransformed
-    from eigengp.estimators.vfe import VFERegressor
+    from eigengp.fitting.settings import LBFGS, Stochastic
+    from eigengp.gp.likelihoods import Gaussian, Heteroscedastic
     from eigengp.io import load
     from eigengp.kernels import (
         Matern12,
@@ -34,11 +34,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "LBFGS",
     "EigenFeatures",
     "EigenGPRegressor",
     "EvidenceGradient",
     "ExactGPRegressor",
     "FITCRegressor",
+    "Gaussian",
+    "Heteroscedastic",
     "Matern12",
     "Matern32",
     "Matern52",
@@ -49,6 +52,7 @@ __all__ = [
     "RationalQuadratic",
     "SSGPRegressor",
     "SquaredExponential",
+    "Stochastic",
     "TableEncoder",
     "TableError",
     "TableWarning",
@@ -68,22 +72,26 @@ _HOMES = {
     "EigenGPRegressor": "estimators.eigengp",
     "EvidenceGradient": "estimators.evidence",
     "ExactGPRegressor": "estimators.exact",
-    "FITCRegressor": "estimators.fitc",
+    "FITCRegressor": "estimators.sparse",
+    "Gaussian": "gp.likelihoods",
+    "Heteroscedastic": "gp.likelihoods",
+    "LBFGS": "fitting.settings",
     "Matern12": "kernels",
     "Matern32": "kernels",
     "Matern52": "kernels",
     "NegativeVarianceWarning": "baselines.nystrom",
     "NystromRegressor": "baselines.nystrom",
-    "PowerEPRegressor": "estimators.power_ep",
+    "PowerEPRegressor": "estimators.sparse",
     "RVMRegressor": "baselines.rvm.regressor",
     "RationalQuadratic": "kernels",
     "SSGPRegressor": "estimators.ssgp",
     "SquaredExponential": "kernels",
+    "Stochastic": "fitting.settings",
     "TableEncoder": "data.encode",
     "TableError": "data.encode",
     "TableWarning": "data.encode",
     "TargetTransformed": "estimators.transformed_target",
-    "VFERegressor": "estimators.vfe",
+    "VFERegressor": "estimators.sparse",
     "load": "io",
     "log_marginal_likelihood": "estimators.evidence",
 }

@@ -1,6 +1,6 @@
-"""Looking into a fitted model: what it predicts as one input varies, and which inputs matter.
+"""Inspection of a fitted model: its predictions as one input varies, and which inputs matter.
 
-Numbers alone, in NumPy's arrays; `eigengp.plot` draws them.
+Results are NumPy arrays; `eigengp.plot` draws them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from eigengp.backend.namespace import on_host
 from eigengp.conformal import normal_half_width
 from eigengp.estimators.base import GPRegressor
 
-FEW = 10
-"""An input of no more different values than this is looked at value by value."""
-_UNNAMED = "X does not have valid feature names"
+MAX_LEVELS = 10
+"""An input with at most so many distinct values is treated as discrete."""
 
 
 @dataclass(frozen=True)
@@ -33,21 +32,21 @@ class Effect:
     """How a prediction changes with one input."""
 
     feature: int
-    """Which input, counted from 0."""
+    """The index of the input."""
     name: str
     """Its name."""
     grid: Array
-    """The values it was given, shape (G,)."""
+    """The values of the input, shape (G,)."""
     mean: Array
     """The prediction at each, shape (G,)."""
     lower: Array
-    """Where the band begins, shape (G,)."""
+    """The lower end of the band, shape (G,)."""
     upper: Array
-    """Where it ends, shape (G,)."""
+    """The upper end of the band, shape (G,)."""
 
 
 def feature_names(model: GPRegressor) -> list[str]:
-    """Return the names of the inputs: those of `fit`, or x0, x1, … where it was given none.
+    """Return the names of the inputs: those seen in `fit`, else x0, x1, ….
 
     Examples
     --------
@@ -58,14 +57,12 @@ def feature_names(model: GPRegressor) -> list[str]:
     ['x0', 'x1']
     """
     check_is_fitted(model)
-    names = getattr(model, "feature_names_in_", None)
-    if names is None:
-        return [f"x{d}" for d in range(model.n_features_in_)]
-    return [str(name) for name in names]
+    unnamed = [f"x{d}" for d in range(model.n_features_in_)]
+    return [str(name) for name in getattr(model, "feature_names_in_", unnamed)]
 
 
 def feature_index(model: GPRegressor, feature: int | str) -> int:
-    """Return which input is meant by its name or number."""
+    """Return the index of an input given by name or index."""
     names = feature_names(model)
     if isinstance(feature, str):
         if feature not in names:
@@ -79,13 +76,13 @@ def feature_index(model: GPRegressor, feature: int | str) -> int:
 
 
 def leading_inputs(model: GPRegressor, count: int) -> list[int]:
-    """Return the numbers of at most `count` inputs, those of the largest effect first."""
-    order = np.argsort(-model.input_effects(), kind="stable")
-    return [int(d) for d in order[:count]]
+    """Return the indices of at most `count` inputs, those with the largest effects first."""
+    order: list[int] = np.argsort(-model.input_effects(), kind="stable")[:count].tolist()
+    return order
 
 
 def plain_rows(model: GPRegressor, X: Any) -> Array:
-    """Return rows as an array, columns as in `fit`; those of a frame are found by their names."""
+    """Return rows as an array with the columns of `fit`, selected by name from a data frame."""
     check_is_fitted(model)
     names = getattr(model, "feature_names_in_", None)
     if names is not None and hasattr(X, "columns"):
@@ -101,17 +98,15 @@ def plain_rows(model: GPRegressor, X: Any) -> Array:
     return rows
 
 
-def basis_points_of(model: GPRegressor) -> Array | None:
-    """Return basis points or relevance vectors, shape (M, D), in NumPy; None if there are none."""
+def inducing_points_of(model: GPRegressor) -> Array | None:
+    """Return inducing points or relevance vectors, shape (M, D), or None if there are none."""
     check_is_fitted(model)
-    for name in ("inducing_points_", "relevance_vectors_"):
-        if hasattr(model, name):
-            return on_host(getattr(model, name))
-    return None
+    points = getattr(model, "inducing_points_", getattr(model, "relevance_vectors_", None))
+    return None if points is None else on_host(points)
 
 
 def ranges(model: GPRegressor, rows: Array | None = None) -> Array:
-    """Return the ends of each input, shape (D, 2): of rows, or else mean ± two spreads in `fit`."""
+    """Return the range of each input, shape (D, 2): of rows, or mean ± 2 deviations in `fit`."""
     if rows is not None:
         return np.column_stack([rows.min(axis=0), rows.max(axis=0)])
     check_is_fitted(model)
@@ -123,18 +118,17 @@ def ranges(model: GPRegressor, rows: Array | None = None) -> Array:
 
 @contextmanager
 def plain_inputs() -> Iterator[None]:
-    """Let a model take NumPy's arrays, whatever kind of rows, named or not, it was fit on."""
+    """Predict from NumPy arrays without warnings, whatever kind of rows the model was fit on."""
     with warnings.catch_warnings(), config_context(array_api_dispatch=False):
-        warnings.filterwarnings("ignore", _UNNAMED, UserWarning)
+        warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
         yield
 
 
 def grid(values: ArrayLike, n_points: int = 100) -> Array:
-    """Return values at which to look at an input, shape (n_points,) or less.
+    """Return values at which to evaluate an input, shape (n_points,) or less.
 
-    Equal steps from the first to the 99th hundredth of the values, so that stray ones do not
-    stretch it; the values themselves where there are no more different ones than ten, as of a
-    category or a count.
+    Equal steps from the 1st to the 99th percentile, which outliers do not stretch; the distinct
+    values themselves if there are at most ten, as for a category or a count.
 
     Examples
     --------
@@ -142,7 +136,7 @@ def grid(values: ArrayLike, n_points: int = 100) -> Array:
     array([0., 1.])
     """
     distinct = np.unique(np.asarray(values, dtype=np.float64))
-    if distinct.size <= FEW:
+    if distinct.size <= MAX_LEVELS:
         return distinct
     low, high = np.quantile(np.asarray(values, dtype=np.float64), [0.01, 0.99])
     return np.linspace(low, high, n_points)
@@ -155,25 +149,25 @@ def slice_at(
     values: ArrayLike,
     coverage: float = 0.9,
 ) -> Effect:
-    """Predict with one input varied and the others held at a reference row.
+    """Predict as one input varies, with the others held at a reference row.
 
     Parameters
     ----------
     model : GPRegressor
         A fitted model.
     reference : array of shape (D,)
-        The row.
+        The reference row.
     feature : int or str
-        The input that varies, by number or name.
+        The input that varies, by index or name.
     values : array of shape (G,)
-        The values it takes.
+        Its values.
     coverage : float
-        The probability with which the band holds a new observation (`predict_interval`).
+        The coverage of the prediction intervals (`predict_interval`).
 
     Returns
     -------
     effect : Effect
-        Predictive mean and band.
+        Predictive mean and prediction intervals.
 
     Examples
     --------
@@ -204,18 +198,18 @@ def slices(
     n_points: int = 100,
     coverage: float = 0.9,
 ) -> list[Effect]:
-    """Predict with one input after the other varied over its range in `X`.
+    """Predict as each input in turn varies over its range in `X`.
 
     Parameters
     ----------
     model : GPRegressor
         A fitted model.
     X : array of shape (n, D)
-        Rows that say which values inputs take.
+        Rows that give the values of the inputs.
     features : list of int or str, or None
-        The inputs to vary; None is all of them, those of the largest effect first.
+        The inputs to vary; None is all of them, those with the largest effects first.
     reference : array of shape (D,) or None
-        Where the others are held; None is the median of each.
+        The values of the other inputs; None is the median of each.
     n_points, coverage
         See `grid` and `slice_at`.
 
@@ -226,10 +220,10 @@ def slices(
     """
     rows = plain_rows(model, X)
     held = np.median(rows, axis=0) if reference is None else reference
-    return [
-        slice_at(model, held, d, grid(rows[:, d], n_points), coverage)
-        for d in _chosen(model, features)
-    ]
+    if features is None:
+        features = leading_inputs(model, model.n_features_in_)
+    chosen = [feature_index(model, feature) for feature in features]
+    return [slice_at(model, held, d, grid(rows[:, d], n_points), coverage) for d in chosen]
 
 
 def partial_dependence(
@@ -241,12 +235,11 @@ def partial_dependence(
     coverage: float = 0.9,
     max_rows: int = 500,
 ) -> Effect:
-    """Average the latent function over rows in which one input is set to each of some values.
+    """Average the latent function over rows, with one input set to each of several values.
 
-    The band is that of the average itself, from the joint posterior at all rows
-    (`predict_average`): exact for the rows used, and the noise is not part of it. For EigenGP,
-    SSGP and RVM it costs as little as the mean; other methods need the covariance of all rows
-    with each other at each value.
+    The band is a credible interval of the average, from the joint posterior at all rows
+    (`predict_average`), without noise. For EigenGP, SSGP and RVM it costs as little as the mean;
+    other methods need the joint covariance of all rows at each value.
 
     Parameters
     ----------
@@ -255,13 +248,13 @@ def partial_dependence(
     X : array of shape (n, D)
         Rows to average over.
     feature : int or str
-        The input that is set, by number or name.
+        The input to set, by index or name.
     values : array of shape (G,) or None
-        What it is set to; None is 30 equal steps over its range in `X` (see `grid`).
+        Its values; None is 30 equal steps over its range in `X` (see `grid`).
     coverage : float
-        The probability with which the band holds the average.
+        The probability that the band contains the average.
     max_rows : int
-        Of more rows than this, so many in equal steps are averaged over.
+        The largest number of rows to average over; of more, so many in equal steps are used.
 
     Returns
     -------
@@ -281,7 +274,8 @@ def partial_dependence(
     """
     d, rows = feature_index(model, feature), plain_rows(model, X)
     points = grid(rows[:, d], 30) if values is None else np.asarray(values, dtype=np.float64)
-    rows = _spread_out(rows, max_rows)
+    # Indexing copies the rows.
+    rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(max_rows, len(rows))).astype(int))]
     mean, std = np.empty(points.size), np.empty(points.size)
     with plain_inputs():
         for g, value in enumerate(points):
@@ -291,25 +285,13 @@ def partial_dependence(
     return Effect(d, feature_names(model)[d], points, mean, mean - half * std, mean + half * std)
 
 
-def _spread_out(rows: Array, count: int) -> Array:
-    """Return a copy of at most `count` rows, in equal steps through all of them."""
-    return rows[np.unique(np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(int))].copy()
-
-
-def _chosen(model: GPRegressor, features: Sequence[int | str] | None) -> list[int]:
-    """Return the numbers of the inputs asked for; None is all, the largest effect first."""
-    if features is None:
-        return leading_inputs(model, model.n_features_in_)
-    return [feature_index(model, feature) for feature in features]
-
-
 def scores(
     y: Array,
     prediction: tuple[Array, Array],
     interval: tuple[Array, Array],
     sample_weight: Array | None = None,
 ) -> dict[str, float | None]:
-    """Return NMSE, RMSE, MNLP, CRPS, and how many targets the intervals hold.
+    """Return NMSE, RMSE, MNLP, CRPS, and the coverage of the intervals.
 
     Parameters
     ----------
@@ -320,12 +302,12 @@ def scores(
     interval : lower and upper end, of shape (n,)
         From `predict_interval`.
     sample_weight : array of shape (n,) or None
-        How often each row counts.
+        Weights of the rows.
 
     Returns
     -------
     scores : dict
-        NMSE is None where all targets are the same.
+        NMSE is None if all targets are equal.
     """
     (mean, _), (lower, upper) = prediction, interval
     weight: dict[str, Any] = {"sample_weight": sample_weight}

@@ -1,8 +1,8 @@
-"""How good predictions and their error bars are, and scorers that scikit-learn can maximise.
+"""Metrics of predictions and of the calibration of their error bars, and scorers.
 
 The metrics are functions of targets y, predictive means μ and standard deviations s. The scorers
-put them into `GridSearchCV`, `cross_validate` and their kin, for any estimator whose `predict`
-takes `return_std`.
+make them available to `GridSearchCV`, `cross_validate` and the like, for any estimator whose
+`predict` takes `return_std`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from eigengp._typing import Array
 
 Weights: TypeAlias = ArrayLike | None
+_LEVELS = np.linspace(0.05, 0.95, 19)
 
 
 def nmse(
@@ -69,7 +70,7 @@ def mnlp(
 ) -> float:
     """Return the mean negative log predictive density, `½ mean[(y − μ)²/s² + ln s² + ln 2π]`.
 
-    Smaller is better. It punishes confident errors without bound; new units of y add a constant.
+    Lower is better. The penalty of confident errors is unbounded; new units of y add a constant.
 
     Parameters
     ----------
@@ -96,9 +97,9 @@ def coverage(
     level: float = 0.9,
     sample_weight: Weights = None,
 ) -> float:
-    """Return the share of targets in the central Gaussian interval of probability `level`.
+    """Return the fraction of targets in the central Gaussian interval of probability `level`.
 
-    Honest error bars have a coverage near `level`; less means that they are too short.
+    Calibrated error bars have a coverage near `level`; a lower one means that they are too narrow.
 
     Parameters
     ----------
@@ -116,7 +117,7 @@ def coverage(
     """
     _check_level(level)
     error, std, weights = _errors(y_true, y_pred, y_std, sample_weight)
-    inside = error <= special.ndtri(0.5 + 0.5 * level) * std
+    inside = np.abs(error) <= special.ndtri(0.5 + 0.5 * level) * std
     return float(np.average(inside, weights=weights))
 
 
@@ -126,7 +127,7 @@ def crps_gaussian(
     """Return the mean continuous ranked probability score of Gaussian predictions.
 
     For one target it is `∫ (Φ((t − μ)/s) − [y ≤ t])² dt`, which with `z = |y − μ|/s` equals
-    `s (z erf(z/√2) + 2 φ(z) − 1/√π)`. Smaller is better. It is in the units of y and becomes the
+    `s (z erf(z/√2) + 2 φ(z) − 1/√π)`. Lower is better. It is in the units of y and becomes the
     absolute error as s goes to 0, so that outliers weigh less than in `mnlp`.
 
     Parameters
@@ -142,10 +143,94 @@ def crps_gaussian(
     0.418068
     """
     error, std, weights = _errors(y_true, y_pred, y_std, sample_weight)
-    z = error / std
+    z = np.abs(error) / std
     density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
-    score = error * special.erf(z / np.sqrt(2.0)) + std * (2.0 * density - 1.0 / np.sqrt(np.pi))
+    spread = std * (2.0 * density - 1.0 / np.sqrt(np.pi))
+    score = np.abs(error) * special.erf(z / np.sqrt(2.0)) + spread
     return float(np.average(score, weights=weights))
+
+
+def standardized_residuals(y_true: ArrayLike, y_pred: ArrayLike, y_std: ArrayLike) -> Array:
+    """Return `(y − μ)/s`, shape (n,).
+
+    Examples
+    --------
+    >>> standardized_residuals([0.0, 3.0], [0.0, 1.0], [1.0, 2.0])
+    array([0., 1.])
+    """
+    error, std, _ = _errors(y_true, y_pred, y_std, None)
+    return error / std
+
+
+def pit(y_true: ArrayLike, y_pred: ArrayLike, y_std: ArrayLike) -> Array:
+    """Return the probability integral transform: the predictive CDF at each target, shape (n,).
+
+    It is uniform on [0, 1] if predictions are calibrated. A peak in the middle of its histogram
+    means that error bars are too wide, peaks at the ends that they are too narrow.
+
+    Parameters
+    ----------
+    y_true, y_pred, y_std : arrays of shape (n,)
+        Targets, predictive means, and standard deviations with the noise included.
+
+    Examples
+    --------
+    >>> pit([0.0, 1.0], [0.0, 0.0], [1.0, 1.0]).round(3)
+    array([0.5  , 0.841])
+    """
+    values: Array = special.ndtr(standardized_residuals(y_true, y_pred, y_std))
+    return values
+
+
+def pit_histogram(
+    y_true: ArrayLike, y_pred: ArrayLike, y_std: ArrayLike, bins: int = 10
+) -> tuple[Array, Array]:
+    """Return the density of `pit` in bins of equal width, and their edges.
+
+    Examples
+    --------
+    >>> density, edges = pit_histogram([0.0, 1.0], [0.0, 0.0], [1.0, 1.0], bins=2)
+    >>> density, edges
+    (array([0., 2.]), array([0. , 0.5, 1. ]))
+    """
+    return np.histogram(pit(y_true, y_pred, y_std), bins=bins, range=(0.0, 1.0), density=True)
+
+
+def coverage_curve(
+    y_true: ArrayLike, y_pred: ArrayLike, y_std: ArrayLike, levels: ArrayLike = _LEVELS
+) -> tuple[Array, Array]:
+    """Return probabilities of central intervals, and the coverage of each.
+
+    Parameters
+    ----------
+    y_true, y_pred, y_std : arrays of shape (n,)
+        Targets, predictive means, and standard deviations with the noise included.
+    levels : array
+        The probabilities; the default is 0.05, 0.10, …, 0.95.
+
+    Examples
+    --------
+    >>> coverage_curve([0.0, 1.0, 2.0, 3.0], [0.0] * 4, [1.0] * 4, levels=[0.5, 0.9])
+    (array([0.5, 0.9]), array([0.25, 0.5 ]))
+    """
+    asked = np.array(levels, dtype=np.float64)
+    if not np.all((asked > 0.0) & (asked < 1.0)):
+        raise ValueError("levels must lie strictly between 0 and 1.")
+    central = 2.0 * np.abs(pit(y_true, y_pred, y_std) - 0.5)
+    return asked, np.mean(central[:, None] <= asked, axis=0)
+
+
+def sharpness(y_std: ArrayLike) -> float:
+    """Return the root mean square of the standard deviations.
+
+    Of two calibrated models the one with the lower value is better.
+
+    Examples
+    --------
+    >>> sharpness([3.0, 4.0])
+    3.5355339059327378
+    """
+    return float(np.sqrt(np.mean(np.asarray(y_std, dtype=np.float64) ** 2)))
 
 
 # scikit-learn ships no types, so its classes are Any to mypy.
@@ -172,9 +257,8 @@ def make_probabilistic_scorer(
 ) -> _ProbabilisticScorer:
     """Make a scorer of a function of targets, predictive means and standard deviations.
 
-    It is to `score_func(y_true, mean, std, **kwargs)` what `sklearn.metrics.make_scorer` is to
-    functions of the mean, and calls `estimator.predict(X, return_std=True)`, which a `Pipeline`
-    hands on to its last step.
+    Like `sklearn.metrics.make_scorer`, but for `score_func(y_true, mean, std, **kwargs)`. It calls
+    `estimator.predict(X, return_std=True)`, which a `Pipeline` passes to its last step.
 
     Parameters
     ----------
@@ -204,9 +288,9 @@ def make_probabilistic_scorer(
 def coverage_scorer(level: float = 0.9) -> _ProbabilisticScorer:
     """Return a scorer of the calibration, `−|coverage − level|`.
 
-    Coverage itself must not be maximised, since endless error bars cover everything. This score is
-    0 where the intervals hold the share they promise, and negative otherwise. It does not see how
-    wide they are: use it together with `mnlp_scorer` or `crps_scorer`.
+    Coverage itself must not be maximised, because infinite error bars cover everything. This score
+    is 0 if the coverage equals `level`, and negative otherwise. It ignores the width of the
+    intervals: use it together with `mnlp_scorer` or `crps_scorer`.
 
     Parameters
     ----------
@@ -263,7 +347,7 @@ def _check_level(level: float) -> None:
 def _errors(
     y_true: ArrayLike, y_pred: ArrayLike, y_std: ArrayLike, sample_weight: Weights
 ) -> tuple[Array, Array, Array]:
-    """Return `|y − μ|`, s and the weights, each of shape (n,)."""
+    """Return `y − μ`, s and the weights, each of shape (n,)."""
     y, mean, std, weights = _columns(sample_weight, y_true=y_true, y_pred=y_pred, y_std=y_std)
     if not np.all(std > 0.0):
         raise ValueError(
@@ -271,7 +355,7 @@ def _errors(
             f"not; the smallest is {std.min():.6g}. Pass standard deviations with the noise "
             "included, or give them a floor: np.maximum(y_std, floor)."
         )
-    return np.abs(y - mean), std, weights
+    return y - mean, std, weights
 
 
 def _columns(sample_weight: Weights, **values: ArrayLike) -> list[Array]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from eigengp.backend.namespace import is_numpy
 from eigengp.data.array_source import ArraySource
-from eigengp.data.views import Shown, View
+from eigengp.data.holdout import Shown, View
 from eigengp.gp.blocks import RowBlock, RowSource
 
 SumT = TypeVar("SumT", bound=Any)

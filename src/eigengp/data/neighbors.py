@@ -1,26 +1,254 @@
-"""Who is near whom: nearest rows, and rows that come with those before them."""
+"""The nearest rows: exact and approximate searches, and rows that come with their neighbours."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from importlib import import_module
+from importlib.util import find_spec
 from operator import iadd
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array, NeighborSearch
-from eigengp.backend.threads import in_threads
+from eigengp.backend.threads import available_threads, in_threads, one_openmp_thread
 from eigengp.data.array_source import ArraySource
-from eigengp.data.neighbor_search import Index, index_among
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.neighborhoods import Neighborhoods
 
 SumT = TypeVar("SumT", bound=Any)
 
-_CHUNK = 256
+_TREE_UP_TO = 10
+"""How many inputs a tree is good for."""
+_TREE_FROM = 50_000
+_FEW_POINTS = 16_384
+"""Among fewer, an approximate search would look at about all of them."""
+_FEW_SEARCHED = 500
+"""For so few, the exact search is done before cells are made."""
+_MANY_POINTS = 100_000
+"""Up to so many the exact search will do."""
+_TRIED, _TRIED_NEIGHBOURS = 256, 64
+"""On how many points a tree is tried, and how many it finds for each."""
+_QUICK = 4_000
+"""A tree that measures so many distances for each input is about as fast as cells."""
+_CELL_SIZE, _CELLS_SEARCHED = 100, 128
+"""About how many points a cell has, and how many cells are looked into at least."""
+_BATCH = 20
+"""Fewer inputs than so many Faiss rounds differently."""
+_SEARCHED_AT_ONCE = 1_024
+_FAR = 1e15
+"""Where inputs are cut off, whose squares float32 could not hold."""
+
+
+class Index(Protocol):
+    """A search among points."""
+
+    @property
+    def n_points(self) -> int:
+        """How many there are."""
+        ...
+
+    def nearest(self, X: Array, count: int) -> NDArray[np.intp]:
+        """Return the numbers of the nearest points, the nearest first, shape (n, count)."""
+        ...
+
+
+def index_among(
+    points: Array, search: NeighborSearch = "exact", n_searched: int | None = None
+) -> Index:
+    """Return a search among points.
+
+    Parameters
+    ----------
+    points : array of shape (N, D)
+        The points.
+    search : {"auto", "exact", "approximate"}
+        Which kind. Among fewer than 16,384 points it is exact. "auto" is approximate among more
+        than 100,000 points for which a tree is slow, if Faiss is installed.
+    n_searched : int or None
+        For how many inputs it will be used; for up to 500 it is exact. None is not known.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> index = index_among(np.array([[0.0], [1.0], [5.0]]))
+    >>> index.nearest(np.array([[4.0], [0.1]]), 2).tolist()
+    [[2, 1], [0, 1]]
+    """
+    n = points.shape[0]
+    few = n < _FEW_POINTS or (n_searched is not None and n_searched <= _FEW_SEARCHED)
+    if few or search == "exact":
+        return Exact.of(points)
+    if search == "approximate":
+        return Approximate.of(points)
+    if n <= _MANY_POINTS or not _is_installed():
+        return Exact.of(points)
+    tree = Exact.of(points) if _suits_tree(points) else None
+    return tree if tree is not None and tree.is_quick(points) else Approximate.of(points)
+
+
+def _suits_tree(points: Array) -> bool:
+    n, D = points.shape
+    return D <= _TREE_UP_TO and n >= _TREE_FROM
+
+
+def check_search(search: NeighborSearch) -> None:
+    """Raise if a search is asked for that needs a package that is not there."""
+    if search == "approximate" and not _is_installed():
+        raise ImportError(
+            "neighbor_search='approximate' needs Faiss: pip install \"eigengp[neighbors]\", or "
+            "use 'auto' or 'exact'."
+        )
+
+
+def _is_installed() -> bool:
+    return find_spec("faiss") is not None
+
+
+def _faiss() -> Any:
+    check_search("approximate")
+    return import_module("faiss")
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Finds the nearest by a tree where points are many with few inputs, else by all pairs.
+
+    Parameters
+    ----------
+    search : NearestNeighbors
+        The search of scikit-learn.
+    """
+
+    search: NearestNeighbors
+
+    @classmethod
+    def of(cls, points: Array) -> Exact:
+        """Prepare the search among points of shape (N, D)."""
+        algorithm = "kd_tree" if _suits_tree(points) else "brute"
+        return cls(NearestNeighbors(algorithm=algorithm).fit(points))
+
+    def is_quick(self, points: Array) -> bool:
+        """Say whether a tree measures few distances; it is the points that decide, not a clock."""
+        tree: Any = self.search._tree
+        some = points[:: points.shape[0] // _TRIED]
+        tree.reset_n_calls()
+        tree.query(some, _TRIED_NEIGHBOURS, return_distance=False)
+        return bool(tree.get_n_calls() <= _QUICK * some.shape[0])
+
+    @property
+    def n_points(self) -> int:
+        """How many there are."""
+        return int(self.search.n_samples_fit_)
+
+    def nearest(self, X: Array, count: int) -> NDArray[np.intp]:
+        """Return the numbers of the nearest points, the nearest first, shape (n, count)."""
+
+        def search(some: Array) -> NDArray[np.intp]:
+            found: NDArray[np.intp] = self.search.kneighbors(some, count, return_distance=False)
+            return found
+
+        return _in_parts(search, X, count)
+
+
+def _in_parts(
+    search: Callable[[Array], NDArray[np.intp]], X: Array, count: int
+) -> NDArray[np.intp]:
+    """Return what a search finds for all inputs, shape (n, count).
+
+    They are shared out among threads of our own, in parts that do not depend on how many threads
+    there are; OpenMP has one.
+    """
+    found = np.empty((X.shape[0], count), dtype=np.intp)
+    parts = [slice(i, i + _SEARCHED_AT_ONCE) for i in range(0, X.shape[0], _SEARCHED_AT_ONCE)]
+
+    def stripe(own: Sequence[slice]) -> None:
+        with one_openmp_thread():
+            for rows in own:
+                found[rows] = search(X[rows])
+
+    in_threads(stripe, parts, available_threads())
+    return found
+
+
+@dataclass(frozen=True)
+class Approximate:
+    """Finds most of the nearest: those in the cells whose centres are nearest.
+
+    Centres are a hundredth of the points, spread over them in their order, so that the same points
+    have the same cells. Cells have the points in float32; those found are sorted by distances in
+    float64.
+
+    Parameters
+    ----------
+    points : array of shape (N, D)
+        All points.
+    cells : faiss.IndexIVFFlat
+        The same, moved and scaled to be of order one, each in the cell of the nearest centre.
+    centre, scale : array of shape (D,), float
+        By what.
+    """
+
+    points: Array
+    cells: Any
+    centre: Array
+    scale: float
+
+    @classmethod
+    def of(cls, points: Array) -> Approximate:
+        """Put points of shape (N, D) into cells."""
+        faiss = _faiss()
+        centre, D = points.mean(axis=0), points.shape[1]
+        scale = float(np.abs(points - centre).max()) or 1.0
+        coarse = _coarse(points, centre, scale)
+        # Of equal centres all but one would have empty cells, which are looked into in vain.
+        centres = np.unique(coarse[::_CELL_SIZE], axis=0)
+        nearest_centre = faiss.IndexFlatL2(D)
+        with one_openmp_thread():
+            nearest_centre.add(centres)
+            cells = faiss.IndexIVFFlat(nearest_centre, D, centres.shape[0])
+            cells.add(coarse)
+        return cls(points, cells, centre, scale)
+
+    @property
+    def n_points(self) -> int:
+        """How many there are."""
+        return int(self.points.shape[0])
+
+    def nearest(self, X: Array, count: int) -> NDArray[np.intp]:
+        """Return the numbers of points that are near, the nearest first, shape (n, count)."""
+        found = _in_parts(
+            lambda some: self._by_distance(some, self._in_cells(some, count)), X, count
+        )
+        missed = np.flatnonzero((found < 0).any(axis=1))
+        if missed.size:
+            found[missed] = Exact.of(self.points).nearest(X[missed], count)
+        return found
+
+    def _in_cells(self, X: Array, count: int) -> NDArray[np.intp]:
+        """Return the numbers of the nearest in the nearest cells; −1 where these hold no more."""
+        n = X.shape[0]
+        coarse = np.resize(_coarse(X, self.centre, self.scale), (max(_BATCH, n), X.shape[1]))
+        how = _faiss().SearchParametersIVF(nprobe=max(_CELLS_SEARCHED, 2 * count))
+        _, found = self.cells.search(coarse, count, params=how)
+        return np.asarray(found[:n], dtype=np.intp)
+
+    def _by_distance(self, X: Array, found: NDArray[np.intp]) -> NDArray[np.intp]:
+        between = self.points[found] - X[:, None, :]
+        order = np.argsort(np.einsum("nkd,nkd->nk", between, between), axis=1, kind="stable")
+        return np.take_along_axis(found, order, axis=1)
+
+
+def _coarse(X: Array, centre: Array, scale: float) -> NDArray[np.float32]:
+    """Return points in float32, where they lose least."""
+    return np.clip((X - centre) / scale, -_FAR, _FAR).astype(np.float32)
+
+
+_SUMMED_AT_ONCE = 256
 _MEMBER_COLUMNS = 512
 _FIRST = 256
 _GROWTH = 1.5
@@ -167,7 +395,10 @@ class NeighborSource:
 
     def total(self, term: Callable[[Neighborhoods], SumT]) -> SumT:
         """Return the sum of `term(neighbourhoods)` over all rows."""
-        chunks = [slice(i, min(i + _CHUNK, self.n_rows)) for i in range(0, self.n_rows, _CHUNK)]
+        chunks = [
+            slice(i, min(i + _SUMMED_AT_ONCE, self.n_rows))
+            for i in range(0, self.n_rows, _SUMMED_AT_ONCE)
+        ]
 
         def stripe(part: Sequence[slice]) -> SumT:
             hoods = (Neighborhoods(self.rows, self.index[rows], rows.start) for rows in part)

@@ -1,111 +1,270 @@
-"""From what a user hands to `fit` to a source of rows: here a new kind of data is made known."""
+"""From what a user passes to `fit` to a standardised dataset: arrays, tables and Dask alike.
+
+A new kind of data is made known by `register`: a test for the objects it reads, and a function
+that opens one as a `Table`. Files are registered in this way.
+"""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from eigengp.backend.namespace import AnyArray, beside, dtype_name, is_numpy, on_host
+from eigengp._typing import Array, Standardize
+from eigengp.backend.namespace import AnyArray, beside, dtype_name, is_numpy, namespace, on_host
 from eigengp.backend.threads import available_threads
 from eigengp.data.array_source import ArraySource, block_rows_for
 from eigengp.data.dask_source import DaskSource, aligned, is_dask, some_client
 from eigengp.data.file_source import FileTable
 from eigengp.data.formats import is_table
-from eigengp.data.memory import memory_of
-from eigengp.data.stream_source import StreamSource
-from eigengp.data.validation import MERGE_UP_TO, checked_rows, checked_weight, merged, on_device
-from eigengp.gp.blocks import RowSource
+from eigengp.data.standardize import Extent, Scaling, StandardizedSource, Summary
+from eigengp.data.stream_source import StreamSource, Table
+from eigengp.data.validation import (
+    MERGE_UP_TO,
+    check_rows,
+    check_weight,
+    merge_rows,
+    on_device,
+)
+from eigengp.gp.blocks import RowBlock, RowSource
 
 
-class Opened(NamedTuple):
-    """Rows, and an array in whose library results are to be."""
+class TableOpener(Protocol):
+    """Opens an object as a table of numbers."""
+
+    def __call__(
+        self,
+        X: Any,
+        target: str | None = None,
+        weight: str | None = None,
+        features: Sequence[str] | None = None,
+    ) -> Table:
+        """Return the columns `features`, or all others, as inputs beside target and weight."""
+
+
+_OPENERS: list[tuple[Callable[[Any], bool], TableOpener]] = [(is_table, FileTable.of)]
+
+
+def register(accepts: Callable[[Any], bool], opener: TableOpener) -> None:
+    """Make a kind of data known to `fit` and `predict`.
+
+    Parameters
+    ----------
+    accepts : callable
+        Returns whether an object passed as `X` is of this kind.
+    opener : callable
+        `opener(X, target, weight, features)` returns a `Table`: `n_rows`, `n_features`, the names
+        `features`, and `chunks()`, which yields all rows in order.
+
+    Examples
+    --------
+    See "Add a data source" in the documentation.
+    """
+    _OPENERS.insert(0, (accepts, opener))
+
+
+def is_out_of_core(X: Any) -> bool:
+    """Return whether an object is read as a registered table."""
+    return any(accepts(X) for accepts, _ in _OPENERS)
+
+
+def open_table(
+    X: Any,
+    target: str | None = None,
+    weight: str | None = None,
+    features: Sequence[str] | None = None,
+) -> Table:
+    """Open an object by the first opener that accepts it."""
+    opener = next(opener for accepts, opener in _OPENERS if accepts(X))
+    return opener(X, target, weight, features)
+
+
+class ReadOptions(NamedTuple):
+    """What an estimator asks of the rows that it reads."""
+
+    name: str
+    """The name of the estimator, for messages."""
+    standardize: Standardize
+    memory: int
+    """How many bytes of rows a table may hold in memory."""
+    device: str | None = None
+    in_memory: bool = False
+    """Whether all rows are needed at once, in NumPy."""
+    block_rows: int | None = None
+    """Rows in a block; None adapts to the number of features."""
+    max_rows: int | None = None
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Rows, checked and measured.
+
+    Parameters
+    ----------
+    rows : RowSource
+        In the units of the data.
+    source : RowSource
+        The same rows, standardised.
+    scaling : Scaling
+        Between both.
+    extent : Extent
+        The box around the standardised inputs.
+    summary : Summary
+        Weights, means, squares and ends of all columns.
+    feature_names : array of str or None
+        The names of the inputs, where they have names.
+    like : array of shape (0, D)
+        Of the library, and on the device, in which results are returned.
+    resizable : bool
+        Whether blocks adapt to the number of features.
+    opened : float
+        When opening began, by the monotonic clock.
+    """
 
     rows: RowSource
-    given: AnyArray
+    source: RowSource
+    scaling: Scaling
+    extent: Extent
+    summary: Summary
+    feature_names: NDArray[Any] | None
+    like: AnyArray
+    resizable: bool = True
+    opened: float = 0.0
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return self.rows.n_rows
+
+    @property
+    def n_features(self) -> int:
+        """How many inputs each row has."""
+        return self.rows.n_features
+
+    @property
+    def streams(self) -> bool:
+        """Whether rows are read again in every pass."""
+        return isinstance(self.rows, StreamSource)
+
+    @property
+    def in_numpy(self) -> bool:
+        """Whether all rows lie in NumPy arrays."""
+        return isinstance(self.rows, ArraySource) and is_numpy(self.rows.X)
+
+    def only(self, rows: RowBlock) -> Dataset:
+        """Return the dataset of some standardised rows alone."""
+        source = ArraySource.of(rows)
+        return replace(self, rows=source, source=source)
+
+    def as_given(self, x: Array) -> AnyArray:
+        """Return an array in the library and on the device of the inputs passed to `fit`."""
+        return beside(x, self.like)
 
 
-def opened(estimator: Any, X: Any, y: Any, sample_weight: Any, stack: ExitStack) -> Opened:
-    """Check what was handed to `estimator.fit` and return it as a source, open as `stack` is."""
-    if is_table(X):
-        return _from_files(estimator, X, y, sample_weight)
-    if is_dask(X):
-        client = stack.enter_context(some_client())
-        return _from_dask(estimator, client, X, y, sample_weight)
-    return _from_arrays(estimator, X, y, sample_weight)
+class _Opened(NamedTuple):
+    rows: RowSource
+    like: AnyArray
+    names: Any = None
 
 
-def _from_dask(estimator: Any, client: Any, X: Any, y: Any, sample_weight: Any) -> Opened:
-    """Take arrays or dataframes of Dask; few rows are computed at once."""
+@contextmanager
+def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> Iterator[Dataset]:
+    """Check, open and standardise what was passed to `fit`; it stays open inside the context."""
+    began = time.monotonic()
+    with ExitStack() as stack:
+        if is_dask(X):
+            client = stack.enter_context(some_client())
+            opened = _from_dask(client, X, y, sample_weight, options)
+        elif is_out_of_core(X):
+            opened = _from_table(X, y, sample_weight, options)
+        else:
+            opened = _from_arrays(X, y, sample_weight, options)
+        yield replace(_measured(opened, options), opened=began)
+
+
+def _measured(opened: _Opened, options: ReadOptions) -> Dataset:
+    """Return opened rows with what one pass over them measures."""
+    rows = opened.rows
+    summary = Summary.of(rows)
+    if summary.weight == 0.0:
+        raise ValueError("Sample weights must contain at least one non-zero number.")
+    scaling = Scaling.measured(rows, summary, options.standardize)
+    return Dataset(
+        rows,
+        StandardizedSource(rows, scaling),
+        scaling,
+        scaling.extent(summary.extent),
+        summary,
+        opened.names,
+        opened.like,
+        options.block_rows is None,
+    )
+
+
+def _from_dask(client: Any, X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
+    """Read Dask arrays or dataframes; few rows are computed at once."""
     names = None
     if hasattr(X, "columns"):
         y, sample_weight = (
             X[each] if isinstance(each, str) else each for each in (y, sample_weight)
         )
         others = [each.name for each in (y, sample_weight) if hasattr(each, "name")]
-        names = [name for name in X.columns if name not in others]
-        X = X[names]
+        columns = [name for name in X.columns if name not in others]
+        X, names = X[columns], np.array(columns, dtype=object)
     X, y, weight = aligned(X, y, sample_weight)
-    if hasattr(estimator, "feature_names_in_"):
-        del estimator.feature_names_in_
-    if X.shape[0] <= MERGE_UP_TO or estimator._learns_on_host:
+    if X.shape[0] <= MERGE_UP_TO or options.in_memory:
         X, y, weight = client.gather(client.compute([X, y, weight]))
-        found = _from_arrays(estimator, X, y, weight)
-    else:
-        estimator.n_features_in_ = int(X.shape[1])
-        rows = DaskSource.of(client, X, y, weight)
-        found = Opened(rows.sized(rows.n_features), np.empty((0, rows.n_features)))
-    if names is not None:
-        estimator.feature_names_in_ = np.array(names, dtype=object)
-    return found
+        return _from_arrays(X, y, weight, options)._replace(names=names)
+    rows = DaskSource.of(client, X, y, weight)
+    return _Opened(rows.sized(rows.n_features), np.empty((0, rows.n_features)), names)
 
 
-def _from_files(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Opened:
-    """Open files; few rows, and those of methods that need them all at once, are read at once."""
+def _from_table(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
+    """Open a table; few rows, and those of methods that need them all, are read at once."""
     for what, name in (("y", y), ("sample_weight", sample_weight)):
         if not (isinstance(name, str) or (name is None and what == "sample_weight")):
             raise TypeError(
                 f"Where X names files, {what} is the name of one of their columns, as in "
                 f"fit('data.parquet', 'price'), got {type(name).__name__}."
             )
-    table = FileTable.of(X, y, sample_weight)
+    table = open_table(X, y, sample_weight)
     if table.n_rows == 0:
         raise ValueError(f"{X} has no rows.")
-    most = getattr(estimator, "max_rows", table.n_rows)
-    if table.n_rows > most:
+    if options.max_rows is not None and table.n_rows > options.max_rows:
         raise ValueError(
-            f"{X} has {table.n_rows} rows; {type(estimator).__name__} takes at most {most}."
+            f"{X} has {table.n_rows} rows; {options.name} takes at most {options.max_rows}."
         )
-    if table.n_rows <= MERGE_UP_TO or estimator._learns_on_host:
+    names = np.array(table.features, dtype=object)
+    if table.n_rows <= MERGE_UP_TO or options.in_memory:
         rows = StreamSource(table).take(np.arange(table.n_rows))
-        found = _from_arrays(estimator, rows.X, rows.y, rows.sample_weight)
-    else:
-        device = getattr(estimator, "device", None)
-        on_device(np.zeros(1), device)
-        move = None if device is None else partial(on_device, device=device)
-        held = memory_of(estimator) // 2
-        source = StreamSource(table, held, n_threads=available_threads(), move=move)
-        estimator.n_features_in_ = table.n_features
-        found = Opened(source.sized(table.n_features), np.empty((0, table.n_features)))
-    estimator.feature_names_in_ = np.array(table.features, dtype=object)
-    return found
+        return _from_arrays(rows.X, rows.y, rows.sample_weight, options)._replace(names=names)
+    device = options.device
+    on_device(np.zeros(1), device)
+    move = None if device is None else partial(on_device, device=device)
+    source = StreamSource(table, options.memory // 2, n_threads=available_threads(), move=move)
+    return _Opened(source.sized(table.n_features), np.empty((0, table.n_features)), names)
 
 
-def _from_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Opened:
-    given, targets = checked_rows(estimator, X, y)
-    weight = checked_weight(sample_weight, given.shape[0])
-    rows, device = given, getattr(estimator, "device", None)
+def _from_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
+    given, targets, names = check_rows(options.name, X, y)
+    weight = check_weight(sample_weight, given.shape[0])
+    rows, device = given, options.device
     on_device(np.zeros(1), device)  # Say at once if there is none.
-    if estimator._learns_on_host or given.shape[0] <= MERGE_UP_TO:
+    if options.in_memory or given.shape[0] <= MERGE_UP_TO:
         device = None
         if not is_numpy(rows):
             rows, targets = on_host(rows), on_host(targets)
     if is_numpy(rows):
-        rows, targets, weight = merged(rows, targets, weight)
+        rows, targets, weight = merge_rows(rows, targets, weight)
     rows = on_device(rows, device)
     targets = beside(targets, rows, "float64" if is_numpy(rows) else dtype_name(targets))
     own = None if weight is None else beside(weight, rows)
-    size = estimator._block_rows or block_rows_for(rows, 1)
-    return Opened(ArraySource(rows, targets, own, size, available_threads()), given)
+    size = options.block_rows or block_rows_for(rows, 1)
+    like = namespace(given).empty_like(given[:0, :])  # A view would keep all rows.
+    return _Opened(ArraySource(rows, targets, own, size, available_threads()), like, names)

@@ -13,8 +13,8 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, namespace
 from eigengp.data.dask_source import by_partition
-from eigengp.data.file_source import FileTable
-from eigengp.data.formats import is_table, write_table
+from eigengp.data.formats import write_table
+from eigengp.data.open import is_out_of_core, open_table
 from eigengp.data.stream_source import ahead
 
 
@@ -31,7 +31,7 @@ def predictions_to_file(estimator: Any, X: Any, path: str | Path, half: float | 
 
     `half` is half the width of an interval to be written too, in standard deviations.
     """
-    if not is_table(X):
+    if not is_out_of_core(X):
         raise TypeError("predict_to_file reads files; use predict for arrays.")
 
     def columns() -> Iterator[dict[str, Array]]:
@@ -49,7 +49,7 @@ def _by_chunk(estimator: Any, X: Any) -> Iterator[tuple[Array, Array]]:
 
 def _chunks(estimator: Any, X: Any) -> Iterator[Array]:
     """Read the inputs that an estimator was fitted with."""
-    table = FileTable.of(X, features=getattr(estimator, "feature_names_in_", None))
+    table = open_table(X, features=getattr(estimator, "feature_names_in_", None))
     if table.n_features != estimator.n_features_in_:
         raise ValueError(
             f"The file has {table.n_features} columns, but {type(estimator).__name__} was fitted "
@@ -68,7 +68,7 @@ def lazily(estimator: Any, X: Any, return_std: bool) -> Any:
     They are those of the estimator as it is now, without what only learning needs.
     """
     now = copy(estimator)
-    for name in ("_training", "_online", "_stream", "history_"):
+    for name in ("_online", "history_"):
         now.__dict__.pop(name, None)
     names = getattr(estimator, "feature_names_in_", None)
     if names is not None and hasattr(X, "columns"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -35,6 +35,10 @@ class Table(Protocol):
     @property
     def n_features(self) -> int:
         """How many inputs each row has."""
+
+    @property
+    def features(self) -> Sequence[str]:
+        """The names of the inputs."""
 
     def chunks(self) -> Iterator[RowBlock]:
         """Read all rows in their order, in NumPy's arrays, each chunk small beside memory."""

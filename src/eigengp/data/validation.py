@@ -1,14 +1,16 @@
-"""Preparing the rows that a user hands over."""
+"""Checks of what a user passes to `fit` and `predict`, and rows prepared for a source."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn import get_config
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils import check_X_y
+from sklearn.utils.validation import _check_sample_weight, _get_feature_names, validate_data
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import (
@@ -20,7 +22,6 @@ from eigengp.backend.namespace import (
     on_host,
     place,
 )
-from eigengp.data.frames import check_frame
 from eigengp.gp.blocks import RowBlock, RowSource
 
 MERGE_UP_TO = 5_000
@@ -28,7 +29,7 @@ _SAMPLE_ROWS = 2_000
 
 
 def follows_dispatch(X: Any) -> bool:
-    """Say whether `X` is another library's array, and scikit-learn is told to leave it so."""
+    """Return whether `X` is another library's array, and scikit-learn is told to leave it so."""
     if not get_config()["array_api_dispatch"] or isinstance(X, np.ndarray | list | tuple):
         return False
     try:
@@ -37,24 +38,30 @@ def follows_dispatch(X: Any) -> bool:
         return False
 
 
-def checked_inputs(estimator: Any, X: Any) -> AnyArray:
-    """Return the inputs of a fitted estimator, checked; in the array they came in."""
+def check_inputs(estimator: Any, X: Any) -> AnyArray:
+    """Return the validated inputs of a fitted estimator, in the array library they came in."""
     check_frame(X)
-    dtypes = _float_types(X)
-    return validate_data(estimator, X, reset=False, dtype=dtypes)
+    return validate_data(estimator, X, reset=False, dtype=_float_types(X))
 
 
-def checked_rows(estimator: Any, X: Any, y: Any) -> tuple[AnyArray, AnyArray]:
-    """Return what was handed to `fit`, checked; targets follow the inputs' library and device."""
+def check_rows(name: str, X: Any, y: Any) -> tuple[AnyArray, AnyArray, NDArray[Any] | None]:
+    """Return validated inputs and targets, and the names of the inputs.
+
+    Targets follow the inputs to their library and device. `name` is that of the estimator.
+    """
     check_frame(X)
-    dtypes = _float_types(X)
+    names, dtypes = _get_feature_names(X), _float_types(X)
+    if y is None:
+        raise ValueError(
+            f"This {name} estimator requires y to be passed, but the target y is None."
+        )
     if follows_dispatch(X):
         y = np.asarray(y) if isinstance(y, list) else y
         y = beside(y, X, "float32" if dtype_name(y) == "float32" else "float64")
     elif follows_dispatch(y):
         y = on_host(y)
-    X, y = validate_data(estimator, X, y, dtype=dtypes, y_numeric=True)
-    return X, y
+    X, y = check_X_y(X, y, dtype=dtypes, y_numeric=True, estimator=name)
+    return X, y, names
 
 
 def _float_types(X: Any) -> list[Any]:
@@ -62,14 +69,12 @@ def _float_types(X: Any) -> list[Any]:
     return [xp.float64, xp.float32]
 
 
-def further_rows(estimator: Any, X: Any, y: Any, sample_weight: Any) -> RowBlock:
-    """Return more rows for a fitted estimator, checked, standardised as the first were."""
+def check_further_rows(estimator: Any, X: Any, y: Any, sample_weight: Any) -> RowBlock:
+    """Return more validated rows for a fitted estimator, in NumPy."""
     check_frame(X)
     X, y = (on_host(each) if follows_dispatch(each) else each for each in (X, y))
     X, y = validate_data(estimator, X, y, reset=False, dtype=np.float64, y_numeric=True)
-    weight = checked_weight(sample_weight, X.shape[0])
-    block: RowBlock = estimator._scaling.block(RowBlock(X, np.asarray(y, np.float64), weight))
-    return block
+    return RowBlock(X, np.asarray(y, np.float64), check_weight(sample_weight, X.shape[0]))
 
 
 def on_device(X: AnyArray, device: str | None) -> AnyArray:
@@ -87,7 +92,7 @@ def on_device(X: AnyArray, device: str | None) -> AnyArray:
         return torch.as_tensor(np.require(X, requirements=["C", "W"]), device=device)
     except (RuntimeError, AssertionError, TypeError) as error:
         raise ValueError(
-            f"device={device!r} is not to be had: {str(error).splitlines()[0]} Use device=None to "
+            f"device={device!r} is not available: {str(error).splitlines()[0]} Use device=None to "
             "compute on the CPU."
         ) from error
 
@@ -102,7 +107,7 @@ def check_same_place(estimator: Any, X: AnyArray, fitted: Any, method: str) -> N
         )
 
 
-def checked_weight(sample_weight: Any, n_rows: int) -> Array | None:
+def check_weight(sample_weight: Any, n_rows: int) -> Array | None:
     """Return the sample weights as float64, shape (N,), or None where there are none."""
     if sample_weight is None:
         return None
@@ -116,7 +121,7 @@ def checked_weight(sample_weight: Any, n_rows: int) -> Array | None:
     return weight
 
 
-def merged(
+def merge_rows(
     X: NDArray[np.floating], y: NDArray[np.floating], weight: Array | None
 ) -> tuple[NDArray[np.floating], Array, Array | None]:
     """Merge rows that are equal in inputs and target, and drop those of no weight.
@@ -138,7 +143,7 @@ def merged(
     return np.ascontiguousarray(unique[:, :-1]), np.ascontiguousarray(unique[:, -1]), single
 
 
-def distinct_rows(rows: RowSource, wanted: int) -> int:
+def count_distinct(rows: RowSource, wanted: int) -> int:
     """Return how many different inputs there are, counting no further than `wanted`.
 
     A few rows spread over the data settle it nearly always; only where they
@@ -170,3 +175,51 @@ class _Distinct:
         if self.count >= self.wanted:
             return self
         return _Distinct.among(np.concatenate([self.inputs, other.inputs]), self.wanted)
+
+
+def check_frame(X: Any) -> None:
+    """Raise where the columns of a frame, of pandas or Polars, cannot be inputs.
+
+    scikit-learn keeps and compares their names; this says which column is at fault where it
+    would not.
+    """
+    if type(X).__name__ == "LazyFrame":
+        raise TypeError("X is a lazy frame, which holds no rows yet; pass X.collect().")
+    if isinstance(X, np.ndarray) or not hasattr(X, "columns"):
+        return
+    names = list(X.columns)
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(
+            f"X has more than one column named {twice[0]!r}; give each input a name of its own."
+        )
+    for name in names:
+        _check_column(name, np.asarray(X[name]))
+
+
+def _check_column(name: Any, values: Any) -> None:
+    if values.dtype.kind in "mM":
+        raise ValueError(
+            f"Column {name!r} of X holds dates or times, but inputs are numbers: turn it into "
+            "some, such as days since the first, or leave it out."
+        )
+    if values.dtype.kind in "biufc":
+        return
+    text = next((value for value in values if not _is_number(value)), None)
+    if text is not None:
+        raise ValueError(
+            f"Column {name!r} of X holds text such as {str(text)!r}, but inputs are numbers: "
+            "encode it, for instance by scikit-learn's OneHotEncoder in a ColumnTransformer, or "
+            "leave it out."
+        )
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a value reads as a number; what is missing is not judged here."""
+    try:
+        float(value)
+    except ValueError:
+        return False
+    except TypeError:
+        pass
+    return True

@@ -1,11 +1,10 @@
-"""What every Gaussian-process regressor shares: fitting as a frame, and all predictions."""
+"""What every Gaussian-process regressor shares: the story of a fit, and all predictions."""
 
 from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, overload
 
@@ -13,61 +12,74 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from eigengp._html import with_summary
 from eigengp._typing import Array
 from eigengp.backend.buffers import reused_buffers
-from eigengp.backend.namespace import AnyArray, beside, cast, is_numpy, namespace, on_host, place
+from eigengp.backend.namespace import (
+    AnyArray,
+    beside,
+    cast,
+    is_numpy,
+    namespace,
+    on_host,
+    place,
+)
 from eigengp.conformal import conformal_factor, conformity, known_factor, normal_half_width
 from eigengp.data.array_source import by_blocks
 from eigengp.data.dask_source import is_dask
-from eigengp.data.formats import is_table
+from eigengp.data.open import Dataset, ReadOptions, is_out_of_core, open_dataset
 from eigengp.data.out_of_core import from_files, lazily, predictions_to_file
+from eigengp.data.standardize import Scaling
 from eigengp.data.validation import (
     MERGE_UP_TO,
+    check_inputs,
     check_same_place,
-    checked_inputs,
     follows_dispatch,
     on_device,
 )
-from eigengp.data.views import Scaling
-from eigengp.estimators.describing import SelfDescribing
-from eigengp.fitting.training import Training
+from eigengp.fitting.run import FitResult
+from eigengp.fitting.settings import (
+    LBFGS,
+    Settings,
+    noise_of,
+    optimizer_of,
+    working_memory,
+)
+from eigengp.gp.features import KernelFeatures
+from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.posterior import Predictive
 from eigengp.gp.precision import PRECISIONS
-from eigengp.kernels import Kernel
+from eigengp.gp.sensitivity import sensitivities, total_indices
+from eigengp.gp.vecchia_posterior import VecchiaPosterior
+from eigengp.kernels import KERNELS, Kernel
 
-LARGE_DATA_CONSTRAINTS: dict[str, list[Any]] = {
-    "precision": [StrOptions(set(PRECISIONS))],
-    "memory_limit": [Interval(Integral, 0, None, closed="left"), str, None],
-    "device": [str, None],
-    "checkpoint": [str, Path, None],
-}
-"""What methods for large data add to the parameters that all share."""
+_MOST_POINTS = 100
+
+KERNEL_NAMES = StrOptions(set(KERNELS))
 
 
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
-class GPRegressor(SelfDescribing, RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
-    """The frame of a method, which adds `_learn`, and `_keep` if it learns more than most.
+class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
+    """The frame of a method: it adds `_learn`, and `_adopt` if it learns more than most."""
 
-    Parameters that all methods share are documented in `EigenGPRegressor`.
-    """
-
+    kernel_: Kernel
     _posterior: Predictive
     _scaling: Scaling
     _place: Hashable
     """The library and device of the inputs that were learned from."""
     _block_rows: ClassVar[int | None] = None
-    """Rows in a block while learning; None takes what suits the number of features."""
+    """Rows in a block while learning; None adapts to the number of features."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [Kernel, StrOptions({"exact"}), None],
-        "noise_variance": [Interval(Real, 0, None, closed="neither"), None],
-        "n_restarts": [Interval(Integral, 1, None, closed="left"), None],
-        "max_iter": [Interval(Integral, 0, None, closed="left"), None],
-        "tol": [Interval(Real, 0, None, closed="left")],
+        "kernel": [Kernel, KERNEL_NAMES],
+        "likelihood": [Gaussian, StrOptions({"gaussian"})],
+        "optimizer": [LBFGS, StrOptions({"auto"})],
         "standardize": ["boolean", StrOptions({"robust"})],
+        "precision": [StrOptions(set(PRECISIONS))],
+        "device": [str, None],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
@@ -78,26 +90,25 @@ class GPRegressor(SelfDescribing, RegressorMixin, BaseEstimator, ABC):  # type: 
         return False
 
     @property
-    def _learns_on_host(self) -> bool:
-        """Whether the method learns in NumPy alone, wherever the data come from."""
+    def _learns_in_memory(self) -> bool:
+        """Whether the method needs all rows at once, in NumPy, to learn."""
         return False
 
     @property
     def _predicts_on_host(self) -> bool:
-        """Whether it predicts so."""
+        """Whether it predicts in NumPy wherever the inputs are."""
         return False
 
     # scikit-learn ships no types.
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Learn the model; a fit that fails leaves an earlier one as it was.
+        """Learn the model; a fit that fails leaves an earlier one unchanged.
 
         Parameters
         ----------
         X : array of shape (N, D), path, glob pattern or PyArrow dataset
-            Inputs. Files (Parquet, Arrow, CSV) are read chunk by chunk and may
-            be larger than memory; all columns but `y` and `sample_weight` are
-            inputs.
+            Inputs. Files (Parquet, Arrow, CSV) are read in chunks and may be larger than memory;
+            all columns but `y` and `sample_weight` are inputs.
         y : array of shape (N,), or str
             Targets, or the name of their column in the files.
         sample_weight : array of shape (N,), str or None
@@ -108,57 +119,94 @@ class GPRegressor(SelfDescribing, RegressorMixin, BaseEstimator, ABC):  # type: 
         self : object
             The fitted regressor.
         """
-        before = dict(vars(self))
-        try:
-            with Training.of(self, X, y, sample_weight) as training:
-                self._keep(self._learn(training), training)
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
-        self.history_ = training.monitor.history
-        self.n_iter_ = training.n_iter
-        for note in training.notes:
-            warnings.warn(note, UserWarning, stacklevel=3)
-        return self
+        return self._fit(X, y, sample_weight)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, **changes: Any) -> Self:
+        """Fit with some settings changed."""
+        with open_dataset(X, y, sample_weight, self._read_options()) as dataset:
+            settings = self._settings(dataset, **changes)
+            result = self._learn(dataset, settings)
+        return self._adopt(result)
+
+    def _read_options(self) -> ReadOptions:
+        return ReadOptions(
+            type(self).__name__,
+            getattr(self, "standardize", True),
+            working_memory(),
+            getattr(self, "device", None),
+            self._learns_in_memory,
+            self._block_rows,
+            getattr(self, "max_rows", None),
+        )
+
+    def _settings(self, dataset: Dataset, **own: Any) -> Settings:
+        """Return all parameters, typed; subclasses add their own."""
+        name = type(self).__name__
+        parameters = self.get_params(deep=True)
+        for each in ("optimizer", "optimizer__checkpoint", "verbose"):
+            parameters.pop(each, None)
+        found = {
+            "kernel": self.kernel,
+            "precision": getattr(self, "precision", "double"),
+            "device": getattr(self, "device", None),
+            "random_state": self.random_state,
+            "verbose": bool(self.verbose),
+            **noise_of(getattr(self, "likelihood", "gaussian")),
+        }
+        if "optimizer" not in own:
+            own["optimizer"] = optimizer_of(name, getattr(self, "optimizer", "auto"), staged=False)
+        return Settings(name, parameters, **{**found, **own})
 
     @abstractmethod
-    def _learn(self, training: Training) -> Any:
-        """Return the learned model, in standardised units."""
+    def _learn(self, dataset: Dataset, settings: Settings) -> FitResult:
+        """Return what is learned from a dataset."""
 
-    def _keep(self, model: Any, training: Training, outcome: Any = None) -> None:
-        """Store what was learned in the units of the data, conditioned on all rows.
+    def _adopt(self, result: FitResult) -> Self:
+        """Store the result of a fit."""
+        dataset = result.dataset
+        for name in ("conformity_", "feature_names_in_", "leave_one_out_errors_"):
+            self.__dict__.pop(name, None)
+        self.n_features_in_ = dataset.n_features
+        if dataset.feature_names is not None:
+            self.feature_names_in_ = dataset.feature_names
+        if result.errors is not None:
+            self.leave_one_out_errors_ = result.errors
+        self._scaling, self._place = dataset.scaling, place(dataset.like)
+        self.target_mean_ = dataset.scaling.target_centre
+        self._adopt_model(result.model, result.posterior, dataset.like)
+        self.log_marginal_likelihood_ = result.log_marginal_likelihood
+        self.selection_ = result.selection
+        self.history_ = result.history
+        self.n_iter_ = result.n_iter
+        for note in result.notes:
+            warnings.warn(note, UserWarning, stacklevel=4)
+        return self
 
-        `outcome` is that of a pass over them; None makes one.
-        """
-        outcome = outcome or model.forward(training.source)
-        self.__dict__.pop("conformity_", None)
-        scaling, unit = training.scaling, training.unit
-        self._scaling, self._posterior = scaling, self._condition(model, outcome, training)
-        self._place = place(training.given)
+    def _adopt_model(self, model: Any, posterior: Predictive, like: AnyArray) -> None:
+        """Store a model in the units of the data; arrays are returned in the library of `like`."""
+        scaling = self._scaling
+        unit = scaling.target_scale**2
+        self._posterior = posterior
         self.kernel_ = model.kernel.rescaled(scaling.input_scale, unit)
         self.noise_variance_ = model.noise_variance * unit
-        self.target_mean_ = scaling.target_centre
-        self.log_marginal_likelihood_: float = training.offset - outcome.value
-
-    def _condition(self, model: Any, outcome: Any, training: Training) -> Predictive:
-        """Return the posterior after a pass over all rows."""
-        posterior: Predictive = model.posterior(outcome)
-        return posterior
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.array_api_support = True
         return tags
 
+    def __sklearn_is_fitted__(self) -> bool:
+        """Return whether a fit has ended well."""
+        return hasattr(self, "_posterior")
+
     def _inputs(self, X: ArrayLike, method: str = "predict") -> AnyArray:
         check_is_fitted(self)
-        checked = checked_inputs(self, X)
+        checked = check_inputs(self, X)
         check_same_place(self, checked, self._place, method)
         return checked
 
     def _moved(self, X: AnyArray) -> AnyArray:
-        """Return inputs where they are computed with: in NumPy, as they are, or on `device`."""
+        """Return inputs where they are computed with: in NumPy, where they are, or on `device`."""
         if self._predicts_on_host:
             return X if is_numpy(X) else on_host(X)
         few = X.shape[0] <= MERGE_UP_TO
@@ -193,8 +241,8 @@ class GPRegressor(SelfDescribing, RegressorMixin, BaseEstimator, ABC):  # type: 
         Returns
         -------
         mean : array of shape (n,)
-            The predictive mean; alone it costs O(M) for each row (O(N) for the full GP and
-            Nyström; the search for neighbours, and O(m²M) for m of them, with the local residual).
+            The predictive mean. Alone it costs O(M) for each row; O(N) for the exact GP and
+            Nyström; a search and O(m²M) for m neighbours with `residual="neighbors"`.
         std : array of shape (n,)
             Only if `return_std`.
         cov : array of shape (n, n)
@@ -202,11 +250,13 @@ class GPRegressor(SelfDescribing, RegressorMixin, BaseEstimator, ABC):  # type: 
         """
         if return_std and return_cov:
             raise ValueError("Ask for return_std or for return_cov, not for both.")
-        if is_table(X) or is_dask(X):
+        if is_out_of_core(X) or is_dask(X):
             check_is_fitted(self)
             if return_cov:
-                raise ValueError("The joint covariance is to be had for arrays alone.")
-            elsewhere = from_files if is_table(X) else lazily
+                raise ValueError(
+                    "return_cov needs arrays; it is not available for files and Dask collections."
+                )
+            elsewhere = lazily if is_dask(X) else from_files
             return elsewhere(self, X, return_std)
         X = self._inputs(X)
         if return_std:
@@ -403,7 +453,7 @@ class GPRegressor(SelfDescribing, RegressorMixin, BaseEstimator, ABC):  # type: 
         wherever it is evaluated, at O(M) for each point. The other methods
         draw the values at all n inputs together, at O(n³). Observation noise
         and the residual of EigenGP+ are not part of the function. With
-        `residual="local"` what neighbours leave open is drawn for each input
+        `residual="neighbors"` what neighbours leave open is drawn for each input
         on its own, so draws at inputs close together are rougher than they
         should be.
 
@@ -440,7 +490,87 @@ class GPRegressor(SelfDescribing, RegressorMixin, BaseEstimator, ABC):  # type: 
 
         io.save(self, path)
 
+    def input_relevance(self) -> Array:
+        """Return how much of the prior's variance goes with each input, shape (D,).
+
+        `1 − E k(x, x′)/k(x, x)`, where `x′` is `x` with input d alone drawn anew from a normal
+        distribution of the data's spread `s_d`: the share of the variance (Sobol's total index)
+        that functions of the learned prior are expected to owe to that input, alone or
+        together with others. It is 0 for an input that is constant or has a lengthscale far
+        beyond its spread and nears 1 as that gets short; for a squared exponential it is
+        `1 − 1/√(1 + 2s_d²/ℓ_d²)`. Shares overlap and do not add up to one.
+
+        It says how fast the function may vary along an input, not how far it does: a strong but
+        nearly linear effect has a long lengthscale and a low relevance. `input_effects` says how
+        far. The inputs of an `RVMRegressor` share one lengthscale, so there it tells nothing.
+
+        Returns
+        -------
+        relevance : array of shape (D,)
+            Each between 0 and 1, for sums and products of kernels too; of SSGP by its waves.
+        """
+        check_is_fitted(self)
+        return sensitivities(self._prior_correlation, self._scaling.input_spread)
+
+    def input_effects(self) -> Array:
+        """Return how much of the prediction's variance goes with each input, shape (D,).
+
+        `½ E(μ(x) − μ(x′))² / Var μ(x)` of the predictive mean μ, where `x′` is `x` with input d
+        alone exchanged for that of another point: Sobol's total index. It is 0 for an input that
+        the prediction does not depend on, and near 1 for one that decides it; inputs that work
+        together count in full for each of them, so the values need not add up to one. No data
+        are needed: the points are inducing points or relevance vectors, training rows of the
+        methods that keep them (at most 100), and draws over the range of the data for SSGP,
+        which has neither.
+
+        Returns
+        -------
+        effects : array of shape (D,)
+            Each between 0 and 1, in the order of the inputs.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from eigengp import ExactGPRegressor
+        >>> X = np.random.default_rng(0).normal(size=(60, 2))
+        >>> model = ExactGPRegressor(n_restarts=1, random_state=0).fit(X, 5 * X[:, 1])
+        >>> model.input_effects().round(1)
+        array([0., 1.])
+        """
+        check_is_fitted(self)
+        points = self._own_points()
+        return total_indices(self._mean_alone, points, np.arange(points.shape[1])[:, None])
+
+    def _prior_correlation(self, apart: Array) -> Array:
+        """Return `k(x, x + δ)/k(x, x)` for differences δ in the units of the data, shape (n,)."""
+        matrix = self.kernel_(apart, np.zeros((1, apart.shape[1])))
+        return matrix[:, 0] / self.kernel_.total_variance
+
+    def _own_points(self) -> Array:
+        """Return inputs at which the model knows the function, in the units of the data."""
+        posterior: Any = self._posterior
+        scaling, features = self._scaling, posterior.features
+        if isinstance(features, KernelFeatures):
+            local = isinstance(posterior, VecchiaPosterior)
+            points = posterior.rows.X if local else features.inducing_points
+            steps = np.linspace(0, len(points) - 1, min(_MOST_POINTS, len(points)))
+            points = points[steps.astype(int)]
+        else:
+            size = (_MOST_POINTS, scaling.input_scale.size)
+            points = np.sqrt(3.0) * np.random.default_rng(0).uniform(-1.0, 1.0, size)
+        return scaling.in_units(points)
+
+    def _repr_html_inner(self) -> str:
+        diagram: str = super()._repr_html_inner()
+        return with_summary(diagram, self) if self.__sklearn_is_fitted__() else diagram
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle and self.__sklearn_is_fitted__():
+            bundle["text/html"] = with_summary(bundle["text/html"], self)
+        return bundle
+
     def log_marginal_likelihood(self) -> float:
-        """Return the log evidence of the training data under the learned model."""
+        """Return the log marginal likelihood of the training data under the learned model."""
         check_is_fitted(self)
         return self.log_marginal_likelihood_

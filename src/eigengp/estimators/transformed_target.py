@@ -14,8 +14,8 @@ from sklearn.utils.validation import _check_y, check_consistent_length, check_is
 from eigengp._typing import Array
 from eigengp.backend.namespace import on_host
 from eigengp.data.dask_source import is_dask
-from eigengp.data.formats import is_table
-from eigengp.data.validation import checked_weight, follows_dispatch
+from eigengp.data.open import is_out_of_core
+from eigengp.data.validation import check_weight, follows_dispatch
 from eigengp.estimators.around import Around
 from eigengp.estimators.base import GPRegressor
 from eigengp.estimators.eigengp import EigenGPRegressor
@@ -117,7 +117,7 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
         self : object
             The fitted regressor.
         """
-        if is_table(X) or is_dask(X) or is_dask(y):
+        if is_out_of_core(X) or is_dask(X) or is_dask(y):
             raise TypeError(
                 "TargetTransformed.fit takes arrays, for the map is learned from all targets. "
                 "Transform the column of the target yourself, or read it into memory."
@@ -125,7 +125,7 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
         targets = self._checked_targets(y)
         if not targets.size:
             raise ValueError("There are no rows to learn from: y is empty.")
-        weight = checked_weight(sample_weight, targets.size)
+        weight = check_weight(sample_weight, targets.size)
         counted = slice(None) if weight is None else weight > 0.0
         own = self._learned_map(targets[counted], None if weight is None else weight[counted])
         regressor = EigenGPRegressor() if self.regressor is None else clone(self.regressor)

@@ -27,7 +27,7 @@ except ImportError as error:
     ) from error
 
 
-_ROUNDING = 1e-12
+_JITTER = 1e-12
 """Added to the variances of several points, in units of the targets' variance."""
 
 
@@ -35,19 +35,19 @@ _ROUNDING = 1e-12
 class BoTorchModel(Model):  # type: ignore[misc]
     """The posterior of a fitted regressor, for acquisition functions of BoTorch.
 
-    It is the posterior of the latent function, without observation noise unless that is asked
-    for, jointly over the q points of a batch, and differentiable with respect to them. What
-    `residual="diagonal"` adds to the variance is part of the function. Inputs and values are in
-    the units of the data, and are computed with in float64.
+    It is the posterior of the latent function, jointly over the q points of a batch and
+    differentiable with respect to them; observation noise is optional. The variance that
+    `residual="diagonal"` adds is part of the function. Inputs and values are in the units of the
+    data; computations are in float64.
 
-    A model is not learned here: fit the regressor, wrap it, propose points, evaluate them, and
+    The model itself is not trained: fit the regressor, wrap it, propose points, evaluate them, and
     fit again with the new rows.
 
     Parameters
     ----------
     regressor : GPRegressor
-        A fitted regressor: any but `NystromRegressor`, whose variances can be negative, and those
-        with `residual="local"`, whose functions jump where the neighbours change.
+        A fitted regressor. `NystromRegressor`, whose variances can be negative, and
+        `residual="local"`, whose predictions are discontinuous, are not supported.
 
     Examples
     --------
@@ -72,16 +72,16 @@ class BoTorchModel(Model):  # type: ignore[misc]
         check_is_fitted(regressor)
         if isinstance(regressor, NystromRegressor):
             raise ValueError(
-                "The variances of the Nyström method can be negative, which no acquisition "
-                "function can use; wrap a VFERegressor or an EigenGPRegressor instead."
+                "The Nyström method can predict negative variances, which acquisition functions "
+                "cannot use; wrap a VFERegressor or an EigenGPRegressor instead."
             )
         posterior: Any = regressor._posterior
         if isinstance(posterior, HeteroscedasticPosterior):
-            posterior = posterior.own  # The function itself; only observations of it vary.
+            posterior = posterior.own  # The latent function; only its observation noise varies.
         if isinstance(posterior, VecchiaPosterior):
             raise ValueError(
-                'With residual="local" the posterior jumps where the nearest rows change, and has '
-                'no gradient to follow there. Fit with residual=None or "diagonal" instead.'
+                'With residual="local" predictions are discontinuous where the nearest rows '
+                'change. Fit with residual=None or "diagonal" instead.'
             )
         assert isinstance(posterior, Posterior | ConditionalPosterior)
         self.regressor = regressor
@@ -90,12 +90,12 @@ class BoTorchModel(Model):  # type: ignore[misc]
 
     @property
     def num_outputs(self) -> int:
-        """One: the value of the function."""
+        """The number of outputs, 1."""
         return 1
 
     @property
     def batch_shape(self) -> torch.Size:
-        """Of one model: none."""
+        """The batch shape of the model: empty."""
         return torch.Size()
 
     def posterior(
@@ -110,32 +110,29 @@ class BoTorchModel(Model):  # type: ignore[misc]
         Parameters
         ----------
         X : tensor of shape (..., q, D)
-            Points; those of a batch are taken jointly.
+            Points; the q points of a batch are predicted jointly.
         output_indices : list of int or None
-            There is one output, 0.
+            Must be [0] or None: there is one output.
         observation_noise : bool or tensor of shape (..., q, 1)
-            Whether to add the noise that was learned; a tensor is noise variances to add instead.
+            Whether to add the learned noise; a tensor gives the noise variances to add instead.
         posterior_transform : PosteriorTransform or None
-            What BoTorch does to the posterior.
+            BoTorch's transform of the posterior.
 
         Returns
         -------
         posterior : GPyTorchPosterior
             With mean and variance of shape (..., q, 1).
         """
-        self._check(X, output_indices)
+        D = self.regressor.n_features_in_
+        if X.ndim < 2 or X.shape[-1] != D:
+            raise ValueError(f"X must have the shape (..., q, {D}), got {tuple(X.shape)}.")
+        if output_indices is not None:
+            self.subset_output(output_indices)
         mean, covariance = self._joint(X.to(torch.float64))
         variances = self._noise(observation_noise, X.shape[-2]).to(mean).expand_as(mean)
         covariance = to_linear_operator(covariance + torch.diag_embed(variances))
         found = GPyTorchPosterior(MultivariateNormal(mean, covariance))
         return found if posterior_transform is None else posterior_transform(posterior=found, X=X)
-
-    def _check(self, X: torch.Tensor, output_indices: list[int] | None) -> None:
-        D = self.regressor.n_features_in_
-        if X.ndim < 2 or X.shape[-1] != D:
-            raise ValueError(f"X must have the shape (..., q, {D}), got {tuple(X.shape)}.")
-        if output_indices is not None and set(output_indices) != {0}:
-            raise ValueError(f"The only output is 0, got output_indices={output_indices}.")
 
     def _joint(self, X: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return mean (..., q) and covariance (..., q, q) of the function, in the data's units."""
@@ -150,16 +147,16 @@ class BoTorchModel(Model):  # type: ignore[misc]
     def _noise(self, observation_noise: bool | torch.Tensor, q: int) -> torch.Tensor:
         """Return the variances to add to those of the function, shape (..., q or 1).
 
-        Without noise it is what rounding needs: few eigenfunctions leave a covariance singular.
+        Without noise it is a small jitter: few eigenfunctions leave a covariance singular.
         """
         if isinstance(observation_noise, torch.Tensor):
             return observation_noise.squeeze(-1)
-        rounding = _ROUNDING * self._scaling.target_scale**2 if q > 1 else 0.0
-        noise = self.regressor.noise_variance_ if observation_noise else rounding
+        jitter = _JITTER * self._scaling.target_scale**2 if q > 1 else 0.0
+        noise = self.regressor.noise_variance_ if observation_noise else jitter
         return torch.tensor([noise], dtype=torch.float64)
 
     def subset_output(self, idcs: list[int]) -> BoTorchModel:
-        """Return the model itself, for its only output."""
+        """Return the model itself, which has one output."""
         if set(idcs) != {0}:
             raise ValueError(f"The only output is 0, got {idcs}.")
         return self
@@ -167,16 +164,15 @@ class BoTorchModel(Model):  # type: ignore[misc]
     def condition_on_observations(
         self, X: torch.Tensor, Y: torch.Tensor, **kwargs: Any
     ) -> NoReturn:
-        """Raise an error: new rows are learned from by the regressor."""
+        """Raise an error: fit the regressor with the new rows instead."""
         raise NotImplementedError(
-            "New rows are learned from by the regressor: fit it with all rows, or call its "
-            "partial_fit where it has one, and wrap it again in a BoTorchModel."
+            "Fit the regressor with the new rows, or call its partial_fit if it has one, and wrap "
+            "it again in a BoTorchModel."
         )
 
     def fantasize(self, X: torch.Tensor, sampler: Any, **kwargs: Any) -> NoReturn:
         """Raise an error: use acquisition functions that need no fantasies."""
         raise NotImplementedError(
-            "A BoTorchModel cannot be conditioned on values that were not observed. Use an "
-            "acquisition function that needs no fantasies, such as qLogExpectedImprovement, and "
-            "X_pending for points whose values are still to come."
+            "A BoTorchModel cannot be conditioned on fantasies. Use an acquisition function that "
+            "needs no fantasies, such as qLogExpectedImprovement, and X_pending for pending points."
         )

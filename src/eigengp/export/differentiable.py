@@ -1,12 +1,13 @@
-"""Posteriors through which PyTorch differentiates, by the pull-backs that features have.
+"""Posteriors that PyTorch differentiates with respect to the inputs.
 
-Features are computed in place wherever they can be, and rounding at coinciding points would spoil
-a derivative that is taken step by step. So PyTorch sees each of them as one function, whose
-derivative is `Features.input_gradient`; what follows are plain products.
+Features are computed in place where possible, and step-by-step differentiation loses precision at
+coinciding points. So PyTorch sees features and kernels as single functions, whose derivatives are
+those of the library; the rest are plain products.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +35,7 @@ def differentiable(posterior: Posterior | ConditionalPosterior) -> Any:
 
 @dataclass(frozen=True)
 class _Features:
-    """Features of rows that a posterior can differentiate through."""
+    """Features of rows, differentiable."""
 
     features: Features
 
@@ -47,71 +48,47 @@ class _Features:
         return _Gram(self.features.kernel)  # type: ignore[attr-defined]
 
     def matrix(self, X: torch.Tensor, dtype: str = "float64") -> Any:
-        return _FeatureMatrix.apply(X, self.features)
+        return _Function.apply(X, self.features.matrix, self.features.input_gradient, True)
 
 
 @dataclass(frozen=True)
 class _Gram:
-    """A kernel between the same rows."""
+    """A kernel between the same rows, differentiable."""
 
     kernel: Kernel
 
     def matrix(self, X: torch.Tensor, Z: torch.Tensor) -> Any:
         assert X is Z
-        return _GramMatrix.apply(X, self.kernel)
+        return _Function.apply(X, lambda X: self.kernel.matrix(X, X), self._gradient, False)
+
+    def _gradient(self, X: torch.Tensor, bar: torch.Tensor) -> Any:
+        """Pull back to both arguments: the kernel is symmetric, so by one call."""
+        _, back = self.kernel.forward(X, X)
+        return back(bar + bar.T).points
 
 
 # mypy does not look into PyTorch.
-class _FeatureMatrix(torch.autograd.Function):  # type: ignore[misc]
-    """`X ↦ φ(X)`, from shape (n, D) to (n, P)."""
+class _Function(torch.autograd.Function):  # type: ignore[misc]
+    """A function of rows `X` with its gradient; `rowwise` if each row has its own values."""
 
     @staticmethod
-    def forward(X: torch.Tensor, features: Features) -> Any:
-        return features.matrix(X)
+    def forward(X: Any, function: Callable[..., Any], gradient: Any, rowwise: bool) -> Any:
+        return function(X)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, Features], output: Any) -> None:
-        X, ctx.features = inputs
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        X, _, ctx.gradient, _ = inputs
         ctx.save_for_backward(X)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, bar: torch.Tensor) -> tuple[Any, None]:
-        (X,) = ctx.saved_tensors
-        return ctx.features.input_gradient(X, bar), None
+    def backward(ctx: Any, bar: torch.Tensor) -> tuple[Any, ...]:
+        return ctx.gradient(*ctx.saved_tensors, bar), None, None, None
 
     @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int, None], X: torch.Tensor, features: Features
-    ) -> tuple[Any, int]:
-        X = X.movedim(in_dims[0], 0)
-        rows = _FeatureMatrix.apply(X.flatten(0, 1), features)
-        return rows.unflatten(0, X.shape[:2]), 0
-
-
-class _GramMatrix(torch.autograd.Function):  # type: ignore[misc]
-    """`X ↦ k(X, X)`, from shape (n, D) to (n, n)."""
-
-    @staticmethod
-    def forward(X: torch.Tensor, kernel: Kernel) -> Any:
-        return kernel.matrix(X, X)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, Kernel], output: Any) -> None:
-        X, ctx.kernel = inputs
-        ctx.save_for_backward(X)
-
-    @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, bar: torch.Tensor) -> tuple[Any, None]:
-        """Pull back to both arguments: the kernel is symmetric, so by one call."""
-        (X,) = ctx.saved_tensors
-        _, back = ctx.kernel.forward(X, X)
-        return back(bar + bar.T).points, None
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int, None], X: torch.Tensor, kernel: Kernel
-    ) -> tuple[Any, int]:
-        each = X.unbind(in_dims[0])
-        return torch.stack([_GramMatrix.apply(rows, kernel) for rows in each]), 0
+    def vmap(info: Any, in_dims: Any, X: Any, *rest: Any) -> tuple[Any, int]:
+        batches = X.movedim(in_dims[0], 0)
+        if rest[-1]:
+            rows = _Function.apply(batches.flatten(0, 1), *rest)
+            return rows.unflatten(0, batches.shape[:2]), 0
+        return torch.stack([_Function.apply(batch, *rest) for batch in batches]), 0

@@ -1,318 +1,249 @@
-"""Arrays that are not there yet: what is done to them becomes a graph.
+"""Arrays that record what is done to them as an ONNX graph.
 
-A `Traced` array follows as much of the array API standard as predictions need. What depends on
-the input becomes a node of the graph, and what does not stays in NumPy and is computed at once, so
-the graph is as short as the formula. The nodes are those of ONNX (operators of version 17).
+A `TracedArray` follows as much of the array API standard as predictions need. Operations on it
+become nodes of its graph; constants beside it stay in NumPy until they meet it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from eigengp._typing import Array
 
 Shape = tuple[int | None, ...]
-"""None is the number of rows, which is not known."""
+"""None is the number of rows, which is unknown until the graph runs."""
+
+_OPSET, _IR_VERSION = 17, 8
+"""Versions of ONNX that runtimes have supported since 2022."""
 
 
-class Node(NamedTuple):
-    """One operation."""
-
-    operator: str
-    """Its name in ONNX."""
-    inputs: tuple[str, ...]
-    output: str
-    attributes: dict[str, Any]
-
-
-@dataclass
 class Graph:
     """The operations on one input, in their order, and the constants that they need."""
 
-    nodes: list[Node] = field(default_factory=list)
-    constants: dict[str, Any] = field(default_factory=dict)
-    _known: dict[tuple[Any, ...], str] = field(default_factory=dict)
-
-    def argument(self, name: str, shape: Shape, dtype: str) -> Traced:
-        """Return the array that the graph will be given."""
-        return Traced(self, name, shape, np.dtype(dtype))
-
-    def constant(self, value: Any, dtype: Any) -> str:
-        """Return the name of a constant; equal ones are stored once."""
-        x = np.asarray(value, dtype=dtype)
-        key = (x.dtype, x.shape, x.tobytes())
-        name = self._known.setdefault(key, f"constant_{len(self._known)}")
-        self.constants.setdefault(name, x)
-        return name
+    def __init__(self, n_features: int, dtype: str) -> None:
+        self.nodes: list[NodeProto] = []
+        self.constants: dict[tuple[Any, ...], TensorProto] = {}
+        self.argument = TracedArray(self, "X", (None, n_features), np.dtype(dtype))
 
     def add(
-        self, operator: str, inputs: Sequence[str], shape: Shape, dtype: Any, **attributes: Any
-    ) -> Traced:
-        """Record an operation and return its result."""
-        output = f"{operator.lower()}_{len(self.nodes)}"
-        self.nodes.append(Node(operator, tuple(inputs), output, attributes))
-        return Traced(self, output, shape, np.dtype(dtype))
+        self, operator: str, inputs: Sequence[Any], shape: Shape, dtype: Any, **attributes: Any
+    ) -> TracedArray:
+        """Record an operation on arrays, traced or constant, and return its result."""
+        output = attributes.pop("output", f"{operator.lower()}_{len(self.nodes)}")
+        names = [self._name(x) for x in inputs]
+        self.nodes.append(helper.make_node(operator, names, [output], **attributes))
+        return TracedArray(self, output, shape, np.dtype(dtype))
 
-    def elementwise(self, operator: str, *arrays: Any, dtype: Any = None) -> Traced:
-        """Record an operation entry by entry, with the rules of broadcasting and of types.
+    def _name(self, x: Any) -> str:
+        """Return the name of an array; equal constants are stored once."""
+        if isinstance(x, TracedArray):
+            return x.name
+        value = np.asarray(x)
+        key = (value.dtype, value.shape, value.tobytes())
+        if key not in self.constants:
+            name = f"constant_{len(self.constants)}"
+            self.constants[key] = numpy_helper.from_array(value, name)
+        return str(self.constants[key].name)
 
-        `dtype` is that of the result, where it is not that of the operands.
-        """
-        common = np.result_type(*(x if _is_number(x) else x.dtype for x in arrays))
-        shape = _broadcast([np.shape(x) for x in arrays])
+    def model(self, outputs: Mapping[str, TracedArray], **description: Any) -> ModelProto:
+        """Return the graph in ONNX's format; `description` goes to `onnx.helper.make_model`."""
+        X = self.argument
+        named = [x.astype(X.dtype, output=name) for name, x in outputs.items()]
+        infos = [
+            helper.make_tensor_value_info(
+                x.name, helper.np_dtype_to_tensor_dtype(x.dtype), [size or "n" for size in x.shape]
+            )
+            for x in (X, *named)
+        ]
+        body = helper.make_graph(
+            self.nodes, "predict", infos[:1], infos[1:], list(self.constants.values())
+        )
+        opset = [helper.make_opsetid("", _OPSET)]
+        return helper.make_model(body, opset_imports=opset, ir_version=_IR_VERSION, **description)
+
+
+def _elementwise(operator: str, swapped: bool = False, dtype: Any = None) -> Any:
+    """Return an elementwise function; `dtype` is that of its result, if not of its arguments."""
+
+    def function(*arrays: Any) -> TracedArray:
+        shape = _broadcast(*arrays)
+        like = next(x for x in arrays if isinstance(x, TracedArray))
+        typed = _same_type(arrays[::-1] if swapped else arrays)
         if len(shape) == 2:
-            like = next(x for x in arrays if isinstance(x, Traced))
-            arrays = tuple(_spread(x, shape, like) for x in arrays)
-        inputs = [self.name_of(x, common) for x in arrays]
-        return self.add(operator, inputs, shape, dtype or common)
+            typed = [_spread(x, shape, like) for x in typed]
+        return like.graph.add(operator, typed, shape, dtype or typed[0].dtype)
 
-    def name_of(self, x: Any, dtype: Any) -> str:
-        """Return the name of an array, traced or constant, in this data type."""
-        return x.astype(dtype).name if isinstance(x, Traced) else self.constant(x, dtype)
-
-    def needed(self, outputs: Iterable[str]) -> list[Node]:
-        """Return the operations that the outputs depend on, in their order."""
-        wanted, found = set(outputs), []
-        for node in reversed(self.nodes):
-            if node.output in wanted:
-                wanted.update(node.inputs)
-                found.append(node)
-        return found[::-1]
+    return function
 
 
-def _binary(operator: str, swapped: bool = False, dtype: Any = None) -> Any:
-    def method(self: Traced, other: Any) -> Traced:
-        pair = (other, self) if swapped else (self, other)
-        return self.graph.elementwise(operator, *pair, dtype=dtype)
-
-    return method
-
-
-@dataclass(frozen=True, eq=False)
-class Traced:
+class TracedArray:
     """An array of a graph."""
-
-    graph: Graph
-    name: str
-    shape: Shape
-    dtype: Any
 
     device = "graph"
     __array_ufunc__ = None  # NumPy leaves operations with a traced array to it.
     __iter__ = None
 
-    __add__ = __radd__ = _binary("Add")
-    __mul__ = __rmul__ = _binary("Mul")
-    __sub__ = _binary("Sub")
-    __rsub__ = _binary("Sub", swapped=True)
-    __truediv__ = _binary("Div")
-    __rtruediv__ = _binary("Div", swapped=True)
-    __pow__ = _binary("Pow")
-    __gt__ = _binary("Greater", dtype=bool)
-    __lt__ = _binary("Less", dtype=bool)
-    __ge__ = _binary("GreaterOrEqual", dtype=bool)
-    __le__ = _binary("LessOrEqual", dtype=bool)
+    def __init__(self, graph: Graph, name: str, shape: Shape, dtype: Any) -> None:
+        self.graph, self.name, self.shape, self.dtype = graph, name, shape, dtype
+        self.ndim = len(shape)
 
-    def __array_namespace__(self, *, api_version: str | None = None) -> Namespace:
-        return NAMESPACE
+    def __array_namespace__(self, *, api_version: str | None = None) -> type[Namespace]:
+        return Namespace
+
+    # A function in a class is a method: the array is its first argument.
+    __add__ = __radd__ = _elementwise("Add")
+    __mul__ = __rmul__ = _elementwise("Mul")
+    __sub__ = _elementwise("Sub")
+    __rsub__ = _elementwise("Sub", swapped=True)
+    __truediv__ = _elementwise("Div")
+    __rtruediv__ = _elementwise("Div", swapped=True)
+    __pow__ = _elementwise("Pow")
+    __neg__ = _elementwise("Neg")
+    __gt__ = _elementwise("Greater", dtype=bool)
+    __lt__ = _elementwise("Less", dtype=bool)
+    __ge__ = _elementwise("GreaterOrEqual", dtype=bool)
+    __le__ = _elementwise("LessOrEqual", dtype=bool)
 
     @property
-    def ndim(self) -> int:
-        """How many axes there are."""
-        return len(self.shape)
-
-    @property
-    def T(self) -> Traced:
+    def T(self) -> TracedArray:
         """The transpose of a matrix."""
-        return self.graph.add("Transpose", [self.name], self.shape[::-1], self.dtype, perm=[1, 0])
+        return self.graph.add("Transpose", [self], self.shape[::-1], self.dtype, perm=[1, 0])
 
-    def __neg__(self) -> Traced:
-        return self.graph.elementwise("Neg", self)
+    def __matmul__(self, other: Any) -> TracedArray:
+        return _product(self, other)
 
-    def __matmul__(self, other: Any) -> Traced:
-        return self._product(self, other)
+    def __rmatmul__(self, other: Any) -> TracedArray:
+        return _product(other, self)
 
-    def __rmatmul__(self, other: Any) -> Traced:
-        return self._product(other, self)
-
-    def _product(self, left: Any, right: Any) -> Traced:
-        """Return a product; one with a vector is one with a column, see `_spread`."""
-        if len(right.shape) == 1:
-            column = self._product(left, right[:, None])
-            axis = self.graph.constant([1], np.int64)
-            return self.graph.add("Squeeze", [column.name, axis], column.shape[:1], column.dtype)
-        common = np.result_type(left.dtype, right.dtype)
-        inputs = [self.graph.name_of(x, common) for x in (left, right)]
-        shape = (*left.shape[:-1], *right.shape[1:])
-        return self.graph.add("MatMul", inputs, shape, common)
-
-    def __getitem__(self, key: Any) -> Traced:
+    def __getitem__(self, key: Any) -> TracedArray:
         """Return a part: slices with a step of one for each axis, or None for a new axis."""
-        key = key if isinstance(key, tuple) else (key,)
         found = self
-        for axis, part in enumerate(key):
+        for axis, part in enumerate(key if isinstance(key, tuple) else (key,)):
             if part is None:
-                found = found._with_axis(axis)
-                continue
-            if not isinstance(part, slice) or part.step not in (None, 1):
-                raise TypeError("A traced array can be cut by slices with a step of one alone.")
-            if part != slice(None):
+                shape = (*found.shape[:axis], 1, *found.shape[axis:])
+                found = self.graph.add("Unsqueeze", [found, [axis]], shape, self.dtype)
+            elif not isinstance(part, slice) or part.step not in (None, 1):
+                raise TypeError("Traced arrays support slices with a step of one only.")
+            elif part != slice(None):
                 found = found._cut(axis, part)
         return found
 
-    def _with_axis(self, axis: int) -> Traced:
-        shape = (*self.shape[:axis], 1, *self.shape[axis:])
-        axes = self.graph.constant([axis], np.int64)
-        return self.graph.add("Unsqueeze", [self.name, axes], shape, self.dtype)
-
-    def _cut(self, axis: int, part: slice) -> Traced:
+    def _cut(self, axis: int, part: slice) -> TracedArray:
         size = self.shape[axis]
         if size is None:
-            raise TypeError("The rows of a traced array cannot be cut: their number is not known.")
+            raise TypeError("Traced arrays cannot be sliced by rows: their number is unknown.")
         start, stop, _ = part.indices(size)
-        bounds = [self.graph.constant([x], np.int64) for x in (start, stop, axis)]
-        shape = (*self.shape[:axis], max(0, stop - start), *self.shape[axis + 1 :])
-        return self.graph.add("Slice", [self.name, *bounds], shape, self.dtype)
+        shape = _resized(self.shape, axis, max(0, stop - start))
+        return self.graph.add("Slice", [self, [start], [stop], [axis]], shape, self.dtype)
 
-    def astype(self, dtype: Any) -> Traced:
-        """Return the array in another data type; itself where it is so already."""
-        if self.dtype == dtype:
+    def astype(self, dtype: Any, **attributes: Any) -> TracedArray:
+        """Return the array in another data type; itself if it has that type already."""
+        if self.dtype == dtype and not attributes:
             return self
-        code = _TENSOR_TYPES[np.dtype(dtype).name]
-        return self.graph.add("Cast", [self.name], self.shape, dtype, to=code)
+        code = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        return self.graph.add("Cast", [self], self.shape, dtype, to=code, **attributes)
 
     def __bool__(self) -> NoReturn:
-        raise TypeError("The entries of a traced array are not known until the graph runs.")
+        raise TypeError("The entries of a traced array are unknown until the graph runs.")
 
     __float__ = __int__ = __index__ = __bool__
-
-
-_TENSOR_TYPES = {"float32": 1, "int64": 7, "bool": 9, "float64": 11}
-"""The numbers of the data types in ONNX."""
-
-
-def _unary(operator: str) -> Callable[[Traced], Traced]:
-    def function(x: Traced, /) -> Traced:
-        return x.graph.elementwise(operator, x)
-
-    return function
 
 
 class Namespace:
     """The functions of the standard for traced arrays, and for constants beside them."""
 
-    __name__ = "eigengp.export.graph"
     float64, float32 = np.float64, np.float32
-    abs = staticmethod(_unary("Abs"))
-    exp = staticmethod(_unary("Exp"))
-    log = staticmethod(_unary("Log"))
-    sin = staticmethod(_unary("Sin"))
-    sqrt = staticmethod(_unary("Sqrt"))
-    tanh = staticmethod(_unary("Tanh"))
+    abs, exp, log, sin, sqrt, tanh, maximum, minimum = (
+        staticmethod(_elementwise(operator))
+        for operator in ("Abs", "Exp", "Log", "Sin", "Sqrt", "Tanh", "Max", "Min")
+    )
+    asarray: Callable[..., Array] = staticmethod(
+        lambda x, *, dtype=None, device=None: np.asarray(x, dtype=dtype)
+    )
+    log1p = staticmethod(lambda x: Namespace.log(1.0 + x))
+    # onnxruntime has no cosine in float64.
+    cos = staticmethod(lambda x: Namespace.sin(x + 0.5 * np.pi))
+    astype = staticmethod(TracedArray.astype)
+    ones_like = staticmethod(lambda x: _full_like(x, 1.0))
+    zeros_like = staticmethod(lambda x: _full_like(x, 0.0))
 
-    def cos(self, x: Traced, /) -> Traced:
-        """Return the sine a quarter turn on: some runtimes have no cosine in float64."""
-        return self.sin(x + 0.5 * np.pi)
-
-    def log1p(self, x: Traced, /) -> Traced:
-        """Return `ln(1 + x)`."""
-        return self.log(1.0 + x)
-
-    def asarray(self, x: Array, /, *, dtype: Any = None, device: Any = None) -> Array:
-        """Return a constant, which stays in NumPy."""
-        return np.asarray(x, dtype=dtype)
-
-    def astype(self, x: Traced, dtype: Any, /) -> Traced:
-        """Return `x` in another data type."""
-        return x.astype(dtype)
-
-    def maximum(self, x: Traced, z: Any, /) -> Traced:
-        """Return the larger of two."""
-        return x.graph.elementwise("Max", x, z)
-
-    def minimum(self, x: Traced, z: Any, /) -> Traced:
-        """Return the smaller of two."""
-        return x.graph.elementwise("Min", x, z)
-
-    def clip(self, x: Traced, low: float, high: float, /) -> Traced:
+    @staticmethod
+    def clip(x: TracedArray, low: float, high: float) -> TracedArray:
         """Return `x` held between two numbers."""
-        bounds = [x.graph.constant(value, x.dtype) for value in (low, high)]
-        return x.graph.add("Clip", [x.name, *bounds], x.shape, x.dtype)
+        bounds = (np.asarray(bound, dtype=x.dtype) for bound in (low, high))
+        return x.graph.add("Clip", [x, *bounds], x.shape, x.dtype)
 
-    def where(self, condition: Traced, x: Any, z: Any, /) -> Traced:
+    @staticmethod
+    def where(condition: TracedArray, x: Any, z: Any) -> TracedArray:
         """Return `x` where the condition holds, and `z` elsewhere."""
-        graph = condition.graph
-        common = np.result_type(*(each if _is_number(each) else each.dtype for each in (x, z)))
-        shape = _broadcast([np.shape(each) for each in (condition, x, z)])
-        inputs = [condition.name, *(graph.name_of(each, common) for each in (x, z))]
-        return graph.add("Where", inputs, shape, common)
+        either, shape = _same_type([x, z]), _broadcast(condition, x, z)
+        return condition.graph.add("Where", [condition, *either], shape, either[0].dtype)
 
-    def sum(self, x: Traced, /, *, axis: int, keepdims: bool = False) -> Traced:
+    @staticmethod
+    def sum(x: TracedArray, *, axis: int, keepdims: bool = False) -> TracedArray:
         """Return sums along an axis."""
-        axes = x.graph.constant([axis], np.int64)
-        rest = (1,) if keepdims else ()
-        shape = (*x.shape[:axis], *rest, *x.shape[axis + 1 :])
-        inputs = [x.name, axes]
-        return x.graph.add("ReduceSum", inputs, shape, x.dtype, keepdims=int(keepdims))
+        shape = _resized(x.shape, axis, *(1,) * keepdims)
+        return x.graph.add("ReduceSum", [x, [axis]], shape, x.dtype, keepdims=int(keepdims))
 
-    def concat(self, arrays: Sequence[Any], /, *, axis: int) -> Traced:
+    @staticmethod
+    def concat(arrays: Sequence[Any], *, axis: int) -> TracedArray:
         """Return arrays side by side; those without entries are left out."""
-        parts = [each for each in arrays if each.shape[axis] != 0]
-        graph = next(each.graph for each in parts if isinstance(each, Traced))
-        common = np.result_type(*(each.dtype for each in parts))
-        sizes = [each.shape[axis] for each in parts]
-        shape = list(parts[0].shape)
-        shape[axis] = None if None in sizes else sum(sizes)
-        inputs = [graph.name_of(each, common) for each in parts]
-        return graph.add("Concat", inputs, tuple(shape), common, axis=axis)
-
-    def ones_like(self, x: Traced, /) -> Traced:
-        """Return ones in the shape of `x`."""
-        return _filled(x, 1.0)
-
-    def zeros_like(self, x: Traced, /) -> Traced:
-        """Return zeros in the shape of `x`."""
-        return _filled(x, 0.0)
+        parts = _same_type([x for x in arrays if x.shape[axis] != 0])
+        graph = next(x.graph for x in parts if isinstance(x, TracedArray))
+        sizes = [x.shape[axis] for x in parts]
+        shape = _resized(parts[0].shape, axis, None if None in sizes else sum(sizes))
+        return graph.add("Concat", parts, shape, parts[0].dtype, axis=axis)
 
 
-NAMESPACE = Namespace()
+def _product(left: Any, right: Any) -> TracedArray:
+    """Return a product; one with a vector is one with a column, see `_spread`."""
+    left, right = _same_type([left, right])
+    graph = (left if isinstance(left, TracedArray) else right).graph
+    if right.ndim == 1:
+        column = _product(left, right[:, None])
+        return graph.add("Squeeze", [column, [1]], column.shape[:1], column.dtype)
+    return graph.add("MatMul", [left, right], (*left.shape[:-1], *right.shape[1:]), left.dtype)
 
 
-def _filled(x: Traced, value: float) -> Traced:
-    size = x.graph.add("Shape", [x.name], (x.ndim,), np.int64)
-    filling = np.full(1, value, dtype=x.dtype)
-    return x.graph.add("ConstantOfShape", [size.name], x.shape, x.dtype, value=filling)
+def _full_like(x: TracedArray, value: float) -> TracedArray:
+    size = x.graph.add("Shape", [x], (x.ndim,), np.int64)
+    filling = numpy_helper.from_array(np.full(1, value, dtype=x.dtype))
+    return x.graph.add("ConstantOfShape", [size], x.shape, x.dtype, value=filling)
 
 
-def _spread(x: Any, shape: Shape, like: Traced) -> Any:
+def _spread(x: Any, shape: Shape, like: TracedArray) -> Any:
     """Return a number beside a matrix as several: one for each column, or each row.
 
-    onnxruntime pulls a scalar beside a product into the product, and holds it there in float32.
+    onnxruntime fuses a scalar beside a product into the product, and stores it there in float32.
     """
-    if isinstance(x, Traced) or np.size(x) > 1:
+    if isinstance(x, TracedArray) or x.size > 1:
         return x
     sizes = tuple(size or 1 for size in shape)
     if np.prod(sizes) > 1 or like.shape != shape:
         return np.full(sizes, x)
-    return _filled(like, np.asarray(x).item())
+    return _full_like(like, x.item())
 
 
-def _is_number(x: Any) -> bool:
-    return isinstance(x, float | int) and not isinstance(x, np.generic)
+def _same_type(arrays: Sequence[Any]) -> list[Any]:
+    """Return arrays and numbers as arrays of their common data type."""
+    common = np.result_type(*(getattr(x, "dtype", x) for x in arrays))
+    return [
+        x.astype(common) if isinstance(x, TracedArray) else np.asarray(x, dtype=common)
+        for x in arrays
+    ]
 
 
-def _broadcast(shapes: Sequence[Shape]) -> Shape:
-    """Return the shape of the result; an axis whose length is not known stays so."""
-    rank = max(map(len, shapes))
-    padded = [(*(1,) * (rank - len(each)), *each) for each in shapes]
-    return tuple(_length({*sizes} - {1}) for sizes in zip(*padded, strict=True))
+def _resized(shape: Shape, axis: int, *sizes: int | None) -> Shape:
+    return (*shape[:axis], *sizes, *shape[axis + 1 :])
 
 
-def _length(sizes: set[int | None]) -> int | None:
-    if len(sizes) > 1:
-        raise ValueError(f"Axes of the lengths {sizes} do not go together.")
-    return sizes.pop() if sizes else 1
+def _broadcast(*arrays: Any) -> Shape:
+    """Return the shape of the result; an unknown length broadcasts with one only."""
+    shapes = [np.shape(x) for x in arrays]
+    unknown = 1 + max((size or 0 for shape in shapes for size in shape), default=0)
+    known = [[unknown if size is None else size for size in shape] for shape in shapes]
+    return tuple(None if size == unknown else size for size in np.broadcast_shapes(*known))

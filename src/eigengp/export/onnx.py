@@ -1,40 +1,38 @@
 """A fitted model as an ONNX graph, which runs without Python and without this library.
 
 The graph is what the posterior's own formulas do to a traced array, so there is no second set of
-formulas, and every kernel that works with rows of any array library works here.
+formulas, and every kernel that works with other array libraries can be exported.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 import eigengp
 from eigengp._atomic import write_atomically
-from eigengp.backend.namespace import cast
+from eigengp.backend.namespace import cast, namespace
 from eigengp.estimators.base import GPRegressor
-from eigengp.export.graph import NAMESPACE, Graph, Node, Traced
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.posterior import Posterior, Predictive
 from eigengp.gp.precision import Arithmetic
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
+from eigengp.inspection import feature_names
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from eigengp.export.graph import TracedArray
+
 InputType = Literal["float64", "float32"]
 
-_OPERATORS, _FORMAT = 17, 8
-"""Versions of ONNX that runtimes have known since 2022."""
-_MOST_BYTES = 2_000_000_000
-"""A graph with its numbers must fit into one message of protobuf."""
+_MAX_BYTES = 2_000_000_000
+"""A graph with its constants must fit into one protobuf message."""
 
 
 def to_onnx(model: GPRegressor, *, input_type: InputType = "float64") -> ModelProto:
@@ -51,8 +49,8 @@ def to_onnx(model: GPRegressor, *, input_type: InputType = "float64") -> ModelPr
     Parameters
     ----------
     model : GPRegressor
-        A fitted regressor: any but one with `residual="local"`, whose predictions search for the
-        nearest training rows.
+        A fitted regressor; `residual="local"` is not supported, because its predictions search for
+        the nearest training rows.
     input_type : {"float64", "float32"}
         The type of the input, and of the outputs.
 
@@ -64,7 +62,7 @@ def to_onnx(model: GPRegressor, *, input_type: InputType = "float64") -> ModelPr
     Raises
     ------
     ValueError
-        If the posterior cannot be a graph: with the local residual, with a kernel of your own
+        If the posterior cannot be expressed in ONNX: with `residual="local"`, with a custom kernel
         that calls NumPy, or if it is larger than ONNX allows (2 GB).
 
     Examples
@@ -78,16 +76,28 @@ def to_onnx(model: GPRegressor, *, input_type: InputType = "float64") -> ModelPr
     >>> [each.name for each in graph.graph.output]
     ['mean', 'std']
     """
-    onnx = _onnx()
+    try:
+        import array_api_compat  # noqa: F401
+        import onnx
+
+        from eigengp.export.graph import Graph
+    except ImportError as error:
+        raise ImportError(
+            f'ONNX graphs need the package {error.name}: pip install "eigengp[onnx]".'
+        ) from error
     check_is_fitted(model)
     if input_type not in ("float64", "float32"):
         raise ValueError(f'input_type must be "float64" or "float32", got {input_type!r}.')
     posterior = _exportable(model)
-    X = Graph().argument("X", (None, model.n_features_in_), input_type)
-    outputs = _traced(model, posterior, X)
-    proto = _proto({name: cast(x, input_type) for name, x in outputs.items()}, X)
+    graph = Graph(model.n_features_in_, input_type)
+    proto = graph.model(
+        _predict(model, posterior, graph.argument),
+        producer_name="eigengp",
+        producer_version=eigengp.__version__,
+        doc_string="Predictive mean and standard deviation, noise included.",
+    )
     proto.graph.name = type(model).__name__
-    onnx.helper.set_model_props(proto, _about(model))
+    onnx.helper.set_model_props(proto, _metadata(model))
     onnx.checker.check_model(proto, full_check=True)
     return proto
 
@@ -95,7 +105,7 @@ def to_onnx(model: GPRegressor, *, input_type: InputType = "float64") -> ModelPr
 def write_onnx(model: GPRegressor, path: str | Path, *, input_type: InputType = "float64") -> None:
     """Write the predictions of a fitted model to an ONNX file; see `to_onnx`.
 
-    The file appears when it is whole; an error leaves what was there before.
+    The file is replaced only once it is complete; an error leaves the previous file unchanged.
 
     Parameters
     ----------
@@ -122,108 +132,49 @@ def write_onnx(model: GPRegressor, path: str | Path, *, input_type: InputType = 
     write_atomically(Path(path), to_onnx(model, input_type=input_type).SerializeToString())
 
 
-def _onnx() -> Any:
-    """Return ONNX with its parts, or say what is to be installed."""
-    try:
-        import array_api_compat  # noqa: F401
-        import onnx
-        import onnx.checker
-        import onnx.helper
-        import onnx.numpy_helper
-    except ImportError as error:
-        raise ImportError(
-            f'ONNX graphs need the package {error.name}: pip install "eigengp[onnx]".'
-        ) from error
-    return onnx
-
-
 def _exportable(model: GPRegressor) -> Predictive:
-    """Return a copy of the posterior, in double precision, or say why it cannot be a graph.
+    """Return a copy of the posterior, in double precision, or raise an error.
 
-    A copy, for a posterior remembers what it has moved beside the rows.
+    A copy, because a posterior caches what it has converted to other array libraries.
     """
-    posterior = model._posterior
+    posterior = deepcopy(model._posterior)
     if isinstance(posterior, VecchiaPosterior):
         raise ValueError(
-            'A model with residual="local" searches for the nearest training rows in each '
-            'prediction, which is more than a graph can hold. Fit with residual=None or "diagonal" '
-            "to export, or keep this model in Python."
+            'Models with residual="local" search for the nearest training rows in each prediction, '
+            'which ONNX cannot express. Fit with residual=None or "diagonal" to export.'
         )
     size = 8 * posterior.n_columns**2
-    if size > _MOST_BYTES:
+    if size > _MAX_BYTES:
         raise ValueError(
             f"The posterior has {posterior.n_columns} features for each row, and its graph would "
             f"take {1e-9 * size:.1f} GB, where ONNX allows 2 GB. Use a sparse method such as "
             "EigenGPRegressor, or fit fewer rows."
         )
-    own = deepcopy(posterior)
-    if isinstance(own, HeteroscedasticPosterior):
-        return replace(own, own=replace(own.own, arithmetic=Arithmetic()))
-    return replace(own, arithmetic=Arithmetic()) if isinstance(own, Posterior) else own
+    if isinstance(posterior, HeteroscedasticPosterior):
+        return replace(posterior, own=replace(posterior.own, arithmetic=Arithmetic()))
+    if isinstance(posterior, Posterior):
+        return replace(posterior, arithmetic=Arithmetic())
+    return posterior
 
 
-def _traced(model: GPRegressor, posterior: Predictive, X: Traced) -> dict[str, Traced]:
-    """Return mean and standard deviation, in the units of the data, of a traced input."""
+def _predict(model: GPRegressor, posterior: Predictive, X: TracedArray) -> dict[str, Any]:
+    """Return mean and standard deviation of a traced input, in the units of the data."""
     scaling = deepcopy(model._scaling)
     try:
         mean, variance = posterior.mean_and_variance(scaling.inputs(cast(X, "float64")))
     except (AttributeError, TypeError) as error:
         raise ValueError(
-            f"The kernel {model.kernel_!r} cannot be written as a graph ({error}). A kernel of "
-            "your own must take its functions from the array it is given, by `xp = "
-            "eigengp.backend.namespace.namespace(t)`, and not from NumPy; `Matern32` shows how."
+            f"The kernel {model.kernel_!r} cannot be exported ({error}). A custom kernel must take "
+            "its functions from the array it is given, by `xp = "
+            "eigengp.backend.namespace.namespace(t)`, and not from NumPy; see `Matern32`."
         ) from error
-    std = scaling.target_scale * NAMESPACE.sqrt(variance)
+    std = scaling.target_scale * namespace(variance).sqrt(variance)
     return {"mean": model._mean(mean), "std": std}
 
 
-def _proto(outputs: Mapping[str, Traced], X: Traced) -> ModelProto:
-    """Return what was traced in ONNX's own format."""
-    onnx, graph = _onnx(), X.graph
-    make, as_tensor = onnx.helper, onnx.numpy_helper.from_array
-    names = {x.name: name for name, x in outputs.items()}
-    nodes = graph.needed(names)
-    used = {name for node in nodes for name in node.inputs}
-
-    def value(x: Traced, name: str) -> Any:
-        code = make.np_dtype_to_tensor_dtype(x.dtype)
-        return make.make_tensor_value_info(name, code, [size or "n" for size in x.shape])
-
-    body = make.make_graph(
-        [_node(node, names) for node in nodes],
-        "predict",
-        [value(X, X.name)],
-        [value(x, name) for name, x in outputs.items()],
-        [as_tensor(x, name) for name, x in graph.constants.items() if name in used],
-    )
-    proto: ModelProto = make.make_model(
-        body,
-        opset_imports=[make.make_opsetid("", _OPERATORS)],
-        ir_version=_FORMAT,
-        producer_name="eigengp",
-        producer_version=eigengp.__version__,
-        doc_string="Predictive mean and standard deviation, noise included.",
-    )
-    return proto
-
-
-def _node(node: Node, names: Mapping[str, str]) -> Any:
-    """Return an operation in ONNX's own format; `names` are those of the outputs."""
-    onnx = _onnx()
-    attributes = {
-        name: onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
-        for name, value in node.attributes.items()
-    }
-    output = names.get(node.output, node.output)
-    inputs = [names.get(name, name) for name in node.inputs]
-    return onnx.helper.make_node(node.operator, inputs, [output], **attributes)
-
-
-def _about(model: GPRegressor) -> dict[str, str]:
-    """Return what the metadata say of a model."""
-    unnamed = [f"x{d}" for d in range(model.n_features_in_)]
+def _metadata(model: GPRegressor) -> dict[str, str]:
     return {
-        "feature_names": json.dumps(list(getattr(model, "feature_names_in_", unnamed))),
+        "feature_names": json.dumps(feature_names(model)),
         "method": type(model).__name__,
         "kernel": repr(model.kernel_),
         "noise_variance": repr(float(model.noise_variance_)),

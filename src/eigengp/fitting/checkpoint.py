@@ -16,7 +16,7 @@ import warnings
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from pathlib import Path
 from struct import Struct
 from typing import Any, BinaryIO
@@ -25,7 +25,9 @@ import numpy as np
 
 from eigengp._atomic import write_atomically
 from eigengp._typing import Array
+from eigengp.data.open import Dataset
 from eigengp.fitting.optimizer import Evaluation, Objective
+from eigengp.fitting.settings import Settings
 
 _MAGIC = b"EigenGP checkpoint 1\n"
 _FRAME = Struct("<IQ")
@@ -203,3 +205,27 @@ def _plain(state: Any) -> Any:
     if isinstance(state, dict):
         return {key: _plain(value) for key, value in state.items()}
     return state.tolist() if isinstance(state, np.ndarray) else state
+
+
+def open_checkpoint(
+    path: str | Path, settings: Settings, dataset: Dataset, rng: np.random.RandomState
+) -> Checkpoint:
+    """Open the checkpoint of a fit with these settings and data.
+
+    Data are told apart by the number of rows, and by means, scales and ends of the columns.
+    """
+    parameters = dict(settings.parameters)
+    for name in ("verbose",):
+        parameters.pop(name, None)
+    if not isinstance(settings.random_state, int):
+        parameters.pop("random_state", None)
+    about = sha256(f"{settings.method} {dataset.n_rows}".encode())
+    for name, value in sorted(parameters.items()):
+        about.update(f"{name} {value!r}".encode())
+        if hasattr(value, "__array__"):
+            about.update(np.asarray(value).tobytes())
+    scaling, summary = dataset.scaling, dataset.summary
+    numbers = (scaling.input_centre, scaling.input_scale, summary.low, summary.high)
+    for each in (*numbers, np.array([scaling.target_centre, scaling.target_scale])):
+        about.update(each.tobytes())
+    return Checkpoint(Path(path), about.hexdigest(), rng)

@@ -21,7 +21,7 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.gp.heteroscedastic import VarianceScale
 
-AS_IT_IS = "as it is"
+OF_THE_MODEL = "of the model"
 """The variances of the model itself."""
 _FOLDS = 5
 _MARGIN = 0.01
@@ -53,12 +53,12 @@ def candidates(n_local: int, n_signs: int) -> dict[str, tuple[slice, ...]]:
         "eigenfunctions": (eigenfunctions,),
     }
     if n_local > 1:
-        found["neighbours"] = (eigenfunctions, slice(0, n_signs))
+        found["neighbors"] = (eigenfunctions, slice(0, n_signs))
     return found
 
 
 @dataclass(frozen=True)
-class Varying:
+class FittedVariance:
     """What was learned, and what each candidate reached."""
 
     name: str
@@ -66,13 +66,13 @@ class Varying:
     """None where variances are best as the model has them."""
     losses: dict[str, float]
     """Mean negative log density of rows not used, by candidate, without constants."""
-    conformity: Array
+    errors: Array
     """Errors of the rows in standard deviations that were learned without them, shape (n,)."""
 
 
-def learn_varying(
+def fit_heteroscedastic(
     errors: Array, variance: Array, covariates: Array, n_local: int, weight: Array | None = None
-) -> Varying:
+) -> FittedVariance:
     """Return the best of the candidates, learned on all rows.
 
     Parameters
@@ -93,7 +93,7 @@ def learn_varying(
     floor = float(np.max(count * squares) / count.sum())
     fold = np.arange(squares.size) % _FOLDS
     q = squares / variance
-    unseen = {AS_IT_IS: variance}
+    unseen = {OF_THE_MODEL: variance}
     sets = candidates(n_local, covariates.shape[1])
     for name, each in sets.items():
         scaled = np.empty_like(variance)
@@ -105,13 +105,13 @@ def learn_varying(
     each_row = {name: 0.5 * (np.log(v) + squares / v) for name, v in unseen.items()}
     losses = {name: float(np.average(loss, weights=count)) for name, loss in each_row.items()}
     best = min(losses, key=lambda name: losses[name])
-    if not _is_clearly_less(each_row[best], each_row[AS_IT_IS], count):
-        best = AS_IT_IS
-    conformity = np.abs(errors) / np.sqrt(unseen[best])
-    if best == AS_IT_IS:
-        return Varying(best, None, losses, conformity)
+    if not _is_clearly_less(each_row[best], each_row[OF_THE_MODEL], count):
+        best = OF_THE_MODEL
+    in_deviations = np.abs(errors) / np.sqrt(unseen[best])
+    if best == OF_THE_MODEL:
+        return FittedVariance(best, None, losses, in_deviations)
     learned = _fitted(q, covariates, count, n_local, sets[best])
-    return Varying(best, replace(learned, floor=floor), losses, conformity)
+    return FittedVariance(best, replace(learned, floor=floor), losses, in_deviations)
 
 
 def _is_clearly_less(loss: Array, other: Array, count: Array) -> bool:

@@ -1,59 +1,70 @@
-"""How a model does on its own rows, each left out: for its error bars, and to choose models."""
+"""Leave-one-out scores of a fitted model: to choose between models, and for its error bars."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.data.views import sample_rows
-from eigengp.fitting.heteroscedastic import learn_varying
-from eigengp.fitting.training import Training
+from eigengp.data.holdout import sample_rows
+from eigengp.fitting.heteroscedastic import fit_heteroscedastic
+from eigengp.fitting.model_selection import Decision
 from eigengp.gp.approximations import Outcome
-from eigengp.gp.blocks import RowBlock
+from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
 from eigengp.gp.model import EigenGP
-from eigengp.gp.vecchia_posterior import VecchiaPosterior
 
 _SOME_ROWS = 6_000
 _CHUNK = 1_024
 LEAST_ROWS = 100
-"""So few rows cannot tell how the noise varies."""
+"""Fewer rows cannot show how the noise depends on the input."""
 
 
 @dataclass(frozen=True)
 class LeaveOneOut:
-    """A posterior, and what rows that were left out say of it.
+    """A posterior and its leave-one-out score.
 
     Parameters
     ----------
     posterior : VecchiaPosterior or HeteroscedasticPosterior
-        With the error bars that were learned.
+        With the variance model that was fitted.
     loss : float
-        The mean of their negative log density and of what it would be with one
-        variance for all, without constants: means matter as much as variances.
-    conformity : array of shape (n,) or None
-        Their errors in units of their error bars, sorted; None where error bars
-        are as the model has them.
-    noise : dict
-        What each kind of noise reached.
+        The mean of the negative log density and of what it would be with one variance for all
+        rows, without constants: means count as much as variances. NaN where it was not needed.
+    errors : array of shape (n,) or None
+        Sorted errors in units of their standard deviations; None where variances are the model's.
+    scores : dict
+        What each variance model reached.
+    chosen : str
+        The variance model that was chosen.
     """
 
-    posterior: VecchiaPosterior | HeteroscedasticPosterior
-    loss: float
-    conformity: Array | None
-    noise: dict[str, float]
+    posterior: Any
+    loss: float = float("nan")
+    errors: Array | None = None
+    scores: dict[str, float] = field(default_factory=dict)
+    chosen: str = ""
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """What was decided about the noise."""
+        if not self.scores:
+            return []
+        reason = "mean negative log density of rows not used"
+        return [Decision("likelihood", self.chosen, reason, self.scores)]
+
+    @property
+    def kept_posterior(self) -> Any:
+        """The posterior that predictions need: without a wrapper that changes nothing."""
+        own = self.posterior
+        wrapped = isinstance(own, HeteroscedasticPosterior) and own.scale is None
+        return own.own if wrapped else own
 
 
-def unjudged(posterior: VecchiaPosterior) -> LeaveOneOut:
-    """Return a posterior that is to be as it is."""
-    return LeaveOneOut(posterior, float("nan"), None, {})
-
-
-def loss_of(rows: RowBlock, mean: Array, variance: Array) -> float:
-    """Return `LeaveOneOut.loss` of rows that were predicted to be so."""
+def predictive_loss(rows: RowBlock, mean: Array, variance: Array) -> float:
+    """Return `LeaveOneOut.loss` for rows and their predictions."""
     errors = rows.y - mean
     own = np.average(np.log(variance) + errors**2 / variance, weights=rows.weight)
     return 0.25 * (float(own) + _with_one_variance(errors, rows.weight))
@@ -64,10 +75,14 @@ def _with_one_variance(errors: Array, weight: Array) -> float:
     return float(np.log(np.average(errors**2, weights=weight))) + 1.0
 
 
-def judged(
-    posterior: Any, rows: RowBlock, found: tuple[Array, ...], n_eigenfunctions: int, noise: str
+def score(
+    posterior: Any,
+    rows: RowBlock,
+    predicted: tuple[Array, ...],
+    n_eigenfunctions: int,
+    heteroscedastic: bool,
 ) -> LeaveOneOut:
-    """Return the posterior with error bars as `noise` says, and how rows left out judge it.
+    """Score leave-one-out predictions, and fit heteroscedastic noise to them if asked to.
 
     Parameters
     ----------
@@ -75,41 +90,47 @@ def judged(
         With a constant noise.
     rows : RowBlock
         Some of the training rows.
-    found : mean, variance and covariates
-        What they were predicted to be.
+    predicted : mean, variance and covariates
+        Leave-one-out predictions of these rows.
     n_eigenfunctions : int
         How many of the covariates are eigenfunctions.
-    noise : {"constant", "varying"}
-        Whether error bars are learned.
+    heteroscedastic : bool
+        Whether the noise may depend on the input.
     """
-    mean, variance, covariates = found
-    if noise == "constant" or rows.n_rows < LEAST_ROWS:
-        return LeaveOneOut(posterior, loss_of(rows, mean, variance), None, {})
+    mean, variance, covariates = predicted
+    if not heteroscedastic or rows.n_rows < LEAST_ROWS:
+        return LeaveOneOut(posterior, predictive_loss(rows, mean, variance))
     errors = rows.y - mean
     n_local = covariates.shape[1] - n_eigenfunctions
-    varying = learn_varying(errors, variance, covariates, n_local, rows.sample_weight)
+    found = fit_heteroscedastic(errors, variance, covariates, n_local, rows.sample_weight)
     constant = 0.5 * _with_one_variance(errors, rows.weight)
-    loss = 0.5 * (varying.losses[varying.name] + constant)
-    scaled = replace(posterior, scale=varying.scale)
-    return LeaveOneOut(scaled, loss, np.sort(varying.conformity), varying.losses)
+    loss = 0.5 * (found.losses[found.name] + constant)
+    scaled = replace(posterior, scale=found.scale)
+    return LeaveOneOut(scaled, loss, np.sort(found.errors), found.losses, found.name)
 
 
-def varied(
+def with_variance(
     model: EigenGP, outcome: Outcome, scale: VarianceScale | None = None
 ) -> HeteroscedasticPosterior:
-    """Return the posterior of a model that looks at no neighbours, with variances that vary so."""
+    """Return the posterior of a model without neighbours, with a variance model."""
     factor = outcome.flow.prior_factor
     assert factor is not None
     return HeteroscedasticPosterior(model.posterior(outcome), factor, scale)
 
 
-def judged_plain(model: EigenGP, outcome: Outcome, training: Training, noise: str) -> LeaveOneOut:
-    """Return the same for a model that looks at no neighbours."""
-    posterior = varied(model, outcome)
-    rows = sample_rows(training.source, min(_SOME_ROWS, training.source.n_rows), training.rng)
+def score_leave_one_out(
+    model: EigenGP,
+    outcome: Outcome,
+    source: RowSource,
+    rng: np.random.RandomState,
+    heteroscedastic: bool,
+) -> LeaveOneOut:
+    """Score a model without neighbours on some of its rows, each left out in turn."""
+    posterior = with_variance(model, outcome)
+    rows = sample_rows(source, min(_SOME_ROWS, source.n_rows), rng)
     parts = [
         posterior.leave_one_out(rows.picked(np.arange(i, min(i + _CHUNK, rows.n_rows))))
         for i in range(0, rows.n_rows, _CHUNK)
     ]
-    found = tuple(np.concatenate(each) for each in zip(*parts, strict=True))
-    return judged(posterior, rows, found, posterior.factor.shape[1], noise)
+    predicted = tuple(np.concatenate(each) for each in zip(*parts, strict=True))
+    return score(posterior, rows, predicted, posterior.factor.shape[1], heteroscedastic)

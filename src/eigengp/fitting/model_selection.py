@@ -1,64 +1,119 @@
-"""What "auto" means: the settings of EigenGP that depend on the rows."""
+"""Decisions of a fit: what was chosen, among what, by which score."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from eigengp.backend.namespace import is_numpy
-from eigengp.data.array_source import ArraySource
-from eigengp.fitting.training import Training
+from eigengp.data.open import Dataset
+from eigengp.fitting.settings import LBFGS, Settings
 
-_NEIGHBOURS_FROM = 1_000
-"""So few rows are described by eigenfunctions alone."""
-_NEIGHBOURS_UP_TO = 100_000
-"""So many rows, with their features, are held in memory without being asked."""
+_NEIGHBORS_FROM = 1_000
+"""Fewer rows are described by eigenfunctions alone."""
+_NEIGHBORS_UP_TO = 100_000
+"""More rows, with their features, are held in memory only if the user asks for neighbours."""
 
 
 @dataclass(frozen=True)
-class Choices:
-    """The settings of one fit."""
+class Decision:
+    """One decision of a fit.
+
+    Parameters
+    ----------
+    name : str
+        The parameter it is about.
+    chosen : str
+        What was chosen.
+    reason : str
+        Why, or by which score.
+    scores : dict
+        The score of each candidate, lower is better; empty where nothing was compared.
+
+    Examples
+    --------
+    >>> print(Decision("kernel", "Matern32", "lowest loss", {"Matern32": 0.51, "Matern52": 0.55}))
+    kernel: Matern32 (lowest loss: Matern32 0.51, Matern52 0.55)
+    """
+
+    name: str
+    chosen: str
+    reason: str
+    scores: dict[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        ranked = sorted(self.scores.items(), key=lambda each: each[1])
+        scores = ", ".join(f"{name} {score:.4g}" for name, score in ranked)
+        return f"{self.name}: {self.chosen} ({self.reason}{': ' * bool(scores)}{scores})"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """All decisions of a fit, one readable line each; `selection["kernel"]` is one of them."""
+
+    decisions: tuple[Decision, ...] = ()
+
+    def __iter__(self) -> Iterator[Decision]:
+        return iter(self.decisions)
+
+    def __contains__(self, name: object) -> bool:
+        return any(each.name == name for each in self.decisions)
+
+    def __getitem__(self, name: str) -> Decision:
+        for each in self.decisions:
+            if each.name == name:
+                return each
+        known = ", ".join(each.name for each in self.decisions) or "none"
+        raise KeyError(f"There was no decision about {name!r}; there were: {known}.")
+
+    def __repr__(self) -> str:
+        return "\n".join(map(str, self.decisions)) or "nothing to choose"
+
+
+class ResidualChoice(NamedTuple):
+    """Which residual a fit has."""
 
     residual: str | None
-    noise: str
-    best_kernel: bool
-    """Whether the kernel is chosen."""
-    or_plain: bool
-    """Whether the local residual is to prove itself."""
+    compare: bool
+    """Whether the neighbours are compared with the model without them."""
+    decision: Decision
 
 
-def chosen(estimator: Any, training: Training) -> Choices:
-    """Return the settings of an estimator, resolved against the rows."""
-    residual = estimator.residual
-    local = residual == "local" or (residual == "auto" and _suits(estimator, training))
-    if local and estimator.optimization != "sequential":
-        raise ValueError(
-            f"residual='local' has an optimization of its own, not {estimator.optimization!r}; "
-            "leave optimization at 'sequential'."
-        )
-    noise = estimator.noise
-    if noise == "auto":
-        noise = "varying" if local else "constant"
-    if residual == "auto":
-        residual = "local" if local else None
-    kernel = estimator.kernel
-    best = local and isinstance(kernel, str) and kernel == "auto"
-    return Choices(residual, noise, best, local and estimator.residual == "auto")
+def choose_residual(settings: Settings, dataset: Dataset) -> ResidualChoice:
+    """Resolve `residual="auto"`, and refuse an explicit "neighbors" that is not possible."""
+    own = settings.residual
+    obstacle = _obstacle(settings, dataset)
+    if own == "neighbors" and obstacle is not None:
+        raise ValueError(f"residual='neighbors' is not possible: {obstacle}.")
+    if own != "auto":
+        return ResidualChoice(own, False, Decision("residual", str(own), "given"))
+    n, low, high = dataset.n_rows, _NEIGHBORS_FROM, _NEIGHBORS_UP_TO
+    if obstacle is None and not low <= n <= high:
+        obstacle = f"fewer than {low:,} rows" if n < low else f"more than {high:,} rows"
+    if obstacle is None and settings.learns_nothing:
+        obstacle = "max_iter=0 learns nothing"
+    if obstacle is not None:
+        return ResidualChoice(None, False, Decision("residual", "None", obstacle))
+    return ResidualChoice("neighbors", True, Decision("residual", "neighbors", "default"))
 
 
-def _suits(estimator: Any, training: Training) -> bool:
-    """Say whether rows and settings leave room for neighbours that nobody asked for."""
-    rows = training.rows
-    asked = (
-        estimator.optimization != "sequential"
-        or estimator.n_inducing is not None
-        or not isinstance(estimator.init, str)
-        or estimator.device is not None
-        or estimator.precision != "double"
-        or estimator.max_iter == 0
-        or not estimator.guard
-        or estimator._without_rows
-    )
-    if asked or not isinstance(rows, ArraySource) or not is_numpy(rows.X):
-        return False
-    return _NEIGHBOURS_FROM <= rows.n_rows <= _NEIGHBOURS_UP_TO
+def _obstacle(settings: Settings, dataset: Dataset) -> str | None:
+    """Return why a fit cannot have a residual between neighbours; None if it can."""
+    optimizer = settings.optimizer
+    if not isinstance(optimizer, LBFGS):
+        return "optimizer=Stochastic() keeps no rows"
+    if optimizer.strategy not in ("auto", "sequential"):
+        return f"strategy={optimizer.strategy!r} learns weights, which neighbours do not use"
+    if not settings.keeps_rows:
+        return "partial_fit keeps no rows"
+    if settings.device is not None:
+        return f"neighbours are computed on the CPU, not on device={settings.device!r}"
+    if settings.precision != "double":
+        return f"neighbours are computed in double precision, not precision={settings.precision!r}"
+    if not dataset.in_numpy:
+        return "neighbours need all rows in NumPy arrays"
+    points = settings.inducing_points
+    M = settings.n_inducing if isinstance(points, str) else points.shape[0]
+    if M is not None and settings.n_components not in (None, M):
+        return f"neighbours need n_components equal to the {M} inducing points"
+    return None

@@ -9,16 +9,23 @@ of earlier rows fade.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from eigengp.data.summary import Extent
+from eigengp.data.array_source import ArraySource
+from eigengp.data.standardize import Extent
+from eigengp.fitting.leave_one_out import with_variance
 from eigengp.fitting.objectives import WeightObjective
 from eigengp.fitting.optimizer import minimize
 from eigengp.fitting.parameters import eigengp_parameters
+from eigengp.fitting.settings import LBFGS, Stochastic
+from eigengp.fitting.stochastic import StochasticLearner
 from eigengp.gp.approximations import Outcome, PriorPass, ResidualPass, SpectralPass
-from eigengp.gp.blocks import RowSource
+from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.model import EigenGP
 from eigengp.gp.sums import Sums
 
@@ -72,3 +79,54 @@ class Online:
     def outcome(self) -> Outcome:
         """The evidence and the posterior of all rows so far."""
         return self.flow.from_sums(self.sums)
+
+
+class Extended(NamedTuple):
+    """A model after more rows."""
+
+    model: EigenGP
+    posterior: Any
+    value: float
+    """The negative log marginal likelihood, in standardised units."""
+    weight: float
+    """The weight of the rows that it is of."""
+    online: Online | StochasticLearner
+
+
+def extend_fit(
+    online: Online | StochasticLearner,
+    before: Any,
+    rows: RowBlock,
+    optimizer: LBFGS | Stochastic,
+    forgetting: float,
+) -> Extended:
+    """Return a fit extended by more standardised rows.
+
+    Parameters
+    ----------
+    online : Online or StochasticLearner
+        The state that the fit left.
+    before : Posterior or HeteroscedasticPosterior
+        Its posterior, whose variance model is kept.
+    rows : RowBlock
+        More rows.
+    optimizer : LBFGS or Stochastic
+        How the model is learned.
+    forgetting : float
+        By what the weight of earlier rows is multiplied.
+    """
+    learn = optimizer.max_iter != 0
+    if isinstance(online, StochasticLearner):
+        online = deepcopy(online)
+        online.extend(rows, optimizer.batch_size, learn)
+        kept, model = online.reservoir.rows, online.model
+        outcome = model.forward(ArraySource.of(kept))
+        weight = float(np.sum(kept.weight))
+    else:
+        online = online.after(ArraySource.of(rows, online.sums.b.size), forgetting)
+        online = online.refreshed() if learn else online
+        model, outcome, weight = online.model, online.outcome, online.sums.n
+    posterior: Any = model.posterior(outcome)
+    if isinstance(before, HeteroscedasticPosterior):
+        posterior = with_variance(model, outcome, before.scale)
+    return Extended(model, posterior, outcome.value, weight, online)

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.data.summary import Extent
+from eigengp.data.standardize import Extent
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP
 from eigengp.gp.sparse_spectrum import SparseSpectrum

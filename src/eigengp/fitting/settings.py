@@ -1,64 +1,288 @@
-"""What the user asked for, resolved against the data."""
+"""What a fit is asked for: every parameter of an estimator, typed, and a plan for its rows."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
-from eigengp.gp.precision import Arithmetic
+import numpy as np
+from sklearn import get_config
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_array
+from sklearn.utils._param_validation import Interval, StrOptions
 
+from eigengp._typing import Array
+from eigengp.gp.likelihoods import Gaussian, Heteroscedastic
+from eigengp.gp.precision import KEPT_BYTES, Arithmetic
+from eigengp.kernels import Kernel
+
+RELATIVE_JITTER = 1e-6
 _SMALL_PROBLEM = 1e7
 _DEFAULT_COMPONENTS = 100
-RELATIVE_JITTER = 1e-6
+_DEFAULT_WORKING_MEMORY = 1024
+"""scikit-learn's own setting, in MiB; another value was set by the user."""
+_COUNT = Interval(Integral, 1, None, closed="left")
+
+
+# scikit-learn ships no types, so its classes are Any to mypy.
+class LBFGS(BaseEstimator):  # type: ignore[misc]
+    """Maximise the log marginal likelihood by L-BFGS-B, over all rows.
+
+    Parameters
+    ----------
+    strategy : {"auto", "sequential", "joint", "direct"}
+        How `EigenGPRegressor` learns. "sequential" learns inducing points and kernel first, then
+        the weights of the eigenfunctions (EigenGP). "joint" continues from there with all
+        parameters at once (EigenGP*). "direct" learns all parameters at once from the start,
+        which finds poor optima more often. "auto" is "sequential". Other regressors learn in one
+        stage and accept "auto" only.
+    n_restarts : int or "auto"
+        How many starts are screened by short runs before the best one continues. "auto" is 32 on
+        small data (N·M² up to 10⁷) and 4 on large data, 64 for `SSGPRegressor` and 8 for
+        `ExactGPRegressor`. 1 with a `Kernel` object starts at that kernel, with the best of a few
+        noise variances, unless `guard` compares several numbers of inducing points.
+    max_iter : int or "auto"
+        The largest number of iterations in each stage. "auto" is 200, or 1000 on small data, or
+        25 with `residual="neighbors"`. 0 learns nothing and keeps the kernel and the inducing
+        points where they start.
+    tol : float or "auto"
+        Relative change of the log marginal likelihood at which a stage stops. "auto" is 1e-9, or
+        1e-7 for `ExactGPRegressor`.
+    exact_start : bool
+        Whether a sparse method starts from kernel and noise of an exact GP that is learned on a
+        tenth of the rows (at least 500, at most 2,000), as the paper does on large data.
+    checkpoint : path or None
+        A file that stores every evaluation while the fit runs. If the process is killed, the same
+        call resumes from it and ends at the same optimum. The file is removed after the fit.
+
+    Examples
+    --------
+    >>> from eigengp import LBFGS, EigenGPRegressor
+    >>> EigenGPRegressor(14, optimizer=LBFGS("joint", max_iter=100))
+    EigenGPRegressor(n_components=14,
+                     optimizer=LBFGS(max_iter=100, strategy='joint'))
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "strategy": [StrOptions({"auto", "sequential", "joint", "direct"})],
+        "n_restarts": [_COUNT, StrOptions({"auto"})],
+        "max_iter": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
+        "tol": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
+        "exact_start": ["boolean"],
+        "checkpoint": [str, Path, None],
+    }
+
+    def __init__(
+        self,
+        strategy: Literal["auto", "sequential", "joint", "direct"] = "auto",
+        *,
+        n_restarts: int | Literal["auto"] = "auto",
+        max_iter: int | Literal["auto"] = "auto",
+        tol: float | Literal["auto"] = "auto",
+        exact_start: bool = False,
+        checkpoint: str | Path | None = None,
+    ) -> None:
+        self.strategy = strategy
+        self.n_restarts = n_restarts
+        self.max_iter = max_iter
+        self.tol = tol
+        self.exact_start = exact_start
+        self.checkpoint = checkpoint
+
+
+class Stochastic(BaseEstimator):  # type: ignore[misc]
+    """Learn from batches by stochastic variational inference with natural gradients.
+
+    `EigenGPRegressor` starts from a short L-BFGS run on the first rows and then learns everything
+    from batches, with the weights of the GP prior. `partial_fit` continues in the same way.
+
+    Parameters
+    ----------
+    batch_size : int
+        Rows in a batch.
+    max_iter : int
+        Passes over the rows. 0 learns nothing from the batches.
+    n_restarts : int or "auto"
+        As in `LBFGS`, for the run on the first rows.
+
+    Examples
+    --------
+    >>> from eigengp import EigenGPRegressor, Stochastic
+    >>> EigenGPRegressor(100, residual=None, optimizer=Stochastic(batch_size=500))
+    EigenGPRegressor(n_components=100, optimizer=Stochastic(batch_size=500),
+                     residual=None)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "batch_size": [_COUNT],
+        "max_iter": [Interval(Integral, 0, None, closed="left")],
+        "n_restarts": [_COUNT, StrOptions({"auto"})],
+    }
+
+    def __init__(
+        self,
+        *,
+        batch_size: int = 1000,
+        max_iter: int = 1,
+        n_restarts: int | Literal["auto"] = "auto",
+    ) -> None:
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.n_restarts = n_restarts
 
 
 def is_small(n_rows: int, n_inducing: int) -> bool:
-    """Say whether a problem is cheap enough to be searched as it is, by N·M²."""
+    """Return whether a problem is cheap enough to search as a whole, by N·M²."""
     return n_rows * n_inducing**2 <= _SMALL_PROBLEM
 
 
-def default_iterations(n_rows: int, n_inducing: int) -> int:
-    """Return how many iterations a stage may take: to convergence where that is cheap."""
-    return 1000 if is_small(n_rows, n_inducing) else 200
-
-
-def default_restarts(n_rows: int, n_inducing: int) -> int:
-    """Return how many starts are screened: few where the kernel alone is settled by it."""
-    return 32 if is_small(n_rows, n_inducing) else 4
-
-
 def default_size(n_rows: int) -> int:
-    """Return how many components a method has unless told: 100, or a quarter of few rows."""
+    """Return the default number of components: 100, or a quarter of few rows."""
     return max(1, min(_DEFAULT_COMPONENTS, n_rows // 4))
+
+
+def working_memory() -> int:
+    """Return how many bytes may hold features between passes over the rows.
+
+    64 MiB, unless scikit-learn's `working_memory` is set.
+    """
+    own = get_config()["working_memory"]
+    return KEPT_BYTES if own == _DEFAULT_WORKING_MEMORY else int(own * 2**20)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The parameters of an estimator, typed; what a method does not have is at its default."""
+
+    method: str
+    """The name of the estimator's class."""
+    parameters: Mapping[str, Any]
+    """All parameters as the user gave them, which identify a checkpoint."""
+    kernel: Kernel | str
+    """A kernel in the units of the data, or the name of one; "auto" chooses."""
+    noise_variance: float | None = None
+    """Where the noise variance starts, in the units of the data; None is a tenth of the variance of
+    the targets."""
+    noise: Literal["auto", "gaussian", "heteroscedastic"] = "gaussian"
+    optimizer: LBFGS | Stochastic = field(default_factory=LBFGS)
+    n_components: int | None = None
+    n_inducing: int | None = None
+    inducing_points: str | Array = "kmeans"
+    """How inducing points are placed at first, or where, in the units of the data."""
+    has_weights: bool = False
+    """Whether the eigenfunctions have weights that are learned (EigenGP)."""
+    residual: str | None = None
+    """None, "diagonal", "neighbors", or "auto"."""
+    power: float | None = None
+    """See `EigenGP.power`; None where rows carry no residual."""
+    n_neighbors: int = 64
+    guard: bool = False
+    keeps_rows: bool = True
+    """False for a first `partial_fit`, which cannot keep its rows."""
+    precision: str = "double"
+    device: str | None = None
+    max_time: float | None = None
+    max_rows: int | None = None
+    random_state: Any = None
+    verbose: bool = False
+
+    @property
+    def is_stochastic(self) -> bool:
+        """Whether the model is learned from batches."""
+        return isinstance(self.optimizer, Stochastic)
+
+    @property
+    def learns_nothing(self) -> bool:
+        """Whether all hyperparameters stay where they start."""
+        return self.optimizer.max_iter == 0
+
+    @property
+    def strategy(self) -> str:
+        """In which stages the model is learned; "prior" keeps the weights of the GP prior."""
+        if not self.has_weights or isinstance(self.optimizer, Stochastic):
+            return "prior"
+        own: str = self.optimizer.strategy
+        return "sequential" if own == "auto" else own
+
+    @property
+    def kernel_is_settled(self) -> bool:
+        """Whether the kernel to start from needs no screening on large data."""
+        optimizer = self.optimizer
+        exact = isinstance(optimizer, LBFGS) and optimizer.exact_start
+        own = isinstance(self.kernel, Kernel) and optimizer.n_restarts == 1
+        return bool(exact or own or (isinstance(self.kernel, str) and self.kernel == "auto"))
+
+    def arithmetic(self, streams: bool) -> Arithmetic:
+        """Return how passes over the rows are computed; rows that stream share the memory."""
+        memory = working_memory()
+        return Arithmetic(self.precision, memory // 2 if streams else memory)
+
+
+def optimizer_of(method: str, optimizer: LBFGS | Stochastic | str, staged: bool) -> Any:
+    """Return the validated optimizer of an estimator."""
+    own = LBFGS() if isinstance(optimizer, str) else optimizer
+    own._validate_params()
+    if not staged and (isinstance(own, Stochastic) or own.strategy != "auto"):
+        raise ValueError(
+            f"{method} learns all parameters in one stage by L-BFGS: use LBFGS(strategy='auto'). "
+            "Strategies and Stochastic belong to EigenGPRegressor."
+        )
+    return own
+
+
+def noise_of(likelihood: str | Gaussian | Heteroscedastic) -> dict[str, Any]:
+    """Return the settings that a likelihood stands for."""
+    if isinstance(likelihood, str):
+        return {"noise": likelihood}
+    kind = "heteroscedastic" if isinstance(likelihood, Heteroscedastic) else "gaussian"
+    return {"noise": kind, "noise_variance": likelihood.variance}
+
+
+def inducing_of(inducing_points: Any, n_features: int) -> dict[str, Any]:
+    """Return the settings that the parameter `inducing_points` stands for."""
+    if isinstance(inducing_points, str):
+        method = "kmeans" if inducing_points == "auto" else inducing_points
+        return {"inducing_points": method}
+    if isinstance(inducing_points, Integral):
+        return {"n_inducing": int(inducing_points)}
+    points: Array = check_array(inducing_points, dtype=np.float64, input_name="inducing_points")
+    if points.shape[1] != n_features:
+        raise ValueError(
+            f"inducing_points has {points.shape[1]} columns but X has {n_features} features; "
+            "each inducing point needs one value for each feature."
+        )
+    return {"inducing_points": points}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The settings of one fit.
+    """How one model is learned from rows of a known size.
 
     Parameters
     ----------
     n_components, n_inducing : int
-        R and M; both are the number of features, or of rows, where there are no basis points.
+        R and M; both are the number of features, or of rows, where there are no inducing points.
     n_restarts : int
         How many starts are screened.
     max_iter : int
-        At most so many iterations in each stage.
+        The largest number of iterations in each stage.
     tol : float
         Relative change at which a stage stops.
-    optimization : {"prior", "sequential", "joint", "direct"}
-        Stage 1 alone; stages 1 and 2; those and then everything free; or
-        everything free at once.
+    strategy : {"prior", "sequential", "joint", "direct"}
+        Stage 1 alone; stages 1 and 2; those and then everything free; or everything free at once.
     settled : bool
-        Whether the kernel to start from is known to be good, so that large
-        data need not be screened for one.
+        Whether the kernel to start from needs no screening on large data.
     gamma : float
-        The share of the trace term while basis points are learned.
+        The share of the trace term while inducing points are learned.
     grow : bool
-        Whether the basis may end smaller than asked for, where rows are scarce.
+        Whether fewer inducing points than asked for may be used, where rows are scarce.
     hold_out : bool
-        Whether learned weights must prove themselves on held-out rows.
+        Whether learned weights must improve the predictions of a held-out set.
     arithmetic : Arithmetic
-        How passes over all rows are computed; those over a part are in float64.
+        How passes over all rows are computed; those over a part of them are in float64.
     """
 
     n_components: int
@@ -66,14 +290,44 @@ class Plan:
     n_restarts: int
     max_iter: int
     tol: float
-    optimization: str = "prior"
+    strategy: str = "prior"
     settled: bool = False
     gamma: float = 0.0
     grow: bool = False
     hold_out: bool = False
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
 
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        n_rows: int,
+        n_components: int,
+        n_inducing: int,
+        streams: bool = False,
+        *,
+        max_iter: int | None = None,
+        n_restarts: int | None = None,
+        tol: float = 1e-9,
+    ) -> Plan:
+        """Resolve the settings of a method; the keywords are its defaults, where it has some."""
+        small = is_small(n_rows, n_inducing)
+        own = settings.optimizer
+        defaults = {
+            "n_restarts": n_restarts or (32 if small else 4),
+            "max_iter": max_iter or (1000 if small else 200),
+            "tol": tol,
+        }
+        asked = {name: getattr(own, name, "auto") for name in defaults}
+        resolved: dict[str, Any] = {
+            name: defaults[name] if isinstance(value, str) else value
+            for name, value in asked.items()
+        }
+        arithmetic = settings.arithmetic(streams)
+        settled = settings.kernel_is_settled
+        return cls(n_components, n_inducing, settled=settled, arithmetic=arithmetic, **resolved)
+
     @property
     def begins_at_once(self) -> bool:
-        """Whether one start with a known kernel leaves nothing to search for."""
+        """Whether one start with a settled kernel leaves nothing to search for."""
         return self.settled and self.n_restarts == 1 and not self.grow

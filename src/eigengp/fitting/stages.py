@@ -9,7 +9,7 @@ goes on from there with everything free.
 The guard against over-fitting acts in three places. A share of the trace
 term is added whenever basis points are learned: the more basis points for
 each row, the larger. Where rows are scarce, the basis grows only while it
-earns its place (see `eigengp.fitting.screening`). Where rows are plenty some
+earns its place (see `eigengp.fitting.restarts`). Where rows are plenty some
 are held out, and learned weights are kept only if they predict those rows
 better.
 """
@@ -25,15 +25,15 @@ import numpy as np
 from eigengp.backend.threads import available_threads
 from eigengp.data.array_source import ArraySource, by_blocks
 from eigengp.data.cached_source import ready
-from eigengp.data.summary import Extent
-from eigengp.data.views import sample_rows, training_rows
+from eigengp.data.holdout import sample_rows, training_rows
+from eigengp.data.standardize import Extent
 from eigengp.fitting.checkpoint import Checkpoint, CheckpointedObjective
-from eigengp.fitting.families import Family
+from eigengp.fitting.initialization import Family
 from eigengp.fitting.objectives import RowObjective, WeightObjective
 from eigengp.fitting.optimizer import Objective, minimize
 from eigengp.fitting.parameters import Parameters
 from eigengp.fitting.progress import Monitor
-from eigengp.fitting.screening import Screening
+from eigengp.fitting.restarts import Screening
 from eigengp.fitting.settings import Plan
 from eigengp.gp.approximations import Outcome
 from eigengp.gp.blocks import RowBlock, RowSource
@@ -50,7 +50,7 @@ _WARM_TOLERANCE = 1e-7
 
 
 @dataclass
-class Learner:
+class Stages:
     """One fit.
 
     Parameters
@@ -67,7 +67,7 @@ class Learner:
         Makes the starts.
     box : Extent
         Around the inputs of all rows.
-    journal : Checkpoint or None
+    checkpoint : Checkpoint or None
         Remembers every evaluation.
     """
 
@@ -77,7 +77,7 @@ class Learner:
     monitor: Monitor
     rng: np.random.RandomState
     box: Extent
-    journal: Checkpoint | None = None
+    checkpoint: Checkpoint | None = None
 
     def __post_init__(self) -> None:
         self.n_threads = available_threads()
@@ -95,7 +95,7 @@ class Learner:
         screening = Screening(self.family, self.plan, self.train, self.monitor, self.rng)
         start = self._warmed(screening.best(template))
         start = self.family.computed_with(start, self.plan.arithmetic)
-        if self.plan.optimization == "prior":
+        if self.plan.strategy == "prior":
             return self._stage("learning", start, basis=True, weights=False)
         return self._with_weights(start)
 
@@ -134,12 +134,12 @@ class Learner:
         """Return the model after the stages that give the eigenfunctions their own weights."""
         kept = min(self.plan.n_components, start.inducing_points.shape[0])
         start = replace(start, n_components=kept)
-        if self.plan.optimization == "direct":
+        if self.plan.strategy == "direct":
             return self._all_at_once(start)
         first = self._stage("stage 1", start, basis=True, weights=False)
         second = self._stage("stage 2", first, basis=False, weights=True)
         best = self._better(first, second)
-        if self.plan.optimization == "sequential":
+        if self.plan.strategy == "sequential":
             return best
         return self._better(best, self._all_at_once(second))
 
@@ -173,8 +173,8 @@ class Learner:
         """Return the model where the objective ends, and tell the monitor on the way."""
         parameters = objective.parameters
         asked: Objective = objective
-        if self.journal is not None and isinstance(objective, RowObjective):
-            asked = CheckpointedObjective(objective, self.journal, name)
+        if self.checkpoint is not None and isinstance(objective, RowObjective):
+            asked = CheckpointedObjective(objective, self.checkpoint, name)
         self.monitor.begin(name, max_iter)
         start, clock = parameters.pack(model), self.monitor.clock
         found = minimize(asked, start, max_iter, tol, self.monitor.step, clock.is_over)

@@ -22,16 +22,20 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
-from eigengp.data.summary import Extent
+from eigengp.data.open import Dataset
+from eigengp.data.standardize import Extent
 from eigengp.fitting.parameters import eigengp_parameters
-from eigengp.gp.blocks import RowBlock, RowSource, joined
+from eigengp.fitting.progress import Monitor
+from eigengp.gp.blocks import RowBlock, RowSource, joined, regrouped
 from eigengp.gp.linalg import cholesky, inverse_from
 from eigengp.gp.model import EigenGP, Gradient
 from eigengp.gp.prior import CholeskyFactor
 from eigengp.gp.sums import Sums, SumsAdjoint, WhitenedRows, WhitenedSums
 
 _FIRST_MOMENT, _SECOND_MOMENT, _TINY = 0.9, 0.999, 1e-10
-KEPT_ROWS = 10_000
+FIRST_ITERATIONS = 30
+"""Iterations of L-BFGS on the first rows, before the batches."""
+_KEPT_ROWS = 10_000
 _REPLAYS = 29
 """Steps on rows that were kept, after each on a batch."""
 _FIRST_LENGTH, _LONG_STEPS = 0.03, 100.0
@@ -204,6 +208,27 @@ class StochasticLearner:
         self.optimizer = Adam()
         self.weight = 0.0
         self.steps = 0
+
+    @classmethod
+    def begin(cls, box: Extent, model: EigenGP, rng: np.random.RandomState) -> StochasticLearner:
+        """Start from a model that was learned on the first rows."""
+        return cls(box, model, Reservoir(_KEPT_ROWS, rng))
+
+    def learn(self, dataset: Dataset, batch_size: int, passes: int, monitor: Monitor) -> None:
+        """Go over all rows `passes` times, or once without learning where `passes` is 0."""
+        rows, scaling = dataset.rows, dataset.scaling
+        for number in range(max(1, passes)):
+            monitor.begin("batches", -(-rows.n_rows // batch_size))
+            for batch in rows.batches(batch_size, self.reservoir.rng):
+                shown = self.absorb(scaling.block(batch), number == 0, passes > 0)
+                if np.isfinite(shown):
+                    monitor.step(shown)
+            monitor.end()
+
+    def extend(self, rows: RowBlock, batch_size: int, learn: bool) -> None:
+        """Learn from more standardised rows."""
+        for batch in regrouped([rows], batch_size):
+            self.absorb(batch, learn=learn)
 
     def absorb(self, batch: RowBlock, fresh: bool = True, learn: bool = True) -> float:
         """Learn from a batch, and return the negative log-likelihood per row that it showed.

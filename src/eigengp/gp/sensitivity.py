@@ -1,4 +1,4 @@
-"""How much of a function's variance goes with each of its inputs: a known one's, or a prior's."""
+"""Total Sobol indices of the inputs: of a given function, or expected under a stationary prior."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ def sensitivities(correlation: Callable[[Array], Array], spread: Array) -> Array
 
     The index of input d is `½ E(f(x) − f(x′))² / Var f`, with `x′` equal to `x` but for input d,
     drawn anew. Under the prior the expected numerator is `k(0) − E k(δ e_d)`, with `δ ~ N(0, 2s²)`
-    the difference of two draws of spread `s`. Its mean is taken at the midpoints of equally
-    likely parts of the normal distribution, of which one half is enough: every kernel suits, and
-    those much narrower than the spread too.
+    the difference of two draws of standard deviation `s`. The expectation is a mean over quantiles
+    of |δ|, which is accurate for every kernel, also for one much narrower than `s`.
 
     Parameters
     ----------
@@ -53,20 +52,19 @@ def total_indices(
     """Return Sobol's total index of each group of inputs, shape (G,), between 0 and 1.
 
     The index of a group is `½ E(f(x) − f(x′))² / Var f`, with `x′` equal to `x` but for the inputs
-    of the group, which are drawn anew (Jansen's estimate): all that they have a hand in, alone or
-    together with others, so that the indices of inputs that work together add up to more than
-    one. Here `x` runs through the points, and the group in `x′` through its values at other
-    points, up to eight for each: whatever their distribution, it is kept. An index that comes
-    out above one, which the dependence of inputs can cause, is one.
+    of the group, which are drawn anew (Jansen's estimate). It includes interactions, so the indices
+    of interacting inputs add up to more than one. Here `x` runs over the points, and the group in
+    `x′` takes its values at up to eight other points, which preserves its distribution. Dependent
+    inputs can lead to an estimate above one, which is clipped.
 
     Parameters
     ----------
     function : callable
         Takes inputs (n, D) to values (n,).
     points : array of shape (n, D)
-        Where it is looked at.
+        Points that represent the distribution of the inputs.
     groups : iterable of sequences of int
-        The inputs of each group; `[[0], [1], …]` are the inputs one by one.
+        The inputs of each group; `[[0], [1], …]` for single inputs.
 
     Examples
     --------

@@ -6,6 +6,7 @@ search for neighbours.
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import fields
 from typing import Any
 
@@ -14,30 +15,24 @@ from numpy.typing import NDArray
 
 from eigengp.baselines.nystrom import NystromRegressor
 from eigengp.baselines.rvm.regressor import RVMRegressor
-from eigengp.data.array_source import ArraySource
-from eigengp.data.neighbor_search import Approximate, Exact
-from eigengp.data.neighbors import Nearest
-from eigengp.data.summary import Extent
-from eigengp.data.views import Scaling
+from eigengp.data.neighbors import Approximate, Exact, Nearest
+from eigengp.data.standardize import Extent, Scaling
 from eigengp.estimators.eigengp import EigenGPRegressor
 from eigengp.estimators.exact import ExactGPRegressor
-from eigengp.estimators.fitc import FITCRegressor
-from eigengp.estimators.power_ep import PowerEPRegressor
+from eigengp.estimators.sparse import FITCRegressor, PowerEPRegressor, VFERegressor
 from eigengp.estimators.ssgp import SSGPRegressor
 from eigengp.estimators.target_maps import LogMap, QuantileMap, YeoJohnsonMap
 from eigengp.estimators.transformed_target import TargetTransformed
-from eigengp.estimators.vfe import VFERegressor
-from eigengp.fitting.model_selection import Choices
+from eigengp.fitting.model_selection import Decision, Selection
 from eigengp.fitting.online import Online
-from eigengp.fitting.progress import Monitor
+from eigengp.fitting.settings import LBFGS, Stochastic
 from eigengp.fitting.stochastic import Adam, Belief, Reservoir, StochasticLearner
-from eigengp.fitting.streaming import Stream
-from eigengp.fitting.training import Training
 from eigengp.gp.approximations import ResidualPass, SpectralPass
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance, LowRankCovariance
 from eigengp.gp.features import KernelFeatures, SpectralFeatures
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
+from eigengp.gp.likelihoods import Gaussian, Heteroscedastic
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
@@ -74,9 +69,17 @@ _KERNELS = (SquaredExponential, Matern12, Matern32, Matern52, RationalQuadratic)
 _PLAIN = (
     *(Posterior, KernelFeatures, SpectralFeatures, Arithmetic),
     *(ConditionalPosterior, DenseCovariance, LowRankCovariance),
-    *(VecchiaPass, CholeskyFactor, RowBlock, VarianceScale, HeteroscedasticPosterior, Choices),
+    *(
+        VecchiaPass,
+        CholeskyFactor,
+        RowBlock,
+        VarianceScale,
+        HeteroscedasticPosterior,
+        Decision,
+        Selection,
+    ),
     *(Online, EigenGP, Jitter, SpectralPass, ResidualPass, Spectrum, Sums),
-    *(Scaling, Stream, Belief, Adam),
+    *(Scaling, Belief, Adam, Gaussian, Heteroscedastic),
     *(LogMap, YeoJohnsonMap, QuantileMap),
 )
 _LOCAL = [each.name for each in fields(VecchiaPosterior) if each.name != "search"]
@@ -132,11 +135,9 @@ def _learner(**found: Any) -> StochasticLearner:
     return learner
 
 
-def _training(scaling: Scaling, **found: Any) -> Training:
-    """Return what further rows need of the first fit, which kept none of its rows."""
-    none = ArraySource.of(RowBlock.empty())
-    given = np.empty((0, scaling.input_centre.size))
-    return Training(rows=none, source=none, scaling=scaling, given=given, **found)
+def _parameters(kind: type) -> dict[str, Any]:
+    """Return the parameters of an object with scikit-learn's `get_params`."""
+    return dict.fromkeys(inspect.signature(kind).parameters, Any)
 
 
 def _special() -> list[Record]:
@@ -144,7 +145,6 @@ def _special() -> list[Record]:
     state = {"key": np.ndarray, "pos": int, "has_gauss": int, "gauss": float}
     pair, ends = {"left": Kernel, "right": Kernel}, {"low": np.ndarray, "high": np.ndarray}
     local = {**hints_of(VecchiaPosterior, *_LOCAL), "approximate": bool}
-    begun = ("scaling", "monitor", "rng", "offset", "box", "sized", "notes")
     kept = {"capacity": int, "rng": np.random.RandomState, "seen": int, "rows": RowBlock}
     learner = {
         **{"box": Extent, "model": EigenGP, "reservoir": Reservoir},
@@ -164,8 +164,8 @@ def _special() -> list[Record]:
         ),
         Record(Reservoir, kept, make=_reservoir),
         Record(StochasticLearner, learner, make=_learner),
-        Record(Monitor, hints_of(Monitor, "verbose", "n_rows", "offset", "history")),
-        Record(Training, hints_of(Training, *begun), make=_training),
+        Record(LBFGS, _parameters(LBFGS)),
+        Record(Stochastic, _parameters(Stochastic)),
     ]
 
 

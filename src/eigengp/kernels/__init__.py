@@ -10,7 +10,25 @@ from eigengp.kernels.stationary import (
     Stationary,
 )
 
+KERNELS: dict[str, type[Stationary]] = {
+    "squared_exponential": SquaredExponential,
+    "matern12": Matern12,
+    "matern32": Matern32,
+    "matern52": Matern52,
+    "rational_quadratic": RationalQuadratic,
+}
+"""Kernels by the names that estimators accept."""
+
+
+def kernel_named(name: str) -> type[Stationary]:
+    """Return a kernel's class by its name."""
+    if name not in KERNELS:
+        raise ValueError(f"There is no kernel {name!r}; there are {', '.join(KERNELS)}.")
+    return KERNELS[name]
+
+
 __all__ = [
+    "KERNELS",
     "Columns",
     "Kernel",
     "KernelAdjoint",
@@ -23,4 +41,5 @@ __all__ = [
     "SquaredExponential",
     "Stationary",
     "Sum",
+    "kernel_named",
 ]

@@ -1,4 +1,4 @@
-"""Pictures of what each input does: relevance, slices, partial dependence, basis points."""
+"""Plots of each input: relevance, slices, partial dependence, inducing points."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from eigengp.plot.marks import (
     draw_rug,
     legend,
     panels,
-    together,
 )
 from eigengp.plot.palette import DATA_COLOR, MODEL_COLOR, style
 
@@ -32,47 +31,36 @@ _BAR = 0.34
 
 
 def relevance(model: GPRegressor, *, count: int = 20, ax: Axes | None = None) -> Axes:
-    """Draw how much each input matters, the one of the largest effect at the top.
+    """Draw how much each input matters, the largest effect at the top.
 
-    The full bar is its effect, the share of the prediction's variance that goes with it
-    (`input_effects`); the hatched one its relevance to the learned prior, how fast the function
-    may vary along it (`input_relevance`).
+    The full bar is the effect, the total Sobol index of the prediction (`input_effects`); the
+    hatched bar is the relevance, the total Sobol index expected under the learned prior
+    (`input_relevance`).
 
     Parameters
     ----------
     model : GPRegressor
         A fitted model.
     count : int
-        At most so many inputs are drawn.
+        The largest number of inputs to draw.
     ax : Axes or None
         Where to draw.
 
     Returns
     -------
     ax : Axes
-        Where it was drawn.
+        The axes drawn on.
     """
     shown = leading_inputs(model, count)
     names, places = feature_names(model), np.arange(len(shown))
     with style():
         (axes,) = panels(ax, 1, height=max(1.3, _BAR * len(shown) + 0.5))
-        effects = axes.barh(
-            places - 0.19,
-            model.input_effects()[shown],
-            height=0.36,
-            color=MODEL_COLOR,
-            label="effect (prediction)",
-        )
-        axes.bar_label(effects, fmt="{:.2f}", padding=3, fontsize=8.5)
-        axes.barh(
-            places + 0.19,
-            model.input_relevance()[shown],
-            height=0.3,
-            facecolor="none",
-            edgecolor=DATA_COLOR,
-            hatch="/////",
-            label="relevance (prior)",
-        )
+        effect: dict[str, Any] = {"color": MODEL_COLOR, "label": "effect (prediction)"}
+        bars = axes.barh(places - 0.19, model.input_effects()[shown], height=0.36, **effect)
+        axes.bar_label(bars, fmt="{:.2f}", padding=3, fontsize=8.5)
+        prior: dict[str, Any] = {"facecolor": "none", "edgecolor": DATA_COLOR, "hatch": "/////"}
+        prior["label"] = "relevance (prior)"
+        axes.barh(places + 0.19, model.input_relevance()[shown], height=0.3, **prior)
         axes.set_yticks(places, [names[d] for d in shown])
         axes.tick_params(axis="y", length=0)
         axes.set(xlim=(0.0, 1.1), xticks=np.linspace(0, 1, 6), xlabel="share of the variance")
@@ -90,27 +78,27 @@ def slices(
     coverage: float = 0.9,
     ax: Any = None,
 ) -> Any:
-    """Draw predictions along one input after the other, the rest held at a reference row.
+    """Draw predictions as each input varies, the others held at a reference row.
 
     Parameters
     ----------
     model : GPRegressor
         A fitted model.
     X : array of shape (n, D)
-        Rows that say which values inputs take; ticks along the edge show them.
+        Rows that give the values of the inputs; ticks along the edge show them.
     features : list of int or str, or None
-        The inputs; None is the six of the largest effect.
+        The inputs; None is the six with the largest effects.
     reference : array of shape (D,) or None
-        The row; None is the median of each input. A dotted line marks it.
+        The reference row, marked by a dotted line; None is the median of each input.
     coverage : float
-        The probability with which the band holds a new observation.
+        The coverage of the prediction intervals drawn as a band.
     ax : array of Axes or None
         Where to draw, one for each input.
 
     Returns
     -------
     ax : array of Axes
-        Where it was drawn.
+        The axes drawn on.
     """
     rows = plain_rows(model, X)
     held = np.median(rows, axis=0) if reference is None else np.ravel(np.asarray(reference, float))
@@ -130,9 +118,9 @@ def partial_dependence(
     max_rows: int = 500,
     ax: Any = None,
 ) -> Any:
-    """Draw the prediction averaged over rows, against one input after the other.
+    """Draw the partial dependence of the prediction on each input: its average over rows.
 
-    The band is that of the average; see `eigengp.inspection.partial_dependence`.
+    The band is a credible interval of the average; see `eigengp.inspection.partial_dependence`.
 
     Parameters
     ----------
@@ -141,18 +129,18 @@ def partial_dependence(
     X : array of shape (n, D)
         Rows to average over; ticks along the edge show their values.
     features : list of int or str, or None
-        The inputs; None is the six of the largest effect.
+        The inputs; None is the six with the largest effects.
     coverage : float
-        The probability with which the band holds the average.
+        The probability that the band contains the average.
     max_rows : int
-        Of more rows than this, so many are averaged over.
+        The largest number of rows to average over.
     ax : array of Axes or None
         Where to draw, one for each input.
 
     Returns
     -------
     ax : array of Axes
-        Where it was drawn.
+        The axes drawn on.
     """
     rows = plain_rows(model, X)
     effects = [
@@ -163,33 +151,33 @@ def partial_dependence(
     return _draw_effects(effects, rows, "average prediction", band, ax)
 
 
-def basis_points(
+def inducing_points(
     model: GPRegressor, X: ArrayLike | None = None, *, count: int = 3, ax: Any = None
 ) -> Any:
-    """Draw where the basis points lie, over the data in grey, for pairs of inputs.
+    """Draw the inducing points, over the data in grey, for pairs of inputs.
 
     Parameters
     ----------
     model : GPRegressor
-        A fitted model with basis points, or relevance vectors, and at least two inputs.
+        A fitted model with inducing points or relevance vectors, and at least two inputs.
     X : array of shape (n, D) or None
         Data to show.
     count : int
-        How many inputs, those of the largest effect, are paired with each other.
+        The number of inputs to pair with each other, those with the largest effects.
     ax : array of Axes or None
         Where to draw, one for each pair.
 
     Returns
     -------
     ax : array of Axes
-        Where it was drawn.
+        The axes drawn on.
     """
-    names, points = feature_names(model), inspection.basis_points_of(model)
+    names, points = feature_names(model), inspection.inducing_points_of(model)
     if points is None:
-        raise TypeError(f"{type(model).__name__} has no basis points.")
+        raise TypeError(f"{type(model).__name__} has no inducing points.")
     if len(names) < 2 or count < 2:
         raise ValueError(
-            "Pairs need two inputs; for a model of one input `prediction` marks basis points."
+            "Pairs need two inputs; for a model of one input `prediction` marks inducing points."
         )
     rows = None if X is None else plain_rows(model, X)
     pairs = list(combinations(leading_inputs(model, count), 2))
@@ -202,7 +190,7 @@ def basis_points(
             draw_crosses(axes, points[:, [across, up]])
             axes.set(xlabel=names[across], ylabel=names[up])
         legend(several, ax)
-    return together(several)
+    return several
 
 
 def _shown(model: GPRegressor, features: Sequence[int | str] | None) -> Sequence[int | str]:
@@ -210,46 +198,31 @@ def _shown(model: GPRegressor, features: Sequence[int | str] | None) -> Sequence
 
 
 def _draw_effects(
-    effects: list[Effect],
-    rows: Array,
-    what: str,
-    band: str,
-    ax: Any,
-    reference: Array | None = None,
+    effects: list[Effect], rows: Array, label: str, band: str, ax: Any, reference: Any = None
 ) -> Any:
-    """Draw one panel for each input, with the same heights."""
+    """Draw one panel for each input, with a common vertical axis."""
     with style():
         several = panels(ax, len(effects), sharey=True)
         for axes, effect in zip(several, effects, strict=True):
-            if effect.grid.size <= inspection.FEW:
-                _draw_values(axes, effect, what, band)
+            x = effect.grid
+            if x.size <= inspection.MAX_LEVELS:
+                _draw_levels(axes, effect, f"{label}, {band}")
             else:
-                draw_band(axes, effect.grid, effect.lower, effect.upper, MODEL_COLOR, band)
-                draw_mean(axes, effect.grid, effect.mean, MODEL_COLOR, what)
-            draw_rug(axes, _inside(rows[:, effect.feature], effect.grid))
+                draw_band(axes, x, effect.lower, effect.upper, MODEL_COLOR, band)
+                draw_mean(axes, x, effect.mean, MODEL_COLOR, label)
+            values = rows[:, effect.feature]
+            draw_rug(axes, values[(values >= x[0]) & (values <= x[-1])])
             if reference is not None:
                 at = reference[effect.feature]
                 axes.axvline(at, color="black", lw=0.9, linestyle=":", zorder=1, label="reference")
             axes.set_xlabel(effect.name)
         legend(several, ax)
-    return together(several)
+    return several
 
 
-def _inside(values: Array, grid: Array) -> Array:
-    return values[(values >= grid[0]) & (values <= grid[-1])]
-
-
-def _draw_values(axes: Axes, effect: Effect, what: str, band: str) -> None:
-    """Draw an input of few different values: a point and a bar at each."""
-    axes.errorbar(
-        effect.grid,
-        effect.mean,
-        yerr=np.abs(np.stack([effect.lower, effect.upper]) - effect.mean),
-        linestyle="none",
-        marker="o",
-        markersize=4,
-        capsize=4,
-        color=MODEL_COLOR,
-        label=f"{what}, {band}",
-    )
+def _draw_levels(axes: Axes, effect: Effect, label: str) -> None:
+    """Draw an input of few distinct values: a point with an error bar at each."""
+    widths = np.abs(np.stack([effect.lower, effect.upper]) - effect.mean)
+    points: dict[str, Any] = {"fmt": "o", "markersize": 4, "capsize": 4, "color": MODEL_COLOR}
+    axes.errorbar(effect.grid, effect.mean, yerr=widths, label=label, **points)
     axes.margins(x=0.1)

@@ -1,4 +1,4 @@
-"""The look of all pictures: colours, lines and sizes."""
+"""Colours, line styles and sizes of all plots."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LINES: tuple[tuple[str, Any], ...] = (
     ("#CC79A7", ":"),
     ("#D55E00", (0, (5, 1, 1, 1, 1, 1))),
 )
-"""Okabe and Ito's colours, each with dashes of its own."""
+"""Okabe and Ito's colours, each with its own dashes."""
 MAP = "viridis"
-"""Grows lighter all the way, so that it reads in grey."""
+"""Its lightness increases monotonically, so that it is readable in grey."""
 STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -33,17 +33,17 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "font.size": 9.5,
 }
-"""How Matplotlib draws here."""
+"""Settings of Matplotlib."""
 
 
 @contextmanager
 def style(**more: Any) -> Iterator[None]:
-    """Draw in this look, with more of Matplotlib's settings by name if given."""
+    """Draw with these settings of Matplotlib, and with further ones by name."""
     try:
         import matplotlib
     except ImportError:
         raise ImportError(
-            'Pictures need Matplotlib; install it with pip install "eigengp[plot]".'
+            'Plots need Matplotlib; install it with pip install "eigengp[plot]".'
         ) from None
     with matplotlib.rc_context(STYLE | more):
         yield

@@ -1,4 +1,4 @@
-"""Pictures of how good a fit is: are its error bars honest, and has learning converged."""
+"""Plots of the quality of a fit: calibration of its error bars, convergence of the learning."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from eigengp._typing import Array
-from eigengp.conformal import coverage_curve, normal_half_width, pit_histogram
+from eigengp.conformal import normal_half_width
 from eigengp.estimators.base import GPRegressor
 from eigengp.inspection import plain_inputs, plain_rows
-from eigengp.plot.marks import legend, panels, together
+from eigengp.metrics import coverage_curve, pit_histogram
+from eigengp.plot.marks import legend, panels
 from eigengp.plot.palette import LINES, MODEL_COLOR, REFERENCE_COLOR, SECOND_COLOR, style
 
 if TYPE_CHECKING:
@@ -26,29 +27,29 @@ _MARKERS = "osD^v"
 def calibration(
     model: GPRegressor, X: ArrayLike, y: ArrayLike, *, bins: int = 10, ax: Any = None
 ) -> Any:
-    """Draw whether error bars are honest, by rows that `fit` has not seen.
+    """Draw the calibration of error bars, from rows that `fit` has not seen.
 
-    At the left, how often central intervals held the target against how often they should: below
-    the diagonal, error bars are too narrow. At the right, the histogram of the predictive
-    distribution function at the targets, which is flat if predictions are honest
-    (`eigengp.conformal`). Grey bands show what chance alone does, nine times in ten.
+    At the left, the coverage of central intervals against their probability: below the diagonal,
+    error bars are too narrow. At the right, the histogram of the probability integral transform,
+    which is flat if predictions are calibrated (`eigengp.metrics`). Grey bands hold 90 % of what
+    calibrated predictions give for so many rows.
 
     Parameters
     ----------
     model : GPRegressor
-        A fitted model. After `calibrate` its intervals are drawn beside those of the posterior;
-        show rows then that `calibrate` has not seen either.
+        A fitted model. After `calibrate` its conformal intervals are drawn too; then pass rows
+        that `calibrate` has not seen either.
     X, y : arrays of shapes (n, D) and (n,)
-        The rows.
+        Held-out rows.
     bins : int
-        How many bars.
+        Number of bins of the histogram.
     ax : array of two Axes or None
         Where to draw.
 
     Returns
     -------
     ax : array of two Axes
-        Where it was drawn.
+        The axes drawn on.
     """
     rows, targets = plain_rows(model, X), np.asarray(y, dtype=np.float64)
     with plain_inputs():
@@ -62,11 +63,11 @@ def calibration(
             _draw_calibrated(left, model, rows, targets, levels)
         _draw_histogram(right, density, edges, targets.size)
         legend(several, ax)
-    return together(several)
+    return several
 
 
 def _chance(probability: Array, n_rows: int) -> Array:
-    """Return how far a share of so many rows lies from its probability by chance."""
+    """Return the half-width of the 90 % sampling interval of a proportion."""
     return normal_half_width(_CHANCE) * np.sqrt(probability * (1.0 - probability) / n_rows)
 
 
@@ -74,29 +75,21 @@ def _draw_coverage(axes: Axes, levels: Array, held: Array, n_rows: int) -> None:
     p = np.linspace(0.0, 1.0, 101)
     off = _chance(p, n_rows)
     axes.fill_between(p, p - off, p + off, color="0.85", linewidth=0, label="chance")
-    axes.plot([0, 1], [0, 1], color=REFERENCE_COLOR, lw=1.0, linestyle="--", label="honest")
+    axes.plot([0, 1], [0, 1], color=REFERENCE_COLOR, lw=1.0, linestyle="--", label="calibrated")
     axes.plot(levels, held, color=MODEL_COLOR, marker="o", markersize=4, lw=1.5, label="model")
     axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
     axes.set(xlabel="probability of the interval", ylabel="share of targets inside")
 
 
 def _draw_calibrated(axes: Axes, model: GPRegressor, X: Array, y: Array, levels: Array) -> None:
-    """Add the intervals of `calibrate`, as far as it had rows enough for them."""
+    """Add the conformal intervals, at the levels for which `calibrate` had enough rows."""
     n = model.conformity_.size
     levels = levels[levels <= n / (n + 1)]
     with plain_inputs():
         ends = [model.predict_interval(X, float(level)) for level in levels]
     held = [float(np.mean((low <= y) & (y <= high))) for low, high in ends]
-    axes.plot(
-        levels,
-        held,
-        color=SECOND_COLOR,
-        linestyle=":",
-        marker="s",
-        markersize=4,
-        lw=1.5,
-        label="after calibrate",
-    )
+    line: dict[str, Any] = {"linestyle": ":", "marker": "s", "markersize": 4, "lw": 1.5}
+    axes.plot(levels, held, color=SECOND_COLOR, label="after calibrate", **line)
 
 
 def _draw_histogram(axes: Axes, density: Array, edges: Array, n_rows: int) -> None:
@@ -104,23 +97,15 @@ def _draw_histogram(axes: Axes, density: Array, edges: Array, n_rows: int) -> No
     off = float(_chance(width[:1], n_rows)[0] / width[0])
     axes.axhspan(1.0 - off, 1.0 + off, color="0.85", linewidth=0, zorder=0)
     axes.axhline(1.0, color=REFERENCE_COLOR, lw=1.0, linestyle="--", zorder=3)
-    axes.bar(
-        edges[:-1],
-        density,
-        width,
-        align="edge",
-        facecolor="none",
-        edgecolor=MODEL_COLOR,
-        hatch="////",
-        lw=1.2,
-    )
+    bars: dict[str, Any] = {"facecolor": "none", "edgecolor": MODEL_COLOR, "hatch": "////"}
+    axes.bar(edges[:-1], density, width, align="edge", lw=1.2, **bars)
     axes.set(xlim=(0, 1), xlabel="predicted probability below the target", ylabel="density")
 
 
 def convergence(model: GPRegressor, *, ax: Axes | None = None) -> Axes:
-    """Draw the log evidence after each iteration, stage by stage (`history_`).
+    """Draw the log marginal likelihood after each iteration, stage by stage (`history_`).
 
-    A start far below all the rest is left out of the picture, which then says so.
+    First iterations far below all others are cut off, with a note of the first value.
 
     Parameters
     ----------
@@ -132,38 +117,29 @@ def convergence(model: GPRegressor, *, ax: Axes | None = None) -> Axes:
     Returns
     -------
     ax : Axes
-        Where it was drawn.
+        The axes drawn on.
     """
     check_is_fitted(model)
     if not model.history_:
         raise ValueError("Nothing was learned (max_iter=0), so there is no history to draw.")
+    values = np.array([step["log_marginal_likelihood"] for step in model.history_], dtype=float)
+    stages = groupby(range(values.size), key=lambda i: model.history_[i]["stage"])
     with style():
         (axes,) = panels(ax, 1)
-        done = 0
-        stages = groupby(model.history_, key=lambda step: step["stage"])
         for i, (stage, steps) in enumerate(stages):
-            evidence = np.array([step["log_marginal_likelihood"] for step in steps], dtype=float)
+            shown = np.array(list(steps))
             color, dashes = LINES[i % len(LINES)]
-            axes.plot(
-                done + 1 + np.arange(evidence.size),
-                evidence,
-                color=color,
-                linestyle=dashes,
-                marker=_MARKERS[i % len(_MARKERS)],
-                markersize=4,
-                markevery=[0, -1] if evidence.size > 1 else None,
-                label=str(stage),
-            )
-            done += evidence.size
-        axes.set(xlabel="iteration", ylabel="log evidence")
-        _leave_out_the_start(axes, model)
+            ends: dict[str, Any] = {"marker": _MARKERS[i % len(_MARKERS)], "markevery": [0, -1]}
+            line: dict[str, Any] = {"color": color, "linestyle": dashes, "markersize": 4}
+            axes.plot(shown + 1, values[shown], label=str(stage), **ends, **line)
+        axes.set(xlabel="iteration", ylabel="log marginal likelihood")
+        _cut_off_start(axes, values)
         legend([axes], ax)
     return axes
 
 
-def _leave_out_the_start(axes: Axes, model: GPRegressor) -> None:
-    """End the picture above the first tenth of the steps where those lie far below."""
-    values = np.array([step["log_marginal_likelihood"] for step in model.history_], dtype=float)
+def _cut_off_start(axes: Axes, values: Array) -> None:
+    """Start the vertical axis above the first tenth of the steps if those lie far below."""
     later, top = values[values.size // 10 :], values.max()
     low, height = later.min(), top - later.min()
     if values.min() < low - 2.0 * height and height > 0.0:

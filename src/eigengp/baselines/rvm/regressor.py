@@ -9,17 +9,20 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from eigengp._typing import Standardize
+from eigengp._typing import Array, Standardize
+from eigengp.backend.namespace import AnyArray, beside
 from eigengp.baselines.rvm.learning import Relevance, learn_relevance
 from eigengp.baselines.rvm.width import N_WIDTHS, WidthChoice, choose_width, with_width
-from eigengp.data.views import sample_rows
-from eigengp.estimators.base import GPRegressor
+from eigengp.data.holdout import sample_rows
+from eigengp.data.open import Dataset
+from eigengp.estimators.base import KERNEL_NAMES, GPRegressor
 from eigengp.fitting.initialization import lengthscale_range
-from eigengp.fitting.training import Training
-from eigengp.gp.blocks import RowSource
+from eigengp.fitting.model_selection import Decision
+from eigengp.fitting.run import FitResult, Run, begin_run
+from eigengp.fitting.settings import Settings
 from eigengp.gp.features import KernelFeatures
-from eigengp.gp.posterior import Posterior
-from eigengp.kernels import SquaredExponential, Stationary
+from eigengp.gp.posterior import Posterior, Predictive
+from eigengp.kernels import Stationary, kernel_named
 
 _ITERATIONS = 5_000
 _CV_ROWS = 2_000
@@ -31,6 +34,10 @@ class _Machine:
 
     kernel: Stationary
     relevance: Relevance
+    vectors: Array
+    """The relevance vectors, in the units of the data."""
+    unit: float
+    """What the parameter's unit of length is in standardised ones."""
     choice: WidthChoice | None
 
     @property
@@ -41,11 +48,7 @@ class _Machine:
     def value(self) -> float:
         return self.relevance.evidence.negative_log
 
-    def forward(self, source: RowSource) -> _Machine:
-        """Return the machine itself, which was learned on these rows."""
-        return self
-
-    def posterior(self, outcome: _Machine) -> Posterior:
+    def posterior(self) -> Posterior:
         evidence = self.relevance.evidence
         features = KernelFeatures(self.kernel, self.relevance.inputs)
         return Posterior(features, evidence.mean, evidence.V, self.noise_variance)
@@ -70,16 +73,15 @@ class RVMRegressor(GPRegressor):
         those within a standard error of the best. A number is taken as it
         is. It is in standard deviations of each input with `standardize`
         (robust ones with "robust"), in the units of the data without.
-    kernel : Stationary or None
-        The kind of basis function; its lengthscale and variance are
-        replaced. None is the squared exponential.
+    kernel : Stationary or str
+        The kind of basis function; its lengthscale and variance are replaced.
     n_folds : int
         How many folds.
     n_jobs : int or None
         How many processes cross-validate at once; −1 is all cores.
-    max_iter : int or None
+    max_iter : int or "auto"
         At most so many iterations, each of which adds basis functions or
-        polishes those there are; None is 5,000.
+        polishes those there are; "auto" is 5,000.
     tol : float
         The gain in log evidence per row that is worth another step.
     standardize, random_state, verbose
@@ -111,17 +113,19 @@ class RVMRegressor(GPRegressor):
     True
     """
 
-    _learns_on_host = True
+    _learns_in_memory = True
     _predicts_on_host = True
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "lengthscale": [StrOptions({"cv"}), Interval(Real, 0, None, closed="neither")],
-        "kernel": [Stationary, None],
+        "kernel": [Stationary, KERNEL_NAMES],
         "n_folds": [Interval(Integral, 2, None, closed="left")],
         "n_jobs": [Integral, None],
+        "max_iter": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
+        "tol": [Interval(Real, 0, None, closed="left")],
         **{
             name: GPRegressor._parameter_constraints[name]
-            for name in ("max_iter", "tol", "standardize", "random_state", "verbose")
+            for name in ("standardize", "random_state", "verbose")
         },
     }
 
@@ -129,10 +133,10 @@ class RVMRegressor(GPRegressor):
         self,
         *,
         lengthscale: Literal["cv"] | float = "cv",
-        kernel: Stationary | None = None,
+        kernel: Stationary | str = "squared_exponential",
         n_folds: int = 10,
         n_jobs: int | None = -1,
-        max_iter: int | None = None,
+        max_iter: int | Literal["auto"] = "auto",
         tol: float = 1e-8,
         standardize: Standardize = True,
         random_state: int | np.random.RandomState | None = None,
@@ -148,52 +152,61 @@ class RVMRegressor(GPRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _learn(self, training: Training) -> _Machine:
-        n_features, monitor = training.rows.n_features, training.monitor
-        kind = SquaredExponential() if self.kernel is None else self.kernel
-        choice = self._choose(kind, training)
-        if choice:
-            length = choice.best
-        elif isinstance(self.lengthscale, str):
-            length = float(np.sqrt(np.prod(lengthscale_range(n_features))))
-        else:
-            length = float(self.lengthscale) / self._unit(training)
-        kernel = with_width(kind, length, n_features)
-        max_iter = _ITERATIONS if self.max_iter is None else self.max_iter
-        monitor.begin("RVM", max_iter)
-        relevance = learn_relevance(training.source, kernel, max_iter, self.tol, monitor.step)
-        monitor.end()
-        training.n_iter = relevance.n_iter
-        if not relevance.converged:
-            training.notes.append(
-                f"The relevance vector machine has not converged in {max_iter} iterations; raise "
-                "max_iter, or tol if the evidence is good enough."
-            )
-        return _Machine(kernel, relevance, choice)
+    def _learn(self, dataset: Dataset, settings: Settings) -> FitResult:
+        own = self.kernel
+        kind = own if isinstance(own, Stationary) else kernel_named(own)()
+        unit = 1.0 if self.standardize else float(dataset.scaling.input_scale[0])
+        with begin_run(dataset, settings) as run:
+            choice = self._choose(kind, run)
+            if choice:
+                length = choice.best
+            elif isinstance(self.lengthscale, str):
+                length = float(np.sqrt(np.prod(lengthscale_range(dataset.n_features))))
+            else:
+                length = float(self.lengthscale) / unit
+            kernel = with_width(kind, length, dataset.n_features)
+            relevance = self._relevance(kernel, run)
+            vectors = dataset.rows.take(relevance.indices).X
+            machine = _Machine(kernel, relevance, vectors, unit, choice)
+            return run.result(machine, machine, machine.posterior())
 
-    def _choose(self, kind: Stationary, training: Training) -> WidthChoice | None:
-        """Return the choice of a width, None where there is none to be made."""
-        n_rows, monitor = training.rows.n_rows, training.monitor
-        if n_rows < 2 or not isinstance(self.lengthscale, str):
+    def _relevance(self, kernel: Stationary, run: Run) -> Relevance:
+        max_iter = _ITERATIONS if isinstance(self.max_iter, str) else self.max_iter
+        run.monitor.begin("RVM", max_iter)
+        found = learn_relevance(run.source, kernel, max_iter, self.tol, run.monitor.step)
+        run.monitor.end()
+        run.n_iter = found.n_iter
+        if not found.converged:
+            run.notes.append(
+                f"The relevance vector machine has not converged in {max_iter} iterations; raise "
+                "max_iter, or tol if the log marginal likelihood is good enough."
+            )
+        return found
+
+    def _choose(self, kind: Stationary, run: Run) -> WidthChoice | None:
+        """Return the choice of a lengthscale, None where there is none to make."""
+        if run.dataset.n_rows < 2 or not isinstance(self.lengthscale, str):
             return None
-        rows = sample_rows(training.source, _CV_ROWS, training.rng)
-        monitor.begin("width", N_WIDTHS * min(self.n_folds, rows.y.size))
-        choice = choose_width(kind, rows, self.n_folds, self.n_jobs, training.rng, monitor.step)
-        monitor.end()
+        rows = sample_rows(run.source, _CV_ROWS, run.rng)
+        run.monitor.begin("width", N_WIDTHS * min(self.n_folds, rows.y.size))
+        choice = choose_width(kind, rows, self.n_folds, self.n_jobs, run.rng, run.monitor.step)
+        run.monitor.end()
+        scores = {
+            f"{length:.3g}": float(error)
+            for length, error in zip(choice.lengthscales, choice.errors, strict=True)
+        }
+        reason = "largest log marginal likelihood within a standard error of the best"
+        run.decisions.append(Decision("lengthscale", f"{choice.best:.3g}", reason, scores))
         return choice
 
-    def _unit(self, training: Training) -> float:
-        """Return what the parameter's unit of length is in standardised ones."""
-        return 1.0 if self.standardize else float(training.scaling.input_scale[0])
-
-    def _keep(self, model: _Machine, training: Training, outcome: Any = None) -> None:
-        super()._keep(model, training, outcome)
-        scaling, unit, choice = training.scaling, self._unit(training), model.choice
+    def _adopt_model(self, model: _Machine, posterior: Predictive, like: AnyArray) -> None:
+        super()._adopt_model(model, posterior, like)
+        scaling, choice = self._scaling, model.choice
+        squared = scaling.target_scale**2
         self.kernel_ = model.kernel.rescaled(scaling.input_scale, 1.0)
-        vectors = training.rows.take(model.relevance.indices).X
-        self.relevance_vectors_ = training.like_given(vectors)
-        self.precisions_ = training.like_given(model.relevance.precisions / training.unit)
-        self.lengthscale_ = float(np.atleast_1d(model.kernel.lengthscale)[0]) * unit
-        tried = (choice.lengthscales * unit, choice.errors * training.unit) if choice else None
-        self.cv_lengthscales_ = training.like_given(tried[0]) if tried else None
-        self.cv_errors_ = training.like_given(tried[1]) if tried else None
+        self.relevance_vectors_ = beside(model.vectors, like)
+        self.precisions_ = beside(model.relevance.precisions / squared, like)
+        self.lengthscale_ = float(np.atleast_1d(model.kernel.lengthscale)[0]) * model.unit
+        tried = (choice.lengthscales * model.unit, choice.errors * squared) if choice else None
+        self.cv_lengthscales_ = beside(tried[0], like) if tried else None
+        self.cv_errors_ = beside(tried[1], like) if tried else None

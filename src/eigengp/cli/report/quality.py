@@ -8,12 +8,11 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from eigengp import conformal, inspection
+from eigengp import inspection, metrics
 from eigengp._typing import Array
 from eigengp.cli.report.rows import Rows, sample_rows
 from eigengp.data.array_source import ArraySource
-from eigengp.data.summary import Summary
-from eigengp.data.views import Scaling
+from eigengp.data.standardize import Scaling, Summary
 from eigengp.gp.blocks import RowBlock
 
 Role: TypeAlias = Literal["training", "new"]
@@ -72,9 +71,9 @@ class Quality:
             mean,
             std,
             inspection.scores(rows.y, (mean, std), (lower, upper), rows.weight),
-            conformal.coverage_curve(rows.y, mean, std),
-            conformal.pit_histogram(rows.y, mean, std, bins=_PIT_BINS),
-            conformal.sharpness(std),
+            metrics.coverage_curve(rows.y, mean, std),
+            metrics.pit_histogram(rows.y, mean, std, bins=_PIT_BINS),
+            metrics.sharpness(std),
             sample_rows(rows.y.size, _DRAWN_ROWS),
         )
 

@@ -1,35 +1,159 @@
-"""Sources that show another source differently: standardised, or with rows held out."""
+"""Standardising rows: what is measured of them, the map to order one, and a source seen through it.
+
+`standardize="robust"` leaves the middle of a column as it is and compresses its tails. With `z` in
+robust deviations from the centre, a knee `c`, and the excess `e = z − min(max(z, −c), c)`:
+
+    g(z)  = z − e + sign(e) ln(1 + |e|)
+    g′(z) = 1/(1 + |e|)
+    g⁻¹(u) = u − e + sign(e) (exp|e| − 1), where e is that of u
+
+It increases strictly, has a continuous derivative, is the identity to the last bit for `|z| ≤ c`,
+and maps an outlier at a million deviations to about 17. It works for arrays of any library.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any, TypeAlias, TypeVar
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.random import sample_without_replacement
 
 from eigengp._typing import Array, Standardize
-from eigengp.backend.namespace import AnyArray, Placed, beside, cast, namespace
-from eigengp.data.summary import Extent, Summary
-from eigengp.data.tails import KNEE, compressed, slope, stretched
+from eigengp.backend.namespace import (
+    AnyArray,
+    Placed,
+    beside,
+    cast,
+    dtype_name,
+    namespace,
+    on_host,
+    positive,
+)
+from eigengp.data.holdout import Shown, View, sample_rows
 from eigengp.gp.blocks import RowBlock, RowSource
 
-SumT = TypeVar("SumT", bound=Any)
-Shown: TypeAlias = Callable[[RowBlock], RowBlock]
-"""What a view makes of a block."""
-
-_HELD_OUT_ROWS = 5_000
-_MANY = 50
 _BITS = 40
 _QUANTILE_ROWS = 10_000
-"""From so many rows quantiles are taken, where there are more."""
+"""How many rows quantiles are taken from, where there are more."""
 _IQR_PER_DEVIATION = 1.349
 """The interquartile range of a normal distribution, in standard deviations."""
-_HASH = 0x9E3779B97F4A7C15 - (1 << 64)
+KNEE = 3.0
+"""Where tails begin, in robust deviations: normal columns have 0.3% of their values beyond."""
+
+
+class Extent(NamedTuple):
+    """The smallest box around inputs."""
+
+    low: Array
+    high: Array
+
+    @classmethod
+    def around(cls, X: Array) -> Extent:
+        """Return the box around these inputs, shape (n, D)."""
+        return cls(X.min(axis=0), X.max(axis=0))
+
+    @classmethod
+    def of(cls, source: RowSource) -> Extent:
+        """Measure a source in one pass."""
+        return Summary.of(source).extent
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Weights, means, squares about them and ends of `[X, y]`; adding two gives that of both.
+
+    Each block is measured about its own mean, and two blocks are joined by
+    the difference of their means (Chan, Golub and LeVeque), so that a large
+    common part of the values costs no digits.
+    """
+
+    weight: float
+    """`Σ s_n`."""
+    mean: Array
+    """The weighted means, shape (D + 1,)."""
+    squares: Array
+    """`Σ s_n (v_n − mean)²`, shape (D + 1,)."""
+    low: Array
+    """The smallest values, shape (D + 1,)."""
+    high: Array
+    """The largest values, shape (D + 1,)."""
+
+    @classmethod
+    def of(cls, source: RowSource) -> Summary:
+        """Measure a source in one pass."""
+        return source.total(cls.of_block)
+
+    @classmethod
+    def of_block(cls, block: RowBlock) -> Summary:
+        """Measure a block, wherever its arrays are."""
+        xp = namespace(block.X)
+        X, y = block.X, block.y
+        finest = max(dtype_name(X), dtype_name(y))  # "float64" comes after "float32".
+        values = xp.concat([cast(X, finest), cast(y, finest)[:, None]], axis=1)
+        weight = block.sample_weight
+        count = float(values.shape[0])
+        if weight is not None:
+            weight = cast(weight, "float64")[:, None]
+            count = float(xp.sum(weight))
+        total = _weighted(values, weight)
+        mean = total / max(count, np.finfo(float).tiny)
+        about = values - cast(mean, finest)
+        shift = _weighted(about, weight) / max(count, np.finfo(float).tiny)
+        squares = _weighted(about * about, weight) - count * shift * shift
+        ends = xp.min(values, axis=0), xp.max(values, axis=0)
+        mean, squares, low, high = map(on_host, (mean + shift, squares, *ends))
+        return cls(count, mean, np.maximum(squares, 0.0), low, high)
+
+    def __add__(self, other: Summary) -> Summary:
+        weight = self.weight + other.weight
+        share = other.weight / max(weight, np.finfo(float).tiny)
+        apart = other.mean - self.mean
+        return Summary(
+            weight,
+            self.mean + share * apart,
+            self.squares + other.squares + self.weight * share * apart**2,
+            np.minimum(self.low, other.low),
+            np.maximum(self.high, other.high),
+        )
+
+    @property
+    def extent(self) -> Extent:
+        """The box around the inputs."""
+        return Extent(self.low[:-1], self.high[:-1])
+
+
+def _weighted(values: AnyArray, weight: AnyArray | None) -> AnyArray:
+    """Return `Σ s_n v_n`, in float64, shape (D + 1,)."""
+    xp = namespace(values)
+    if weight is not None:
+        values = cast(values, "float64") * weight
+    return xp.sum(values, axis=0, dtype=xp.float64)
+
+
+def compressed(z: AnyArray, knee: float) -> AnyArray:
+    """Return `g(z)`, entry by entry."""
+    xp = namespace(z)
+    middle = xp.clip(z, -knee, knee)
+    excess = z - middle
+    return middle + xp.log1p(positive(excess)) - xp.log1p(positive(-excess))
+
+
+def slope(z: AnyArray, knee: float) -> AnyArray:
+    """Return `g′(z)`, entry by entry."""
+    xp = namespace(z)
+    return 1.0 / (1.0 + xp.abs(z - xp.clip(z, -knee, knee)))
+
+
+def stretched(u: Array, knee: float) -> Array:
+    """Return `g⁻¹(u)`, entry by entry."""
+    middle = np.clip(u, -knee, knee)
+    excess = u - middle
+    values: Array = middle + np.sign(excess) * np.expm1(np.abs(excess))
+    return values
 
 
 @dataclass(frozen=True)
@@ -37,7 +161,7 @@ class Scaling:
     """Centres and scales that bring inputs and targets to order one, and what inputs have beyond.
 
     A standardised input is `g((x − centre)/scale)`, where `g` compresses tails (see
-    `eigengp.data.tails`); without a knee it is the identity.
+    `eigengp.data.standardize`); without a knee it is the identity.
     """
 
     input_centre: Array
@@ -165,57 +289,6 @@ def _constant(scale: Array, centre: Array) -> NDArray[np.bool_]:
     return constant
 
 
-def sample_rows(source: RowSource, count: int, rng: np.random.RandomState) -> RowBlock:
-    """Return a copy of `count` rows drawn at random, in their order; all if there are fewer."""
-    count = min(count, source.n_rows)
-    return source.take(np.sort(sample_without_replacement(source.n_rows, count, random_state=rng)))
-
-
-@dataclass(frozen=True)
-class View:
-    """What all views take over from the source they show."""
-
-    source: RowSource
-
-    @property
-    def shown(self) -> Shown | None:
-        """What becomes of a block; None where sums are not made of blocks alone.
-
-        It may travel, and must not take the rows with it.
-        """
-        return None
-
-    @property
-    def n_rows(self) -> int:
-        """How many rows there are."""
-        return self.source.n_rows
-
-    @property
-    def n_features(self) -> int:
-        """How many inputs each row has."""
-        return self.source.n_features
-
-    def sized(self, n_columns: int) -> RowSource:
-        """Return the same view of rows in blocks that suit so many features."""
-        return replace(self, source=self.source.sized(n_columns))
-
-    def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
-        """Return the sum of `term(block)` over all blocks, as they are shown."""
-        shown = self.shown
-        assert shown is not None
-        return self.source.total(lambda block: term(shown(block)))
-
-    def take(self, rows: NDArray[np.intp]) -> RowBlock:
-        """Return a copy of a few rows."""
-        return self.source.take(rows)
-
-    def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
-        """Yield all rows once, in random order, about so many at a time, in NumPy's arrays."""
-        order = rng.permutation(self.n_rows)
-        for start in range(0, self.n_rows, size):
-            yield self.take(np.sort(order[start : start + size]))
-
-
 @dataclass(frozen=True)
 class StandardizedSource(View):
     """A source seen through a scaling, block by block: nothing is copied."""
@@ -234,82 +307,3 @@ class StandardizedSource(View):
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
         """Yield all rows once, about so many at a time, in NumPy's arrays."""
         return map(self.scaling.block, self.source.batches(size, rng))
-
-
-@dataclass(frozen=True)
-class TrainingRows(View):
-    """A source without its held-out rows: about one in `stride`, picked by a fixed hash.
-
-    `n_rows` counts the held-out ones too.
-    """
-
-    stride: int
-
-    @property
-    def shown(self) -> Shown:
-        """See `View.shown`."""
-        return partial(_training, stride=self.stride)
-
-    def take(self, rows: NDArray[np.intp]) -> RowBlock:
-        """Return a copy of a few rows; held-out ones among them are left out."""
-        return self.source.take(rows[~_held_out(rows, self.stride)])
-
-    def held_out(self) -> RowBlock:
-        """Return a copy of the held-out rows."""
-        chunk = 1 << 16
-        starts = range(0, self.n_rows, chunk)
-        parts = (np.arange(i, min(i + chunk, self.n_rows)) for i in starts)
-        rows = np.concatenate([part[_held_out(part, self.stride)] for part in parts])
-        return self.source.take(rows)
-
-
-def _training(block: RowBlock, stride: int) -> RowBlock:
-    """Return a block without its held-out rows."""
-    xp, start = namespace(block.X), block.start
-    rows = xp.arange(start, start + block.y.shape[0], dtype=xp.int64, device=block.X.device)
-    return block.picked(xp.nonzero(~_held_out(rows, stride))[0])
-
-
-@dataclass(frozen=True)
-class ManyTrainingRows(View):
-    """A source without a few of very many rows, whose share is taken off each sum.
-
-    That leaves the blocks as they are, where to pick rows out of each would
-    cost more than the sums themselves. `n_rows` counts the held-out ones too.
-    """
-
-    held: RowBlock
-    held_rows: NDArray[np.intp]
-
-    @classmethod
-    def of(cls, source: RowSource, count: int) -> ManyTrainingRows:
-        """Hold out `count` rows, the same for every source of this length."""
-        # Not a RandomState: whatever the user's seed, its draws must not be these.
-        rng = np.random.default_rng(0)
-        rows = np.sort(rng.choice(source.n_rows, count, replace=False, shuffle=False))
-        return cls(source, replace(source.take(rows), start=-1), rows)
-
-    def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
-        """Return the sum of `term(block)` over all blocks, held-out rows left out."""
-        whole = self.source.total(term)
-        return whole - term(self.held).on_host()
-
-    def take(self, rows: NDArray[np.intp]) -> RowBlock:
-        """Return a copy of a few rows; held-out ones among them are left out."""
-        return self.source.take(rows[~np.isin(rows, self.held_rows)])
-
-    def held_out(self) -> RowBlock:
-        """Return a copy of the held-out rows."""
-        return self.held
-
-
-def training_rows(source: RowSource) -> TrainingRows | ManyTrainingRows:
-    """Hold out one row in ten, and about 5,000 of many."""
-    if source.n_rows >= _MANY * _HELD_OUT_ROWS:
-        return ManyTrainingRows.of(source, _HELD_OUT_ROWS)
-    return TrainingRows(source, max(10, source.n_rows // _HELD_OUT_ROWS))
-
-
-def _held_out(rows: AnyArray, stride: int) -> AnyArray:
-    """Say which rows are held out; products of integers wrap around in every library."""
-    return ((rows * _HASH >> 40) & 0xFFFFFF) % stride == 0

@@ -1,0 +1,216 @@
+"""Sparse GPs with inducing points: what they share, and FITC, VFE and power EP."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from eigengp._typing import Array, Standardize
+from eigengp.backend.namespace import AnyArray, beside
+from eigengp.data.open import Dataset
+from eigengp.estimators.base import GPRegressor
+from eigengp.fitting.learn import learn
+from eigengp.fitting.run import FitResult
+from eigengp.fitting.settings import LBFGS, Settings, inducing_of
+from eigengp.gp.likelihoods import Gaussian
+from eigengp.gp.model import EigenGP
+from eigengp.gp.posterior import Predictive
+from eigengp.kernels import Kernel
+
+POINTS = StrOptions({"auto", "kmeans", "random", "greedy"})
+
+
+class InducingPointRegressor(GPRegressor):
+    """A method with inducing points, all of which are learned with kernel and noise."""
+
+    inducing_points_: Array
+    likelihood: Any
+    optimizer: Any
+    _draws_jointly = True
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **GPRegressor._parameter_constraints,
+        "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "inducing_points": [POINTS, "array-like"],
+    }
+
+    def __init__(
+        self,
+        n_components: int | Literal["auto"] = "auto",
+        *,
+        kernel: Kernel | str = "squared_exponential",
+        likelihood: Gaussian | Literal["gaussian"] = "gaussian",
+        inducing_points: Literal["auto", "kmeans", "random", "greedy"] | ArrayLike = "auto",
+        optimizer: LBFGS | Literal["auto"] = "auto",
+        standardize: Standardize = True,
+        precision: Literal["double", "mixed", "single"] = "double",
+        device: str | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool | int = False,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.likelihood = likelihood
+        self.inducing_points = inducing_points
+        self.optimizer = optimizer
+        self.standardize = standardize
+        self.precision = precision
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @property
+    def _power(self) -> float | None:
+        """How rows carry the residual (see `EigenGP.power`); None if they do not."""
+        return None
+
+    def _settings(self, dataset: Dataset, **own: Any) -> Settings:
+        size = self.n_components
+        found = {
+            "n_components": None if isinstance(size, str) else size,
+            "power": self._power,
+            **inducing_of(self.inducing_points, dataset.n_features),
+        }
+        return super()._settings(dataset, **{**found, **own})
+
+    def _learn(self, dataset: Dataset, settings: Settings) -> FitResult:
+        return learn(dataset, settings)
+
+    def _adopt_model(self, model: EigenGP, posterior: Predictive, like: AnyArray) -> None:
+        super()._adopt_model(model, posterior, like)
+        unit = self._scaling.target_scale**2
+        self.inducing_points_ = beside(self._scaling.in_units(model.inducing_points), like)
+        self.jitter_ = model.jitter.of(model.kernel) * unit
+
+
+class FITCRegressor(InducingPointRegressor):
+    """Sparse GP with pseudo-inputs (Snelson and Ghahramani, 2006).
+
+    The covariance of the training targets is exact on its diagonal and `K_XB K_BB⁻¹ K_BX`
+    elsewhere. Inducing points `B`, kernel and noise are learned together by maximising the log
+    marginal likelihood. It is stage 1 of EigenGP+. The residual acts as noise that depends on the
+    input, which gives good densities, but it can replace the noise: `noise_variance_` may come
+    out much too small.
+
+    Parameters
+    ----------
+    n_components : int or "auto"
+        M, the number of inducing points. "auto" is 100, or a quarter of the rows if that is fewer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigengp import LBFGS, FITCRegressor
+    >>> X = np.linspace(0, 6, 120)[:, None]
+    >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=120)
+    >>> model = FITCRegressor(8, optimizer=LBFGS(n_restarts=4), random_state=0).fit(X, y)
+    >>> bool(abs(model.predict([[2.0]])[0] - np.sin(2.0)) < 0.1)
+    True
+    """
+
+    _power = 1.0
+
+
+class VFERegressor(InducingPointRegressor):
+    """Sparse GP by a variational bound (Titsias, 2009).
+
+    The log marginal likelihood of stage 1 of EigenGP less the whole trace term,
+    `Σ_n (k(x_n,x_n) − k̃(x_n,x_n))/(2σ²)`, is a lower bound on that of the exact GP. Maximising it
+    cannot over-fit through the inducing points, and predictions approach the exact GP as their
+    number grows. With few of them the noise is over-estimated.
+
+    Parameters
+    ----------
+    n_components : int or "auto"
+        M, the number of inducing points. "auto" is 100, or a quarter of the rows if that is fewer.
+
+    Attributes
+    ----------
+    log_marginal_likelihood_ : float
+        The bound on the log marginal likelihood of the training data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigengp import LBFGS, VFERegressor
+    >>> X = np.linspace(0, 6, 120)[:, None]
+    >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=120)
+    >>> model = VFERegressor(8, optimizer=LBFGS(n_restarts=4), random_state=0).fit(X, y)
+    >>> bool(abs(model.predict([[2.0]])[0] - np.sin(2.0)) < 0.1)
+    True
+    """
+
+    _power = 0.0
+
+
+class PowerEPRegressor(InducingPointRegressor):
+    """Sparse GP by power expectation propagation (Bui, Yan and Turner, 2017).
+
+    A share α of the residual is noise to the rows, and the rest is a penalty: α = 1 is FITC,
+    α → 0 is VFE, and α = 0 is that limit. Values in between often predict best.
+
+    Parameters
+    ----------
+    n_components : int or "auto"
+        M, the number of inducing points. "auto" is 100, or a quarter of the rows if that is fewer.
+    alpha : float
+        The power, between 0 and 1.
+
+    Attributes
+    ----------
+    log_marginal_likelihood_ : float
+        The power EP approximation of the log marginal likelihood of the training data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigengp import LBFGS, PowerEPRegressor
+    >>> X = np.linspace(0, 6, 120)[:, None]
+    >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=120)
+    >>> optimizer = LBFGS(n_restarts=4)
+    >>> model = PowerEPRegressor(8, alpha=0.5, optimizer=optimizer, random_state=0).fit(X, y)
+    >>> bool(abs(model.predict([[2.0]])[0] - np.sin(2.0)) < 0.1)
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **InducingPointRegressor._parameter_constraints,
+        "alpha": [Interval(Real, 0, 1, closed="both")],
+    }
+
+    def __init__(
+        self,
+        n_components: int | Literal["auto"] = "auto",
+        *,
+        alpha: float = 0.5,
+        kernel: Kernel | str = "squared_exponential",
+        likelihood: Gaussian | Literal["gaussian"] = "gaussian",
+        inducing_points: Literal["auto", "kmeans", "random", "greedy"] | ArrayLike = "auto",
+        optimizer: LBFGS | Literal["auto"] = "auto",
+        standardize: Standardize = True,
+        precision: Literal["double", "mixed", "single"] = "double",
+        device: str | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool | int = False,
+    ) -> None:
+        super().__init__(
+            n_components,
+            kernel=kernel,
+            likelihood=likelihood,
+            inducing_points=inducing_points,
+            optimizer=optimizer,
+            standardize=standardize,
+            precision=precision,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.alpha = alpha
+
+    @property
+    def _power(self) -> float:
+        return float(self.alpha)

@@ -1,0 +1,263 @@
+"""The steps of one fit: initialise, restart, learn, select, condition, calibrate.
+
+`learn` takes a dataset and settings and returns a frozen `FitResult`. It knows no estimator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from eigengp.backend.threads import at_work
+from eigengp.data.holdout import sample_rows
+from eigengp.data.open import Dataset
+from eigengp.data.validation import count_distinct
+from eigengp.fitting.initialization import (
+    BasisInit,
+    ExactFamily,
+    InducingFamily,
+    SpectralFamily,
+)
+from eigengp.fitting.leave_one_out import LeaveOneOut, score_leave_one_out
+from eigengp.fitting.model_selection import Decision, choose_residual
+from eigengp.fitting.online import Online
+from eigengp.fitting.run import SUBSET_RANGE, FitResult, Run, begin_run
+from eigengp.fitting.settings import RELATIVE_JITTER, Plan, Settings, default_size
+from eigengp.fitting.stochastic import FIRST_ITERATIONS, StochasticLearner
+from eigengp.fitting.vecchia import NeighborFit
+from eigengp.gp.exact import ExactGP
+from eigengp.gp.model import EigenGP, Jitter
+from eigengp.gp.sparse_spectrum import SparseSpectrum
+from eigengp.kernels import Stationary
+
+_GUARD_STRENGTH = 1.5
+"""The guard's share of the trace term for one inducing point per row (benchmarks/README.md)."""
+_SCARCE_ROWS_PER_POINT = 10
+_HOLD_OUT_FROM = 2_000
+_FIRST_ROWS_PER_POINT = 10
+_CLEARLY = 0.02
+"""By how much neighbours must improve the leave-one-out loss to be accepted without a full fit of
+the model without them."""
+
+
+def learn(dataset: Dataset, settings: Settings) -> FitResult:
+    """Fit a model with inducing points: EigenGP, FITC, VFE, power EP."""
+    with begin_run(dataset, settings) as run:
+        choice = choose_residual(settings, dataset)
+        if settings.has_weights:
+            run.decisions.append(choice.decision)
+        if settings.is_stochastic:
+            return _learn_from_batches(run)
+        if choice.residual == "neighbors":
+            return _learn_with_neighbors(run, choice.compare)
+        power = 1.0 if choice.residual == "diagonal" else settings.power
+        model = _learn_inducing(run, run.start(), default_size(dataset.n_rows), power)
+        return _conditioned(run, model)
+
+
+def learn_exact(dataset: Dataset, settings: Settings) -> FitResult:
+    """Fit the exact GP; with many rows the kernel is settled on some of them first."""
+    n, max_rows = dataset.n_rows, settings.max_rows
+    if max_rows is not None and n > max_rows:
+        raise ValueError(
+            f"The exact GP of {n} rows needs {16e-9 * n**2:.2g} GB of memory. Fit a sample of the "
+            f"rows, use a sparse method such as EigenGPRegressor, or raise max_rows (now "
+            f"{max_rows}) if the machine has the memory."
+        )
+    with begin_run(dataset, settings) as run:
+        template, large = run.start(), n > 2 * SUBSET_RANGE[1]
+        plan = Plan.of(settings, n, n, n, n_restarts=8, max_iter=200, tol=1e-7)
+        plan = replace(plan, settled=large)
+        if large and plan.max_iter > 0:
+            count = SUBSET_RANGE[1]
+            own = replace(plan, n_components=count, n_inducing=count, settled=False)
+            template = run.exact_on_subset(template, own)
+        model = run.learn(ExactFamily(), plan, template)
+        outcome = model.forward(run.source)
+        return run.result(model, outcome, model.posterior(outcome))
+
+
+def learn_sparse_spectrum(dataset: Dataset, settings: Settings) -> FitResult:
+    """Fit the sparse spectrum GP."""
+    with begin_run(dataset, settings) as run:
+        start = run.start()
+        if not isinstance(start.kernel, Stationary):
+            raise TypeError(
+                "A sparse spectrum GP needs one stationary kernel, not a sum or product, got "
+                f"{settings.kernel!r}."
+            )
+        size = settings.n_components or default_size(dataset.n_rows)
+        plan = Plan.of(settings, dataset.n_rows, size, size, dataset.streams, n_restarts=64)
+        none_yet = np.zeros((0, dataset.n_features))
+        template = SparseSpectrum(start.kernel, none_yet, start.noise_variance)
+        model = run.learn(SpectralFamily(), plan, template)
+        outcome = model.forward(run.source)
+        return run.result(model, outcome, model.posterior(outcome))
+
+
+def _learn_inducing(run: Run, start: ExactGP, default: int, power: float | None) -> EigenGP:
+    """Return a learned model with inducing points, from kernel and noise to start from."""
+    plan = _plan(run, default)
+    return learn_by_plan(run, start, plan, power)
+
+
+def learn_by_plan(run: Run, start: ExactGP, plan: Plan, power: float | None) -> EigenGP:
+    """Return the model that the stages of a plan learn."""
+    own, scaling = run.settings.inducing_points, run.dataset.scaling
+    init = BasisInit(own if isinstance(own, str) else scaling.inputs(own))
+    template = EigenGP(
+        start.kernel,
+        np.zeros((plan.n_inducing, run.dataset.n_features)),
+        start.noise_variance,
+        plan.n_components,
+        residual=power is not None,
+        jitter=Jitter(relative=RELATIVE_JITTER),
+        power=power or 0.0,
+    )
+    model: EigenGP = run.learn(InducingFamily(init), plan, template)
+    return model
+
+
+def _plan(run: Run, default: int, neighbors: bool = False) -> Plan:
+    """Resolve the settings against the rows; `default` is the size if none was asked for."""
+    settings, n, streams = run.settings, run.dataset.n_rows, run.dataset.streams
+    R, M = _sizes(settings, default, neighbors)
+    given = not isinstance(settings.inducing_points, str)
+    possible = M if given else count_distinct(run.dataset.rows, M)
+    if possible < M != default:
+        run.notes.append(
+            f"X has only {possible} distinct rows: {possible} inducing points are used instead "
+            f"of {M}."
+        )
+    M = min(M, possible)
+    plan = Plan.of(settings, n, min(R, M), M, streams)
+    if settings.is_stochastic:
+        return replace(plan, max_iter=0 if settings.learns_nothing else FIRST_ITERATIONS)
+    if not settings.has_weights:
+        return plan
+    gamma = min(1.0, _GUARD_STRENGTH * M / n) if settings.guard else 0.0
+    plan = replace(plan, gamma=gamma)
+    if neighbors:
+        return plan
+    scarce = n < _SCARCE_ROWS_PER_POINT * M
+    free = not given and settings.n_inducing is None
+    return replace(
+        plan,
+        strategy=settings.strategy,
+        grow=bool(settings.guard and scarce and free),
+        hold_out=bool(settings.guard and n >= _HOLD_OUT_FROM),
+    )
+
+
+def _sizes(settings: Settings, default: int, neighbors: bool = False) -> tuple[int, int]:
+    """Return R and M as they were asked for."""
+    own = settings.inducing_points
+    given = None if isinstance(own, str) else own.shape[0]
+    default = given or default
+    M = given or settings.n_inducing
+    R = settings.n_components or (M if neighbors and M else min(M or default, default))
+    M = M or R
+    if R > M:
+        raise ValueError(
+            f"n_components={R} eigenfunctions need at least as many inducing points, but "
+            f"inducing_points gives {M}."
+        )
+    if not settings.has_weights and R != M:
+        raise ValueError(
+            f"inducing_points gives {M} points but n_components is {R}; {settings.method} needs "
+            "equal numbers."
+        )
+    if neighbors and R < M:
+        raise ValueError(
+            "residual='neighbors' requires as many components as inducing points, got "
+            f"n_components={R} and {M} inducing points."
+        )
+    return R, M
+
+
+def _learn_with_neighbors(run: Run, compare: bool) -> FitResult:
+    """Fit the nearest-neighbour residual, and compare it with the model without, if asked to."""
+    settings = run.settings
+    heteroscedastic = settings.noise != "gaussian"
+    fit = NeighborFit.begin(run)
+    start = run.start()
+    if isinstance(settings.kernel, str) and settings.kernel == "auto":
+        start = fit.best_kernel(start)
+    asked = settings.n_components or settings.n_inducing
+    asked = asked or not isinstance(settings.inducing_points, str)
+    default = fit.largest_size if asked else fit.best_size(start.kernel)
+    plan = fit.first_plan(_plan(run, default, neighbors=True))
+    first = learn_by_plan(run, start, plan, None)
+    model = fit.learn(first)
+    outcome = fit.condition(model)
+    scored = fit.score(outcome, heteroscedastic, compare)
+    if compare:
+        other = _better_without(run, first, scored, heteroscedastic)
+        if other is not None:
+            return other
+    run.decisions.extend(scored.decisions)
+    return run.result(model, outcome, scored.kept_posterior, errors=scored.errors)
+
+
+def _better_without(
+    run: Run, first: EigenGP, scored: LeaveOneOut, heteroscedastic: bool
+) -> FitResult | None:
+    """Return the model without neighbours if its leave-one-out loss is lower.
+
+    The model of stage 1 shows whether that is possible; if so, one is learned in full.
+    """
+    plain, settings = first, run.settings
+    outcome = plain.forward(run.source)
+    other = score_leave_one_out(plain, outcome, run.source, run.rng, heteroscedastic)
+    if settings.max_time is None and scored.loss >= other.loss - _CLEARLY:
+        run.rng = check_random_state(settings.random_state)  # As if this were the first try.
+        plain = _learn_inducing(run, run.start(), default_size(run.dataset.n_rows), settings.power)
+        outcome = plain.forward(run.source)
+        other = score_leave_one_out(plain, outcome, run.source, run.rng, heteroscedastic)
+    losses = {"neighbors": scored.loss, "None": other.loss}
+    best = "neighbors" if scored.loss <= other.loss else "None"
+    run.decisions[0] = Decision("residual", best, "lowest leave-one-out loss", losses)
+    if best == "neighbors":
+        return None
+    run.decisions[:] = [each for each in run.decisions if each.name == "residual"]
+    run.decisions.extend(other.decisions)
+    online = Online.of(plain, outcome, run.source)
+    return run.result(plain, outcome, other.kept_posterior, errors=other.errors, online=online)
+
+
+def _conditioned(run: Run, model: EigenGP) -> FitResult:
+    """Return the result of a model without neighbours, conditioned on all rows."""
+    settings = run.settings
+    outcome = model.forward(run.source)
+    online = Online.of(model, outcome, run.source) if settings.has_weights else None
+    if settings.noise != "heteroscedastic":
+        posterior = model.posterior(outcome)
+        if not settings.has_weights:
+            posterior = replace(posterior, kernel=model.kernel)
+        return run.result(model, outcome, posterior, online=online)
+    scored = score_leave_one_out(model, outcome, run.source, run.rng, True)
+    run.decisions.extend(scored.decisions)
+    return run.result(model, outcome, scored.kept_posterior, errors=scored.errors, online=online)
+
+
+def _learn_from_batches(run: Run) -> FitResult:
+    """Learn from the first rows by L-BFGS, and from batches after that."""
+    settings, dataset = run.settings, run.dataset
+    R, M = _sizes(settings, default_size(dataset.n_rows))
+    if R < M or settings.residual not in (None, "auto"):
+        raise ValueError(
+            "optimizer=Stochastic() keeps all eigenfunctions and has no residual: use as many "
+            "components as inducing points and residual=None, or optimizer=LBFGS()."
+        )
+    optimizer: Any = settings.optimizer
+    count = max(optimizer.batch_size, _FIRST_ROWS_PER_POINT * M)
+    first = run.on(sample_rows(run.source, count, run.rng))
+    model = _learn_inducing(first, first.start(), default_size(first.dataset.n_rows), None)
+    run.n_iter += first.n_iter
+    learner = StochasticLearner.begin(dataset.extent, model, run.rng)
+    with at_work(M):
+        learner.learn(dataset, optimizer.batch_size, optimizer.max_iter, run.monitor)
+    return replace(_conditioned(run, learner.model), online=learner)

@@ -1,0 +1,182 @@
+"""One fit while it runs, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from eigengp._typing import Array
+from eigengp.backend.threads import at_work, few_threads
+from eigengp.data.array_source import ArraySource
+from eigengp.data.holdout import sample_rows
+from eigengp.data.open import Dataset
+from eigengp.data.standardize import Extent
+from eigengp.fitting.checkpoint import Checkpoint, open_checkpoint
+from eigengp.fitting.initialization import ExactFamily, Family, start_kernel
+from eigengp.fitting.model_selection import Decision, Selection
+from eigengp.fitting.progress import Clock, Monitor
+from eigengp.fitting.settings import Plan, Settings
+from eigengp.fitting.stages import Stages
+from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.exact import ExactGP
+from eigengp.gp.posterior import Predictive
+from eigengp.kernels import Kernel
+
+EXACT_BLOCK_ROWS = 128
+"""Rows in a block of the exact GP: with N columns each, small blocks keep memory near N²."""
+SUBSET_RANGE = (500, 2_000)
+"""Between how many rows an exact GP is learned to start from."""
+_FIRST_NOISE = 0.1
+"""The noise variance to start from, relative to the variance of the targets."""
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a fit returns; models and posteriors are in standardised units.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        What was fitted: its standardisation and names, no rows are kept from it.
+    model : object
+        The learned model.
+    posterior : Predictive
+        Conditioned on all rows.
+    log_marginal_likelihood : float
+        In the units of the data.
+    selection : Selection
+        What was chosen, among what, by which score.
+    errors : array of shape (n,) or None
+        Sorted leave-one-out errors in units of their standard deviations, where the noise is
+        heteroscedastic.
+    online : Online, StochasticLearner or None
+        From which `partial_fit` continues; None where it cannot.
+    history : list of dict
+        Stage, iteration, log marginal likelihood and seconds after each iteration.
+    n_iter : int
+        Iterations of all stages.
+    notes : tuple of str
+        Warnings for the user.
+    """
+
+    dataset: Dataset
+    model: Any
+    posterior: Predictive
+    log_marginal_likelihood: float
+    selection: Selection = field(default_factory=Selection)
+    errors: Array | None = None
+    online: Any = None
+    history: list[dict[str, float | int | str]] = field(default_factory=list)
+    n_iter: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class Run:
+    """One fit while it runs: its rows, settings, random numbers, progress and checkpoint."""
+
+    dataset: Dataset
+    settings: Settings
+    source: RowSource
+    """Standardised rows, in blocks that suit the model."""
+    rng: np.random.RandomState
+    monitor: Monitor
+    checkpoint: Checkpoint | None = None
+    n_iter: int = 0
+    notes: list[str] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+
+    def on(self, rows: RowBlock) -> Run:
+        """Return a run on some standardised rows alone, which stores no evaluations."""
+        dataset = self.dataset.only(rows)
+        return replace(self, dataset=dataset, source=dataset.source, checkpoint=None)
+
+    def start(self) -> ExactGP:
+        """Return kernel and noise to start from, in standardised units."""
+        settings, scaling, D = self.settings, self.dataset.scaling, self.dataset.n_features
+        unit, own = scaling.target_scale**2, settings.noise_variance
+        noise = _FIRST_NOISE if own is None else own / unit
+        if isinstance(settings.kernel, Kernel):
+            kernel = settings.kernel.with_ard(D).rescaled(1.0 / scaling.input_scale, 1.0 / unit)
+        else:
+            kernel = start_kernel(settings.kernel, D)
+        first = ExactGP(kernel, noise)
+        exact_start = getattr(settings.optimizer, "exact_start", False)
+        return self.exact_on_subset(first) if exact_start else first
+
+    def exact_on_subset(self, template: ExactGP, plan: Plan | None = None) -> ExactGP:
+        """Return the exact GP learned on some of the rows: a tenth, within limits, if not told."""
+        low, high = SUBSET_RANGE
+        n = self.dataset.n_rows
+        count = min(n, max(low, min(high, n // 10))) if plan is None else plan.n_inducing
+        plan = plan or Plan(count, count, n_restarts=8, max_iter=100, tol=1e-8)
+        rows = sample_rows(self.source, count, self.rng)
+        part = ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
+        box = Extent.around(rows.X)
+        stages = Stages(ExactFamily(), plan, part, self.monitor, self.rng, box)
+        with few_threads(count):
+            model: ExactGP = stages.learn(template)
+        self.n_iter += stages.n_iter
+        return model
+
+    def learn(self, family: Family, plan: Plan, template: Any) -> Any:
+        """Return the learned model; the source is cut into blocks that suit it."""
+        if self.dataset.resizable:
+            self.source = self.source.sized(plan.n_inducing)
+        monitor, rng, box = self.monitor, self.rng, self.dataset.extent
+        stages = Stages(family, plan, self.source, monitor, rng, box, self.checkpoint)
+        with at_work(plan.n_inducing):
+            model = stages.learn(template)
+        self.n_iter += stages.n_iter
+        return model
+
+    def result(self, model: Any, outcome: Any, posterior: Predictive, **found: Any) -> FitResult:
+        """Return the result of the run."""
+        dataset = self.dataset
+        return FitResult(
+            dataset.only(RowBlock.empty(dataset.n_features)),
+            model,
+            posterior,
+            self.offset - outcome.value,
+            Selection(tuple(self.decisions)),
+            history=self.monitor.history,
+            n_iter=self.n_iter,
+            notes=tuple(self.notes),
+            **found,
+        )
+
+    @property
+    def offset(self) -> float:
+        """What the units of the data add to the log marginal likelihood."""
+        return log_unit(self.dataset, self.dataset.summary.weight)
+
+
+def log_unit(dataset: Dataset, weight: float) -> float:
+    """Return what the unit of the targets adds to the log marginal likelihood of rows."""
+    return -weight * float(np.log(dataset.scaling.target_scale))
+
+
+@contextmanager
+def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
+    """Start a run; a checkpoint is removed when it ends well, and kept when it fails."""
+    weight = dataset.summary.weight
+    rng = check_random_state(settings.random_state)
+    clock = Clock(settings.max_time, dataset.opened)
+    monitor = Monitor(settings.verbose, weight, log_unit(dataset, weight), clock=clock)
+    checkpoint = None
+    path = getattr(settings.optimizer, "checkpoint", None)
+    if path is not None:
+        checkpoint = open_checkpoint(path, settings, dataset, rng)
+    try:
+        yield Run(dataset, settings, dataset.source, rng, monitor, checkpoint)
+    except BaseException:
+        if checkpoint is not None:
+            checkpoint.close()
+        raise
+    if checkpoint is not None:
+        checkpoint.remove()
