@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from eigengp._atomic import write_whole
+from eigengp._atomic import write_atomically
 from eigengp._typing import Array
 from eigengp.data.open import Dataset
 from eigengp.fitting.optimizer import Evaluation, Objective
@@ -80,7 +80,7 @@ class Checkpoint:
         return len(self._known)
 
     def _create(self, header: bytes) -> None:
-        write_whole(self.path, _MAGIC + header)
+        write_atomically(self.path, _MAGIC + header)
         self._end = len(_MAGIC) + len(header)
 
     def _load(self, fingerprint: str, rng: np.random.RandomState) -> int:
