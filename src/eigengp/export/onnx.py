@@ -49,7 +49,7 @@ def to_onnx(model: GPRegressor, *, input_type: InputType = "float64") -> ModelPr
     Parameters
     ----------
     model : GPRegressor
-        A fitted regressor; `residual="local"` is not supported, because its predictions search for
+        A fitted regressor; `residual="neighbors"` is not supported, because its predictions search for
         the nearest training rows.
     input_type : {"float64", "float32"}
         The type of the input, and of the outputs.
@@ -62,7 +62,7 @@ def to_onnx(model: GPRegressor, *, input_type: InputType = "float64") -> ModelPr
     Raises
     ------
     ValueError
-        If the posterior cannot be expressed in ONNX: with `residual="local"`, with a custom kernel
+        If the posterior cannot be expressed in ONNX: with `residual="neighbors"`, with a custom kernel
         that calls NumPy, or if it is larger than ONNX allows (2 GB).
 
     Examples
@@ -140,7 +140,7 @@ def _exportable(model: GPRegressor) -> Predictive:
     posterior = deepcopy(model._posterior)
     if isinstance(posterior, VecchiaPosterior):
         raise ValueError(
-            'Models with residual="local" search for the nearest training rows in each prediction, '
+            'Models with residual="neighbors" search for the nearest training rows in each prediction, '
             'which ONNX cannot express. Fit with residual=None or "diagonal" to export.'
         )
     size = 8 * posterior.n_columns**2
