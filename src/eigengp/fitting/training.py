@@ -19,10 +19,9 @@ from eigengp.data.open import opened
 from eigengp.data.stream_source import StreamSource
 from eigengp.data.summary import Extent, Summary
 from eigengp.data.views import Scaling, StandardizedSource
-from eigengp.fitting.checkpoint import Checkpoint
+from eigengp.fitting.checkpoint import Checkpoint, open_checkpoint
 from eigengp.fitting.clock import Clock
 from eigengp.fitting.families import Family
-from eigengp.fitting.fingerprint import journal_for
 from eigengp.fitting.initialization import lengthscale_range
 from eigengp.fitting.progress import Monitor
 from eigengp.fitting.settings import Plan, default_iterations, default_restarts
@@ -89,7 +88,7 @@ class Training:
                 given,
                 scaling.extent(summary.extent),
                 sized=estimator._block_rows is None,
-                journal=journal_for(estimator, rows.n_rows, summary, scaling, rng),
+                journal=_checkpoint(estimator, rows.n_rows, summary, scaling, rng),
                 stack=stack.pop_all(),
             )
 
@@ -192,3 +191,20 @@ def _arithmetic(estimator: Any, streams: bool) -> Arithmetic:
     memory = memory_of(estimator)
     precision = getattr(estimator, "precision", "double")
     return Arithmetic(precision, memory // 2 if streams else memory)
+
+
+def _checkpoint(
+    estimator: Any, n_rows: int, summary: Summary, scaling: Scaling, rng: np.random.RandomState
+) -> Checkpoint | None:
+    """Open the checkpoint that the estimator asks for, if any."""
+    path = getattr(estimator, "checkpoint", None)
+    if path is None:
+        return None
+    settings = estimator.get_params(deep=False) | {"estimator": type(estimator).__name__}
+    for name in ("checkpoint", "verbose"):
+        settings.pop(name)
+    if not isinstance(estimator.random_state, int):
+        settings.pop("random_state")
+    targets = (n_rows, scaling.target_centre, scaling.target_scale)
+    inputs = (scaling.input_centre, scaling.input_scale, summary.low, summary.high)
+    return open_checkpoint(path, settings, (*targets, *inputs), rng)
