@@ -28,12 +28,20 @@ settings.load_profile("eigengp")
 HERE = Path(__file__).resolve().parent
 NAMED_FOLDER = os.environ.get("EIGENGP_DATA")
 
+SOURCES = {
+    "california": "sklearn.datasets.fetch_california_housing",
+    "kin40k": "https://github.com/treforevans/uci_datasets",
+    "pole": "OpenML 44133",
+    "protein": "OpenML 44963",
+}
+"""Where the large data sets come from; the small ones of the paper are in `paper/data`."""
+
 NOT_CORE = {
     "slow": "checkpoint imports local_fit memory methods paper plot saving* threads",
     "around the model": "bad_input calibration eigen_features files frames inspection transformed",
     "baselines": "nystrom relevance rvm",
     "other libraries": "array_api botorch cluster fetch* fused neighbours onnx robust triton*",
-    "commands and pages": "command* docs report* reproduce_*",
+    "commands and pages": "cli command* docs notebook report* reproduce_* tables",
 }
 """Modules that `pytest -m core` leaves out, without `test_`."""
 NOT_CORE_NAMES = ("estimator_checks", "torch")
@@ -146,7 +154,7 @@ def named_folder() -> Callable[[str], Path]:
         if NAMED_FOLDER is None or not Path(NAMED_FOLDER, name).exists():
             pytest.skip(
                 f"{name} is missing: set EIGENGP_DATA to a folder that has it "
-                "(benchmarks/README.md says where the data come from)"
+                f"(source: {SOURCES.get(Path(name).stem, 'paper/data')})"
             )
         return Path(NAMED_FOLDER)
 
