@@ -195,7 +195,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """
         if return_std and return_cov:
             raise ValueError("Ask for return_std or for return_cov, not for both.")
-        if is_out_of_core(X) or is_dask(X):
+        if not isinstance(X, np.ndarray) and (is_dask(X) or is_out_of_core(X)):
             check_is_fitted(self)
             if return_cov:
                 raise ValueError(
