@@ -39,6 +39,7 @@ from eigengp.data.validation import (
     follows_dispatch,
     on_device,
 )
+from eigengp.estimators._docs import complete_docstring
 from eigengp.fitting.run import FitResult
 from eigengp.fitting.settings import LBFGS, Settings
 from eigengp.gp.features import KernelFeatures
@@ -57,7 +58,66 @@ KERNEL_NAMES = StrOptions(set(KERNELS))
 
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
 class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
-    """The frame of a method: it adds `_learn`, and `_adopt` if it learns more than most."""
+    """What all regressors share; a method adds `_learn`, its parameters, and what differs.
+
+    Parameters
+    ----------
+    kernel : Kernel or str
+        The GP prior. A `Kernel` object is in the units of the data; its parameters are where
+        learning starts, and a single lengthscale becomes one for each input. A name such as
+        "matern52" is that kernel with a default start.
+    likelihood : {"gaussian"} or Gaussian
+        The noise. `Gaussian(variance=…)` sets where its variance starts, in the units of the data;
+        "gaussian" starts at a tenth of the variance of the targets.
+    mean : {"constant", "zero", "linear"} or regressor
+        The mean function of the targets. "constant" is their mean; "linear" a linear function of
+        the inputs, by least squares. A scikit-learn regressor is cross-fitted in five folds, so
+        that it never sees the rows whose residuals the GP learns from, and fitted to all rows for
+        predictions; such a model needs rows in memory, and cannot be saved or exported.
+    inducing_points : {"auto", "kmeans", "random", "greedy"} or array of shape (M, D)
+        How inducing points are placed at first; "auto" is "kmeans". An array, in the units of the
+        data, is where all restarts begin.
+    optimizer : {"auto"} or LBFGS
+        How the log marginal likelihood is maximised: `LBFGS(n_restarts=…, max_iter=…, tol=…)`.
+    standardize : bool or "robust"
+        Whether inputs are centred and scaled one by one. Without it inputs keep their geometry.
+        "robust" uses medians and interquartile ranges, and compresses heavy tails.
+    precision : {"double", "mixed", "single"}
+        "double" is float64 throughout. "mixed" and "single" use float32 where its rounding does
+        not show.
+    device : str or None
+        Where NumPy rows are computed with: None is the CPU, "cuda" a GPU, through PyTorch.
+    random_state : int, RandomState or None
+        Draws the restarts.
+    verbose : bool or int
+        Whether to show a progress bar with the log marginal likelihood.
+
+    Attributes
+    ----------
+    kernel_ : Kernel
+        The learned kernel, in the units of the data.
+    noise_variance_ : float
+        The learned noise variance, in the units of the data.
+    log_marginal_likelihood_ : float
+        The log marginal likelihood of the training data.
+    selection_ : Selection
+        What was chosen, among what, and by which score: one readable line per decision.
+    history_ : list of dict
+        Stage, iteration, log marginal likelihood and seconds after each iteration.
+    n_iter_ : int
+        Iterations of all stages, without the restarts.
+    target_mean_ : float
+        The constant part of the mean of the targets.
+    n_features_in_ : int
+        The number of inputs.
+    feature_names_in_ : array of shape (D,)
+        The names of the inputs, where `fit` was given names.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__doc__ and GPRegressor.__doc__:
+            complete_docstring(cls, GPRegressor.__doc__)
 
     kernel_: Kernel
     _posterior: Predictive
@@ -479,7 +539,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         >>> import numpy as np
         >>> from eigengp import ExactGPRegressor
         >>> X = np.random.default_rng(0).normal(size=(60, 2))
-        >>> model = ExactGPRegressor(n_restarts=1, random_state=0).fit(X, 5 * X[:, 1])
+        >>> model = ExactGPRegressor(random_state=0).fit(X, 5 * X[:, 1])
         >>> model.input_effects().round(1)
         array([0., 1.])
         """

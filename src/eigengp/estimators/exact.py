@@ -26,10 +26,6 @@ class ExactGPRegressor(GPRegressor):
 
     Parameters
     ----------
-    kernel : Kernel or str
-        The GP prior. A `Kernel` object is in the units of the data; its parameters are where
-        learning starts, and a single lengthscale becomes one for each input. A name such as
-        "matern52" is that kernel with a default start.
     max_rows : int
         More rows than this are refused, since they need 16·N² bytes.
 

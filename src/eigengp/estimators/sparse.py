@@ -20,7 +20,7 @@ POINTS = StrOptions({"auto", "kmeans", "random", "greedy"})
 
 
 class InducingPointRegressor(GPRegressor):
-    """A method with inducing points, all of which are learned with kernel and noise."""
+    """A method with inducing points, which are learned with kernel and noise."""
 
     inducing_points_: Array
     likelihood: Any
@@ -77,6 +77,13 @@ class FITCRegressor(InducingPointRegressor):
     n_components : int or "auto"
         M, the number of inducing points. "auto" is 100, or a quarter of the rows if that is fewer.
 
+    Attributes
+    ----------
+    inducing_points_ : array of shape (M, D)
+        The learned inducing points, in the units of the data.
+    jitter_ : float
+        What was added to the diagonal of the kernel matrix.
+
     Examples
     --------
     >>> import numpy as np
@@ -106,6 +113,10 @@ class VFERegressor(InducingPointRegressor):
 
     Attributes
     ----------
+    inducing_points_ : array of shape (M, D)
+        The learned inducing points, in the units of the data.
+    jitter_ : float
+        What was added to the diagonal of the kernel matrix.
     log_marginal_likelihood_ : float
         The bound on the log marginal likelihood of the training data.
 
@@ -138,6 +149,10 @@ class PowerEPRegressor(InducingPointRegressor):
 
     Attributes
     ----------
+    inducing_points_ : array of shape (M, D)
+        The learned inducing points, in the units of the data.
+    jitter_ : float
+        What was added to the diagonal of the kernel matrix.
     log_marginal_likelihood_ : float
         The power EP approximation of the log marginal likelihood of the training data.
 
