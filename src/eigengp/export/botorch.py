@@ -47,7 +47,7 @@ class BoTorchModel(Model):  # type: ignore[misc]
     ----------
     regressor : GPRegressor
         A fitted regressor. `NystromRegressor`, whose variances can be negative, and
-        `residual="local"`, whose predictions are discontinuous, are not supported.
+        `residual="neighbors"`, whose predictions are discontinuous, are not supported.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class BoTorchModel(Model):  # type: ignore[misc]
             posterior = posterior.own  # The latent function; only its observation noise varies.
         if isinstance(posterior, VecchiaPosterior):
             raise ValueError(
-                'With residual="local" predictions are discontinuous where the nearest rows '
+                'With residual="neighbors" predictions are discontinuous where the nearest rows '
                 'change. Fit with residual=None or "diagonal" instead.'
             )
         assert isinstance(posterior, Posterior | ConditionalPosterior)
