@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from http.client import IncompleteRead
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 
 import numpy as np
@@ -32,11 +33,11 @@ pytestmark = pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("name", FETCHERS)
 def test_the_real_files_are_read_and_nothing_is_written(
     name: str,
-    shared_data: Callable[[str], Path],
+    named_folder: Callable[[str], Path],
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("EIGENGP_DATA", str(shared_data(f"{name}.parquet").parent))
+    monkeypatch.setenv("EIGENGP_DATA", str(named_folder(f"{name}.parquet")))
     data = FETCHERS[name]()
     assert data.name == name
     assert data.n_train == N_TRAIN.get(name)
@@ -52,37 +53,33 @@ def test_the_real_files_are_read_and_nothing_is_written(
 
 
 def test_snelsons_set_is_the_one_with_the_known_exact_gp(
-    shared_data: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    paper_data: Callable[[str], Any],
 ) -> None:
-    monkeypatch.setenv("EIGENGP_DATA", str(shared_data("snelson.parquet").parent))
-    data = datasets.fetch_snelson()
-    assert data.X_test is not None
-    assert data.X_test[[0, -1], 0].tolist() == [-3.0, 10.0]
-    model = ExactGPRegressor(standardize=False, n_restarts=1, random_state=0).fit(data.X, data.y)
+    data = paper_data("snelson")
+    assert paper_data("snelson_test")["x"][[0, -1]].tolist() == [-3.0, 10.0]
+    model = ExactGPRegressor(standardize=False, n_restarts=1, random_state=0)
+    model.fit(data["x"][:, None], data["y"])
     assert float(np.ravel(model.kernel_.lengthscale)[0]) == pytest.approx(0.61234, rel=1e-2)
     assert np.sqrt(model.noise_variance_) == pytest.approx(0.28222, rel=1e-2)
 
 
 def test_the_authors_ten_draws_have_the_stated_noise_and_differ(
-    shared_data: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    paper_data: Callable[[str], Any],
 ) -> None:
-    monkeypatch.setenv("EIGENGP_DATA", str(shared_data("nonstationary.parquet").parent))
-    data = datasets.fetch_nonstationary()
-    truth = datasets.nonstationary_function(data.X[:, 0])
-    noise = np.array([data.run(number).y - truth for number in range(1, 11)])
-    assert data.n_runs == 10
-    np.testing.assert_array_equal(data.y, data.run(1).y)
+    data = paper_data("nonstationary")
+    noise = data["y"] - datasets.nonstationary_function(data["x"])
+    noise = np.array([noise[data["run"] == number] for number in range(1, 11)])
     np.testing.assert_allclose(noise.std(axis=1), 0.5, rtol=0.2)
     assert np.abs(np.corrcoef(noise) - np.eye(10)).max() < 0.3
 
 
 def test_california_has_the_split_of_the_benchmarks(
-    shared_data: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    named_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pandas = pytest.importorskip("pandas")
-    path = shared_data("california.parquet")
-    monkeypatch.setenv("EIGENGP_DATA", str(path.parent))
-    frame = pandas.read_parquet(path)
+    folder = named_folder("california.parquet")
+    monkeypatch.setenv("EIGENGP_DATA", str(folder))
+    frame = pandas.read_parquet(folder / "california.parquet")
     order = np.random.default_rng(0).permutation(len(frame))
     train, test = datasets.fetch_california().split(seed=0)
     np.testing.assert_array_equal(train.y, frame["target"].to_numpy()[order[:10_000]])

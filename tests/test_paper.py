@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,19 +16,12 @@ from eigengp import (
     SquaredExponential,
     SSGPRegressor,
 )
-from eigengp.datasets import Dataset, fetch_nonstationary, fetch_snelson
 from eigengp.metrics import mnlp, nmse
 
 
-@pytest.fixture(autouse=True)
-def _data_folder(shared_data: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = shared_data("snelson.parquet").parent
-    monkeypatch.setenv("EIGENGP_DATA", str(folder))
-
-
-def scores(model: Any, data: Dataset, grid: Any, truth: Any) -> tuple[float, float]:
-    mean, std = model.fit(data.X, data.y).predict(grid, return_std=True)
-    return nmse(truth, mean, train_mean=data.y.mean()), mnlp(truth, mean, std)
+def scores(model: Any, data: Any, grid: Any, truth: Any) -> tuple[float, float]:
+    mean, std = model.fit(data["x"][:, None], data["y"]).predict(grid, return_std=True)
+    return nmse(truth, mean, train_mean=data["y"].mean()), mnlp(truth, mean, std)
 
 
 @pytest.mark.parametrize(
@@ -46,14 +38,13 @@ def scores(model: Any, data: Dataset, grid: Any, truth: Any) -> tuple[float, flo
     ids=str,
 )
 def test_data_set_1_is_close_to_the_exact_gp(
-    model: Any, most_nmse: float, most_mnlp: float
+    model: Any, most_nmse: float, most_mnlp: float, paper_data: Callable[[str], Any]
 ) -> None:
-    data = fetch_snelson()
-    assert data.X_test is not None
-    grid = data.X_test[(data.X_test[:, 0] >= -1) & (data.X_test[:, 0] <= 7)]
-    kernel = SquaredExponential(0.61234, 0.87702**2)
-    covariance = kernel(data.X) + 0.28222**2 * np.eye(200)
-    exact = kernel(grid, data.X) @ np.linalg.solve(covariance, data.y)
+    data, grid = paper_data("snelson"), paper_data("snelson_test")["x"][:, None]
+    grid = grid[(grid[:, 0] >= -1) & (grid[:, 0] <= 7)]
+    kernel, X = SquaredExponential(0.61234, 0.87702**2), data["x"][:, None]
+    covariance = kernel(X) + 0.28222**2 * np.eye(200)
+    exact = kernel(grid, X) @ np.linalg.solve(covariance, data["y"])
     assert grid.shape == (184, 1)
     model.set_params(standardize=False, random_state=0)
     found = scores(model, data, grid, exact)
@@ -72,11 +63,16 @@ def test_data_set_1_is_close_to_the_exact_gp(
     ids=str,
 )
 def test_data_set_2_is_followed_where_it_is_calm_and_where_it_is_wild(
-    model: Any, runs: int, most_nmse: float, most_mnlp: float
+    model: Any, runs: int, most_nmse: float, most_mnlp: float, paper_data: Callable[[str], Any]
 ) -> None:
-    data = fetch_nonstationary()
+    data, test = paper_data("nonstationary"), paper_data("nonstationary_test")
     found = [
-        scores(model.set_params(random_state=run), data.run(run), data.X_test, data.f_test)
+        scores(
+            model.set_params(random_state=run),
+            data[data["run"] == run],
+            test["x"][:, None],
+            test["f"],
+        )
         for run in range(1, runs + 1)
     ]
     assert np.mean(found, axis=0)[0] <= most_nmse

@@ -104,9 +104,10 @@ def test_built_in_problems_are_standardised_by_the_training_rows(name: str) -> N
 
 
 def test_the_papers_own_data_are_used_where_they_are(
-    shared_data: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    named_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("EIGENGP_DATA", str(shared_data("nonstationary.parquet").parent))
+    for name in ("nonstationary", "snelson", "pole"):
+        monkeypatch.setenv("EIGENGP_DATA", str(named_folder(f"{name}.parquet")))
     draws = datasets.fetch_nonstationary()
     np.testing.assert_array_equal(SOURCES["nonstationary"].load(4).y, draws.run(5).y)
     snelson = SOURCES["snelson"].load(0)
