@@ -49,8 +49,8 @@ def to_onnx(model: GPRegressor, *, input_type: InputType = "float64") -> ModelPr
     Parameters
     ----------
     model : GPRegressor
-        A fitted regressor; `residual="neighbors"` is not supported, because its predictions search for
-        the nearest training rows.
+        A fitted regressor; `residual="neighbors"` is not supported, because its predictions
+        search for the nearest training rows.
     input_type : {"float64", "float32"}
         The type of the input, and of the outputs.
 
@@ -62,8 +62,8 @@ def to_onnx(model: GPRegressor, *, input_type: InputType = "float64") -> ModelPr
     Raises
     ------
     ValueError
-        If the posterior cannot be expressed in ONNX: with `residual="neighbors"`, with a custom kernel
-        that calls NumPy, or if it is larger than ONNX allows (2 GB).
+        If the posterior cannot be expressed in ONNX: with `residual="neighbors"`, with a custom
+        kernel that calls NumPy, or if it is larger than ONNX allows (2 GB).
 
     Examples
     --------
@@ -140,8 +140,8 @@ def _exportable(model: GPRegressor) -> Predictive:
     posterior = deepcopy(model._posterior)
     if isinstance(posterior, VecchiaPosterior):
         raise ValueError(
-            'Models with residual="neighbors" search for the nearest training rows in each prediction, '
-            'which ONNX cannot express. Fit with residual=None or "diagonal" to export.'
+            'Models with residual="neighbors" search for the nearest training rows in each '
+            'prediction, which ONNX cannot express. Fit with residual=None or "diagonal" to export.'
         )
     size = 8 * posterior.n_columns**2
     if size > _MAX_BYTES:
