@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from eigengp._html import with_summary
@@ -43,6 +43,7 @@ from eigengp.fitting.run import FitResult
 from eigengp.fitting.settings import LBFGS, Settings
 from eigengp.gp.features import KernelFeatures
 from eigengp.gp.likelihoods import Gaussian
+from eigengp.gp.mean import MEANS
 from eigengp.gp.posterior import Predictive
 from eigengp.gp.precision import PRECISIONS
 from eigengp.gp.sensitivity import sensitivities, total_indices
@@ -69,6 +70,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [Kernel, KERNEL_NAMES],
         "likelihood": [Gaussian, StrOptions({"gaussian"})],
+        "mean": [StrOptions({"constant", "zero", *MEANS}), HasMethods(["fit", "predict"])],
         "optimizer": [LBFGS, StrOptions({"auto"})],
         "standardize": ["boolean", StrOptions({"robust"})],
         "precision": [StrOptions(set(PRECISIONS))],
@@ -211,12 +213,12 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         return mean
 
     def _mean_alone(self, X: AnyArray) -> AnyArray:
-        return self._mean(self._by_blocks(self._posterior.mean, X))
+        return self._scaling.targets(X, self._by_blocks(self._posterior.mean, X))
 
     def _mean_and_std(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         standardised, variance = self._mean_and_variance(X)
         std = self._scaling.target_scale * namespace(variance).sqrt(variance)
-        return self._mean(standardised), std
+        return self._scaling.targets(X, standardised), std
 
     def _joint_covariance(self, inputs: AnyArray) -> AnyArray:
         return self._posterior.joint_covariance(inputs)
@@ -247,9 +249,6 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """Return a function of all standardised inputs at once."""
         moved = cast(self._moved(X), "float64")
         return beside(function(self._scaling.inputs(moved)), X)
-
-    def _mean(self, standardised: AnyArray) -> AnyArray:
-        return self._scaling.target_centre + self._scaling.target_scale * standardised
 
     def predict_to_file(self, X: Any, path: str | Path, coverage: float | None = None) -> int:
         """Predict the rows of files, and write mean and standard deviation to another.
@@ -359,6 +358,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         scaling, posterior = self._scaling, self._posterior
         unit = scaling.gradient_unit(X)
         mean = unit * self._by_blocks(posterior.mean_gradient, X)
+        if scaling.mean is not None:
+            mean = mean + scaling.mean.gradient(X)
         if not return_variance:
             return mean
         variance = self._by_blocks(posterior.variance_gradient, X)
@@ -387,7 +388,9 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         mean, variance = self._posterior.average(
             self._scaling.inputs(distinct), counts / rows.shape[0]
         )
-        return self._mean(mean), self._scaling.target_scale * float(np.sqrt(variance))
+        shares, scaling = counts / rows.shape[0], self._scaling
+        average = float(shares @ scaling.targets(distinct, np.full(shares.shape, mean)))
+        return average, scaling.target_scale * float(np.sqrt(variance))
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Draw whole latent functions from the posterior and evaluate them.
@@ -417,8 +420,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         X = self._inputs(X, "sample_y")
         values = self._posterior.functions(n_samples, check_random_state(random_state))
         if self._draws_jointly:
-            return self._mean(self._whole(values, X))
-        return self._mean(self._by_blocks(values, X))
+            return self._scaling.targets(X, self._whole(values, X))
+        return self._scaling.targets(X, self._by_blocks(values, X))
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file, which `eigengp.load` reads.

@@ -70,6 +70,7 @@ class ExactGPRegressor(GPRegressor):
         kernel: Kernel | str = "squared_exponential",
         *,
         likelihood: Gaussian | Literal["gaussian"] = "gaussian",
+        mean: Any = "constant",
         optimizer: LBFGS | Literal["auto"] = "auto",
         standardize: Standardize = True,
         max_rows: int = 20_000,
@@ -78,6 +79,7 @@ class ExactGPRegressor(GPRegressor):
     ) -> None:
         self.kernel = kernel
         self.likelihood = likelihood
+        self.mean = mean
         self.optimizer = optimizer
         self.standardize = standardize
         self.max_rows = max_rows

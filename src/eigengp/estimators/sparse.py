@@ -39,6 +39,7 @@ class InducingPointRegressor(GPRegressor):
         *,
         kernel: Kernel | str = "squared_exponential",
         likelihood: Gaussian | Literal["gaussian"] = "gaussian",
+        mean: Any = "constant",
         inducing_points: Literal["auto", "kmeans", "random", "greedy"] | ArrayLike = "auto",
         optimizer: LBFGS | Literal["auto"] = "auto",
         standardize: Standardize = True,
@@ -50,6 +51,7 @@ class InducingPointRegressor(GPRegressor):
         self.n_components = n_components
         self.kernel = kernel
         self.likelihood = likelihood
+        self.mean = mean
         self.inducing_points = inducing_points
         self.optimizer = optimizer
         self.standardize = standardize
@@ -163,6 +165,7 @@ class PowerEPRegressor(InducingPointRegressor):
         alpha: float = 0.5,
         kernel: Kernel | str = "squared_exponential",
         likelihood: Gaussian | Literal["gaussian"] = "gaussian",
+        mean: Any = "constant",
         inducing_points: Literal["auto", "kmeans", "random", "greedy"] | ArrayLike = "auto",
         optimizer: LBFGS | Literal["auto"] = "auto",
         standardize: Standardize = True,
@@ -175,6 +178,7 @@ class PowerEPRegressor(InducingPointRegressor):
             n_components,
             kernel=kernel,
             likelihood=likelihood,
+            mean=mean,
             inducing_points=inducing_points,
             optimizer=optimizer,
             standardize=standardize,

@@ -49,7 +49,7 @@ class Method:
     description: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     sized: bool = True
-    strategy: str | None = None
+    strategy: Any = None
 
     def build(self, components: int | None, seed: int, verbose: bool = False) -> Any:
         """Build the estimator; options that it has no parameter for are ignored."""
