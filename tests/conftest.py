@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -106,36 +106,10 @@ def _golden_cases(path: Path) -> dict[str, Any]:
     return {case["name"]: case for case in reference["cases"]}
 
 
-@pytest.fixture
-def shared_data() -> Callable[[str], Path]:
-    """Return the path of a data set such as `shared_data("snelson.parquet")`, or skip."""
-    return lambda name: _shared_path(f"data/{name}")
-
-
 @pytest.fixture(params=GOLDEN_CASES)
 def golden_case(request: pytest.FixtureRequest) -> dict[str, Any]:
     """One case of the reference vectors, as their README describes it."""
     return _golden_cases(_shared_path("golden/eigengp_reference.json"))[request.param]
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a fresh data folder for scikit-learn; no network, and no data but what a test puts."""
-    path = tmp_path / "home"
-    monkeypatch.delenv("EIGENGP_DATA", raising=False)
-    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(path))
-    for name in ("fetch_california_housing", "fetch_openml"):
-        monkeypatch.setattr(f"sklearn.datasets.{name}", _refuse)
-    return path
-
-
-@pytest.fixture(scope="session")
-def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder that a tiny reproduction has left, to be read and not written."""
-    from tiny_reproduction import reproduced
-
-    base = tmp_path_factory.getbasetemp()
-    return reproduced(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
 
 
 @pytest.fixture(scope="module")
@@ -145,10 +119,6 @@ def browser() -> Iterator[Any]:
 
     with started() as browser:
         yield browser
-
-
-def _refuse(**settings: object) -> None:
-    raise AssertionError(f"a download was tried: {settings}")
 
 
 @pytest.fixture(scope="session")

@@ -36,13 +36,17 @@ def draw_scores(found: list[dict[str, Any]], path: Path) -> None:
     path : Path
         The picture: PNG, SVG or PDF. It appears when it is whole.
     """
-    from eigengp.reproduce.drawing import new_figure, style
+    from matplotlib.figure import Figure
+
+    from eigengp.plot import palette
 
     shown = [each for each in found if "error" not in each]
     if not shown:
         raise ValueError("No method could be fitted, so there is nothing to draw.")
-    with style():
-        figure, panels = new_figure(1, len(_PANELS), height=0.6 + 0.28 * len(shown))
+    # The salt makes the same scores the same SVG file.
+    with palette.style(**{"svg.hashsalt": "eigengp"}):
+        figure = Figure(figsize=(7.0, 1.1 + 0.28 * len(shown)), layout="constrained")
+        panels = figure.subplots(1, len(_PANELS))
         for panel, (score, title) in zip(panels, _PANELS.items(), strict=True):
             _draw(panel, shown, score, title)
         panels[0].set_xscale("log")
