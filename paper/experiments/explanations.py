@@ -83,15 +83,17 @@ def explain(results: Results) -> str:
 def _explain_means(results: Results) -> str:
     star, rvm = (_sample(results, name, MORE_ROWS) for name in ("EigenGP*", "RVM"))
     least = [min(_sample(results, name, data).mean for data in _FIXED) for name in METHODS]
+    bound = min(best_width(results, data).mean for data in _FIXED)
+    printed = [_reported(name).text for name in METHODS]
+    judged = [
+        _judge_means([rvm, star], "300 rows"),
+        _judge_means([Sample.of([value]) for value in least], "a fixed draw among these"),
+    ]
     return (
         f"Means: with 300 rows the RVM has {rvm}, or {best_width(results, MORE_ROWS)} with the "
-        f"best width, and EigenGP* {star}; the best fixed draw gives {spoken(least[0])} and "
-        f"{spoken(least[1])}. The paper has {_reported('RVM').text} and "
-        f"{_reported('EigenGP*').text}, which "
-        + _judge_means([rvm, star], "300 rows")
-        + " and "
-        + _judge_means([Sample.of([value]) for value in least], "a fixed draw among these")
-        + "."
+        f"best width, and EigenGP* {star}; the best fixed draw gives {spoken(least[0])}, or "
+        f"{spoken(bound)} with the best width, and {spoken(least[1])}. The paper has "
+        f"{' and '.join(printed)}, which {' and '.join(judged)}."
     )
 
 
