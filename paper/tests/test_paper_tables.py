@@ -348,6 +348,11 @@ def test_explanations_are_judged_by_standard_errors_and_means(
     assert told in rvm(tmp_path, WORSE | changes).differences[-1]
 
 
+def test_few_runs_do_not_tell_explanations_apart(tmp_path: Path) -> None:
+    section = rvm(tmp_path, WORSE, replace(FULL, n_runs=2))
+    assert section.differences[-1].startswith("These are too few runs")
+
+
 def test_the_table_of_explanations_has_means_and_relative_errors(tmp_path: Path) -> None:
     _, table = rvm(tmp_path, WORSE | INDEPENDENT | SEEDS).tables
     assert len(table.rows) == 3 + len(FIXED_DRAWS)
