@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from common import SETS
 from drawing import title
 from peers.asking import OURS
 from quality import DEFAULT, EVERY, OBJECTIVES, PLAIN, VARIANTS, by_method, means, opened
 from record import Record, Results, write_atomically
+
+from realdata import SETS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "how-good-is-it.md"
 _ABOUT = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -167,26 +167,6 @@ def golden_case(request: pytest.FixtureRequest) -> dict[str, Any]:
     return _golden_cases()[request.param]
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a fresh data folder for scikit-learn; no network, and no data but what a test puts."""
-    path = tmp_path / "home"
-    monkeypatch.delenv("EIGENGP_DATA", raising=False)
-    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(path))
-    for name in ("fetch_california_housing", "fetch_openml"):
-        monkeypatch.setattr(f"sklearn.datasets.{name}", _refuse)
-    return path
-
-
-@pytest.fixture(scope="session")
-def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder that a tiny reproduction has left, to be read and not written."""
-    from tiny_reproduction import reproduced
-
-    base = tmp_path_factory.getbasetemp()
-    return reproduced(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Return a headless browser, or skip where there is none."""
@@ -194,10 +174,6 @@ def browser() -> Iterator[Any]:
 
     with started() as browser:
         yield browser
-
-
-def _refuse(**settings: object) -> None:
-    raise AssertionError(f"a download was tried: {settings}")
 
 
 @pytest.fixture(scope="session")
