@@ -41,15 +41,17 @@ class Method:
     sized: bool = True
 
 
-_PAPER = {"guard": False}
 _PLAIN = {"residual": None}
-_JOINT = {"optimization": "joint"}
+_PAPER = {"guard": False, **_PLAIN}
+_JOINT = {"strategy": "joint"}
+_OPTIMIZER = ("strategy", "n_restarts", "max_iter", "tol")
+"""Settings of the optimizer, for all methods but the RVM, which has its own."""
 
 METHODS = {
     method.name: method
     for method in (
         Method("Nyström", "NystromRegressor", {}, "#CC79A7", "v"),
-        Method("Nyström*", "NystromRegressor", {"optimize": True}, "#CC79A7", "^"),
+        Method("Nyström*", "NystromRegressor", {"optimizer": "auto"}, "#CC79A7", "^"),
         Method("FITC", "FITCRegressor", {}, "#009E73", "s"),
         Method("SSGP", "SSGPRegressor", {}, "#E69F00", "D"),
         Method("RVM", "RVMRegressor", {"n_jobs": 1}, "#666666", "*", sized=False),
@@ -59,7 +61,7 @@ METHODS = {
         Method("VFE", "VFERegressor", {}, "#B3A600", "<"),
         Method("power EP", "PowerEPRegressor", {"alpha": 0.5}, "#8C564B", ">"),
         Method("EigenGP, guarded", "EigenGPRegressor", _PLAIN, "#0072B2", "h"),
-        Method("EigenGP*, guarded", "EigenGPRegressor", _JOINT, "#D55E00", "h"),
+        Method("EigenGP*, guarded", "EigenGPRegressor", _PLAIN | _JOINT, "#D55E00", "h"),
         Method("exact GP", "ExactGPRegressor", {}, "#000000", ".", sized=False),
     )
 }
@@ -100,6 +102,11 @@ def build(
     if start is not None:
         lengthscale = np.array(start["lengthscale"])
         settings["kernel"] = eigengp.SquaredExponential(lengthscale, start["variance"])
-        settings["noise_variance"] = start["noise_variance"]
+        settings["likelihood"] = eigengp.Gaussian(start["noise_variance"])
+    if method.estimator != "RVMRegressor":
+        settings["mean"] = "constant" if standardize else "zero"
+        own = {each: settings.pop(each) for each in _OPTIMIZER if each in settings}
+        if own:
+            settings["optimizer"] = eigengp.LBFGS(**own)
     estimator = getattr(eigengp, method.estimator)
     return estimator(random_state=seed, standardize=standardize, **settings)

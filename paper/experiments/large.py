@@ -26,7 +26,7 @@ def sized_run(scale: Scale, data: str, method: str, size: int) -> Run:
     if method == "Nyström":
         options = {"max_iter": 0}
     if method == "EigenGP*":
-        options["optimization"] = "direct"
+        options["strategy"] = "direct"
     return Run(data, method, size, 0, tuple(options.items()), start=start_run(scale, data))
 
 
