@@ -16,7 +16,7 @@ from eigengp.backend.threads import in_threads
 from eigengp.data.array_source import ArraySource
 from eigengp.data.neighbor_search import Index, index_among
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.neighborhoods import Neighborhoods
+from eigengp.gp.vecchia import Neighborhoods
 
 SumT = TypeVar("SumT", bound=Any)
 

@@ -136,7 +136,7 @@ class GPRegressor(SelfDescribing, RegressorMixin, BaseEstimator, ABC):  # type: 
         scaling, unit = training.scaling, training.unit
         self._scaling, self._posterior = scaling, self._condition(model, outcome, training)
         self._place = place(training.given)
-        self.kernel_ = model.kernel.rescaled(scaling.input_scale, unit)
+        self.kernel_ = model.kernel.rescaled(scaling.input_scale, unit, scaling.input_centre)
         self.noise_variance_ = model.noise_variance * unit
         self.target_mean_ = scaling.target_centre
         self.log_marginal_likelihood_: float = training.offset - outcome.value

@@ -150,4 +150,4 @@ class InducingRegressor(GPRegressor):
     def _keep(self, model: EigenGP, training: Training, outcome: Any = None) -> None:
         super()._keep(model, training, outcome)
         self.inducing_points_ = training.like_given(training.in_units(model.inducing_points))
-        self.jitter_ = model.jitter.of(model.kernel) * training.unit
+        self.jitter_ = model.jitter.of(model.features) * training.unit

@@ -131,8 +131,11 @@ class Training:
         n_features = self.rows.n_features
         noise = _FIRST_NOISE if noise_variance is None else noise_variance / self.unit
         if isinstance(kernel, Kernel):
-            own = kernel.with_ard(n_features)
-            return ExactGP(own.rescaled(1.0 / self.scaling.input_scale, 1.0 / self.unit), noise)
+            kernel.with_ard(n_features)  # Raises where it does not fit these inputs.
+            per_unit = 1.0 / self.scaling.input_scale
+            shift = -self.scaling.input_centre * per_unit
+            own = kernel.rescaled(per_unit, 1.0 / self.unit, shift)
+            return ExactGP(own.with_ard(n_features), noise)
         low, high = lengthscale_range(n_features)
         first = ExactGP(SquaredExponential(np.full(n_features, np.sqrt(low * high))), noise)
         if kernel is None:

@@ -191,7 +191,7 @@ class VecchiaLearner:
         return parameters.unpack(found.vector)
 
     def _source(self, model: EigenGP, count: int) -> Any:
-        metric = model.kernel.metric
+        metric = model.kernel.metric(self.rows.X.shape[1])
         return NeighborSource.of(self.rows, metric, _NEIGHBOURS, self.n_threads, count, self.search)
 
 

@@ -235,7 +235,7 @@ class LocalFit:
 
     def _outcome(self, model: EigenGP, rows: RowBlock, count: int) -> VecchiaOutcome:
         """Return the outcome of a pass over these rows, with so many neighbours each."""
-        metric = model.kernel.metric
+        metric = model.kernel.metric(rows.X.shape[1])
         source: Any = NeighborSource.of(rows, metric, count, self.n_threads, search=self.search)
         outcome = model.forward(source)
         assert isinstance(outcome, VecchiaOutcome)
@@ -246,7 +246,7 @@ class LocalFit:
     ) -> tuple[VecchiaPosterior, Nearest]:
         """Return the posterior after a pass over these rows, and what finds the nearest of them."""
         assert isinstance(outcome.flow, VecchiaPass)
-        metric = outcome.flow.features.kernel.metric
+        metric = outcome.flow.features.kernel.metric(rows.X.shape[1])
         search = Nearest.of(rows.X, metric, self.n_neighbors, self.search)
         return VecchiaPosterior.of(outcome, rows, search, search.count), search
 

@@ -29,6 +29,7 @@ def facts_of(fitted: Fitted) -> dict[str, Any]:
         What JSON can hold.
     """
     model, kernel = fitted.model, fitted.model.kernel_
+    variance = kernel.constant_diagonal
     data, fit = fitted.about.get("data"), fitted.about.get("fit")
     evidence, noise = float(model.log_marginal_likelihood_), float(model.noise_variance_)
     return {
@@ -37,7 +38,7 @@ def facts_of(fitted: Fitted) -> dict[str, Any]:
         "kernel": {
             "name": type(kernel).__name__,
             "text": repr(kernel),
-            "signal_std": float(kernel.total_variance) ** 0.5,
+            "signal_std": None if variance is None else variance**0.5,
         },
         "noise_std": noise**0.5,
         "noise_share": noise / data["target"]["std"] ** 2 if data else None,

@@ -72,10 +72,12 @@ def _learned(facts: dict[str, Any]) -> list[tuple[str, str]]:
     basis = ", ".join(f"{count} {name}" for name, count in facts["basis"].items())
     shares, kernel, fit = facts["eigenfunctions"], facts["kernel"], facts["fit"]
     kept = f", {len(shares)} eigenfunctions kept" if shares else ""
+    deviation = kernel["signal_std"]
+    signal = "" if deviation is None else f", signal ± {number(deviation)}"
     time = f" in {fit['seconds']:.1f} s" if fit else ""
     return [
         ("Noise", f"± {number(facts['noise_std'])}{known}"),
-        ("Kernel", f"{kernel['name']}, signal ± {number(kernel['signal_std'])}"),
+        ("Kernel", kernel["name"] + signal),
         ("Made of", (basis or "all rows") + kept),
         ("Log evidence", f"{number(facts['log_evidence'])}{each}"),
         ("Intervals", _width(facts)),
