@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from eigengp import EigenGPRegressor, ExactGPRegressor, FITCRegressor, load
+from eigengp import EigenGPRegressor, ExactGPRegressor, FITCRegressor, SSGPRegressor, load
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.data.neighbors import NeighborSource
@@ -204,7 +205,7 @@ def test_parameters_and_settings_are_checked() -> None:
 def test_names_give_kernels_and_others_are_listed() -> None:
     for name, kind in KERNELS.items():
         assert type(kernel_named(name)) is kind
-    with pytest.raises(ValueError, match="no kernel 'rbf'.*'squared_exponential', 'matern12'"):
+    with pytest.raises(ValueError, match=r"no kernel 'rbf'.*'squared_exponential', 'matern12'"):
         kernel_named("rbf")
 
 
@@ -331,8 +332,7 @@ def test_predictive_variance_is_never_negative_and_has_its_gradient(
     source = source_of(model)
     outcome = model.forward(source)
     if model.vecchia:
-        order = lambda at: np.argsort(np.sum((at[:, None] - ROWS.X) ** 2, axis=2), axis=1)[:, :4]
-        near = order(X)
+        near = np.argsort(np.sum((X[:, None] - ROWS.X) ** 2, axis=2), axis=1)[:, :4]
         posterior: Any = VecchiaPosterior.of(outcome, ROWS, lambda at: near[: len(at)], 4)  # type: ignore[arg-type]
     else:
         posterior = model.posterior(outcome)
@@ -391,7 +391,7 @@ def test_a_fit_does_not_depend_on_units_and_can_be_saved(
 
 
 def test_a_fitted_linear_kernel_names_its_centre() -> None:
-    X = points(50, 0) + [100.0, -20.0]
+    X = points(50, 0) + np.array([100.0, -20.0])
     model = ExactGPRegressor(Linear(), n_restarts=1, max_iter=20).fit(X, X @ [1.0, 2.0])
     np.testing.assert_allclose(model.kernel_.center, X.mean(axis=0))
     np.testing.assert_allclose(model.predict([[110.0, -10.0]]), [90.0], rtol=1e-2)
@@ -416,3 +416,28 @@ def test_other_array_libraries_give_the_same() -> None:
         bar = K_bar[:, 0].copy()
         own, theirs = kernel.diag_pull_back(X, bar), kernel.diag_pull_back(X_t, torch.asarray(bar))
         np.testing.assert_allclose(theirs.numpy(), own, rtol=1e-10)
+
+
+def test_trend_and_season_extrapolate_to_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    example = Path(__file__).parents[1] / "examples" / "co2_trend_season.py"
+    found = run_path(str(example))
+    assert found["error"] <= 1.2 * found["NOISE"]
+    assert found["std"][found["future"]].max() < 3.0 * found["NOISE"]
+
+
+def test_a_sparse_spectrum_needs_all_inputs() -> None:
+    with pytest.raises(ValueError, match="needs a kernel of all inputs"):
+        SSGPRegressor(4, kernel=SquaredExponential(active_dims=[0])).fit(points(20, 0), np.ones(20))
+
+
+@pytest.mark.parametrize("name", ["periodic_ard", "sum", "active_product", "polynomial"])
+def test_models_can_be_exported(name: str) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("eigengp.export.onnx")
+    X = points(30, 0)
+    model = FITCRegressor(6, kernel=EVERY[name], max_iter=0, random_state=0).fit(X, X[:, 0])
+    session = runtime.InferenceSession(onnx.to_onnx(model).SerializeToString())
+    found = session.run(None, {session.get_inputs()[0].name: X[:5]})
+    for ours, theirs in zip(model.predict(X[:5], return_std=True), found, strict=False):
+        np.testing.assert_allclose(theirs.ravel(), ours, rtol=1e-9, atol=1e-9)

@@ -253,6 +253,7 @@ class Namespace:
 
     def sum(self, x: Traced, /, *, axis: int, keepdims: bool = False) -> Traced:
         """Return sums along an axis."""
+        axis %= x.ndim
         axes = x.graph.constant([axis], np.int64)
         rest = (1,) if keepdims else ()
         shape = (*x.shape[:axis], *rest, *x.shape[axis + 1 :])

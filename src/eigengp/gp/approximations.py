@@ -1,6 +1,6 @@
-"""The ways through the flow, one for each kind of prior factor.
+"""The passes over the rows, one for each kind of prior factor.
 
-Each makes the sums, hands them to the evidence, and takes the cotangents
+Each makes the sums, hands them to `evidence`, and takes the cotangents
 back over the rows: `PriorPass` is stage 1, and VFE with the whole trace term;
 `SpectralPass` has weights of its own (stage 2 and EigenGP*); `ResidualPass`
 is EigenGP+, FITC and power EP; `WhitePass` is for features whose weights are
@@ -71,7 +71,7 @@ class Outcome:
     evidence: Evidence
     trace: TraceTerm | None
     to_coefficients: Array | None
-    """From the evidence's coordinates to those of the features; None if they agree."""
+    """From the coordinates of `evidence` to those of the features; None if they agree."""
     kept: Kept | None = None
     """Features on their way to the next pass."""
 
@@ -87,14 +87,14 @@ class Outcome:
 
 
 class Pass(Protocol):
-    """One way through the flow."""
+    """One kind of pass over the rows: log marginal likelihood and derivatives."""
 
     @property
     def prior_factor(self) -> Array | None:
         """`F`, with `f(x) = k(x)ᵀF z` and `z` white under the prior, (M, R); None: the identity."""
 
     def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
-        """Sum over the rows and return the evidence; `gamma` weighs the trace term.
+        """Sum over the rows and return the log marginal likelihood; `gamma` weights the trace term.
 
         Features go into `kept` for a pull-back to come.
         """
@@ -186,13 +186,13 @@ def _for_pull_back(
 
 
 def _is_trusted(evidence: PriorEvidence) -> bool:
-    """Say whether float64 sums leave `G = I + FᵀAF/σ²` as it is, by the worst case."""
+    """Return whether float64 sums keep enough digits of `G = I + FᵀAF/σ²` in the worst case."""
     largest = np.max(np.diagonal(evidence.prior.inverse)) / evidence.noise_variance
     return bool(_EPSILON * np.trace(evidence.sums.A) * largest <= _MOST_LOST)
 
 
 def _is_trusted_in_float32(evidence: PriorEvidence) -> bool:
-    """Say whether the rounding of float32 sums leaves `G`, and the evidence per row, as they are.
+    """Return whether float32 sums keep enough digits of `G` and of the value per row.
 
     The roundings of the rows are taken as independent. Those in `FᵀAF/σ²`
     are measured beside `G`; they change `mᵀAm/σ²` by about
@@ -239,7 +239,7 @@ class SpectralPass:
         return source.total(lambda block: rows.sums(block, kept))
 
     def from_sums(self, sums: Sums, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
-        """Return the evidence without touching the rows."""
+        """Return the log marginal likelihood without a pass over the rows."""
         s2, identity = self.noise_variance, np.eye(self.shrinkage.size)
         trace = (
             TraceTerm(sums, identity, s2, self.features.constant_diagonal, gamma) if gamma else None
@@ -318,7 +318,7 @@ class ResidualPass:
         return source.total(lambda block: rows.sums(block, kept))
 
     def from_sums(self, sums: Sums, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
-        """Return the evidence without touching the rows."""
+        """Return the log marginal likelihood without a pass over the rows."""
         F = self.prior_factor
         return Outcome(self, FactorEvidence(sums, np.ones(F.shape[1]), 1.0), None, F, kept)
 

@@ -1,6 +1,6 @@
 """A model with inducing points, its log marginal likelihood and its gradient.
 
-rows ─▶ features ─▶ sums ─▶ evidence ─▶ cotangents of the sums ─▶ rows ─▶ gradient
+rows ─▶ features ─▶ sums ─▶ log marginal likelihood ─▶ cotangents of the sums ─▶ rows ─▶ gradient
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class EigenGP:
 
     @cached_property
     def flow(self) -> Pass:
-        """The way through the flow that fits this model."""
+        """The pass over the rows that fits this model."""
         common = (self.features, self.noise_variance)
         noisy = self.residual and self.power > 0.0
         if self._learned is None:

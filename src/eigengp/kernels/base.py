@@ -263,7 +263,8 @@ class ParametricKernel(Kernel):
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        dataclass(frozen=True, eq=False, repr=False)(cls)
+        own_init = "__init__" in vars(cls)
+        dataclass(frozen=True, eq=False, repr=False, init=not own_init)(cls)
         declared = {each.name: each.metadata.get("parameter") for each in _fields_of(cls)}
         cls._kinds = {name: kind for name, kind in declared.items() if kind is not None}
 

@@ -12,7 +12,7 @@ from abc import abstractmethod
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, beside, namespace
+from eigengp.backend.namespace import AnyArray, beside, cast, is_numpy, namespace
 from eigengp.kernels.base import (
     LENGTHSCALE,
     SHAPE,
@@ -90,8 +90,10 @@ class Stationary(ParametricKernel):
         return self.variance
 
     def diag(self, X: AnyArray) -> AnyArray:
+        if is_numpy(X):
+            return np.full(X.shape[0], self.variance)
         xp = namespace(X)
-        return xp.full((X.shape[0],), self.variance, dtype=xp.float64, device=X.device)
+        return cast(xp.sum(xp.zeros_like(X), axis=1), "float64") + self.variance
 
     def diag_pull_back(self, X: AnyArray, bar: AnyArray) -> AnyArray:
         gradient = np.zeros(self.theta.size)
