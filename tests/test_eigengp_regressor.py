@@ -205,7 +205,7 @@ def test_sample_weights_are_repetitions() -> None:
 def test_residual_widens_error_bars_far_from_the_data() -> None:
     far, plain, plus = np.full((1, 2), 60.0), fitted("EigenGP"), fitted("EigenGP+")
     assert plain.predict(far, return_std=True)[1] ** 2 == pytest.approx(plain.noise_variance_)
-    prior = plus.kernel_.total_variance + plus.noise_variance_
+    prior = plus.kernel_.constant_diagonal + plus.noise_variance_
     assert plus.predict(far, return_std=True)[1] ** 2 == pytest.approx(prior)
 
 
@@ -215,7 +215,7 @@ def test_residual_keeps_every_weight_below_the_prior(name: str) -> None:
     prior = model.eigenvalues_ / model.inducing_points_.shape[0]
     assert np.all(model.weights_ <= prior * (1 + 1e-9))
     explained = model.eigenfunctions(X) ** 2 @ model.weights_
-    assert np.all(explained <= model.kernel_.total_variance * (1 + 1e-9))
+    assert np.all(explained <= model.kernel_.constant_diagonal * (1 + 1e-9))
 
 
 @pytest.mark.parametrize("init", ["kmeans", "random", "greedy"])

@@ -219,7 +219,7 @@ def dense_evidence(weights: Array, jitter: float = JITTER, residual: bool = Fals
     lam, U = lam[::-1][:R], U[:, ::-1][:, :R]
     Phi = np.sqrt(5) * KERNEL(X, B) @ U / lam
     low_rank = Phi * weights @ Phi.T
-    rest = np.maximum(KERNEL.total_variance - np.diag(low_rank), 0.0) if residual else 0.0
+    rest = np.maximum(KERNEL.constant_diagonal - np.diag(low_rank), 0.0) if residual else 0.0
     C = low_rank + np.diag(0.1 + rest * np.ones(25))
     return float(multivariate_normal(np.zeros(25), C).logpdf(y))
 

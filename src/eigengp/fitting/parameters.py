@@ -20,9 +20,6 @@ from eigengp.gp.model import EigenGP
 from eigengp.gp.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import Kernel
 
-LENGTHSCALE_RANGE = (1e-3, 1e3)
-VARIANCE_RANGE = (1e-4, 1e6)
-SHAPE_RANGE = (1e-2, 1e3)
 NOISE_RANGE = (1e-6, 1e2)
 SHRINKAGE_RANGE = (1e-8, 1e4)
 HIGHEST_FREQUENCY = 1e3
@@ -109,7 +106,7 @@ def kernel_parameters(model: KernelT) -> Parameters[KernelT]:
 
 
 def _kernel(kernel: Kernel) -> Part:
-    ranges = np.log([_kernel_range(name) for name in kernel.parameter_names])
+    ranges = np.log([each.bounds for each in kernel.parameters])
     return Part(
         read=lambda model: model.kernel.theta,
         write=lambda model, values: replace(model, kernel=model.kernel.with_theta(values)),
@@ -117,13 +114,6 @@ def _kernel(kernel: Kernel) -> Part:
         low=ranges[:, 0],
         high=ranges[:, 1],
     )
-
-
-def _kernel_range(name: str) -> tuple[float, float]:
-    own = name.rsplit(".", 1)[-1]
-    if own.startswith("lengthscale"):
-        return LENGTHSCALE_RANGE
-    return VARIANCE_RANGE if own == "variance" else SHAPE_RANGE
 
 
 def _points(name: str, shape: tuple[int, ...], low: Array, high: Array) -> Part:

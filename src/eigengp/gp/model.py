@@ -1,6 +1,6 @@
-"""A model with basis points, its evidence and its gradient: the whole flow in one place.
+"""A model with inducing points, its log marginal likelihood and its gradient.
 
-rows ─▶ features ─▶ sums ─▶ evidence ─▶ cotangents of the sums ─▶ rows ─▶ gradient
+rows ─▶ features ─▶ sums ─▶ log marginal likelihood ─▶ cotangents of the sums ─▶ rows ─▶ gradient
 """
 
 from __future__ import annotations
@@ -32,14 +32,17 @@ from eigengp.kernels import Kernel, KernelAdjoint
 
 @dataclass(frozen=True)
 class Jitter:
-    """What is added to the diagonal of `K_BB`: `relative · k(x,x) + absolute`."""
+    """What is added to the diagonal of `K_BB`: `relative · k(x,x) + absolute`.
+
+    Where `k(x,x)` varies it is the mean over the inducing points.
+    """
 
     relative: float = 0.0
     absolute: float = 0.0
 
-    def of(self, kernel: Kernel) -> float:
+    def of(self, features: KernelFeatures) -> float:
         """Return the number that is added."""
-        return self.relative * kernel.total_variance + self.absolute
+        return self.relative * features.prior_scale + self.absolute
 
 
 @dataclass(frozen=True)
@@ -61,14 +64,14 @@ class EigenGP:
     """The model: eigenfunctions of a kernel at inducing inputs, their weights, the noise.
 
     FITC, VFE and power EP are the same model with the weights of the prior
-    and the residual, which enters the evidence in the way that `power` says.
+    and the residual, which enters the log marginal likelihood as `power` says.
 
     Parameters
     ----------
     kernel : Kernel
         The GP prior whose eigenfunctions are used.
     inducing_points : array of shape (M, D)
-        The basis points `B`.
+        `B`.
     noise_variance : float
         `σ²`.
     n_components : int
@@ -110,7 +113,7 @@ class EigenGP:
     def _gram(self) -> tuple[Array, Callable[[Array], KernelAdjoint]]:
         K, back = self.features.forward(self.inducing_points)
         gram = K.copy()  # The pull-back needs it without the jitter.
-        gram.flat[:: gram.shape[0] + 1] += self.jitter.of(self.kernel)
+        gram.flat[:: gram.shape[0] + 1] += self.jitter.of(self.features)
         return gram, back
 
     @property
@@ -139,7 +142,7 @@ class EigenGP:
 
     @cached_property
     def flow(self) -> Pass:
-        """The way through the flow that fits this model."""
+        """The pass over the rows that fits this model."""
         common = (self.features, self.noise_variance)
         noisy = self.residual and self.power > 0.0
         if self._learned is None:
@@ -162,7 +165,7 @@ class EigenGP:
         """Go over the rows once; `gamma` weighs the trace term, which VFE has in full.
 
         Where the sums of plain features lose too many digits (many rows,
-        little noise, basis points close together) float64 takes the place of
+        little noise, inducing points close together) float64 takes the place of
         float32, and where that does not do either the rows enter whitened.
         """
         if self.residual and self.power == 0.0:
@@ -216,5 +219,6 @@ class EigenGP:
         Both arguments of `k(B,B)` move, hence twice the pull-back to one.
         """
         adjoint = self._gram[1](gram_bar)
-        jitter = self.jitter.relative * np.trace(gram_bar) * self.kernel.diagonal_theta_gradient()
-        return KernelAdjoint(adjoint.theta + jitter, 2.0 * adjoint.points)
+        jitter_bar = self.jitter.relative * float(np.trace(gram_bar))
+        jitter = self.features.prior_scale_pull_back(jitter_bar)
+        return KernelAdjoint(adjoint.theta + jitter.theta, 2.0 * adjoint.points + jitter.points)

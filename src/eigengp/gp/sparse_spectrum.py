@@ -1,4 +1,4 @@
-"""The sparse spectrum GP: cosines and sines at learned spectral points, through the same flow."""
+"""The sparse spectrum GP: cosines and sines at learned spectral points."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SparseSpectrum:
 
     @property
     def flow(self) -> WhitePass:
-        """The way through the flow."""
+        """The pass over the rows."""
         return WhitePass(self.features, self.noise_variance, self.arithmetic)
 
     def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:

@@ -45,14 +45,11 @@ from eigengp.io.errors import SavedModelError
 from eigengp.io.estimators import record_of_estimator
 from eigengp.io.record import Fields, Record, hints_of
 from eigengp.kernels import (
+    KERNELS,
     Kernel,
-    Matern12,
-    Matern32,
-    Matern52,
-    RationalQuadratic,
-    SquaredExponential,
+    Product,
+    Sum,
 )
-from eigengp.kernels.base import Product, Sum
 
 ESTIMATORS = (
     EigenGPRegressor,
@@ -66,7 +63,6 @@ ESTIMATORS = (
     TargetTransformed,
 )
 
-_KERNELS = (SquaredExponential, Matern12, Matern32, Matern52, RationalQuadratic)
 _PLAIN = (
     *(Posterior, KernelFeatures, SpectralFeatures, Arithmetic),
     *(ConditionalPosterior, DenseCovariance, LowRankCovariance),
@@ -116,7 +112,7 @@ def _local_posterior_fields(posterior: VecchiaPosterior) -> Fields:
 
 def _local_posterior(approximate: bool = False, **found: Any) -> VecchiaPosterior:
     """Return the posterior with a search among its rows, as the fit made it."""
-    metric = found["flow"].features.kernel.metric
+    metric = found["flow"].features.kernel.metric(found["rows"].X.shape[1])
     kind = Approximate if approximate else Exact
     count = min(found["n_neighbors"], found["rows"].n_rows)
     search = Nearest(kind.of(found["rows"].X * metric), metric, count)
@@ -172,5 +168,5 @@ def _special() -> list[Record]:
 
 def records() -> list[Record]:
     """Return how each class is stored."""
-    plain = map(Record.of_dataclass, (*_KERNELS, *_PLAIN))
+    plain = map(Record.of_dataclass, (*KERNELS.values(), *_PLAIN))
     return [*plain, *map(record_of_estimator, ESTIMATORS), *_special()]
