@@ -16,11 +16,11 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.data.standardize import Extent
 from eigengp.gp.exact import ExactGP
+from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.model import EigenGP
 from eigengp.gp.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import Kernel
 
-NOISE_RANGE = (1e-6, 1e2)
 SHRINKAGE_RANGE = (1e-8, 1e4)
 HIGHEST_FREQUENCY = 1e3
 
@@ -87,7 +87,7 @@ def eigengp_parameters(
         low, high = np.tile(box.low - reach, count), np.tile(box.high + reach, count)
         shape = model.inducing_points.shape
         parts = [_kernel(model.kernel), _points("inducing_points", shape, low, high)]
-    parts.append(_NOISE)
+    parts.append(_likelihood(model.likelihood))
     if weights:
         parts.append(_weights(model))
     return Parameters(model, tuple(parts))
@@ -97,12 +97,12 @@ def spectrum_parameters(model: SparseSpectrum) -> Parameters[SparseSpectrum]:
     """Return kernel, spectral points and noise."""
     most = np.full(model.spectral_points.size, HIGHEST_FREQUENCY)
     points = _points("spectral_points", model.spectral_points.shape, -most, most)
-    return Parameters(model, (_kernel(model.kernel), points, _NOISE))
+    return Parameters(model, (_kernel(model.kernel), points, _likelihood(model.likelihood)))
 
 
 def kernel_parameters(model: KernelT) -> Parameters[KernelT]:
     """Return kernel and noise."""
-    return Parameters(model, (_kernel(model.kernel), _NOISE))
+    return Parameters(model, (_kernel(model.kernel), _likelihood(model.likelihood)))
 
 
 def _kernel(kernel: Kernel) -> Part:
@@ -126,13 +126,15 @@ def _points(name: str, shape: tuple[int, ...], low: Array, high: Array) -> Part:
     )
 
 
-_NOISE = Part(
-    read=lambda model: np.log([model.noise_variance]),
-    write=lambda model, values: replace(model, noise_variance=float(np.exp(values[0]))),
-    slope=lambda gradient: np.array([gradient.log_noise_variance]),
-    low=np.log([NOISE_RANGE[0]]),
-    high=np.log([NOISE_RANGE[1]]),
-)
+def _likelihood(likelihood: Gaussian) -> Part:
+    low, high = likelihood.bounds
+    return Part(
+        read=lambda model: model.likelihood.theta,
+        write=lambda model, values: replace(model, likelihood=likelihood.with_theta(values)),
+        slope=lambda gradient: np.array([gradient.log_noise_variance]),
+        low=low,
+        high=high,
+    )
 
 
 def _weights(model: EigenGP) -> Part:

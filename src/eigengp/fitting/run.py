@@ -25,6 +25,7 @@ from eigengp.fitting.settings import Plan, Settings
 from eigengp.fitting.stages import Stages
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.exact import ExactGP
+from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.model import EigenGP
 from eigengp.gp.posterior import Predictive
 from eigengp.gp.sparse_spectrum import SparseSpectrum
@@ -92,7 +93,7 @@ class Run:
             kernel = settings.kernel.rescaled(per_unit, 1.0 / unit, shift).with_ard(D)
         else:
             kernel = start_kernel(settings.kernel, D)
-        first = ExactGP(kernel, noise)
+        first = ExactGP(kernel, Gaussian(noise))
         exact_start = getattr(settings.optimizer, "exact_start", False)
         return self.exact_on_subset(first) if exact_start else first
 

@@ -308,7 +308,7 @@ class NeighborFit:
         count = min(_TRIED_POINTS, max(1, few.n_rows // 4))
         points = BasisInit("kmeans").place(few, count, start.kernel, self.run.rng)
         jitter = Jitter(relative=RELATIVE_JITTER)
-        template = EigenGP(start.kernel, points, start.noise_variance, count, jitter=jitter)
+        template = EigenGP(start.kernel, points, start.likelihood, count, jitter=jitter)
         with at_work(count):
             self.best = self.learner.best_kernel(template, self._steps)
         n, losses = list(self.learner.losses.items())[-1]
@@ -386,8 +386,8 @@ class NeighborFit:
         self._clock.allow(_UNTIL[1])
         with at_work(model.inducing_points.shape[0]):
             if self.best is not None:
-                own, noise = self.best.kernel, self.best.noise_variance
-                model = replace(model, kernel=own, noise_variance=noise)
+                own, noise = self.best.kernel, self.best.likelihood
+                model = replace(model, kernel=own, likelihood=noise)
             elif steps:
                 model = self.learner.kernel(model, self._learned_rows, min(steps, _KERNEL_STEPS))
             if steps:

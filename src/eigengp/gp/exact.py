@@ -18,6 +18,7 @@ from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import LOG_2PI
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
 from eigengp.gp.features import KernelFeatures
+from eigengp.gp.likelihoods import Gaussian, as_likelihood
 from eigengp.gp.linalg import Advice, cholesky, guarded
 from eigengp.kernels import Kernel
 
@@ -58,12 +59,20 @@ class ExactGP:
     ----------
     kernel : Kernel
         The GP prior.
-    noise_variance : float
-        `σ²`.
+    likelihood : Gaussian
+        The noise; a number is its variance `σ²`.
     """
 
     kernel: Kernel
-    noise_variance: float
+    likelihood: Gaussian
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "likelihood", as_likelihood(self.likelihood))
+
+    @property
+    def noise_variance(self) -> float:
+        """`σ²`."""
+        return self.likelihood.scale
 
     def forward(self, source: RowSource, gamma: float = 0.0) -> ExactOutcome:
         """Return the log marginal likelihood; `gamma` has no effect, for nothing is left out.

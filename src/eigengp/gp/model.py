@@ -23,6 +23,7 @@ from eigengp.gp.approximations import (
 )
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.features import KernelFeatures
+from eigengp.gp.likelihoods import Gaussian, as_likelihood
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic, Kept
 from eigengp.gp.prior import CholeskyFactor, Spectrum
@@ -72,8 +73,8 @@ class EigenGP:
         The GP prior whose eigenfunctions are used.
     inducing_points : array of shape (M, D)
         `B`.
-    noise_variance : float
-        `σ²`.
+    likelihood : Gaussian
+        The noise; a number is its variance `σ²`.
     n_components : int
         `R ≤ M`, how many eigenfunctions are kept.
     shrinkage : array of shape (R,) or None
@@ -96,7 +97,7 @@ class EigenGP:
 
     kernel: Kernel
     inducing_points: Array
-    noise_variance: float
+    likelihood: Gaussian
     n_components: int
     shrinkage: Array | None = None
     residual: bool = False
@@ -104,6 +105,14 @@ class EigenGP:
     power: float = 1.0
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
     vecchia: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "likelihood", as_likelihood(self.likelihood))
+
+    @property
+    def noise_variance(self) -> float:
+        """`σ²`."""
+        return self.likelihood.scale
 
     def __getstate__(self) -> dict[str, Any]:
         """Keep what the model is, and nothing that can be made again."""
