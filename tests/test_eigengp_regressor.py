@@ -29,7 +29,11 @@ from finite_differences import gradient as numerical_gradient
 
 pytestmark = pytest.mark.usefixtures("short_search")
 
-STRATEGIES: dict[str, Any] = {"EigenGP*": "joint", "EigenGP* direct": "direct", "EigenGP*+": "joint"}
+STRATEGIES: dict[str, Any] = {
+    "EigenGP*": "joint",
+    "EigenGP* direct": "direct",
+    "EigenGP*+": "joint",
+}
 METHODS: dict[str, dict[str, Any]] = {
     "EigenGP": {},
     "EigenGP*": {},
@@ -249,7 +253,7 @@ def test_inducing_points_are_given_in_the_units_of_the_data() -> None:
     assert quick(3, inducing_points=points, max_iter=0).fit(X, y).weights_.shape == (3,)
     with pytest.raises(ValueError, match="inducing_points has 1 columns but X has 2 features"):
         quick("auto", inducing_points=points[:, :1]).fit(X, y)
-    with pytest.raises(ValueError, match="n_components=9 .* inducing_points gives 7"):
+    with pytest.raises(ValueError, match=r"n_components=9 .* inducing_points gives 7"):
         quick(9, inducing_points=points).fit(X, y)
 
 
