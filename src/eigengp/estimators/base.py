@@ -533,7 +533,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         >>> import numpy as np
         >>> from eigengp import ExactGPRegressor
         >>> X = np.random.default_rng(0).normal(size=(60, 2))
-        >>> model = ExactGPRegressor(n_restarts=1, random_state=0).fit(X, 5 * X[:, 1])
+        >>> model = ExactGPRegressor(random_state=0).fit(X, 5 * X[:, 1])
         >>> model.input_effects().round(1)
         array([0., 1.])
         """
