@@ -22,8 +22,10 @@ from eigengp import (
     Matern32,
     RationalQuadratic,
     SquaredExponential,
+    Stochastic,
     log_marginal_likelihood,
 )
+from eigengp.gp.model import EigenGP
 from finite_differences import assert_close
 from finite_differences import gradient as numerical_gradient
 
@@ -316,6 +318,30 @@ def test_a_refit_that_fails_leaves_the_fitted_model_as_it_was() -> None:
         (fresh := EigenGPRegressor(6, inducing_points=2)).fit(X, y)
     with pytest.raises(NotFittedError):
         fresh.predict(X)
+
+
+@pytest.mark.parametrize("optimizer", [LBFGS(n_restarts=1, max_iter=5), Stochastic(n_restarts=1)])
+def test_a_partial_fit_that_fails_changes_no_attribute(
+    optimizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = make_data(60)
+    fresh = EigenGPRegressor(6, residual=None, optimizer=optimizer, random_state=0)
+    model = clone(fresh).partial_fit(X, y).calibrate(X[:20], y[:20])
+    for regressor in (fresh, model):
+        before = {name: pickle.dumps(value) for name, value in vars(regressor).items()}
+        with pytest.raises(ValueError, match="NaN"):
+            regressor.partial_fit(np.full((5, 2), np.nan), y[:5])
+        with pytest.raises(ValueError, match="forgetting must be above 0"):
+            regressor.partial_fit(X, y, forgetting=0.0)
+        with monkeypatch.context() as patched:
+            patched.setattr(EigenGP, "posterior", broken_off)
+            with pytest.raises(RuntimeError, match="broken off"):
+                regressor.partial_fit(X, y)
+        assert {name: pickle.dumps(value) for name, value in vars(regressor).items()} == before
+
+
+def broken_off(*arguments: Any) -> Any:
+    raise RuntimeError("broken off")
 
 
 def test_random_state_makes_it_repeatable_and_row_order_does_not_matter() -> None:
