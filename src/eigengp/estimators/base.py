@@ -126,6 +126,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         with open_dataset(X, y, sample_weight, self._read_options()) as dataset:
             settings = self._settings(dataset, **changes)
             result = self._learn(dataset, settings)
+        for note in result.notes:  # Before anything is stored: a warning may be an error.
+            warnings.warn(note, UserWarning, stacklevel=4)
         return self._adopt(result)
 
     def _read_options(self) -> ReadOptions:
@@ -178,8 +180,6 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         self.selection_ = result.selection
         self.history_ = result.history
         self.n_iter_ = result.n_iter
-        for note in result.notes:
-            warnings.warn(note, UserWarning, stacklevel=4)
         return self
 
     def _adopt_model(self, model: Any, posterior: Predictive, like: AnyArray) -> None:
