@@ -83,6 +83,7 @@ def fitted(name: str) -> EigenGPRegressor:
     [
         EigenGPRegressor(4, optimizer=LBFGS(n_restarts=1, max_iter=3)),
         EigenGPRegressor(residual="diagonal", optimizer=LBFGS("joint", n_restarts=1, max_iter=3)),
+        EigenGPRegressor(4, optimizer=Stochastic(batch_size=20, n_restarts=1)),
     ]
 )
 def test_scikit_learn_estimator_checks(estimator: EigenGPRegressor, check: Any) -> None:

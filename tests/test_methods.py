@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from functools import cache
 from typing import Any
 
@@ -432,6 +433,19 @@ def test_a_fit_of_bad_data_or_settings_changes_no_attribute(name: str) -> None:
     with pytest.raises(ValueError, match="3 lengthscales but X has 2"):
         model.fit(X, y)
     assert state(model) == before
+
+
+@pytest.mark.parametrize("name", ["EigenGP", "FITC", "Nystrom"])
+def test_a_warning_points_at_the_call_of_fit_and_may_be_an_error(name: str) -> None:
+    model = unlearned(name).set_params(n_components=9)
+    with pytest.warns(UserWarning, match="only 4 distinct rows") as caught:
+        model.fit(X[:4], y[:4])
+    assert [each.filename for each in caught] == [__file__]
+    for regressor in (model, clone(model)):
+        before = state(regressor)
+        with warnings.catch_warnings(action="error"), pytest.raises(UserWarning, match="distinct"):
+            regressor.fit(X[:5], y[:5])
+        assert state(regressor) == before
 
 
 @pytest.mark.parametrize("name", WITH_OPTIMIZER)
