@@ -110,7 +110,9 @@ def test_it_learns_a_smooth_function(name: str) -> None:
 
 
 @any_method
-def test_attributes_reproduce_the_evidence_in_the_units_of_the_data(name: str) -> None:
+def test_attributes_reproduce_the_log_marginal_likelihood_in_the_units_of_the_data(
+    name: str,
+) -> None:
     X, y = make_data()
     X, y = X * [1e-3, 50.0] + [7.0, -1e3], 1e4 * y
     model = make(name).fit(X, y)
@@ -193,7 +195,7 @@ def test_a_sample_is_the_same_function_wherever_it_is_evaluated() -> None:
     np.testing.assert_allclose(np.cov(many), latent, atol=0.05 * latent.max() + 1e-4)
 
 
-def test_stages_never_lose_evidence_without_the_guard() -> None:
+def test_without_the_guard_no_stage_lowers_the_log_marginal_likelihood() -> None:
     X, y = make_data()
     sequential = quick(8, max_iter=60, guard=False).fit(X, y)
     joint = quick(8, "joint", max_iter=60, guard=False).fit(X, y)
@@ -370,7 +372,7 @@ def test_pandas_pipelines_searches_clones_and_pickles() -> None:
     assert cross_val_score(clone(model), X, y, cv=2).min() > 0.5
 
 
-def test_progress_shows_the_evidence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_shows_the_log_marginal_likelihood(capsys: pytest.CaptureFixture[str]) -> None:
     X, y = make_data(60)
     model = quick(4, verbose=True).fit(X, y)
     shown = capsys.readouterr().err

@@ -239,7 +239,7 @@ def test_no_iterations_keep_the_hyperparameters(kernel: Kernel, standardize: boo
     assert model.history_ == []
 
 
-def test_attributes_reproduce_the_evidence_in_the_units_of_the_data() -> None:
+def test_attributes_reproduce_the_log_marginal_likelihood_in_the_units_of_the_data() -> None:
     inputs, targets = X * [1e-3, 50.0] + [7.0, -1e3], 1e4 * y + 3e5
     model = ExactGPRegressor(optimizer=LBFGS(n_restarts=2), random_state=0).fit(inputs, targets)
     C = model.kernel_(inputs) + model.noise_variance_ * np.eye(N)

@@ -132,7 +132,7 @@ def test_sums_of_stage_2_stand_for_a_pass_over_the_rows(learned: bool) -> None:
     assert not objective.knows(replace(model, kernel=SquaredExponential(np.array([9.0]))))
 
 
-def test_the_guard_changes_the_value_and_not_the_evidence() -> None:
+def test_the_guard_changes_the_objective_and_not_the_log_marginal_likelihood() -> None:
     parameters = eigengp_parameters(make_model(), BOX)
     vector = parameters.pack(make_model())
     plain, guarded = (RowObjective(parameters, SOURCE, gamma)(vector) for gamma in (0.0, 0.3))

@@ -260,7 +260,7 @@ def test_inducing_points_at_all_rows_are_the_exact_gp(kernel: Kernel, residual: 
     np.testing.assert_allclose(posterior.mean_and_variance(where)[1], exact, atol=1e-7)
 
 
-def test_the_variational_bound_lies_below_the_evidence_of_the_exact_gp() -> None:
+def test_the_variational_bound_lies_below_the_exact_gp() -> None:
     for kernel in KERNELS.values():
         model = EigenGP(kernel, B, 0.15, M)
         exact = multivariate_normal(np.zeros(N), kernel(X) + 0.15 * np.eye(N)).logpdf(y)
