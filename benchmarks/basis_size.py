@@ -6,11 +6,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from common import SETS, check_known, split
+from common import check_known
 
 from eigengp import EigenGPRegressor
 from eigengp.estimators import eigengp as regressor
 from eigengp.metrics import mnlp, nmse
+from realdata import SETS, split
 
 
 def run(

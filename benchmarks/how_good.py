@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from common import SETS
 from drawing import title
 from peers.asking import OURS
 from quality import DEFAULT, EVERY, OBJECTIVES, PLAIN, VARIANTS, by_method, means, opened
 from record import Record, Results, write_atomically
+
+from realdata import SETS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "how-good-is-it.md"
 _ABOUT = {
@@ -21,7 +22,7 @@ _HEAD = """# How good is it?
 
 `EigenGPRegressor().fit(X, y)` beside others, on {cores} cores of one machine ({cpu}). NMSE is the
 squared error, 1 for the mean of the targets; MNLP the mean negative log density, which judges
-means and error bars together; both are better the less they are, and targets are standardised.
+means and error bars together; lower is better for both, and targets are standardised.
 The 90 % intervals should hold 90 % of the test rows. Numbers are means over the splits named.
 This page is written by `python benchmarks page` from what `python benchmarks quality` has stored,
 with versions and hardware, in `benchmarks/results/quality.json`.
@@ -36,28 +37,27 @@ _PEERS = {
     "neighbours",
     "lightgbm": "LightGBM its defaults, stopped early on a tenth of the rows, with one error bar "
     "for all",
-    "gpflow": "GPflow sparse variational regression with 200 basis points from k-means and 100 "
+    "gpflow": "GPflow sparse variational regression with 200 inducing points from k-means and 100 "
     "iterations of L-BFGS",
 }
 _ABLATION = """
-## What buys what
+## Ablation
 
 Each ingredient on and off. "Eigenfunctions alone" is the paper's EigenGP with the guard against
-over-fitting, `residual=None`. Neighbours are `residual="local"`, here with the squared
-exponential and a constant noise unless the row says otherwise; [Neighbours, kernels and
-noise](local-residual.md) says what they are. The call without arguments has all of them, or none
-where rows that were left out say so.
+over-fitting, `residual=None`. Neighbours are the [nearest-neighbour residual](neighbors.md),
+`residual="neighbors"`, here with the squared exponential and Gaussian noise unless the row says
+otherwise. "A noise that varies" is `likelihood="heteroscedastic"`. The default has all of them, or
+no neighbours where their leave-one-out loss is worse.
 """
 _FAMILY = """
 ## Which objective
 
-What eigenfunctions alone could be learned by, with 100 basis points for all. `residual=None` adds
-a small part of the trace term to the evidence, the larger the fewer rows there are for each basis
-point (`guard`); none of it is the paper's evidence, and all of it is VFE. EigenGP+ has the
-variance that is left out as noise of each row, and power EP half of it. The residual on the
-diagonal buys density with error; a noise that varies (above) buys much of that density and costs
-no error, and neighbours, of which the diagonal is the case of none, are better in both. So neither
-is tried by the call without arguments.
+Objectives for eigenfunctions alone, with 100 inducing points for all. `residual=None` adds
+a small part of the trace term to the log marginal likelihood, larger with fewer rows for each
+inducing point (`guard`); the paper uses none of it, and VFE all of it. In EigenGP+ the residual is
+noise of each row, in power EP half of it. The diagonal residual improves the density and worsens
+the error; heteroscedastic noise (above) gains much of that density and costs no error, and
+neighbours are better in both. So the default tries neither.
 """
 
 

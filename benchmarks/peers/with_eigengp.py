@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from common import synthetic
+from eigengp.fitting.subset import EXACT_BLOCK_ROWS
 from timing import Array, Work, prediction_floors
 
 import eigengp
@@ -16,7 +17,6 @@ from eigengp.backend.buffers import reused_buffers
 from eigengp.backend.threads import available_threads, few_threads
 from eigengp.data.array_source import ArraySource, block_rows_for
 from eigengp.data.cached_source import ready
-from eigengp.fitting.subset import EXACT_BLOCK_ROWS
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.precision import PRECISIONS, Arithmetic

@@ -27,6 +27,14 @@ class NegativeVarianceWarning(UserWarning):
     """A predictive variance came out negative, and the noise alone was used instead."""
 
 
+def _learn(dataset: Dataset, settings: Settings) -> FitResult:
+    result = learn(dataset, settings)
+    rows = dataset.source.take(np.arange(dataset.n_rows))
+    low_rank: Any = result.posterior
+    posterior = nystrom_posterior(low_rank, result.model.features, rows)
+    return replace(result, attributes={**result.attributes, "_posterior": posterior})
+
+
 class NystromRegressor(InducingPointRegressor):
     """GP regression with the Nyström approximation (Williams and Seeger, 2001).
 
@@ -59,6 +67,7 @@ class NystromRegressor(InducingPointRegressor):
     """
 
     _posterior: ConditionalPosterior
+    _learn = staticmethod(_learn)
     _predicts_on_host = True
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -72,6 +81,7 @@ class NystromRegressor(InducingPointRegressor):
         *,
         kernel: Kernel | str = "squared_exponential",
         likelihood: Gaussian | Literal["gaussian"] = "gaussian",
+        mean: Any = "constant",
         inducing_points: Literal["auto", "kmeans", "random", "greedy"] | ArrayLike = "auto",
         optimizer: LBFGS | Literal["auto"] | None = None,
         standardize: Standardize = True,
@@ -84,6 +94,7 @@ class NystromRegressor(InducingPointRegressor):
             n_components,
             kernel=kernel,
             likelihood=likelihood,
+            mean=mean,
             inducing_points=inducing_points,
             standardize=standardize,
             precision=precision,
@@ -92,18 +103,6 @@ class NystromRegressor(InducingPointRegressor):
             verbose=verbose,
         )
         self.optimizer = optimizer
-
-    def _settings(self, dataset: Dataset, **own: Any) -> Settings:
-        if self.optimizer is None:
-            own["optimizer"] = LBFGS(max_iter=0, exact_start=True)
-        return super()._settings(dataset, **own)
-
-    def _learn(self, dataset: Dataset, settings: Settings) -> FitResult:
-        result = learn(dataset, settings)
-        rows = dataset.source.take(np.arange(dataset.n_rows))
-        low_rank: Any = result.posterior
-        posterior = nystrom_posterior(low_rank, result.model.features, rows)
-        return replace(result, posterior=posterior)
 
     def raw_variance(self, X: ArrayLike) -> Array:
         """Return the predictive variance as the formula gives it, noise included.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
 
@@ -12,21 +13,20 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
 from eigengp._typing import Array, Standardize
-from eigengp.backend.namespace import AnyArray, Placed, beside
+from eigengp.backend.namespace import AnyArray, Placed
 from eigengp.backend.threads import at_work
 from eigengp.data.dask_source import is_dask
-from eigengp.data.open import Dataset, is_out_of_core
+from eigengp.data.open import is_out_of_core, open_dataset
 from eigengp.data.validation import check_further_rows
 from eigengp.estimators.base import KERNEL_NAMES
 from eigengp.estimators.sparse import POINTS, InducingPointRegressor
 from eigengp.fitting.online import Online, extend_fit
-from eigengp.fitting.run import FitResult
-from eigengp.fitting.settings import LBFGS, Settings, Stochastic, optimizer_of
+from eigengp.fitting.run import describe
+from eigengp.fitting.settings import LBFGS, Settings, Stochastic
 from eigengp.fitting.stochastic import StochasticLearner
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.likelihoods import Gaussian, Heteroscedastic
-from eigengp.gp.model import EigenGP
-from eigengp.gp.posterior import Posterior, Predictive
+from eigengp.gp.posterior import Posterior
 from eigengp.gp.prior import Spectrum
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import Kernel
@@ -79,6 +79,11 @@ class EigenGPRegressor(InducingPointRegressor):
         kept only if it improves the leave-one-out density, and needs at least 100 rows. "auto" is
         "heteroscedastic" where neighbours are considered, else "gaussian".
         `Gaussian(variance=…)` also sets where the noise variance starts.
+    mean : {"constant", "zero", "linear"} or regressor
+        The mean function of the targets. "constant" is their mean; "linear" a linear function of
+        the inputs, by least squares. A scikit-learn regressor is cross-fitted in five folds, so
+        that it never sees the rows whose residuals the GP learns from, and fitted to all rows for
+        predictions; such a model needs rows in memory, and cannot be saved or exported.
     inducing_points : {"auto", "kmeans", "random", "greedy"}, int or array of shape (M, D)
         How inducing points are placed at first; "auto" is "kmeans". An int is M ≥ R, their number.
         An array, in the units of the data, is where all restarts begin.
@@ -88,12 +93,11 @@ class EigenGPRegressor(InducingPointRegressor):
         Whether to guard against over-fitting as M grows. False is the paper's procedure: the log
         marginal likelihood alone.
     standardize : bool or "robust"
-        Whether inputs are centred and scaled one by one, and targets centred. Without it inputs
-        keep their geometry and the prior mean of the targets is zero. "robust" is for columns
-        with heavy tails: inputs are centred at their medians and scaled by their interquartile
-        ranges divided by 1.349 (by standard deviations where quartiles are equal), and what is
-        more than three such units from the median is compressed by a logarithm. Quantiles are
-        those of 10,000 rows, where there are more.
+        Whether inputs are centred and scaled one by one. Without it inputs keep their geometry.
+        "robust" is for columns with heavy tails: inputs are centred at their medians and scaled
+        by their interquartile ranges divided by 1.349 (by standard deviations where quartiles are
+        equal), and what is more than three such units from the median is compressed by a
+        logarithm. Quantiles are those of 10,000 rows, where there are more.
     max_time : float or None
         About how many seconds the fit may take. The result then depends on the machine.
     precision : {"double", "mixed", "single"}
@@ -183,6 +187,7 @@ class EigenGPRegressor(InducingPointRegressor):
         likelihood: Literal["auto", "gaussian", "heteroscedastic"] | Gaussian | Heteroscedastic = (
             "auto"
         ),
+        mean: Any = "constant",
         inducing_points: Literal["auto", "kmeans", "random", "greedy"] | int | ArrayLike = "auto",
         optimizer: Literal["auto"] | LBFGS | Stochastic = "auto",
         guard: bool = True,
@@ -198,6 +203,7 @@ class EigenGPRegressor(InducingPointRegressor):
         self.residual = residual
         self.n_neighbors = n_neighbors
         self.likelihood = likelihood
+        self.mean = mean
         self.inducing_points = inducing_points
         self.optimizer = optimizer
         self.guard = guard
@@ -219,28 +225,6 @@ class EigenGPRegressor(InducingPointRegressor):
     @property
     def _draws_jointly(self) -> bool:  # type: ignore[override]  # Decided by what was learned.
         return isinstance(self._posterior, VecchiaPosterior)
-
-    def _settings(self, dataset: Dataset, **own: Any) -> Settings:
-        found = {
-            "has_weights": True,
-            "residual": self.residual,
-            "n_neighbors": self.n_neighbors,
-            "guard": bool(self.guard),
-            "max_time": self.max_time,
-            "optimizer": optimizer_of(type(self).__name__, self.optimizer, staged=True),
-        }
-        return super()._settings(dataset, **found, **own)
-
-    def _adopt(self, result: FitResult) -> Self:
-        self._online = result.online
-        return super()._adopt(result)
-
-    def _adopt_model(self, model: EigenGP, posterior: Predictive, like: AnyArray) -> None:
-        super()._adopt_model(model, posterior, like)
-        self._spectrum, unit = model.spectrum, self._scaling.target_scale**2
-        weights = model.spectrum.weights(model.effective_shrinkage) * unit
-        eigenvalues = model.spectrum.values[: model.n_components] * unit
-        self.weights_, self.eigenvalues_ = beside(weights, like), beside(eigenvalues, like)
 
     # scikit-learn ships no types.
     @available_if(_keeps_no_rows)  # type: ignore[untyped-decorator]
@@ -282,20 +266,24 @@ class EigenGPRegressor(InducingPointRegressor):
         if not 0.0 < forgetting <= 1.0:
             raise ValueError(f"forgetting must be above 0 and at most 1, got {forgetting!r}.")
         if not self.__sklearn_is_fitted__():
-            return self._fit(X, y, sample_weight, keeps_rows=False)
+            settings = replace(Settings.from_estimator(self), keeps_rows=False)
+            with open_dataset(X, y, sample_weight, settings.reading) as dataset:
+                return self._adopt(self._learn(dataset, settings))
         if self._online is None:
             raise ValueError(
                 "partial_fit cannot continue a fit with residual='neighbors', which needs all "
                 "rows. Fit with residual=None, or start with partial_fit."
             )
-        rows = self._scaling.block(check_further_rows(self, X, y, sample_weight))
-        optimizer = optimizer_of(type(self).__name__, self.optimizer, staged=True)
-        with at_work(self.inducing_points_.shape[0]):
+        scaling, like = self._scaling, self.inducing_points_
+        rows = scaling.block(check_further_rows(self, X, y, sample_weight))
+        optimizer = Settings.from_estimator(self).optimizer
+        with at_work(like.shape[0]):
             found = extend_fit(self._online, self._posterior, rows, optimizer, forgetting)
+        attributes = describe(found.model, scaling, like, has_weights=True)
         self.__dict__.pop("conformity_", None)
-        self._online = found.online
-        self._adopt_model(found.model, found.posterior, self.inducing_points_)
-        unit = found.weight * float(np.log(self._scaling.target_scale))
+        self._online, self._posterior = found.online, found.posterior
+        self.__dict__.update(attributes)
+        unit = found.weight * float(np.log(scaling.target_scale))
         self.log_marginal_likelihood_ = -unit - found.value
         return self
 

@@ -9,11 +9,10 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from eigengp._typing import Standardize
-from eigengp.data.open import Dataset
 from eigengp.estimators.base import GPRegressor
 from eigengp.fitting.learn import learn_exact
-from eigengp.fitting.run import EXACT_BLOCK_ROWS, FitResult
-from eigengp.fitting.settings import LBFGS, Settings
+from eigengp.fitting.run import EXACT_BLOCK_ROWS
+from eigengp.fitting.settings import LBFGS
 from eigengp.gp.likelihoods import Gaussian
 from eigengp.kernels import Kernel
 
@@ -27,10 +26,6 @@ class ExactGPRegressor(GPRegressor):
 
     Parameters
     ----------
-    kernel : Kernel or str
-        The GP prior. A `Kernel` object is in the units of the data; its parameters are where
-        learning starts, and a single lengthscale becomes one for each input. A name such as
-        "matern52" is that kernel with a default start.
     max_rows : int
         More rows than this are refused, since they need 16·N² bytes.
 
@@ -51,6 +46,7 @@ class ExactGPRegressor(GPRegressor):
     (True, True)
     """
 
+    _learn = staticmethod(learn_exact)
     _draws_jointly = True
     _block_rows = EXACT_BLOCK_ROWS
     _learns_in_memory = True
@@ -70,6 +66,7 @@ class ExactGPRegressor(GPRegressor):
         kernel: Kernel | str = "squared_exponential",
         *,
         likelihood: Gaussian | Literal["gaussian"] = "gaussian",
+        mean: Any = "constant",
         optimizer: LBFGS | Literal["auto"] = "auto",
         standardize: Standardize = True,
         max_rows: int = 20_000,
@@ -78,14 +75,9 @@ class ExactGPRegressor(GPRegressor):
     ) -> None:
         self.kernel = kernel
         self.likelihood = likelihood
+        self.mean = mean
         self.optimizer = optimizer
         self.standardize = standardize
         self.max_rows = max_rows
         self.random_state = random_state
         self.verbose = verbose
-
-    def _settings(self, dataset: Dataset, **own: Any) -> Settings:
-        return super()._settings(dataset, max_rows=self.max_rows, **own)
-
-    def _learn(self, dataset: Dataset, settings: Settings) -> FitResult:
-        return learn_exact(dataset, settings)

@@ -10,22 +10,17 @@ from numpy.typing import ArrayLike
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp._typing import Array, Standardize
-from eigengp.backend.namespace import AnyArray, beside
-from eigengp.data.open import Dataset
 from eigengp.estimators.base import GPRegressor
 from eigengp.fitting.learn import learn
-from eigengp.fitting.run import FitResult
-from eigengp.fitting.settings import LBFGS, Settings, inducing_of
+from eigengp.fitting.settings import LBFGS
 from eigengp.gp.likelihoods import Gaussian
-from eigengp.gp.model import EigenGP
-from eigengp.gp.posterior import Predictive
 from eigengp.kernels import Kernel
 
 POINTS = StrOptions({"auto", "kmeans", "random", "greedy"})
 
 
 class InducingPointRegressor(GPRegressor):
-    """A method with inducing points, all of which are learned with kernel and noise."""
+    """A method with inducing points, which are learned with kernel and noise."""
 
     inducing_points_: Array
     likelihood: Any
@@ -44,6 +39,7 @@ class InducingPointRegressor(GPRegressor):
         *,
         kernel: Kernel | str = "squared_exponential",
         likelihood: Gaussian | Literal["gaussian"] = "gaussian",
+        mean: Any = "constant",
         inducing_points: Literal["auto", "kmeans", "random", "greedy"] | ArrayLike = "auto",
         optimizer: LBFGS | Literal["auto"] = "auto",
         standardize: Standardize = True,
@@ -55,6 +51,7 @@ class InducingPointRegressor(GPRegressor):
         self.n_components = n_components
         self.kernel = kernel
         self.likelihood = likelihood
+        self.mean = mean
         self.inducing_points = inducing_points
         self.optimizer = optimizer
         self.standardize = standardize
@@ -63,28 +60,7 @@ class InducingPointRegressor(GPRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
-    @property
-    def _power(self) -> float | None:
-        """How rows carry the residual (see `EigenGP.power`); None if they do not."""
-        return None
-
-    def _settings(self, dataset: Dataset, **own: Any) -> Settings:
-        size = self.n_components
-        found = {
-            "n_components": None if isinstance(size, str) else size,
-            "power": self._power,
-            **inducing_of(self.inducing_points, dataset.n_features),
-        }
-        return super()._settings(dataset, **{**found, **own})
-
-    def _learn(self, dataset: Dataset, settings: Settings) -> FitResult:
-        return learn(dataset, settings)
-
-    def _adopt_model(self, model: EigenGP, posterior: Predictive, like: AnyArray) -> None:
-        super()._adopt_model(model, posterior, like)
-        unit = self._scaling.target_scale**2
-        self.inducing_points_ = beside(self._scaling.in_units(model.inducing_points), like)
-        self.jitter_ = model.jitter.of(model.kernel) * unit
+    _learn = staticmethod(learn)
 
 
 class FITCRegressor(InducingPointRegressor):
@@ -100,6 +76,13 @@ class FITCRegressor(InducingPointRegressor):
     ----------
     n_components : int or "auto"
         M, the number of inducing points. "auto" is 100, or a quarter of the rows if that is fewer.
+
+    Attributes
+    ----------
+    inducing_points_ : array of shape (M, D)
+        The learned inducing points, in the units of the data.
+    jitter_ : float
+        What was added to the diagonal of the kernel matrix.
 
     Examples
     --------
@@ -130,6 +113,10 @@ class VFERegressor(InducingPointRegressor):
 
     Attributes
     ----------
+    inducing_points_ : array of shape (M, D)
+        The learned inducing points, in the units of the data.
+    jitter_ : float
+        What was added to the diagonal of the kernel matrix.
     log_marginal_likelihood_ : float
         The bound on the log marginal likelihood of the training data.
 
@@ -162,6 +149,10 @@ class PowerEPRegressor(InducingPointRegressor):
 
     Attributes
     ----------
+    inducing_points_ : array of shape (M, D)
+        The learned inducing points, in the units of the data.
+    jitter_ : float
+        What was added to the diagonal of the kernel matrix.
     log_marginal_likelihood_ : float
         The power EP approximation of the log marginal likelihood of the training data.
 
@@ -189,6 +180,7 @@ class PowerEPRegressor(InducingPointRegressor):
         alpha: float = 0.5,
         kernel: Kernel | str = "squared_exponential",
         likelihood: Gaussian | Literal["gaussian"] = "gaussian",
+        mean: Any = "constant",
         inducing_points: Literal["auto", "kmeans", "random", "greedy"] | ArrayLike = "auto",
         optimizer: LBFGS | Literal["auto"] = "auto",
         standardize: Standardize = True,
@@ -201,6 +193,7 @@ class PowerEPRegressor(InducingPointRegressor):
             n_components,
             kernel=kernel,
             likelihood=likelihood,
+            mean=mean,
             inducing_points=inducing_points,
             optimizer=optimizer,
             standardize=standardize,
@@ -210,7 +203,3 @@ class PowerEPRegressor(InducingPointRegressor):
             verbose=verbose,
         )
         self.alpha = alpha
-
-    @property
-    def _power(self) -> float:
-        return float(self.alpha)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, TypeAlias, get_origin
 
 from eigengp.estimators.base import GPRegressor
 from eigengp.estimators.transformed_target import TargetTransformed
+from eigengp.gp.mean import check_mean
 from eigengp.io.errors import SavedModelError
 from eigengp.io.record import Fields, Record, check_fields, resolved_hints
 
@@ -19,6 +20,8 @@ _NEEDED_AROUND = {"regressor_", "target_map_"}
 def parts_of(model: Any) -> dict[str, Fields]:
     """Return the parameters of an estimator, and its state, which is empty before `fit`."""
     parameters = model.get_params(deep=False)
+    if hasattr(model, "_scaling"):
+        check_mean(model, "saved")
     state = {name: value for name, value in vars(model).items() if name not in parameters}
     if "_place" in state:
         state["_place"] = "numpy"

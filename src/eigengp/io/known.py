@@ -33,6 +33,7 @@ from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance, Lo
 from eigengp.gp.features import KernelFeatures, SpectralFeatures
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
 from eigengp.gp.likelihoods import Gaussian, Heteroscedastic
+from eigengp.gp.mean import LinearMean
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
@@ -79,7 +80,7 @@ _PLAIN = (
         Selection,
     ),
     *(Online, EigenGP, Jitter, SpectralPass, ResidualPass, Spectrum, Sums),
-    *(Scaling, Belief, Adam, Gaussian, Heteroscedastic),
+    *(Scaling, LinearMean, Belief, Adam, Gaussian, Heteroscedastic),
     *(LogMap, YeoJohnsonMap, QuantileMap),
 )
 _LOCAL = [each.name for each in fields(VecchiaPosterior) if each.name != "search"]
