@@ -405,7 +405,7 @@ def test_a_fit_that_fails_changes_no_attribute(
         )
     targets = {
         "open": "eigengp.estimators.base.open_dataset",
-        "settings": "eigengp.estimators.base.Settings",
+        "settings": "eigengp.fitting.settings.Settings.from_estimator",
         "learn": "eigengp.fitting.stages.Stages.learn",
         "condition": "eigengp.fitting.run.Run.result",
     }
