@@ -74,6 +74,7 @@ def test_what_is_no_data_is_refused(X: Any, y: Any, message: str) -> None:
         ({"tol": -1.0}, "tol"),
         ({"standardize": "yes"}, "standardize"),
         ({"likelihood": "student"}, "likelihood"),
+        ({"mean": "median"}, "mean"),
         ({"n_neighbors": 0}, "n_neighbors"),
         ({"max_time": 0.0}, "max_time"),
         ({"guard": "yes"}, "guard"),
@@ -112,10 +113,11 @@ def test_columns_of_very_different_scale_are_fitted() -> None:
 
 
 @pytest.mark.parametrize("standardize", [True, False])
+@pytest.mark.parametrize("prior", ["constant", "zero"])
 @pytest.mark.parametrize("value", [0.0, 3.0, -1e-9, 1e9])
-def test_constant_targets_are_predicted(value: float, standardize: bool) -> None:
+def test_constant_targets_are_predicted(value: float, prior: str, standardize: bool) -> None:
     X, _ = make_data()
-    model = quick(4, standardize=standardize).fit(X, np.full(60, value))
+    model = quick(4, mean=prior, standardize=standardize).fit(X, np.full(60, value))
     mean, std = model.predict(X, return_std=True)
     np.testing.assert_allclose(mean, value, rtol=1e-2, atol=1e-6)
     assert np.all(std > 0)
@@ -178,9 +180,9 @@ def test_a_column_whose_variation_is_small_beside_its_mean_still_counts() -> Non
     assert quick(8, max_iter=40).fit(offset, y).score(offset, y) > 0.8
 
 
-def test_an_offset_without_centring_is_learned_as_signal() -> None:
+def test_with_a_zero_mean_an_offset_is_learned_as_signal() -> None:
     X, y = make_data()
-    model = quick(8, standardize=False, max_iter=60, n_restarts=6)
+    model = quick(8, mean="zero", standardize=False, max_iter=60, n_restarts=6)
     assert model.fit(X, y + 100.0).score(X, y + 100.0) > 0.88
 
 

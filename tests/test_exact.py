@@ -190,7 +190,7 @@ def test_the_regressor_is_that_of_scikit_learn_at_the_same_hyperparameters(
 ) -> None:
     targets = 3.0 * y + 1.0
     kernel = kind([0.8, 1.7], 2.3)
-    ours = unlearned(kernel, 0.2, standardize=False)
+    ours = unlearned(kernel, 0.2, mean="zero", standardize=False)
     ours.fit(X, targets)
     product = sk.ConstantKernel(2.3) * profile + sk.WhiteKernel(0.2)
     theirs = GaussianProcessRegressor(product, alpha=0.0, optimizer=None).fit(X, targets)
@@ -216,7 +216,7 @@ def test_its_optimum_is_not_worse_than_that_of_scikit_learn(seed: int) -> None:
     X = rng.uniform(-3.0, 3.0, size=(50, 2))
     y = np.sin(3.0 * X[:, 0]) + 0.2 * X[:, 1] + 0.2 * rng.normal(size=50)
     ours = ExactGPRegressor(
-        optimizer=LBFGS(n_restarts=4), standardize=False, random_state=seed
+        mean="zero", optimizer=LBFGS(n_restarts=4), standardize=False, random_state=seed
     ).fit(X, y)
     product = sk.ConstantKernel() * sk.RBF([1.0, 1.0], (1e-2, 1e3)) + sk.WhiteKernel()
     theirs = GaussianProcessRegressor(product, alpha=0.0, n_restarts_optimizer=3, random_state=seed)
