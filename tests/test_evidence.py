@@ -1,3 +1,5 @@
+"""The log marginal likelihood from sums, and its adjoints."""
+
 from __future__ import annotations
 
 from dataclasses import replace

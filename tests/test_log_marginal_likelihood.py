@@ -1,3 +1,5 @@
+"""`log_marginal_likelihood` and its gradient, against reference values and dense formulas."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -226,7 +228,7 @@ def dense_evidence(weights: Array, jitter: float = JITTER, residual: bool = Fals
 
 @pytest.mark.parametrize("residual", [None, "diagonal"])
 @pytest.mark.parametrize("R", [1, 2, 3])
-def test_fewer_weights_than_inducing_inputs_keep_the_top_eigenfunctions(
+def test_fewer_weights_than_inducing_points_keep_the_top_eigenfunctions(
     R: int, residual: str | None
 ) -> None:
     expected = dense_evidence(WEIGHTS[:R], residual=residual is not None)

@@ -188,11 +188,11 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
     def _adopt(self, result: FitResult) -> Self:
         """Store the result of a fit in place of an earlier one."""
+        for note in result.notes:  # Before anything is stored: a warning may be an error.
+            warnings.warn(note, UserWarning, stacklevel=4)
         for name in [name for name in vars(self) if name.endswith("_")]:
             del self.__dict__[name]
         self.__dict__.update(result.attributes)
-        for note in result.notes:
-            warnings.warn(note, UserWarning, stacklevel=3)
         return self
 
     def __sklearn_tags__(self) -> Any:
