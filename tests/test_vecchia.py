@@ -86,7 +86,7 @@ def test_gradient_is_the_derivative(kernel: Kernel, weighted: bool) -> None:
     )
     assert_close(gradient.inducing_points, by_points)
     by_noise = numerical_gradient(
-        lambda ln: replace(model, noise_variance=float(np.exp(ln[0]))).value(source),
+        lambda ln: replace(model, likelihood=float(np.exp(ln[0]))).value(source),
         np.log([model.noise_variance]),
     )
     assert_close(gradient.log_noise_variance, by_noise[0])

@@ -162,7 +162,7 @@ def test_far_from_the_data_error_bars_are_about_those_of_the_prior() -> None:
     y = np.sin(2.0 * X[:, 0]) * np.cos(X[:, 1]) + 0.2 * rng.normal(size=450)
     model = EigenGPRegressor(15, likelihood="heteroscedastic", **NEIGHBORS).fit(X, y)
     _, std = model.predict([[6.0, 6.0]], return_std=True)
-    prior = np.sqrt(model.kernel_.total_variance + model.noise_variance_)
+    prior = np.sqrt(model.kernel_.constant_diagonal + model.noise_variance_)
     assert 0.5 * prior < std[0] < 2.0 * prior
 
 
