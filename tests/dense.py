@@ -27,14 +27,14 @@ def gram(model: EigenGP) -> Array:
     return model.kernel(B) + model.jitter.of(model.kernel) * np.eye(B.shape[0])
 
 
-def left_out(model: EigenGP, X: Array) -> Array:
+def residual_variance(model: EigenGP, X: Array) -> Array:
     """Return `max(0, k(x,x) − k̃(x,x))` for each row."""
     return np.maximum(np.diag(model.kernel(X)) - np.diag(low_rank(model, X, X)), 0.0)
 
 
 def own_variance(model: EigenGP, X: Array) -> Array:
     """Return the variance that each noisy observation has for itself."""
-    rest = left_out(model, X) if model.residual else 0.0
+    rest = residual_variance(model, X) if model.residual else 0.0
     return np.full(X.shape[0], model.noise_variance) + rest
 
 

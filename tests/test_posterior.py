@@ -144,8 +144,8 @@ def test_gradients_are_right_at_the_inducing_inputs_themselves() -> None:
 
 def test_some_residual_is_clipped_in_the_model_made_for_that() -> None:
     model = MODELS["residual_clipped"]
-    assert np.any(dense.leave_one_out(model, X) == 0.0)
-    assert np.any(dense.leave_one_out(model, X) > 0.0)
+    assert np.any(dense.residual_variance(model, X) == 0.0)
+    assert np.any(dense.residual_variance(model, X) > 0.0)
 
 
 class Identity:
@@ -161,7 +161,7 @@ def test_draws_spread_by_the_root_of_the_covariance(model: EigenGP) -> None:
     columns = posterior.covariance_root.shape[1]
     drawn = posterior.functions(columns, Identity())(X_new)
     spread = drawn - posterior.mean(X_new)[:, None]
-    own = model.noise_variance + (dense.leave_one_out(model, X_new) if model.residual else 0.0)
+    own = model.noise_variance + (dense.residual_variance(model, X_new) if model.residual else 0.0)
     latent = posterior.joint_covariance(X_new) - np.diag(np.full(X_new.shape[0], own))
     np.testing.assert_allclose(spread @ spread.T, latent, rtol=0.0, atol=1e-8)
 
@@ -172,7 +172,7 @@ def test_draws_have_the_mean_and_covariance_of_the_posterior(model: EigenGP) -> 
     near = X_new[:8]
     functions = posterior.functions(n_samples, np.random.RandomState(0))(near)
     assert functions.shape == (8, n_samples)
-    own = model.noise_variance + (dense.leave_one_out(model, near) if model.residual else 0.0)
+    own = model.noise_variance + (dense.residual_variance(model, near) if model.residual else 0.0)
     latent = posterior.joint_covariance(near) - np.diag(np.full(8, own))
     sd = np.sqrt(np.diag(latent))
     off = (functions.mean(axis=1) - posterior.mean(near)) / (sd / np.sqrt(n_samples))

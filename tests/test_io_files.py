@@ -179,9 +179,9 @@ def test_fields_of_a_newer_version_are_told_from_damage(path: Path) -> None:
     container.write(path, header, arrays)
     with pytest.raises(SavedModelError, match=r"unknown field 'depth'.*eigengp 0\.9 wrote it"):
         eigengp.load(path)
-    del header["parameters"]["depth"], header["parameters"]["forgetting"]
+    del header["parameters"]["depth"], header["parameters"]["guard"]
     container.write(path, header, arrays)
-    assert eigengp.load(path).forgetting == 1.0
+    assert eigengp.load(path).guard is True
 
 
 def test_a_file_cannot_replace_methods_or_set_what_is_no_parameter(path: Path) -> None:
