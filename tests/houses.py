@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from eigengp import EigenGPRegressor
 from eigengp.cli.report import Rows
-from eigengp.cli.tables import TableEncoding
+from eigengp.cli.tables import TableSchema
 
 EVIL = "</script><script>window.broken = 1</script>"
 TOWNS = ("<b>Ulm</b>", "Hull & Sons", "York")
@@ -30,8 +30,8 @@ def table(n: int = 150, seed: int = 0) -> Any:
     return pa.table(columns)
 
 
-def fitted(houses: Any) -> tuple[Any, TableEncoding, Rows]:
-    encoding = TableEncoding.learned(houses, houses.column_names[-1], impute=True)
-    rows = Rows.of_table(houses, encoding)
+def fitted(houses: Any) -> tuple[Any, TableSchema, Rows]:
+    schema = TableSchema.learn(houses, houses.column_names[-1], impute=True)
+    rows = Rows.from_table(houses, schema)
     model = EigenGPRegressor(12, n_restarts=1, max_iter=15, random_state=0).fit(rows.X, rows.y)
-    return model, encoding, rows
+    return model, schema, rows

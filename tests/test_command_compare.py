@@ -14,11 +14,11 @@ from sklearn.model_selection import KFold, cross_val_score
 import eigengp
 from command_line import answer, call
 from eigengp import metrics
-from eigengp._atomic import in_one_piece
-from eigengp.cli.commands.effects import effects
+from eigengp._atomic import replace_atomically
+from eigengp.cli.commands.comparison import draw_scores
+from eigengp.cli.commands.fit import compute_effects
 from eigengp.cli.commands.methods import METHODS, Method, Name
-from eigengp.cli.commands.picture import draw_scores
-from eigengp.cli.tables import TableEncoding, read_table
+from eigengp.cli.tables import TableSchema, read_table
 
 
 def test_compare_agrees_with_scikit_learn(folder: Path, tmp_path: Path) -> None:
@@ -29,14 +29,14 @@ def test_compare_agrees_with_scikit_learn(folder: Path, tmp_path: Path) -> None:
     )
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
     assert found["rows"] == 50
-    assert found["notes"] == ["50 of 60 rows are compared on; --rows takes more."]
+    assert found["notes"] == ["A sample of 50 of 60 rows is used; --rows changes its size."]
     results = {each["name"]: each for each in found["methods"]}
     assert [each["name"] for each in found["methods"]][-1] == "mean"
     assert set(results) == {"mean", "linear", "exact"}
     table = read_table(folder / "houses.csv")
-    encoding = TableEncoding.learned(table, "price")
+    schema = TableSchema.learn(table, "price")
     chosen = np.sort(np.random.RandomState(0).permutation(60)[:50])
-    X, y = encoding.inputs(table)[chosen], encoding.targets(table)[chosen]
+    X, y = (values[chosen] for values in schema.split(table)[:2])
     parts = KFold(3, shuffle=True, random_state=0)
     exact = eigengp.ExactGPRegressor(random_state=0)
     wanted = -cross_val_score(exact, X, y, scoring=metrics.mnlp_scorer, cv=parts)
@@ -50,7 +50,7 @@ def test_a_method_that_fails_does_not_stop_the_others(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Failing(Method):
-        def made(self, *_: Any, **__: Any) -> Any:
+        def build(self, *_: Any, **__: Any) -> Any:
             raise ValueError("too many\nrows")
 
     monkeypatch.setitem(METHODS, Name.EXACT, Failing("", ""))
@@ -76,7 +76,7 @@ def test_a_picture_that_fails_leaves_nothing(tmp_path: Path) -> None:
         draw_scores([{"name": "exact", "error": "odd"}], tmp_path / "a.png")
 
     def half(path: Path) -> None:
-        with in_one_piece(path) as scratch:
+        with replace_atomically(path) as scratch:
             assert scratch.suffix == path.suffix
             scratch.write_text("half")
             raise RuntimeError("half-way")
@@ -92,7 +92,7 @@ def test_effects_are_the_shares_of_the_variance() -> None:
             return 2.0 * X[:, 0] + X[:, 1] - X[:, 2]
 
     X = np.random.default_rng(0).normal(size=(4000, 4))
-    found = effects(Plane(), X, {"a": [0], "both": [1, 2], "none": [3]}, seed=0)
+    found = compute_effects(Plane(), X, {"a": [0], "both": [1, 2], "none": [3]}, seed=0)
     assert found["a"] == pytest.approx(4 / 6, abs=0.05)
     assert found["both"] == pytest.approx(2 / 6, abs=0.05)
     assert found["none"] == 0.0

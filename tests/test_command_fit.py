@@ -16,19 +16,19 @@ import eigengp
 from command_line import answer, call, houses
 from eigengp import io
 from eigengp.cli.commands.methods import METHODS, Method, Name
-from eigengp.cli.tables import TableEncoding, read_table
+from eigengp.cli.tables import TableSchema, read_table
 
 
 def test_fit_says_what_it_learned_and_how_good_it_is(folder: Path) -> None:
     said = (folder / "said").read_text()
-    assert "On 15 rows held out:" in said
+    assert "On 15 held-out rows:" in said
     assert "Learned price from 45 rows and 5 inputs by exact" in said
     assert "NMSE" in said
 
 
 def test_a_model_is_the_one_that_python_would_have_learned(folder: Path) -> None:
     saved = io.read(folder / "m.eigengp")
-    encoding = TableEncoding.from_dict(saved.about["encoding"])
+    schema = TableSchema.from_dict(saved.about["schema"])
     table, test = read_table(folder / "houses.csv"), read_table(folder / "test.csv")
     held = saved.model.conformity_.size
     assert held == saved.about["data"]["held_out"] == 15
@@ -39,13 +39,10 @@ def test_a_model_is_the_one_that_python_would_have_learned(folder: Path) -> None
     whole = call("fit", folder / "houses.csv", "-t", "price", "-o", folder / "w.eigengp",
                  "--method", "exact", "--quiet")  # fmt: skip
     assert (whole.stdout, whole.stderr) == ("", "")
-    ours = eigengp.ExactGPRegressor(random_state=0).fit(
-        encoding.inputs(table), encoding.targets(table)
-    )
+    ours = eigengp.ExactGPRegressor(random_state=0).fit(*schema.split(table))
     theirs = eigengp.load(folder / "w.eigengp")
-    assert np.array_equal(
-        theirs.predict(encoding.inputs(test)), ours.predict(encoding.inputs(test))
-    )
+    X = schema.encode(test)
+    assert np.array_equal(theirs.predict(X), ours.predict(X))
     assert not hasattr(theirs, "conformity_")
 
 
@@ -79,12 +76,12 @@ def test_what_fit_leaves_out_and_fills_in_is_said(tmp_path: Path) -> None:
     result = call(*asked, "--impute", "--method", "exact")
     assert result.exit_code == 0
     assert result.stderr.splitlines() == [
-        "note: 1 of 40 rows have no target and are left out.",
-        "note: Column 'country' is constant and is not used.",
+        "note: 1 of 40 rows have no target and are dropped.",
+        "note: Column 'country' is constant and is ignored.",
     ]
     assert io.read(tmp_path / "m.eigengp").about["data"]["rows"] == 39
     numbered = call(*asked, "--drop", "area", "--drop", "town", "--impute", "--method", "exact")
-    assert f"note: {tmp_path / 'm.eigengp'} is there already" in numbered.stderr
+    assert f"note: {tmp_path / 'm.eigengp'} exists and is replaced." in numbered.stderr
 
 
 def test_a_column_that_numbers_the_rows_is_pointed_out(tmp_path: Path) -> None:
@@ -99,14 +96,14 @@ def test_a_column_that_numbers_the_rows_is_pointed_out(tmp_path: Path) -> None:
 class Never(Method):
     """A method that must not be reached."""
 
-    def made(self, *_: Any, **__: Any) -> Any:
+    def build(self, *_: Any, **__: Any) -> Any:
         raise AssertionError("The fit was begun.")
 
 
 @pytest.mark.parametrize(
     ("out", "said"),
     [
-        ("absent/m.eigengp", "The folder .*absent is not there"),
+        ("absent/m.eigengp", "The folder .*absent does not exist"),
         ("m.pickle", "m.pickle must end in .eigengp"),
         ("folder.eigengp", "is a folder"),
         ("locked/m.eigengp", "cannot be written: Permission denied"),
@@ -122,7 +119,7 @@ def test_a_place_that_cannot_be_written_is_noticed_before_the_fit(
         raise PermissionError(13, "Permission denied")
 
     if "locked" in out:  # The superuser may write anywhere, so the system has to be stood in for.
-        monkeypatch.setattr("eigengp.cli.commands.places.TemporaryFile", refuse)
+        monkeypatch.setattr("eigengp.cli.commands.session.TemporaryFile", refuse)
     monkeypatch.setitem(METHODS, Name.EXACT, Never("", ""))
     asked = ("fit", folder / "houses.csv", "-t", "price", "--method", "exact")
     result = call(*asked, "-o", tmp_path / out)

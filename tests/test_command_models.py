@@ -13,7 +13,7 @@ import pytest
 import eigengp
 from command_line import answer, call, houses
 from eigengp import io, metrics
-from eigengp.cli.tables import TableEncoding, read_table
+from eigengp.cli.tables import TableSchema, read_table
 
 
 def read_table_of(folder: Path, frame: dict[str, Any], names: list[str]) -> Any:
@@ -24,7 +24,7 @@ def read_table_of(folder: Path, frame: dict[str, Any], names: list[str]) -> Any:
 
 def expected(folder: Path, coverage: float) -> dict[str, Any]:
     saved, table = io.read(folder / "m.eigengp"), read_table(folder / "test.csv")
-    X = TableEncoding.from_dict(saved.about["encoding"]).inputs(table)
+    X = TableSchema.from_dict(saved.about["schema"]).encode(table)
     mean, std = saved.model.predict(X, return_std=True)
     lower, upper = saved.model.predict_interval(X, coverage)
     return {"mean": mean, "std": std, "lower": lower, "upper": upper}
@@ -54,14 +54,14 @@ def test_columns_can_be_kept_or_left_out(folder: Path, tmp_path: Path) -> None:
     pacsv.write_csv(table, path)
     refused = call("predict", model, path)
     assert refused.exit_code == 1
-    assert "not fitted with: id. Leave them out: --drop id." in refused.stderr
+    assert "not fitted with: id. Drop them: --drop id." in refused.stderr
     assert call("predict", model, path, "--keep", "name").exit_code == 1
     kept = answer("predict", model, path, "--keep", "id", "--keep", "town")["predictions"]
     assert list(kept) == ["id", "town", "mean", "std", "lower", "upper"]
     assert kept["id"] == list(range(30))
     left = answer("predict", model, path, "--drop", "id", "--drop", "nothing")
     assert left["predictions"]["mean"] == kept["mean"]
-    assert left["notes"] == [f"There is no column nothing to leave out of {path}."]
+    assert left["notes"] == [f"There is no column nothing to drop in {path}."]
 
 
 def test_an_unknown_category_is_a_note(folder: Path, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_an_unknown_category_is_a_note(folder: Path, tmp_path: Path) -> None:
     path.write_text("area,town,garden\n100,Whitby,true\n")
     result = call("predict", folder / "m.eigengp", path)
     assert result.exit_code == 0
-    assert "note: Column 'town' has 1 rows of categories" in result.stderr
+    assert "note: Column 'town' has 1 rows with unknown categories" in result.stderr
     assert "(Whitby)" in result.stderr
     assert len(result.stdout.splitlines()) == 2
     assert call("predict", folder / "m.eigengp", path, "--quiet").stderr == ""
@@ -92,12 +92,12 @@ def test_evaluate_measures_what_metrics_do(folder: Path, tmp_path: Path) -> None
     assert found["coverage"] == pytest.approx(np.mean(inside))
     assert found["nmse"] < 0.05
     shown = call("evaluate", folder / "m.eigengp", folder / "test.csv").stdout
-    assert "should hold 90%" in shown
+    assert "90% expected" in shown
     some = pa.table({**frame, "price": [None, *y[1:].tolist()]})
     pacsv.write_csv(some, tmp_path / "some.csv")
     fewer = answer("evaluate", folder / "m.eigengp", tmp_path / "some.csv")
     assert fewer["rows"] == 29
-    assert fewer["notes"] == ["1 of 30 rows have no target and are left out."]
+    assert fewer["notes"] == ["1 of 30 rows have no target and are dropped."]
     nothing = call("predict", folder / "m.eigengp", folder / "test.csv", "--coverage", "0.99")
     assert "15 calibration rows cannot guarantee" in nothing.stderr
 
@@ -107,7 +107,9 @@ def test_inspect_tells_what_was_learned(folder: Path) -> None:
     assert found["class"] == "ExactGPRegressor"
     assert found["versions"]["eigengp"] == eigengp.__version__
     assert found["noise_std"] == pytest.approx(np.sqrt(model.noise_variance_))
-    assert found["log_evidence_per_row"] == pytest.approx(model.log_marginal_likelihood_ / 45)
+    assert found["log_marginal_likelihood_per_row"] == pytest.approx(
+        model.log_marginal_likelihood_ / 45
+    )
     assert [each["name"] for each in found["inputs"]] == ["area", "town", "garden"]
     relevance = dict(zip(("area", "town", "garden"), found["inputs"], strict=True))
     assert relevance["area"]["features"]["area"] == pytest.approx(model.input_relevance()[0])
@@ -115,7 +117,12 @@ def test_inspect_tells_what_was_learned(folder: Path) -> None:
     assert found["inputs"][0]["effect"] > 0.7
     assert found["eigenfunctions"] == []
     shown = call("inspect", folder / "m.eigengp").stdout
-    for word in ("45 rows of houses.csv, and 15 held out", "SquaredExponential", "calibrated", "█"):
+    for word in (
+        "45 rows of houses.csv, 15 more held out",
+        "SquaredExponential",
+        "calibrated",
+        "█",
+    ):
         assert word in shown
 
 
@@ -132,7 +139,7 @@ def test_models_from_python_are_understood(tmp_path: Path) -> None:
     assert answer("evaluate", *asked, "--target", "price")["nmse"] < 1.0
     told = answer("inspect", tmp_path / "m.eigengp")
     assert sum(told["eigenfunctions"]) == pytest.approx(1.0)
-    assert told["basis"] == {"basis points": len(model.inducing_points_)}
+    assert told["sizes"] == {"inducing points": len(model.inducing_points_)}
     shown = call("inspect", tmp_path / "m.eigengp").stdout
     assert "eigenfunction" in shown
     assert "relevance" in shown

@@ -36,7 +36,7 @@ def test_help_names_commands_methods_and_exit_codes() -> None:
         "inspect",
         "compare",
         "reproduce",
-        "Exit codes: 0 all",
+        "Exit codes: 0 success",
     ):
         assert word in shown
     methods = call("fit", "--help").stdout
@@ -76,7 +76,7 @@ def test_the_shell_completes(words: str, expected: list[str]) -> None:
 def test_every_method_is_there_and_is_what_it_says() -> None:
     assert set(METHODS) == set(Name)
     for method in METHODS.values():
-        model = method.made(7, 5, verbose=True)
+        model = method.build(7, 5, verbose=True)
         assert model.random_state == 5
         assert model.verbose is True
         assert method.sized == hasattr(model, "n_components")
@@ -132,18 +132,18 @@ def test_a_fault_of_the_program_is_told_from_one_of_the_data(
     def fault(*_: Any) -> None:
         raise KeyError("inside")
 
-    monkeypatch.setattr("eigengp.cli.commands.facts.facts_of", fault)
+    monkeypatch.setattr("eigengp.cli.commands.inspect.collect_facts", fault)
     result = call("inspect", folder / "m.eigengp")
     assert result.exit_code == 1
-    assert result.stderr == "eigengp: Unexpected KeyError: 'inside' (--debug shows where)\n"
+    assert result.stderr == "eigengp: Unexpected KeyError: 'inside' (--debug shows the traceback)\n"
 
 
 def test_progress_is_drawn_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not Session().draws
+    assert not Session().shows_progress
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    assert Session().draws
-    assert not Session(quiet=True).draws
-    assert not Session(json=True).draws
+    assert Session().shows_progress
+    assert not Session(quiet=True).shows_progress
+    assert not Session(json=True).shows_progress
 
 
 def test_every_name_of_the_package_can_be_imported() -> None:

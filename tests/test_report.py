@@ -17,23 +17,26 @@ from sklearn.metrics import root_mean_squared_error
 from typer.testing import CliRunner
 
 from eigengp import EigenGPRegressor, io, metrics
-from eigengp._atomic import write_whole
-from eigengp._format import number
+from eigengp._atomic import write_atomically
+from eigengp._format import format_number
 from eigengp._typing import Array
 from eigengp.cli import report
 from eigengp.cli.app import app
-from eigengp.cli.commands.scores import scores
+from eigengp.cli.commands.evaluate import compute_scores
 from eigengp.cli.report import Origin, Rows, build, build_from_rows, write
 from eigengp.cli.report.content import Content
-from eigengp.cli.report.effort import FULL, SMALL, Effort
-from eigengp.cli.report.figures import explorer_curves
-from eigengp.cli.report.influence import average_effects, influences
-from eigengp.cli.report.page import drawn
-from eigengp.cli.report.provenance import Provenance
-from eigengp.cli.report.quality import Quality
-from eigengp.cli.report.slices import explored
-from eigengp.cli.report.traces import numbers, plain
-from eigengp.cli.tables import TableEncoding
+from eigengp.cli.report.effects import (
+    HIGH,
+    LOW,
+    Resolution,
+    compute_partial_dependence,
+    compute_slices,
+    rank_inputs,
+)
+from eigengp.cli.report.figures import draw_slices, encode, escape
+from eigengp.cli.report.page import draw_figures
+from eigengp.cli.report.quality import Quality, find_provenance
+from eigengp.cli.tables import TableSchema
 from houses import EVIL, TOWNS, fitted, table
 from test_methods import METHODS
 
@@ -85,8 +88,10 @@ def houses() -> tuple[Any, Any, Rows]:
 
 @cache
 def content() -> Content:
-    model, encoding, rows = houses()
-    return Content.of(model, rows, coverage=0.9, said=None, origin=Origin(ignored=encoding.ignored))
+    model, schema, rows = houses()
+    return Content.compute(
+        model, rows, coverage=0.9, role=None, origin=Origin(ignored=schema.ignored)
+    )
 
 
 @cache
@@ -110,13 +115,13 @@ def test_scores_on_the_page_are_those_of_the_metrics() -> None:
         "RMSE": root_mean_squared_error(rows.y, mean),
         "MNLP": metrics.mnlp(rows.y, mean, std),
         "CRPS": metrics.crps_gaussian(rows.y, mean, std),
-        "Coverage of 90 %": metrics.coverage(rows.y, mean, std, level=0.9),
+        "Coverage of 90\N{NO-BREAK SPACE}%": metrics.coverage(rows.y, mean, std, level=0.9),
     }
-    found = {score.name: score.value for score in content().quality.scores}
-    assert found == pytest.approx(expected)
+    assert list(content().quality.scores.values()) == pytest.approx(list(expected.values()))
     cells = page().texts["td"]
+    assert set(expected) <= set(page().texts["th"])
     for value in expected.values():
-        assert number(value) in cells
+        assert format_number(value) in cells
 
 
 def test_calibration_on_the_page_is_that_of_the_library() -> None:
@@ -151,7 +156,7 @@ def test_plotly_is_given_names_as_plain_texts() -> None:
     titles = [each["layout"]["xaxis"]["title"]["text"] for each in choices]
     assert all("<" not in title for title in titles)
     (ticks,) = [each["layout"]["xaxis"]["ticktext"] for each in choices if each["label"] == "town"]
-    assert ticks == [plain(each) for each in sorted(TOWNS)]
+    assert ticks == [escape(each) for each in sorted(TOWNS)]
     assert ticks[0] == "&lt;b&gt;Ulm&lt;/b&gt;"
 
 
@@ -170,12 +175,12 @@ def test_sliders_show_what_the_model_predicts_there() -> None:
     model, _, rows = houses()
     found = content().explorer
     assert [each.name for each in found.inputs] == [e.name for e in content().ranking[:4]]
-    (axis, *_), along = explorer_curves(found, "price", "90 %")["axes"], found.slices[0]
+    (axis, *_), along = draw_slices(found, "price", "90 %")["axes"], found.slices[0]
     at = tuple(found.positions[place].size - 1 - (place == 1) for place in (1, 2, 3))
     point = rows.typical
     for place, position in zip((1, 2, 3), at, strict=True):
-        point = found.inputs[place].put(point, found.positions[place][position])
-    points = found.inputs[0].put(np.tile(point, (along.grid.size, 1)), along.grid)
+        point = found.inputs[place].set_values(point, found.positions[place][position])
+    points = found.inputs[0].set_values(np.tile(point, (along.grid.size, 1)), along.grid)
     lower, upper = model.predict_interval(points, 0.9)
     sizes = axis["sizes"]
     assert sizes == [*(found.positions[place].size for place in (1, 2, 3)), along.grid.size]
@@ -188,7 +193,7 @@ def test_sliders_show_what_the_model_predicts_there() -> None:
 
 def test_importance_orders_inputs_by_what_they_do() -> None:
     model, X, y = line_model()
-    found = influences(model, Rows.of(model, X, y, None), FULL)
+    found = rank_inputs(model, Rows.from_arrays(model, X, y, None), HIGH)
     assert [each.input.name for each in found] == ["x1", "x2", "x0"]
     assert found[0].importance > 10.0 * found[1].importance
     relevance = model.input_relevance()
@@ -197,12 +202,12 @@ def test_importance_orders_inputs_by_what_they_do() -> None:
 
 def test_categories_are_shuffled_and_set_as_one_input() -> None:
     model, _, rows = houses()
-    names = [each.input.name for each in content().influences]
+    names = [each.input.name for each in content().importance]
     assert sorted(names) == sorted([EVIL, "rooms", "town", "garden"])
     (town,) = [each for each in rows.inputs if each.name == "town"]
-    (effect,) = average_effects(model, rows, [town], 0.9, FULL)
+    (effect,) = compute_partial_dependence(model, rows, [town], 0.9, HIGH)
     few = rows.X
-    expected = [model.predict(town.put(few, np.float64(place))).mean() for place in range(3)]
+    expected = [model.predict(town.set_values(few, np.float64(place))).mean() for place in range(3)]
     np.testing.assert_allclose(effect.mean, expected)
     assert np.all(effect.upper > effect.mean)
 
@@ -210,24 +215,24 @@ def test_categories_are_shuffled_and_set_as_one_input() -> None:
 def test_a_number_that_is_set_is_not_missing() -> None:
     model, _, rows = houses()
     (area,) = [each for each in rows.inputs if each.name == EVIL]
-    (effect,) = average_effects(model, rows, [area], 0.9, FULL)
+    (effect,) = compute_partial_dependence(model, rows, [area], 0.9, HIGH)
     points = rows.X.copy()
     points[:, list(area.features)] = effect.grid[3], 0.0
     assert effect.mean[3] == pytest.approx(model.predict(points).mean())
 
 
 def test_values_of_an_input_come_back_unknown_categories_included() -> None:
-    _, encoding, _ = houses()
+    _, schema, _ = houses()
     houses_ = table(40, seed=1)
     strange = houses_.set_column(2, "town", [["Atlantis", *houses_["town"].to_pylist()[1:]]])
     with pytest.warns(UserWarning, match="Atlantis"):
-        rows = Rows.of_table(strange, encoding)
+        rows = Rows.from_table(strange, schema)
     again = np.zeros_like(rows.X)
     for each in rows.inputs:
-        again = each.put(again, each.values(rows.X))
+        again = each.set_values(again, each.get_values(rows.X))
     np.testing.assert_array_equal(again, rows.X)
     (town,) = [each for each in rows.inputs if each.name == "town"]
-    assert town.label(town.values(rows.X)[0]) == "none that the model knows"
+    assert town.format_value(town.get_values(rows.X)[0]) == "unknown"
 
 
 def test_missing_values_are_values_of_their_input() -> None:
@@ -237,22 +242,32 @@ def test_missing_values_are_values_of_their_input() -> None:
         "new": [True, True, False, None],
         "price": [1.0, 2.0, 3.0, 4.0],
     }
-    encoding = TableEncoding.learned(columns, "price", impute=True)
-    rows = Rows.of_table(columns, encoding)
+    schema = TableSchema.learn(columns, "price", impute=True)
+    rows = Rows.from_table(columns, schema)
     size, town, new = rows.inputs
-    np.testing.assert_array_equal(size.values(rows.X), [1.0, np.nan, 3.0, 7.0])
-    assert [town.label(each) for each in town.values(rows.X)] == ["Ulm", "Bonn", "missing", "Ulm"]
-    assert [new.label(each) for each in new.values(rows.X)] == ["true", "true", "false", "missing"]
+    np.testing.assert_array_equal(size.get_values(rows.X), [1.0, np.nan, 3.0, 7.0])
+    assert [town.format_value(each) for each in town.get_values(rows.X)] == [
+        "Ulm",
+        "Bonn",
+        "missing",
+        "Ulm",
+    ]
+    assert [new.format_value(each) for each in new.get_values(rows.X)] == [
+        "true",
+        "true",
+        "false",
+        "missing",
+    ]
     again = np.full_like(rows.X, -1.0)
     for each in rows.inputs:
-        again = each.put(again, each.values(rows.X))
+        again = each.set_values(again, each.get_values(rows.X))
     np.testing.assert_array_equal(again, rows.X)
-    assert (size.usual(rows.X), size.fill) == (3.0, 3.0)
+    assert (size.get_typical(rows.X), size.fill) == (3.0, 3.0)
     np.testing.assert_array_equal(rows.typical[list(size.features)], [3.0, 0.0])
 
 
 def test_columns_are_summarised_as_they_were_given() -> None:
-    gaps, rooms, town, garden, price = content().columns
+    gaps, rooms, town, garden, price = content().rows.columns
     assert gaps.missing == table()[EVIL].null_count > 0
     assert (rooms.kind, rooms.distinct, rooms.facts) == ("number", 5, ("1", "3", "5"))
     assert town.kind == "category"
@@ -264,33 +279,32 @@ def test_columns_are_summarised_as_they_were_given() -> None:
 def test_training_rows_are_recognised() -> None:
     model, X, y = line_model()
 
-    def kind(rows: Any, said: Any = None, learned_from: Any = ()) -> str:
-        given = Rows.of(model, X[rows], y[rows], None)
-        return Provenance.of(model, given, said, dict(learned_from)).title
+    def kind(rows: Any, role: Any = None, training: Any = ()) -> str:
+        given = Rows.from_arrays(model, X[rows], y[rows], None)
+        return find_provenance(model, given, role, dict(training))
 
     whole, part = slice(None), slice(40)
-    assert kind(whole) == "These are training rows"
-    assert kind(np.random.default_rng(0).permutation(60)) == "These are training rows"
-    assert kind(part) == "These are not the training rows as a whole"
-    assert kind(part, "new") == "These are new rows"
-    assert kind(part, "training") == "These are training rows"
-    assert kind(part, None, {"rows": 30, "held_out": 10}) == "Most of these may be training rows"
-    assert kind(part, None, {"rows": 30, "held_out": 11}).startswith("These are not")
-    with pytest.raises(ValueError, match="said to be new"):
+    assert kind(whole) == "training"
+    assert kind(np.random.default_rng(0).permutation(60)) == "training"
+    assert kind(part) == "other"
+    assert kind(part, "new") == "new"
+    assert kind(part, "training") == "declared training"
+    assert kind(part, None, {"rows": 30, "held_out": 10}) == "held out"
+    assert kind(part, None, {"rows": 30, "held_out": 11}) == "other"
+    with pytest.raises(ValueError, match="declared new"):
         kind(whole, "new")
 
 
 def test_a_weighted_table_is_recognised_and_scored_as_evaluate_does() -> None:
     houses_ = table(60).append_column("weight", [np.linspace(0.5, 2.0, 60)])
     target = houses_.column_names[4]
-    encoding = TableEncoding.learned(houses_, target, impute=True, weights="weight")
-    rows = Rows.of_table(houses_, encoding)
+    schema = TableSchema.learn(houses_, target, impute=True, weights="weight")
+    rows = Rows.from_table(houses_, schema)
     model = EigenGPRegressor(5, n_restarts=1, max_iter=2, random_state=0)
     model.fit(rows.X, rows.y, sample_weight=rows.weight)
-    assert Provenance.of(model, rows, None, {}).kind == "training"
-    found = scores(model, rows.X, rows.y, 0.9, rows.weight)
-    judged = Quality.of(model, rows, 0.9).scores
-    assert [each.value for each in judged] == pytest.approx(list(found.values()))
+    assert find_provenance(model, rows, None, {}) == "training"
+    expected = compute_scores(model, (rows.X, rows.y, rows.weight), 0.9)
+    assert Quality.measure(model, rows, 0.9).scores == pytest.approx(expected)
 
 
 @quiet_methods
@@ -320,58 +334,57 @@ def test_many_rows_are_scored_but_a_sample_is_drawn() -> None:
     model, _, _ = line_model()
     X = np.random.default_rng(1).uniform(-1.0, 1.0, size=(2_500, 3))
     y = 2.0 * X[:, 1]
-    quality = Quality.of(model, Rows.of(model, X, y, None), 0.9)
-    assert quality.shown.size == np.unique(quality.shown).size == 2_000
-    assert quality.scores[1].value == pytest.approx(root_mean_squared_error(y, model.predict(X)))
+    quality = Quality.measure(model, Rows.from_arrays(model, X, y, None), 0.9)
+    assert quality.drawn.size == np.unique(quality.drawn).size == 2_000
+    assert quality.scores["rmse"] == pytest.approx(root_mean_squared_error(y, model.predict(X)))
     assert "2,000 rows drawn at random" in build(model, X, y)
 
 
 def test_calibrated_intervals_are_the_bands() -> None:
     model, X, y = line_model()
-    rows = Rows.of(model, X, y, None)
-    plain_half = explored(model, rows, rows.inputs, 0.9, SMALL).slices[0].half
+    rows = Rows.from_arrays(model, X, y, None)
+    plain_half = compute_slices(model, rows, rows.inputs, 0.9, LOW).slices[0].half
     model.calibrate(X, y + 1.0)
-    wide = explored(model, rows, rows.inputs, 0.9, SMALL).slices[0].half
+    wide = compute_slices(model, rows, rows.inputs, 0.9, LOW).slices[0].half
     np.testing.assert_allclose(wide / plain_half, (wide / plain_half).flat[0])
     assert wide.flat[0] > 2.0 * plain_half.flat[0]
     lower, upper = model.predict_interval(X, 0.9)
-    held = Quality.of(model, rows, 0.9).scores[-1]
-    assert held.value == pytest.approx(np.mean((lower <= y) & (y <= upper)))
+    held = Quality.measure(model, rows, 0.9).scores["coverage"]
+    assert held == pytest.approx(np.mean((lower <= y) & (y <= upper)))
 
 
 def test_costly_models_are_asked_for_less() -> None:
     model, X, y = line_model()
-    assert Effort.of(model) is FULL
+    assert Resolution.choose(model) is HIGH
     local = EigenGPRegressor(5, residual="local", max_iter=0, random_state=0).fit(X, y)
-    assert Effort.of(local) is SMALL
+    assert Resolution.choose(local) is LOW
 
 
 def test_targets_that_are_all_the_same_leave_nmse_out() -> None:
     model, X, _ = line_model()
-    rows = Rows.of(model, X, np.full(len(X), 2.0), None)
-    score = Quality.of(model, rows, 0.9).scores[0]
-    assert score.value is None
-    assert "not defined" in score.meaning
+    rows = Rows.from_arrays(model, X, np.full(len(X), 2.0), None)
+    assert Quality.measure(model, rows, 0.9).scores["nmse"] is None
+    assert "not defined: all targets are equal" in build_from_rows(model, rows)
 
 
 def test_a_model_without_history_says_so() -> None:
     _, X, y = line_model()
     model = EigenGPRegressor(5, max_iter=0, random_state=0).fit(X, y)
     html = build(model, X, y)
-    assert "keeps no history" in html
-    assert "evidence" not in Page(html).figures
+    assert "has no history" in html
+    assert "history" not in Page(html).figures
 
 
 def test_numbers_keep_their_shape_and_digits() -> None:
     values = np.array([[1.7e9 + 0.25, -1.0], [0.0, 3.5]])
-    spec = numbers(values)
+    spec = encode(values)
     assert spec["shape"] == "2, 2"
     np.testing.assert_array_equal(floats(spec), values.ravel())
 
 
 def test_all_figures_have_a_place_on_the_page() -> None:
     ids = {attrs.get("id") for _, attrs in page().tags}
-    assert {f"figure-{name}" for name in drawn(content())} <= ids
+    assert {f"figure-{name}" for name in draw_figures(content())} <= ids
     for tag, attrs in page().tags:
         if "plot" in (attrs.get("class") or "").split():
             assert tag == "div"
@@ -389,7 +402,7 @@ def test_a_page_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("os.replace", fail)
     with pytest.raises(OSError, match="no space"):
-        write_whole(path, b"")
+        write_atomically(path, b"")
     assert [each.name for each in tmp_path.iterdir()] == ["page.html"]
     assert path.read_text().startswith("<!doctype html>")
 
@@ -407,8 +420,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import pyarrow.parquet as pq
 
     path = tmp_path_factory.mktemp("report")
-    model, encoding, _ = houses()
-    about = {"encoding": encoding.as_dict(), "data": {"rows": 150, "held_out": 0}}
+    model, schema, _ = houses()
+    about = {"schema": schema.to_dict(), "data": {"rows": 150, "held_out": 0}}
     io.save(model, path / "houses.eigengp", about=about)
     pq.write_table(table(), path / "houses.parquet")
     return path
@@ -434,6 +447,6 @@ def test_the_command_says_what_is_wrong(folder: Path) -> None:
     wrong = run(model, data, "--out", folder / "page.pdf")
     assert (wrong.exit_code, "must end in .html" in wrong.stderr) == (1, True)
     new = run(model, data, "--out", folder / "new.html", "--rows", "new")
-    assert (new.exit_code, "said to be new" in new.stderr) == (1, True)
+    assert (new.exit_code, "declared new" in new.stderr) == (1, True)
     assert not (folder / "new.html").exists()
     assert run(model, data, "--coverage", "90").exit_code == 2

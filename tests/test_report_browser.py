@@ -99,7 +99,7 @@ def test_the_curve_runs_along_the_input_that_is_chosen(opened: Opened) -> None:
     opened.tab.locator("#along").select_option("0")
 
 
-@pytest.mark.parametrize("name", ["residuals", "curves", "evidence"])
+@pytest.mark.parametrize("name", ["residuals", "curves", "history"])
 def test_menus_change_the_axis_of_their_figure(opened: Opened, name: str) -> None:
     before = title(opened, name)
     menu = opened.tab.locator(f"select[data-figure={name}]")
@@ -149,7 +149,7 @@ def test_the_keyboard_reaches_every_control_and_shows_where_it_is(opened: Opened
             break
         assert now[1] != "none"
         reached.append(now[0])
-    wanted = ["residuals", "along", "slider-1", "slider-2", "curves", "maps", "evidence"]
+    wanted = ["residuals", "along", "slider-1", "slider-2", "curves", "maps", "history"]
     assert [each for each in reached if each in wanted] == wanted
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from eigengp._atomic import write_whole
+from eigengp._atomic import write_atomically
 from eigengp.reproduce import paper, workers
 from eigengp.reproduce.command import RUNS, reproduce
 from eigengp.reproduce.experiments import EXPERIMENTS
@@ -311,7 +311,7 @@ def test_a_file_that_cannot_be_written_to_its_end_leaves_the_earlier_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "figure.svg"
-    write_whole(path, b"earlier")
+    write_atomically(path, b"earlier")
     whole = Path.write_bytes
 
     def half(path: Path, content: bytes) -> int:
@@ -320,9 +320,9 @@ def test_a_file_that_cannot_be_written_to_its_end_leaves_the_earlier_one(
 
     monkeypatch.setattr(Path, "write_bytes", half)
     with pytest.raises(OSError, match="no space"):
-        write_whole(path, b"later and longer")
+        write_atomically(path, b"later and longer")
     monkeypatch.undo()
     assert path.read_bytes() == b"earlier"
     assert files(tmp_path) == ["figure.svg"]
-    write_whole(path, b"later")
+    write_atomically(path, b"later")
     assert path.read_bytes() == b"later"

@@ -27,7 +27,7 @@ from eigengp import (
     VFERegressor,
 )
 from eigengp._typing import Array
-from eigengp.cli.report.provenance import Provenance
+from eigengp.cli.report.quality import find_provenance
 from eigengp.cli.report.rows import Rows
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import KNEE, Scaling, Summary, compressed, slope, stretched
@@ -296,7 +296,7 @@ def test_botorch_differentiates_through_the_map(name: str) -> None:
 
 def test_a_report_knows_the_training_rows() -> None:
     def kind(X: Array, y: Array) -> str:
-        return Provenance.of(fitted("ExactGP"), Rows(X, y, (), "target", ()), None, {}).kind
+        return find_provenance(fitted("ExactGP"), Rows(X, y, (), "target", ()), None, {})
 
     assert kind(X, y) == "training"
     assert kind(X_test, y_test) == "other"

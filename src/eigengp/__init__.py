@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from eigengp import conformal, datasets, inspection, metrics, plot
     from eigengp.baselines.nystrom import NegativeVarianceWarning, NystromRegressor
     from eigengp.baselines.rvm.regressor import RVMRegressor
+    from eigengp.data.encode import TableEncoder, TableError, TableWarning
     from eigengp.estimators.eigen_features import EigenFeatures
     from eigengp.estimators.eigengp import EigenGPRegressor
     from eigengp.estimators.evidence import EvidenceGradient, log_marginal_likelihood
@@ -52,6 +53,9 @@ __all__ = [
     "SSGPRegressor",
     "SquaredExponential",
     "Stochastic",
+    "TableEncoder",
+    "TableError",
+    "TableWarning",
     "TargetTransformed",
     "VFERegressor",
     "conformal",
@@ -83,6 +87,9 @@ _HOMES = {
     "SSGPRegressor": "estimators.ssgp",
     "SquaredExponential": "kernels",
     "Stochastic": "fitting.settings",
+    "TableEncoder": "data.encode",
+    "TableError": "data.encode",
+    "TableWarning": "data.encode",
     "TargetTransformed": "estimators.transformed_target",
     "VFERegressor": "estimators.sparse",
     "load": "io",

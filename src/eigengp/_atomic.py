@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Write files in one step: they appear complete, or not at all."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from uuid import uuid4
 
 
 @contextmanager
-def in_one_piece(path: Path) -> Iterator[Path]:
-    """Give a name to write to, beside `path` and with its ending; in the end it is moved there.
+def replace_atomically(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`, with its ending, which replaces it at the end.
 
-    An error, a full disk or a kill leaves what was there before.
+    After an error, a full disk or a kill, the previous file remains.
 
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     with in_one_piece(Path(folder, "page.html")) as scratch:
+    ...     with replace_atomically(Path(folder, "page.html")) as scratch:
     ...         _ = scratch.write_text("<p>")
     ...     [each.name for each in Path(folder).iterdir()]
     ['page.html']
@@ -32,7 +32,7 @@ def in_one_piece(path: Path) -> Iterator[Path]:
         scratch.unlink(missing_ok=True)
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole, or not at all."""
-    with in_one_piece(path) as scratch:
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file in one step."""
+    with replace_atomically(path) as scratch:
         scratch.write_bytes(content)

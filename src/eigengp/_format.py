@@ -1,17 +1,17 @@
-"""Numbers as a person would write them."""
+"""Format numbers for people."""
 
 from __future__ import annotations
 
 import math
 
 
-def number(value: float | None) -> str:
-    """Return a number as a person would write it, with four digits.
+def format_number(value: float | None) -> str:
+    """Format a number with four significant digits; "–" for None and NaN.
 
     Examples
     --------
-    >>> number(0.012345), number(312345.678), number(-2.5), number(1e-7), number(None)
-    ('0.01235', '312,346', '-2.5', '1e-07', '–')
+    >>> [format_number(value) for value in (0.012345, 312345.678, -2.5, 1e-7, None)]
+    ['0.01235', '312,346', '-2.5', '1e-07', '–']
     """
     if value is None or math.isnan(value):
         return "–"

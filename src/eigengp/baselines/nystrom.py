@@ -27,6 +27,14 @@ class NegativeVarianceWarning(UserWarning):
     """A predictive variance came out negative, and the noise alone was used instead."""
 
 
+def _learn(dataset: Dataset, settings: Settings) -> FitResult:
+    result = learn(dataset, settings)
+    rows = dataset.source.take(np.arange(dataset.n_rows))
+    low_rank: Any = result.posterior
+    posterior = nystrom_posterior(low_rank, result.model.features, rows)
+    return replace(result, attributes={**result.attributes, "_posterior": posterior})
+
+
 class NystromRegressor(InducingPointRegressor):
     """GP regression with the Nyström approximation (Williams and Seeger, 2001).
 
@@ -59,6 +67,7 @@ class NystromRegressor(InducingPointRegressor):
     """
 
     _posterior: ConditionalPosterior
+    _learn = staticmethod(_learn)
     _predicts_on_host = True
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -92,18 +101,6 @@ class NystromRegressor(InducingPointRegressor):
             verbose=verbose,
         )
         self.optimizer = optimizer
-
-    def _settings(self, dataset: Dataset, **own: Any) -> Settings:
-        if self.optimizer is None:
-            own["optimizer"] = LBFGS(max_iter=0, exact_start=True)
-        return super()._settings(dataset, **own)
-
-    def _learn(self, dataset: Dataset, settings: Settings) -> FitResult:
-        result = learn(dataset, settings)
-        rows = dataset.source.take(np.arange(dataset.n_rows))
-        low_rank: Any = result.posterior
-        posterior = nystrom_posterior(low_rank, result.model.features, rows)
-        return replace(result, posterior=posterior)
 
     def raw_variance(self, X: ArrayLike) -> Array:
         """Return the predictive variance as the formula gives it, noise included.

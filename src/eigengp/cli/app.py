@@ -1,4 +1,4 @@
-"""The command line, `eigengp`: which commands there are; each has a file in `commands/`."""
+"""The command line `eigengp`; each command has a file in `commands/`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ try:
     import typer
 except ImportError as error:
     raise SystemExit(
-        'The command line needs more: pip install "eigengp[cli]", or pip install '
+        'The command line needs further packages: pip install "eigengp[cli]", or pip install '
         f'"eigengp[reproduce]" for the experiments of the paper too ({error}).'
     ) from error
 
@@ -17,7 +17,7 @@ from eigengp.cli.commands.compare import compare
 from eigengp.cli.commands.evaluate import evaluate
 from eigengp.cli.commands.fit import fit
 from eigengp.cli.commands.inspect import inspect
-from eigengp.cli.commands.methods import described
+from eigengp.cli.commands.methods import describe_methods
 from eigengp.cli.commands.predict import predict
 from eigengp.cli.commands.report import report
 from eigengp.cli.commands.reproduce import Part, reproduce
@@ -25,8 +25,8 @@ from eigengp.cli.commands.reproduce import Part, reproduce
 __all__ = ["Part", "app", "main"]
 
 _EXIT_CODES = (
-    "Exit codes: 0 all went well, 1 something is wrong with data, model or files, 2 the command "
-    "was not understood, 130 interrupted."
+    "Exit codes: 0 success, 1 a problem with data, model or files, 2 invalid options, 130 "
+    "interrupted."
 )
 
 app = typer.Typer(
@@ -39,8 +39,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _show_version(requested: bool) -> None:
+    if requested:
         print(f"eigengp {eigengp.__version__}")
         raise typer.Exit
 
@@ -49,13 +49,13 @@ def _version(asked: bool) -> None:
 def _root(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Show the version.", callback=_version, is_eager=True),
+        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
     """Sparse Gaussian processes with adaptive eigenfunctions."""
 
 
-app.command(epilog=described())(fit)
+app.command(epilog=describe_methods())(fit)
 for command in (predict, evaluate, inspect, compare, report, reproduce):
     app.command()(command)
 

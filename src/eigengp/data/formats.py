@@ -8,7 +8,7 @@ from glob import glob, has_magic
 from pathlib import Path
 from typing import Any
 
-from eigengp._atomic import in_one_piece
+from eigengp._atomic import replace_atomically
 from eigengp._typing import Array
 
 FORMATS = {
@@ -138,7 +138,7 @@ def write_table(path: str | Path, parts: Iterable[Mapping[str, Array]]) -> int:
         endings = ", ".join(each for each in FORMATS if each != ".tsv")
         raise ValueError(f"{path} must end in one of {endings}.")
     writers = {"parquet": pa.parquet.ParquetWriter, "ipc": pa.ipc.new_file, "csv": pa.csv.CSVWriter}
-    with in_one_piece(path) as scratch:
+    with replace_atomically(path) as scratch:
         return _written(lambda schema: writers[form](str(scratch), schema), parts, path)
 
 

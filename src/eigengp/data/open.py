@@ -178,7 +178,9 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
     """Check, open and standardise what was passed to `fit`; it stays open inside the context."""
     began = time.monotonic()
     with ExitStack() as stack:
-        if is_dask(X):
+        if isinstance(X, np.ndarray):
+            opened = _from_arrays(X, y, sample_weight, options)
+        elif is_dask(X):
             client = stack.enter_context(some_client())
             opened = _from_dask(client, X, y, sample_weight, options)
         elif is_out_of_core(X):

@@ -15,7 +15,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from eigengp._atomic import in_one_piece
+from eigengp._atomic import replace_atomically
 from eigengp._typing import Array
 
 Rows: TypeAlias = tuple[Array, Array, tuple[str, ...]]
@@ -126,7 +126,7 @@ def write_cache(path: Path, rows: Rows) -> None:
     X, y, names = rows
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with in_one_piece(path) as scratch, scratch.open("xb") as file:
+        with replace_atomically(path) as scratch, scratch.open("xb") as file:
             np.savez_compressed(file, X=X, y=y, feature_names=np.array(names))
             file.flush()
             os.fsync(file.fileno())

@@ -25,12 +25,11 @@ from eigengp.backend.namespace import (
     is_numpy,
     namespace,
     on_host,
-    place,
 )
 from eigengp.conformal import conformal_factor, conformity, known_factor, normal_half_width
 from eigengp.data.array_source import by_blocks
 from eigengp.data.dask_source import is_dask
-from eigengp.data.open import Dataset, ReadOptions, is_out_of_core, open_dataset
+from eigengp.data.open import Dataset, is_out_of_core, open_dataset
 from eigengp.data.out_of_core import from_files, lazily, predictions_to_file
 from eigengp.data.standardize import Scaling
 from eigengp.data.validation import (
@@ -41,13 +40,7 @@ from eigengp.data.validation import (
     on_device,
 )
 from eigengp.fitting.run import FitResult
-from eigengp.fitting.settings import (
-    LBFGS,
-    Settings,
-    noise_of,
-    optimizer_of,
-    working_memory,
-)
+from eigengp.fitting.settings import LBFGS, Settings
 from eigengp.gp.features import KernelFeatures
 from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.posterior import Predictive
@@ -84,6 +77,9 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         "verbose": ["verbose"],
     }
 
+    _power: ClassVar[float | None] = None
+    """How rows carry the residual (see `EigenGP.power`); None if they do not."""
+
     @property
     def _draws_jointly(self) -> bool:
         """Whether a drawn function must be evaluated at all inputs at once."""
@@ -119,76 +115,23 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         self : object
             The fitted regressor.
         """
-        return self._fit(X, y, sample_weight)
-
-    def _fit(self, X: Any, y: Any, sample_weight: Any, **changes: Any) -> Self:
-        """Fit with some settings changed."""
-        with open_dataset(X, y, sample_weight, self._read_options()) as dataset:
-            settings = self._settings(dataset, **changes)
+        settings = Settings.from_estimator(self)
+        with open_dataset(X, y, sample_weight, settings.reading) as dataset:
             result = self._learn(dataset, settings)
         return self._adopt(result)
-
-    def _read_options(self) -> ReadOptions:
-        return ReadOptions(
-            type(self).__name__,
-            getattr(self, "standardize", True),
-            working_memory(),
-            getattr(self, "device", None),
-            self._learns_in_memory,
-            self._block_rows,
-            getattr(self, "max_rows", None),
-        )
-
-    def _settings(self, dataset: Dataset, **own: Any) -> Settings:
-        """Return all parameters, typed; subclasses add their own."""
-        name = type(self).__name__
-        parameters = self.get_params(deep=True)
-        for each in ("optimizer", "optimizer__checkpoint", "verbose"):
-            parameters.pop(each, None)
-        found = {
-            "kernel": self.kernel,
-            "precision": getattr(self, "precision", "double"),
-            "device": getattr(self, "device", None),
-            "random_state": self.random_state,
-            "verbose": bool(self.verbose),
-            **noise_of(getattr(self, "likelihood", "gaussian")),
-        }
-        if "optimizer" not in own:
-            own["optimizer"] = optimizer_of(name, getattr(self, "optimizer", "auto"), staged=False)
-        return Settings(name, parameters, **{**found, **own})
 
     @abstractmethod
     def _learn(self, dataset: Dataset, settings: Settings) -> FitResult:
         """Return what is learned from a dataset."""
 
     def _adopt(self, result: FitResult) -> Self:
-        """Store the result of a fit."""
-        dataset = result.dataset
-        for name in ("conformity_", "feature_names_in_", "leave_one_out_errors_"):
-            self.__dict__.pop(name, None)
-        self.n_features_in_ = dataset.n_features
-        if dataset.feature_names is not None:
-            self.feature_names_in_ = dataset.feature_names
-        if result.errors is not None:
-            self.leave_one_out_errors_ = result.errors
-        self._scaling, self._place = dataset.scaling, place(dataset.like)
-        self.target_mean_ = dataset.scaling.target_centre
-        self._adopt_model(result.model, result.posterior, dataset.like)
-        self.log_marginal_likelihood_ = result.log_marginal_likelihood
-        self.selection_ = result.selection
-        self.history_ = result.history
-        self.n_iter_ = result.n_iter
+        """Store the result of a fit in place of an earlier one."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            del self.__dict__[name]
+        self.__dict__.update(result.attributes)
         for note in result.notes:
-            warnings.warn(note, UserWarning, stacklevel=4)
+            warnings.warn(note, UserWarning, stacklevel=3)
         return self
-
-    def _adopt_model(self, model: Any, posterior: Predictive, like: AnyArray) -> None:
-        """Store a model in the units of the data; arrays are returned in the library of `like`."""
-        scaling = self._scaling
-        unit = scaling.target_scale**2
-        self._posterior = posterior
-        self.kernel_ = model.kernel.rescaled(scaling.input_scale, unit)
-        self.noise_variance_ = model.noise_variance * unit
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
 
@@ -12,21 +13,20 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
 from eigengp._typing import Array, Standardize
-from eigengp.backend.namespace import AnyArray, Placed, beside
+from eigengp.backend.namespace import AnyArray, Placed
 from eigengp.backend.threads import at_work
 from eigengp.data.dask_source import is_dask
-from eigengp.data.open import Dataset, is_out_of_core
+from eigengp.data.open import is_out_of_core, open_dataset
 from eigengp.data.validation import check_further_rows
 from eigengp.estimators.base import KERNEL_NAMES
 from eigengp.estimators.sparse import POINTS, InducingPointRegressor
 from eigengp.fitting.online import Online, extend_fit
-from eigengp.fitting.run import FitResult
-from eigengp.fitting.settings import LBFGS, Settings, Stochastic, optimizer_of
+from eigengp.fitting.run import describe
+from eigengp.fitting.settings import LBFGS, Settings, Stochastic
 from eigengp.fitting.stochastic import StochasticLearner
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.likelihoods import Gaussian, Heteroscedastic
-from eigengp.gp.model import EigenGP
-from eigengp.gp.posterior import Posterior, Predictive
+from eigengp.gp.posterior import Posterior
 from eigengp.gp.prior import Spectrum
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import Kernel
@@ -220,28 +220,6 @@ class EigenGPRegressor(InducingPointRegressor):
     def _draws_jointly(self) -> bool:  # type: ignore[override]  # Decided by what was learned.
         return isinstance(self._posterior, VecchiaPosterior)
 
-    def _settings(self, dataset: Dataset, **own: Any) -> Settings:
-        found = {
-            "has_weights": True,
-            "residual": self.residual,
-            "n_neighbors": self.n_neighbors,
-            "guard": bool(self.guard),
-            "max_time": self.max_time,
-            "optimizer": optimizer_of(type(self).__name__, self.optimizer, staged=True),
-        }
-        return super()._settings(dataset, **found, **own)
-
-    def _adopt(self, result: FitResult) -> Self:
-        self._online = result.online
-        return super()._adopt(result)
-
-    def _adopt_model(self, model: EigenGP, posterior: Predictive, like: AnyArray) -> None:
-        super()._adopt_model(model, posterior, like)
-        self._spectrum, unit = model.spectrum, self._scaling.target_scale**2
-        weights = model.spectrum.weights(model.effective_shrinkage) * unit
-        eigenvalues = model.spectrum.values[: model.n_components] * unit
-        self.weights_, self.eigenvalues_ = beside(weights, like), beside(eigenvalues, like)
-
     # scikit-learn ships no types.
     @available_if(_keeps_no_rows)  # type: ignore[untyped-decorator]
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
@@ -282,20 +260,23 @@ class EigenGPRegressor(InducingPointRegressor):
         if not 0.0 < forgetting <= 1.0:
             raise ValueError(f"forgetting must be above 0 and at most 1, got {forgetting!r}.")
         if not self.__sklearn_is_fitted__():
-            return self._fit(X, y, sample_weight, keeps_rows=False)
+            settings = replace(Settings.from_estimator(self), keeps_rows=False)
+            with open_dataset(X, y, sample_weight, settings.reading) as dataset:
+                return self._adopt(self._learn(dataset, settings))
         if self._online is None:
             raise ValueError(
                 "partial_fit cannot continue a fit with residual='neighbors', which needs all "
                 "rows. Fit with residual=None, or start with partial_fit."
             )
-        rows = self._scaling.block(check_further_rows(self, X, y, sample_weight))
-        optimizer = optimizer_of(type(self).__name__, self.optimizer, staged=True)
-        with at_work(self.inducing_points_.shape[0]):
+        scaling, like = self._scaling, self.inducing_points_
+        rows = scaling.block(check_further_rows(self, X, y, sample_weight))
+        optimizer = Settings.from_estimator(self).optimizer
+        with at_work(like.shape[0]):
             found = extend_fit(self._online, self._posterior, rows, optimizer, forgetting)
         self.__dict__.pop("conformity_", None)
-        self._online = found.online
-        self._adopt_model(found.model, found.posterior, self.inducing_points_)
-        unit = found.weight * float(np.log(self._scaling.target_scale))
+        self._online, self._posterior = found.online, found.posterior
+        self.__dict__.update(describe(found.model, scaling, like, has_weights=True))
+        unit = found.weight * float(np.log(scaling.target_scale))
         self.log_marginal_likelihood_ = -unit - found.value
         return self
 

@@ -9,11 +9,10 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from eigengp._typing import Standardize
-from eigengp.data.open import Dataset
 from eigengp.estimators.base import GPRegressor
 from eigengp.fitting.learn import learn_exact
-from eigengp.fitting.run import EXACT_BLOCK_ROWS, FitResult
-from eigengp.fitting.settings import LBFGS, Settings
+from eigengp.fitting.run import EXACT_BLOCK_ROWS
+from eigengp.fitting.settings import LBFGS
 from eigengp.gp.likelihoods import Gaussian
 from eigengp.kernels import Kernel
 
@@ -51,6 +50,7 @@ class ExactGPRegressor(GPRegressor):
     (True, True)
     """
 
+    _learn = staticmethod(learn_exact)
     _draws_jointly = True
     _block_rows = EXACT_BLOCK_ROWS
     _learns_in_memory = True
@@ -83,9 +83,3 @@ class ExactGPRegressor(GPRegressor):
         self.max_rows = max_rows
         self.random_state = random_state
         self.verbose = verbose
-
-    def _settings(self, dataset: Dataset, **own: Any) -> Settings:
-        return super()._settings(dataset, max_rows=self.max_rows, **own)
-
-    def _learn(self, dataset: Dataset, settings: Settings) -> FitResult:
-        return learn_exact(dataset, settings)

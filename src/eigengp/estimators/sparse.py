@@ -10,15 +10,10 @@ from numpy.typing import ArrayLike
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp._typing import Array, Standardize
-from eigengp.backend.namespace import AnyArray, beside
-from eigengp.data.open import Dataset
 from eigengp.estimators.base import GPRegressor
 from eigengp.fitting.learn import learn
-from eigengp.fitting.run import FitResult
-from eigengp.fitting.settings import LBFGS, Settings, inducing_of
+from eigengp.fitting.settings import LBFGS
 from eigengp.gp.likelihoods import Gaussian
-from eigengp.gp.model import EigenGP
-from eigengp.gp.posterior import Predictive
 from eigengp.kernels import Kernel
 
 POINTS = StrOptions({"auto", "kmeans", "random", "greedy"})
@@ -63,28 +58,7 @@ class InducingPointRegressor(GPRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
-    @property
-    def _power(self) -> float | None:
-        """How rows carry the residual (see `EigenGP.power`); None if they do not."""
-        return None
-
-    def _settings(self, dataset: Dataset, **own: Any) -> Settings:
-        size = self.n_components
-        found = {
-            "n_components": None if isinstance(size, str) else size,
-            "power": self._power,
-            **inducing_of(self.inducing_points, dataset.n_features),
-        }
-        return super()._settings(dataset, **{**found, **own})
-
-    def _learn(self, dataset: Dataset, settings: Settings) -> FitResult:
-        return learn(dataset, settings)
-
-    def _adopt_model(self, model: EigenGP, posterior: Predictive, like: AnyArray) -> None:
-        super()._adopt_model(model, posterior, like)
-        unit = self._scaling.target_scale**2
-        self.inducing_points_ = beside(self._scaling.in_units(model.inducing_points), like)
-        self.jitter_ = model.jitter.of(model.kernel) * unit
+    _learn = staticmethod(learn)
 
 
 class FITCRegressor(InducingPointRegressor):
@@ -210,7 +184,3 @@ class PowerEPRegressor(InducingPointRegressor):
             verbose=verbose,
         )
         self.alpha = alpha
-
-    @property
-    def _power(self) -> float:
-        return float(self.alpha)

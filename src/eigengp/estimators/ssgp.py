@@ -9,15 +9,11 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp._typing import Array, Standardize
-from eigengp.backend.namespace import AnyArray, beside, on_host
-from eigengp.data.open import Dataset
+from eigengp.backend.namespace import on_host
 from eigengp.estimators.base import GPRegressor
 from eigengp.fitting.learn import learn_sparse_spectrum
-from eigengp.fitting.run import FitResult
-from eigengp.fitting.settings import LBFGS, Settings
+from eigengp.fitting.settings import LBFGS
 from eigengp.gp.likelihoods import Gaussian
-from eigengp.gp.posterior import Predictive
-from eigengp.gp.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import Kernel
 
 
@@ -58,6 +54,7 @@ class SSGPRegressor(GPRegressor):
     """
 
     spectral_points_: Array
+    _learn = staticmethod(learn_sparse_spectrum)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **GPRegressor._parameter_constraints,
@@ -87,20 +84,7 @@ class SSGPRegressor(GPRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _settings(self, dataset: Dataset, **own: Any) -> Settings:
-        size = self.n_components
-        number = None if isinstance(size, str) else size
-        return super()._settings(dataset, n_components=number, **own)
-
-    def _learn(self, dataset: Dataset, settings: Settings) -> FitResult:
-        return learn_sparse_spectrum(dataset, settings)
-
     def _prior_correlation(self, apart: Array) -> Array:
         phase = apart @ on_host(self.spectral_points_).T
         correlation: Array = np.mean(np.cos(phase), axis=1)
         return correlation
-
-    def _adopt_model(self, model: SparseSpectrum, posterior: Predictive, like: AnyArray) -> None:
-        super()._adopt_model(model, posterior, like)
-        lengthscale = model.kernel.lengthscale * self._scaling.input_scale
-        self.spectral_points_ = beside(model.spectral_points / lengthscale, like)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sklearn.utils.validation import check_is_fitted
 
 import eigengp
-from eigengp._atomic import write_whole
+from eigengp._atomic import write_atomically
 from eigengp.backend.namespace import cast, namespace
 from eigengp.estimators.base import GPRegressor
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
@@ -129,7 +129,7 @@ def write_onnx(model: GPRegressor, path: str | Path, *, input_type: InputType = 
     ...     [each.name for each in Path(folder).iterdir()]
     ['waves.onnx']
     """
-    write_whole(Path(path), to_onnx(model, input_type=input_type).SerializeToString())
+    write_atomically(Path(path), to_onnx(model, input_type=input_type).SerializeToString())
 
 
 def _exportable(model: GPRegressor) -> Predictive:

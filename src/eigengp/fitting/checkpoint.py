@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from eigengp._atomic import write_whole
+from eigengp._atomic import write_atomically
 from eigengp._typing import Array
 from eigengp.data.open import Dataset
 from eigengp.fitting.optimizer import Evaluation, Objective
@@ -80,7 +80,7 @@ class Checkpoint:
         return len(self._known)
 
     def _create(self, header: bytes) -> None:
-        write_whole(self.path, _MAGIC + header)
+        write_atomically(self.path, _MAGIC + header)
         self._end = len(_MAGIC) + len(header)
 
     def _load(self, fingerprint: str, rng: np.random.RandomState) -> int:
@@ -215,11 +215,11 @@ def open_checkpoint(
     Data are told apart by the number of rows, and by means, scales and ends of the columns.
     """
     parameters = dict(settings.parameters)
-    for name in ("verbose",):
+    for name in ("verbose", "optimizer", "optimizer__checkpoint"):
         parameters.pop(name, None)
     if not isinstance(settings.random_state, int):
         parameters.pop("random_state", None)
-    about = sha256(f"{settings.method} {dataset.n_rows}".encode())
+    about = sha256(f"{settings.reading.name} {dataset.n_rows}".encode())
     for name, value in sorted(parameters.items()):
         about.update(f"{name} {value!r}".encode())
         if hasattr(value, "__array__"):

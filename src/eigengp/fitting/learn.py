@@ -60,7 +60,7 @@ def learn(dataset: Dataset, settings: Settings) -> FitResult:
 
 def learn_exact(dataset: Dataset, settings: Settings) -> FitResult:
     """Fit the exact GP; with many rows the kernel is settled on some of them first."""
-    n, max_rows = dataset.n_rows, settings.max_rows
+    n, max_rows = dataset.n_rows, settings.reading.max_rows
     if max_rows is not None and n > max_rows:
         raise ValueError(
             f"The exact GP of {n} rows needs {16e-9 * n**2:.2g} GB of memory. Fit a sample of the "
@@ -106,11 +106,16 @@ def _learn_inducing(run: Run, start: ExactGP, default: int, power: float | None)
 
 def learn_by_plan(run: Run, start: ExactGP, plan: Plan, power: float | None) -> EigenGP:
     """Return the model that the stages of a plan learn."""
-    own, scaling = run.settings.inducing_points, run.dataset.scaling
+    own, scaling, D = run.settings.inducing_points, run.dataset.scaling, run.dataset.n_features
+    if not isinstance(own, str) and own.shape[1] != D:
+        raise ValueError(
+            f"inducing_points has {own.shape[1]} columns but X has {D} features; each inducing "
+            "point needs one value for each feature."
+        )
     init = BasisInit(own if isinstance(own, str) else scaling.inputs(own))
     template = EigenGP(
         start.kernel,
-        np.zeros((plan.n_inducing, run.dataset.n_features)),
+        np.zeros((plan.n_inducing, D)),
         start.noise_variance,
         plan.n_components,
         residual=power is not None,
@@ -167,8 +172,8 @@ def _sizes(settings: Settings, default: int, neighbors: bool = False) -> tuple[i
         )
     if not settings.has_weights and R != M:
         raise ValueError(
-            f"inducing_points gives {M} points but n_components is {R}; {settings.method} needs "
-            "equal numbers."
+            f"inducing_points gives {M} points but n_components is {R}; "
+            f"{settings.reading.name} needs equal numbers."
         )
     if neighbors and R < M:
         raise ValueError(
@@ -199,7 +204,7 @@ def _learn_with_neighbors(run: Run, compare: bool) -> FitResult:
         if other is not None:
             return other
     run.decisions.extend(scored.decisions)
-    return run.result(model, outcome, scored.kept_posterior, errors=scored.errors)
+    return run.result(model, outcome, scored.kept_posterior, errors=scored.errors, _online=None)
 
 
 def _better_without(
@@ -225,22 +230,24 @@ def _better_without(
     run.decisions[:] = [each for each in run.decisions if each.name == "residual"]
     run.decisions.extend(other.decisions)
     online = Online.of(plain, outcome, run.source)
-    return run.result(plain, outcome, other.kept_posterior, errors=other.errors, online=online)
+    return run.result(plain, outcome, other.kept_posterior, errors=other.errors, _online=online)
 
 
-def _conditioned(run: Run, model: EigenGP) -> FitResult:
+def _conditioned(run: Run, model: EigenGP, online: StochasticLearner | None = None) -> FitResult:
     """Return the result of a model without neighbours, conditioned on all rows."""
     settings = run.settings
     outcome = model.forward(run.source)
-    online = Online.of(model, outcome, run.source) if settings.has_weights else None
+    state: dict[str, Any] = {}
+    if settings.has_weights:
+        state["_online"] = online or Online.of(model, outcome, run.source)
     if settings.noise != "heteroscedastic":
         posterior = model.posterior(outcome)
         if not settings.has_weights:
             posterior = replace(posterior, kernel=model.kernel)
-        return run.result(model, outcome, posterior, online=online)
+        return run.result(model, outcome, posterior, **state)
     scored = score_leave_one_out(model, outcome, run.source, run.rng, True)
     run.decisions.extend(scored.decisions)
-    return run.result(model, outcome, scored.kept_posterior, errors=scored.errors, online=online)
+    return run.result(model, outcome, scored.kept_posterior, scored.errors, **state)
 
 
 def _learn_from_batches(run: Run) -> FitResult:
@@ -260,4 +267,4 @@ def _learn_from_batches(run: Run) -> FitResult:
     learner = StochasticLearner.begin(dataset.extent, model, run.rng)
     with at_work(M):
         learner.learn(dataset, optimizer.batch_size, optimizer.max_iter, run.monitor)
-    return replace(_conditioned(run, learner.model), online=learner)
+    return _conditioned(run, learner.model, learner)

@@ -11,11 +11,12 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from eigengp._typing import Array
+from eigengp.backend.namespace import AnyArray, beside, place
 from eigengp.backend.threads import at_work, few_threads
 from eigengp.data.array_source import ArraySource
 from eigengp.data.holdout import sample_rows
 from eigengp.data.open import Dataset
-from eigengp.data.standardize import Extent
+from eigengp.data.standardize import Extent, Scaling
 from eigengp.fitting.checkpoint import Checkpoint, open_checkpoint
 from eigengp.fitting.initialization import ExactFamily, Family, start_kernel
 from eigengp.fitting.model_selection import Decision, Selection
@@ -24,7 +25,9 @@ from eigengp.fitting.settings import Plan, Settings
 from eigengp.fitting.stages import Stages
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.exact import ExactGP
+from eigengp.gp.model import EigenGP
 from eigengp.gp.posterior import Predictive
+from eigengp.gp.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import Kernel
 
 EXACT_BLOCK_ROWS = 128
@@ -37,42 +40,23 @@ _FIRST_NOISE = 0.1
 
 @dataclass(frozen=True)
 class FitResult:
-    """What a fit returns; models and posteriors are in standardised units.
+    """What a fit returns.
 
     Parameters
     ----------
-    dataset : Dataset
-        What was fitted: its standardisation and names, no rows are kept from it.
     model : object
-        The learned model.
+        The learned model, in standardised units.
     posterior : Predictive
-        Conditioned on all rows.
-    log_marginal_likelihood : float
-        In the units of the data.
-    selection : Selection
-        What was chosen, among what, by which score.
-    errors : array of shape (n,) or None
-        Sorted leave-one-out errors in units of their standard deviations, where the noise is
-        heteroscedastic.
-    online : Online, StochasticLearner or None
-        From which `partial_fit` continues; None where it cannot.
-    history : list of dict
-        Stage, iteration, log marginal likelihood and seconds after each iteration.
-    n_iter : int
-        Iterations of all stages.
+        The model conditioned on all rows.
+    attributes : dict
+        What the estimator stores, in the units of the data.
     notes : tuple of str
         Warnings for the user.
     """
 
-    dataset: Dataset
     model: Any
     posterior: Predictive
-    log_marginal_likelihood: float
-    selection: Selection = field(default_factory=Selection)
-    errors: Array | None = None
-    online: Any = None
-    history: list[dict[str, float | int | str]] = field(default_factory=list)
-    n_iter: int = 0
+    attributes: dict[str, Any]
     notes: tuple[str, ...] = ()
 
 
@@ -135,20 +119,34 @@ class Run:
         self.n_iter += stages.n_iter
         return model
 
-    def result(self, model: Any, outcome: Any, posterior: Predictive, **found: Any) -> FitResult:
-        """Return the result of the run."""
+    def result(
+        self,
+        model: Any,
+        outcome: Any,
+        posterior: Predictive,
+        errors: Array | None = None,
+        **own: Any,
+    ) -> FitResult:
+        """Return the result of the run; `own` are further attributes of a method."""
         dataset = self.dataset
-        return FitResult(
-            dataset.only(RowBlock.empty(dataset.n_features)),
-            model,
-            posterior,
-            self.offset - outcome.value,
-            Selection(tuple(self.decisions)),
-            history=self.monitor.history,
-            n_iter=self.n_iter,
-            notes=tuple(self.notes),
-            **found,
-        )
+        found = {
+            "n_features_in_": dataset.n_features,
+            "feature_names_in_": dataset.feature_names,
+            "target_mean_": dataset.scaling.target_centre,
+            "log_marginal_likelihood_": self.offset - outcome.value,
+            "selection_": Selection(tuple(self.decisions)),
+            "history_": self.monitor.history,
+            "n_iter_": self.n_iter,
+            "leave_one_out_errors_": errors,
+            "_scaling": dataset.scaling,
+            "_place": place(dataset.like),
+            "_posterior": posterior,
+            **describe(model, dataset.scaling, dataset.like, self.settings.has_weights),
+            **own,
+        }
+        optional = ("feature_names_in_", "leave_one_out_errors_")
+        kept = {name: v for name, v in found.items() if v is not None or name not in optional}
+        return FitResult(model, posterior, kept, tuple(self.notes))
 
     @property
     def offset(self) -> float:
@@ -180,3 +178,25 @@ def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
         raise
     if checkpoint is not None:
         checkpoint.remove()
+
+
+def describe(model: Any, scaling: Scaling, like: AnyArray, has_weights: bool) -> dict[str, Any]:
+    """Return the attributes of a model in the units of the data, in the library of `like`."""
+    unit = scaling.target_scale**2
+    found = {
+        "kernel_": model.kernel.rescaled(scaling.input_scale, unit),
+        "noise_variance_": model.noise_variance * unit,
+    }
+    if isinstance(model, EigenGP):
+        found["inducing_points_"] = beside(scaling.in_units(model.inducing_points), like)
+        found["jitter_"] = model.jitter.of(model.kernel) * unit
+        if has_weights:
+            spectrum = model.spectrum
+            eigenvalues = spectrum.values[: model.n_components]
+            found["_spectrum"] = spectrum
+            found["weights_"] = beside(spectrum.weights(model.effective_shrinkage) * unit, like)
+            found["eigenvalues_"] = beside(eigenvalues * unit, like)
+    if isinstance(model, SparseSpectrum):
+        lengthscale = model.kernel.lengthscale * scaling.input_scale
+        found["spectral_points_"] = beside(model.spectral_points / lengthscale, like)
+    return found

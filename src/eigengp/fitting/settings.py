@@ -15,7 +15,8 @@ from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp._typing import Array
-from eigengp.gp.likelihoods import Gaussian, Heteroscedastic
+from eigengp.data.open import ReadOptions
+from eigengp.gp.likelihoods import Heteroscedastic
 from eigengp.gp.precision import KEPT_BYTES, Arithmetic
 from eigengp.kernels import Kernel
 
@@ -157,37 +158,74 @@ def working_memory() -> int:
 class Settings:
     """The parameters of an estimator, typed; what a method does not have is at its default."""
 
-    method: str
-    """The name of the estimator's class."""
+    reading: ReadOptions
+    """How its rows are read."""
     parameters: Mapping[str, Any]
     """All parameters as the user gave them, which identify a checkpoint."""
     kernel: Kernel | str
     """A kernel in the units of the data, or the name of one; "auto" chooses."""
-    noise_variance: float | None = None
+    noise_variance: float | None
     """Where the noise variance starts, in the units of the data; None is a tenth of the variance of
     the targets."""
-    noise: Literal["auto", "gaussian", "heteroscedastic"] = "gaussian"
-    optimizer: LBFGS | Stochastic = field(default_factory=LBFGS)
-    n_components: int | None = None
-    n_inducing: int | None = None
-    inducing_points: str | Array = "kmeans"
+    noise: str
+    """"auto", "gaussian" or "heteroscedastic"."""
+    optimizer: LBFGS | Stochastic
+    n_components: int | None
+    n_inducing: int | None
+    inducing_points: str | Array
     """How inducing points are placed at first, or where, in the units of the data."""
-    has_weights: bool = False
+    has_weights: bool
     """Whether the eigenfunctions have weights that are learned (EigenGP)."""
-    residual: str | None = None
+    residual: str | None
     """None, "diagonal", "neighbors", or "auto"."""
-    power: float | None = None
+    power: float | None
     """See `EigenGP.power`; None where rows carry no residual."""
-    n_neighbors: int = 64
-    guard: bool = False
+    n_neighbors: int
+    guard: bool
+    precision: str
+    max_time: float | None
+    random_state: Any
+    verbose: bool
     keeps_rows: bool = True
     """False for a first `partial_fit`, which cannot keep its rows."""
-    precision: str = "double"
-    device: str | None = None
-    max_time: float | None = None
-    max_rows: int | None = None
-    random_state: Any = None
-    verbose: bool = False
+
+    @classmethod
+    def from_estimator(cls, estimator: Any) -> Settings:
+        """Read all parameters of an estimator, once; no later code reads the estimator."""
+        own, method = estimator.get_params(deep=False), type(estimator).__name__
+        has_weights = "guard" in own
+        size, points = own.get("n_components", "auto"), own.get("inducing_points", "auto")
+        likelihood = own.get("likelihood", "gaussian")
+        heteroscedastic = isinstance(likelihood, Heteroscedastic)
+        kind = "heteroscedastic" if heteroscedastic else "gaussian"
+        return cls(
+            reading=ReadOptions(
+                name=method,
+                standardize=own["standardize"],
+                memory=working_memory(),
+                device=own.get("device"),
+                in_memory=estimator._learns_in_memory,
+                block_rows=estimator._block_rows,
+                max_rows=own.get("max_rows"),
+            ),
+            parameters=estimator.get_params(deep=True),
+            kernel=own["kernel"],
+            noise_variance=None if isinstance(likelihood, str) else likelihood.variance,
+            noise=likelihood if isinstance(likelihood, str) else kind,
+            optimizer=_optimizer_of(method, own.get("optimizer", "auto"), has_weights),
+            n_components=None if isinstance(size, str) else size,
+            n_inducing=int(points) if isinstance(points, Integral) else None,
+            inducing_points=_points_of(points),
+            has_weights=has_weights,
+            residual=own.get("residual"),
+            power=own.get("alpha", estimator._power),
+            n_neighbors=own.get("n_neighbors", 0),
+            guard=bool(own.get("guard", False)),
+            precision=own.get("precision", "double"),
+            max_time=own.get("max_time"),
+            random_state=own["random_state"],
+            verbose=bool(own["verbose"]),
+        )
 
     @property
     def is_stochastic(self) -> bool:
@@ -221,9 +259,11 @@ class Settings:
         return Arithmetic(self.precision, memory // 2 if streams else memory)
 
 
-def optimizer_of(method: str, optimizer: LBFGS | Stochastic | str, staged: bool) -> Any:
+def _optimizer_of(method: str, optimizer: Any, staged: bool) -> LBFGS | Stochastic:
     """Return the validated optimizer of an estimator."""
-    own = LBFGS() if isinstance(optimizer, str) else optimizer
+    if optimizer is None:
+        return LBFGS(max_iter=0, exact_start=True)
+    own: Any = LBFGS() if isinstance(optimizer, str) else optimizer
     own._validate_params()
     if not staged and (isinstance(own, Stochastic) or own.strategy != "auto"):
         raise ValueError(
@@ -233,28 +273,14 @@ def optimizer_of(method: str, optimizer: LBFGS | Stochastic | str, staged: bool)
     return own
 
 
-def noise_of(likelihood: str | Gaussian | Heteroscedastic) -> dict[str, Any]:
-    """Return the settings that a likelihood stands for."""
-    if isinstance(likelihood, str):
-        return {"noise": likelihood}
-    kind = "heteroscedastic" if isinstance(likelihood, Heteroscedastic) else "gaussian"
-    return {"noise": kind, "noise_variance": likelihood.variance}
-
-
-def inducing_of(inducing_points: Any, n_features: int) -> dict[str, Any]:
-    """Return the settings that the parameter `inducing_points` stands for."""
+def _points_of(inducing_points: Any) -> str | Array:
+    """Return how inducing points are placed, or where they are."""
     if isinstance(inducing_points, str):
-        method = "kmeans" if inducing_points == "auto" else inducing_points
-        return {"inducing_points": method}
+        return "kmeans" if inducing_points == "auto" else inducing_points
     if isinstance(inducing_points, Integral):
-        return {"n_inducing": int(inducing_points)}
+        return "kmeans"
     points: Array = check_array(inducing_points, dtype=np.float64, input_name="inducing_points")
-    if points.shape[1] != n_features:
-        raise ValueError(
-            f"inducing_points has {points.shape[1]} columns but X has {n_features} features; "
-            "each inducing point needs one value for each feature."
-        )
-    return {"inducing_points": points}
+    return points
 
 
 @dataclass(frozen=True)

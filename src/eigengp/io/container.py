@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
 
-from eigengp._atomic import in_one_piece
+from eigengp._atomic import replace_atomically
 from eigengp.io.errors import SavedModelError
 from eigengp.io.tree import AnArray
 
@@ -42,7 +42,7 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, AnArray]) 
     content = memoryview(_safetensors().save(dict(arrays), metadata))
     at = _place_of_checksum(content)
     try:
-        with in_one_piece(path) as scratch, scratch.open("xb") as file:
+        with replace_atomically(path) as scratch, scratch.open("xb") as file:
             file.write(content[: at.start])
             file.write(sha256(content).hexdigest().encode())
             file.write(content[at.stop :])

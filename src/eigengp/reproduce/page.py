@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from eigengp._atomic import write_whole
+from eigengp._atomic import write_atomically
 from eigengp.reproduce import drawing
 from eigengp.reproduce.experiments import EXPERIMENTS, Experiment
 from eigengp.reproduce.runs import Record, with_starts
@@ -86,7 +86,7 @@ def write_page(results: Results, out: Path, remarks: Sequence[str] = ()) -> Path
         words=_WORDS,
     )
     path = out / PAGE
-    write_whole(path, html.encode())
+    write_atomically(path, html.encode())
     return path
 
 
@@ -119,8 +119,8 @@ def _drawn(picture: Picture, folder: Path) -> Drawn:
         wide, narrow = picture.draw(picture.columns), picture.draw(1)
         svg = _image(wide, "svg")
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / f"{picture.name}.svg", svg)
-        write_whole(folder / f"{picture.name}.png", _image(wide, "png"))
+        write_atomically(folder / f"{picture.name}.svg", svg)
+        write_atomically(folder / f"{picture.name}.png", _image(wide, "png"))
         return Drawn(_inline(svg), _inline(_image(narrow, "svg")))
 
 

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from eigengp._typing import Array, Standardize
-from eigengp.backend.namespace import AnyArray, beside
+from eigengp._typing import Standardize
 from eigengp.baselines.rvm.learning import Relevance, learn_relevance
 from eigengp.baselines.rvm.width import N_WIDTHS, WidthChoice, choose_width, with_width
 from eigengp.data.holdout import sample_rows
@@ -21,7 +20,7 @@ from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.run import FitResult, Run, begin_run
 from eigengp.fitting.settings import Settings
 from eigengp.gp.features import KernelFeatures
-from eigengp.gp.posterior import Posterior, Predictive
+from eigengp.gp.posterior import Posterior
 from eigengp.kernels import Stationary, kernel_named
 
 _ITERATIONS = 5_000
@@ -34,11 +33,6 @@ class _Machine:
 
     kernel: Stationary
     relevance: Relevance
-    vectors: Array
-    """The relevance vectors, in the units of the data."""
-    unit: float
-    """What the parameter's unit of length is in standardised ones."""
-    choice: WidthChoice | None
 
     @property
     def noise_variance(self) -> float:
@@ -52,6 +46,23 @@ class _Machine:
         evidence = self.relevance.evidence
         features = KernelFeatures(self.kernel, self.relevance.inputs)
         return Posterior(features, evidence.mean, evidence.V, self.noise_variance)
+
+
+def _attributes(
+    machine: _Machine, choice: WidthChoice | None, dataset: Dataset, unit: float
+) -> dict[str, Any]:
+    """Return the attributes of a machine in the units of the data."""
+    scaling, like = dataset.scaling, dataset.as_given
+    squared = scaling.target_scale**2
+    lengths, errors = (choice.lengthscales, choice.errors) if choice else (None, None)
+    return {
+        "kernel_": machine.kernel.rescaled(scaling.input_scale, 1.0),
+        "relevance_vectors_": like(dataset.rows.take(machine.relevance.indices).X),
+        "precisions_": like(machine.relevance.precisions / squared),
+        "lengthscale_": float(np.atleast_1d(machine.kernel.lengthscale)[0]) * unit,
+        "cv_lengthscales_": None if lengths is None else like(lengths * unit),
+        "cv_errors_": None if errors is None else like(errors * squared),
+    }
 
 
 class RVMRegressor(GPRegressor):
@@ -166,9 +177,9 @@ class RVMRegressor(GPRegressor):
                 length = float(self.lengthscale) / unit
             kernel = with_width(kind, length, dataset.n_features)
             relevance = self._relevance(kernel, run)
-            vectors = dataset.rows.take(relevance.indices).X
-            machine = _Machine(kernel, relevance, vectors, unit, choice)
-            return run.result(machine, machine, machine.posterior())
+            machine = _Machine(kernel, relevance)
+            attributes = _attributes(machine, choice, dataset, unit)
+            return run.result(machine, machine, machine.posterior(), **attributes)
 
     def _relevance(self, kernel: Stationary, run: Run) -> Relevance:
         max_iter = _ITERATIONS if isinstance(self.max_iter, str) else self.max_iter
@@ -198,15 +209,3 @@ class RVMRegressor(GPRegressor):
         reason = "largest log marginal likelihood within a standard error of the best"
         run.decisions.append(Decision("lengthscale", f"{choice.best:.3g}", reason, scores))
         return choice
-
-    def _adopt_model(self, model: _Machine, posterior: Predictive, like: AnyArray) -> None:
-        super()._adopt_model(model, posterior, like)
-        scaling, choice = self._scaling, model.choice
-        squared = scaling.target_scale**2
-        self.kernel_ = model.kernel.rescaled(scaling.input_scale, 1.0)
-        self.relevance_vectors_ = beside(model.vectors, like)
-        self.precisions_ = beside(model.relevance.precisions / squared, like)
-        self.lengthscale_ = float(np.atleast_1d(model.kernel.lengthscale)[0]) * model.unit
-        tried = (choice.lengthscales * model.unit, choice.errors * squared) if choice else None
-        self.cv_lengthscales_ = beside(tried[0], like) if tried else None
-        self.cv_errors_ = beside(tried[1], like) if tried else None

@@ -1,6 +1,7 @@
-"""The commands of `eigengp`, one file for each: its options, and what it does.
+"""The commands of `eigengp`, one file per command.
 
-`cli` imports all of these files to show its help, so at their top they import Typer and little
-else; what computes is imported where a command runs. `session` is how they speak and fail,
-`options` what several of them understand, `methods` the methods to choose from.
+`app` imports these files to show its help, so they import Typer and little else at their top;
+whatever computes is imported when a command runs. Shared: `session` (output and errors), `options`
+(command-line options), `methods` (the methods to choose from), `models` (saved models) and
+`comparison` (the cross-validation of `compare`).
 """

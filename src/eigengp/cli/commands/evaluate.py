@@ -1,44 +1,75 @@
-"""`eigengp evaluate`: how good a model is on rows with targets."""
+"""`eigengp evaluate`: measure a model on rows with targets."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from eigengp._format import format_number
 from eigengp.cli.commands import options
-from eigengp.cli.commands.session import session
+from eigengp.cli.commands.session import Session, open_session
+
+_MEANINGS = {
+    "nmse": "squared error; 1 is that of the mean",
+    "rmse": "root mean squared error, in the target's unit",
+    "mnlp": "means and error bars; lower is better",
+    "crps": "means and error bars, in the target's unit; lower is better",
+    "coverage": "targets inside their prediction intervals; {level:.0%} expected",
+}
 
 
 def evaluate(
     model: options.Model,
     data: options.Data,
     coverage: options.Coverage = 0.9,
-    target: options.OtherTarget = None,
+    target: options.StoredTarget = None,
     drop: options.Drop = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
-    """Measure how good a model is on rows with targets that it has not seen.
+    """Measure a model on rows with targets that it has not seen.
 
-    Rows without a target are left out.
+    Rows without a target are dropped.
     """
     options.check_coverage(coverage)
-    with session(as_json, quiet, debug) as out:
-        from eigengp.cli.commands.models import Fitted
-        from eigengp.cli.commands.scores import scores, show_scores
-        from eigengp.cli.tables import TableError, labelled
+    with open_session(as_json, quiet, debug) as out:
+        from eigengp.cli.commands.models import SavedModel
+        from eigengp.cli.tables import drop_unlabelled
+        from eigengp.data.encode import TableError
 
-        fitted = Fitted.opened(model).with_target(target)
-        encoding, table = fitted.encoding, fitted.table(data, drop or [], out)
-        rows = labelled(table, encoding.target)
-        lost = table.num_rows - rows.num_rows
-        if rows.num_rows == 0:
-            raise TableError(f"No row of {data} has a target {encoding.target!r}.")
-        if lost:
-            out.note(f"{lost} of {table.num_rows} rows have no target and are left out.")
-        known = encoding.weights in table.column_names
-        weights = encoding.sample_weight(rows) if known else None
-        found = scores(
-            fitted.model, encoding.inputs(rows), encoding.targets(rows), coverage, weights
+        saved = SavedModel.read(model).with_target(target)
+        table = drop_unlabelled(saved.read_table(data, drop, out), saved.schema.target)
+        if table.num_rows == 0:
+            raise TableError(f"No row of {data} has a target {saved.schema.target!r}.")
+        scores = compute_scores(saved.model, saved.schema.split(table), coverage)
+        show_scores(out, scores, coverage, f"{model} on {table.num_rows:,} rows of {data}:")
+        calibrated = hasattr(saved.model, "conformity_")
+        out.write_result(
+            {"rows": table.num_rows, **scores, "level": coverage, "calibrated": calibrated}
         )
-        show_scores(out, found, coverage, f"{model} on {rows.num_rows:,} rows of {data}:")
-        calibrated = hasattr(fitted.model, "conformity_")
-        out.result({"rows": rows.num_rows, **found, "level": coverage, "calibrated": calibrated})
+
+
+def compute_scores(model: Any, rows: Any, level: float) -> dict[str, float | None]:
+    """Score a fitted model on rows (X, y, weights), with prediction intervals of this level."""
+    from eigengp import inspection
+
+    X, y, weights = rows
+    prediction, interval = model.predict(X, return_std=True), model.predict_interval(X, level)
+    return inspection.scores(y, prediction, interval, weights)
+
+
+def show_scores(out: Session, scores: dict[str, float | None], level: float, title: str) -> None:
+    """Show scores and their meanings as a table."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("score")
+    table.add_column("value", justify="right")
+    table.add_column("meaning", style="dim")
+    for name, value in scores.items():
+        percent = name == "coverage" and value is not None
+        shown = f"{value:.1%}" if percent else format_number(value)
+        label = name if name == "coverage" else name.upper()
+        table.add_row(label, shown, _MEANINGS[name].format(level=level))
+    out.show(table)

@@ -5,37 +5,28 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
+from eigengp._format import format_number
 from eigengp.cli.commands import options
+from eigengp.cli.commands.evaluate import compute_scores, show_scores
 from eigengp.cli.commands.methods import METHODS, Name, check_components
-from eigengp.cli.commands.session import Session, number, session
+from eigengp.cli.commands.session import Session, open_session
 
+MethodName = Annotated[Name, typer.Option(metavar="NAME", help="The method; see below.")]
 _LEVEL = 0.9
+_EFFECT_ROWS = 1_000
 
 
 def fit(
     data: options.Data,
     target: options.Target,
-    model: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", metavar="MODEL", help="The file to write, .eigengp.", show_default=False
-        ),
-    ],
-    method: Annotated[
-        Name, typer.Option(metavar="NAME", help="How to learn; see below.")
-    ] = Name.AUTO,
+    model: options.ModelFile,
+    method: MethodName = Name.AUTO,
     components: options.Components = None,
-    holdout: Annotated[
-        float,
-        typer.Option(
-            help="Share of rows, such as 0.2, that is held out: to measure how good the model is, "
-            "and to make its intervals hold what they promise."
-        ),
-    ] = 0.0,
+    holdout: options.Holdout = 0.0,
     impute: options.Impute = False,
     drop: options.Drop = None,
     only: options.Only = None,
@@ -48,142 +39,133 @@ def fit(
 ) -> None:
     """Learn a model from a table and write it to a file.
 
-    Text becomes one input of ones and zeros for each category; dates, and texts that are all
-    different, have to be left out; constant columns are.
+    Text becomes one input of zeros and ones per category. Constant columns are ignored; drop dates
+    and columns of identifiers.
     """
     check_components(method, components)
     if not 0.0 <= holdout < 1.0:
-        raise typer.BadParameter(f"{holdout} is no share of the rows.", param_hint="'--holdout'")
-    with session(as_json, quiet, debug) as out:
+        raise typer.BadParameter(f"{holdout} is not in [0, 1).", param_hint="'--holdout'")
+    with open_session(as_json, quiet, debug) as out:
         from eigengp import io
-        from eigengp.cli.commands.effects import effects
-        from eigengp.cli.commands.places import check_place
 
-        check_place(model, [io.SUFFIX], out)
-        wanted = Wanted(target, impute, drop or [], only, categorical or [], weights)
-        learned = wanted.read(data, holdout, seed, out)
-        began = time.perf_counter()
-        regressor = METHODS[method].made(components, seed, verbose=out.draws)
-        regressor.fit(learned.rows.X, learned.rows.y, sample_weight=learned.rows.weights)
-        regressor.set_params(verbose=False)
-        seconds = round(time.perf_counter() - began, 3)
-        held = learned.calibrated(regressor, out)
-        fitted = {
+        out.check_output_path(model, [io.SUFFIX])
+        columns = ColumnOptions(target, weights, drop, only, categorical, impute)
+        training = TrainingData.read(data, columns, out, holdout, seed)
+        regressor = METHODS[method].build(components, seed, verbose=out.shows_progress)
+        seconds = training.fit(regressor)
+        groups = training.schema.encoder.feature_groups_
+        about = training.describe(data)
+        about["fit"] = {
             "method": str(method),
             "seed": seed,
             "seconds": seconds,
-            "effects": effects(regressor, learned.rows.X, learned.encoding.groups, seed),
-            "holdout": held,
+            "effects": compute_effects(regressor, training.rows[0], groups, seed),
+            "holdout": training.calibrate(regressor, out),
         }
-        about = {**learned.about(data), "fit": fitted}
         io.save(regressor, model, about=about)
-        out.say(_said(regressor, about, model))
-        out.result({"model": str(model), "data": about["data"], "fit": fitted})
+        out.say(_summarize(regressor, about, model))
+        out.write_result({"model": str(model), "data": about["data"], "fit": about["fit"]})
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which columns of a table are to be learned from, and how."""
+class ColumnOptions:
+    """The options that say which columns of a table are used, and how."""
 
     target: str
-    impute: bool
-    drop: list[str]
-    only: list[str] | None
-    categorical: list[str]
     weights: str | None
-
-    def read(self, data: Path, holdout: float, seed: int, out: Session) -> Learned:
-        """Read a table, hold rows out, and learn the encoding from the others."""
-        from eigengp.cli.tables import TableEncoding, labelled, read_table
-
-        table = read_table(data, text=self.categorical)
-        if self.impute:
-            whole, table = table.num_rows, labelled(table, self.target)
-            if whole > table.num_rows:
-                lost = whole - table.num_rows
-                out.note(f"{lost} of {whole} rows have no target and are left out.")
-        held = None
-        if holdout:
-            table, held = _split(table, holdout, seed)
-        encoding = TableEncoding.learned(
-            table,
-            self.target,
-            impute=self.impute,
-            drop=self.drop,
-            only=self.only,
-            weights=self.weights,
-            categorical=self.categorical,
-        )
-        _remark(table, encoding, out)
-        rows = Rows.of(encoding, table)
-        return Learned(encoding, table, rows, None if held is None else Rows.of(encoding, held))
-
-
-class Rows(NamedTuple):
-    """Inputs (n, D), targets (n,), and how often each counts (n,), if not all the same."""
-
-    X: Any
-    y: Any
-    weights: Any
-
-    @classmethod
-    def of(cls, encoding: Any, table: Any) -> Rows:
-        """Take them from a table."""
-        return cls(encoding.inputs(table), encoding.targets(table), encoding.sample_weight(table))
+    drop: list[str] | None
+    only: list[str] | None
+    categorical: list[str] | None
+    impute: bool
 
 
 @dataclass(frozen=True)
-class Learned:
-    """What was learned of a table, its rows to learn from, and those held out."""
+class TrainingData:
+    """A table to learn from: its schema, its rows (X, y, weights), and those held out."""
 
-    encoding: Any
+    schema: Any
     table: Any
-    rows: Rows
-    held: Rows | None
+    rows: Any
+    held_out: Any = None
 
-    def about(self, data: Path) -> dict[str, Any]:
+    @classmethod
+    def read(
+        cls, data: Path, columns: ColumnOptions, out: Session, holdout: float = 0.0, seed: int = 0
+    ) -> TrainingData:
+        """Read a table, hold rows out, and learn the encoding from the others."""
+        from eigengp.cli.tables import TableSchema, drop_unlabelled, read_table
+
+        table, held = read_table(data, text=columns.categorical or ()), None
+        if columns.impute:
+            table = drop_unlabelled(table, columns.target)
+        if holdout:
+            table, held = _split(table, holdout, seed)
+        given = {name: value for name, value in vars(columns).items() if value is not None}
+        schema = TableSchema.learn(table, **given)
+        _note_useless(table, schema, out)
+        return cls(schema, table, schema.split(table), None if held is None else schema.split(held))
+
+    def fit(self, model: Any) -> float:
+        """Fit a model and return the seconds it took."""
+        began = time.perf_counter()
+        X, y, weights = self.rows
+        model.fit(X, y, sample_weight=weights).set_params(verbose=False)
+        return round(time.perf_counter() - began, 3)
+
+    def describe(self, data: Path) -> dict[str, Any]:
         """Return what is stored with the model."""
-        from eigengp.cli.tables import summary
+        from eigengp.cli.tables import summarize_table
 
-        held = 0 if self.held is None else len(self.held.y)
-        found = {"file": data.name, **summary(self.table, self.encoding), "held_out": held}
-        return {"encoding": self.encoding.as_dict(), "data": found}
+        held = 0 if self.held_out is None else len(self.held_out[1])
+        summary = summarize_table(self.table, self.schema)
+        stored = {"file": data.name, **summary, "held_out": held}
+        return {"schema": self.schema.to_dict(), "data": stored}
 
-    def calibrated(self, model: Any, out: Session) -> dict[str, Any] | None:
-        """Score a model on the rows held out, and calibrate it by them."""
-        if self.held is None:
+    def calibrate(self, model: Any, out: Session) -> dict[str, float | None] | None:
+        """Score a model on the held-out rows, then calibrate it on them."""
+        if self.held_out is None:
             return None
-        from eigengp.cli.commands.scores import scores, show_scores
-
-        X, y, weights = self.held
-        found = scores(model, X, y, _LEVEL, weights)
+        X, y, _ = self.held_out
+        scores = compute_scores(model, self.held_out, _LEVEL)
         model.calibrate(X, y)
         if not out.quiet:
-            show_scores(out, found, _LEVEL, f"On {y.size:,} rows held out:")
-        return found
+            show_scores(out, scores, _LEVEL, f"On {y.size:,} held-out rows:")
+        return scores
 
 
-def _remark(table: Any, encoding: Any, out: Session) -> None:
-    """Say which columns are of no use, and which may be of none."""
-    for name, why in encoding.ignored.items():
-        if why != "left out":
-            out.note(f"Column {name!r} is {why} and is not used.")
-    for name in _counting_columns(table, encoding):
-        out.note(f"Column {name!r} numbers the rows; --drop it if that means nothing.")
+def compute_effects(
+    model: Any, X: Any, groups: dict[str, list[int]], seed: int
+) -> dict[str, float]:
+    """Return the total Sobol index of the predictive mean for each column of the table.
 
-
-def _counting_columns(table: Any, encoding: Any) -> list[str]:
-    """Return the inputs that only number the rows of a table, one after the other."""
+    A column may have become several inputs (`groups`). Estimated from at most a thousand rows;
+    indices of columns that interact add up to more than one.
+    """
     import numpy as np
 
-    from eigengp.cli.tables.columns import as_numbers
+    from eigengp.gp.sensitivity import total_indices
 
-    numbers = (each.name for each in encoding.columns if each.kind == "number")
-    return [name for name in numbers if np.all(np.diff(as_numbers(table[name])) == 1.0)]
+    rows = X[np.random.RandomState(seed).permutation(len(X))[:_EFFECT_ROWS]]
+    shares = total_indices(model.predict, rows, groups.values())
+    return dict(zip(groups, shares.tolist(), strict=True))
+
+
+def _note_useless(table: Any, schema: Any, out: Session) -> None:
+    """Note the columns that are ignored, and those that only number the rows."""
+    import numpy as np
+
+    from eigengp.data.encode import to_numbers
+
+    for name, why in schema.encoder.ignored_.items():
+        out.note(f"Column {name!r} is {why} and is ignored.")
+    for column in schema.encoder.columns_:
+        numeric = column.kind == "number"
+        if numeric and np.all(np.diff(to_numbers(table[column.name])) == 1.0):
+            out.note(f"Column {column.name!r} numbers the rows; --drop it if it has no meaning.")
 
 
 def _split(table: Any, holdout: float, seed: int) -> tuple[Any, Any]:
-    """Return rows to learn from, and rows to hold out, drawn at random and in their order."""
+    """Split a table at random into rows to learn from and rows to hold out."""
     import numpy as np
     from sklearn.model_selection import train_test_split
 
@@ -193,13 +175,13 @@ def _split(table: Any, holdout: float, seed: int) -> tuple[Any, Any]:
     return table.take(np.sort(kept)), table.take(np.sort(held))
 
 
-def _said(model: Any, about: dict[str, Any], path: Path) -> str:
+def _summarize(model: Any, about: dict[str, Any], path: Path) -> str:
     """Return what was learned, in two lines."""
     data, learned = about["data"], about["fit"]
-    noise = float(model.noise_variance_) ** 0.5
+    noise, evidence = float(model.noise_variance_) ** 0.5, float(model.log_marginal_likelihood_)
     return (
         f"Learned {data['target']['name']} from {data['rows']:,} rows and "
         f"{model.n_features_in_} inputs by {learned['method']} in {learned['seconds']:.1f} s; "
-        f"noise ± {number(noise)}, log evidence {number(float(model.log_marginal_likelihood_))}.\n"
+        f"noise ± {format_number(noise)}, log marginal likelihood {format_number(evidence)}.\n"
         f"Written to {path}; `eigengp inspect {path}` shows what it learned."
     )

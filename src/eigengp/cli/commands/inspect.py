@@ -1,15 +1,24 @@
-"""`eigengp inspect`: what a model has learned."""
+"""`eigengp inspect`: show what a model has learned."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from eigengp._format import format_number
 from eigengp.cli.commands import options
-from eigengp.cli.commands.session import number, session
+from eigengp.cli.commands.session import open_session
 
-_BAR = 20
-_SHOWN = 6
-_CATEGORIES = 4
+if TYPE_CHECKING:
+    from eigengp.cli.commands.models import SavedModel
+
+_BAR_WIDTH = 20
+_MAX_EIGENFUNCTIONS = 6
+_MAX_CATEGORIES = 4
+_SIZES = {
+    "inducing points": "inducing_points_",
+    "frequencies": "frequencies_",
+    "relevance vectors": "relevance_vectors_",
+}
 
 
 def inspect(
@@ -20,35 +29,87 @@ def inspect(
 ) -> None:
     """Show what a model has learned: which inputs matter, how smooth it is, how noisy the data.
 
-    The effect of an input is the share of the predictions' variance that goes with it; shares of
-    inputs that act together overlap. Its relevance is the same for the prior that was learned: 0
-    for an input along which the function is flat or straight, towards 1 where it bends quickly.
+    The effect of an input is its share of the variance of the predictions (total Sobol index);
+    shares of inputs that interact overlap. Its relevance is the same for the learned prior: 0 for
+    an input along which the function is flat or straight, towards 1 where it bends quickly.
     """
-    with session(as_json, quiet, debug) as out:
-        from eigengp.cli.commands.facts import facts_of
-        from eigengp.cli.commands.models import Fitted
+    with open_session(as_json, quiet, debug) as out:
+        from eigengp.cli.commands.models import SavedModel
 
-        facts = facts_of(Fitted.opened(model))
-        shares = facts["eigenfunctions"]
-        out.show(_overview(facts), _inputs(facts["inputs"]))
-        if shares:
-            out.show(_eigenfunctions(shares))
-        out.result(facts)
+        facts = collect_facts(SavedModel.read(model))
+        out.show(_make_overview(facts), _make_input_table(facts["inputs"]))
+        if facts["eigenfunctions"]:
+            out.show(_make_eigenfunction_table(facts["eigenfunctions"]))
+        out.write_result(facts)
 
 
-def _overview(facts: dict[str, Any]) -> Any:
+def collect_facts(saved: SavedModel) -> dict[str, Any]:
+    """Return what a model has learned, as plain values; None for what the file does not know."""
+    model, kernel = saved.model, saved.model.kernel_
+    data, fit = saved.about.get("data"), saved.about.get("fit")
+    evidence, noise = float(model.log_marginal_likelihood_), float(model.noise_variance_)
+    weights = sorted((float(each) for each in getattr(model, "weights_", ())), reverse=True)
+    return {
+        "class": saved.header["class"],
+        "versions": saved.header["versions"],
+        "kernel": {
+            "name": type(kernel).__name__,
+            "text": repr(kernel),
+            "signal_std": float(kernel.total_variance) ** 0.5,
+        },
+        "noise_std": noise**0.5,
+        "noise_share": noise / data["target"]["std"] ** 2 if data else None,
+        "log_marginal_likelihood": evidence,
+        "log_marginal_likelihood_per_row": evidence / data["rows"] if data else None,
+        "calibrated": hasattr(model, "conformity_"),
+        "leave_one_out": hasattr(model, "leave_one_out_errors_"),
+        "iterations": int(model.n_iter_),
+        "sizes": {
+            name: len(getattr(model, attribute))
+            for name, attribute in _SIZES.items()
+            if hasattr(model, attribute)
+        },
+        "eigenfunctions": [weight / sum(weights) for weight in weights],
+        "inputs": _collect_inputs(saved),
+        "data": data,
+        "fit": fit,
+    }
+
+
+def _collect_inputs(saved: SavedModel) -> list[dict[str, Any]]:
+    """Return what is known of each column of the table, the largest effect first.
+
+    The relevance of a column is the largest of its features.
+    """
+    encoder = saved.schema.encoder
+    relevance, names = saved.model.input_relevance(), encoder.get_feature_names_out()
+    effects = (saved.about.get("fit") or {}).get("effects", {})
+    data = (saved.about.get("data") or {}).get("inputs", {})
+    inputs = [
+        {
+            "name": name,
+            "effect": effects.get(name),
+            "relevance": float(max(relevance[group])),
+            "features": {names[index]: float(relevance[index]) for index in group},
+            "data": data.get(name),
+        }
+        for name, group in encoder.feature_groups_.items()
+    ]
+    return sorted(inputs, key=lambda each: (-(each["effect"] or 0.0), -each["relevance"]))
+
+
+def _make_overview(facts: dict[str, Any]) -> Any:
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, text in (*_origin(facts), *_learned(facts)):
+    for name, text in (*_describe_origin(facts), *_describe_model(facts)):
         table.add_row(name, text)
     return table
 
 
-def _origin(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the lines that say where a model comes from."""
+def _describe_origin(facts: dict[str, Any]) -> list[tuple[str, str]]:
     data, fit = facts["data"], facts["fit"]
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     lines = [
@@ -56,44 +117,36 @@ def _origin(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("Versions", versions),
     ]
     if data:
-        apart = f", and {data['held_out']:,} held out" if data["held_out"] else ""
+        held = f", {data['held_out']:,} more held out" if data["held_out"] else ""
         lines += [
-            ("Learned from", f"{data['rows']:,} rows of {data['file']}{apart}"),
-            ("Target", f"{data['target']['name']}, {_range(data['target'])}"),
+            ("Learned from", f"{data['rows']:,} rows of {data['file']}{held}"),
+            ("Target", f"{data['target']['name']}, {_describe_range(data['target'])}"),
         ]
     return lines
 
 
-def _learned(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the lines that say what was learned."""
-    share, per_row = facts["noise_share"], facts["log_evidence_per_row"]
-    known = "" if share is None else f" ({share:.1%} of the target's variance)"
-    each = "" if per_row is None else f" ({number(per_row)} per row)"
-    basis = ", ".join(f"{count} {name}" for name, count in facts["basis"].items())
-    shares, kernel, fit = facts["eigenfunctions"], facts["kernel"], facts["fit"]
-    kept = f", {len(shares)} eigenfunctions kept" if shares else ""
-    time = f" in {fit['seconds']:.1f} s" if fit else ""
+def _describe_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    share, per_row = facts["noise_share"], facts["log_marginal_likelihood_per_row"]
+    of_variance = "" if share is None else f" ({share:.1%} of the target's variance)"
+    each = "" if per_row is None else f" ({format_number(per_row)} per row)"
+    sizes = ", ".join(f"{count} {name}" for name, count in facts["sizes"].items()) or "all rows"
+    count, kernel, fit = len(facts["eigenfunctions"]), facts["kernel"], facts["fit"]
+    intervals = "calibrated by leave-one-out" if facts["leave_one_out"] else "of the model"
     return [
-        ("Noise", f"± {number(facts['noise_std'])}{known}"),
-        ("Kernel", f"{kernel['name']}, signal ± {number(kernel['signal_std'])}"),
-        ("Made of", (basis or "all rows") + kept),
-        ("Log evidence", f"{number(facts['log_evidence'])}{each}"),
-        ("Intervals", _width(facts)),
-        ("Learning", f"{facts['iterations']} iterations{time}"),
+        ("Noise", f"± {format_number(facts['noise_std'])}{of_variance}"),
+        ("Kernel", f"{kernel['name']}, signal ± {format_number(kernel['signal_std'])}"),
+        ("Size", sizes + (f", {count} eigenfunctions" if count else "")),
+        ("Log marginal likelihood", f"{format_number(facts['log_marginal_likelihood'])}{each}"),
+        ("Intervals", "calibrated on held-out rows" if facts["calibrated"] else intervals),
+        (
+            "Learning",
+            f"{facts['iterations']} iterations" + (f" in {fit['seconds']:.1f} s" if fit else ""),
+        ),
     ]
 
 
-def _width(facts: dict[str, Any]) -> str:
-    """Say where the width of intervals comes from."""
-    if facts["calibrated"]:
-        return "calibrated on the rows held out"
-    return (
-        "as wide as rows left out call for" if facts["judged_by_rows_left_out"] else "the model's"
-    )
-
-
-def _inputs(inputs: list[dict[str, Any]]) -> Any:
-    """Return the table of the inputs; a model from Python has no effects, only relevance."""
+def _make_input_table(inputs: list[dict[str, Any]]) -> Any:
+    """Return the table of the inputs; models saved from Python have relevance but no effects."""
     from rich import box
     from rich.table import Table
 
@@ -106,13 +159,13 @@ def _inputs(inputs: list[dict[str, Any]]) -> Any:
         table.add_column("relevance", justify="right", no_wrap=True)
     table.add_column("in the data", style="dim", overflow="fold")
     for each in inputs:
-        shown = [f"{each[leading]:.1%}", bar(each[leading])]
-        further = [f"{each['relevance']:.1%}"] if leading == "effect" else []
-        table.add_row(each["name"], *shown, *further, _seen(each["data"]))
+        shown = [f"{each[leading]:.1%}", draw_bar(each[leading])]
+        more = [f"{each['relevance']:.1%}"] if leading == "effect" else []
+        table.add_row(each["name"], *shown, *more, _describe_column(each["data"]))
     return table
 
 
-def _eigenfunctions(shares: list[float]) -> Any:
+def _make_eigenfunction_table(shares: list[float]) -> Any:
     from rich import box
     from rich.table import Table
 
@@ -120,40 +173,40 @@ def _eigenfunctions(shares: list[float]) -> Any:
     table.add_column("eigenfunction", justify="right")
     table.add_column("of the prior variance", justify="right")
     table.add_column("", no_wrap=True)
-    for at, share in enumerate(shares[:_SHOWN], start=1):
-        table.add_row(str(at), f"{share:.1%}", bar(share / shares[0]))
-    rest = shares[_SHOWN:]
+    for rank, share in enumerate(shares[:_MAX_EIGENFUNCTIONS], start=1):
+        table.add_row(str(rank), f"{share:.1%}", draw_bar(share / shares[0]))
+    rest = shares[_MAX_EIGENFUNCTIONS:]
     if rest:
         table.add_row(f"{len(rest)} more", f"{sum(rest):.1%}", "")
     return table
 
 
-def bar(share: float) -> str:
+def draw_bar(share: float) -> str:
     """Return a bar of a length between 0 and 1.
 
     Examples
     --------
-    >>> bar(0.5), bar(0.03)
+    >>> draw_bar(0.5), draw_bar(0.03)
     ('██████████', '▌')
     """
-    halves = round(2 * _BAR * min(1.0, max(0.0, share)))
+    halves = round(2 * _BAR_WIDTH * min(1.0, max(0.0, share)))
     return "█" * (halves // 2) + "▌" * (halves % 2)
 
 
-def _seen(data: dict[str, Any] | None) -> str:
-    """Return what the training rows held of an input."""
+def _describe_column(data: dict[str, Any] | None) -> str:
+    """Describe an input in the training rows."""
     if data is None:
         return ""
-    lacking = f"; {data['missing']} missing" if data["missing"] else ""
+    missing = f"; {data['missing']} missing" if data["missing"] else ""
     if data["kind"] == "flag":
-        return f"true in {data['mean']:.0%}{lacking}"
+        return f"true in {data['mean']:.0%}{missing}"
     if data["kind"] == "number":
-        return _range(data) + lacking
+        return _describe_range(data) + missing
     counts = list(data["counts"].items())
-    shown = ", ".join(f"{name} ({count})" for name, count in counts[:_CATEGORIES])
-    return shown + (", …" if len(counts) > _CATEGORIES else "") + lacking
+    shown = ", ".join(f"{name} ({count})" for name, count in counts[:_MAX_CATEGORIES])
+    return shown + (", …" if len(counts) > _MAX_CATEGORIES else "") + missing
 
 
-def _range(values: dict[str, Any]) -> str:
-    low, high, mean = (number(values[name]) for name in ("min", "max", "mean"))
+def _describe_range(values: dict[str, Any]) -> str:
+    low, high, mean = (format_number(values[name]) for name in ("min", "max", "mean"))
     return f"{low} to {high}, mean {mean}"

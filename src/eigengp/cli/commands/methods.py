@@ -1,4 +1,4 @@
-"""The methods that `fit` and `compare` can be asked for."""
+"""The methods of `fit` and `compare`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 
 class Name(StrEnum):
-    """What a method is called on the command line."""
+    """The name of a method on the command line."""
 
     AUTO = "auto"
     EIGENGP = "eigengp"
@@ -35,71 +35,73 @@ class Method:
     ----------
     estimator : str
         The class in `eigengp`.
-    says : str
+    description : str
         What it is good for, in a few words.
     settings : mapping
-        What its constructor is given.
+        Parameters of its constructor.
     sized : bool
-        Whether it has a number of components to choose.
+        Whether it has a number of components.
     """
 
     estimator: str
-    says: str
+    description: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     sized: bool = True
 
-    def made(self, components: int | None, seed: int, verbose: bool = False) -> Any:
-        """Return the estimator; what it has no parameter for is left out."""
+    def build(self, components: int | None, seed: int, verbose: bool = False) -> Any:
+        """Build the estimator; options that it has no parameter for are ignored."""
         import eigengp
 
         kind = getattr(eigengp, self.estimator)
-        asked = {"n_components": components, "random_state": seed, "verbose": verbose}
-        own = {name: asked[name] for name in kind._get_param_names() if name in asked}
+        options = {"n_components": components, "random_state": seed, "verbose": verbose}
+        own = {name: options[name] for name in kind._get_param_names() if name in options}
         return kind(**self.settings, **own)
 
 
 METHODS = {
     Name.AUTO: Method(
-        "EigenGPRegressor", "the next or local, whichever suits the rows, with all else chosen too"
+        "EigenGPRegressor", "eigengp or local, chosen to suit the data, like all other settings"
     ),
     Name.EIGENGP: Method(
         "EigenGPRegressor", "a few learned eigenfunctions; fast", {"residual": None}
     ),
     Name.JOINT: Method(
         "EigenGPRegressor",
-        "the same with everything learned together in the end; slower",
+        "eigengp, with a final joint optimisation; slower",
         {"residual": None, "optimization": "joint"},
     ),
     Name.PLUS: Method(
         "EigenGPRegressor",
-        "the same with error bars that grow far from the data",
+        "eigengp, with error bars that grow far from the data",
         {"residual": "diagonal"},
     ),
     Name.LOCAL: Method(
         "EigenGPRegressor",
-        "the same, and each prediction looks at the nearest rows too; best on large data, slower",
+        "eigengp, with a nearest-neighbour residual; best on large data, slower",
         {"residual": "local"},
     ),
     Name.EXACT: Method(
-        "ExactGPRegressor", "the full Gaussian process, for up to a few thousand rows", sized=False
+        "ExactGPRegressor", "the exact Gaussian process, for up to a few thousand rows", sized=False
     ),
-    Name.FITC: Method("FITCRegressor", "basis points, and noise that varies between them"),
-    Name.VFE: Method("VFERegressor", "basis points, learned by a variational bound"),
-    Name.POWER_EP: Method("PowerEPRegressor", "basis points, between fitc and vfe"),
-    Name.SSGP: Method("SSGPRegressor", "learned waves instead of basis points"),
-    Name.NYSTROM: Method("NystromRegressor", "a kernel matrix of low rank, for comparison"),
-    Name.RVM: Method("RVMRegressor", "a few kernels at rows, chosen one by one", sized=False),
+    Name.FITC: Method("FITCRegressor", "inducing points, with a diagonal residual (FITC)"),
+    Name.VFE: Method("VFERegressor", "inducing points, learned by a variational bound"),
+    Name.POWER_EP: Method("PowerEPRegressor", "inducing points, between fitc and vfe"),
+    Name.SSGP: Method("SSGPRegressor", "learned frequencies instead of inducing points"),
+    Name.NYSTROM: Method("NystromRegressor", "a low-rank kernel matrix, for comparison"),
+    Name.RVM: Method(
+        "RVMRegressor", "a few kernels centred on rows, selected one by one", sized=False
+    ),
 }
 
 
 def check_components(name: Name, components: int | None) -> None:
-    """Refuse components for a method that has none."""
+    """Raise if components are given for a method that has none."""
     if components is not None and not METHODS[name].sized:
         raise typer.BadParameter(f"{name} has no components.", param_hint="'--components'")
 
 
-def described() -> str:
-    """Return all methods, a line for each, as Markdown for the help."""
+def describe_methods() -> str:
+    """Describe all methods, one line each, as Markdown for the help."""
     return "Methods:\n\n" + "\n".join(
-        f"- **{name}**: {method.says}" for name, method in METHODS.items()
+        f"- **{name}**: {method.description}" for name, method in METHODS.items()
     )

@@ -1,4 +1,4 @@
-"""A saved model together with the table that it was fitted to."""
+"""Saved models, with the schema of the table that they were fitted to."""
 
 from __future__ import annotations
 
@@ -7,60 +7,60 @@ from pathlib import Path
 from typing import Any
 
 from eigengp.cli.commands.session import Session
-from eigengp.cli.tables import Column, TableEncoding, TableError, read_table
+from eigengp.cli.tables import TableSchema, read_table
+from eigengp.data.encode import TableEncoder, TableError
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """What `fit` has stored, or a model that was saved from Python.
+class SavedModel:
+    """A model that was written by `fit` or saved from Python.
 
     Parameters
     ----------
     model : GPRegressor
         The fitted model.
-    encoding : TableEncoding
+    schema : TableSchema
         How a table becomes its inputs.
     about, header : dict
-        What else is in the file.
+        What else the file contains.
     """
 
     model: Any
-    encoding: TableEncoding
+    schema: TableSchema
     about: dict[str, Any]
     header: dict[str, Any]
 
     @classmethod
-    def opened(cls, path: Path) -> Fitted:
-        """Read a file; columns of a model from Python are numbers with the names that it has."""
+    def read(cls, path: Path) -> SavedModel:
+        """Read a file; the inputs of a model saved from Python are numbers."""
         from eigengp import io
         from eigengp.estimators.base import GPRegressor
 
         saved = io.read(path)
         if not isinstance(saved.model, GPRegressor):
             raise io.SavedModelError(
-                f"{path} holds a {type(saved.model).__name__}, which has no commands; load it in "
-                "Python with eigengp.load."
+                f"{path} holds a {type(saved.model).__name__}, which the command line does not "
+                "support; load it in Python with eigengp.load."
             )
-        stored = saved.about.get("encoding")
-        if stored is not None:
-            encoding = TableEncoding.from_dict(stored)
+        if "schema" in saved.about:
+            schema = TableSchema.from_dict(saved.about["schema"])
         else:
             names = saved.header["feature_names"]
-            names = names or [f"x{at}" for at in range(saved.header["n_features"])]
-            encoding = TableEncoding(tuple(Column(name, "number") for name in names), target="")
-        return cls(saved.model, encoding, saved.about, saved.header)
+            names = names or [f"x{index}" for index in range(saved.header["n_features"])]
+            schema = TableSchema(TableEncoder().fit({name: [0.0, 1.0] for name in names}), "")
+        return cls(saved.model, schema, saved.about, saved.header)
 
-    def with_target(self, target: str | None) -> Fitted:
-        """Return it with the column of the targets, which a model from Python does not know."""
-        name = target or self.encoding.target
+    def with_target(self, target: str | None) -> SavedModel:
+        """Return a copy with this target; models saved from Python have none."""
+        name = target or self.schema.target
         if not name:
             raise TableError("The model does not know its target; name the column with --target.")
-        return replace(self, encoding=replace(self.encoding, target=name))
+        return replace(self, schema=replace(self.schema, target=name))
 
-    def table(self, path: Path, drop: list[str], out: Session) -> Any:
-        """Read a table for this model without some columns."""
-        table = read_table(path, text=self.encoding.text_columns)
-        absent = [name for name in drop if name not in table.column_names]
+    def read_table(self, path: Path, drop: list[str] | None, out: Session) -> Any:
+        """Read a table for this model, without some columns."""
+        table = read_table(path, text=self.schema.text_columns)
+        absent = [name for name in drop or () if name not in table.column_names]
         if absent:
-            out.note(f"There is no column {', '.join(absent)} to leave out of {path}.")
-        return table.drop_columns([name for name in drop if name not in absent])
+            out.note(f"There is no column {', '.join(absent)} to drop in {path}.")
+        return table.drop_columns([name for name in drop or () if name not in absent])

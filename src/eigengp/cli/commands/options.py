@@ -1,4 +1,4 @@
-"""Options and arguments that several commands understand."""
+"""Options and arguments of the commands."""
 
 from __future__ import annotations
 
@@ -16,44 +16,43 @@ Data = Annotated[
     ),
 ]
 Model = Annotated[
-    Path,
-    typer.Argument(metavar="MODEL", help="A model that fit has written.", show_default=False),
+    Path, typer.Argument(metavar="MODEL", help="A model written by fit.", show_default=False)
 ]
 Target = Annotated[
     str, typer.Option("--target", "-t", help="The column to predict.", show_default=False)
 ]
-OtherTarget = Annotated[
+StoredTarget = Annotated[
     str | None,
     typer.Option(
         "--target",
         "-t",
         metavar="COLUMN",
         help="The column with the targets.",
-        show_default="that of fit",
+        show_default="as in fit",
     ),
 ]
 Drop = Annotated[
     list[str] | None,
-    typer.Option("--drop", metavar="COLUMN", help="Leave a column out; may be repeated."),
+    typer.Option("--drop", metavar="COLUMN", help="Drop a column; may be repeated."),
 ]
 Only = Annotated[
     list[str] | None,
-    typer.Option(
-        "--only", metavar="COLUMN", help="Learn from this column alone, or from those repeated."
-    ),
+    typer.Option("--only", metavar="COLUMN", help="Use only this input; may be repeated."),
 ]
 Categorical = Annotated[
     list[str] | None,
     typer.Option(
-        "--categorical", metavar="COLUMN", help="Whole numbers that are names; may be repeated."
+        "--categorical",
+        metavar="COLUMN",
+        help="Treat a column of integers as categories; may be repeated.",
     ),
 ]
 Impute = Annotated[
     bool,
     typer.Option(
         "--impute",
-        help="Fill missing values in (median, most frequent), with a further input that says "
-        "where; leave out rows without a target.",
+        help="Replace missing values (median, most frequent) and add an input that marks them; "
+        "drop rows without a target.",
     ),
 ]
 Weights = Annotated[
@@ -66,26 +65,57 @@ Components = Annotated[
         "--components",
         "-m",
         min=1,
-        help="Eigenfunctions, basis points or frequencies: more are finer and slower.",
+        help="Number of eigenfunctions, inducing points or frequencies: more are finer and slower.",
         show_default="100, or a quarter of few rows",
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Makes all random choices.")]
+Holdout = Annotated[
+    float,
+    typer.Option(
+        help="Fraction of rows, such as 0.2, to hold out: they measure the model and calibrate "
+        "its prediction intervals."
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seeds all random choices.")]
 Coverage = Annotated[
     float,
     typer.Option(
-        "--coverage", help="The probability with which an interval holds a new observation."
+        "--coverage", help="The probability that a prediction interval contains a new observation."
+    ),
+]
+ModelFile = Annotated[
+    Path,
+    typer.Option(
+        "--out", "-o", metavar="MODEL", help="The file to write, .eigengp.", show_default=False
+    ),
+]
+Predictions = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FILE",
+        help="The file to write: Parquet, Arrow or CSV, by its ending.",
+        show_default="CSV to standard output",
+    ),
+]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--keep",
+        metavar="COLUMN",
+        help="Copy a column, such as an identifier, beside the predictions; may be repeated.",
     ),
 ]
 Json = Annotated[
     bool, typer.Option("--json", help="Write one JSON object to standard output, nothing else.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No remarks and no progress.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes and no progress.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 def check_coverage(coverage: float) -> None:
-    """Refuse what is no probability."""
+    """Raise unless `coverage` is a probability."""
     if not 0.0 < coverage < 1.0:
         raise typer.BadParameter(
             f"{coverage} must lie between 0 and 1; 90 % is 0.9.", param_hint="'--coverage'"

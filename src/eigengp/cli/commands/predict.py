@@ -1,39 +1,20 @@
-"""`eigengp predict`: predictions with error bars for the rows of a table."""
+"""`eigengp predict`: predictions with prediction intervals for the rows of a table."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from eigengp.cli.commands import options
-from eigengp.cli.commands.session import session
+from eigengp.cli.commands.session import open_session
 
 
 def predict(
     model: options.Model,
     data: options.Data,
-    path: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="What to write: Parquet, Arrow or CSV, by its ending.",
-            show_default="CSV to standard output",
-        ),
-    ] = None,
+    path: options.Predictions = None,
     coverage: options.Coverage = 0.9,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--keep",
-            metavar="COLUMN",
-            help="Copy a column, such as an identifier, beside the predictions; may be repeated.",
-        ),
-    ] = None,
+    keep: options.Keep = None,
     drop: options.Drop = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -41,51 +22,47 @@ def predict(
 ) -> None:
     """Predict the rows of a table with a model.
 
-    Writes one row for each, in their order: mean, std (the noise included), and lower and upper,
-    between which a new observation lies with the probability of --coverage.
+    Writes one row for each, in the same order: mean, std (noise included), and lower and upper,
+    the ends of the prediction interval of probability --coverage.
     """
     options.check_coverage(coverage)
-    with session(as_json, quiet, debug) as out:
-        from eigengp.cli.commands.models import Fitted
-        from eigengp.cli.commands.places import check_place
-        from eigengp.cli.tables import TableError
+    with open_session(as_json, quiet, debug) as out:
+        from eigengp.cli.commands.models import SavedModel
+        from eigengp.data.encode import check_present
         from eigengp.data.formats import FORMATS, write_table
 
         if path is not None:
-            check_place(path, [each for each in FORMATS if each != ".tsv"], out)
-        fitted, kept = Fitted.opened(model), keep or []
-        table = fitted.table(data, drop or [], out)
-        absent = [name for name in kept if name not in table.column_names]
-        if absent:
-            raise TableError(f"There is no column {', '.join(absent)} to keep in {data}.")
-        known = fitted.encoding.known_columns
-        inputs = table.drop_columns([name for name in kept if name not in known])
+            out.check_output_path(path, [each for each in FORMATS if each != ".tsv"])
+        saved, kept = SavedModel.read(model), keep or []
+        table = saved.read_table(data, drop, out)
+        check_present(table, kept)
+        inputs = table.drop_columns([name for name in kept if name not in saved.schema.names])
         columns = {name: table[name].combine_chunks() for name in kept}
-        columns.update(predicted(fitted, inputs, coverage))
+        columns |= _predict_columns(saved, inputs, coverage)
+        summary = {"rows": table.num_rows, "coverage": coverage}
         if path is not None:
             write_table(path, [columns])
             out.say(f"Predicted {table.num_rows:,} rows; written to {path}.")
-            out.result({"rows": table.num_rows, "out": str(path), "coverage": coverage})
+            out.write_result({**summary, "out": str(path)})
         elif as_json:
-            plain = {name: values.tolist() for name, values in columns.items()}
-            out.result({"rows": table.num_rows, "coverage": coverage, "predictions": plain})
+            out.write_result({**summary, "predictions": columns})
         else:
-            write_csv(columns)
+            _write_csv(columns)
 
 
-def predicted(fitted: Any, table: Any, coverage: float) -> dict[str, Any]:
-    """Return mean, standard deviation and the ends of the interval for each row."""
-    from eigengp.cli.tables import TableError
+def _predict_columns(saved: Any, table: Any, coverage: float) -> dict[str, Any]:
+    """Return mean, standard deviation and the ends of the prediction interval of each row."""
+    from eigengp.data.encode import TableError
 
     if table.num_rows == 0:
         raise TableError("The table has no rows to predict.")
-    X = fitted.encoding.inputs(table)
-    mean, std = fitted.model.predict(X, return_std=True)
-    lower, upper = fitted.model.predict_interval(X, coverage)
+    X = saved.schema.encode(table)
+    mean, std = saved.model.predict(X, return_std=True)
+    lower, upper = saved.model.predict_interval(X, coverage)
     return {"mean": mean, "std": std, "lower": lower, "upper": upper}
 
 
-def write_csv(columns: dict[str, Any]) -> None:
+def _write_csv(columns: dict[str, Any]) -> None:
     """Write columns to standard output."""
     from io import BytesIO
 

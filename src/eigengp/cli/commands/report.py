@@ -1,4 +1,4 @@
-"""`eigengp report`: a model and the rows of a table as one interactive page."""
+"""`eigengp report`: write one interactive page about a model and the rows of a table."""
 
 from __future__ import annotations
 
@@ -9,34 +9,39 @@ from typing import Annotated, Any
 import typer
 
 from eigengp.cli.commands import options
-from eigengp.cli.commands.session import session
+from eigengp.cli.commands.session import open_session
 
 
-class Told(StrEnum):
-    """What a user may say of rows."""
+class Role(StrEnum):
+    """Whether the model was fitted to the rows of the report."""
 
     TRAINING = "training"
     NEW = "new"
 
 
+DeclaredRole = Annotated[
+    Role | None,
+    typer.Option(
+        help="Whether the model was fitted to these rows.",
+        show_default="compared with the training rows",
+    ),
+]
+Page = Annotated[
+    Path, typer.Option("--out", "-o", metavar="PAGE", help="The page to write, .html.")
+]
+Title = Annotated[
+    str | None, typer.Option(help="The title of the page.", show_default="names the target")
+]
+
+
 def report(
     model: options.Model,
     data: options.Data,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="PAGE", help="The page to write, .html.")
-    ] = Path("report.html"),
-    rows: Annotated[
-        Told | None,
-        typer.Option(
-            help="Whether the model was learned from these rows.",
-            show_default="compared with what the model remembers",
-        ),
-    ] = None,
-    title: Annotated[
-        str | None, typer.Option(help="The heading of the page.", show_default="made of the target")
-    ] = None,
+    page: Page = Path("report.html"),
+    rows: DeclaredRole = None,
+    title: Title = None,
     coverage: options.Coverage = 0.9,
-    target: options.OtherTarget = None,
+    target: options.StoredTarget = None,
     drop: options.Drop = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -44,35 +49,33 @@ def report(
 ) -> None:
     """Write one interactive page about a model and rows with targets.
 
-    It shows the data, the fit, whether error bars are honest, which inputs matter, slices with
-    sliders, eigenfunctions and the course of the fit, needs no network, and can be sent to others.
+    It shows the data, the fit, the calibration of the error bars, which inputs matter, slices with
+    sliders, eigenfunctions and the course of the fit. It is one file that needs no network.
     """
     options.check_coverage(coverage)
-    with session(as_json, quiet, debug) as said:
-        from eigengp._atomic import write_whole
-        from eigengp.cli.commands.models import Fitted
-        from eigengp.cli.commands.places import check_place
+    with open_session(as_json, quiet, debug) as out:
+        from eigengp._atomic import write_atomically
+        from eigengp.cli.commands.models import SavedModel
         from eigengp.cli.report import Origin, Rows, build_from_rows
 
-        check_place(out, [".html"], said)
-        fitted = Fitted.opened(model).with_target(target)
-        table = fitted.table(data, drop or [], said)
-        found = Rows.of_table(table, fitted.encoding)
-        lost = table.num_rows - found.y.size
-        if lost:
-            said.note(f"{lost} of {table.num_rows} rows have no target and are left out.")
+        out.check_output_path(page, [".html"])
+        saved = SavedModel.read(model).with_target(target)
+        table = Rows.from_table(saved.read_table(data, drop, out), saved.schema)
         origin = Origin(
             model_file=model.name,
             data_file=data.name,
-            made_with=fitted.header["versions"],
-            learned_from=fitted.about.get("data", {}),
-            ignored=fitted.encoding.ignored,
-            encoded="encoding" in fitted.about,
+            versions=saved.header["versions"],
+            training=saved.about.get("data", {}),
+            ignored=saved.schema.ignored,
+            has_schema="schema" in saved.about,
         )
-        told: Any = None if rows is None else rows.value
-        page = build_from_rows(
-            fitted.model, found, title=title, said=told, coverage=coverage, origin=origin
-        )
-        write_whole(out, page.encode())
-        said.say(f"Written to {out}: {found.y.size:,} rows of {data}. Open it in a browser.")
-        said.result({"page": str(out), "rows": int(found.y.size)})
+        settings: dict[str, Any] = {
+            "title": title,
+            "role": rows and rows.value,
+            "coverage": coverage,
+            "origin": origin,
+        }
+        html = build_from_rows(saved.model, table, **settings)
+        write_atomically(page, html.encode())
+        out.say(f"Written to {page}: {table.y.size:,} rows of {data}. Open it in a browser.")
+        out.write_result({"page": str(page), "rows": int(table.y.size)})

@@ -1,6 +1,6 @@
-"""How a command speaks: results on standard output, remarks and errors on standard error.
+"""Output and errors of a command: results on standard output, notes and errors on standard error.
 
-With `--json` the result is one JSON object, remarks are part of it, and nothing else is written to
+With `--json` the result is one JSON object that includes the notes, and nothing else is written to
 standard output.
 """
 
@@ -12,14 +12,14 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import typer
-
-from eigengp._format import number as number
 
 FAILED, INTERRUPTED = 1, 130
 
@@ -31,11 +31,11 @@ class Session:
     Parameters
     ----------
     json : bool
-        Whether the result is for machines.
+        Whether to write the result as JSON.
     quiet : bool
-        Whether remarks and progress are left out.
+        Whether to omit notes and progress.
     debug : bool
-        Whether errors come with a traceback.
+        Whether to show tracebacks.
     """
 
     json: bool = False
@@ -44,17 +44,17 @@ class Session:
     notes: list[str] = field(default_factory=list)
 
     @property
-    def draws(self) -> bool:
-        """Whether somebody watches who would like to see progress."""
+    def shows_progress(self) -> bool:
+        """Whether standard error is a terminal that shows progress."""
         return not (self.json or self.quiet) and sys.stderr.isatty()
 
     def say(self, text: str) -> None:
-        """Write a line of the result, which is left out with `--quiet`."""
+        """Print a line of the result, unless `--quiet`."""
         if not (self.json or self.quiet):
             print(text)
 
     def show(self, *parts: Any) -> None:
-        """Write tables and texts of Rich: what the command was asked for."""
+        """Print tables and texts of Rich."""
         if self.json:
             return
         from rich.console import Console
@@ -64,80 +64,86 @@ class Session:
             console.print(part)
 
     def note(self, text: str) -> None:
-        """Remark on something that the user should know; nothing is said twice."""
+        """Print a note, once."""
         if text in self.notes:
             return
         self.notes.append(text)
         if not (self.json or self.quiet):
             print(f"note: {text}", file=sys.stderr)
 
-    def result(self, values: Mapping[str, Any]) -> None:
-        """Write the result for machines, if it is for them."""
+    def write_result(self, values: Mapping[str, Any]) -> None:
+        """Write the result as JSON, with `--json`."""
         if self.json:
             _write_json({**values, "notes": self.notes})
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Make remarks of warnings, and one line and an exit code of whatever goes wrong."""
+    def check_output_path(self, path: Path, endings: Collection[str]) -> None:
+        """Raise unless a file with one of these endings can be written; note if it exists."""
+        if path.suffix.lower() not in endings:
+            raise ValueError(f"{path} must end in {' or '.join(endings)}.")
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} is a folder; name a file in it.")
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"The folder {path.parent} does not exist; create it first.")
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                warnings.simplefilter("always", UserWarning)
-                warnings.showwarning = self._show_warning
-                yield
-                sys.stdout.flush()
-        except BrokenPipeError:
-            # Whoever read the output has seen enough; Python would complain once more at its end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(FAILED) from None
-        except KeyboardInterrupt:
-            self._fail("Interrupted; nothing was written.", INTERRUPTED)
-        except (ValueError, TypeError, OSError, ImportError) as error:
-            self._fail(_one_line(error))
-        except MemoryError:
-            self._fail("There is not enough memory; take fewer rows or components.")
-        except Exception as error:
-            if isinstance(error, typer.Exit | typer.BadParameter):
-                raise
-            hint = "" if self.debug else " (--debug shows where)"
-            self._fail(f"Unexpected {type(error).__name__}: {_one_line(error)}{hint}")
+            TemporaryFile(dir=path.parent).close()
+        except OSError as error:
+            raise PermissionError(f"{path} cannot be written: {error.strerror}.") from error
+        if path.exists():
+            self.note(f"{path} exists and is replaced.")
 
-    def _fail(self, message: str, code: int = FAILED) -> None:
+    def fail(self, message: object, code: int = FAILED) -> None:
+        """Print an error in one line and exit."""
+        text = " ".join(str(message).split()) or type(message).__name__
         if self.debug:
             traceback.print_exc()
         if self.json:
-            _write_json({"error": message, "notes": self.notes})
-        print(f"eigengp: {message}", file=sys.stderr)
+            _write_json({"error": text, "notes": self.notes})
+        print(f"eigengp: {text}", file=sys.stderr)
         raise typer.Exit(code) from None
-
-    def _show_warning(self, message: Warning | str, *_: Any, **__: Any) -> None:
-        self.note(_one_line(message))
 
 
 @contextmanager
-def session(json: bool, quiet: bool, debug: bool) -> Iterator[Session]:
-    """Run a command in a session; see `Session`."""
+def open_session(json: bool, quiet: bool, debug: bool) -> Iterator[Session]:
+    """Run a command: warnings become notes, and errors one line and an exit code."""
     out = Session(json, quiet, debug)
-    with out.running():
-        yield out
-
-
-def _one_line(error: object) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("always", UserWarning)
+            warnings.showwarning = lambda message, *_, **__: out.note(
+                " ".join(str(message).split())
+            )
+            yield out
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of the output has closed it; Python would complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(FAILED) from None
+    except KeyboardInterrupt:
+        out.fail("Interrupted; nothing was written.", INTERRUPTED)
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        out.fail(error)
+    except MemoryError:
+        out.fail("Not enough memory; use fewer rows or components.")
+    except (typer.Exit, typer.BadParameter):
+        raise
+    except Exception as error:
+        hint = "" if debug else " (--debug shows the traceback)"
+        out.fail(f"Unexpected {type(error).__name__}: {error}{hint}")
 
 
 def _write_json(values: Mapping[str, Any]) -> None:
-    print(json.dumps(_plain(values), ensure_ascii=False, allow_nan=False))
+    print(json.dumps(_to_plain(values), ensure_ascii=False, allow_nan=False))
 
 
-def _plain(value: Any) -> Any:
-    """Return what JSON has words for: numbers that are not finite become null."""
+def _to_plain(value: Any) -> Any:
+    """Convert to types of JSON; numbers that are not finite become null."""
     if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
+        return {str(name): _to_plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_to_plain(each) for each in value]
     if hasattr(value, "tolist"):
-        return _plain(value.tolist())
+        return _to_plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -1,20 +1,20 @@
-"""A fitted model and some rows as one interactive page: `eigengp report`.
+"""An interactive page about a fitted model and some rows: `eigengp report`.
 
-What is shown is computed in Python by the library's own functions (`content` and what it names),
-the figures are plain dictionaries (`figures`), and the page is a template (`page`). It needs no
-network and can be sent to others as it is.
+`content` computes what is shown by functions of the library, `figures` turns it into dictionaries
+for Plotly, and `page` fills a template. The page needs no network.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from numpy.typing import ArrayLike
 
-from eigengp._atomic import write_whole
+from eigengp._atomic import write_atomically
 from eigengp.cli.report.content import Content, Origin
-from eigengp.cli.report.page import rendered
+from eigengp.cli.report.page import render
+from eigengp.cli.report.quality import Role
 from eigengp.cli.report.rows import Rows
 
 __all__ = ["Content", "Origin", "Rows", "build", "build_from_rows", "write"]
@@ -27,10 +27,10 @@ def build(
     *,
     target: str | None = None,
     title: str | None = None,
-    said: Literal["training", "new"] | None = None,
+    role: Role | None = None,
     coverage: float = 0.9,
 ) -> str:
-    """Return a page about a fitted model and some rows.
+    """Build a page about a fitted model and some rows.
 
     Parameters
     ----------
@@ -41,19 +41,19 @@ def build(
     y : array or series of shape (n,)
         Targets.
     target : str or None
-        What the target is called; None takes the name of `y`, or "target".
+        The name of the target; None takes the name of `y`, or "target".
     title : str or None
-        The heading of the page; None makes one.
-    said : {"training", "new"} or None
-        Whether the model was learned from these rows. None compares them with what the model
-        remembers.
+        The title of the page; None names the target.
+    role : {"training", "new"} or None
+        Whether the model was fitted to these rows. None compares them with the scaling of the
+        training rows.
     coverage : float
-        The probability of bands and intervals.
+        The probability of bands and prediction intervals.
 
     Returns
     -------
     page : str
-        HTML that needs nothing else.
+        HTML that needs no other files.
 
     Examples
     --------
@@ -65,8 +65,8 @@ def build(
     >>> "These are training rows" in build(model, X, X[:, 0])
     True
     """
-    rows = Rows.of(model, X, y, target)
-    return build_from_rows(model, rows, title=title, said=said, coverage=coverage)
+    rows = Rows.from_arrays(model, X, y, target)
+    return build_from_rows(model, rows, title=title, role=role, coverage=coverage)
 
 
 def build_from_rows(
@@ -74,11 +74,11 @@ def build_from_rows(
     rows: Rows,
     *,
     title: str | None = None,
-    said: Literal["training", "new"] | None = None,
+    role: Role | None = None,
     coverage: float = 0.9,
     origin: Origin | None = None,
 ) -> str:
-    """Return a page about a fitted model and rows with mixed columns (`Rows.of_table`).
+    """Build a page about a fitted model and rows with mixed columns (`Rows.from_table`).
 
     Parameters
     ----------
@@ -86,13 +86,13 @@ def build_from_rows(
         A fitted model of this library.
     rows : Rows
         The rows.
-    title, said, coverage
+    title, role, coverage
         As in `build`.
     origin : Origin or None
-        Which files model and rows are from.
+        The files of model and rows.
     """
-    content = Content.of(model, rows, coverage=coverage, said=said, origin=origin or Origin())
-    return rendered(content, title)
+    content = Content.compute(model, rows, coverage=coverage, role=role, origin=origin or Origin())
+    return render(content, title)
 
 
 def write(model: Any, X: ArrayLike, y: ArrayLike, path: str | Path, **options: Any) -> Path:
@@ -103,7 +103,7 @@ def write(model: Any, X: ArrayLike, y: ArrayLike, path: str | Path, **options: A
     model, X, y
         As in `build`.
     path : path
-        The file, which appears when it is whole.
+        The file, which is replaced in one step.
     **options
         Those of `build`.
 
@@ -113,5 +113,5 @@ def write(model: Any, X: ArrayLike, y: ArrayLike, path: str | Path, **options: A
         The page.
     """
     page = build(model, X, y, **options)
-    write_whole(Path(path), page.encode())
+    write_atomically(Path(path), page.encode())
     return Path(path)

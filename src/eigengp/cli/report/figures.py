@@ -1,155 +1,137 @@
-"""The figures of a report, as the page hands them to Plotly."""
+"""The figures of a report as dictionaries for Plotly.
+
+The page replaces a colour such as "@blue" by that of the light or dark theme. `escape` makes the
+names of users safe, since Plotly interprets tags in its texts.
+"""
 
 from __future__ import annotations
 
+import base64
+import html
 from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from eigengp._format import number as written
-from eigengp.cli.report.convergence import Stage
-from eigengp.cli.report.influence import AverageEffect, Influence
+from eigengp._format import format_number
+from eigengp._typing import Array
+from eigengp.cli.report.effects import Explorer, Importance, PartialDependence, Spectrum
 from eigengp.cli.report.quality import Quality
 from eigengp.cli.report.rows import Input, Rows
-from eigengp.cli.report.slices import Explorer
-from eigengp.cli.report.spectrum import Spectrum
-from eigengp.cli.report.traces import (
-    COLOURS,
-    Figure,
-    banded,
-    level,
-    line,
-    numbers,
-    panel,
-    plain,
-    points,
-    with_categories,
-)
 
-_SHOWN_BARS = 15
+Figure: TypeAlias = dict[str, Any]
+_COLOURS = ("@blue", "@orange", "@green", "@pink", "@red", "@sky")
+_MAX_BARS = 15
 
 
-def predicted_against_observed(quality: Quality, target: str) -> Figure:
-    """Return points of predictions and observations, and the line on which they would agree."""
-    mean, y = quality.mean[quality.shown], quality.targets[quality.shown]
+def draw_predictions(quality: Quality, target: str) -> Figure:
+    """Draw predictions against observations."""
+    mean, y = quality.mean[quality.drawn], quality.targets[quality.drawn]
     ends = [float(min(mean.min(), y.min())), float(max(mean.max(), y.max()))]
-    return panel(
-        [line(ends, ends, "@soft", dash="dash"), points(mean, y)],
-        f"predicted {plain(target)}",
-        f"observed {plain(target)}",
-    )
+    traces = [_line(ends, ends, "@soft", dash="dash"), _points(mean, y)]
+    return _panel(traces, f"predicted {escape(target)}", f"observed {escape(target)}")
 
 
-def residuals(quality: Quality, rows: Rows, ranking: Sequence[Input]) -> Figure:
-    """Return residuals against the prediction, or against one of the most important inputs."""
-    y = quality.residuals[quality.shown]
-    known: list[Input | None] = [None, *ranking]
+def draw_residuals(quality: Quality, rows: Rows, inputs: Sequence[Input]) -> Figure:
+    """Draw residuals against the prediction, or against an input."""
+    drawn = quality.drawn
+    residuals = (quality.targets - quality.mean)[drawn]
+    axes: list[tuple[str, Input | None, Array]] = [("the prediction", None, quality.mean[drawn])]
+    axes += [(each.name, each, each.get_values(rows.X[drawn])) for each in inputs]
     choices = []
-    for each in known:
-        name = "the prediction" if each is None else each.name
-        x = quality.mean[quality.shown] if each is None else each.values(rows.X[quality.shown])
-        figure = panel([points(x, y)], plain(name), "observed − predicted", shapes=[level(0.0)])
-        choices.append({"label": name, **with_categories(figure, each)})
+    for name, along, x in axes:
+        traces, zero = [_points(x, residuals)], [_level(0.0)]
+        figure = _panel(traces, escape(name), "observed − predicted", along, shapes=zero)
+        choices.append({"label": name, **figure})
     return {"choices": choices}
 
 
-def coverage_curve(quality: Quality) -> Figure:
-    """Return how often intervals of each probability held the target, beside the honest line."""
-    levels, held = quality.coverage
-    measured = line(levels, held, "@blue", "measured", mode="lines+markers")
-    return panel(
-        [line([0, 1], [0, 1], "@soft", "honest", dash="dash"), measured],
+def draw_coverage(quality: Quality) -> Figure:
+    """Draw the measured coverage of intervals against their probability."""
+    measured = _line(*quality.coverage, "@blue", "measured", mode="lines+markers")
+    percent = {"range": [0, 1.02], "tickformat": ".0%"}
+    return _panel(
+        [_line([0, 1], [0, 1], "@soft", "calibrated", dash="dash"), measured],
         "probability of the interval",
         "share of rows inside",
-        xaxis={"range": [0, 1.02], "tickformat": ".0%"},
-        yaxis={"range": [0, 1.02], "tickformat": ".0%"},
+        xaxis=percent,
+        yaxis=percent,
         showlegend=True,
     )
 
 
-def pit_histogram(quality: Quality) -> Figure:
-    """Return the histogram of the probability integral transform, flat if honest."""
+def draw_pit(quality: Quality) -> Figure:
+    """Draw the histogram of the probability integral transform."""
     density, edges = quality.pit
-    centres = 0.5 * (edges[1:] + edges[:-1])
-    bars = {
-        "type": "bar",
-        "x": numbers(centres),
-        "y": numbers(density),
-        "marker": {"color": "@blue"},
+    bars = _bars(encode(0.5 * (edges[1:] + edges[:-1])), encode(density))
+    options: Figure = {"shapes": [_level(1.0)], "xaxis": {"range": [0, 1]}, "bargap": 0.06}
+    return _panel([bars], "predictive distribution function", "density", **options)
+
+
+def draw_importance(ranking: Sequence[Importance]) -> Figure:
+    """Draw the importance of the first inputs as bars, the largest on top."""
+    shown = list(reversed(ranking[:_MAX_BARS]))
+    places = list(range(len(shown)))
+    bars = _bars([each.importance for each in shown], places, "%{x:.4g}<extra></extra>")
+    ticks = {"tickvals": places, "ticktext": [escape(each.input.name) for each in shown]}
+    axis = {**ticks, "automargin": True}
+    figure = _panel([{**bars, "orientation": "h"}], "growth of RMSE", "", yaxis=axis)
+    return {**figure, "height": 110 + 26 * len(shown)}
+
+
+def draw_partial_dependence(effects: Sequence[PartialDependence]) -> dict[str, Figure]:
+    """Draw partial dependences with their bands, on the same vertical axis."""
+    low = min(float(each.lower.min()) for each in effects)
+    high = max(float(each.upper.max()) for each in effects)
+    axis = {"range": _pad(low, high)}
+    return {
+        f"effect-{index}": _panel(
+            _band(each.input, each.grid, each.mean, each.lower, each.upper),
+            escape(each.input.name),
+            "average",
+            each.input,
+            yaxis=axis,
+        )
+        for index, each in enumerate(effects)
     }
-    return panel(
-        [bars],
-        "predictive distribution function",
-        "density",
-        shapes=[level(1.0)],
-        xaxis={"range": [0, 1]},
-        bargap=0.06,
-    )
 
 
-def importance_bars(found: Sequence[Influence]) -> Figure:
-    """Return the importance of the leading inputs as bars, the largest on top."""
-    leading = list(reversed(found[:_SHOWN_BARS]))
-    places = list(range(len(leading)))
-    bars = {
-        "type": "bar",
-        "orientation": "h",
-        "x": [each.importance for each in leading],
-        "y": places,
-        "marker": {"color": "@blue"},
-        "hovertemplate": "%{x:.4g}<extra></extra>",
-    }
-    ticks = {"tickvals": places, "ticktext": [plain(each.input.name) for each in leading]}
-    figure = panel([bars], "growth of RMSE", "", yaxis={**ticks, "automargin": True})
-    return {**figure, "height": 110 + 26 * len(leading)}
+def draw_weights(spectrum: Spectrum) -> Figure:
+    """Draw the prior variance of each eigenfunction, on a logarithmic axis."""
+    numbers = list(range(1, spectrum.weights.size + 1))
+    hover = "eigenfunction %{x}: %{y:.4g}<extra></extra>"
+    bars = _bars(numbers, encode(spectrum.weights), hover)
+    options: Figure = {"yaxis": {"type": "log"}, "bargap": 0.15}
+    return _panel([bars], "eigenfunction", "prior variance", **options)
 
 
-def effect_curve(effect: AverageEffect, ends: tuple[float, float]) -> Figure:
-    """Return a partial dependence with its band; all share the ends of the vertical axis."""
-    traces = banded(effect.input, effect.grid, effect.mean, effect.lower, effect.upper)
-    figure = panel(traces, plain(effect.input.name), "average", yaxis={"range": ends})
-    return with_categories(figure, effect.input)
-
-
-def weight_bars(found: Spectrum) -> Figure:
-    """Return the prior variance of each eigenfunction, on a logarithmic axis."""
-    bars = {
-        "type": "bar",
-        "x": list(range(1, found.weights.size + 1)),
-        "y": numbers(found.weights),
-        "marker": {"color": "@blue"},
-        "hovertemplate": "eigenfunction %{x}: %{y:.4g}<extra></extra>",
-    }
-    return panel([bars], "eigenfunction", "prior variance", yaxis={"type": "log"}, bargap=0.15)
-
-
-def eigenfunction_curves(found: Spectrum) -> Figure:
-    """Return the leading eigenfunctions along one input at a time."""
+def draw_eigenfunctions(spectrum: Spectrum) -> Figure:
+    """Draw the leading eigenfunctions along one input at a time."""
     choices = []
-    for along, grid, values in found.curves:
+    for along, grid, values in spectrum.curves:
         mode = "lines" if along.codes is None else "markers"
         traces = [
-            line(grid, own, COLOURS[place], f"φ{number + 1}", mode=mode)
-            for place, (number, own) in enumerate(zip(found.shown, values.T, strict=True))
+            _line(grid, own, colour, f"φ{number + 1}", mode=mode)
+            for number, own, colour in zip(spectrum.shown, values.T, _COLOURS, strict=False)
         ]
-        figure = panel(traces, plain(along.name), "eigenfunction", showlegend=True)
-        choices.append({"label": along.name, **with_categories(figure, along)})
+        figure = _panel(traces, escape(along.name), "eigenfunction", along, showlegend=True)
+        choices.append({"label": along.name, **figure})
     return {"choices": choices}
 
 
-def eigenfunction_maps(found: Spectrum) -> Figure | None:
-    """Return one leading eigenfunction at a time over the two most important numbers."""
-    if found.maps is None:
+def draw_maps(spectrum: Spectrum) -> Figure | None:
+    """Draw one eigenfunction at a time over two inputs."""
+    if spectrum.maps is None:
         return None
-    first, second, across, up, values = found.maps
+    first, second, across, up, values = spectrum.maps
     choices = []
-    for number, own in zip(found.shown, values, strict=True):
+    for number, own in zip(spectrum.shown, values, strict=True):
         largest = float(np.abs(own).max()) or 1.0
         trace = {
             "type": "heatmap",
-            "x": numbers(across),
-            "y": numbers(up),
-            "z": numbers(own, "f4"),
+            "x": encode(across),
+            "y": encode(up),
+            "z": encode(own, "f4"),
             "zmin": -largest,
             "zmax": largest,
             "zsmooth": "best",
@@ -157,59 +139,141 @@ def eigenfunction_maps(found: Spectrum) -> Figure | None:
             "colorbar": {"thickness": 12, "outlinewidth": 0},
             "hovertemplate": "%{x:.4g}, %{y:.4g}: %{z:.4g}<extra></extra>",
         }
-        label = f"φ{number + 1}, prior variance {written(found.weights[number])}"
-        figure = panel([trace], plain(first.name), plain(second.name))
+        label = f"φ{number + 1}, prior variance {format_number(spectrum.weights[number])}"
+        figure = _panel([trace], escape(first.name), escape(second.name))
         choices.append({"label": label, **figure})
     return {"choices": choices}
 
 
-def explorer_curves(found: Explorer, target: str, band: str) -> Figure:
-    """Return what the sliders choose from: for each input a grid of curves."""
+def draw_slices(explorer: Explorer, target: str, band: str) -> Figure:
+    """Return all curves that the sliders select from, for each input."""
     axes = []
-    for each in found.slices:
-        along = found.inputs[each.along]
+    for each in explorer.slices:
+        along = explorer.inputs[each.along]
         low, high = float((each.mean - each.half).min()), float((each.mean + each.half).max())
-        room = 0.04 * (high - low or 1.0)
-        ends = {"range": [low - room, high + room]}
-        figure = panel([], plain(along.name), plain(target), yaxis=ends)
+        axis = {"range": _pad(low, high)}
         axes.append(
             {
-                **with_categories(figure, along),
-                "x": numbers(each.grid),
+                **_panel([], escape(along.name), escape(target), along, yaxis=axis),
+                "x": encode(each.grid),
                 "sizes": list(each.mean.shape),
-                "mean": numbers(each.mean.ravel(), "f4"),
-                "half": numbers(each.half.ravel(), "f4"),
-                "labels": [along.label(value) for value in each.grid],
+                "mean": encode(each.mean.ravel(), "f4"),
+                "half": encode(each.half.ravel(), "f4"),
+                "labels": [along.format_value(value) for value in each.grid],
                 "curve": along.codes is None,
             }
         )
-    return {"axes": axes, "band": band, "starts": list(found.starts)}
+    return {"axes": axes, "band": band, "starts": list(explorer.starts)}
 
 
-def evidence_curves(found: Sequence[Stage]) -> Figure:
-    """Return the evidence against seconds, or against iterations."""
-    values = np.concatenate([stage.evidence for stage in found])
+def draw_history(stages: Sequence[dict[str, Any]]) -> Figure | None:
+    """Draw the log marginal likelihood against seconds or iterations; None if never finite."""
+    values = np.concatenate([stage["values"] for stage in stages]) if stages else np.empty(0)
     values = values[np.isfinite(values)]
-    low, high = float(np.quantile(values, 0.1)), float(values.max())
-    room = 0.05 * (high - low or 1.0)
-    choices = []
+    if not values.size:
+        return None
+    ends, choices = _pad(float(np.quantile(values, 0.1)), float(values.max())), []
     for label in ("seconds", "iterations"):
         traces = [
-            line(
-                getattr(stage, label),
-                stage.evidence,
-                COLOURS[place % len(COLOURS)],
-                plain(stage.name),
-                mode="lines+markers",
+            _line(
+                stage[label], stage["values"], colour, escape(stage["name"]), mode="lines+markers"
             )
-            for place, stage in enumerate(found)
+            for stage, colour in zip(stages, _COLOURS * len(stages), strict=False)
         ]
-        figure = panel(
-            traces,
-            label,
-            "log evidence",
-            showlegend=True,
-            yaxis={"range": [low - room, high + room]},
-        )
+        options: Figure = {"showlegend": True, "yaxis": {"range": ends}}
+        figure = _panel(traces, label, "log marginal likelihood", **options)
         choices.append({"label": label, **figure})
     return {"choices": choices}
+
+
+def escape(text: str) -> str:
+    """Escape markup and formulas for Plotly, and shorten long texts.
+
+    Examples
+    --------
+    >>> escape("<b>a & b</b>")
+    '&lt;b&gt;a &amp; b&lt;/b&gt;'
+    >>> escape("$price$")
+    '&#36;price&#36;'
+    """
+    short = text if len(text) <= 28 else f"{text[:16]}…{text[-11:]}"
+    return html.escape(short, quote=False).replace("$", "&#36;")
+
+
+def encode(values: Array, dtype: str = "f8") -> Figure:
+    """Encode numbers as Plotly reads them, in base64.
+
+    Examples
+    --------
+    >>> encode(np.array([0.0]), "f4")
+    {'dtype': 'f4', 'bdata': 'AAAAAA=='}
+    """
+    flat = np.ascontiguousarray(values, dtype=f"<{dtype}")
+    spec = {"dtype": dtype, "bdata": base64.b64encode(flat.tobytes()).decode()}
+    return spec if flat.ndim == 1 else {**spec, "shape": ", ".join(map(str, flat.shape))}
+
+
+def _panel(
+    traces: list[Figure], x: str, y: str, along: Input | None = None, **layout: Any
+) -> Figure:
+    """Return a figure with axes titled `x` and `y`; the ticks name the categories of `along`."""
+    xaxis = {"title": {"text": x}, **layout.pop("xaxis", {})}
+    yaxis = {"title": {"text": y}, **layout.pop("yaxis", {})}
+    if along is not None and along.codes is not None:
+        count = len(along.categories)
+        names = [escape(each) for each in along.categories]
+        ticks = {"tickvals": list(range(count)), "ticktext": names, "range": [-0.5, count - 0.5]}
+        xaxis |= ticks
+        traces = [{**trace, "hovertemplate": "%{y:.4g}<extra></extra>"} for trace in traces]
+    layout = {"showlegend": False, "xaxis": xaxis, "yaxis": yaxis, **layout}
+    return {"data": traces, "layout": layout}
+
+
+def _line(
+    x: Any, y: Any, colour: str, name: str = "", dash: str = "solid", mode: str = "lines"
+) -> Figure:
+    """Return a line, points, or both."""
+    x, y = (encode(each) if isinstance(each, np.ndarray) else each for each in (x, y))
+    return {
+        "type": "scatter",
+        "mode": mode,
+        "x": x,
+        "y": y,
+        "name": name,
+        "line": {"color": colour, "dash": dash, "width": 2},
+        "marker": {"color": colour, "size": 5},
+        "hovertemplate": "%{x:.4g}, %{y:.4g}" + ("" if name else "<extra></extra>"),
+    }
+
+
+def _points(x: Array, y: Array) -> Figure:
+    """Return transparent points."""
+    marker = {"color": "@blue", "size": 5, "opacity": 0.45}
+    return {**_line(x, y, "@blue", mode="markers"), "marker": marker}
+
+
+def _bars(x: Any, y: Any, hover: str = "%{x:.4g}, %{y:.4g}<extra></extra>") -> Figure:
+    return {"type": "bar", "x": x, "y": y, "marker": {"color": "@blue"}, "hovertemplate": hover}
+
+
+def _band(along: Input, grid: Array, mean: Array, lower: Array, upper: Array) -> list[Figure]:
+    """Return a curve with its band, or points with error bars for categories."""
+    if along.codes is not None:
+        bars = {"type": "data", "array": encode(upper - mean), "color": "@blue"}
+        return [{**_points(grid, mean), "error_y": bars, "marker": {"color": "@blue", "size": 9}}]
+    ends = _line(np.concatenate([grid, grid[::-1]]), np.concatenate([upper, lower[::-1]]), "@none")
+    band = {**ends, "fill": "toself", "fillcolor": "@band", "hoverinfo": "skip"}
+    del band["hovertemplate"]
+    return [band, _line(grid, mean, "@blue")]
+
+
+def _level(height: float) -> Figure:
+    """Return a horizontal line across the figure."""
+    ends = {"x0": 0, "x1": 1, "xref": "paper", "y0": height, "y1": height}
+    return {"type": "line", **ends, "line": {"color": "@soft", "dash": "dash", "width": 1.5}}
+
+
+def _pad(low: float, high: float) -> list[float]:
+    """Return the ends of an axis with some room around its values."""
+    room = 0.04 * (high - low or 1.0)
+    return [low - room, high + room]

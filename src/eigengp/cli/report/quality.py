@@ -1,117 +1,124 @@
-"""How well a model predicts the rows of a report, and whether its error bars are honest."""
+"""How well a model predicts the rows of a report, and whether they are its training rows."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from eigengp import inspection, metrics
 from eigengp._typing import Array
-from eigengp.cli.report.rows import Rows
+from eigengp.cli.report.rows import Rows, sample_rows
+from eigengp.data.array_source import ArraySource
+from eigengp.data.standardize import Scaling, Summary
+from eigengp.gp.blocks import RowBlock
 
-_SHOWN_ROWS = 2_000
+Role: TypeAlias = Literal["training", "new"]
+Provenance: TypeAlias = Literal["training", "declared training", "new", "held out", "other"]
+_DRAWN_ROWS = 2_000
 _PIT_BINS = 10
-_NMSE = "squared error beside that of the mean: 0 is perfect, 1 no better"
-_NO_NMSE = "not defined: all targets are the same"
-
-
-@dataclass(frozen=True)
-class Score:
-    """A number that judges predictions, and how to read it."""
-
-    name: str
-    value: float | None
-    """None where the rows do not define it."""
-    meaning: str
+_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
 class Quality:
-    """Predictions for all rows, and what they are worth.
+    """Predictions for all rows, and their scores.
 
     Parameters
     ----------
     targets, mean, std : arrays of shape (n,)
-        Observed values, predictions, and their standard deviations with the noise included.
-    scores : tuple of Score
-        The metrics of `eigengp.metrics`.
+        Observations, predictions, and their standard deviations including noise.
+    scores : dict
+        From `inspection.scores`; NMSE is None if all targets are equal.
     coverage : pair of arrays
-        Probabilities, and how often intervals of each held the target.
+        Probabilities, and the fraction of targets in the intervals of each.
     pit : pair of arrays
         The density of the probability integral transform, and the edges of its bins.
     sharpness : float
         The root mean square of the standard deviations.
-    shown : array
-        Which rows are drawn: all, or a random sample of them.
+    drawn : array
+        Indices of the rows that are drawn: all, or a random sample.
     """
 
     targets: Array
     mean: Array
     std: Array
-    scores: tuple[Score, ...]
+    scores: dict[str, float | None]
     coverage: tuple[Array, Array]
     pit: tuple[Array, Array]
     sharpness: float
-    shown: Any
+    drawn: Any
 
     @classmethod
-    def of(cls, model: Any, rows: Rows, coverage: float) -> Quality:
-        """Predict all rows and judge the predictions.
+    def measure(cls, model: Any, rows: Rows, coverage: float) -> Quality:
+        """Predict and score all rows.
 
         Parameters
         ----------
         model : GPRegressor
             A fitted model.
         rows : Rows
-            The rows; their weights count for the scores alone.
+            The rows; their weights are used for the scores only.
         coverage : float
-            The probability of the interval whose coverage is among the scores.
+            The probability of the prediction interval whose coverage is among the scores.
         """
         mean, std = (np.asarray(each) for each in model.predict(rows.X, return_std=True))
+        lower, upper = (np.asarray(each) for each in model.predict_interval(rows.X, coverage))
         return cls(
             rows.y,
             mean,
             std,
-            _scores(model, rows, mean, std, coverage),
+            inspection.scores(rows.y, (mean, std), (lower, upper), rows.weight),
             metrics.coverage_curve(rows.y, mean, std),
             metrics.pit_histogram(rows.y, mean, std, bins=_PIT_BINS),
             metrics.sharpness(std),
-            sampled(rows.y.size, _SHOWN_ROWS),
+            sample_rows(rows.y.size, _DRAWN_ROWS),
         )
 
-    @property
-    def residuals(self) -> Array:
-        """Observed less predicted, shape (n,)."""
-        return self.targets - self.mean
+
+def find_provenance(
+    model: Any, rows: Rows, role: Role | None, training: Mapping[str, Any]
+) -> Provenance:
+    """Find out whether rows are those that a model was fitted to.
+
+    Parameters
+    ----------
+    model : GPRegressor
+        A fitted model.
+    rows : Rows
+        The rows.
+    role : {"training", "new"} or None
+        What the user declares them to be; None compares them with the scaling of the model.
+    training : mapping
+        The stored summary of the training table: "rows" and "held_out".
+
+    Returns
+    -------
+    provenance : str
+        "held out" if training and held-out rows together may be these rows, "other" if unknown.
+    """
+    same = _have_training_scaling(model, rows)
+    if role == "new" and same:
+        raise ValueError(
+            "The rows are declared new, but their means and standard deviations equal those of "
+            "the training rows. Report on other rows, or do not declare them new."
+        )
+    if same:
+        return "training"
+    if role is not None:
+        return "new" if role == "new" else "declared training"
+    held, kept = training.get("held_out") or 0, training.get("rows") or 0
+    return "held out" if 0 < held == rows.y.size - kept else "other"
 
 
-def sampled(n: int, count: int) -> Any:
-    """Return `count` of `n` rows drawn at random, always the same, in their order; or all."""
-    if n <= count:
-        return np.arange(n)
-    return np.sort(np.random.default_rng(0).choice(n, count, replace=False))
-
-
-def _scores(model: Any, rows: Rows, mean: Array, std: Array, coverage: float) -> tuple[Score, ...]:
-    percent = f"{100 * coverage:g} %"
-    lower, upper = (np.asarray(each) for each in model.predict_interval(rows.X, coverage))
-    found = inspection.scores(rows.y, (mean, std), (lower, upper), rows.weight)
-    said = {
-        "nmse": ("NMSE", _NMSE if found["nmse"] is not None else _NO_NMSE),
-        "rmse": ("RMSE", "root mean squared error, in the units of the target"),
-        "mnlp": (
-            "MNLP",
-            "mean negative log predictive density: judges means and error bars; lower is better",
-        ),
-        "crps": (
-            "CRPS",
-            "continuous ranked probability score, in the units of the target; lower is better",
-        ),
-        "coverage": (
-            f"Coverage of {percent}",
-            f"share of rows in their {percent} interval; {coverage:g} is honest",
-        ),
-    }
-    return tuple(Score(name, found[key], text) for key, (name, text) in said.items())
+def _have_training_scaling(model: Any, rows: Rows) -> bool:
+    """Return whether rows have the centres and scales that a model was fitted with."""
+    kept = model._scaling
+    source = ArraySource.of(RowBlock(rows.X, rows.y, rows.weight), rows.X.shape[1])
+    own = Scaling.measured(source, Summary.of(source), model.standardize)
+    inputs = np.abs(own.input_centre - kept.input_centre) / kept.input_scale
+    ratios = np.append(own.input_scale / kept.input_scale, own.target_scale / kept.target_scale)
+    target = abs(own.target_centre - kept.target_centre) / kept.target_scale
+    return bool(max(inputs.max(), target, np.abs(ratios - 1.0).max()) < _TOLERANCE)

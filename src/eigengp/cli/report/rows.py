@@ -1,11 +1,12 @@
-"""The rows that a report is about, and the inputs of the model as its user knows them.
+"""The rows of a report, and the inputs of the model as columns of a table.
 
-A model sees features; a user sees columns, and a column of categories is several features. An
-`Input` is such a column: it knows which features it fills, and with what.
+A column with categories becomes several features of the model. An `Input` is such a column: it
+knows its features, and how to set them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,33 +14,33 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
-from eigengp._format import number
+from eigengp._format import format_number
 from eigengp._typing import Array
-from eigengp.cli.tables.columns import Column, as_numbers, as_text
-from eigengp.cli.tables.encoding import TableEncoding, labelled
+from eigengp.cli.tables import TableSchema, drop_unlabelled
+from eigengp.data.encode import Column, to_numbers, to_text
+from eigengp.data.formats import arrow
 from eigengp.inspection import feature_names, grid, plain_rows
 
-_MOST = (0.01, 0.99)
-_STRANGE = "none that the model knows"
-_MISSING = "missing"
+_HISTOGRAM_BINS = 16
+_HISTOGRAM_CATEGORIES = 8
 
 
 @dataclass(frozen=True)
 class Input:
-    """A column that the model learns from.
+    """An input column of the model.
 
     Parameters
     ----------
     name : str
-        What the user calls it.
+        Its name in the table.
     features : tuple of int
-        Which features of the model it fills.
+        The indices of its features.
     categories : tuple of str
-        The values it can take, if it has no order; empty for numbers.
+        Its possible values if it has no order; empty for numbers.
     codes : array of shape (number of categories, number of features) or None
-        What its features are for each category; None for numbers.
+        The features of each category; None for numbers.
     fill : float or None
-        What stands for a number that is missing, while the second feature is 1; None if none is.
+        The first feature of a missing number, whose second feature is 1; None without indicator.
     """
 
     name: str
@@ -48,15 +49,31 @@ class Input:
     codes: Array | None = None
     fill: float | None = None
 
-    def put(self, points: Array, values: Array) -> Array:
-        """Return points with this input at other values.
+    @classmethod
+    def from_column(cls, column: Column, features: tuple[int, ...], X: Array) -> Input:
+        """Describe an encoded column; a missing value is one of its categories."""
+        if column.kind == "number":
+            fill = float(column.fill) if column.indicator and column.fill is not None else None
+            return cls(column.name, features, fill=fill)
+        flag = column.kind == "flag"
+        values: list[Any] = [False, True] if flag else list(column.categories)
+        names = ["false", "true"] if flag else list(column.categories)
+        if column.indicator:
+            values, names = [*values, None], [*names, "missing"]
+        codes = column.encode(arrow().array(values))
+        if not flag and not X[:, list(features)].any(axis=1).all():
+            codes, names = np.vstack([codes, np.zeros(codes.shape[1])]), [*names, "unknown"]
+        return cls(column.name, features, tuple(names), codes)
+
+    def set_values(self, points: Array, values: Array) -> Array:
+        """Return points with other values of this input.
 
         Parameters
         ----------
         points : array of shape (..., D)
             Inputs of the model.
         values : array of shape (...)
-            Numbers, NaN where they are missing, or indices of categories.
+            Numbers, NaN where missing, or indices of categories.
         """
         changed = points.copy()
         if self.codes is not None:
@@ -64,13 +81,13 @@ class Input:
         elif self.fill is None:
             changed[..., self.features[0]] = values
         else:
-            gone = np.isnan(values)
-            changed[..., self.features[0]] = np.where(gone, self.fill, values)
-            changed[..., self.features[1]] = gone
+            missing = np.isnan(values)
+            changed[..., self.features[0]] = np.where(missing, self.fill, values)
+            changed[..., self.features[1]] = missing
         return changed
 
-    def values(self, X: Array) -> Array:
-        """Return the value of this input in each row, as `put` takes them, shape (n,)."""
+    def get_values(self, X: Array) -> Array:
+        """Return the value of this input in each row, as in `set_values`, shape (n,)."""
         own = X[:, list(self.features)]
         if self.codes is not None:
             distance = np.sum(self.codes**2, axis=1) - 2.0 * own @ self.codes.T
@@ -78,58 +95,113 @@ class Input:
             return nearest
         return own[:, 0] if self.fill is None else np.where(own[:, 1] > 0.0, np.nan, own[:, 0])
 
-    def usual(self, X: Array) -> float:
-        """Return the median, or the commonest category."""
+    def get_typical(self, X: Array) -> float:
+        """Return the median, or the most frequent category."""
         if self.codes is None:
-            return float(np.median(self._known(X)))
-        found, sizes = np.unique(self.values(X), return_counts=True)
-        return float(found[np.argmax(sizes)])
+            return float(np.median(self._get_known(X)))
+        return float(self._rank_categories(X)[0])
 
-    def spread(self, X: Array, count: int) -> Array:
-        """Return at most `count` values that cover the rows: quantiles, or categories by size."""
+    def choose_positions(self, X: Array, count: int) -> Array:
+        """Return at most `count` values that cover the rows: quantiles, or frequent categories."""
         if self.codes is not None:
-            found, sizes = np.unique(self.values(X), return_counts=True)
-            commonest: Array = found[np.argsort(-sizes, kind="stable")[:count]]
-            return np.sort(commonest)
-        own = self._known(X)
+            return np.sort(self._rank_categories(X)[:count])
+        own = self._get_known(X)
         distinct = np.unique(own)
         if distinct.size <= count:
             return distinct
         return np.unique(np.quantile(own, np.linspace(0.05, 0.95, count)))
 
-    def grid(self, X: Array, count: int) -> Array:
-        """Return values along the input for a curve: categories, or steps over most of its range.
-
-        Few rows far out would leave little of the curve where the others are.
-        """
+    def make_grid(self, X: Array, count: int) -> Array:
+        """Return values for a curve: all categories, or the range between the 1 % quantiles."""
         if self.codes is not None:
             return np.arange(len(self.categories), dtype=np.float64)
-        own = self._known(X)
-        return grid(np.clip(own, *np.quantile(own, _MOST)), count)
+        own = self._get_known(X)
+        return grid(np.clip(own, *np.quantile(own, (0.01, 0.99))), count)
 
-    def _known(self, X: Array) -> Array:
-        """Return the numbers that are not missing; the one that stands for them if all are."""
-        own = self.values(X)
+    def format_value(self, value: float) -> str:
+        """Return a value as text."""
+        return self.categories[int(value)] if self.codes is not None else format_number(value)
+
+    def _get_known(self, X: Array) -> Array:
+        """Return the numbers that are not missing; the fill value if all are."""
+        own = self.get_values(X)
         known = own[~np.isnan(own)]
         return known if known.size else X[:1, self.features[0]]
 
-    def label(self, value: float) -> str:
-        """Return a value as a user reads it."""
-        return self.categories[int(value)] if self.codes is not None else number(value)
+    def _rank_categories(self, X: Array) -> Array:
+        """Return the categories in the rows, the most frequent first."""
+        found, sizes = np.unique(self.get_values(X), return_counts=True)
+        ranked: Array = found[np.argsort(-sizes, kind="stable")]
+        return ranked
 
 
 @dataclass(frozen=True)
-class TableColumn:
-    """A column as it was given: floats with NaN, or texts with None, where a value is missing."""
+class ColumnSummary:
+    """A summary of one column of a table.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    kind : {"number", "flag", "category"}
+        Its type.
+    missing, distinct : int
+        Numbers of missing and of different values.
+    facts : tuple of str
+        Minimum, median and maximum, or the most frequent categories.
+    bars : tuple of float
+        A histogram with maximum 1.
+    """
 
     name: str
     kind: str
-    values: Any
+    missing: int
+    distinct: int
+    facts: tuple[str, ...]
+    bars: tuple[float, ...]
+
+    @classmethod
+    def from_numbers(cls, name: str, values: Array) -> ColumnSummary:
+        """Summarize numbers, NaN where missing.
+
+        Examples
+        --------
+        >>> size = ColumnSummary.from_numbers("size", np.array([1.0, np.nan, 3.0, 3.0]))
+        >>> size.missing, size.distinct, size.facts
+        (1, 2, ('1', '3', '3'))
+        """
+        present = values[np.isfinite(values)]
+        missing = int(values.size - present.size)
+        if not present.size:
+            return cls(name, "number", missing, 0, (), ())
+        low, median, high = (float(each) for each in np.quantile(present, [0.0, 0.5, 1.0]))
+        ends = (low, high) if high > low else None
+        heights, _ = np.histogram(present, bins=_HISTOGRAM_BINS, range=ends)
+        facts = tuple(map(format_number, (low, median, high)))
+        bars = tuple((heights / heights.max()).tolist())
+        return cls(name, "number", missing, int(np.unique(present).size), facts, bars)
+
+    @classmethod
+    def from_texts(cls, name: str, kind: str, values: list[str | None]) -> ColumnSummary:
+        """Summarize texts, None where missing.
+
+        Examples
+        --------
+        >>> towns = ["Ulm", "Ulm", None, "Bonn"]
+        >>> town = ColumnSummary.from_texts("town", "category", towns)
+        >>> town.missing, town.facts
+        (1, ('Ulm (2)', 'Bonn (1)'))
+        """
+        counts = Counter(each for each in values if each is not None).most_common()
+        facts = tuple(f"{each} ({count:,})" for each, count in counts[:3])
+        bars = tuple(count / counts[0][1] for _, count in counts[:_HISTOGRAM_CATEGORIES])
+        missing = sum(each is None for each in values)
+        return cls(name, kind, missing, len(counts), facts, bars)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows that a report is about.
+    """The rows of a report.
 
     Parameters
     ----------
@@ -140,23 +212,23 @@ class Rows:
     inputs : tuple of Input
         The columns behind `X`.
     target : str
-        What the target is called.
-    columns : tuple of TableColumn
-        The columns of the table as they were given, the target last.
+        The name of the target.
+    columns : tuple of ColumnSummary
+        Summaries of the columns of the table, the target last.
     weight : array of shape (n,) or None
-        How often each row counted when the model was learned, if these rows were there.
+        The weight of each row.
     """
 
     X: Array
     y: Array
     inputs: tuple[Input, ...]
     target: str
-    columns: tuple[TableColumn, ...]
+    columns: tuple[ColumnSummary, ...]
     weight: Array | None = None
 
     @classmethod
-    def of(cls, model: Any, X: ArrayLike, y: ArrayLike, target: str | None) -> Rows:
-        """Return rows from arrays or frames that hold numbers alone.
+    def from_arrays(cls, model: Any, X: ArrayLike, y: ArrayLike, target: str | None) -> Rows:
+        """Take rows from arrays or frames of numbers.
 
         Parameters
         ----------
@@ -167,79 +239,60 @@ class Rows:
         y : array or series of shape (n,)
             Targets.
         target : str or None
-            What the target is called; None takes the name of the series, or "target".
+            The name of the target; None takes the name of the series, or "target".
         """
-        name = target or getattr(y, "name", None) or "target"
+        name = str(target or getattr(y, "name", None) or "target")
         named = not hasattr(model, "feature_names_in_") and hasattr(X, "columns")
         names = [str(each) for each in X.columns] if named else feature_names(model)  # type: ignore[union-attr]
         values = plain_rows(model, X)
         targets = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64, input_name="y"))
         check_consistent_length(values, targets)
         inputs = tuple(Input(each, (index,)) for index, each in enumerate(names))
-        pairs = (*zip(names, values.T, strict=True), (str(name), targets))
-        columns = tuple(TableColumn(each, "number", own) for each, own in pairs)
-        return cls(values, targets, inputs, str(name), columns)
+        pairs = (*zip(names, values.T, strict=True), (name, targets))
+        columns = tuple(ColumnSummary.from_numbers(*pair) for pair in pairs)
+        return cls(values, targets, inputs, name, columns)
 
     @classmethod
-    def of_table(cls, table: Any, encoding: TableEncoding) -> Rows:
-        """Return the rows of a table of mixed columns.
+    def from_table(cls, table: Any, schema: TableSchema) -> Rows:
+        """Take rows from a table of mixed columns; rows without a target are dropped.
 
         Parameters
         ----------
         table : pyarrow.Table, pandas.DataFrame or mapping
-            The rows; those without a target are left out.
-        encoding : TableEncoding
-            How the model's features were made of the columns.
+            The rows.
+        schema : TableSchema
+            How the columns become inputs of the model.
         """
-        complete = labelled(table, encoding.target)
-        X, y = encoding.inputs(complete), encoding.targets(complete)
-        inputs = tuple(
-            _input_of(column, tuple(features), X)
-            for column, features in zip(encoding.columns, encoding.groups.values(), strict=True)
-        )
-        columns = [
-            TableColumn(each.name, each.kind, _given(complete[each.name], each.kind))
-            for each in encoding.columns
-        ]
-        columns.append(TableColumn(encoding.target, "number", y))
-        weighted = encoding.weights in complete.column_names
-        weight = encoding.sample_weight(complete) if weighted else None
-        return cls(X, y, inputs, encoding.target, tuple(columns), weight)
+        complete = drop_unlabelled(table, schema.target)
+        X, y, weight = schema.split(complete)
+        encoder, inputs, columns = schema.encoder, [], []
+        for column in encoder.columns_:
+            features, values = tuple(encoder.feature_groups_[column.name]), complete[column.name]
+            inputs.append(Input.from_column(column, features, X))
+            if column.kind == "number":
+                columns.append(ColumnSummary.from_numbers(column.name, to_numbers(values)))
+            else:
+                texts = to_text(values).to_pylist()
+                columns.append(ColumnSummary.from_texts(column.name, column.kind, texts))
+        columns.append(ColumnSummary.from_numbers(schema.target, y))
+        return cls(X, y, tuple(inputs), schema.target, tuple(columns), weight)
 
     @property
     def typical(self) -> Array:
-        """The row that others are compared with: medians, and the commonest categories; (D,)."""
+        """A row of medians and most frequent categories, shape (D,)."""
         point = np.zeros(self.X.shape[1])
         for each in self.inputs:
-            point = each.put(point, np.asarray(each.usual(self.X)))
+            point = each.set_values(point, np.asarray(each.get_typical(self.X)))
         return point
 
-    def few(self, which: Any) -> Rows:
-        """Return some of the rows, without their columns."""
-        return replace(self, X=self.X[which], y=self.y[which], columns=())
+    def sample(self, count: int) -> Rows:
+        """Return at most `count` rows, drawn at random."""
+        chosen = sample_rows(self.y.size, count)
+        return replace(self, X=self.X[chosen], y=self.y[chosen], columns=())
 
 
-def _input_of(column: Column, features: tuple[int, ...], X: Array) -> Input:
-    """Return the input that a column is; a missing value is one of its categories."""
-    if column.kind == "number":
-        fill = float(column.fill) if column.indicator and column.fill is not None else None
-        return Input(column.name, features, fill=fill)
-    if column.kind == "flag":
-        names: tuple[str, ...] = ("false", "true")
-        codes, filled = np.array([[0.0], [1.0]]), int(column.fill or 0.0)
-    else:
-        names, codes = column.categories, np.eye(len(column.categories))
-        filled = names.index(str(column.fill)) if column.indicator else 0
-        if not X[:, list(features)].any(axis=1).all():
-            names, codes = (*names, _STRANGE), np.vstack([codes, np.zeros(codes.shape[1])])
-    if column.indicator:
-        missing = np.append(codes[filled], 1.0)
-        names, codes = (*names, _MISSING), np.vstack([np.pad(codes, [(0, 0), (0, 1)]), missing])
-    return Input(column.name, features, names, codes)
-
-
-def _given(values: Any, kind: str) -> Any:
-    """Return a column as it is in the table: floats, or texts with None where they are missing."""
-    if kind == "number":
-        return as_numbers(values)
-    return np.array(as_text(values).to_pylist(), dtype=object)
+def sample_rows(n: int, count: int) -> Any:
+    """Return the sorted indices of at most `count` of `n` rows, with a fixed seed."""
+    if n <= count:
+        return np.arange(n)
+    return np.sort(np.random.default_rng(0).choice(n, count, replace=False))

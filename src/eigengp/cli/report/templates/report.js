@@ -77,9 +77,9 @@
     const part = (values) => Array.from(values.subarray(start * size, (start + 1) * size));
     return { grid, mean: part(grid.mean), half: part(grid.half) };
   };
-  const word = (value) => Number(value.toPrecision(4)).toString();
-  const told = ({ grid, mean }) => {
-    const at = (place) => `${word(mean[place])} at ${grid.labels[place]}`;
+  const format = (value) => Number(value.toPrecision(4)).toString();
+  const describe = ({ grid, mean }) => {
+    const at = (place) => `${format(mean[place])} at ${grid.labels[place]}`;
     const low = mean.indexOf(Math.min(...mean));
     const high = mean.indexOf(Math.max(...mean));
     return `Line: prediction; band: ${band} interval. Lowest ${at(low)}, highest ${at(high)}.`;
@@ -91,7 +91,7 @@
     const upper = mean.map((value, place) => value + half[place]);
     const lower = mean.map((value, place) => value - half[place]);
     const hovertemplate = "%{text}<extra></extra>";
-    const text = mean.map((value, place) => `${word(value)} ± ${word(half[place])}`);
+    const text = mean.map((value, place) => `${format(value)} ± ${format(half[place])}`);
     const data = grid.curve
       ? [{ x: [...x, ...x.toReversed()], y: [...upper, ...lower.toReversed()], fill: "toself",
           fillcolor: "@band", mode: "lines", line: { color: "@none" }, hoverinfo: "skip" },
@@ -106,7 +106,7 @@
       slider.closest(".slider").querySelector("output").value = idle ? "along the axis" : label;
       slider.setAttribute("aria-valuetext", label);
     });
-    document.getElementById("slice-words").textContent = told(now);
+    document.getElementById("slice-words").textContent = describe(now);
     return draw("explorer", { data, layout: grid.layout });
   };
   along.addEventListener("change", explore);
