@@ -21,10 +21,10 @@ _HEAD = """# How good is it?
 
 `EigenGPRegressor().fit(X, y)` beside others, on {cores} cores of one machine ({cpu}). NMSE is the
 squared error, 1 for the mean of the targets; MNLP the mean negative log density, which judges
-means and error bars together; both are better the less they are, and targets are standardised.
-The 90 % intervals should hold 90 % of the test rows. Numbers are means over the splits named.
-This page is written by `python benchmarks page` from what `python benchmarks quality` has stored,
-with versions and hardware, in `benchmarks/results/quality.json`.
+means and error bars together. Lower is better for both; targets are standardised. The 90 %
+intervals should contain 90 % of the test rows. Numbers are means over the splits named.
+`python benchmarks page` writes this page from what `python benchmarks quality` has stored, with
+versions and hardware, in `benchmarks/results/quality.json`.
 
 Seconds were taken one fit at a time; those of GPBoost, GPflow and the ingredients with other work
 beside them, which takes up to twice as long.
@@ -36,28 +36,28 @@ _PEERS = {
     "neighbours",
     "lightgbm": "LightGBM its defaults, stopped early on a tenth of the rows, with one error bar "
     "for all",
-    "gpflow": "GPflow sparse variational regression with 200 basis points from k-means and 100 "
+    "gpflow": "GPflow sparse variational regression with 200 inducing points from k-means and 100 "
     "iterations of L-BFGS",
 }
 _ABLATION = """
-## What buys what
+## Ablation
 
 Each ingredient on and off. "Eigenfunctions alone" is the paper's EigenGP with the guard against
-over-fitting, `residual=None`. Neighbours are `residual="local"`, here with the squared
-exponential and a constant noise unless the row says otherwise; [Neighbours, kernels and
-noise](local-residual.md) says what they are. The call without arguments has all of them, or none
-where rows that were left out say so.
+over-fitting, `residual=None`. Neighbours are `residual="neighbors"`, here with the squared
+exponential and constant noise unless the row says otherwise; [Neighbours, kernels and
+noise](local-residual.md) explains them. The default has all of them, unless its leave-one-out loss
+is worse.
 """
 _FAMILY = """
 ## Which objective
 
-What eigenfunctions alone could be learned by, with 100 basis points for all. `residual=None` adds
-a small part of the trace term to the evidence, the larger the fewer rows there are for each basis
-point (`guard`); none of it is the paper's evidence, and all of it is VFE. EigenGP+ has the
-variance that is left out as noise of each row, and power EP half of it. The residual on the
-diagonal buys density with error; a noise that varies (above) buys much of that density and costs
-no error, and neighbours, of which the diagonal is the case of none, are better in both. So neither
-is tried by the call without arguments.
+Objectives for eigenfunctions alone, with 100 inducing points each. `residual=None` adds a small
+part of the trace term to the log marginal likelihood, more of it the fewer rows there are for each
+inducing point (`guard`); none of it is the paper's objective, and all of it is VFE. EigenGP+ treats
+the residual variance as noise of each row, and power EP half of it. The residual on the diagonal
+improves the density and increases the error. Heteroscedastic noise (above) gives much of that
+density at no cost in error, and neighbours, of which the diagonal is the case of none, are better
+in both. So the default tries neither.
 """
 
 

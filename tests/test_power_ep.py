@@ -54,19 +54,19 @@ def model_of(kernel: Kernel, power: float, n_components: int = M) -> EigenGP:
     )
 
 
-def left_out(model: EigenGP, X: Array) -> Array:
+def residual_variance(model: EigenGP, X: Array) -> Array:
     return np.diag(model.kernel(X) - dense.low_rank(model, X, X))
 
 
 def row_covariance(model: EigenGP, X: Array) -> Array:
     """Return `Q + α diag(K − Q) + σ²I`."""
-    own = model.power * left_out(model, X) + model.noise_variance
+    own = model.power * residual_variance(model, X) + model.noise_variance
     return dense.low_rank(model, X, X) + np.diag(own)
 
 
 def log_evidence(model: EigenGP, X: Array, y: Array) -> float:
     """Return the approximate evidence of power EP (Bui et al., 2017), or the bound of VFE."""
-    s2, alpha, rest = model.noise_variance, model.power, left_out(model, X)
+    s2, alpha, rest = model.noise_variance, model.power, residual_variance(model, X)
     if alpha == 0.0:
         penalty = 0.5 * np.sum(rest) / s2
     else:
