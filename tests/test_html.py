@@ -42,10 +42,10 @@ def cells(model: Any, table: int) -> list[list[str]]:
 def test_the_facts_are_those_of_the_model(model: EigenGPRegressor) -> None:
     facts = dict(cells(model, 0))
     assert facts == {
-        "Learned": "6 eigenfunctions, 6 basis points",
+        "Learned": "6 eigenfunctions, 6 inducing points",
         "Kernel": f"SquaredExponential, variance {model.kernel_.variance:.4g}",
         "Noise": f"standard deviation {np.sqrt(model.noise_variance_):.4g}",
-        "Log evidence": f"{model.log_marginal_likelihood_:.6g}",
+        "Log marginal likelihood": f"{model.log_marginal_likelihood_:.6g}",
     }
 
 

@@ -53,7 +53,7 @@ def feature_names(model: GPRegressor) -> list[str]:
     >>> import numpy as np
     >>> from eigengp import ExactGPRegressor
     >>> X = np.random.default_rng(0).normal(size=(20, 2))
-    >>> feature_names(ExactGPRegressor(max_iter=0).fit(X, X[:, 0]))
+    >>> feature_names(ExactGPRegressor().fit(X, X[:, 0]))
     ['x0', 'x1']
     """
     check_is_fitted(model)
@@ -175,7 +175,7 @@ def slice_at(
     >>> from eigengp import EigenGPRegressor
     >>> X = np.random.default_rng(0).uniform(-2, 2, size=(80, 2))
     >>> y = np.sin(X[:, 0]) + X[:, 1]
-    >>> model = EigenGPRegressor(12, n_restarts=4, random_state=0).fit(X, y)
+    >>> model = EigenGPRegressor(12, random_state=0).fit(X, y)
     >>> slice_at(model, [0.0, 1.0], "x0", [-1.0, 1.0]).mean.round(1)
     array([0.2, 1.8])
     """
@@ -267,7 +267,7 @@ def partial_dependence(
     >>> from eigengp import EigenGPRegressor
     >>> X = np.random.default_rng(0).uniform(-2, 2, size=(80, 2))
     >>> y = np.sin(X[:, 0]) + X[:, 1]
-    >>> model = EigenGPRegressor(12, n_restarts=4, random_state=0).fit(X, y)
+    >>> model = EigenGPRegressor(12, random_state=0).fit(X, y)
     >>> effect = partial_dependence(model, X, 1, values=[-1.0, 1.0])
     >>> round(float(effect.mean[1] - effect.mean[0]), 2)
     2.0

@@ -103,8 +103,7 @@ def _is_installed() -> bool:
 def _faiss() -> Any:
     if not _is_installed():
         raise ImportError(
-            "The approximate search for neighbours needs Faiss: pip install "
-            '"eigengp[neighbors]".'
+            'The approximate search for neighbours needs Faiss: pip install "eigengp[neighbors]".'
         )
     return import_module("faiss")
 

@@ -474,9 +474,9 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         Examples
         --------
         >>> import numpy as np
-        >>> from eigengp import ExactGPRegressor
+        >>> from eigengp import LBFGS, ExactGPRegressor
         >>> X = np.random.default_rng(0).normal(size=(60, 2))
-        >>> model = ExactGPRegressor(n_restarts=1, random_state=0).fit(X, 5 * X[:, 1])
+        >>> model = ExactGPRegressor(optimizer=LBFGS(n_restarts=1)).fit(X, 5 * X[:, 1])
         >>> model.input_effects().round(1)
         array([0., 1.])
         """

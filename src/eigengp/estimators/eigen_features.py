@@ -53,7 +53,7 @@ class EigenFeatures(Around, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     >>> from eigengp import EigenFeatures, EigenGPRegressor
     >>> X = np.linspace(0, 6, 120)[:, None]
     >>> y = np.sin(X[:, 0] ** 1.5)
-    >>> features = EigenFeatures(EigenGPRegressor(14, n_restarts=4, random_state=0))
+    >>> features = EigenFeatures(EigenGPRegressor(14, random_state=0))
     >>> bool(make_pipeline(features, BayesianRidge()).fit(X, y).score(X, y) > 0.99)
     True
     """

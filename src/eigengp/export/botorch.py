@@ -47,7 +47,7 @@ class BoTorchModel(Model):  # type: ignore[misc]
     ----------
     regressor : GPRegressor
         A fitted regressor. `NystromRegressor`, whose variances can be negative, and
-        `residual="local"`, whose predictions are discontinuous, are not supported.
+        `residual="neighbors"`, whose predictions are discontinuous, are not supported.
 
     Examples
     --------
@@ -57,7 +57,7 @@ class BoTorchModel(Model):  # type: ignore[misc]
     >>> from eigengp import EigenGPRegressor
     >>> from eigengp.export.botorch import BoTorchModel
     >>> X = np.linspace(0, 6, 40)[:, None]
-    >>> regressor = EigenGPRegressor(8, max_iter=20, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> regressor = EigenGPRegressor(8, random_state=0).fit(X, np.sin(X[:, 0]))
     >>> model = BoTorchModel(regressor)
     >>> points = torch.tensor([[[1.5]], [[4.5]]], dtype=torch.float64, requires_grad=True)
     >>> model.posterior(points).mean.shape
@@ -80,7 +80,7 @@ class BoTorchModel(Model):  # type: ignore[misc]
             posterior = posterior.own  # The latent function; only its observation noise varies.
         if isinstance(posterior, VecchiaPosterior):
             raise ValueError(
-                'With residual="local" predictions are discontinuous where the nearest rows '
+                'With residual="neighbors" predictions are discontinuous where the nearest rows '
                 'change. Fit with residual=None or "diagonal" instead.'
             )
         assert isinstance(posterior, Posterior | ConditionalPosterior)

@@ -49,8 +49,8 @@ def to_onnx(model: GPRegressor, *, input_type: InputType = "float64") -> ModelPr
     Parameters
     ----------
     model : GPRegressor
-        A fitted regressor; `residual="local"` is not supported, because its predictions search for
-        the nearest training rows.
+        A fitted regressor; `residual="neighbors"` is not supported, because its predictions search
+        for the nearest training rows.
     input_type : {"float64", "float32"}
         The type of the input, and of the outputs.
 
@@ -62,8 +62,8 @@ def to_onnx(model: GPRegressor, *, input_type: InputType = "float64") -> ModelPr
     Raises
     ------
     ValueError
-        If the posterior cannot be expressed in ONNX: with `residual="local"`, with a custom kernel
-        that calls NumPy, or if it is larger than ONNX allows (2 GB).
+        If the posterior cannot be expressed in ONNX: with `residual="neighbors"`, with a custom
+        kernel that calls NumPy, or if it is larger than ONNX allows (2 GB).
 
     Examples
     --------
@@ -71,7 +71,7 @@ def to_onnx(model: GPRegressor, *, input_type: InputType = "float64") -> ModelPr
     >>> from eigengp import EigenGPRegressor
     >>> from eigengp.export import to_onnx
     >>> X = np.linspace(0, 6, 80)[:, None]
-    >>> model = EigenGPRegressor(8, max_iter=20, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> model = EigenGPRegressor(8, random_state=0).fit(X, np.sin(X[:, 0]))
     >>> graph = to_onnx(model)
     >>> [each.name for each in graph.graph.output]
     ['mean', 'std']
@@ -123,7 +123,7 @@ def write_onnx(model: GPRegressor, path: str | Path, *, input_type: InputType = 
     >>> from eigengp import SSGPRegressor
     >>> from eigengp.export import write_onnx
     >>> X = np.linspace(0, 6, 80)[:, None]
-    >>> model = SSGPRegressor(8, max_iter=20, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> model = SSGPRegressor(8, random_state=0).fit(X, np.sin(X[:, 0]))
     >>> with TemporaryDirectory() as folder:
     ...     write_onnx(model, Path(folder) / "waves.onnx")
     ...     [each.name for each in Path(folder).iterdir()]
@@ -140,8 +140,8 @@ def _exportable(model: GPRegressor) -> Predictive:
     posterior = deepcopy(model._posterior)
     if isinstance(posterior, VecchiaPosterior):
         raise ValueError(
-            'Models with residual="local" search for the nearest training rows in each prediction, '
-            'which ONNX cannot express. Fit with residual=None or "diagonal" to export.'
+            'Models with residual="neighbors" search for the nearest training rows in each '
+            'prediction, which ONNX cannot express. Fit with residual=None or "diagonal" to export.'
         )
     size = 8 * posterior.n_columns**2
     if size > _MAX_BYTES:

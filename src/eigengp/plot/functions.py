@@ -73,7 +73,7 @@ def prediction(
     >>> matplotlib.use("agg")
     >>> from eigengp import EigenGPRegressor, plot
     >>> X = np.linspace(0, 6, 60)[:, None]
-    >>> model = EigenGPRegressor(8, n_restarts=2, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> model = EigenGPRegressor(8, random_state=0).fit(X, np.sin(X[:, 0]))
     >>> ax = plot.prediction(model, X, np.sin(X[:, 0]))
     >>> ax.get_xlabel()
     'x0'

@@ -61,7 +61,7 @@ def build(
     >>> from eigengp import EigenGPRegressor
     >>> from eigengp.cli.report import build
     >>> X = np.random.default_rng(0).uniform(size=(60, 1))
-    >>> model = EigenGPRegressor(5, n_restarts=1, max_iter=5, random_state=0).fit(X, X[:, 0])
+    >>> model = EigenGPRegressor(5, random_state=0).fit(X, X[:, 0])
     >>> "These are training rows" in build(model, X, X[:, 0])
     True
     """
