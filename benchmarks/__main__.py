@@ -9,6 +9,9 @@ from typing import Annotated
 
 import typer
 
+# The checkout, for `realdata`.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
 app = typer.Typer(
     help="Measure eigengp, beside other libraries where an environment with them is named.",
     no_args_is_help=True,
@@ -166,9 +169,13 @@ def files(
     """Fits from Parquet files beside the same in memory: airline2001, and a set that is made."""
     hold_to(threads)
     import files as benchmark
-    from common import data_folder
 
-    benchmark.run(out, data=data_folder(), generated=rows)
+    from realdata import data_folder
+
+    folder = data_folder()
+    if folder is None:
+        raise ValueError("EIGENGP_DATA must name the folder with the data as Parquet files.")
+    benchmark.run(out, data=folder, generated=rows)
 
 
 @app.command()

@@ -6,11 +6,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from common import SETS, check_known, split
+from common import check_known
 
 from eigengp import LBFGS, EigenGPRegressor
 from eigengp.fitting import learn
 from eigengp.metrics import mnlp, nmse
+from realdata import SETS, split
 
 
 def run(

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from common import SETS, Array, check_known, split
+from common import Array, check_known
 from drawing import console, legend_above, line, new_figure, new_table, save, title
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter
 from peers.asking import OURS, Panel
 from record import Record, Results
+
+from realdata import SETS, split
 
 LIBRARIES = (OURS, "gpflow", "gpytorch", "gpjax", "gpboost", "lightgbm", "sklearn")
 RIVAL = "gpflow"

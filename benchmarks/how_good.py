@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from common import SETS
 from drawing import title
 from peers.asking import OURS
 from quality import DEFAULT, EVERY, OBJECTIVES, PLAIN, VARIANTS, by_method, means, opened
 from record import Record, Results, write_atomically
+
+from realdata import SETS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "how-good-is-it.md"
 _ABOUT = {
@@ -21,10 +22,10 @@ _HEAD = """# How good is it?
 
 `EigenGPRegressor().fit(X, y)` beside others, on {cores} cores of one machine ({cpu}). NMSE is the
 squared error, 1 for the mean of the targets; MNLP the mean negative log density, which judges
-means and error bars together. Lower is better for both; targets are standardised. The 90 %
-intervals should contain 90 % of the test rows. Numbers are means over the splits named.
-`python benchmarks page` writes this page from what `python benchmarks quality` has stored, with
-versions and hardware, in `benchmarks/results/quality.json`.
+means and error bars together; lower is better for both, and targets are standardised.
+The 90 % intervals should hold 90 % of the test rows. Numbers are means over the splits named.
+This page is written by `python benchmarks page` from what `python benchmarks quality` has stored,
+with versions and hardware, in `benchmarks/results/quality.json`.
 
 Seconds were taken one fit at a time; those of GPBoost, GPflow and the ingredients with other work
 beside them, which takes up to twice as long.
@@ -43,21 +44,20 @@ _ABLATION = """
 ## Ablation
 
 Each ingredient on and off. "Eigenfunctions alone" is the paper's EigenGP with the guard against
-over-fitting, `residual=None`. Neighbours are `residual="neighbors"`, here with the squared
-exponential and constant noise unless the row says otherwise; [Neighbours, kernels and
-noise](local-residual.md) explains them. The default has all of them, unless its leave-one-out loss
-is worse.
+over-fitting, `residual=None`. Neighbours are the [nearest-neighbour residual](neighbors.md),
+`residual="neighbors"`, here with the squared exponential and Gaussian noise unless the row says
+otherwise. Heteroscedastic noise is `likelihood="heteroscedastic"`. The default has all of them, or
+no neighbours where their leave-one-out loss is worse.
 """
 _FAMILY = """
 ## Which objective
 
-Objectives for eigenfunctions alone, with 100 inducing points each. `residual=None` adds a small
-part of the trace term to the log marginal likelihood, more of it the fewer rows there are for each
-inducing point (`guard`); none of it is the paper's objective, and all of it is VFE. EigenGP+ treats
-the residual variance as noise of each row, and power EP half of it. The residual on the diagonal
-improves the density and increases the error. Heteroscedastic noise (above) gives much of that
-density at no cost in error, and neighbours, of which the diagonal is the case of none, are better
-in both. So the default tries neither.
+Objectives for eigenfunctions alone, with 100 inducing points for all. `residual=None` adds
+a small part of the trace term to the log marginal likelihood, larger with fewer rows for each
+inducing point (`guard`); the paper uses none of it, and VFE all of it. In EigenGP+ the residual is
+noise of each row, in power EP half of it. The diagonal residual improves the density and worsens
+the error; heteroscedastic noise (above) gains much of that density and costs no error, and
+neighbours are better in both. So the default tries neither.
 """
 
 

@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import SETS
 from drawing import console, new_table
 from record import Results
 
 from eigengp import EigenGPRegressor, Stochastic
 from eigengp.metrics import mnlp, nmse
+from realdata import load
 
 BATCH, TRAIN = 1_000, 36_000
 
 
 def run(out: Path, *, size: int) -> None:
     """Measure, and print the table."""
-    data = SETS["kin40k"]()
-    X, y = data.X, data.y
+    X, y = load("kin40k")
     order = np.random.default_rng(0).permutation(y.size)
     train, test = order[:TRAIN], order[TRAIN:]
     results = Results(out, "online", {"size": size, "batch": BATCH}, ["variant"])

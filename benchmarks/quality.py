@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import SETS, check_known, split
+from common import check_known
 from drawing import console, new_table, title
 from fit import MARKS, standardized
 from peers.asking import OURS, Panel
 from record import Record, Results
+
+from realdata import SETS, split
 
 LIBRARIES = (OURS, "gpboost", "lightgbm", "gpflow")
 DEFAULT, PLAIN = "the default", "eigenfunctions alone"

@@ -38,7 +38,7 @@ def started() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
-        pytest.skip(f"none of {', '.join(BROWSERS)} is on this machine")
+        pytest.skip(f"needs a Chromium: install one so that {' or '.join(BROWSERS)} is on the PATH")
     with playwright.sync_playwright() as running:
         browser = running.chromium.launch(executable_path=path, args=list(QUIET))
         yield browser

@@ -1,15 +1,16 @@
-"""What all tests share: reproducible property tests and the way to the shared data."""
+"""What all tests share: reproducible property tests, the core of the suite, reference data."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -24,7 +25,27 @@ settings.register_profile(
 )
 settings.load_profile("eigengp")
 
-SHARED = Path(__file__).resolve().parents[2] / "shared"
+HERE = Path(__file__).resolve().parent
+NAMED_FOLDER = os.environ.get("EIGENGP_DATA")
+
+SOURCES = {
+    "california": "sklearn.datasets.fetch_california_housing",
+    "kin40k": "https://github.com/treforevans/uci_datasets",
+    "pole": "OpenML 44133",
+    "protein": "OpenML 44963",
+}
+"""Where the large data sets come from; the small ones of the paper are in `paper/data`."""
+
+NOT_CORE = {
+    "slow": "checkpoint imports local_fit memory methods paper plot saving* threads",
+    "around the model": "bad_input calibration eigen_features files frames inspection transformed",
+    "baselines": "nystrom relevance rvm",
+    "other libraries": "array_api botorch cluster fetch* fused neighbours onnx robust triton*",
+    "commands and pages": "cli command* docs notebook report* reproduce_* tables",
+}
+"""Modules that `pytest -m core` leaves out, without `test_`."""
+NOT_CORE_NAMES = ("estimator_checks", "torch")
+"""In the names of single tests that it leaves out."""
 
 GOLDEN_CASES = (
     "d1_n40_m5_case00",
@@ -38,8 +59,27 @@ GOLDEN_CASES = (
 )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave examples in docstrings out of the core."""
+    if config.option.markexpr == "core":
+        config.option.doctestmodules = False
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import modules outside the core if only the core is to run."""
+    return True if config.option.markexpr == "core" and not _in_core(collection_path) else None
+
+
+def _in_core(path: Path) -> bool:
+    names = " ".join(NOT_CORE.values()).split()
+    return HERE in path.parents and not any(path.match(f"test_{name}.py") for name in names)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out scikit-learn's checks for array libraries and devices that are not here."""
+    """Mark the core; leave out scikit-learn's checks for absent array libraries and devices."""
+    for item in items:
+        if _in_core(item.path) and not any(name in item.name for name in NOT_CORE_NAMES):
+            item.add_marker("core")
     absent = [item for item in items if not _possible(item)]
     if absent:
         config.hook.pytest_deselected(items=absent)
@@ -93,49 +133,38 @@ def triton_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch_with_index)
 
 
-def _shared_path(name: str) -> Path:
-    path = SHARED / name
-    if not path.exists():
-        pytest.skip(f"needs the shared file {path}, which is not here")
-    return path
-
-
 @cache
-def _golden_cases(path: Path) -> dict[str, Any]:
-    reference = json.loads(path.read_text())
+def _golden_cases() -> dict[str, Any]:
+    reference = json.loads((HERE / "data" / "golden" / "eigengp_reference.json").read_text())
     return {case["name"]: case for case in reference["cases"]}
 
 
 @pytest.fixture
-def shared_data() -> Callable[[str], Path]:
-    """Return the path of a data set such as `shared_data("snelson.parquet")`, or skip."""
-    return lambda name: _shared_path(f"data/{name}")
+def paper_data() -> Callable[[str], Any]:
+    """Read a data set of the paper, such as `paper_data("snelson")["y"]`."""
+    folder = HERE.parent / "paper" / "data"
+    return lambda name: np.genfromtxt(folder / f"{name}.csv", delimiter=",", names=True)
+
+
+@pytest.fixture
+def named_folder() -> Callable[[str], Path]:
+    """Return the folder that EIGENGP_DATA names if it has a file, or skip."""
+
+    def find(name: str) -> Path:
+        if NAMED_FOLDER is None or not Path(NAMED_FOLDER, name).exists():
+            pytest.skip(
+                f"{name} is missing: set EIGENGP_DATA to a folder that has it "
+                f"(source: {SOURCES.get(Path(name).stem, 'paper/data')})"
+            )
+        return Path(NAMED_FOLDER)
+
+    return find
 
 
 @pytest.fixture(params=GOLDEN_CASES)
 def golden_case(request: pytest.FixtureRequest) -> dict[str, Any]:
     """One case of the reference vectors, as their README describes it."""
-    return _golden_cases(_shared_path("golden/eigengp_reference.json"))[request.param]
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a fresh data folder for scikit-learn; no network, and no data but what a test puts."""
-    path = tmp_path / "home"
-    monkeypatch.delenv("EIGENGP_DATA", raising=False)
-    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(path))
-    for name in ("fetch_california_housing", "fetch_openml"):
-        monkeypatch.setattr(f"sklearn.datasets.{name}", _refuse)
-    return path
-
-
-@pytest.fixture(scope="session")
-def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder that a tiny reproduction has left, to be read and not written."""
-    from tiny_reproduction import reproduced
-
-    base = tmp_path_factory.getbasetemp()
-    return reproduced(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+    return _golden_cases()[request.param]
 
 
 @pytest.fixture(scope="module")
@@ -145,10 +174,6 @@ def browser() -> Iterator[Any]:
 
     with started() as browser:
         yield browser
-
-
-def _refuse(**settings: object) -> None:
-    raise AssertionError(f"a download was tried: {settings}")
 
 
 @pytest.fixture(scope="session")

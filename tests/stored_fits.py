@@ -190,7 +190,7 @@ FITS: dict[str, Callable[[], Any]] = {
     "PyTorch": lambda: _from_torch(_eigengp(20), surface(6000)),
     "weights": lambda: _weighted(_eigengp(), surface()),
     "robust scaling": lambda: _eigengp(standardize="robust").fit(*surface()),
-    "no scaling": lambda: _eigengp(standardize=False).fit(*surface()),
+    "no scaling": lambda: _eigengp(standardize=False, mean="zero").fit(*surface()),
     "resumed checkpoint": lambda: _resumed(
         lambda path: _eigengp(optimizer=_lbfgs(checkpoint=path)), surface()
     ),

@@ -102,7 +102,7 @@ def test_what_was_never_taken_is_not_held() -> None:
         assert buffer((300, 300)).base.size < 2 * 8 * 300 * 300
 
 
-def test_fitted_models_are_pickled_without_copies_for_other_places() -> None:
+def test_fitted_models_are_pickled_without_copies_for_torch() -> None:
     torch = pytest.importorskip("torch")
     model = EigenGPRegressor(5, n_restarts=1, max_iter=2, random_state=0).fit(X[:100], y[:100])
     expected = model.predict(X[:3])

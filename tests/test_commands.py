@@ -35,7 +35,7 @@ def test_help_names_commands_methods_and_exit_codes() -> None:
         "evaluate",
         "inspect",
         "compare",
-        "reproduce",
+        "report",
         "Exit codes: 0 success",
     ):
         assert word in shown

@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 
 from eigengp.cli.app import app
 from eigengp.fitting.settings import Plan
-from eigengp.fitting.training import Training
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -48,13 +47,13 @@ WITH_CODE = [page for page in PAGES if blocks(page, "python")]
 @pytest.fixture
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fits of sparse methods begin at one start, and end after a few iterations."""
-    usual = Training.plan
+    usual = Plan.of
 
-    def hasty(self: Training, estimator: Any, n_components: int, n_inducing: int) -> Plan:
-        plan = usual(self, estimator, n_components, n_inducing)
+    def hasty(*args: Any, **kwargs: Any) -> Plan:
+        plan = usual(*args, **kwargs)
         return replace(plan, n_restarts=1, max_iter=min(plan.max_iter, 10), settled=True)
 
-    monkeypatch.setattr(Training, "plan", hasty)
+    monkeypatch.setattr(Plan, "of", hasty)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -117,7 +116,7 @@ def test_quoted_messages_are_those_of_the_library() -> None:
 
 def public_names() -> list[str]:
     """Return what modules say they have, with the module in front."""
-    rooms = "calibration datasets export inspection kernels metrics plot report saving tables"
+    rooms = "cli.report conformal datasets export inspection io kernels metrics plot"
     modules = [
         import_module("eigengp"),
         *(import_module(f"eigengp.{room}") for room in rooms.split()),

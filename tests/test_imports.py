@@ -73,7 +73,7 @@ sys.argv, text = ["eigengp", "--help"], io.StringIO()
 with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
     main()
 heavy = {"numpy", "scipy", "sklearn", *EXTRAS} - {"typer", "rich"}
-print(json.dumps(["reproduce" in text.getvalue(), sorted(heavy & set(sys.modules))]))
+print(json.dumps(["inspect" in text.getvalue(), sorted(heavy & set(sys.modules))]))
 """
     pytest.importorskip("typer")
     assert _fresh(code) == [True, []]

@@ -196,7 +196,7 @@ def test_a_few_wild_rows_do_not_make_error_bars_vary() -> None:
 
 def test_left_out_rows_of_a_model_without_neighbours_are_those_of_one_that_never_saw_them() -> None:
     rows = _rows()
-    model = replace(_model(Matern32([0.8, 1.5], 1.3), rows), local=False)
+    model = replace(_model(Matern32([0.8, 1.5], 1.3), rows), vecchia=False)
     posterior = varied(model, model.forward(ArraySource.of(rows)))
     mean, variance, _ = posterior.leave_one_out(rows)
     for i in (0, 7, 23):

@@ -13,7 +13,7 @@ cross = kernel(grid, basis)
 reconstructed = cross @ np.linalg.solve(kernel(basis), cross.T)
 panels = {
     "$k(x, x')$: the same everywhere": kernel(grid),
-    r"$\tilde k(x, x')$: from 5 basis points": reconstructed,
+    r"$\tilde k(x, x')$: from 5 inducing points": reconstructed,
     r"$k - \tilde k$: what they leave out": kernel(grid) - reconstructed,
 }
 fig, axes = plt.subplots(1, 3, figsize=(8.4, 2.9), sharey=True)

@@ -1,4 +1,4 @@
-"""One evaluation of the evidence and its gradient: two passes over the rows."""
+"""One evaluation of the log marginal likelihood and its gradient: two passes over the rows."""
 
 import matplotlib.pyplot as plt
 
@@ -26,7 +26,7 @@ for y in (3.2, 0.2):
         box(0.1 + shift, y + shift, 1.7, "row blocks" if shift == 0 else "", ROWS)
 box(2.7, 3.2, 2.3, "features\n$K = k(X, B)$", ROWS)
 box(5.9, 3.2, 2.6, "sums over all blocks\n$A, b, c, N$", SMALL)
-box(9.4, 3.2, 2.4, "evidence and\nits adjoints", SMALL)
+box(9.4, 3.2, 2.4, "log marginal likelihood\nand its adjoints", SMALL)
 box(2.7, 0.2, 2.3, "pull back through\nthe kernel", ROWS)
 box(5.9, 0.2, 2.6, "sums over all blocks\n$\\bar B, \\bar\\eta, \\bar a_0$", SMALL)
 box(9.4, 0.2, 2.4, "gradient\n$\\to$ quasi-Newton step", SMALL)

@@ -3,26 +3,27 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from eigengp import EigenGPRegressor, ExactGPRegressor
+from eigengp import LBFGS, EigenGPRegressor, ExactGPRegressor, Gaussian
 
 rng = np.random.default_rng(3)
 x = np.sort(np.concatenate([rng.uniform(0, 4.2, 60), rng.uniform(6.2, 9, 40)]))
 y = np.sin(2 * x) + 0.3 * np.sin(7 * x) + 0.1 * rng.normal(size=x.size)
 X, grid = x[:, None], np.linspace(-1, 11, 400)[:, None]
 
-exact = ExactGPRegressor(n_restarts=4, max_iter=40, random_state=0).fit(X, y)
+exact = ExactGPRegressor(optimizer=LBFGS(n_restarts=4, max_iter=40), random_state=0).fit(X, y)
 same = {
     "kernel": exact.kernel_,
-    "noise_variance": exact.noise_variance_,
-    "n_restarts": 1,
-    "max_iter": 0,
+    "likelihood": Gaussian(variance=exact.noise_variance_),
+    "optimizer": LBFGS(n_restarts=1, max_iter=0),
     "guard": False,
     "random_state": 0,
 }
 models = {
-    "EigenGP\nresidual=None": EigenGPRegressor(12, **same),
+    "EigenGP\nresidual=None": EigenGPRegressor(12, residual=None, **same),
     'EigenGP+\nresidual="diagonal"': EigenGPRegressor(12, residual="diagonal", **same),
-    'local\nresidual="local"': EigenGPRegressor(12, residual="local", n_neighbors=10, **same),
+    'nearest neighbours\nresidual="neighbors"': EigenGPRegressor(
+        12, residual="neighbors", n_neighbors=10, **same
+    ),
 }
 
 fig, axes = plt.subplots(1, 3, figsize=(8.4, 2.8), sharey=True)

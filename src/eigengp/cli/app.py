@@ -8,8 +8,7 @@ try:
     import typer
 except ImportError as error:
     raise SystemExit(
-        'The command line needs further packages: pip install "eigengp[cli]", or pip install '
-        f'"eigengp[reproduce]" for the experiments of the paper too ({error}).'
+        f'The command line needs further packages: pip install "eigengp[cli]" ({error}).'
     ) from error
 
 import eigengp
@@ -20,9 +19,8 @@ from eigengp.cli.commands.inspect import inspect
 from eigengp.cli.commands.methods import describe_methods
 from eigengp.cli.commands.predict import predict
 from eigengp.cli.commands.report import report
-from eigengp.cli.commands.reproduce import Part, reproduce
 
-__all__ = ["Part", "app", "main"]
+__all__ = ["app", "main"]
 
 _EXIT_CODES = (
     "Exit codes: 0 success, 1 a problem with data, model or files, 2 invalid options, 130 "
@@ -56,7 +54,7 @@ def _root(
 
 
 app.command(epilog=describe_methods())(fit)
-for command in (predict, evaluate, inspect, compare, report, reproduce):
+for command in (predict, evaluate, inspect, compare, report):
     app.command()(command)
 
 

@@ -15,6 +15,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.model_selection import KFold
+from sklearn.utils.validation import has_fit_parameter
 
 from eigengp._typing import Array, Standardize
 from eigengp.backend.namespace import AnyArray, beside, dtype_name, is_numpy, namespace, on_host
@@ -33,6 +36,10 @@ from eigengp.data.validation import (
     on_device,
 )
 from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.mean import MEANS, RegressorMean
+
+_FOLDS = 5
+"""In how many folds a regressor for the mean is cross-fitted."""
 
 
 class TableOpener(Protocol):
@@ -99,6 +106,8 @@ class ReadOptions(NamedTuple):
     block_rows: int | None = None
     """Rows in a block; None adapts to the number of features."""
     max_rows: int | None = None
+    mean: Any = "constant"
+    """ "constant", "zero", a name in `MEANS`, or a regressor to be cross-fitted."""
 
 
 @dataclass(frozen=True)
@@ -196,10 +205,20 @@ def _measured(opened: _Opened, options: ReadOptions) -> Dataset:
     summary = Summary.of(rows)
     if summary.weight == 0.0:
         raise ValueError("Sample weights must contain at least one non-zero number.")
-    scaling = Scaling.measured(rows, summary, options.standardize)
+    if isinstance(options.mean, str):
+        centred = options.mean == "constant"
+        scaling = Scaling.measured(rows, summary, options.standardize, centred)
+        if options.mean in MEANS:
+            scaling = _with_mean(options.mean, rows, scaling)
+        source = StandardizedSource(rows, scaling)
+    else:
+        rows, mean = _cross_fit(options.mean, rows)
+        summary = Summary.of(rows)
+        scaling = Scaling.measured(rows, summary, options.standardize, centred=False)
+        source, scaling = StandardizedSource(rows, scaling), replace(scaling, mean=mean)
     return Dataset(
         rows,
-        StandardizedSource(rows, scaling),
+        source,
         scaling,
         scaling.extent(summary.extent),
         summary,
@@ -207,6 +226,43 @@ def _measured(opened: _Opened, options: ReadOptions) -> Dataset:
         opened.like,
         options.block_rows is None,
     )
+
+
+def _with_mean(name: str, rows: RowSource, scaling: Scaling) -> Scaling:
+    """Fit a mean function, and scale targets by the spread of what it leaves."""
+    mean = MEANS[name].fit(rows, scaling.input_centre, scaling.input_scale)
+    left = Summary.of(StandardizedSource(rows, replace(scaling, mean=mean)))
+    squares = float(left.squares[-1] / left.weight)
+    spread = float(np.sqrt(squares)) or 1.0
+    return replace(scaling, mean=mean, target_scale=scaling.target_scale * spread)
+
+
+def _cross_fit(regressor: Any, rows: RowSource) -> tuple[ArraySource, RegressorMean]:
+    """Replace targets by residuals of a regressor that has not seen them, fold by fold.
+
+    The mean of predictions is the regressor fitted to all rows.
+    """
+    if not (isinstance(rows, ArraySource) and is_numpy(rows.X)):
+        raise ValueError(
+            f"mean={type(regressor).__name__}() needs all rows in NumPy arrays; use "
+            "mean='linear' or mean='constant' for files, Dask collections and GPUs."
+        )
+    if rows.n_rows < _FOLDS:
+        raise ValueError(
+            f"mean={type(regressor).__name__}() is cross-fitted in {_FOLDS} folds and needs at "
+            f"least as many rows, got {rows.n_rows}."
+        )
+    X, y, weight = np.asarray(rows.X, np.float64), rows.y, rows.sample_weight
+    weighs = weight is not None and has_fit_parameter(regressor, "sample_weight")
+
+    def fit(part: Any) -> RegressorMean:
+        own = {"sample_weight": weight[part]} if weighs and weight is not None else {}
+        return RegressorMean(clone(regressor).fit(X[part], y[part], **own))
+
+    residual = np.empty_like(y)
+    for seen, left in KFold(_FOLDS, shuffle=True, random_state=0).split(X):
+        residual[left] = y[left] - fit(seen)(X[left])
+    return replace(rows, y=residual), fit(slice(None))
 
 
 def _from_dask(client: Any, X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:

@@ -35,6 +35,7 @@ from eigengp.backend.namespace import (
 )
 from eigengp.data.holdout import Shown, View, sample_rows
 from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.mean import Mean
 
 _BITS = 40
 _QUANTILE_ROWS = 10_000
@@ -173,26 +174,29 @@ class Scaling:
     its scale. That of a robust scaling is of the standardised inputs, times the scale."""
     knee: float = math.inf
     """Where tails begin that are compressed, in units of `input_scale`."""
+    mean: Mean | None = None
+    """The mean function beyond `target_centre`, in the units of the data."""
 
     @classmethod
-    def measured(cls, source: RowSource, summary: Summary, standardize: Standardize) -> Scaling:
+    def measured(
+        cls, source: RowSource, summary: Summary, standardize: Standardize, centred: bool = True
+    ) -> Scaling:
         """Return the scaling for the rows of a source, of which there is a summary.
 
         A robust one takes quantiles of 10,000 rows, the same for every source of this length.
         """
-        scaling = cls.of(summary, bool(standardize))
+        scaling = cls.of(summary, bool(standardize), centred)
         if standardize != "robust":
             return scaling
         return scaling.robust(sample_rows(source, _QUANTILE_ROWS, np.random.RandomState(0)))
 
     @classmethod
-    def of(cls, summary: Summary, standardize: bool) -> Scaling:
+    def of(cls, summary: Summary, standardize: bool, centred: bool = True) -> Scaling:
         """Return the scaling for rows that were measured.
 
-        With `standardize` each input has its own scale and the mean of the
-        targets is taken off. Without it all inputs share one scale, which
-        keeps their geometry, and the prior mean of the targets is zero;
-        the scales then only keep the arithmetic well conditioned.
+        With `standardize` each input has its own scale. Without it all inputs share one scale,
+        which keeps their geometry and only keeps the arithmetic well conditioned. `centred`
+        subtracts the mean of the targets.
         """
         centre = summary.mean
         scale = np.sqrt(summary.squares / summary.weight)
@@ -201,7 +205,7 @@ class Scaling:
             scale[:-1] = np.sqrt(np.mean(scale[:-1] ** 2))
         scale = _rounded(_usable(scale, centre), scale)
         centre = _rounded(centre, scale)
-        mean = float(centre[-1]) if standardize else 0.0
+        mean = float(centre[-1]) if centred else 0.0
         return cls(centre[:-1], scale[:-1], mean, float(scale[-1]), spread)
 
     def robust(self, sample: RowBlock) -> Scaling:
@@ -256,13 +260,22 @@ class Scaling:
             return unit
         return unit * slope(self._deviations(cast(X, "float64")), self.knee)
 
+    def targets(self, X: AnyArray, standardised: AnyArray) -> AnyArray:
+        """Return standardised values at inputs `X` in the units of the targets."""
+        values = self.target_centre + self.target_scale * standardised
+        if self.mean is None:
+            return values
+        mean = self.mean(X)
+        return values + (mean if values.ndim == 1 else mean[:, None])
+
     def extent(self, extent: Extent) -> Extent:
         """Return a box around inputs as a box around standardised ones."""
         return Extent(*self.inputs(np.stack(extent)))
 
     def block(self, block: RowBlock) -> RowBlock:
         """Return a standardised row block."""
-        y = (block.y - self.target_centre) / self.target_scale
+        y = block.y if self.mean is None else block.y - self.mean(block.X)
+        y = (y - self.target_centre) / self.target_scale
         return RowBlock(self.inputs(block.X), y, block.sample_weight, block.start)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from eigengp._html import with_summary
@@ -39,10 +39,12 @@ from eigengp.data.validation import (
     follows_dispatch,
     on_device,
 )
+from eigengp.estimators._docs import complete_docstring
 from eigengp.fitting.run import FitResult
 from eigengp.fitting.settings import LBFGS, Settings
 from eigengp.gp.features import KernelFeatures
 from eigengp.gp.likelihoods import Gaussian
+from eigengp.gp.mean import MEANS
 from eigengp.gp.posterior import Predictive
 from eigengp.gp.precision import PRECISIONS
 from eigengp.gp.sensitivity import sensitivities, total_indices
@@ -56,7 +58,66 @@ KERNEL_NAMES = StrOptions(set(KERNELS))
 
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
 class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
-    """The frame of a method: it adds `_learn`, and `_adopt` if it learns more than most."""
+    """What all regressors share; a method adds `_learn`, its parameters, and what differs.
+
+    Parameters
+    ----------
+    kernel : Kernel or str
+        The GP prior. A `Kernel` object is in the units of the data; its parameters are where
+        learning starts, and a single lengthscale becomes one for each input. A name such as
+        "matern52" is that kernel with a default start.
+    likelihood : {"gaussian"} or Gaussian
+        The noise. `Gaussian(variance=…)` sets where its variance starts, in the units of the data;
+        "gaussian" starts at a tenth of the variance of the targets.
+    mean : {"constant", "zero", "linear"} or regressor
+        The mean function of the targets. "constant" is their mean; "linear" a linear function of
+        the inputs, by least squares. A scikit-learn regressor is cross-fitted in five folds, so
+        that it never sees the rows whose residuals the GP learns from, and fitted to all rows for
+        predictions; such a model needs rows in memory, and cannot be saved or exported.
+    inducing_points : {"auto", "kmeans", "random", "greedy"} or array of shape (M, D)
+        How inducing points are placed at first; "auto" is "kmeans". An array, in the units of the
+        data, is where all restarts begin.
+    optimizer : {"auto"} or LBFGS
+        How the log marginal likelihood is maximised: `LBFGS(n_restarts=…, max_iter=…, tol=…)`.
+    standardize : bool or "robust"
+        Whether inputs are centred and scaled one by one. Without it inputs keep their geometry.
+        "robust" uses medians and interquartile ranges, and compresses heavy tails.
+    precision : {"double", "mixed", "single"}
+        "double" is float64 throughout. "mixed" and "single" use float32 where its rounding does
+        not show.
+    device : str or None
+        Where NumPy rows are computed with: None is the CPU, "cuda" a GPU, through PyTorch.
+    random_state : int, RandomState or None
+        Draws the restarts.
+    verbose : bool or int
+        Whether to show a progress bar with the log marginal likelihood.
+
+    Attributes
+    ----------
+    kernel_ : Kernel
+        The learned kernel, in the units of the data.
+    noise_variance_ : float
+        The learned noise variance, in the units of the data.
+    log_marginal_likelihood_ : float
+        The log marginal likelihood of the training data.
+    selection_ : Selection
+        What was chosen, among what, and by which score: one readable line per decision.
+    history_ : list of dict
+        Stage, iteration, log marginal likelihood and seconds after each iteration.
+    n_iter_ : int
+        Iterations of all stages, without the restarts.
+    target_mean_ : float
+        The constant part of the mean of the targets.
+    n_features_in_ : int
+        The number of inputs.
+    feature_names_in_ : array of shape (D,)
+        The names of the inputs, where `fit` was given names.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__doc__ and GPRegressor.__doc__:
+            complete_docstring(cls, GPRegressor.__doc__)
 
     kernel_: Kernel
     _posterior: Predictive
@@ -69,6 +130,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [Kernel, KERNEL_NAMES],
         "likelihood": [Gaussian, StrOptions({"gaussian"})],
+        "mean": [StrOptions({"constant", "zero", *MEANS}), HasMethods(["fit", "predict"])],
         "optimizer": [LBFGS, StrOptions({"auto"})],
         "standardize": ["boolean", StrOptions({"robust"})],
         "precision": [StrOptions(set(PRECISIONS))],
@@ -193,7 +255,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """
         if return_std and return_cov:
             raise ValueError("Ask for return_std or for return_cov, not for both.")
-        if is_out_of_core(X) or is_dask(X):
+        if not isinstance(X, np.ndarray) and (is_dask(X) or is_out_of_core(X)):
             check_is_fitted(self)
             if return_cov:
                 raise ValueError(
@@ -211,12 +273,12 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         return mean
 
     def _mean_alone(self, X: AnyArray) -> AnyArray:
-        return self._mean(self._by_blocks(self._posterior.mean, X))
+        return self._scaling.targets(X, self._by_blocks(self._posterior.mean, X))
 
     def _mean_and_std(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         standardised, variance = self._mean_and_variance(X)
         std = self._scaling.target_scale * namespace(variance).sqrt(variance)
-        return self._mean(standardised), std
+        return self._scaling.targets(X, standardised), std
 
     def _joint_covariance(self, inputs: AnyArray) -> AnyArray:
         return self._posterior.joint_covariance(inputs)
@@ -247,9 +309,6 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """Return a function of all standardised inputs at once."""
         moved = cast(self._moved(X), "float64")
         return beside(function(self._scaling.inputs(moved)), X)
-
-    def _mean(self, standardised: AnyArray) -> AnyArray:
-        return self._scaling.target_centre + self._scaling.target_scale * standardised
 
     def predict_to_file(self, X: Any, path: str | Path, coverage: float | None = None) -> int:
         """Predict the rows of files, and write mean and standard deviation to another.
@@ -359,6 +418,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         scaling, posterior = self._scaling, self._posterior
         unit = scaling.gradient_unit(X)
         mean = unit * self._by_blocks(posterior.mean_gradient, X)
+        if scaling.mean is not None:
+            mean = mean + scaling.mean.gradient(X)
         if not return_variance:
             return mean
         variance = self._by_blocks(posterior.variance_gradient, X)
@@ -387,7 +448,9 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         mean, variance = self._posterior.average(
             self._scaling.inputs(distinct), counts / rows.shape[0]
         )
-        return self._mean(mean), self._scaling.target_scale * float(np.sqrt(variance))
+        shares, scaling = counts / rows.shape[0], self._scaling
+        average = float(shares @ scaling.targets(distinct, np.full(shares.shape, mean)))
+        return average, scaling.target_scale * float(np.sqrt(variance))
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Draw whole latent functions from the posterior and evaluate them.
@@ -417,8 +480,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         X = self._inputs(X, "sample_y")
         values = self._posterior.functions(n_samples, check_random_state(random_state))
         if self._draws_jointly:
-            return self._mean(self._whole(values, X))
-        return self._mean(self._by_blocks(values, X))
+            return self._scaling.targets(X, self._whole(values, X))
+        return self._scaling.targets(X, self._by_blocks(values, X))
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file, which `eigengp.load` reads.
@@ -474,9 +537,9 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         Examples
         --------
         >>> import numpy as np
-        >>> from eigengp import LBFGS, ExactGPRegressor
+        >>> from eigengp import ExactGPRegressor
         >>> X = np.random.default_rng(0).normal(size=(60, 2))
-        >>> model = ExactGPRegressor(optimizer=LBFGS(n_restarts=1)).fit(X, 5 * X[:, 1])
+        >>> model = ExactGPRegressor(random_state=0).fit(X, 5 * X[:, 1])
         >>> model.input_effects().round(1)
         array([0., 1.])
         """

@@ -79,6 +79,11 @@ class EigenGPRegressor(InducingPointRegressor):
         kept only if it improves the leave-one-out density, and needs at least 100 rows. "auto" is
         "heteroscedastic" where neighbours are considered, else "gaussian".
         `Gaussian(variance=…)` also sets where the noise variance starts.
+    mean : {"constant", "zero", "linear"} or regressor
+        The mean function of the targets. "constant" is their mean; "linear" a linear function of
+        the inputs, by least squares. A scikit-learn regressor is cross-fitted in five folds, so
+        that it never sees the rows whose residuals the GP learns from, and fitted to all rows for
+        predictions; such a model needs rows in memory, and cannot be saved or exported.
     inducing_points : {"auto", "kmeans", "random", "greedy"}, int or array of shape (M, D)
         How inducing points are placed at first; "auto" is "kmeans". An int is M ≥ R, their number.
         An array, in the units of the data, is where all restarts begin.
@@ -88,12 +93,11 @@ class EigenGPRegressor(InducingPointRegressor):
         Whether to guard against over-fitting as M grows. False is the paper's procedure: the log
         marginal likelihood alone.
     standardize : bool or "robust"
-        Whether inputs are centred and scaled one by one, and targets centred. Without it inputs
-        keep their geometry and the prior mean of the targets is zero. "robust" is for columns
-        with heavy tails: inputs are centred at their medians and scaled by their interquartile
-        ranges divided by 1.349 (by standard deviations where quartiles are equal), and what is
-        more than three such units from the median is compressed by a logarithm. Quantiles are
-        those of 10,000 rows, where there are more.
+        Whether inputs are centred and scaled one by one. Without it inputs keep their geometry.
+        "robust" is for columns with heavy tails: inputs are centred at their medians and scaled
+        by their interquartile ranges divided by 1.349 (by standard deviations where quartiles are
+        equal), and what is more than three such units from the median is compressed by a
+        logarithm. Quantiles are those of 10,000 rows, where there are more.
     max_time : float or None
         About how many seconds the fit may take. The result then depends on the machine.
     precision : {"double", "mixed", "single"}
@@ -183,6 +187,7 @@ class EigenGPRegressor(InducingPointRegressor):
         likelihood: Literal["auto", "gaussian", "heteroscedastic"] | Gaussian | Heteroscedastic = (
             "auto"
         ),
+        mean: Any = "constant",
         inducing_points: Literal["auto", "kmeans", "random", "greedy"] | int | ArrayLike = "auto",
         optimizer: Literal["auto"] | LBFGS | Stochastic = "auto",
         guard: bool = True,
@@ -198,6 +203,7 @@ class EigenGPRegressor(InducingPointRegressor):
         self.residual = residual
         self.n_neighbors = n_neighbors
         self.likelihood = likelihood
+        self.mean = mean
         self.inducing_points = inducing_points
         self.optimizer = optimizer
         self.guard = guard

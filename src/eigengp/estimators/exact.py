@@ -26,10 +26,6 @@ class ExactGPRegressor(GPRegressor):
 
     Parameters
     ----------
-    kernel : Kernel or str
-        The GP prior. A `Kernel` object is in the units of the data; its parameters are where
-        learning starts, and a single lengthscale becomes one for each input. A name such as
-        "matern52" is that kernel with a default start.
     max_rows : int
         More rows than this are refused, since they need 16·N² bytes.
 
@@ -70,6 +66,7 @@ class ExactGPRegressor(GPRegressor):
         kernel: Kernel | str = "squared_exponential",
         *,
         likelihood: Gaussian | Literal["gaussian"] = "gaussian",
+        mean: Any = "constant",
         optimizer: LBFGS | Literal["auto"] = "auto",
         standardize: Standardize = True,
         max_rows: int = 20_000,
@@ -78,6 +75,7 @@ class ExactGPRegressor(GPRegressor):
     ) -> None:
         self.kernel = kernel
         self.likelihood = likelihood
+        self.mean = mean
         self.optimizer = optimizer
         self.standardize = standardize
         self.max_rows = max_rows

@@ -20,7 +20,7 @@ POINTS = StrOptions({"auto", "kmeans", "random", "greedy"})
 
 
 class InducingPointRegressor(GPRegressor):
-    """A method with inducing points, all of which are learned with kernel and noise."""
+    """A method with inducing points, which are learned with kernel and noise."""
 
     inducing_points_: Array
     likelihood: Any
@@ -39,6 +39,7 @@ class InducingPointRegressor(GPRegressor):
         *,
         kernel: Kernel | str = "squared_exponential",
         likelihood: Gaussian | Literal["gaussian"] = "gaussian",
+        mean: Any = "constant",
         inducing_points: Literal["auto", "kmeans", "random", "greedy"] | ArrayLike = "auto",
         optimizer: LBFGS | Literal["auto"] = "auto",
         standardize: Standardize = True,
@@ -50,6 +51,7 @@ class InducingPointRegressor(GPRegressor):
         self.n_components = n_components
         self.kernel = kernel
         self.likelihood = likelihood
+        self.mean = mean
         self.inducing_points = inducing_points
         self.optimizer = optimizer
         self.standardize = standardize
@@ -74,6 +76,13 @@ class FITCRegressor(InducingPointRegressor):
     ----------
     n_components : int or "auto"
         M, the number of inducing points. "auto" is 100, or a quarter of the rows if that is fewer.
+
+    Attributes
+    ----------
+    inducing_points_ : array of shape (M, D)
+        The learned inducing points, in the units of the data.
+    jitter_ : float
+        What was added to the diagonal of the kernel matrix.
 
     Examples
     --------
@@ -104,6 +113,10 @@ class VFERegressor(InducingPointRegressor):
 
     Attributes
     ----------
+    inducing_points_ : array of shape (M, D)
+        The learned inducing points, in the units of the data.
+    jitter_ : float
+        What was added to the diagonal of the kernel matrix.
     log_marginal_likelihood_ : float
         The bound on the log marginal likelihood of the training data.
 
@@ -136,6 +149,10 @@ class PowerEPRegressor(InducingPointRegressor):
 
     Attributes
     ----------
+    inducing_points_ : array of shape (M, D)
+        The learned inducing points, in the units of the data.
+    jitter_ : float
+        What was added to the diagonal of the kernel matrix.
     log_marginal_likelihood_ : float
         The power EP approximation of the log marginal likelihood of the training data.
 
@@ -163,6 +180,7 @@ class PowerEPRegressor(InducingPointRegressor):
         alpha: float = 0.5,
         kernel: Kernel | str = "squared_exponential",
         likelihood: Gaussian | Literal["gaussian"] = "gaussian",
+        mean: Any = "constant",
         inducing_points: Literal["auto", "kmeans", "random", "greedy"] | ArrayLike = "auto",
         optimizer: LBFGS | Literal["auto"] = "auto",
         standardize: Standardize = True,
@@ -175,6 +193,7 @@ class PowerEPRegressor(InducingPointRegressor):
             n_components,
             kernel=kernel,
             likelihood=likelihood,
+            mean=mean,
             inducing_points=inducing_points,
             optimizer=optimizer,
             standardize=standardize,

@@ -67,6 +67,7 @@ class SSGPRegressor(GPRegressor):
         *,
         kernel: Kernel | str = "squared_exponential",
         likelihood: Gaussian | Literal["gaussian"] = "gaussian",
+        mean: Any = "constant",
         optimizer: LBFGS | Literal["auto"] = "auto",
         standardize: Standardize = True,
         precision: Literal["double", "mixed", "single"] = "double",
@@ -77,6 +78,7 @@ class SSGPRegressor(GPRegressor):
         self.n_components = n_components
         self.kernel = kernel
         self.likelihood = likelihood
+        self.mean = mean
         self.optimizer = optimizer
         self.standardize = standardize
         self.precision = precision

@@ -10,6 +10,7 @@ from eigengp.baselines.nystrom import NystromRegressor
 from eigengp.estimators.base import GPRegressor
 from eigengp.gp.exact_posterior import ConditionalPosterior
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
+from eigengp.gp.mean import check_mean
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 
@@ -75,6 +76,7 @@ class BoTorchModel(Model):  # type: ignore[misc]
                 "The Nyström method can predict negative variances, which acquisition functions "
                 "cannot use; wrap a VFERegressor or an EigenGPRegressor instead."
             )
+        check_mean(regressor, "wrapped for BoTorch")
         posterior: Any = regressor._posterior
         if isinstance(posterior, HeteroscedasticPosterior):
             posterior = posterior.own  # The latent function; only its observation noise varies.
@@ -142,7 +144,8 @@ class BoTorchModel(Model):  # type: ignore[misc]
         covariance = torch.vmap(self._function.latent_covariance)(batches)
         shape, q = X.shape[:-1], X.shape[-2]
         unit = self._scaling.target_scale**2
-        return self.regressor._mean(mean).reshape(shape), unit * covariance.reshape(*shape, q)
+        mean = self._scaling.targets(X.reshape(-1, X.shape[-1]), mean.reshape(-1))
+        return mean.reshape(shape), unit * covariance.reshape(*shape, q)
 
     def _noise(self, observation_noise: bool | torch.Tensor, q: int) -> torch.Tensor:
         """Return the variances to add to those of the function, shape (..., q or 1).

@@ -19,6 +19,7 @@ from eigengp._atomic import write_atomically
 from eigengp.backend.namespace import cast, namespace
 from eigengp.estimators.base import GPRegressor
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
+from eigengp.gp.mean import check_mean
 from eigengp.gp.posterior import Posterior, Predictive
 from eigengp.gp.precision import Arithmetic
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
@@ -49,8 +50,8 @@ def to_onnx(model: GPRegressor, *, input_type: InputType = "float64") -> ModelPr
     Parameters
     ----------
     model : GPRegressor
-        A fitted regressor; `residual="neighbors"` is not supported, because its predictions search
-        for the nearest training rows.
+        A fitted regressor; `residual="neighbors"` is not supported: its predictions search for
+        the nearest training rows.
     input_type : {"float64", "float32"}
         The type of the input, and of the outputs.
 
@@ -62,8 +63,8 @@ def to_onnx(model: GPRegressor, *, input_type: InputType = "float64") -> ModelPr
     Raises
     ------
     ValueError
-        If the posterior cannot be expressed in ONNX: with `residual="neighbors"`, with a custom
-        kernel that calls NumPy, or if it is larger than ONNX allows (2 GB).
+        If ONNX cannot express the posterior: with `residual="neighbors"`, with a custom kernel
+        that calls NumPy, or if it is larger than ONNX allows (2 GB).
 
     Examples
     --------
@@ -138,10 +139,11 @@ def _exportable(model: GPRegressor) -> Predictive:
     A copy, because a posterior caches what it has converted to other array libraries.
     """
     posterior = deepcopy(model._posterior)
+    check_mean(model, "exported to ONNX")
     if isinstance(posterior, VecchiaPosterior):
         raise ValueError(
-            'Models with residual="neighbors" search for the nearest training rows in each '
-            'prediction, which ONNX cannot express. Fit with residual=None or "diagonal" to export.'
+            'Models with residual="neighbors" search for the nearest rows in each prediction, '
+            'which ONNX cannot express. Fit with residual=None or "diagonal" to export.'
         )
     size = 8 * posterior.n_columns**2
     if size > _MAX_BYTES:
@@ -169,7 +171,7 @@ def _predict(model: GPRegressor, posterior: Predictive, X: TracedArray) -> dict[
             "eigengp.backend.namespace.namespace(t)`, and not from NumPy; see `Matern32`."
         ) from error
     std = scaling.target_scale * namespace(variance).sqrt(variance)
-    return {"mean": model._mean(mean), "std": std}
+    return {"mean": scaling.targets(X, mean), "std": std}
 
 
 def _metadata(model: GPRegressor) -> dict[str, str]:

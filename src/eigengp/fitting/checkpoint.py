@@ -1,171 +1,181 @@
-"""Evaluations on the disk, so that a fit that was killed goes on where it was.
+"""Evaluations of a fit on disk, so that a killed fit resumes and ends at the same optimum.
 
-Learning is deterministic: the same start leads to the same points. A journal
-holds what was found at each of them, and the same fit, begun anew, is told
-instead of going over the rows. So it ends at the same optimum to the last bit,
-with the optimiser's memory as it would have been. Records are only ever
-appended, each with its checksum; one that was cut off is as if it never was.
+Learning is deterministic: the same start leads to the same points. An SQLite
+database keeps the evaluation at each of them, and the same fit, begun anew,
+reads them back instead of passing over the rows. So the optimiser retraces its
+steps bit by bit. Each record carries a digest, so that a damaged one, or one of
+another fit, is never used.
 """
 
 from __future__ import annotations
 
-import errno
 import json
-import os
+import sqlite3
 import warnings
-import zlib
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from pathlib import Path
-from struct import Struct
-from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from eigengp._atomic import write_atomically
 from eigengp._typing import Array
-from eigengp.data.open import Dataset
 from eigengp.fitting.optimizer import Evaluation, Objective
-from eigengp.fitting.settings import Settings
 
-_MAGIC = b"EigenGP checkpoint 1\n"
-_FRAME = Struct("<IQ")
-"""Checksum and length of what follows."""
-_KEY_BYTES = 16
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_TABLE = "records (key BLOB, content BLOB, digest BLOB)"
+_Record = tuple[bytes, bytes, bytes]
+_WORDS = 624
+"""Length of the Mersenne Twister's state; NumPy does not check that a position lies in it."""
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint could not be written; the fit goes on without."""
+    """A checkpoint could not be written; the fit continues without it."""
 
 
 class Checkpoint:
-    """The evaluations of one fit.
+    """The evaluations of one fit, in a file.
+
+    Every evaluation is on disk when `add` returns. The first record holds the
+    fingerprint and the state of the random number generator.
 
     Parameters
     ----------
     path : Path
-        The file; made if it is not there, and gone on with if it is.
+        The file; created if it does not exist, else resumed from.
     fingerprint : str
-        Tells this fit from others.
+        Identifies the fit.
     rng : RandomState
-        Makes the draws of the fit; put back to where it was when the journal began.
+        Makes the draws of the fit; reset to its state at the time the checkpoint began.
 
     Raises
     ------
     ValueError
-        If the file is of another fit, or no checkpoint at all.
+        If the file belongs to another fit, is damaged, or is not a checkpoint.
     """
 
     def __init__(self, path: Path, fingerprint: str, rng: np.random.RandomState) -> None:
         self.path = path
+        self._fingerprint = fingerprint.encode()
         self._known: dict[bytes, Evaluation] = {}
-        self._end = self._load(fingerprint, rng) if path.exists() else 0
-        self._file: BinaryIO | None = None
-        if not self._end:
-            state = rng.get_state(legacy=False)
-            header = {"fingerprint": fingerprint, "rng": _plain(state)}
-            try:
-                self._create(_framed(json.dumps(header).encode()))
-            except OSError as error:
-                if error.errno not in _FULL:
-                    raise
-                self._give_up(error)
-                return
-        self._file = path.open("r+b")
-        self._file.truncate(self._end)
+        self._database: sqlite3.Connection | None = None
+        try:
+            records = self._read()
+            if records:
+                self._restore(records, rng)
+        except Exception as error:  # A crafted file may fail in any way.
+            self.close()
+            raise self.refusal(error if str(error).isprintable() else "it is damaged") from error
+        if not records:
+            # A write-ahead log needs one sync per record; an exclusive lock spares its index file.
+            start = ("PRAGMA journal_mode = WAL", f"CREATE TABLE IF NOT EXISTS {_TABLE}")
+            self._write(self._fingerprint, _dump(rng), *start)
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def _create(self, header: bytes) -> None:
-        write_atomically(self.path, _MAGIC + header)
-        self._end = len(_MAGIC) + len(header)
+    def _read(self) -> list[_Record]:
+        """Open the file and return its records: none if it is new or empty."""
+        if self.path.exists() and not self.path.is_file():
+            raise ValueError("it is not a regular file")
+        if self.path.exists() and self.path.stat().st_size == 1:  # SQLite takes it for empty.
+            raise ValueError("file is not a database")
+        database = self._database = sqlite3.connect(
+            self.path.absolute(), isolation_level=None, check_same_thread=False
+        )
+        database.executescript("PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = FULL")
+        tables = database.execute("SELECT sql FROM sqlite_master").fetchall()
+        if not tables:
+            return []
+        if tables != [(f"CREATE TABLE {_TABLE}",)]:
+            raise ValueError("it is a database with other tables")
+        return database.execute("SELECT * FROM records ORDER BY rowid").fetchall()
 
-    def _load(self, fingerprint: str, rng: np.random.RandomState) -> int:
-        """Read all whole records, and return where they end: 0 if not even the header is whole."""
-        content = self.path.read_bytes()
-        if not content.startswith(_MAGIC[: len(content)]):
-            raise ValueError(f"{self.path} is not a checkpoint. Name another file.")
-        records = list(_records(content))
-        if not records:
-            return 0
-        header = json.loads(records[0][0])
-        if header["fingerprint"] != fingerprint:
-            raise ValueError(
-                f"The checkpoint {self.path} belongs to a fit with other data or settings. Remove "
-                "it to begin anew, or name another file."
-            )
-        rng.set_state(header["rng"])
-        for record, _ in records[1:]:
-            numbers = np.frombuffer(record[_KEY_BYTES:], dtype=np.float64)
-            found = Evaluation(float(numbers[0]), numbers[2:].copy(), float(numbers[1]))
-            self._known[record[:_KEY_BYTES]] = found
-        return records[-1][1]
+    def _restore(self, records: list[_Record], rng: np.random.RandomState) -> None:
+        (fingerprint, text, _), *evaluations = records
+        if fingerprint != self._fingerprint:
+            raise ValueError("it belongs to a fit with other data or settings")
+        if any(digest != self._digest(key, content) for key, content, digest in records):
+            raise ValueError("a record is damaged")
+        for key, content, _ in evaluations:
+            numbers = np.frombuffer(content, dtype=np.float64)
+            if len(numbers) < 2 or not np.isfinite(numbers).all():
+                raise ValueError("a record is damaged")
+            self._known[key] = Evaluation(float(numbers[0]), numbers[2:].copy(), float(numbers[1]))
+        state = json.loads(text)
+        if 0 <= state["state"].get("pos", 0) <= _WORDS:
+            rng.set_state(state)
+        if _dump(rng) != text:
+            raise ValueError("its random state is damaged")
+
+    def _digest(self, key: bytes, content: bytes) -> bytes:
+        return blake2b(self._fingerprint + key + content, digest_size=16).digest()
 
     def found(self, key: bytes) -> Evaluation | None:
-        """Return what was found at a point, if it was."""
+        """Return the evaluation at a point, or None if it is not known."""
         return self._known.get(key)
 
     def add(self, key: bytes, evaluation: Evaluation) -> None:
-        """Keep what was found at a point; a disk that is full ends the journal, not the fit."""
-        self._known[key] = evaluation
-        if self._file is None:
-            return
-        numbers = np.concatenate([[evaluation.value, evaluation.evidence], evaluation.gradient])
-        record = _framed(key + numbers.tobytes())
-        try:
-            self._file.seek(self._end)
-            self._file.write(record)
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            self._give_up(error)
-        else:
-            self._end += len(record)
+        """Store the evaluation at a point; a full disk ends the checkpoint, not the fit."""
+        value, gradient, evidence = evaluation
+        numbers = np.concatenate([[value, evidence], gradient])
+        if np.isfinite(numbers).all():  # Others are rare, and cheap to evaluate again.
+            self._known[key] = evaluation
+            self._write(key, numbers.tobytes())
 
-    def _give_up(self, error: OSError) -> None:
-        if self._file is not None:
-            with suppress(OSError):
-                self._file.truncate(self._end)
-        self.close()
-        warnings.warn(
-            f"The checkpoint {self.path} cannot be written any more ({error.strerror}); it keeps "
-            f"what it had, and the fit goes on.",
-            CheckpointWarning,
-            stacklevel=2,
+    def _write(self, key: bytes, content: bytes, *before: str) -> None:
+        if self._database is None:
+            return
+        try:
+            for statement in before:
+                self._database.execute(statement)
+            record = key, content, self._digest(key, content)
+            self._database.execute("INSERT INTO records VALUES (?, ?, ?)", record)
+        except sqlite3.Error as error:
+            self.close()
+            warnings.warn(
+                f"The checkpoint {self.path} cannot be written any more ({error}); it keeps what "
+                "it has, and the fit continues.",
+                CheckpointWarning,
+                stacklevel=2,
+            )
+
+    def refusal(self, reason: object) -> ValueError:
+        """Return the error for a file that cannot be used."""
+        return ValueError(
+            f"The checkpoint {self.path} cannot be used: {reason}. Name another file, or remove "
+            "this one to begin anew."
         )
 
     def close(self) -> None:
-        """Leave the file as it is."""
-        if self._file is not None:
-            file, self._file = self._file, None
-            with suppress(OSError):
-                file.close()
+        """Close the file and keep it."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
 
     def remove(self) -> None:
-        """Close the journal of a fit that has ended well: it is of no more use."""
+        """Close and delete the checkpoint of a fit that has ended well."""
         self.close()
-        self.path.unlink(missing_ok=True)
+        for ending in ("", "-wal"):
+            self.path.with_name(self.path.name + ending).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
 class CheckpointedObjective:
-    """An objective that is asked only where the journal knows nothing.
+    """An objective that is evaluated only where the checkpoint has no evaluation.
 
     Parameters
     ----------
     objective : Objective
-        What is evaluated.
-    journal : Checkpoint
-        What was found before.
+        Evaluates new points.
+    checkpoint : Checkpoint
+        Holds the evaluations so far.
     name : str
-        Tells this objective from others of the same fit.
+        Identifies this objective among those of the same fit.
     """
 
     objective: Objective
-    journal: Checkpoint
+    checkpoint: Checkpoint
     name: str
 
     @property
@@ -174,58 +184,53 @@ class CheckpointedObjective:
         return self.objective.bounds
 
     def __call__(self, vector: Array) -> Evaluation:
-        """Evaluate, or remember."""
-        key = blake2b(self.name.encode() + vector.tobytes(), digest_size=_KEY_BYTES).digest()
-        known = self.journal.found(key)
+        """Look up the evaluation, or evaluate."""
+        key = blake2b(self.name.encode() + vector.tobytes(), digest_size=16).digest()
+        known = self.checkpoint.found(key)
         if known is None:
             known = self.objective(vector)
-            self.journal.add(key, known)
+            self.checkpoint.add(key, known)
+        elif known.gradient.shape != vector.shape:
+            raise self.checkpoint.refusal("a record is damaged")
         return known
 
 
-def _framed(content: bytes) -> bytes:
-    return _FRAME.pack(zlib.crc32(content), len(content)) + content
-
-
-def _records(content: bytes) -> Any:
-    """Yield each whole record after the first line, and where it ends."""
-    at = len(_MAGIC)
-    while at + _FRAME.size <= len(content):
-        checksum, size = _FRAME.unpack_from(content, at)
-        end = at + _FRAME.size + size
-        record = content[at + _FRAME.size : end]
-        if end > len(content) or zlib.crc32(record) != checksum:
-            return
-        yield record, end
-        at = end
-
-
-def _plain(state: Any) -> Any:
-    """Return the state of a generator as JSON can hold it."""
-    if isinstance(state, dict):
-        return {key: _plain(value) for key, value in state.items()}
-    return state.tolist() if isinstance(state, np.ndarray) else state
-
-
 def open_checkpoint(
-    path: str | Path, settings: Settings, dataset: Dataset, rng: np.random.RandomState
+    path: str | Path,
+    settings: Mapping[str, object],
+    summary: Iterable[ArrayLike],
+    rng: np.random.RandomState,
 ) -> Checkpoint:
-    """Open the checkpoint of a fit with these settings and data.
+    """Open the checkpoint of the fit that has these settings and data.
 
-    Data are told apart by the number of rows, and by means, scales and ends of the columns.
+    Parameters
+    ----------
+    path : path
+        The file.
+    settings : mapping
+        Everything the result depends on besides the data; compared by `repr`,
+        arrays by their entries.
+    summary : iterable of numbers or arrays
+        Summary statistics of the data that do not depend on how rows are split
+        into blocks, such as number of rows, means, scales and ranges.
+    rng : RandomState
+        Makes the draws of the fit.
+
+    Raises
+    ------
+    ValueError
+        If the file cannot be used for this fit.
     """
-    parameters = dict(settings.parameters)
-    for name in ("verbose", "optimizer", "optimizer__checkpoint"):
-        parameters.pop(name, None)
-    if not isinstance(settings.random_state, int):
-        parameters.pop("random_state", None)
-    about = sha256(f"{settings.reading.name} {dataset.n_rows}".encode())
-    for name, value in sorted(parameters.items()):
-        about.update(f"{name} {value!r}".encode())
+    fingerprint = sha256()
+    for name, value in sorted(settings.items()):
+        fingerprint.update(f"{name} {value!r}\n".encode())
         if hasattr(value, "__array__"):
-            about.update(np.asarray(value).tobytes())
-    scaling, summary = dataset.scaling, dataset.summary
-    numbers = (scaling.input_centre, scaling.input_scale, summary.low, summary.high)
-    for each in (*numbers, np.array([scaling.target_centre, scaling.target_scale])):
-        about.update(each.tobytes())
-    return Checkpoint(Path(path), about.hexdigest(), rng)
+            fingerprint.update(np.asarray(value).tobytes())
+    for number in summary:
+        fingerprint.update(np.asarray(number, dtype=np.float64).tobytes())
+    return Checkpoint(Path(path), fingerprint.hexdigest(), rng)
+
+
+def _dump(rng: np.random.RandomState) -> bytes:
+    state = rng.get_state(legacy=False)
+    return json.dumps(state, default=np.ndarray.tolist, allow_nan=False).encode()

@@ -21,7 +21,7 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.gp.heteroscedastic import VarianceScale
 
-OF_THE_MODEL = "of the model"
+OF_THE_MODEL = "model variance"
 """The variances of the model itself."""
 _FOLDS = 5
 _MARGIN = 0.01

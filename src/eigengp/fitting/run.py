@@ -166,10 +166,7 @@ def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
     rng = check_random_state(settings.random_state)
     clock = Clock(settings.max_time, dataset.opened)
     monitor = Monitor(settings.verbose, weight, log_unit(dataset, weight), clock=clock)
-    checkpoint = None
-    path = getattr(settings.optimizer, "checkpoint", None)
-    if path is not None:
-        checkpoint = open_checkpoint(path, settings, dataset, rng)
+    checkpoint = _checkpoint(dataset, settings, rng)
     try:
         yield Run(dataset, settings, dataset.source, rng, monitor, checkpoint)
     except BaseException:
@@ -178,6 +175,23 @@ def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
         raise
     if checkpoint is not None:
         checkpoint.remove()
+
+
+def _checkpoint(
+    dataset: Dataset, settings: Settings, rng: np.random.RandomState
+) -> Checkpoint | None:
+    """Open the checkpoint of a fit, where one is asked for."""
+    path = getattr(settings.optimizer, "checkpoint", None)
+    if path is None:
+        return None
+    ignored = {"verbose", "optimizer", "optimizer__checkpoint"}
+    if not isinstance(settings.random_state, int):
+        ignored.add("random_state")
+    own = {name: v for name, v in settings.parameters.items() if name not in ignored}
+    scaling, ends = dataset.scaling, (dataset.summary.low, dataset.summary.high)
+    targets = (dataset.n_rows, scaling.target_centre, scaling.target_scale)
+    numbers = (*targets, scaling.input_centre, scaling.input_scale, *ends)
+    return open_checkpoint(path, {**own, "method": settings.reading.name}, numbers, rng)
 
 
 def describe(model: Any, scaling: Scaling, like: AnyArray, has_weights: bool) -> dict[str, Any]:

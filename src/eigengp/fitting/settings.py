@@ -207,6 +207,7 @@ class Settings:
                 in_memory=estimator._learns_in_memory,
                 block_rows=estimator._block_rows,
                 max_rows=own.get("max_rows"),
+                mean=own.get("mean", "constant" if own["standardize"] else "zero"),
             ),
             parameters=estimator.get_params(deep=True),
             kernel=own["kernel"],

@@ -229,11 +229,10 @@ class StochasticLearner:
 
     def learn(self, dataset: Dataset, batch_size: int, passes: int, monitor: Monitor) -> None:
         """Go over all rows `passes` times, or once without learning where `passes` is 0."""
-        rows, scaling = dataset.rows, dataset.scaling
         for number in range(max(1, passes)):
-            monitor.begin("batches", -(-rows.n_rows // batch_size))
-            for batch in rows.batches(batch_size, self.reservoir.rng):
-                shown = self.absorb(scaling.block(batch), number == 0, passes > 0)
+            monitor.begin("batches", -(-dataset.n_rows // batch_size))
+            for batch in dataset.source.batches(batch_size, self.reservoir.rng):
+                shown = self.absorb(batch, number == 0, passes > 0)
                 if np.isfinite(shown):
                     monitor.step(shown)
             monitor.end()

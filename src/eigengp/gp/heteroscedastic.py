@@ -125,11 +125,12 @@ class VarianceScale:
 
 
 class HeteroscedasticGradientError(ValueError):
-    """Asked for the slope of a variance that varies by covariates of which slopes are not known."""
+    """The variance of heteroscedastic noise has no gradient here."""
 
     def __init__(self) -> None:
         super().__init__(
-            "The variance cannot be differentiated with noise='varying'; fit with noise='constant'."
+            "The variance cannot be differentiated with heteroscedastic noise; fit with "
+            "likelihood='gaussian'."
         )
 
 

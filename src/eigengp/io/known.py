@@ -32,6 +32,7 @@ from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance, Lo
 from eigengp.gp.features import KernelFeatures, SpectralFeatures
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
 from eigengp.gp.likelihoods import Gaussian, Heteroscedastic
+from eigengp.gp.mean import MEANS
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
@@ -51,7 +52,7 @@ _ESTIMATORS = (
 _PLAIN = (
     *(*KERNELS.values(), Sum, Product),
     *(LBFGS, Stochastic, Gaussian, Heteroscedastic),
-    *(Scaling, Extent, RowBlock, LogMap, YeoJohnsonMap, QuantileMap),
+    *(Scaling, Extent, RowBlock, *MEANS.values(), LogMap, YeoJohnsonMap, QuantileMap),
     *(EigenGP, Jitter, Arithmetic, KernelFeatures, SpectralFeatures, Spectrum, CholeskyFactor),
     *(SpectralPass, ResidualPass, VecchiaPass, Sums),
     *(Posterior, ConditionalPosterior, DenseCovariance, LowRankCovariance),

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeAlias, Union, get_args, get_origin, get_ty
 
 from eigengp.estimators.base import GPRegressor
 from eigengp.estimators.transformed_target import TargetTransformed
+from eigengp.gp.mean import check_mean
 from eigengp.io.errors import SavedModelError
 
 Fields = dict[str, Any]
@@ -75,6 +76,8 @@ class EstimatorRecord:
     def fields_of(self, model: Estimator) -> Fields:
         """Return all attributes; those that were learned are absent before `fit`."""
         found = dict(vars(model))
+        if "_scaling" in found:
+            check_mean(model, "saved")
         unknown = found.keys() - self._hints(found).keys()
         if unknown:
             raise SavedModelError(

@@ -17,7 +17,7 @@ class Name(StrEnum):
     EIGENGP = "eigengp"
     JOINT = "eigengp-joint"
     PLUS = "eigengp-plus"
-    LOCAL = "local"
+    NEIGHBORS = "neighbors"
     EXACT = "exact"
     FITC = "fitc"
     VFE = "vfe"
@@ -41,26 +41,32 @@ class Method:
         Parameters of its constructor.
     sized : bool
         Whether it has a number of components.
+    strategy : str or None
+        The strategy of its optimizer, where it is not the default.
     """
 
     estimator: str
     description: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     sized: bool = True
+    strategy: Any = None
 
     def build(self, components: int | None, seed: int, verbose: bool = False) -> Any:
         """Build the estimator; options that it has no parameter for are ignored."""
         import eigengp
 
-        kind = getattr(eigengp, self.estimator)
-        options = {"n_components": components, "random_state": seed, "verbose": verbose}
+        kind, settings = getattr(eigengp, self.estimator), dict(self.settings)
+        if self.strategy is not None:
+            settings["optimizer"] = eigengp.LBFGS(self.strategy)
+        size = "auto" if components is None else components
+        options = {"n_components": size, "random_state": seed, "verbose": verbose}
         own = {name: options[name] for name in kind._get_param_names() if name in options}
-        return kind(**self.settings, **own)
+        return kind(**settings, **own)
 
 
 METHODS = {
     Name.AUTO: Method(
-        "EigenGPRegressor", "eigengp or local, chosen to suit the data, like all other settings"
+        "EigenGPRegressor", "eigengp or neighbors, chosen to suit the data, like all other settings"
     ),
     Name.EIGENGP: Method(
         "EigenGPRegressor", "a few learned eigenfunctions; fast", {"residual": None}
@@ -68,17 +74,18 @@ METHODS = {
     Name.JOINT: Method(
         "EigenGPRegressor",
         "eigengp, with a final joint optimisation; slower",
-        {"residual": None, "optimization": "joint"},
+        {"residual": None},
+        strategy="joint",
     ),
     Name.PLUS: Method(
         "EigenGPRegressor",
         "eigengp, with error bars that grow far from the data",
         {"residual": "diagonal"},
     ),
-    Name.LOCAL: Method(
+    Name.NEIGHBORS: Method(
         "EigenGPRegressor",
         "eigengp, with a nearest-neighbour residual; best on large data, slower",
-        {"residual": "local"},
+        {"residual": "neighbors"},
     ),
     Name.EXACT: Method(
         "ExactGPRegressor", "the exact Gaussian process, for up to a few thousand rows", sized=False
