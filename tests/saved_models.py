@@ -49,6 +49,7 @@ KINDS: dict[str, Callable[[], Any]] = {
         3, inducing_points=5, precision="mixed", **_SHORT
     ),
     "diagonal": lambda: EigenGPRegressor(5, residual="diagonal", standardize=False, **_SHORT),
+    "linear mean": lambda: EigenGPRegressor(5, mean="linear", **_SHORT),
     "neighbors": lambda: EigenGPRegressor(5, residual="neighbors", n_neighbors=6, **_SHORT),
     "heteroscedastic": lambda: EigenGPRegressor(
         5,

@@ -54,6 +54,7 @@ QUICK: dict[str, Any] = {
 MODELS: dict[str, Any] = {
     "EigenGP": EigenGPRegressor(8, **QUICK),
     "EigenGP+": EigenGPRegressor(8, residual="diagonal", **QUICK),
+    "linear mean": EigenGPRegressor(8, mean="linear", **QUICK),
     "not_standardized": EigenGPRegressor(8, standardize=False, **QUICK),
     "single": EigenGPRegressor(8, precision="single", **QUICK),
     "FITC": FITCRegressor(8, **{**QUICK, "kernel": Matern32(0.7, 300.0)}),

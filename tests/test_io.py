@@ -75,7 +75,15 @@ def test_a_loaded_model_is_fitted_cloned_and_pickled(kind: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "kind", ["sequential", "nothing learned", "diagonal", "heteroscedastic alone", "stochastic"]
+    "kind",
+    [
+        "sequential",
+        "nothing learned",
+        "diagonal",
+        "linear mean",
+        "heteroscedastic alone",
+        "stochastic",
+    ],
 )
 def test_learning_goes_on_after_loading(kind: str, tmp_path: Path) -> None:
     model = KINDS[kind]().fit(*rows(110)).partial_fit(*rows(30, seed=4))

@@ -32,8 +32,8 @@ KERNEL = SquaredExponential(np.array([0.8, 1.1]), 2.0)
 def fixed(**settings: Any) -> EigenGPRegressor:
     """Return a regressor that learns nothing but the weights' posterior."""
     own = {"inducing_points": POINTS, "optimizer": LBFGS(max_iter=0)} | settings
-    noise = Gaussian(variance=0.02)
-    return EigenGPRegressor(kernel=KERNEL, likelihood=noise, standardize=False, **own)
+    noise, standardize = Gaussian(variance=0.02), {"mean": "zero", "standardize": False}
+    return EigenGPRegressor(kernel=KERNEL, likelihood=noise, **standardize, **own)
 
 
 @pytest.mark.parametrize("residual", [None, "diagonal"])

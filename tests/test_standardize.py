@@ -36,10 +36,11 @@ def test_weights_count_as_repetitions_in_the_scaling() -> None:
     assert weighted.target_scale == pytest.approx(plain.target_scale)
 
 
-def test_without_standardising_inputs_share_a_scale_and_targets_keep_their_mean() -> None:
-    scaling = Scaling.of(Summary.of(make_source()), False)
+@pytest.mark.parametrize("centred", [False, True])
+def test_without_standardising_inputs_share_a_scale(centred: bool) -> None:
+    scaling = Scaling.of(Summary.of(make_source()), False, centred)
     assert np.ptp(scaling.input_scale) == 0.0
-    assert scaling.target_centre == 0.0
+    assert scaling.target_centre == (pytest.approx(make_source().y.mean()) if centred else 0.0)
     assert scaling.target_scale == pytest.approx(make_source().y.std())
 
 
