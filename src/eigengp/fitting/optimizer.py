@@ -50,6 +50,29 @@ class Minimum:
     n_iter: int
 
 
+@dataclass
+class _Best:
+    """An objective that keeps the best point it has seen, and rejects what cannot be factorised."""
+
+    objective: Objective
+    vector: Array
+    value: float = np.inf
+    evidence: float = np.inf
+
+    def __call__(self, vector: Array) -> tuple[float, Array]:
+        try:
+            value, gradient, evidence = self.objective(vector)
+            if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
+                raise FactorizationError("The evidence is not finite at these hyperparameters.")
+        except FactorizationError:
+            if not np.isfinite(self.value):
+                raise
+            return self.value + _REJECTED, np.zeros_like(vector)
+        if value < self.value:
+            self.vector, self.value, self.evidence = vector.copy(), value, evidence
+        return value, gradient
+
+
 def minimize(
     objective: Objective,
     start: Array,
@@ -84,53 +107,35 @@ def minimize(
         If the starting point itself cannot be evaluated.
     """
     low, high = objective.bounds
-    best_vector = np.clip(start, low, high)
-    best_value = best_evidence = np.inf
-
-    def guarded(vector: Array) -> tuple[float, Array]:
-        nonlocal best_vector, best_value, best_evidence
-        try:
-            value, gradient, evidence = objective(vector)
-            if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
-                raise FactorizationError("The evidence is not finite at these hyperparameters.")
-        except FactorizationError:
-            if not np.isfinite(best_value):
-                raise
-            return best_value + _REJECTED, np.zeros_like(vector)
-        if value < best_value:
-            best_vector, best_value, best_evidence = vector.copy(), value, evidence
-        return value, gradient
-
+    best = _Best(objective, np.clip(start, low, high))
     stopped = False
 
     def report(_: Array) -> None:
         nonlocal stopped
         if on_iteration:
-            on_iteration(best_evidence)
+            on_iteration(best.evidence)
         stopped = stop is not None and stop()
         if stopped:
             raise StopIteration
 
-    bounds = np.column_stack([low, high])
     n_iter = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", JitterWarning)
-        guarded(best_vector)
+        best(best.vector)
         for _ in range(_ATTEMPTS):
-            before = best_value
-            options = {"maxiter": max_iter - n_iter, "maxcor": _MEMORY, "ftol": tol, "gtol": 1e-7}
-            if options["maxiter"] < 1:
+            before, left = best.value, max_iter - n_iter
+            if left < 1:
                 break
             found = optimize.minimize(
-                guarded,
-                best_vector,
+                best,
+                best.vector,
                 jac=True,
                 method="L-BFGS-B",
-                bounds=bounds,
+                bounds=np.column_stack([low, high]),
                 callback=report,
-                options=options,
+                options={"maxiter": left, "maxcor": _MEMORY, "ftol": tol, "gtol": 1e-7},
             )
             n_iter += int(found.nit)
-            if stopped or before - best_value <= _WORTH_GOING_ON * max(1.0, abs(best_value)):
+            if stopped or before - best.value <= _WORTH_GOING_ON * max(1.0, abs(best.value)):
                 break
-    return Minimum(best_vector, best_value, best_evidence, n_iter)
+    return Minimum(best.vector, best.value, best.evidence, n_iter)
