@@ -136,7 +136,6 @@ def read(path: str | Path) -> Saved:
         raise IsADirectoryError(f"{source} is a folder, not a saved model.")
     header, arrays = container.read(source)
     try:
-        _check_format(header)
         model, about = _made(header, arrays), dict(header["about"])
         shown = {name: header[name] for name in _SHOWN}
     except ImportError as error:
@@ -146,12 +145,6 @@ def read(path: str | Path) -> Saved:
         told = error if known else f"its header does not describe a model ({error!r})."
         raise SavedModelError(f"{source}: {told}{_other_version(header)}") from error
     return Saved(model, about, shown)
-
-
-def _check_format(header: dict[str, Any]) -> None:
-    found = header["format"]
-    if found != FORMAT:
-        raise SavedModelError(f"it is in format {found!r}, and eigengp reads {FORMAT} here.")
 
 
 def _other_version(header: Any) -> str:
@@ -213,6 +206,9 @@ def _summary(model: Estimator) -> dict[str, Any]:
 
 def _made(header: dict[str, Any], arrays: dict[str, Any]) -> Estimator:
     """Return the model that a header describes."""
+    if header["format"] != FORMAT:
+        found = header["format"]
+        raise SavedModelError(f"it is in format {found!r}, and eigengp reads {FORMAT} here.")
     model: Estimator = Reader(header["objects"], arrays).value(header["model"])
     if not isinstance(model, Estimator) or type(model).__name__ != header["class"]:
         raise SavedModelError(f"it holds a {type(model).__name__}, not a {header['class']}.")

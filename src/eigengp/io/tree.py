@@ -121,8 +121,8 @@ class Reader:
             return node
         ((kind, content),) = node.items()
         match kind:
-            case "object":
-                return self._earlier(content)
+            case "object" if content in range(len(self._made)):
+                return self._made[content]
             case "array":
                 return self.arrays[content]
             case "transposed":
@@ -139,11 +139,4 @@ class Reader:
                 return {self.value(key): self.value(each) for key, each in content}
             case "names":
                 return np.array([self.value(each) for each in content], dtype=object)
-        raise SavedModelError(f"a saved model holds something of the unknown kind {kind!r}.")
-
-    def _earlier(self, number: Any) -> Any:
-        if not (isinstance(number, int) and 0 <= number < len(self._made)):
-            raise SavedModelError(
-                f"a saved model refers to the object {number!r}, which is not there."
-            )
-        return self._made[number]
+        raise SavedModelError(f"a saved model holds an unknown {kind!r}.")
