@@ -37,10 +37,11 @@ SOURCES = {
 """Where the large data sets come from; the small ones of the paper are in `paper/data`."""
 
 NOT_CORE = {
-    "slow": "checkpoint imports local_fit memory methods paper plot saving* threads",
-    "around the model": "bad_input calibration eigen_features files frames inspection transformed",
+    "slow": "checkpoint imports memory methods paper plot saving* stored_fits threads vecchia_fit",
+    "around the model": "bad_input calibration eigen_features files inspection open transformed "
+    "validation",
     "baselines": "nystrom relevance rvm",
-    "other libraries": "array_api botorch cluster fetch* fused neighbours onnx robust triton*",
+    "other libraries": "array_api botorch dask fetch* fused neighbours onnx robust triton*",
     "commands and pages": "cli command* docs notebook report* reproduce_* tables",
 }
 """Modules that `pytest -m core` leaves out, without `test_`."""

@@ -215,7 +215,7 @@ FITS: dict[str, Callable[[], Any]] = {
     "eigenfunctions as features": lambda: EigenFeatures(_eigengp()).fit(*surface()).estimator_,
 }
 
-_MEMORY = {
+MEMORY: dict[str, Callable[[], Any]] = {
     "sequential, 60000 rows": lambda: _eigengp(50, optimizer=_lbfgs(max_iter=2)).fit(
         *surface(60_000)
     ),
@@ -270,7 +270,7 @@ def peak_memory(name: str) -> float:
         warnings.simplefilter("ignore")
         tracemalloc.start()
         try:
-            _MEMORY[name]()
+            MEMORY[name]()
             return tracemalloc.get_traced_memory()[1] / 2**20
         finally:
             tracemalloc.stop()
@@ -299,7 +299,7 @@ def main() -> None:
     for name in FITS:
         fits[name] = computed(name)
         print(name, fits[name]["log_marginal_likelihood"], flush=True)
-    memory = {name: round(peak_memory(name), 1) for name in _MEMORY}
+    memory = {name: round(peak_memory(name), 1) for name in MEMORY}
     content = {"machine": machine(), "fits": fits, "memory": memory}
     STORED.write_text(json.dumps(content, indent=1) + "\n")
 

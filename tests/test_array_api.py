@@ -11,6 +11,7 @@ import pytest
 from sklearn import config_context
 
 from eigengp import (
+    LBFGS,
     EigenGPRegressor,
     FITCRegressor,
     Matern12,
@@ -24,7 +25,8 @@ from eigengp import (
 from eigengp._typing import Array
 from eigengp.backend.namespace import Placed, beside, namespace, on_host, place
 from eigengp.data.array_source import ArraySource, by_blocks
-from eigengp.data.standardize import Extent, Scaling, StandardizedSource, Summary, TrainingRows
+from eigengp.data.holdout import TrainingRows
+from eigengp.data.standardize import Extent, Scaling, StandardizedSource, Summary
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.precision import Arithmetic
 from eigengp.gp.sparse_spectrum import SparseSpectrum
@@ -185,7 +187,8 @@ def test_functions_of_rows_come_back_in_the_library_of_the_rows(
 
 
 LARGE = RNG.normal(size=(5_400, 2))
-GIVEN = {"kernel": SquaredExponential(1.0), "n_restarts": 1, "max_iter": 4, "random_state": 0}
+OWN: dict[str, Any] = {"kernel": SquaredExponential(1.0), "random_state": 0}
+GIVEN = OWN | {"optimizer": LBFGS(n_restarts=1, max_iter=4)}
 LARGE_Y = np.sin(2.0 * LARGE[:, 0]) + 0.1 * RNG.normal(size=LARGE.shape[0])
 
 
@@ -193,10 +196,10 @@ LARGE_Y = np.sin(2.0 * LARGE[:, 0]) + 0.1 * RNG.normal(size=LARGE.shape[0])
 @pytest.mark.parametrize(
     "estimator",
     [
-        EigenGPRegressor(**GIVEN, init=LARGE[:12]),
-        EigenGPRegressor(**GIVEN, init=LARGE[:12], residual="diagonal"),
-        FITCRegressor(**GIVEN, init=LARGE[:12]),
-        NystromRegressor(**GIVEN, init=LARGE[:12]),
+        EigenGPRegressor(**GIVEN, residual=None, inducing_points=LARGE[:12]),
+        EigenGPRegressor(**GIVEN, inducing_points=LARGE[:12], residual="diagonal"),
+        FITCRegressor(**GIVEN, inducing_points=LARGE[:12]),
+        NystromRegressor(**OWN, inducing_points=LARGE[:12]),
         SSGPRegressor(12, **GIVEN),
     ],
     ids=["eigengp", "residual", "fitc", "nystrom", "ssgp"],
@@ -225,7 +228,7 @@ def test_a_device_that_is_not_there_says_so() -> None:
 
 def test_a_device_of_torch_computes_numpys_rows() -> None:
     pytest.importorskip("torch")
-    kind = EigenGPRegressor(**GIVEN, init=LARGE[:12])
+    kind = EigenGPRegressor(**GIVEN, residual=None, inducing_points=LARGE[:12])
     expected = kind.fit(LARGE, LARGE_Y).predict(LARGE[:9])
     found = kind.set_params(device="cpu:0").fit(LARGE, LARGE_Y).predict(LARGE[:9])
     assert isinstance(found, np.ndarray)
@@ -234,6 +237,8 @@ def test_a_device_of_torch_computes_numpys_rows() -> None:
 
 def test_predicting_with_another_library_than_in_fit_is_an_error() -> None:
     with config_context(array_api_dispatch=True):
-        model = EigenGPRegressor(3, max_iter=1, n_restarts=1).fit(strict(X), strict(y))
+        model = EigenGPRegressor(3, optimizer=LBFGS(n_restarts=1, max_iter=1)).fit(
+            strict(X), strict(y)
+        )
         with pytest.raises(ValueError, match=r"EigenGPRegressor.predict\(\) must use the same"):
             model.predict(X)

@@ -1,3 +1,5 @@
+"""The log marginal likelihood from sums, and its adjoints."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -7,10 +9,9 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from eigengp._typing import Array
-from eigengp.gp.evidence import FactorEvidence, PriorEvidence
+from eigengp.gp.evidence import FactorEvidence, PriorEvidence, TraceTerm
 from eigengp.gp.prior import CholeskyFactor
 from eigengp.gp.sums import Sums
-from eigengp.gp.trace import TraceTerm
 from finite_differences import assert_close, gradient, symmetric_gradient
 
 N, M = 12, 4
@@ -164,4 +165,7 @@ def test_trace_adjoint_is_the_derivative(R: int, sums: Sums) -> None:
     assert_close(
         adjoint.noise_variance, gradient(lambda at: value(noise=float(at)), noise, step=5e-3)
     )
-    assert_close(adjoint.prior_variance, gradient(lambda at: value(prior=float(at)), prior))
+    by_prior = gradient(lambda at: value(prior=float(at)), prior)
+    assert_close(adjoint.diagonal * sums.precision, by_prior)
+    varying = trace_of(replace(sums, diagonal=sums.precision * prior), W, noise, None)
+    assert varying.value == pytest.approx(value(), rel=1e-14)

@@ -1,4 +1,4 @@
-"""The full GP: its evidence, gradient and predictions, and the regressor against scikit-learn's."""
+"""The exact GP: log marginal likelihood, gradient, predictions; agreement with scikit-learn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
-from eigengp import ExactGPRegressor
+from eigengp import LBFGS, ExactGPRegressor, Gaussian
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting.parameters import kernel_parameters
@@ -178,13 +178,19 @@ any_pair = pytest.mark.parametrize(
 )
 
 
+def unlearned(kernel: Kernel, variance: float, **settings: Any) -> ExactGPRegressor:
+    """Return a regressor whose optimizer takes no step."""
+    likelihood, optimizer = Gaussian(variance=variance), LBFGS(max_iter=0)
+    return ExactGPRegressor(kernel, likelihood=likelihood, optimizer=optimizer, **settings)
+
+
 @any_pair
 def test_the_regressor_is_that_of_scikit_learn_at_the_same_hyperparameters(
     kind: type[Stationary], profile: sk.Kernel
 ) -> None:
     targets = 3.0 * y + 1.0
     kernel = kind([0.8, 1.7], 2.3)
-    ours = ExactGPRegressor(kernel, noise_variance=0.2, max_iter=0, standardize=False)
+    ours = unlearned(kernel, 0.2, mean="zero", standardize=False)
     ours.fit(X, targets)
     product = sk.ConstantKernel(2.3) * profile + sk.WhiteKernel(0.2)
     theirs = GaussianProcessRegressor(product, alpha=0.0, optimizer=None).fit(X, targets)
@@ -209,7 +215,9 @@ def test_its_optimum_is_not_worse_than_that_of_scikit_learn(seed: int) -> None:
     rng = np.random.default_rng(seed)
     X = rng.uniform(-3.0, 3.0, size=(50, 2))
     y = np.sin(3.0 * X[:, 0]) + 0.2 * X[:, 1] + 0.2 * rng.normal(size=50)
-    ours = ExactGPRegressor(n_restarts=4, standardize=False, random_state=seed).fit(X, y)
+    ours = ExactGPRegressor(
+        mean="zero", optimizer=LBFGS(n_restarts=4), standardize=False, random_state=seed
+    ).fit(X, y)
     product = sk.ConstantKernel() * sk.RBF([1.0, 1.0], (1e-2, 1e3)) + sk.WhiteKernel()
     theirs = GaussianProcessRegressor(product, alpha=0.0, n_restarts_optimizer=3, random_state=seed)
     with warnings.catch_warnings():
@@ -223,18 +231,17 @@ def test_its_optimum_is_not_worse_than_that_of_scikit_learn(seed: int) -> None:
 @any_kernel
 def test_no_iterations_keep_the_hyperparameters(kernel: Kernel, standardize: bool) -> None:
     ard = kernel.with_ard(2)
-    model = ExactGPRegressor(
-        kernel, noise_variance=0.3, max_iter=0, standardize=standardize, random_state=0
-    ).fit(X * [1.0, 50.0], 7.0 * y + 3.0)
+    model = unlearned(kernel, 0.3, standardize=standardize, random_state=0)
+    model.fit(X * [1.0, 50.0], 7.0 * y + 3.0)
     np.testing.assert_allclose(model.kernel_.theta, ard.theta, rtol=0.0, atol=1e-12)
     assert model.noise_variance_ == pytest.approx(0.3, rel=1e-12)
     assert model.n_iter_ == 0
     assert model.history_ == []
 
 
-def test_attributes_reproduce_the_evidence_in_the_units_of_the_data() -> None:
+def test_attributes_reproduce_the_log_marginal_likelihood_in_the_units_of_the_data() -> None:
     inputs, targets = X * [1e-3, 50.0] + [7.0, -1e3], 1e4 * y + 3e5
-    model = ExactGPRegressor(n_restarts=2, random_state=0).fit(inputs, targets)
+    model = ExactGPRegressor(optimizer=LBFGS(n_restarts=2), random_state=0).fit(inputs, targets)
     C = model.kernel_(inputs) + model.noise_variance_ * np.eye(N)
     expected = multivariate_normal(np.full(N, model.target_mean_), C).logpdf(targets)
     assert model.log_marginal_likelihood_ == pytest.approx(expected, rel=1e-8)
@@ -242,7 +249,7 @@ def test_attributes_reproduce_the_evidence_in_the_units_of_the_data() -> None:
 
 
 def test_too_many_rows_are_refused_with_their_price() -> None:
-    settings: dict[str, Any] = {"max_iter": 0, "n_restarts": 1}
+    settings: dict[str, Any] = {"optimizer": LBFGS(n_restarts=1, max_iter=0)}
     with pytest.raises(ValueError, match=r"25 rows.*EigenGPRegressor.*max_rows \(now 24\)"):
         ExactGPRegressor(max_rows=24, **settings).fit(X, y)
     assert ExactGPRegressor(max_rows=25, **settings).fit(X, y).score(X, y) > 0.0
@@ -250,9 +257,9 @@ def test_too_many_rows_are_refused_with_their_price() -> None:
     assert repeated.score(X, y) > 0.0
 
 
-def test_without_iterations_even_extreme_values_stay_as_they_are() -> None:
+def test_without_iterations_extreme_values_do_not_change() -> None:
     kernel = SquaredExponential(1e5, 1e-6)
-    model = ExactGPRegressor(kernel, noise_variance=1e-9, max_iter=0, standardize=False)
+    model = unlearned(kernel, 1e-9, standardize=False)
     model.fit(np.linspace(0.0, 6.0, 8)[:, None], np.sin(np.arange(8.0)))
     np.testing.assert_allclose(np.exp(model.kernel_.theta), [1e5, 1e-6], rtol=1e-12)
     assert model.noise_variance_ == pytest.approx(1e-9, rel=1e-12)
@@ -268,11 +275,11 @@ def test_an_outcome_whose_memory_the_gradient_took_gives_no_posterior() -> None:
 def test_with_many_rows_the_kernel_is_settled_on_some_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eigengp.estimators.exact.SUBSET_RANGE", (20, 60))
+    monkeypatch.setattr("eigengp.fitting.learn.SUBSET_RANGE", (20, 60))
     inputs = np.linspace(0.0, 9.0, 150)[:, None]
     targets = np.sin(inputs[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=150)
-    settled = ExactGPRegressor(n_restarts=2, random_state=0).fit(inputs, targets)
-    plain = ExactGPRegressor(n_restarts=2, max_iter=0).fit(inputs, targets)
+    settled = ExactGPRegressor(optimizer=LBFGS(n_restarts=2), random_state=0).fit(inputs, targets)
+    plain = ExactGPRegressor(optimizer=LBFGS(n_restarts=2, max_iter=0)).fit(inputs, targets)
     assert settled.log_marginal_likelihood_ > plain.log_marginal_likelihood_ + 50.0
     stages = [step["stage"] for step in settled.history_]
     assert stages.count("learning") == settled.n_iter_

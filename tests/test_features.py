@@ -126,11 +126,10 @@ def test_prior_variance_is_that_of_the_kernel_and_so_is_its_gradient(
     features: KernelOrSpectral,
 ) -> None:
     diagonal = np.diag(features.kernel(X))
-    np.testing.assert_allclose(diagonal, features.prior_variance, rtol=1e-14)
-    numeric = gradient(
-        lambda theta: with_theta(features, theta).prior_variance, features.kernel.theta
-    )
-    assert_close(features.prior_variance_gradient(), numeric)
+    np.testing.assert_allclose(diagonal, features.prior_variance(X), rtol=1e-14)
+    assert features.prior_scale == features.constant_diagonal == features.prior_variance(X)
+    numeric = gradient(lambda theta: with_theta(features, theta).prior_scale, features.kernel.theta)
+    assert_close(features.diag_pull_back(X, np.full(N, 1.0 / N)), numeric)
 
 
 @any_features

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn import config_context
 
-from eigengp import EigenGPRegressor, ExactGPRegressor, FITCRegressor
-from eigengp.data import array_source as arrays
+from eigengp import LBFGS, EigenGPRegressor, ExactGPRegressor, FITCRegressor
+from eigengp.data import array_source
 from eigengp.data.array_source import ArraySource
 from eigengp.data.file_source import FileTable
 from eigengp.data.formats import write_table
-from eigengp.data.standardize import Scaling, StandardizedSource, Summary, TrainingRows
+from eigengp.data.holdout import TrainingRows
+from eigengp.data.standardize import Scaling, StandardizedSource, Summary
 from eigengp.data.stream_source import StreamSource, ahead
 from eigengp.gp.blocks import RowBlock
 
@@ -40,7 +42,7 @@ def table(**extra: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "_MOST_CHUNK_ROWS", 700)
+    monkeypatch.setattr(array_source, "_MOST_CHUNK_ROWS", 700)
 
 
 def write(folder: Path, ending: str, data: Any) -> Path:
@@ -56,8 +58,8 @@ def write(folder: Path, ending: str, data: Any) -> Path:
 
 
 def model(**settings: Any) -> EigenGPRegressor:
-    own = {"residual": None, "n_restarts": 1, "max_iter": 6, "random_state": 0} | settings
-    return EigenGPRegressor(12, **own)
+    optimizer = LBFGS(n_restarts=1, max_iter=6)
+    return EigenGPRegressor(12, residual=None, optimizer=optimizer, random_state=0, **settings)
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".feather", ".csv", ".tsv"])
@@ -124,7 +126,7 @@ def test_few_rows_and_methods_that_need_them_all_are_read_at_once(tmp_path: Path
     other = model().fit(X[:300], y[:300])
     assert own.log_marginal_likelihood_ == other.log_marginal_likelihood_
     assert list(own.feature_names_in_) == NAMES
-    exact = ExactGPRegressor(n_restarts=1, max_iter=2).fit(few, "target")
+    exact = ExactGPRegressor(optimizer=LBFGS(n_restarts=1, max_iter=2)).fit(few, "target")
     named = pd.DataFrame(X[:300], columns=NAMES)
     np.testing.assert_allclose(exact.predict(few), exact.predict(named))
 
@@ -144,6 +146,27 @@ def test_rows_that_fit_the_limit_are_read_once(tmp_path: Path) -> None:
         sums = [source.total(lambda block: block.y.sum()) for _ in range(3)]
         assert len(reads) == expected
         assert len(set(sums)) == 1
+
+
+def test_a_fit_reads_once_what_half_the_working_memory_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = []
+    chunks = FileTable.chunks
+
+    def counted(self: FileTable) -> Iterator[RowBlock]:
+        reads.append(1)
+        return chunks(self)
+
+    monkeypatch.setattr(FileTable, "chunks", counted)
+    path = write(tmp_path, ".parquet", table())
+    held = model().fit(path, "target")
+    few = len(reads)
+    reads.clear()
+    with config_context(working_memory=N * (D + 1) * 8 / 2**20):  # Half of it is too little.
+        again = model().fit(path, "target")
+    assert len(reads) > 2 * few
+    np.testing.assert_array_equal(again.inducing_points_, held.inducing_points_)
 
 
 def test_single_precision_columns_stay_so(tmp_path: Path) -> None:
@@ -239,7 +262,7 @@ def test_batches_are_as_large_as_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", [".parquet", ".feather", ".csv"])
 def test_predictions_go_to_a_file(tmp_path: Path, ending: str) -> None:
     path = write(tmp_path, ".parquet", table(other=np.arange(N)))
-    fitted = FITCRegressor(10, n_restarts=1, max_iter=0, random_state=0)
+    fitted = FITCRegressor(10, optimizer=LBFGS(n_restarts=1, max_iter=0), random_state=0)
     fitted.fit(write(tmp_path, ".feather", table()), "target")
     out = tmp_path / f"predicted{ending}"
     assert fitted.predict_to_file(path, out, coverage=0.9) == N
@@ -278,7 +301,7 @@ def test_columns_are_found_by_name_when_predicting(tmp_path: Path) -> None:
     np.testing.assert_allclose(fitted.predict(shuffled), fitted.predict(named))
     with pytest.raises(ValueError, match="no column 'b'"):
         fitted.predict(write(tmp_path, ".feather", table().select(["c", "a"])))
-    with pytest.raises(ValueError, match="joint covariance"):
+    with pytest.raises(ValueError, match="return_cov needs arrays"):
         fitted.predict(shuffled, return_cov=True)
     unnamed = model().fit(X, y)
     with pytest.raises(ValueError, match="The file has 2 columns"):

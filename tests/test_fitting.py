@@ -1,4 +1,4 @@
-"""Starts, search, optimiser, objectives and progress."""
+"""Restarts, search, optimizer, objectives and progress."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
-from eigengp.fitting.initialization import InducingFamily
 from eigengp.fitting.initialization import (
     BasisInit,
+    InducingFamily,
     greedy_points,
     lengthscale_range,
     make_starts,
@@ -24,8 +24,7 @@ from eigengp.fitting.objectives import RowObjective, WeightObjective
 from eigengp.fitting.optimizer import Evaluation, minimize
 from eigengp.fitting.parameters import eigengp_parameters
 from eigengp.fitting.progress import Monitor
-from eigengp.fitting.restarts import Screening, _sizes
-from eigengp.fitting.restarts import Search
+from eigengp.fitting.restarts import Screening, Search, _sizes
 from eigengp.fitting.settings import Plan
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import FactorizationError
@@ -63,7 +62,7 @@ class Bowl:
         return Evaluation(value, 2 * (vector - [1.0, 2.0]), value)
 
 
-def test_the_optimiser_finds_the_minimum_and_reports_each_iteration() -> None:
+def test_the_optimizer_finds_the_minimum_and_reports_each_iteration() -> None:
     told: list[float] = []
     found = minimize(Bowl(), np.zeros(2), 50, on_iteration=told.append)
     np.testing.assert_allclose(found.vector, [1.0, 2.0], atol=1e-6)
@@ -71,13 +70,13 @@ def test_the_optimiser_finds_the_minimum_and_reports_each_iteration() -> None:
     assert told == sorted(told, reverse=True)
 
 
-def test_the_optimiser_steps_back_from_points_that_cannot_be_factorised() -> None:
+def test_the_optimizer_steps_back_from_points_that_cannot_be_factorised() -> None:
     found = minimize(Bowl(wall=0.5), np.zeros(2), 50)
     assert found.vector[0] <= 0.5
     assert found.value < 5.0
 
 
-def test_the_optimiser_raises_only_if_the_start_itself_fails() -> None:
+def test_the_optimizer_raises_only_if_the_start_itself_fails() -> None:
     with pytest.raises(FactorizationError, match="wall"):
         minimize(Bowl(wall=-1.0), np.zeros(2), 50)
 
@@ -133,7 +132,7 @@ def test_sums_of_stage_2_stand_for_a_pass_over_the_rows(learned: bool) -> None:
     assert not objective.knows(replace(model, kernel=SquaredExponential(np.array([9.0]))))
 
 
-def test_the_guard_changes_the_value_and_not_the_evidence() -> None:
+def test_the_guard_changes_the_objective_and_not_the_log_marginal_likelihood() -> None:
     parameters = eigengp_parameters(make_model(), BOX)
     vector = parameters.pack(make_model())
     plain, guarded = (RowObjective(parameters, SOURCE, gamma)(vector) for gamma in (0.0, 0.3))
@@ -156,7 +155,7 @@ def test_greedy_points_are_different_rows_that_explain_the_prior() -> None:
 
 
 @pytest.mark.parametrize("method", ["kmeans", "random", "greedy", X[:5]])
-def test_starts_differ_in_lengthscale_and_basis(method: str | Array) -> None:
+def test_restarts_differ_in_lengthscale_and_inducing_points(method: str | Array) -> None:
     starts = make_starts(make_model(5), ROWS, BasisInit(method), 9, np.random.RandomState(0))
     assert len(starts) == 9
     assert starts[0].kernel == make_model(5).kernel
@@ -231,7 +230,7 @@ def test_progress_is_a_moving_bar_on_a_terminal_and_one_line_elsewhere() -> None
         assert [step["log_marginal_likelihood"] for step in monitor.history] == [-32, -22, -12]
 
 
-def test_a_large_basis_starts_with_a_noise_that_suits_it() -> None:
+def test_many_inducing_points_start_with_a_noise_that_suits_them() -> None:
     plan = Plan(6, 6, n_restarts=1, max_iter=5, tol=1e-9, settled=True)
     screening = Screening(InducingFamily(BasisInit("kmeans")), plan, SOURCE, Monitor(False), RNG)
     careless = replace(make_model(), noise_variance=1e-6)

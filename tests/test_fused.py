@@ -80,7 +80,7 @@ def test_rows_with_small_targets_among_larger_ones_lose_nothing() -> None:
     np.testing.assert_allclose(found.theta.numpy(), expected.theta, rtol=0.0, atol=1e-4 * scale)
 
 
-def test_a_fused_pull_back_is_left_out_where_its_residuals_would_be_rounded() -> None:
+def test_a_fused_pull_back_is_not_used_where_its_residuals_would_be_rounded() -> None:
     mixed, single = Arithmetic("mixed"), Arithmetic("single")
     assert mixed.pieces_for(scatter=0.01, residual_scatter=1.0) == 1
     assert mixed.pieces_for(scatter=10.0, residual_scatter=1.0) == 2

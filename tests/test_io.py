@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import pickle
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -243,7 +242,6 @@ def test_a_kernel_of_ones_own_must_be_registered(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("own_classes")
 def test_a_kernel_with_a_parameter_of_its_own_is_kept(tmp_path: Path) -> None:
     @io.register
-    @dataclass(frozen=True, eq=False)
     class Blunt(Agnesi):
         power: Unknown = 1.0  # type: ignore[name-defined]  # noqa: F821
 
@@ -276,7 +274,7 @@ def test_only_classes_whose_fields_say_all_can_be_registered() -> None:
         with pytest.raises(SavedModelError, match=message):
             io.register(each)
     io.register(Agnesi)
-    io.register(dataclass(frozen=True, eq=False)(Agnesi))
+    io.register(Agnesi)
     other = type("Agnesi", (Agnesi,), {"__module__": "elsewhere"})
     with pytest.raises(SavedModelError, match="already"):
         io.register(other)

@@ -113,8 +113,10 @@ def test_one_argument_means_the_gram_matrix(kernel: Kernel) -> None:
 
 
 @any_kernel
-def test_total_variance_is_the_diagonal(kernel: Kernel) -> None:
-    np.testing.assert_allclose(np.diag(kernel(points(9, 0))), kernel.total_variance, rtol=1e-14)
+def test_constant_diagonal_is_the_diagonal(kernel: Kernel) -> None:
+    X = points(9, 0)
+    np.testing.assert_allclose(np.diag(kernel(X)), kernel.constant_diagonal, rtol=1e-14)
+    np.testing.assert_array_equal(kernel.diag(X), np.full(9, kernel.constant_diagonal))
 
 
 @any_kernel
@@ -177,9 +179,11 @@ def test_pull_back_is_finite_where_points_coincide(kernel: Kernel) -> None:
 
 
 @any_kernel
-def test_diagonal_theta_gradient_is_the_derivative_of_the_diagonal(kernel: Kernel) -> None:
-    numeric = gradient(lambda t: kernel.with_theta(t).total_variance, kernel.theta)
-    np.testing.assert_allclose(kernel.diagonal_theta_gradient(), numeric, atol=1e-10)
+def test_diagonal_pull_back_is_the_derivative_of_the_diagonal(kernel: Kernel) -> None:
+    X, bar = points(9, 0), points(9, 1)[:, 0]
+    numeric = gradient(lambda t: float(bar @ kernel.with_theta(t).diag(X)), kernel.theta)
+    np.testing.assert_allclose(kernel.diag_pull_back(X, bar), numeric, atol=1e-10)
+    assert not kernel.diag_input_gradient(X).any()
 
 
 @any_kernel
@@ -188,17 +192,17 @@ def test_matrix_is_symmetric_and_positive_semidefinite(kernel: Kernel, X: Array)
     # Where √t enters the profile, the rounding of t near zero enters as its root.
     tolerance = 1e-6 if "Matern12" in repr(kernel) else 1e-12
     K = kernel(X)
-    np.testing.assert_allclose(K, K.T, rtol=0.0, atol=tolerance * kernel.total_variance)
+    np.testing.assert_allclose(K, K.T, rtol=0.0, atol=tolerance * kernel.constant_diagonal)
     lowest = np.linalg.eigvalsh(0.5 * (K + K.T))[0]
-    assert lowest >= -X.shape[0] * tolerance * kernel.total_variance
+    assert lowest >= -X.shape[0] * tolerance * kernel.constant_diagonal
 
 
 @any_kernel
 @given(X=arrays(np.float64, (5, 2), elements=st.floats(-1e3, 1e3)))
-def test_values_lie_between_zero_and_the_total_variance(kernel: Kernel, X: Array) -> None:
+def test_values_lie_between_zero_and_the_diagonal(kernel: Kernel, X: Array) -> None:
     K = kernel(X[:3], X)
     assert np.all(K >= 0.0)
-    assert K.max() <= kernel.total_variance * (1.0 + 1e-12)
+    assert K.max() <= kernel.constant_diagonal * (1.0 + 1e-12)
 
 
 @any_kernel
@@ -207,7 +211,7 @@ def test_rescaled_is_the_kernel_of_rescaled_inputs_and_values(kernel: Kernel) ->
     scale = np.array([3.0, 0.2])
     other = kernel.rescaled(scale, 2.5)
     np.testing.assert_allclose(other(X * scale, Z * scale), 2.5 * kernel(X, Z), rtol=1e-12)
-    assert other.total_variance == pytest.approx(2.5 * kernel.total_variance, rel=1e-14)
+    assert other.constant_diagonal == pytest.approx(2.5 * kernel.constant_diagonal, rel=1e-14)
 
 
 @any_kernel

@@ -1,3 +1,5 @@
+"""Factorisations, and what happens where they fail."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""`log_marginal_likelihood` and its gradient, against reference values and dense formulas."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -219,14 +221,14 @@ def dense_evidence(weights: Array, jitter: float = JITTER, residual: bool = Fals
     lam, U = lam[::-1][:R], U[:, ::-1][:, :R]
     Phi = np.sqrt(5) * KERNEL(X, B) @ U / lam
     low_rank = Phi * weights @ Phi.T
-    rest = np.maximum(KERNEL.total_variance - np.diag(low_rank), 0.0) if residual else 0.0
+    rest = np.maximum(KERNEL.constant_diagonal - np.diag(low_rank), 0.0) if residual else 0.0
     C = low_rank + np.diag(0.1 + rest * np.ones(25))
     return float(multivariate_normal(np.zeros(25), C).logpdf(y))
 
 
 @pytest.mark.parametrize("residual", [None, "diagonal"])
 @pytest.mark.parametrize("R", [1, 2, 3])
-def test_fewer_weights_than_inducing_inputs_keep_the_top_eigenfunctions(
+def test_fewer_weights_than_inducing_points_keep_the_top_eigenfunctions(
     R: int, residual: str | None
 ) -> None:
     expected = dense_evidence(WEIGHTS[:R], residual=residual is not None)

@@ -6,21 +6,23 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from sklearn import config_context
 from threadpoolctl import threadpool_limits
 
-from eigengp import EigenGPRegressor
+from eigengp import LBFGS, EigenGPRegressor
 
 
-def extra_peak(n: int, residual: str | None) -> int:
+def extra_peak(n: int, residual: str | None, mebibytes: float = 1.0) -> int:
+    """Return the most bytes that a fit takes beyond its rows."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, 3))
     y = np.sin(X[:, 0])
-    model = EigenGPRegressor(
-        40, residual=residual, n_restarts=1, max_iter=1, memory_limit="1MB", random_state=0
-    )
+    optimizer = LBFGS(n_restarts=1, max_iter=1)
+    model = EigenGPRegressor(40, residual=residual, optimizer=optimizer, random_state=0)
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    with threadpool_limits(1):  # How many blocks two threads hold at once depends on the moment.
+    # How many blocks two threads hold at once depends on the moment.
+    with threadpool_limits(1), config_context(working_memory=mebibytes):
         model.fit(X, y)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -31,3 +33,9 @@ def extra_peak(n: int, residual: str | None) -> int:
 def test_extra_memory_is_flat_in_the_number_of_rows(residual: str | None) -> None:
     small, large = extra_peak(90_000, residual), extra_peak(300_000, residual)
     assert large < 1.2 * small
+
+
+def test_features_are_stored_as_far_as_working_memory_allows() -> None:
+    little, much = (extra_peak(60_000, None, mebibytes) for mebibytes in (1.0, 30.0))
+    features = 8 * 60_000 * 40
+    assert little < 0.75 * features < features < much < little + 31 * 2**20

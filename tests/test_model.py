@@ -1,3 +1,5 @@
+"""The model: value and gradient of every variant against dense formulas."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -12,6 +14,7 @@ from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
 from eigengp.fitting.parameters import eigengp_parameters
 from eigengp.gp.approximations import DigitsLostError, PriorPass, ResidualPass, SpectralPass
+from eigengp.gp.features import KernelFeatures
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.kernels import (
     Kernel,
@@ -128,7 +131,7 @@ def test_jitter_enters_the_gradient_as_it_enters_the_value(
 
 
 @any_variant
-def test_gradient_with_held_basis_is_that_of_noise_and_weights(variant: Variant) -> None:
+def test_gradient_with_inducing_points_held_is_that_of_noise_and_weights(variant: Variant) -> None:
     model = variant.model(KERNELS["matern32"])
     parameters = eigengp_parameters(model, BOX, basis=False, weights=model.shrinkage is not None)
     at = parameters.pack(model)
@@ -168,7 +171,7 @@ def test_blocks_and_threads_do_not_change_value_and_gradient(variant: Variant) -
 
 @any_kernel
 @any_variant
-def test_gradient_stays_finite_where_inducing_inputs_coincide(
+def test_gradient_stays_finite_where_inducing_points_coincide(
     kernel: Kernel, variant: Variant
 ) -> None:
     model = variant.model(kernel, B[[0, 1, 1, 3, 4]])
@@ -181,7 +184,7 @@ def test_gradient_stays_finite_where_inducing_inputs_coincide(
 
 
 @pytest.mark.parametrize("residual", [False, True])
-def test_gradient_is_the_derivative_even_where_inducing_inputs_coincide(residual: bool) -> None:
+def test_gradient_is_the_derivative_even_where_inducing_points_coincide(residual: bool) -> None:
     variant = Variant(residual=residual)
     model = replace(
         variant.model(SquaredExponential([0.9, 1.3]), B[[0, 1, 1, 3, 4]]), jitter=Jitter(1e-3)
@@ -210,7 +213,7 @@ def test_unit_shrinkage_equals_the_cholesky_route(
     assert unit_own.log_noise_variance == pytest.approx(own.log_noise_variance, rel=1e-9)
 
 
-def test_each_variant_takes_its_own_way_through_the_flow() -> None:
+def test_each_variant_has_its_own_pass() -> None:
     kernel = KERNELS["matern32"]
     assert isinstance(VARIANTS["stage_1"].model(kernel).flow, PriorPass)
     assert isinstance(VARIANTS["truncated"].model(kernel).flow, SpectralPass)
@@ -241,7 +244,7 @@ TARGETS = np.sin(GRID[:, 0]) * GRID[:, 1]
 
 @any_kernel
 @pytest.mark.parametrize("residual", [False, True])
-def test_a_basis_of_all_rows_is_the_exact_gp(kernel: Kernel, residual: bool) -> None:
+def test_inducing_points_at_all_rows_are_the_exact_gp(kernel: Kernel, residual: bool) -> None:
     size = GRID.shape[0]
     model = EigenGP(kernel, GRID, 0.1, size, residual=residual, jitter=Jitter(relative=1e-12))
     rows = ArraySource(GRID, TARGETS)
@@ -254,11 +257,11 @@ def test_a_basis_of_all_rows_is_the_exact_gp(kernel: Kernel, residual: bool) -> 
     np.testing.assert_allclose(posterior.mean(X), cross @ np.linalg.solve(C, TARGETS), atol=1e-7)
     where, exact_cross = (X, cross) if residual else (GRID, kernel(GRID))
     reduction = np.sum(exact_cross * np.linalg.solve(C, exact_cross.T).T, axis=1)
-    exact = kernel.total_variance - reduction + 0.1
+    exact = kernel.constant_diagonal - reduction + 0.1
     np.testing.assert_allclose(posterior.mean_and_variance(where)[1], exact, atol=1e-7)
 
 
-def test_the_variational_bound_lies_below_the_evidence_of_the_exact_gp() -> None:
+def test_the_variational_bound_lies_below_the_exact_gp() -> None:
     for kernel in KERNELS.values():
         model = EigenGP(kernel, B, 0.15, M)
         exact = multivariate_normal(np.zeros(N), kernel(X) + 0.15 * np.eye(N)).logpdf(y)
@@ -267,14 +270,14 @@ def test_the_variational_bound_lies_below_the_evidence_of_the_exact_gp() -> None
 
 def test_jitter_is_relative_to_the_variance_plus_absolute() -> None:
     kernel = SquaredExponential(1.0, 4.0)
-    assert Jitter(1e-3, 1e-5).of(kernel) == pytest.approx(4.01e-3, rel=1e-14)
+    assert Jitter(1e-3, 1e-5).of(KernelFeatures(kernel, B)) == pytest.approx(4.01e-3, rel=1e-14)
     plain, shaken = EigenGP(kernel, B, 0.1, M), EigenGP(kernel, B, 0.1, M, jitter=Jitter(1e-3))
     np.testing.assert_allclose(
         shaken.spectrum.values, plain.spectrum.values + 4e-3, rtol=1e-12, atol=0.0
     )
 
 
-def test_one_inducing_input_and_one_row_are_enough() -> None:
+def test_one_inducing_point_and_one_row_are_enough() -> None:
     rows = ArraySource(X[:1], y[:1])
     for variant in (Variant(n_components=1), Variant((0.5,), 1), Variant(None, 1, residual=True)):
         model = variant.model(KERNELS["squared_exponential"], B[:1])
@@ -284,7 +287,7 @@ def test_one_inducing_input_and_one_row_are_enough() -> None:
 
 
 @any_variant
-def test_a_far_row_and_a_far_basis_point_leave_everything_finite(variant: Variant) -> None:
+def test_a_far_row_and_a_far_inducing_point_leave_everything_finite(variant: Variant) -> None:
     points = B.copy()
     points[2] = 1e6
     far = ArraySource(np.vstack([X, [[1e7, -1e7]]]), np.append(y, 1.0))

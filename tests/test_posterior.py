@@ -82,7 +82,7 @@ def test_predictions_of_a_row_do_not_depend_on_its_neighbours(model: EigenGP) ->
 @any_model
 def test_far_from_all_rows_the_prior_returns(model: EigenGP) -> None:
     mean, variance = posterior_of(model).mean_and_variance(np.array([[1e4, 1e4]]))
-    prior = model.kernel.total_variance if model.residual else 0.0
+    prior = model.kernel.constant_diagonal if model.residual else 0.0
     np.testing.assert_allclose(mean, [0.0], atol=1e-12)
     np.testing.assert_allclose(variance, [0.2 + prior], rtol=1e-12)
 

@@ -203,7 +203,7 @@ def test_with_every_row_as_a_basis_point_it_is_the_exact_gp(kernel: Kernel, powe
     solved = np.linalg.solve(C, np.column_stack([y, cross.T]))
     mean, variance = predictions(model)
     np.testing.assert_allclose(mean, cross @ solved[:, 0], rtol=0.0, atol=1e-6)
-    expected = kernel.total_variance - np.sum(cross * solved[:, 1:].T, axis=1) + NOISE
+    expected = kernel.constant_diagonal - np.sum(cross * solved[:, 1:].T, axis=1) + NOISE
     np.testing.assert_allclose(variance, expected, rtol=0.0, atol=1e-6)
 
 
@@ -237,7 +237,7 @@ def test_variance_is_the_prior_far_away_and_never_below_the_noise(power: float) 
         variance = predictions(model)[1]
         assert np.all(variance >= NOISE)
         if not isinstance(kernel, RationalQuadratic):
-            assert variance[-1] == pytest.approx(kernel.total_variance + NOISE, rel=1e-9)
+            assert variance[-1] == pytest.approx(kernel.constant_diagonal + NOISE, rel=1e-9)
 
 
 @any_power
@@ -297,5 +297,5 @@ def test_attributes_reproduce_evidence_and_predictions_in_the_units_of_the_data(
     )
     latent = fit.kernel_(inputs) - Q @ np.linalg.solve(C, Q)
     np.testing.assert_allclose(std, np.sqrt(np.diag(latent) + noise), rtol=1e-3)
-    joint, scale = fit.predict(inputs, return_cov=True)[1], fit.kernel_.total_variance
+    joint, scale = fit.predict(inputs, return_cov=True)[1], fit.kernel_.constant_diagonal
     np.testing.assert_allclose(joint, latent + noise * np.eye(N), rtol=0.0, atol=1e-4 * scale)

@@ -50,7 +50,7 @@ def summary(model: Any) -> str:
 
 
 def kernel_in_words(kernel: Kernel) -> str:
-    """Return kind and variance of a kernel, and of the parts of a sum or product.
+    """Return kind and variance of a kernel, where it has one, and of the parts of a combination.
 
     Examples
     --------
@@ -62,7 +62,9 @@ def kernel_in_words(kernel: Kernel) -> str:
         return f"{kernel_in_words(kernel.left)} + {kernel_in_words(kernel.right)}"
     if isinstance(kernel, Product):
         return f"({kernel_in_words(kernel.left)}) × ({kernel_in_words(kernel.right)})"
-    return f"{type(kernel).__name__}, variance {kernel.total_variance:.4g}"
+    variance = kernel.constant_diagonal
+    name = type(kernel).__name__
+    return name if variance is None else f"{name}, variance {variance:.4g}"
 
 
 def _facts(model: Any) -> Iterator[tuple[str, str]]:
@@ -108,7 +110,7 @@ def _with_bar(share: float) -> str:
 
 
 def _lengthscales(kernel: Kernel, n_features: int) -> Array | None:
-    """Return one lengthscale for each input, in the units of the data; None for a combination."""
-    if not isinstance(kernel, Stationary):
+    """Return one lengthscale for each input, in the units of the data; None if there are others."""
+    if not isinstance(kernel, Stationary) or kernel.active_dims is not None:
         return None
     return np.broadcast_to(kernel.lengthscale, (n_features,))

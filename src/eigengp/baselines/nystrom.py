@@ -136,7 +136,7 @@ class NystromRegressor(InducingPointRegressor):
         return joint
 
     def _warn_of_negative(self, raw: Array, consequence: str) -> None:
-        negative = np.count_nonzero(raw < -_ROUNDING * self._posterior.features.prior_variance)
+        negative = np.count_nonzero(raw < -_ROUNDING * self._posterior.features.prior_scale)
         if negative:
             warnings.warn(
                 f"{negative} of {raw.size} variances of the Nyström method, without the noise, are "

@@ -18,7 +18,7 @@ from eigengp._typing import Array, NeighborSearch
 from eigengp.backend.threads import available_threads, in_threads, one_openmp_thread
 from eigengp.data.array_source import ArraySource
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.neighborhoods import Neighborhoods
+from eigengp.gp.vecchia import Neighborhoods
 
 SumT = TypeVar("SumT", bound=Any)
 

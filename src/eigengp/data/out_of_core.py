@@ -49,7 +49,8 @@ def _by_chunk(estimator: Any, X: Any) -> Iterator[tuple[Array, Array]]:
 
 def _chunks(estimator: Any, X: Any) -> Iterator[Array]:
     """Read the inputs that an estimator was fitted with."""
-    table = open_table(X, features=getattr(estimator, "feature_names_in_", None))
+    names = getattr(estimator, "feature_names_in_", None)
+    table = open_table(X, features=None if names is None else list(names))
     if table.n_features != estimator.n_features_in_:
         raise ValueError(
             f"The file has {table.n_features} columns, but {type(estimator).__name__} was fitted "

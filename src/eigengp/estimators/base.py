@@ -188,11 +188,11 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
     def _adopt(self, result: FitResult) -> Self:
         """Store the result of a fit in place of an earlier one."""
+        for note in result.notes:  # Before anything is stored: a warning may be an error.
+            warnings.warn(note, UserWarning, stacklevel=4)
         for name in [name for name in vars(self) if name.endswith("_")]:
             del self.__dict__[name]
         self.__dict__.update(result.attributes)
-        for note in result.notes:
-            warnings.warn(note, UserWarning, stacklevel=3)
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -548,9 +548,21 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         return total_indices(self._mean_alone, points, np.arange(points.shape[1])[:, None])
 
     def _prior_correlation(self, apart: Array) -> Array:
-        """Return `k(x, x + δ)/k(x, x)` for differences δ in the units of the data, shape (n,)."""
-        matrix = self.kernel_(apart, np.zeros((1, apart.shape[1])))
-        return matrix[:, 0] / self.kernel_.total_variance
+        """Return `k(x, x + δ)/k(x, x)` for differences δ in the units of the data, shape (n,).
+
+        Where `k(x, x)` varies, `1 − ½ E(f(x) − f(x′))²/k` of pairs about the centre of the data,
+        with `k` a mean over them.
+        """
+        kernel = self.kernel_.with_ard(apart.shape[1])
+        if kernel.constant_diagonal is not None:
+            matrix = kernel.matrix(apart, np.zeros((1, apart.shape[1])))
+            return np.asarray(matrix[:, 0] / kernel.constant_diagonal)
+        x, z = (self._scaling.input_centre + sign * 0.5 * apart for sign in (1.0, -1.0))
+        between = np.array(
+            [kernel.matrix(a[None], b[None])[0, 0] for a, b in zip(x, z, strict=True)]
+        )
+        own = 0.5 * (kernel.diag(x) + kernel.diag(z))
+        return np.asarray(1.0 - (own - between) / np.mean(own))
 
     def _own_points(self) -> Array:
         """Return inputs at which the model knows the function, in the units of the data."""

@@ -50,10 +50,11 @@ class EigenFeatures(Around, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     >>> import numpy as np
     >>> from sklearn.linear_model import BayesianRidge
     >>> from sklearn.pipeline import make_pipeline
-    >>> from eigengp import EigenFeatures, EigenGPRegressor
+    >>> from eigengp import LBFGS, EigenFeatures, EigenGPRegressor
     >>> X = np.linspace(0, 6, 120)[:, None]
     >>> y = np.sin(X[:, 0] ** 1.5)
-    >>> features = EigenFeatures(EigenGPRegressor(14, random_state=0))
+    >>> optimizer = LBFGS(n_restarts=4)
+    >>> features = EigenFeatures(EigenGPRegressor(14, optimizer=optimizer, random_state=0))
     >>> bool(make_pipeline(features, BayesianRidge()).fit(X, y).score(X, y) > 0.99)
     True
     """

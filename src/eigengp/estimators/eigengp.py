@@ -279,9 +279,10 @@ class EigenGPRegressor(InducingPointRegressor):
         optimizer = Settings.from_estimator(self).optimizer
         with at_work(like.shape[0]):
             found = extend_fit(self._online, self._posterior, rows, optimizer, forgetting)
+        attributes = describe(found.model, scaling, like, has_weights=True)
         self.__dict__.pop("conformity_", None)
         self._online, self._posterior = found.online, found.posterior
-        self.__dict__.update(describe(found.model, scaling, like, has_weights=True))
+        self.__dict__.update(attributes)
         unit = found.weight * float(np.log(scaling.target_scale))
         self.log_marginal_likelihood_ = -unit - found.value
         return self

@@ -12,6 +12,7 @@ from sklearn.utils import check_array, check_X_y
 
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
+from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.kernels import Kernel
 
@@ -132,9 +133,8 @@ def log_marginal_likelihood(
     _check_power(power, residual, weights)
     source = ArraySource(inputs, targets)
     size = B.shape[0]
-    model = EigenGP(
-        kernel, B, noise_variance, size, None, residual is not None, Jitter(absolute=jitter), power
-    )
+    noise, added = Gaussian(noise_variance), Jitter(absolute=jitter)
+    model = EigenGP(kernel, B, noise, size, None, residual is not None, added, power)
     if weights is not None:
         w = _checked_weights(weights, size)
         shrinkage = model.spectrum.shrinkage(w)

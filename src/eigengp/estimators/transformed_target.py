@@ -65,11 +65,12 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
     Examples
     --------
     >>> import numpy as np
-    >>> from eigengp import EigenGPRegressor, TargetTransformed
+    >>> from eigengp import LBFGS, EigenGPRegressor, TargetTransformed
     >>> rng = np.random.default_rng(0)
     >>> X = np.linspace(0, 6, 150)[:, None]
     >>> y = np.exp(np.sin(X[:, 0]) + 0.4 * rng.normal(size=150))
-    >>> regressor = EigenGPRegressor(8, residual=None, random_state=0)
+    >>> optimizer = LBFGS(n_restarts=1)
+    >>> regressor = EigenGPRegressor(8, residual=None, optimizer=optimizer, random_state=0)
     >>> model = TargetTransformed(regressor, "log").fit(X, y)
     >>> lower, upper = model.predict_interval([[1.5], [4.5]], coverage=0.9)
     >>> bool(np.all(lower > 0)), bool(upper[0] > 2 * upper[1])

@@ -40,8 +40,11 @@ class _Features:
     features: Features
 
     @property
-    def prior_variance(self) -> float:
-        return self.features.prior_variance
+    def prior_scale(self) -> float:
+        return self.features.prior_scale
+
+    def prior_variance(self, X: torch.Tensor) -> Any:
+        return self.features.prior_variance(X)
 
     @property
     def kernel(self) -> _Gram:

@@ -186,6 +186,7 @@ class Namespace:
     @staticmethod
     def sum(x: TracedArray, *, axis: int, keepdims: bool = False) -> TracedArray:
         """Return sums along an axis."""
+        axis %= x.ndim
         shape = _resized(x.shape, axis, *(1,) * keepdims)
         return x.graph.add("ReduceSum", [x, [axis]], shape, x.dtype, keepdims=int(keepdims))
 

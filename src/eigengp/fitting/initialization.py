@@ -32,7 +32,7 @@ from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP
 from eigengp.gp.precision import Arithmetic
 from eigengp.gp.sparse_spectrum import SparseSpectrum
-from eigengp.kernels import Kernel, SquaredExponential, kernel_named
+from eigengp.kernels import Kernel, SquaredExponential, Stationary, kernel_named
 
 KernelT = TypeVar("KernelT", bound=Kernel)
 
@@ -84,14 +84,15 @@ def greedy_points(X: Array, count: int, kernel: Kernel) -> Array:
 
     O(n·count²) time; each step conditions the prior on the rows picked so far.
     """
-    remaining = np.full(X.shape[0], kernel.total_variance)
+    remaining = kernel.diag(X)
+    least = 1e-12 * float(np.max(remaining))
     factor = np.zeros((count, X.shape[0]))
     picked = np.zeros(count, dtype=np.intp)
     for step in range(count):
         pivot = int(np.argmax(remaining))
         picked[step] = pivot
         column = kernel.matrix(X[pivot : pivot + 1], X)[0] - factor[:step, pivot] @ factor[:step]
-        factor[step] = column / np.sqrt(max(remaining[pivot], 1e-12 * kernel.total_variance))
+        factor[step] = column / np.sqrt(max(remaining[pivot], least))
         remaining = np.maximum(remaining - factor[step] ** 2, 0.0)
         remaining[pivot] = -1.0
     return X[picked]
@@ -136,8 +137,10 @@ def lengthscale_range(n_features: int) -> tuple[float, float]:
 def start_kernel(name: str, n_features: int) -> Kernel:
     """Return a kernel by its name, with the middle of the lengthscales worth trying."""
     low, high = lengthscale_range(n_features)
-    kind = SquaredExponential if name == "auto" else kernel_named(name)
-    return kind(lengthscale=np.full(n_features, np.sqrt(low * high)))
+    kernel = SquaredExponential() if name == "auto" else kernel_named(name)
+    if isinstance(kernel, Stationary):
+        return replace(kernel, lengthscale=np.full(n_features, np.sqrt(low * high)))
+    return kernel.with_ard(n_features)
 
 
 def with_lengthscale(kernel: KernelT, lengthscale: float, rng: np.random.RandomState) -> KernelT:
@@ -148,9 +151,10 @@ def with_lengthscale(kernel: KernelT, lengthscale: float, rng: np.random.RandomS
     """
     theta = kernel.theta.copy()
     shift: dict[str, float] = {}
-    for i, name in enumerate(kernel.parameter_names):
-        part, _, own = name.rpartition(".")
-        if own.startswith("lengthscale"):
+    named = zip(kernel.parameter_names, kernel.parameters, strict=True)
+    for i, (name, parameter) in enumerate(named):
+        part = name.rpartition(".")[0]
+        if parameter.restarts:
             extra = shift.setdefault(part, rng.uniform(-1.0, 1.0) if part else 0.0)
             theta[i] = np.log(lengthscale) + extra
     return kernel.with_theta(theta)
@@ -165,7 +169,8 @@ def kernels_to_try(
     from its own share of the range.
     """
     low, high = np.log(lengthscale_range(n_features))
-    unit = kernel.rescaled(np.ones(1), 1.0 / kernel.total_variance)
+    variance = float(kernel.diag(np.ones((1, n_features)))[0])  # One standard deviation away.
+    unit = kernel.rescaled(np.ones(1), 1.0 / variance)
     for i in range(count):
         length = float(np.exp(low + (high - low) * (i + rng.uniform()) / count))
         yield with_lengthscale(unit, length, rng)

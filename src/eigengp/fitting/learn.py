@@ -92,7 +92,7 @@ def learn_sparse_spectrum(dataset: Dataset, settings: Settings) -> FitResult:
         size = settings.n_components or default_size(dataset.n_rows)
         plan = Plan.of(settings, dataset.n_rows, size, size, dataset.streams, n_restarts=64)
         none_yet = np.zeros((0, dataset.n_features))
-        template = SparseSpectrum(start.kernel, none_yet, start.noise_variance)
+        template = SparseSpectrum(start.kernel, none_yet, start.likelihood)
         model = run.learn(SpectralFamily(), plan, template)
         outcome = model.forward(run.source)
         return run.result(model, outcome, model.posterior(outcome))
@@ -116,7 +116,7 @@ def learn_by_plan(run: Run, start: ExactGP, plan: Plan, power: float | None) -> 
     template = EigenGP(
         start.kernel,
         np.zeros((plan.n_inducing, D)),
-        start.noise_variance,
+        start.likelihood,
         plan.n_components,
         residual=power is not None,
         jitter=Jitter(relative=RELATIVE_JITTER),

@@ -106,7 +106,7 @@ def _obstacle(settings: Settings, dataset: Dataset) -> str | None:
         return f"strategy={optimizer.strategy!r} learns weights, which neighbours do not use"
     if not settings.keeps_rows:
         return "partial_fit keeps no rows"
-    if settings.reading.device is not None:
+    if settings.reading.device not in (None, "cpu"):
         return f"neighbours are computed on the CPU, not on device={settings.reading.device!r}"
     if settings.precision != "double":
         return f"neighbours are computed in double precision, not precision={settings.precision!r}"

@@ -16,14 +16,11 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.data.standardize import Extent
 from eigengp.gp.exact import ExactGP
+from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.model import EigenGP
 from eigengp.gp.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import Kernel
 
-LENGTHSCALE_RANGE = (1e-3, 1e3)
-VARIANCE_RANGE = (1e-4, 1e6)
-SHAPE_RANGE = (1e-2, 1e3)
-NOISE_RANGE = (1e-6, 1e2)
 SHRINKAGE_RANGE = (1e-8, 1e4)
 HIGHEST_FREQUENCY = 1e3
 
@@ -90,7 +87,7 @@ def eigengp_parameters(
         low, high = np.tile(box.low - reach, count), np.tile(box.high + reach, count)
         shape = model.inducing_points.shape
         parts = [_kernel(model.kernel), _points("inducing_points", shape, low, high)]
-    parts.append(_NOISE)
+    parts.append(_likelihood(model.likelihood))
     if weights:
         parts.append(_weights(model))
     return Parameters(model, tuple(parts))
@@ -100,16 +97,16 @@ def spectrum_parameters(model: SparseSpectrum) -> Parameters[SparseSpectrum]:
     """Return kernel, spectral points and noise."""
     most = np.full(model.spectral_points.size, HIGHEST_FREQUENCY)
     points = _points("spectral_points", model.spectral_points.shape, -most, most)
-    return Parameters(model, (_kernel(model.kernel), points, _NOISE))
+    return Parameters(model, (_kernel(model.kernel), points, _likelihood(model.likelihood)))
 
 
 def kernel_parameters(model: KernelT) -> Parameters[KernelT]:
     """Return kernel and noise."""
-    return Parameters(model, (_kernel(model.kernel), _NOISE))
+    return Parameters(model, (_kernel(model.kernel), _likelihood(model.likelihood)))
 
 
 def _kernel(kernel: Kernel) -> Part:
-    ranges = np.log([_kernel_range(name) for name in kernel.parameter_names])
+    ranges = np.log([each.bounds for each in kernel.parameters])
     return Part(
         read=lambda model: model.kernel.theta,
         write=lambda model, values: replace(model, kernel=model.kernel.with_theta(values)),
@@ -117,13 +114,6 @@ def _kernel(kernel: Kernel) -> Part:
         low=ranges[:, 0],
         high=ranges[:, 1],
     )
-
-
-def _kernel_range(name: str) -> tuple[float, float]:
-    own = name.rsplit(".", 1)[-1]
-    if own.startswith("lengthscale"):
-        return LENGTHSCALE_RANGE
-    return VARIANCE_RANGE if own == "variance" else SHAPE_RANGE
 
 
 def _points(name: str, shape: tuple[int, ...], low: Array, high: Array) -> Part:
@@ -136,13 +126,15 @@ def _points(name: str, shape: tuple[int, ...], low: Array, high: Array) -> Part:
     )
 
 
-_NOISE = Part(
-    read=lambda model: np.log([model.noise_variance]),
-    write=lambda model, values: replace(model, noise_variance=float(np.exp(values[0]))),
-    slope=lambda gradient: np.array([gradient.log_noise_variance]),
-    low=np.log([NOISE_RANGE[0]]),
-    high=np.log([NOISE_RANGE[1]]),
-)
+def _likelihood(likelihood: Gaussian) -> Part:
+    low, high = likelihood.bounds
+    return Part(
+        read=lambda model: model.likelihood.theta,
+        write=lambda model, values: replace(model, likelihood=likelihood.with_theta(values)),
+        slope=lambda gradient: np.array([gradient.log_noise_variance]),
+        low=low,
+        high=high,
+    )
 
 
 def _weights(model: EigenGP) -> Part:

@@ -25,6 +25,7 @@ from eigengp.fitting.settings import Plan, Settings
 from eigengp.fitting.stages import Stages
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.exact import ExactGP
+from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.model import EigenGP
 from eigengp.gp.posterior import Predictive
 from eigengp.gp.sparse_spectrum import SparseSpectrum
@@ -86,10 +87,13 @@ class Run:
         unit, own = scaling.target_scale**2, settings.noise_variance
         noise = _FIRST_NOISE if own is None else own / unit
         if isinstance(settings.kernel, Kernel):
-            kernel = settings.kernel.with_ard(D).rescaled(1.0 / scaling.input_scale, 1.0 / unit)
+            settings.kernel.with_ard(D)  # Raises where it does not fit these inputs.
+            per_unit = 1.0 / scaling.input_scale
+            shift = -scaling.input_centre * per_unit
+            kernel = settings.kernel.rescaled(per_unit, 1.0 / unit, shift).with_ard(D)
         else:
             kernel = start_kernel(settings.kernel, D)
-        first = ExactGP(kernel, noise)
+        first = ExactGP(kernel, Gaussian(noise))
         exact_start = getattr(settings.optimizer, "exact_start", False)
         return self.exact_on_subset(first) if exact_start else first
 
@@ -198,12 +202,12 @@ def describe(model: Any, scaling: Scaling, like: AnyArray, has_weights: bool) ->
     """Return the attributes of a model in the units of the data, in the library of `like`."""
     unit = scaling.target_scale**2
     found = {
-        "kernel_": model.kernel.rescaled(scaling.input_scale, unit),
+        "kernel_": model.kernel.rescaled(scaling.input_scale, unit, scaling.input_centre),
         "noise_variance_": model.noise_variance * unit,
     }
     if isinstance(model, EigenGP):
         found["inducing_points_"] = beside(scaling.in_units(model.inducing_points), like)
-        found["jitter_"] = model.jitter.of(model.kernel) * unit
+        found["jitter_"] = model.jitter.of(model.features) * unit
         if has_weights:
             spectrum = model.spectrum
             eigenvalues = spectrum.values[: model.n_components]

@@ -222,7 +222,7 @@ class VecchiaLearner:
         return parameters.unpack(found.vector)
 
     def _source(self, model: EigenGP, count: int) -> Any:
-        metric = model.kernel.metric
+        metric = model.kernel.metric(self.rows.X.shape[1])
         return NeighborSource.of(self.rows, metric, _NEIGHBOURS, self.n_threads, count, "auto")
 
 
@@ -308,7 +308,7 @@ class NeighborFit:
         count = min(_TRIED_POINTS, max(1, few.n_rows // 4))
         points = BasisInit("kmeans").place(few, count, start.kernel, self.run.rng)
         jitter = Jitter(relative=RELATIVE_JITTER)
-        template = EigenGP(start.kernel, points, start.noise_variance, count, jitter=jitter)
+        template = EigenGP(start.kernel, points, start.likelihood, count, jitter=jitter)
         with at_work(count):
             self.best = self.learner.best_kernel(template, self._steps)
         n, losses = list(self.learner.losses.items())[-1]
@@ -386,8 +386,8 @@ class NeighborFit:
         self._clock.allow(_UNTIL[1])
         with at_work(model.inducing_points.shape[0]):
             if self.best is not None:
-                own, noise = self.best.kernel, self.best.noise_variance
-                model = replace(model, kernel=own, noise_variance=noise)
+                own, noise = self.best.kernel, self.best.likelihood
+                model = replace(model, kernel=own, likelihood=noise)
             elif steps:
                 model = self.learner.kernel(model, self._learned_rows, min(steps, _KERNEL_STEPS))
             if steps:
@@ -402,7 +402,7 @@ class NeighborFit:
             return self._outcome(model, self.rows, count)
 
     def _outcome(self, model: EigenGP, rows: RowBlock, count: int) -> VecchiaOutcome:
-        metric, n_threads = model.kernel.metric, self.learner.n_threads
+        metric, n_threads = model.kernel.metric(rows.X.shape[1]), self.learner.n_threads
         source: Any = NeighborSource.of(rows, metric, count, n_threads, search="auto")
         outcome = model.forward(source)
         assert isinstance(outcome, VecchiaOutcome)
@@ -413,7 +413,7 @@ class NeighborFit:
     ) -> tuple[VecchiaPosterior, Nearest]:
         """Return the posterior after a pass over these rows, and the search among them."""
         assert isinstance(outcome.flow, VecchiaPass)
-        metric = outcome.flow.features.kernel.metric
+        metric = outcome.flow.features.kernel.metric(rows.X.shape[1])
         search = Nearest.of(rows.X, metric, self.run.settings.n_neighbors, "auto")
         return VecchiaPosterior.of(outcome, rows, search, search.count), search
 

@@ -1,6 +1,6 @@
-"""The ways through the flow, one for each kind of prior factor.
+"""The passes over the rows, one for each kind of prior factor.
 
-Each makes the sums, hands them to the evidence, and takes the cotangents
+Each makes the sums, hands them to `evidence`, and takes the cotangents
 back over the rows: `PriorPass` is stage 1, and VFE with the whole trace term;
 `SpectralPass` has weights of its own (stage 2 and EigenGP*); `ResidualPass`
 is EigenGP+, FITC and power EP; `WhitePass` is for features whose weights are
@@ -17,8 +17,8 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.gp.blocks import RowSource
-from eigengp.gp.evidence import Evidence, FactorEvidence, PriorEvidence
-from eigengp.gp.features import Features
+from eigengp.gp.evidence import Evidence, FactorEvidence, PriorEvidence, TraceAdjoint, TraceTerm
+from eigengp.gp.features import Features, KernelFeatures
 from eigengp.gp.precision import Arithmetic, Kept
 from eigengp.gp.prior import CholeskyFactor, Spectrum
 from eigengp.gp.sums import (
@@ -29,7 +29,6 @@ from eigengp.gp.sums import (
     WhitenedRows,
     WhitenedSums,
 )
-from eigengp.gp.trace import TraceTerm
 
 _EPSILON = float(np.finfo(np.float64).eps)
 _MOST_LOST = 1e-2
@@ -72,7 +71,7 @@ class Outcome:
     evidence: Evidence
     trace: TraceTerm | None
     to_coefficients: Array | None
-    """From the evidence's coordinates to those of the features; None if they agree."""
+    """From the coordinates of `evidence` to those of the features; None if they agree."""
     kept: Kept | None = None
     """Features on their way to the next pass."""
 
@@ -88,14 +87,14 @@ class Outcome:
 
 
 class Pass(Protocol):
-    """One way through the flow."""
+    """One kind of pass over the rows: log marginal likelihood and derivatives."""
 
     @property
     def prior_factor(self) -> Array | None:
         """`F`, with `f(x) = k(x)ᵀF z` and `z` white under the prior, (M, R); None: the identity."""
 
     def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
-        """Sum over the rows and return the evidence; `gamma` weighs the trace term.
+        """Sum over the rows and return the log marginal likelihood; `gamma` weights the trace term.
 
         Features go into `kept` for a pull-back to come.
         """
@@ -108,7 +107,7 @@ class Pass(Protocol):
 class PriorPass:
     """Stage 1: all eigenfunctions, with the weights of the GP prior."""
 
-    features: Features
+    features: KernelFeatures
     noise_variance: float
     factor: CholeskyFactor
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
@@ -139,7 +138,8 @@ class PriorPass:
             raise DigitsLostError(in_float64=not in_float64)
         trace = None
         if gamma:
-            trace = TraceTerm(sums, self.factor.inverse, s2, self.features.prior_variance, gamma)
+            constant = self.features.constant_diagonal
+            trace = TraceTerm(sums, self.factor.inverse, s2, constant, gamma)
         return Outcome(self, evidence, trace, None, kept)
 
     def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
@@ -151,13 +151,26 @@ class PriorPass:
         diagonal: Array | float = 0.0
         if outcome.trace:
             trace = outcome.trace.adjoint()
-            sums_bar = sums_bar.plus(trace.A)
+            sums_bar = sums_bar.plus(trace.A, trace.diagonal)
             gram += self.factor.weights_pull_back(trace.weights)
             s2_bar += trace.noise_variance
-            diagonal = trace.prior_variance * self.features.prior_variance_gradient()
+            diagonal = _through_constant_diagonal(self.features, evidence.sums, trace)
         rows = _for_pull_back(self._rows, self.arithmetic, sums_bar, evidence.sums)
         pulled = source.total(lambda block: rows.pull_back(block, sums_bar, kept))
         return PassAdjoint(pulled.theta + diagonal, pulled.points, gram, s2_bar)
+
+
+def _through_constant_diagonal(
+    features: KernelFeatures, sums: Sums, trace: TraceAdjoint
+) -> Array | float:
+    """Return what the trace term gives to `theta` where `k(x,x)` is one number for all rows.
+
+    Where it varies, rows pull it back one by one.
+    """
+    if features.constant_diagonal is None:
+        return 0.0
+    adjoint: Array = features.prior_scale_pull_back(trace.diagonal * sums.precision).theta
+    return adjoint
 
 
 def _for_pull_back(
@@ -167,19 +180,19 @@ def _for_pull_back(
     dtype = arithmetic.gradient_for(lambda: bar.rounding(sums))
     if dtype == "float64":
         return replace(rows, pulled=dtype)
-    scatter = bar.scatter(sums, rows.features.prior_variance)
+    scatter = bar.scatter(sums, rows.features.prior_scale)
     pieces = arithmetic.pieces_for(scatter, bar.residual_scatter(sums))
     return replace(rows, pulled=dtype, pieces=pieces)
 
 
 def _is_trusted(evidence: PriorEvidence) -> bool:
-    """Say whether float64 sums leave `G = I + FᵀAF/σ²` as it is, by the worst case."""
+    """Return whether float64 sums keep enough digits of `G = I + FᵀAF/σ²` in the worst case."""
     largest = np.max(np.diagonal(evidence.prior.inverse)) / evidence.noise_variance
     return bool(_EPSILON * np.trace(evidence.sums.A) * largest <= _MOST_LOST)
 
 
 def _is_trusted_in_float32(evidence: PriorEvidence) -> bool:
-    """Say whether the rounding of float32 sums leaves `G`, and the evidence per row, as they are.
+    """Return whether float32 sums keep enough digits of `G` and of the value per row.
 
     The roundings of the rows are taken as independent. Those in `FᵀAF/σ²`
     are measured beside `G`; they change `mᵀAm/σ²` by about
@@ -201,10 +214,10 @@ class SpectralPass:
     """The top R eigenfunctions, with weights of their own.
 
     The trace term stays that of the prior's weights, so that it measures the
-    basis and not the weights.
+    inducing points and not the weights.
     """
 
-    features: Features
+    features: KernelFeatures
     noise_variance: float
     spectrum: Spectrum
     shrinkage: Array
@@ -226,10 +239,10 @@ class SpectralPass:
         return source.total(lambda block: rows.sums(block, kept))
 
     def from_sums(self, sums: Sums, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
-        """Return the evidence without touching the rows."""
+        """Return the log marginal likelihood without a pass over the rows."""
         s2, identity = self.noise_variance, np.eye(self.shrinkage.size)
         trace = (
-            TraceTerm(sums, identity, s2, self.features.prior_variance, gamma) if gamma else None
+            TraceTerm(sums, identity, s2, self.features.constant_diagonal, gamma) if gamma else None
         )
         evidence = FactorEvidence(sums, np.sqrt(self.shrinkage), s2)
         return Outcome(self, evidence, trace, self._rows.whitening, kept)
@@ -260,8 +273,8 @@ class SpectralPass:
             trace = outcome.trace.adjoint()
             prior = np.ones_like(self.shrinkage)
             gram = gram + self.spectrum.pull_back(2.0 * sums.cross @ trace.A, prior)
-            bar = bar.plus(trace.A)
-            diagonal = trace.prior_variance * self.features.prior_variance_gradient()
+            bar = bar.plus(trace.A, trace.diagonal)
+            diagonal = _through_constant_diagonal(self.features, sums, trace)
         rows, kept = self._rows, outcome.kept
         pulled = source.total(lambda block: rows.pull_back(block, bar, kept))
         log_shrinkage, s2_bar = self.weight_gradient(outcome)
@@ -305,7 +318,7 @@ class ResidualPass:
         return source.total(lambda block: rows.sums(block, kept))
 
     def from_sums(self, sums: Sums, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
-        """Return the evidence without touching the rows."""
+        """Return the log marginal likelihood without a pass over the rows."""
         F = self.prior_factor
         return Outcome(self, FactorEvidence(sums, np.ones(F.shape[1]), 1.0), None, F, kept)
 

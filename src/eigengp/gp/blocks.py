@@ -112,21 +112,24 @@ class Additive:
         return self._paired(other, sub)
 
     def __mul__(self, factor: float) -> Self:
-        return type(self)(*(factor * each for each in self._values()))
+        return self._made(factor * each for each in self._values())
 
     def __iadd__(self, other: Self) -> Self:
         """Add in the memory of this one's arrays, which are lost."""
         return self._paired(other, _added_in_place)
 
     def _paired(self, other: Self, combine: Callable[[Any, Any], Any]) -> Self:
-        return type(self)(*map(combine, self._values(), other._values()))
+        return self._made(map(combine, self._values(), other._values()))
+
+    def _made(self, values: Iterable[Any]) -> Self:
+        return type(self)(**dict(zip(self.__dataclass_fields__, values, strict=True)))
 
     def _values(self) -> list[Any]:
         return [getattr(self, name) for name in self.__dataclass_fields__]
 
     def on_host(self) -> Self:
         """Return the same in NumPy's arrays and plain numbers."""
-        return type(self)(*map(_hosted, self._values()))
+        return self._made(map(_hosted, self._values()))
 
 
 def _hosted(x: Any) -> Any:

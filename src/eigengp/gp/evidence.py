@@ -1,4 +1,4 @@
-"""The evidence and its adjoints, from the sums alone: M × M work, no rows.
+"""The log marginal likelihood (evidence) and its adjoints, from the sums alone: M × M work.
 
 Letters: `A, b, c, n` are the sums of `eigengp.gp.sums`, `F` the prior
 factor, `S = FᵀAF/σ²`, `G = I + S = L_G L_Gᵀ`, `h = G⁻¹Fᵀb/σ²` the posterior
@@ -303,3 +303,61 @@ class PriorEvidence(Evidence):
         gram_bar = -0.5 * self.prior.inverse
         gram_bar += self.noise_variance * sums_bar.A
         return gram_bar
+
+
+@dataclass(frozen=True)
+class TraceAdjoint:
+    """Cotangents of all that the trace term depends on."""
+
+    A: Array
+    weights: Array
+    noise_variance: float
+    diagonal: float
+    """Of `Σ_n ω_n k(x_n,x_n)`."""
+
+
+@dataclass(frozen=True)
+class TraceTerm:
+    """What the eigenfunctions leave out of the prior, `γ Σ_n ω_n (k(x_n,x_n) − k_nᵀW k_n)/(2σ²)`.
+
+    Added to `−ln p(y)` it keeps the inducing points from chasing noise: γ = 0 is the log marginal
+    likelihood of the model, γ = 1 with `W = K_BB⁻¹` the variational bound on that of the full GP.
+
+    Parameters
+    ----------
+    sums : Sums
+        Pass 1 over the rows.
+    weights : array of shape (M, M)
+        `W = F Fᵀ`, in the coordinates of the sums.
+    noise_variance : float
+        `σ²`.
+    constant_diagonal : float or None
+        `k(x,x)` where it does not vary; None where the sums hold `Σ_n ω_n k(x_n,x_n)`.
+    gamma : float
+        `γ`.
+    """
+
+    sums: Sums
+    weights: Array
+    noise_variance: float
+    constant_diagonal: float | None
+    gamma: float
+
+    @cached_property
+    def value(self) -> float:
+        """The trace term itself; never negative for weights of the prior."""
+        explained = float(np.vdot(self.weights, self.sums.A))
+        sums, constant = self.sums, self.constant_diagonal
+        prior = sums.diagonal if constant is None else sums.precision * constant
+        left_out = prior - explained
+        return 0.5 * self.gamma * left_out / self.noise_variance
+
+    def adjoint(self) -> TraceAdjoint:
+        """Return the cotangents of `A`, `W`, `σ²` and `Σ_n ω_n k(x_n,x_n)`."""
+        scale = self.gamma / self.noise_variance
+        return TraceAdjoint(
+            A=-0.5 * scale * self.weights,
+            weights=-0.5 * scale * self.sums.A,
+            noise_variance=-self.value / self.noise_variance,
+            diagonal=0.5 * scale,
+        )

@@ -1,4 +1,4 @@
-"""The full GP: every row its own basis point, O(N³) time and O(N²) memory.
+"""The full GP: every row its own inducing point, O(N³) time and O(N²) memory.
 
 Letters: `C = K + σ² S⁻¹` with `K = k(X,X)` and `s_n`, how often row n counts;
 `C = L Lᵀ`, `a = C⁻¹y`. A row that stands `s` times is one row with the noise
@@ -18,6 +18,7 @@ from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import LOG_2PI
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
 from eigengp.gp.features import KernelFeatures
+from eigengp.gp.likelihoods import Gaussian, as_likelihood
 from eigengp.gp.linalg import Advice, cholesky, guarded
 from eigengp.kernels import Kernel
 
@@ -36,7 +37,7 @@ class ExactGradient:
 
 @dataclass(frozen=True)
 class ExactOutcome:
-    """The evidence of the full GP, and what its posterior needs."""
+    """The log marginal likelihood of the full GP, and what its posterior needs."""
 
     value: float
     """`−ln p(y)`."""
@@ -58,15 +59,23 @@ class ExactGP:
     ----------
     kernel : Kernel
         The GP prior.
-    noise_variance : float
-        `σ²`.
+    likelihood : Gaussian
+        The noise; a number is its variance `σ²`.
     """
 
     kernel: Kernel
-    noise_variance: float
+    likelihood: Gaussian
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "likelihood", as_likelihood(self.likelihood))
+
+    @property
+    def noise_variance(self) -> float:
+        """`σ²`."""
+        return self.likelihood.scale
 
     def forward(self, source: RowSource, gamma: float = 0.0) -> ExactOutcome:
-        """Return the evidence; `gamma` has no meaning here, for nothing is left out.
+        """Return the log marginal likelihood; `gamma` has no effect, for nothing is left out.
 
         `−ln p(y) = ½ yᵀa + Σ ln L_nn + ½ Σ [s_n ln 2π + (s_n − 1) ln σ² + ln s_n]`.
         """
@@ -90,7 +99,7 @@ class ExactGP:
             return block.y.size
 
         source.total(fill)
-        np.fill_diagonal(C, self.kernel.total_variance + self.noise_variance / s)
+        np.fill_diagonal(C, self.kernel.diag(X) + self.noise_variance / s)
         return C
 
     def posterior(self, outcome: ExactOutcome) -> ConditionalPosterior:
@@ -103,7 +112,7 @@ class ExactGP:
         )
 
     def evaluate(self, source: RowSource, gamma: float = 0.0) -> tuple[ExactOutcome, ExactGradient]:
-        """Return the evidence and its gradient.
+        """Return the log marginal likelihood and its gradient.
 
         `C̄ = ½ (C⁻¹ − a aᵀ)` is pulled back through the kernel block by block:
         no array is larger than N × N, and `C⁻¹` takes the place of `L`.

@@ -141,7 +141,7 @@ class ConditionalPosterior:
     def mean_and_raw_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return the mean and `k(x,x) − k(x,X) C⁻¹ k(X,x)` as it comes, without noise."""
         K = self.features.matrix(X)
-        raw = self.features.prior_variance - self.covariance.quadratic(K)
+        raw = self.features.prior_variance(X) - self.covariance.quadratic(K)
         return K @ self._coefficients.beside(K), raw
 
     def mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
@@ -167,9 +167,12 @@ class ConditionalPosterior:
     def variance_gradient(self, X: Array) -> Array:
         """Return `d variance/d x`, shape (n, D); zero where the variance is held at zero."""
         K = self.features.matrix(X)
-        open_ = self.features.prior_variance > self.covariance.quadratic(K)
+        open_ = self.features.prior_variance(X) > self.covariance.quadratic(K)
         bar = -2.0 * self.covariance.solve(K.T).T * open_[:, None]
-        return self.features.input_gradient(X, bar)
+        gradient = self.features.input_gradient(X, bar)
+        if self.features.constant_diagonal is None:
+            gradient = gradient + open_[:, None] * self.features.diag_input_gradient(X)
+        return gradient
 
     def average(self, X: Array, share: Array) -> tuple[float, float]:
         """See `Predictive.average`: `k(x,·)` averaged over the inputs, at O(n·(n + N) + N²)."""

@@ -1,7 +1,7 @@
 """How a row looks to the model: its features, and how cotangents travel back through them.
 
 The latent function of every method is a combination of features: kernels at
-basis points, or cosines and sines at spectral points. A new kind of feature
+inducing points, or cosines and sines at spectral points. A new kind of feature
 is a class here that fulfils `Features`.
 """
 
@@ -22,11 +22,21 @@ class Features(Columns, Protocol):
     """A map from rows to features, with its derivatives: columns that know of a prior."""
 
     @property
-    def prior_variance(self) -> float:
-        """`k(x, x)` of the GP that the features approximate."""
+    def constant_diagonal(self) -> float | None:
+        """`k(x, x)` of the GP that the features approximate, where it does not vary; else None."""
 
-    def prior_variance_gradient(self) -> Array:
-        """Return the derivative of `k(x, x)` with respect to the kernel's `theta`."""
+    @property
+    def prior_scale(self) -> float:
+        """A typical value of `k(x, x)`."""
+
+    def prior_variance(self, X: AnyArray) -> AnyArray | float:
+        """Return `k(x_n, x_n)`: one number where it does not vary, else an array of shape (n,)."""
+
+    def diag_pull_back(self, X: AnyArray, bar: AnyArray) -> AnyArray:
+        """Return the derivative of `Σ_n bar_n k(x_n, x_n)` by the kernel's `theta`."""
+
+    def diag_input_gradient(self, X: AnyArray) -> AnyArray:
+        """Return the derivative of `k(x_n, x_n)` by `x_n`, shape (n, D)."""
 
     @property
     def size(self) -> int:
@@ -36,27 +46,59 @@ class Features(Columns, Protocol):
         """Return `d/dx Σ_p bar_np φ_p(x_n)`, shape (n, D), for `bar` of shape (n, P)."""
 
 
-def left_out(features: Features, explained: AnyArray) -> AnyArray:
+def left_out(features: Features, X: AnyArray, explained: AnyArray) -> AnyArray:
     """Return `k(x_n,x_n) − ‖φ_n‖²`, what `φ_n = Fᵀk_n` leaves out of the prior, shape (n,)."""
-    return features.prior_variance - row_dots(explained, explained)
+    return features.prior_variance(X) - row_dots(explained, explained)
+
+
+class _OfKernel:
+    """The prior variance of features, which is that of a kernel."""
+
+    kernel: Kernel
+
+    @property
+    def constant_diagonal(self) -> float | None:
+        """See `Features.constant_diagonal`."""
+        return self.kernel.constant_diagonal
+
+    def prior_variance(self, X: AnyArray) -> AnyArray | float:
+        """See `Features.prior_variance`."""
+        constant = self.kernel.constant_diagonal
+        return self.kernel.diag(X) if constant is None else constant
+
+    def diag_pull_back(self, X: AnyArray, bar: AnyArray) -> AnyArray:
+        """See `Features.diag_pull_back`."""
+        return self.kernel.diag_pull_back(X, bar)
+
+    def diag_input_gradient(self, X: AnyArray) -> AnyArray:
+        """See `Features.diag_input_gradient`."""
+        return self.kernel.diag_input_gradient(X)
 
 
 @dataclass(frozen=True)
-class KernelFeatures:
-    """`k(x, B)`: one feature for each basis point."""
+class KernelFeatures(_OfKernel):
+    """`k(x, B)`: one feature for each inducing point."""
 
     kernel: Kernel
     inducing_points: Array
     """`B`, shape (M, D)."""
 
     @property
-    def prior_variance(self) -> float:
-        """See `Features.prior_variance`."""
-        return self.kernel.total_variance
+    def prior_scale(self) -> float:
+        """See `Features.prior_scale`; the mean over the inducing points where it varies."""
+        constant = self.kernel.constant_diagonal
+        return (
+            float(np.mean(self.kernel.diag(self.inducing_points))) if constant is None else constant
+        )
 
-    def prior_variance_gradient(self) -> Array:
-        """See `Features.prior_variance_gradient`."""
-        return self.kernel.diagonal_theta_gradient()
+    def prior_scale_pull_back(self, bar: float) -> KernelAdjoint:
+        """Return what the cotangent of `prior_scale` gives to kernel and inducing points."""
+        kernel, B = self.kernel, self.inducing_points
+        if kernel.constant_diagonal is not None:
+            return KernelAdjoint(kernel.diag_pull_back(B[:1], np.array([bar])), np.zeros_like(B))
+        share = bar / B.shape[0]
+        theta = kernel.diag_pull_back(B, np.full(B.shape[0], share))
+        return KernelAdjoint(theta, share * kernel.diag_input_gradient(B))
 
     @property
     def size(self) -> int:
@@ -90,7 +132,7 @@ class KernelFeatures:
 
 
 @dataclass(frozen=True)
-class SpectralFeatures:
+class SpectralFeatures(_OfKernel):
     """`√(a/m) [cos(S x/ℓ), sin(S x/ℓ)]` at `m` spectral points: 2m features with a white prior.
 
     `φ(x)ᵀφ(z) = (a/m) Σ_r cos(s_rᵀ(x − z)/ℓ)` is a Monte Carlo estimate of a
@@ -105,13 +147,9 @@ class SpectralFeatures:
     """`S`, angular frequencies in units of the inverse lengthscales, shape (m, D)."""
 
     @property
-    def prior_variance(self) -> float:
-        """See `Features.prior_variance`; here `‖φ(x)‖²` is just that, everywhere."""
-        return self.kernel.total_variance
-
-    def prior_variance_gradient(self) -> Array:
-        """See `Features.prior_variance_gradient`."""
-        return self.kernel.diagonal_theta_gradient()
+    def prior_scale(self) -> float:
+        """See `Features.prior_scale`; here `‖φ(x)‖²` is just that, everywhere."""
+        return self.kernel.variance
 
     @property
     def _amplitude(self) -> float:

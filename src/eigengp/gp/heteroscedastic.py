@@ -169,7 +169,7 @@ class HeteroscedasticPosterior:
     def covariates(self, X: AnyArray, variance: AnyArray) -> AnyArray:
         """Return what the variance depends on, shape (n, 1 + R)."""
         K = self.features.matrix(X)
-        explained = K @ self._F.beside(K) / np.sqrt(self.features.prior_variance)
+        explained = K @ self._F.beside(K) / np.sqrt(self.features.prior_scale)
         return covariates(variance, None, explained)
 
     def leave_one_out(self, rows: RowBlock) -> tuple[Array, Array, Array]:

@@ -1,22 +1,59 @@
-"""Likelihoods: what the targets are, given the latent function."""
+"""Likelihoods: what the targets are, given the latent function.
+
+Every likelihood enters the model in the same way: given mean and variance of the latent function at
+a row, it returns a weight `w` and a pseudo-target `t`, and the row counts as an observation
+`t ~ N(f, σ²/w)`. `RowBlock` carries both, and `σ²` is applied to the sums of all rows. A new
+likelihood is a class here with `theta`, `bounds`, `with_theta`, `scale` and `pseudo_rows`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
+from typing import Protocol, Self
+
+import numpy as np
+
+from eigengp._typing import Array
+from eigengp.backend.namespace import AnyArray
+from eigengp.gp.blocks import RowBlock
+
+_VARIANCE_RANGE = (1e-6, 1e2)
+"""Bounds of a noise variance, relative to that of the targets."""
+
+
+class Likelihood(Protocol):
+    """What the targets are, given the latent function."""
+
+    @property
+    def scale(self) -> float:
+        """`σ²`, which is applied to the sums of all rows."""
+
+    @property
+    def theta(self) -> Array:
+        """The logarithms of the parameters that are learned."""
+
+    @property
+    def bounds(self) -> tuple[Array, Array]:
+        """The lower and upper bounds of `theta`, for standardised targets."""
+
+    def with_theta(self, theta: Array) -> Self:
+        """Return the likelihood with other parameters."""
+
+    def pseudo_rows(self, rows: RowBlock, mean: AnyArray, variance: AnyArray) -> RowBlock:
+        """Return rows as Gaussian observations of the latent function.
+
+        Parameters
+        ----------
+        rows : RowBlock
+            Inputs, targets, and how many times each row counts.
+        mean, variance : arrays of shape (n,)
+            Of the latent function at these rows, by the current posterior.
+        """
 
 
 @dataclass(frozen=True)
-class _GaussianNoise:
-    variance: float | None = None
-
-    def __post_init__(self) -> None:
-        own = self.variance
-        if own is not None and (not isinstance(own, Real) or not 0.0 < own < float("inf")):
-            raise ValueError(f"variance must be positive and finite, or None, got {own!r}.")
-
-
-class Gaussian(_GaussianNoise):
+class Gaussian:
     """Gaussian noise of one variance, `y = f(x) + ε` with `ε ~ N(0, σ²)`.
 
     Parameters
@@ -31,8 +68,41 @@ class Gaussian(_GaussianNoise):
     >>> model = EigenGPRegressor(20, likelihood=Gaussian(variance=0.1))
     """
 
+    variance: float | None = None
 
-class Heteroscedastic(_GaussianNoise):
+    def __post_init__(self) -> None:
+        own = self.variance
+        if own is not None and (not isinstance(own, Real) or not 0.0 < own < float("inf")):
+            raise ValueError(f"variance must be positive and finite, or None, got {own!r}.")
+
+    @property
+    def scale(self) -> float:
+        """See `Likelihood.scale`: `σ²`."""
+        if self.variance is None:
+            raise ValueError("A model needs a noise variance: Gaussian(variance=…).")
+        return self.variance
+
+    @property
+    def theta(self) -> Array:
+        """See `Likelihood.theta`: `ln σ²`."""
+        return np.log([self.scale])
+
+    @property
+    def bounds(self) -> tuple[Array, Array]:
+        """See `Likelihood.bounds`."""
+        low, high = np.log(_VARIANCE_RANGE)
+        return np.array([low]), np.array([high])
+
+    def with_theta(self, theta: Array) -> Self:
+        """See `Likelihood.with_theta`."""
+        return replace(self, variance=float(np.exp(theta[0])))
+
+    def pseudo_rows(self, rows: RowBlock, mean: AnyArray, variance: AnyArray) -> RowBlock:
+        """See `Likelihood.pseudo_rows`: rows are Gaussian observations already."""
+        return rows
+
+
+class Heteroscedastic(Gaussian):
     """Gaussian noise whose variance depends on the input.
 
     A log-linear model of the variance is fitted to leave-one-out residuals, and kept only if it
@@ -43,3 +113,8 @@ class Heteroscedastic(_GaussianNoise):
     variance : float or None
         Where learning of the constant part starts, as in `Gaussian`.
     """
+
+
+def as_likelihood(noise: Gaussian | float) -> Gaussian:
+    """Return a likelihood; a number is the variance of Gaussian noise."""
+    return noise if isinstance(noise, Gaussian) else Gaussian(float(noise))

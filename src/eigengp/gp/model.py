@@ -1,6 +1,6 @@
-"""A model with basis points, its evidence and its gradient: the whole flow in one place.
+"""A model with inducing points, its log marginal likelihood and its gradient.
 
-rows ─▶ features ─▶ sums ─▶ evidence ─▶ cotangents of the sums ─▶ rows ─▶ gradient
+rows ─▶ features ─▶ sums ─▶ log marginal likelihood ─▶ cotangents of the sums ─▶ rows ─▶ gradient
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from eigengp.gp.approximations import (
 )
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.features import KernelFeatures
+from eigengp.gp.likelihoods import Gaussian, as_likelihood
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic, Kept
 from eigengp.gp.prior import CholeskyFactor, Spectrum
@@ -32,14 +33,17 @@ from eigengp.kernels import Kernel, KernelAdjoint
 
 @dataclass(frozen=True)
 class Jitter:
-    """What is added to the diagonal of `K_BB`: `relative · k(x,x) + absolute`."""
+    """What is added to the diagonal of `K_BB`: `relative · k(x,x) + absolute`.
+
+    Where `k(x,x)` varies it is the mean over the inducing points.
+    """
 
     relative: float = 0.0
     absolute: float = 0.0
 
-    def of(self, kernel: Kernel) -> float:
+    def of(self, features: KernelFeatures) -> float:
         """Return the number that is added."""
-        return self.relative * kernel.total_variance + self.absolute
+        return self.relative * features.prior_scale + self.absolute
 
 
 @dataclass(frozen=True)
@@ -61,16 +65,16 @@ class EigenGP:
     """The model: eigenfunctions of a kernel at inducing inputs, their weights, the noise.
 
     FITC, VFE and power EP are the same model with the weights of the prior
-    and the residual, which enters the evidence in the way that `power` says.
+    and the residual, which enters the log marginal likelihood as `power` says.
 
     Parameters
     ----------
     kernel : Kernel
         The GP prior whose eigenfunctions are used.
     inducing_points : array of shape (M, D)
-        The basis points `B`.
-    noise_variance : float
-        `σ²`.
+        `B`.
+    likelihood : Gaussian
+        The noise; a number is its variance `σ²`.
     n_components : int
         `R ≤ M`, how many eigenfunctions are kept.
     shrinkage : array of shape (R,) or None
@@ -93,7 +97,7 @@ class EigenGP:
 
     kernel: Kernel
     inducing_points: Array
-    noise_variance: float
+    likelihood: Gaussian
     n_components: int
     shrinkage: Array | None = None
     residual: bool = False
@@ -101,6 +105,14 @@ class EigenGP:
     power: float = 1.0
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
     vecchia: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "likelihood", as_likelihood(self.likelihood))
+
+    @property
+    def noise_variance(self) -> float:
+        """`σ²`."""
+        return self.likelihood.scale
 
     def __getstate__(self) -> dict[str, Any]:
         """Keep what the model is, and nothing that can be made again."""
@@ -110,7 +122,7 @@ class EigenGP:
     def _gram(self) -> tuple[Array, Callable[[Array], KernelAdjoint]]:
         K, back = self.features.forward(self.inducing_points)
         gram = K.copy()  # The pull-back needs it without the jitter.
-        gram.flat[:: gram.shape[0] + 1] += self.jitter.of(self.kernel)
+        gram.flat[:: gram.shape[0] + 1] += self.jitter.of(self.features)
         return gram, back
 
     @property
@@ -139,7 +151,7 @@ class EigenGP:
 
     @cached_property
     def flow(self) -> Pass:
-        """The way through the flow that fits this model."""
+        """The pass over the rows that fits this model."""
         common = (self.features, self.noise_variance)
         noisy = self.residual and self.power > 0.0
         if self._learned is None:
@@ -162,7 +174,7 @@ class EigenGP:
         """Go over the rows once; `gamma` weighs the trace term, which VFE has in full.
 
         Where the sums of plain features lose too many digits (many rows,
-        little noise, basis points close together) float64 takes the place of
+        little noise, inducing points close together) float64 takes the place of
         float32, and where that does not do either the rows enter whitened.
         """
         if self.residual and self.power == 0.0:
@@ -216,5 +228,6 @@ class EigenGP:
         Both arguments of `k(B,B)` move, hence twice the pull-back to one.
         """
         adjoint = self._gram[1](gram_bar)
-        jitter = self.jitter.relative * np.trace(gram_bar) * self.kernel.diagonal_theta_gradient()
-        return KernelAdjoint(adjoint.theta + jitter, 2.0 * adjoint.points)
+        jitter_bar = self.jitter.relative * float(np.trace(gram_bar))
+        jitter = self.features.prior_scale_pull_back(jitter_bar)
+        return KernelAdjoint(adjoint.theta + jitter.theta, 2.0 * adjoint.points + jitter.points)

@@ -37,7 +37,7 @@ class Predictive(Protocol):
 
     @property
     def n_columns(self) -> int:
-        """How many numbers a row becomes on the way: basis points, or training rows."""
+        """How many numbers a row becomes on the way: inducing points, or training rows."""
 
     def mean(self, X: AnyArray) -> AnyArray:
         """Return the predictive mean, shape (n,)."""
@@ -141,7 +141,7 @@ class Posterior:
         variance = cast(row_dots(latent, latent), "float64") + self.noise_variance
         recycle(latent)
         if self._F is not None:
-            variance = variance + self._left_out(own)
+            variance = variance + self._left_out(X, own)
         return self._mean(K), variance
 
     @cached_property
@@ -154,7 +154,7 @@ class Posterior:
 
     def _type_for(self, coefficients: Array) -> str:
         """Return the data type of features that meet these coefficients."""
-        size = self.features.prior_variance**2 * float(np.vdot(coefficients, coefficients))
+        size = self.features.prior_scale**2 * float(np.vdot(coefficients, coefficients))
         return self.arithmetic.prediction_for(size / self.noise_variance)
 
     def latent_covariance(self, X: AnyArray) -> AnyArray:
@@ -171,19 +171,19 @@ class Posterior:
         """Return the covariance of what the features leave out, shape (n, n)."""
         xp = namespace(K)
         eye = xp.eye(X.shape[0], dtype=K.dtype, device=K.device)
-        diagonal = eye * self._left_out(K)
+        diagonal = eye * self._left_out(X, K)
         if self.kernel is not None and self._F is not None:
             explained = K @ self._F.beside(K)
             between = self.kernel.matrix(X, X) - explained @ explained.T
             return (1.0 - eye) * 0.5 * (between + between.T) + diagonal
         return diagonal
 
-    def _left_out(self, K: AnyArray) -> AnyArray:
+    def _left_out(self, X: AnyArray, K: AnyArray) -> AnyArray:
         """Return the residual variance `k(x,x) − ‖Fᵀk‖²`, never negative, shape (n,)."""
         xp = namespace(K)
         if self._F is None:
             return xp.zeros(K.shape[0], dtype=xp.float64, device=K.device)
-        rest = cast(left_out(self.features, K @ self._F.beside(K)), "float64")
+        rest = cast(left_out(self.features, X, K @ self._F.beside(K)), "float64")
         return positive(rest)
 
     def mean_gradient(self, X: AnyArray) -> AnyArray:
@@ -198,11 +198,15 @@ class Posterior:
         K = self.features.matrix(X)
         V = self._V.beside(K)
         bar = 2.0 * (K @ V) @ V.T
-        if self._F is not None:
-            F = self._F.beside(K)
-            open_ = cast(self._left_out(K) > 0.0, "float64")[:, None]
-            bar -= 2.0 * open_ * ((K @ F) @ F.T)
-        return self.features.input_gradient(X, bar)
+        if self._F is None:
+            return self.features.input_gradient(X, bar)
+        F = self._F.beside(K)
+        open_ = cast(self._left_out(X, K) > 0.0, "float64")[:, None]
+        bar -= 2.0 * open_ * ((K @ F) @ F.T)
+        gradient = self.features.input_gradient(X, bar)
+        if self.features.constant_diagonal is None:
+            gradient = gradient + open_ * self.features.diag_input_gradient(X)
+        return gradient
 
     def average(self, X: Array, share: Array) -> tuple[float, float]:
         """See `Predictive.average`: the average feature `k̄ = Σ share_n k(x_n)` is all it takes.
@@ -217,7 +221,7 @@ class Posterior:
         if self.kernel is not None:
             variance += float(share @ self._joint_residual(X, K) @ share)
         elif self._F is not None:
-            variance += float(share**2 @ self._left_out(K))
+            variance += float(share**2 @ self._left_out(X, K))
         return float(average @ self.mean_coefficients), variance
 
     def functions(

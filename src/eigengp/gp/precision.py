@@ -1,4 +1,4 @@
-"""How the arithmetic on rows is done, which says nothing of the model: precision and memory."""
+"""Precision and memory of the passes over the rows, which do not change the model."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class Kept:
         return made[0]
 
     def holds(self, block: RowBlock) -> bool:
-        """Say whether a block's features are kept."""
+        """Return whether a block's features are kept."""
         return block.start in self._made
 
     def taken(

@@ -1,8 +1,8 @@
 """From the kernel matrix of the inducing inputs to the prior of the coefficients.
 
 The latent function is `f(x) = k(x,B) F z` with `z ~ N(0, I)`: a factor `F`
-of shape (M, R) is all that distinguishes the stages of EigenGP. The evidence
-depends on `F` through `W = F Fᵀ` alone, so its cotangent always has the form
+of shape (M, R) is all that distinguishes the stages of EigenGP. The log
+marginal likelihood depends on `F` through `W = F Fᵀ` alone, so its cotangent always has the form
 `F̄ = 2 W̄ F`; both pull-backs below rest on that.
 """
 

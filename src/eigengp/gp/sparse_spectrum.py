@@ -1,4 +1,4 @@
-"""The sparse spectrum GP: cosines and sines at learned spectral points, through the same flow."""
+"""The sparse spectrum GP: cosines and sines at learned spectral points."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from eigengp._typing import Array
 from eigengp.gp.approximations import Outcome, WhitePass
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.features import SpectralFeatures
+from eigengp.gp.likelihoods import Gaussian, as_likelihood
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic, Kept
 from eigengp.kernels import Stationary
@@ -35,16 +36,24 @@ class SparseSpectrum:
         Lengthscales, one for each input, and variance.
     spectral_points : array of shape (m, D)
         Angular frequencies in units of the inverse lengthscales.
-    noise_variance : float
-        `σ²`.
+    likelihood : Gaussian
+        The noise; a number is its variance `σ²`.
     arithmetic : Arithmetic
         How passes over the rows are computed.
     """
 
     kernel: Stationary
     spectral_points: Array
-    noise_variance: float
+    likelihood: Gaussian
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "likelihood", as_likelihood(self.likelihood))
+
+    @property
+    def noise_variance(self) -> float:
+        """`σ²`."""
+        return self.likelihood.scale
 
     @property
     def features(self) -> SpectralFeatures:
@@ -53,7 +62,7 @@ class SparseSpectrum:
 
     @property
     def flow(self) -> WhitePass:
-        """The way through the flow."""
+        """The pass over the rows."""
         return WhitePass(self.features, self.noise_variance, self.arithmetic)
 
     def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:

@@ -10,7 +10,7 @@ of `K`, or of the combinations of its columns through which a row enters.
 
 from __future__ import annotations
 
-from dataclasses import Field, dataclass, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -22,7 +22,6 @@ from eigengp.backend.matmul import product
 from eigengp.backend.namespace import (
     AnyArray,
     Placed,
-    beside,
     cast,
     dtype_name,
     is_numpy,
@@ -62,7 +61,7 @@ class _Light:
 
 @dataclass(frozen=True)
 class Sums(_Light, Additive):
-    """What the evidence needs to know of the rows."""
+    """What the log marginal likelihood needs to know of the rows."""
 
     A: Array
     """`Σ ω_n k_n k_nᵀ`, shape (M, M)."""
@@ -76,6 +75,8 @@ class Sums(_Light, Additive):
     """`Σ ω_n`."""
     n: float
     """`Σ s_n`, the number of rows."""
+    diagonal: float = field(default=0.0, kw_only=True)
+    """`Σ ω_n k(x_n,x_n)` for kernels whose diagonal varies; zero for others, which need it not."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +101,12 @@ class SumsAdjoint(_Light):
     """`m`, coefficients that the rows are taken about; None is zero."""
     target_scale: float = 0.0
     """The root of the mean square of all targets."""
+    diagonal: float = 0.0
+    """The cotangent of `Σ ω_n k(x_n,x_n)`."""
 
-    def plus(self, A: Array) -> SumsAdjoint:
-        """Return the cotangents with something added to that of `A`."""
-        return replace(self, A=self.A + A)
+    def plus(self, A: Array, diagonal: float) -> SumsAdjoint:
+        """Return the cotangents with something added to those of `A` and of the diagonal."""
+        return replace(self, A=self.A + A, diagonal=self.diagonal + diagonal)
 
     @cached_property
     def about_mean(self) -> Array:
@@ -138,7 +141,7 @@ class SumsAdjoint(_Light):
 
         It is independent from row to row, and for rows without weights
         `Σ_n k_nm² k_nm'²` is at most `Σ_n k_nm k_nm'` times the largest
-        feature, the prior variance, squared.
+        feature, about the prior variance, squared.
         """
         square = np.einsum("ij,ij,ij->j", self.about_mean, self.about_mean, np.abs(sums.A))
         return float(variance * np.sqrt(np.max(square))) / max(sums.n, 1.0)
@@ -232,14 +235,31 @@ def _with_counts(A: AnyArray, b: AnyArray, y: AnyArray, weight: AnyArray | None)
     return Sums(A, b, xp.sum(squares, dtype=xp.float64), 0.0, n, n)
 
 
+def _with_diagonal(sums: Sums, features: Features, block: RowBlock) -> Sums:
+    """Add the sum of the prior variances of a block with `ω = s`, where these vary."""
+    if features.constant_diagonal is not None:
+        return sums
+    xp, variance = namespace(block.y), features.prior_variance(block.X)
+    return replace(sums, diagonal=xp.sum(block.weight * variance, dtype=xp.float64))
+
+
 def _pulled_back(
-    K_bar: AnyArray, weight: AnyArray | None, back: PullBack, K: AnyArray | None = None
+    features: Features,
+    block: RowBlock,
+    bar: SumsAdjoint,
+    K_bar: AnyArray,
+    back: PullBack,
+    K: AnyArray | None = None,
 ) -> RowAdjoint:
-    """Weigh the cotangent of `K` and take it through the kernel."""
+    """Weigh the cotangent of `K` and take it, and that of a varying diagonal, to the kernel."""
+    weight = block.sample_weight
     if weight is not None:
         K_bar *= cast(weight, dtype_name(K_bar))[:, None]
     adjoint = back(K_bar, overwrite=True, K=K)
-    return RowAdjoint(adjoint.theta, adjoint.points)
+    theta = adjoint.theta
+    if bar.diagonal and features.constant_diagonal is None:
+        theta = theta + features.diag_pull_back(block.X, bar.diagonal * block.weight)
+    return RowAdjoint(theta, adjoint.points)
 
 
 @dataclass(frozen=True)
@@ -269,6 +289,7 @@ class PlainRows:
             return own + PlainRows(self.features).sums(rest) if rest.n_rows else own
         wide = _wide(_made(self.features, block, self.made, kept, spare=1), block.y)
         sums = _accumulate(wide, block.y, block.sample_weight)
+        sums = _with_diagonal(sums, self.features, block)
         if kept is None or not kept.holds(block):
             recycle(wide)
         return sums
@@ -294,7 +315,7 @@ class PlainRows:
         if K is not wide:
             recycle(K)
         K_bar = product(wide, bar.about.beside(wide)[:-1, :])
-        pulled = _pulled_back(K_bar, block.sample_weight, back, wide)
+        pulled = _pulled_back(self.features, block, bar, K_bar, back, wide)
         recycle(K_bar)
         recycle(wide)
         return pulled
@@ -327,7 +348,7 @@ class WhitenedRows:
         """Pass 1, one block; with what a pull-back needs where `kept` says that one is to come."""
         K = _wide(_made(self.features, block, "float64", kept, spare=1), block.y)
         wide, s = product(K, self._T.beside(K)), block.sample_weight
-        sums = _accumulate(wide, block.y, s)
+        sums = _with_diagonal(_accumulate(wide, block.y, s), self.features, block)
         if kept is not None:
             weighted = wide if s is None else wide * cast(s, dtype_name(K))[:, None]
             cross = cast(K[:, :-1].T @ weighted, "float64")
@@ -344,7 +365,7 @@ class WhitenedRows:
         wide = product(K, T)
         K_bar = product(wide, bar.stacked.beside(K) @ T[:-1, :-1].T)
         recycle(wide)
-        pulled = _pulled_back(K_bar, block.sample_weight, back)
+        pulled = _pulled_back(self.features, block, bar, K_bar, back)
         recycle(K_bar)
         recycle(K)
         return pulled
@@ -356,7 +377,7 @@ class ResidualRows:
 
     They enter through `Φ = K F`, whose prior is white, with `ω_n = s_n/λ_n`,
     `λ_n = σ² + α r_n` and `r_n = max(0, k(x_n,x_n) − ‖φ_n‖²)`. Power EP with
-    `0 < α < 1` adds `(1−α)/(2α) ln(1 + α r_n/σ²)` to the negative evidence of
+    `0 < α < 1` adds `(1−α)/(2α) ln(1 + α r_n/σ²)` to the negative log likelihood of
     each row, which together with `½ ln λ_n` makes
     `½ [ln σ² + ln(1 + α r_n/σ²)/α]`: `½ ln λ_n` at α = 1, and as α → 0 what
     the trace term makes of it, `½ [ln σ² + r_n/σ²]`.
@@ -378,7 +399,7 @@ class ResidualRows:
         K = _made(self.features, block, "float64", kept)
         Phi, xp = K @ self._F.beside(K), namespace(K)
         s2, alpha, s = self.noise_variance, self.power, block.weight
-        rest = cast(left_out(self.features, Phi), "float64")
+        rest = cast(left_out(self.features, block.X, Phi), "float64")
         share = alpha * positive(rest)
         y = cast(block.y, dtype_name(K))
         own = _accumulate(xp.concat([Phi, y[:, None]], axis=1), block.y, s / (s2 + share))
@@ -402,7 +423,7 @@ class ResidualRows:
         Phi = K @ F
         Phi_A, b_bar = Phi @ stacked[:-1, :], stacked[-1, :]
         quadratic = 0.5 * row_dots(Phi, Phi_A) + y * (Phi @ b_bar + bar.c * y)
-        rest = cast(left_out(self.features, Phi), "float64")
+        rest = cast(left_out(self.features, block.X, Phi), "float64")
         residual = positive(rest)
         variance = s2 + alpha * residual
         precision = block.weight / variance
@@ -414,9 +435,8 @@ class ResidualRows:
         Phi_bar = cast(precision, dtype)[:, None] * (Phi_A + y[:, None] * b_bar)
         Phi_bar -= cast(2.0 * residual_bar, dtype)[:, None] * Phi
         adjoint = back(Phi_bar @ F.T, overwrite=True)
-        by_theta = beside(self.features.prior_variance_gradient(), adjoint.theta)
         return ResidualAdjoint(
-            theta=adjoint.theta + xp.sum(residual_bar) * by_theta,
+            theta=adjoint.theta + self.features.diag_pull_back(block.X, residual_bar),
             points=adjoint.points,
             factor=cast(K.T @ Phi_bar, "float64"),
             noise_variance=-xp.sum(precision * (through + own)),

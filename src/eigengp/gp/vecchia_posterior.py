@@ -20,8 +20,12 @@ from eigengp.gp.heteroscedastic import (
     leave_one_out_moments,
 )
 from eigengp.gp.linalg import solve_stack
-from eigengp.gp.neighborhoods import Neighborhoods, innovation_weights
-from eigengp.gp.vecchia import VecchiaOutcome, VecchiaPass
+from eigengp.gp.vecchia import (
+    Neighborhoods,
+    VecchiaOutcome,
+    VecchiaPass,
+    innovation_weights,
+)
 
 Search = Callable[[Array], NDArray[np.intp]]
 """Takes inputs (n, D) to the numbers of their nearest rows (n, m), the nearest first."""
@@ -67,7 +71,7 @@ class Factorized(NamedTuple):
 
 @dataclass(frozen=True)
 class VecchiaPosterior:
-    """The posterior of a local model: coefficients, and the rows that are near.
+    """The posterior with a nearest-neighbour residual: coefficients, and the rows that are near.
 
     `f(x) = k(x)ᵀa + Σ_j b_j (y_j − k(x_j)ᵀa)` with variance `d + tᵀP t`; the residuals at different
     inputs are taken as independent given their neighbours.
@@ -75,7 +79,7 @@ class VecchiaPosterior:
     Parameters
     ----------
     flow : VecchiaPass
-        Kernel, basis points and noise.
+        Kernel, inducing points and noise.
     mean_coefficients : array of shape (M,)
         `m`.
     covariance_root : array of shape (M, M)
@@ -177,7 +181,7 @@ class VecchiaPosterior:
 
     def covariates(self, variance: Array, near: Near) -> Array:
         """Return what a varying noise depends on, shape (n, p)."""
-        unit = np.sqrt(self.features.prior_variance)
+        unit = np.sqrt(self.features.prior_scale)
         return covariates(variance, near.surprise, near.explained / unit)
 
     def _scaled(self, variance: Array, near: Near) -> Array:
@@ -261,7 +265,10 @@ class VecchiaPosterior:
         q = 2.0 * (_shared(found) @ self.covariance_root) @ self.covariance_root.T
         through = (found.K[:, :-1] @ q[:, :, None])[:, :, 0]
         k_bar = q - 2.0 * found.G[:, -1] @ self.flow.prior_factor.T
-        return self._pulled(X, found, -2.0 * found.b - found.solved(through), k_bar)
+        gradient = self._pulled(X, found, -2.0 * found.b - found.solved(through), k_bar)
+        if self.features.constant_diagonal is None:
+            gradient += (1.0 + self.flow.jitter) * self.features.diag_input_gradient(X)
+        return gradient
 
     def _pulled(self, X: Array, found: Factorized, c_bar: Array, k_bar: Array) -> Array:
         """Return what the cotangents of `k_r(x, x_j)` and `k(x)` give to the inputs."""

@@ -42,8 +42,7 @@ from eigengp.gp.vecchia import VecchiaPass
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.io.errors import SavedModelError
 from eigengp.io.record import EstimatorRecord, Fields, Record, resolved_hints
-from eigengp.kernels import KERNELS
-from eigengp.kernels.base import Product, Sum
+from eigengp.kernels import KERNELS, Product, Sum
 
 _ESTIMATORS = (
     *(EigenGPRegressor, ExactGPRegressor, FITCRegressor, VFERegressor, PowerEPRegressor),
@@ -89,7 +88,8 @@ def _vecchia_fields(posterior: VecchiaPosterior) -> Fields:
 
 def _vecchia_posterior(approximate: bool, **found: Any) -> VecchiaPosterior:
     """Return the posterior with a search among its rows, as the fit made it."""
-    metric, rows = found["flow"].features.kernel.metric, found["rows"]
+    rows = found["rows"]
+    metric = found["flow"].features.kernel.metric(rows.X.shape[1])
     index = (Approximate if approximate else Exact).of(rows.X * metric)
     search = Nearest(index, metric, min(found["n_neighbors"], rows.n_rows))
     return VecchiaPosterior(search=search, **found)

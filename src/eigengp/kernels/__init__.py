@@ -1,6 +1,18 @@
-"""Covariance functions; a new stationary kernel goes into `stationary.py`."""
+"""Covariance functions: `stationary.py` and `nonstationary.py` are where new ones go."""
 
-from eigengp.kernels.base import Columns, Kernel, KernelAdjoint, Product, PullBack, Sum
+from eigengp.kernels.base import (
+    LENGTHSCALE,
+    SHAPE,
+    VARIANCE,
+    Columns,
+    Kernel,
+    KernelAdjoint,
+    Parameter,
+    PullBack,
+    parameter,
+)
+from eigengp.kernels.composite import Product, Sum
+from eigengp.kernels.nonstationary import Linear, PairwiseKernel, Periodic, Polynomial
 from eigengp.kernels.stationary import (
     Matern12,
     Matern32,
@@ -10,31 +22,22 @@ from eigengp.kernels.stationary import (
     Stationary,
 )
 
-KERNELS: dict[str, type[Stationary]] = {
-    "squared_exponential": SquaredExponential,
-    "matern12": Matern12,
-    "matern32": Matern32,
-    "matern52": Matern52,
-    "rational_quadratic": RationalQuadratic,
-}
-"""Kernels by the names that estimators accept."""
-
-
-def kernel_named(name: str) -> type[Stationary]:
-    """Return a kernel's class by its name."""
-    if name not in KERNELS:
-        raise ValueError(f"There is no kernel {name!r}; there are {', '.join(KERNELS)}.")
-    return KERNELS[name]
-
-
 __all__ = [
     "KERNELS",
+    "LENGTHSCALE",
+    "SHAPE",
+    "VARIANCE",
     "Columns",
     "Kernel",
     "KernelAdjoint",
+    "Linear",
     "Matern12",
     "Matern32",
     "Matern52",
+    "PairwiseKernel",
+    "Parameter",
+    "Periodic",
+    "Polynomial",
     "Product",
     "PullBack",
     "RationalQuadratic",
@@ -42,4 +45,32 @@ __all__ = [
     "Stationary",
     "Sum",
     "kernel_named",
+    "parameter",
 ]
+
+KERNELS: dict[str, type[Kernel]] = {
+    "squared_exponential": SquaredExponential,
+    "matern12": Matern12,
+    "matern32": Matern32,
+    "matern52": Matern52,
+    "rational_quadratic": RationalQuadratic,
+    "periodic": Periodic,
+    "linear": Linear,
+    "polynomial": Polynomial,
+}
+"""The kernels that an estimator takes by name."""
+
+
+def kernel_named(name: str) -> Kernel:
+    """Return the kernel of this name, with its default parameters.
+
+    Examples
+    --------
+    >>> from eigengp.kernels import kernel_named
+    >>> kernel_named("matern52")
+    Matern52(lengthscale=1.0, variance=1.0)
+    """
+    if name not in KERNELS:
+        names = ", ".join(map(repr, KERNELS))
+        raise ValueError(f"There is no kernel {name!r}. Known names are {names}.")
+    return KERNELS[name]()

@@ -1,21 +1,36 @@
-"""What every kernel can do, and how kernels combine.
+"""What every kernel can do, and how a kernel declares its parameters.
 
-A kernel is an immutable description of a covariance function `k(x, z)`.
-The flow asks three things of it: its matrix between rows and a set of points,
-its diagonal, and the pull-back of a cotangent on that matrix to the kernel's
-parameters and to the points. Rows may lie in any library's arrays.
+A kernel is an immutable description of a covariance function `k(x, z)`. A model asks for its
+matrix between rows and a set of points, its diagonal, and the pull-back of a cotangent on either
+to the kernel's parameters and to the points. Rows may lie in any library's arrays.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, Protocol, Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    NamedTuple,
+    Protocol,
+    Self,
+    cast,
+    dataclass_transform,
+)
 
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, namespace
-from eigengp.kernels.stacks import StackPullBack
+from eigengp.backend.namespace import AnyArray, is_numpy, namespace
+
+if TYPE_CHECKING:
+    from eigengp.kernels.composite import Product, Sum
+
+StackPullBack = Callable[[Array], Array]
+"""Takes symmetric cotangents of shape (n, s, s) to the derivatives by `theta`."""
 
 
 class KernelAdjoint(NamedTuple):
@@ -90,6 +105,11 @@ class Kernel(ABC):
     def parameter_names(self) -> tuple[str, ...]:
         """One name for each entry of `theta`."""
 
+    @property
+    @abstractmethod
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The declaration of each entry of `theta`: bounds, and how it is scaled."""
+
     @abstractmethod
     def with_theta(self, theta: Array) -> Self:
         """Return the same kernel with other parameters."""
@@ -99,8 +119,14 @@ class Kernel(ABC):
         """Return the kernel with one lengthscale for each of `n_features` inputs."""
 
     @abstractmethod
-    def rescaled(self, input_scale: Array, variance_scale: float) -> Self:
-        """Return the kernel for inputs times `input_scale`, values times √`variance_scale`."""
+    def rescaled(
+        self, input_scale: Array, variance_scale: float, input_shift: Array | float = 0.0
+    ) -> Self:
+        """Return the kernel after a change of units.
+
+        Inputs are multiplied by `input_scale` and then moved by `input_shift`; values are
+        multiplied by `√variance_scale`.
+        """
 
     @abstractmethod
     def at(self, Z: AnyArray) -> Columns:
@@ -124,19 +150,30 @@ class Kernel(ABC):
             The sets; the matrices have shape (n, s, s).
         """
 
-    @abstractmethod
-    def diagonal_theta_gradient(self) -> Array:
-        """Return the derivative of `k(x, x)` with respect to `theta`."""
-
     @property
     @abstractmethod
-    def total_variance(self) -> float:
-        """The value `k(x, x)`, the same everywhere for the kernels here."""
+    def constant_diagonal(self) -> float | None:
+        """The value of `k(x, x)` where it is the same for all `x`; else None."""
 
-    @property
     @abstractmethod
-    def metric(self) -> Array:
-        """What inputs are multiplied by to tell who is near whom, shape (D,) or one number."""
+    def diag(self, X: AnyArray) -> AnyArray:
+        """Return `k(x_n, x_n)`, shape (n,), in float64."""
+
+    @abstractmethod
+    def diag_pull_back(self, X: AnyArray, bar: AnyArray) -> AnyArray:
+        """Return the derivative of `Σ_n bar_n k(x_n, x_n)` with respect to `theta`."""
+
+    @abstractmethod
+    def diag_input_gradient(self, X: AnyArray) -> AnyArray:
+        """Return the derivative of `k(x_n, x_n)` with respect to `x_n`, shape (n, D)."""
+
+    @abstractmethod
+    def metric(self, n_features: int) -> Array:
+        """Return the factors of the inputs in the distance of a neighbour search.
+
+        They measure how fast functions change along each input, relative to their size:
+        shape (D,), zero for inputs that the kernel does not use, or one number for all.
+        """
 
     def __call__(self, X: Array, Z: Array | None = None) -> Array:
         """Return the matrix `k(X, Z)`, or `k(X, X)` where `Z` is not given."""
@@ -145,9 +182,13 @@ class Kernel(ABC):
         return ard.matrix(X, X if Z is None else _as_points(Z))
 
     def __add__(self, other: Kernel) -> Sum:
+        from eigengp.kernels.composite import Sum
+
         return Sum(self, other) if isinstance(other, Kernel) else NotImplemented
 
     def __mul__(self, other: Kernel) -> Product:
+        from eigengp.kernels.composite import Product
+
         return Product(self, other) if isinstance(other, Kernel) else NotImplemented
 
     def __eq__(self, other: object) -> bool:
@@ -170,154 +211,224 @@ def _as_points(X: Array) -> Array:
     return points
 
 
-class _Pair(Kernel):
-    """Two kernels side by side: the bookkeeping that sums and products share."""
+@dataclass(frozen=True)
+class Parameter:
+    """The declaration of a positive kernel parameter.
 
-    _symbol = "?"
+    Parameters
+    ----------
+    bounds : pair of float
+        The range in which it is learned, for standardised inputs and targets.
+    per_input : bool
+        Whether each input may have a value of its own.
+    input_power : float
+        Inputs in units that are `s` times smaller multiply it by `s**input_power`.
+    variance_power : float
+        The same for the variance of the function's values.
+    restarts : bool
+        Whether restarts spread it over the range of sensible lengthscales.
+    """
 
-    def __init__(self, left: Kernel, right: Kernel) -> None:
-        self.left = left
-        self.right = right
+    bounds: tuple[float, float] = (1e-2, 1e3)
+    per_input: bool = False
+    input_power: float = 0.0
+    variance_power: float = 0.0
+    restarts: bool = False
+
+
+LENGTHSCALE = Parameter((1e-3, 1e3), per_input=True, input_power=1.0, restarts=True)
+VARIANCE = Parameter((1e-4, 1e6), variance_power=1.0)
+SHAPE = Parameter((1e-2, 1e3))
+
+
+def parameter(kind: Parameter, *, default: Any) -> Any:
+    """Return the field of a kernel that is a parameter of this kind."""
+    return field(default=default, metadata={"parameter": kind})
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(parameter, field))
+@dataclass(frozen=True, eq=False, repr=False)
+class ParametricKernel(Kernel):
+    """A kernel whose parameters are fields, declared by `parameter`; subclasses are dataclasses.
+
+    Parameters
+    ----------
+    active_dims : sequence of int or None
+        The inputs that the kernel sees, in this order; None is all of them.
+    """
+
+    _kinds: ClassVar[dict[str, Parameter]] = {}
+
+    active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        own_init = "__init__" in vars(cls)
+        dataclass(frozen=True, eq=False, repr=False, init=not own_init)(cls)
+        declared = {each.name: each.metadata.get("parameter") for each in _fields_of(cls)}
+        cls._kinds = {name: kind for name, kind in declared.items() if kind is not None}
+
+    def __post_init__(self) -> None:
+        for name, kind in self._kinds.items():
+            value = np.asarray(getattr(self, name), dtype=np.float64)
+            if value.ndim > kind.per_input or value.size == 0:
+                expected = "one positive number" + " or one for each input" * kind.per_input
+                raise ValueError(f"{name} must be {expected}, got an array of shape {value.shape}.")
+            if not (np.all(np.isfinite(value)) and np.all(value > 0)):
+                raise ValueError(
+                    f"{name} of {type(self).__name__} must be positive and finite, "
+                    f"got {getattr(self, name)!r}."
+                )
+            object.__setattr__(self, name, float(value) if value.ndim == 0 else _frozen(value))
+        if self.active_dims is not None:
+            object.__setattr__(self, "active_dims", _as_dims(self.active_dims))
 
     @property
     def theta(self) -> Array:
-        return np.concatenate([self.left.theta, self.right.theta])
+        values = [np.atleast_1d(getattr(self, name)) for name in self._kinds]
+        return cast(Array, np.log(np.concatenate(values)))
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
-        names = [f"left.{name}" for name in self.left.parameter_names]
-        return (*names, *(f"right.{name}" for name in self.right.parameter_names))
+        names: list[str] = []
+        for name in self._kinds:
+            value = getattr(self, name)
+            ard = np.ndim(value) == 1
+            names += [f"{name}[{d}]" for d in range(np.size(value))] if ard else [name]
+        return tuple(names)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return tuple(
+            kind for name, kind in self._kinds.items() for _ in range(np.size(getattr(self, name)))
+        )
 
     def with_theta(self, theta: Array) -> Self:
-        split = self.left.theta.size
-        return type(self)(self.left.with_theta(theta[:split]), self.right.with_theta(theta[split:]))
+        values, start, changed = np.exp(theta), 0, dict[str, Any]()
+        for name in self._kinds:
+            before = getattr(self, name)
+            stop = start + np.size(before)
+            changed[name] = values[start:stop] if np.ndim(before) else float(values[start])
+            start = stop
+        return replace(self, **changed)
 
     def with_ard(self, n_features: int) -> Self:
-        return type(self)(self.left.with_ard(n_features), self.right.with_ard(n_features))
+        if self.active_dims is not None and max(self.active_dims) >= n_features:
+            raise ValueError(
+                f"{type(self).__name__} has active_dims={self.active_dims} but X has "
+                f"{n_features} features."
+            )
+        count, changed = self._n_active(n_features), dict[str, Any]()
+        for name, kind in self._kinds.items():
+            value = getattr(self, name)
+            if kind.per_input and np.ndim(value) == 0:
+                changed[name] = np.full(count, value)
+            elif kind.per_input and np.size(value) != count:
+                raise ValueError(
+                    f"The kernel has {np.size(value)} {name}s but X has {count} "
+                    f"{'features' if self.active_dims is None else 'active features'}. "
+                    f"Give one {name} for each of them, or a single number."
+                )
+        return replace(self, **changed) if changed else self
 
-    @property
-    def metric(self) -> Array:
-        return np.maximum(self.left.metric, self.right.metric)
+    def rescaled(
+        self, input_scale: Array, variance_scale: float, input_shift: Array | float = 0.0
+    ) -> Self:
+        scale, changed = self._of_active(input_scale), dict[str, Any]()
+        for name, kind in self._kinds.items():
+            if kind.input_power or kind.variance_power:
+                value = getattr(self, name) * variance_scale**kind.variance_power
+                changed[name] = value * scale**kind.input_power if kind.input_power else value
+        return replace(self, **changed)
+
+    def at(self, Z: AnyArray) -> Columns:
+        from eigengp.kernels.composite import ActiveColumns
+
+        if self.active_dims is None:
+            return self._columns(Z)
+        return ActiveColumns(self._columns, Z, self.active_dims)
+
+    def stack(self, X: Array) -> tuple[Array, StackPullBack]:
+        dims = self.active_dims
+        return self._stack(X if dims is None else np.ascontiguousarray(X[..., list(dims)]))
+
+    @abstractmethod
+    def _columns(self, Z: AnyArray) -> Columns:
+        """Return `at` for points that have the active inputs alone."""
+
+    @abstractmethod
+    def _stack(self, X: Array) -> tuple[Array, StackPullBack]:
+        """Return `stack` for points that have the active inputs alone."""
+
+    def metric(self, n_features: int) -> Array:
+        own = self._metric(self._n_active(n_features))
+        if self.active_dims is None:
+            return own
+        metric = np.zeros(n_features)
+        metric[list(self.active_dims)] = own
+        return metric
+
+    @abstractmethod
+    def _metric(self, n_active: int) -> Array:
+        """Return `metric` of the active inputs alone."""
+
+    def _n_active(self, n_features: int) -> int:
+        return n_features if self.active_dims is None else len(self.active_dims)
+
+    def _of_active(self, per_input: Array | float) -> Array:
+        """Return those of some numbers, one for each input or one for all, that concern this."""
+        own = np.asarray(per_input, dtype=np.float64)
+        return own if self.active_dims is None or own.size == 1 else own[list(self.active_dims)]
 
     def __repr__(self) -> str:
-        return f"({self.left!r} {self._symbol} {self.right!r})"
+        shown = (
+            f"{each.name}={getattr(self, each.name)!r}"
+            for each in _fields_of(type(self))
+            if each.name in self._kinds or getattr(self, each.name) is not None
+        )
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     def _key(self) -> tuple[object, ...]:
-        return (type(self).__name__, self.left._key(), self.right._key())
+        rest = [each.name for each in _fields_of(type(self)) if each.name not in self._kinds]
+        fixed = [(name, np.asarray(getattr(self, name)).tolist()) for name in rest]
+        return (*super()._key(), repr(fixed))
 
 
-class Sum(_Pair):
-    """`k(x, z) = left(x, z) + right(x, z)`; written `left + right`."""
+def _fields_of(cls: Any) -> Sequence[Any]:
+    """Return the fields, those that are given by keyword alone at the end."""
+    return sorted(fields(cls), key=lambda each: bool(each.kw_only))
 
-    _symbol = "+"
 
-    @property
-    def total_variance(self) -> float:
-        return self.left.total_variance + self.right.total_variance
+def _frozen(value: Array) -> Array:
+    own = value.copy()
+    own.setflags(write=False)
+    return own
 
-    def rescaled(self, input_scale: Array, variance_scale: float) -> Self:
-        return type(self)(
-            self.left.rescaled(input_scale, variance_scale),
-            self.right.rescaled(input_scale, variance_scale),
+
+def _as_dims(dims: Sequence[int]) -> tuple[int, ...]:
+    found = tuple(int(each) for each in np.atleast_1d(dims))
+    if not found or min(found) < 0 or len(set(found)) < len(found):
+        raise ValueError(
+            f"active_dims must be different numbers of inputs, counted from 0, got {dims!r}."
         )
-
-    def diagonal_theta_gradient(self) -> Array:
-        return np.concatenate(
-            [self.left.diagonal_theta_gradient(), self.right.diagonal_theta_gradient()]
-        )
-
-    def at(self, Z: AnyArray) -> Columns:
-        return _SumColumns(self.left.at(Z), self.right.at(Z))
-
-    def stack(self, X: Array) -> tuple[Array, StackPullBack]:
-        (K_left, left), (K_right, right) = self.left.stack(X), self.right.stack(X)
-        return K_left + K_right, lambda K_bar: np.concatenate([left(K_bar), right(K_bar)])
+    return found
 
 
-class Product(_Pair):
-    """`k(x, z) = left(x, z) · right(x, z)`; written `left * right`."""
-
-    _symbol = "*"
-
-    @property
-    def total_variance(self) -> float:
-        return self.left.total_variance * self.right.total_variance
-
-    def rescaled(self, input_scale: Array, variance_scale: float) -> Self:
-        return type(self)(
-            self.left.rescaled(input_scale, variance_scale), self.right.rescaled(input_scale, 1.0)
-        )
-
-    def diagonal_theta_gradient(self) -> Array:
-        return np.concatenate(
-            [
-                self.left.diagonal_theta_gradient() * self.right.total_variance,
-                self.right.diagonal_theta_gradient() * self.left.total_variance,
-            ]
-        )
-
-    def at(self, Z: AnyArray) -> Columns:
-        return _ProductColumns(self.left.at(Z), self.right.at(Z))
-
-    def stack(self, X: Array) -> tuple[Array, StackPullBack]:
-        (K_left, left), (K_right, right) = self.left.stack(X), self.right.stack(X)
-
-        def pull_back(K_bar: Array) -> Array:
-            return np.concatenate([left(K_bar * K_right), right(K_bar * K_left)])
-
-        return K_left * K_right, pull_back
+def take_inputs(X: AnyArray, dims: tuple[int, ...] | None) -> AnyArray:
+    """Return some inputs of all rows, in any library's arrays; None is all of them."""
+    if dims is None:
+        return X
+    if is_numpy(X):
+        return X[:, list(dims)]
+    return namespace(X).concat([X[:, d : d + 1] for d in dims], axis=1)
 
 
-class _PairColumns:
-    """The columns of two kernels side by side."""
-
-    def __init__(self, left: Columns, right: Columns) -> None:
-        self.left = left
-        self.right = right
-
-    @property
-    def kept_arrays(self) -> int:
-        return self.left.kept_arrays + self.right.kept_arrays + 1
-
-
-class _SumColumns(_PairColumns):
-    def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
-        return self.left.matrix(X, dtype, spare) + self.right.matrix(X, dtype, spare)
-
-    def forward(
-        self, X: AnyArray, dtype: str = "float64", spare: int = 0
-    ) -> tuple[AnyArray, PullBack]:
-        K_left, back_left = self.left.forward(X, dtype, spare)
-        K_right, back_right = self.right.forward(X, dtype, spare)
-
-        def pull_back(
-            K_bar: AnyArray, overwrite: bool = False, K: AnyArray | None = None
-        ) -> KernelAdjoint:
-            return _joined(back_left(K_bar), back_right(K_bar, overwrite))
-
-        return K_left + K_right, pull_back
-
-
-class _ProductColumns(_PairColumns):
-    def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
-        return self.left.matrix(X, dtype, spare) * self.right.matrix(X, dtype, spare)
-
-    def forward(
-        self, X: AnyArray, dtype: str = "float64", spare: int = 0
-    ) -> tuple[AnyArray, PullBack]:
-        K_left, back_left = self.left.forward(X, dtype, spare)
-        K_right, back_right = self.right.forward(X, dtype, spare)
-
-        def pull_back(
-            K_bar: AnyArray, overwrite: bool = False, K: AnyArray | None = None
-        ) -> KernelAdjoint:
-            m = K_bar.shape[1]
-            bars = K_bar * K_right[:, :m], K_bar * K_left[:, :m]
-            return _joined(back_left(bars[0], overwrite), back_right(bars[1], overwrite))
-
-        return K_left * K_right, pull_back
-
-
-def _joined(left: KernelAdjoint, right: KernelAdjoint) -> KernelAdjoint:
-    theta = namespace(left.theta).concat([left.theta, right.theta])
-    return KernelAdjoint(theta, left.points + right.points)
+def put_inputs(own: AnyArray, dims: tuple[int, ...] | None, n_features: int) -> AnyArray:
+    """Return columns in the place of these inputs, zero for the others, shape (n, D)."""
+    if dims is None:
+        return own
+    xp = namespace(own)
+    columns = [xp.zeros_like(own[:, :1])] * n_features
+    for i, d in enumerate(dims):
+        columns[d] = own[:, i : i + 1]
+    return xp.concat(columns, axis=1)

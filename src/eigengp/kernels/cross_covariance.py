@@ -1,8 +1,9 @@
-"""A stationary kernel at fixed points: values and pull-back for blocks of rows.
+"""Kernels at fixed points, and within sets of points: values and pull-back.
 
-`t = |x − z|²`, in units of the lengthscales, is one matrix product for a whole
-block, `[x, 1, |x|²]·[−2z, |z|², 1]`. Large terms cancel in it, so it is formed
-in float64 whatever the precision of the rest.
+For a stationary kernel `t = |x − z|²`, in units of the lengthscales, is one matrix
+product for a whole block, `[x, 1, |x|²]·[−2z, |z|², 1]`. Large terms cancel in it, so
+it is formed in float64 whatever the precision of the rest. Other kernels give values
+and derivatives of pairs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from eigengp._typing import Array
 from eigengp.backend.buffers import buffer, converted, recycle
 from eigengp.backend.matmul import contraction, product
 from eigengp.backend.namespace import (
@@ -29,15 +31,18 @@ from eigengp.backend.namespace import (
     row_dots,
     times,
 )
-from eigengp.kernels.base import KernelAdjoint, PullBack
+from eigengp.kernels.base import KernelAdjoint, PullBack, StackPullBack
 
 if TYPE_CHECKING:
+    from eigengp.kernels.nonstationary import PairwiseKernel
     from eigengp.kernels.stationary import Stationary
 
 _DEEPEST = {"float64": 300.0, "float32": 85.0}
 """Where exponents are cut off: products of smaller values underflow, which is slow."""
 _SPARE = 1
 """How many columns a caller may ask for beyond those of the points."""
+_PAIRED = 1 << 16
+"""How many entries arrays of shape (n, m, D) may have."""
 
 
 @dataclass(frozen=True)
@@ -317,3 +322,122 @@ def _with_diagonal(K: AnyArray, value: float) -> AnyArray:
     xp: Any = namespace(K)
     eye = xp.eye(n, K.shape[1], dtype=xp.bool, device=K.device)
     return xp.where(eye, xp.asarray(value, dtype=K.dtype, device=K.device), K)
+
+
+def stationary_stack(kernel: Stationary, X: Array) -> tuple[Array, StackPullBack]:
+    """Return `k(x_i, x_j)` within each of `n` sets of `s` points, and the pull-back to `theta`.
+
+    Distances are taken from each set's last point, so that they keep their digits.
+    With `W = K̄ ∘ dk/dt`, symmetric, `t_ij = Σ_d (z_id − z_jd)²` and `z = x/ℓ`,
+    `d/d ln ℓ_d = −2 Σ_ij W_ij (z_id − z_jd)² = −4 Σ_i z_id [(W1)_i z_id − (W z_d)_i]`.
+
+    Parameters
+    ----------
+    kernel : Stationary
+        Gives profile and slope.
+    X : array of shape (n, s, D)
+        The sets.
+    """
+    Z = (X - X[:, -1:, :]) / kernel.lengthscale
+    squares = np.einsum("nsd,nsd->ns", Z, Z)
+    t = -2.0 * Z @ Z.transpose(0, 2, 1)
+    t += squares[:, :, None]
+    t += squares[:, None, :]
+    np.maximum(t, 0.0, out=t)
+    diagonal = np.arange(t.shape[1])
+    t[:, diagonal, diagonal] = 0.0
+    rho = kernel.profile(t)
+    K = kernel.variance * rho
+
+    def pull_back(K_bar: Array) -> Array:
+        K_bar = kernel.variance * K_bar
+        W = K_bar * kernel.slope(t, rho)
+        lengths = np.einsum("ns,nsd,nsd->d", W.sum(axis=2), Z, Z)
+        lengths -= np.einsum("nsd,nsd->d", W @ Z, Z)
+        if np.ndim(kernel.lengthscale) == 0:
+            lengths = np.array([lengths.sum()])
+        shapes = [np.vdot(K_bar, each) for each in kernel.shape_slopes(t, rho)]
+        return np.concatenate([-4.0 * lengths, [np.vdot(K_bar, rho)], shapes])
+
+    return K, pull_back
+
+
+class PairwiseColumns:
+    """The functions `x ↦ k(x, z_m)` of a kernel that gives values and derivatives of pairs.
+
+    Rows are taken a few at a time, so that arrays of shape (n, m, D) stay small.
+
+    Parameters
+    ----------
+    kernel : PairwiseKernel
+        Gives values and derivatives.
+    points : array of shape (m, D)
+        `Z`.
+    """
+
+    kept_arrays = 1
+
+    def __init__(self, kernel: PairwiseKernel, points: AnyArray) -> None:
+        self.kernel = kernel
+        self.points = points
+
+    def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
+        """See `Columns.matrix`."""
+        xp, kernel, Z = namespace(X), self.kernel.beside(X), beside(self.points, X)[None, :, :]
+        parts = [cast(kernel.values(x[:, None, :], Z), dtype) for x in _in_parts(X, Z)]
+        K = parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
+        return xp.concat([K, xp.zeros_like(K[:, :spare])], axis=1) if spare else K
+
+    def forward(
+        self, X: AnyArray, dtype: str = "float64", spare: int = 0
+    ) -> tuple[AnyArray, PullBack]:
+        """See `Columns.forward`; derivatives are computed once a cotangent is there."""
+
+        def pull_back(
+            K_bar: AnyArray, overwrite: bool = False, K: AnyArray | None = None
+        ) -> KernelAdjoint:
+            kernel, Z = self.kernel.beside(X), beside(self.points, X)[None, :, :]
+            start, theta, points = 0, 0.0, 0.0
+            for x in _in_parts(X, Z):
+                bar = cast(K_bar[start : start + x.shape[0], :], "float64")
+                by = kernel.contracted(x[:, None, :], Z, bar)
+                start, theta = start + x.shape[0], theta + by.theta
+                points = points + namespace(X).sum(by.points, axis=0)
+            return KernelAdjoint(theta, points)
+
+        return self.matrix(X, dtype, spare), pull_back
+
+
+def _in_parts(X: AnyArray, Z: AnyArray) -> list[AnyArray]:
+    """Return rows in float64, a few at a time; those of an array to be traced at once."""
+    n, rows = X.shape[0], cast(X, "float64")
+    step = max(1, _PAIRED // (Z.shape[1] * Z.shape[2] + 1))
+    if n is None or n <= step:
+        return [rows]
+    return [rows[i : i + step, :] for i in range(0, n, step)]
+
+
+def pairwise_stack(kernel: PairwiseKernel, X: Array) -> tuple[Array, StackPullBack]:
+    """Return `k(x_i, x_j)` within each of `n` sets of `s` points, and the pull-back to `theta`.
+
+    Parameters
+    ----------
+    kernel : PairwiseKernel
+        Gives values and derivatives.
+    X : array of shape (n, s, D)
+        The sets.
+    """
+    step = max(1, _PAIRED // (X.shape[1] ** 2 * X.shape[2] + 1))
+    parts = [slice(i, i + step) for i in range(0, X.shape[0], step)]
+    K = np.empty((*X.shape[:2], X.shape[1]))
+    for part in parts:
+        K[part] = kernel.values(X[part, :, None, :], X[part, None, :, :])
+
+    def pull_back(K_bar: Array) -> Array:
+        theta = np.zeros(kernel.theta.size)
+        for part in parts:
+            x, z = X[part, :, None, :], X[part, None, :, :]
+            theta += kernel.contracted(x, z, K_bar[part]).theta
+        return theta
+
+    return K, pull_back

@@ -1,30 +1,38 @@
 """Stationary kernels `k(x, z) = variance · ρ(t)` with `t = Σ_d (x_d − z_d)²/ℓ_d²`.
 
-A new one is a class with its profile ρ(t) and its slope dρ/dt; `Matern32`
-shows all that is needed. A kernel with a parameter of its own adds a field
-for it and its derivative; `RationalQuadratic` shows how.
+A new one is a class with its profile ρ(t) and its slope dρ/dt, like `Matern32`.
+A kernel with a parameter of its own declares a field for it and adds its
+derivative, like `RationalQuadratic`.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, fields, replace
-from typing import ClassVar, Self, cast
 
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, namespace
-from eigengp.kernels.base import Columns, Kernel
-from eigengp.kernels.cross_covariance import ExponentialColumns, StationaryColumns
-from eigengp.kernels.stacks import StackPullBack, stationary_stack
+from eigengp.backend.namespace import AnyArray, beside, cast, is_numpy, namespace
+from eigengp.kernels.base import (
+    LENGTHSCALE,
+    SHAPE,
+    VARIANCE,
+    Columns,
+    ParametricKernel,
+    StackPullBack,
+    parameter,
+)
+from eigengp.kernels.cross_covariance import (
+    ExponentialColumns,
+    StationaryColumns,
+    stationary_stack,
+)
 
 _COINCIDENT = 1e-14
 """Where `t` is no more than rounding, points coincide."""
 
 
-@dataclass(frozen=True, eq=False)
-class Stationary(Kernel):
+class Stationary(ParametricKernel):
     """The part that all stationary kernels share: distances, parameters, pull-back.
 
     Parameters
@@ -34,33 +42,12 @@ class Stationary(Kernel):
         (automatic relevance determination).
     variance : float
         The prior variance `k(x, x)`.
+    active_dims : sequence of int or None
+        The inputs that the kernel sees; None is all of them.
     """
 
-    lengthscale: float | Array = 1.0
-    variance: float = 1.0
-
-    _shape_parameters: ClassVar[tuple[str, ...]] = ()
-
-    def __post_init__(self) -> None:
-        lengthscale = np.asarray(self.lengthscale, dtype=np.float64)
-        if lengthscale.ndim > 1 or lengthscale.size == 0:
-            raise ValueError(
-                "lengthscale must be one positive number or one for each input, "
-                f"got an array of shape {lengthscale.shape}."
-            )
-        for field in fields(self):
-            value = np.asarray(getattr(self, field.name), dtype=np.float64)
-            if value.ndim and field.name != "lengthscale":
-                raise ValueError(f"{field.name} must be one number, got {value.tolist()!r}.")
-            if not (np.all(np.isfinite(value)) and np.all(value > 0)):
-                raise ValueError(
-                    f"{field.name} of {type(self).__name__} must be positive and finite, "
-                    f"got {getattr(self, field.name)!r}."
-                )
-            plain = float(value) if value.ndim == 0 else value.copy()
-            if isinstance(plain, np.ndarray):
-                plain.setflags(write=False)
-            object.__setattr__(self, field.name, plain)
+    lengthscale: float | Array = parameter(LENGTHSCALE, default=1.0)
+    variance: float = parameter(VARIANCE, default=1.0)
 
     @abstractmethod
     def profile(self, t: AnyArray) -> AnyArray:
@@ -71,7 +58,7 @@ class Stationary(Kernel):
         """Return dρ/dt, given ρ(t)."""
 
     def shape_slopes(self, t: AnyArray, rho: AnyArray) -> tuple[AnyArray, ...]:
-        """Return dρ/d ln p for each parameter `p` beyond lengthscale and variance."""
+        """Return dρ/d ln p for each parameter `p` beyond lengthscale and variance, in order."""
         return ()
 
     def mixture(self, count: int, rng: np.random.RandomState) -> Array:
@@ -90,63 +77,39 @@ class Stationary(Kernel):
         The density of a squared exponential is Gaussian, and that of a
         mixture of them the mixture of Gaussians of variance τ.
         """
+        if self.active_dims is not None:
+            raise ValueError(
+                f"A sparse spectrum GP needs a kernel of all inputs; {type(self).__name__} has "
+                f"active_dims={self.active_dims}. Use EigenGPRegressor, or drop the other inputs."
+            )
         scale = np.sqrt(self.mixture(count, rng))
         return scale[:, None] * rng.standard_normal((count, n_features))
 
     @property
-    def theta(self) -> Array:
-        shape = [getattr(self, name) for name in self._shape_parameters]
-        values = np.concatenate([np.atleast_1d(self.lengthscale), [self.variance], shape])
-        return cast(Array, np.log(values))
-
-    @property
-    def parameter_names(self) -> tuple[str, ...]:
-        size = np.size(self.lengthscale)
-        ard = np.ndim(self.lengthscale) == 1
-        lengths = [f"lengthscale[{d}]" for d in range(size)] if ard else ["lengthscale"]
-        return (*lengths, "variance", *self._shape_parameters)
-
-    def with_theta(self, theta: Array) -> Self:
-        size = np.size(self.lengthscale)
-        values = np.exp(theta)
-        shape = dict(zip(self._shape_parameters, values[size + 1 :].tolist(), strict=True))
-        length = values[:size] if np.ndim(self.lengthscale) else float(values[0])
-        return replace(self, lengthscale=length, variance=float(values[size]), **shape)
-
-    def with_ard(self, n_features: int) -> Self:
-        if np.ndim(self.lengthscale) == 0:
-            return replace(self, lengthscale=np.full(n_features, self.lengthscale))
-        if np.size(self.lengthscale) != n_features:
-            raise ValueError(
-                f"The kernel has {np.size(self.lengthscale)} lengthscales but X has {n_features} "
-                "features. Give one lengthscale for each feature, or a single number."
-            )
-        return self
-
-    def rescaled(self, input_scale: Array, variance_scale: float) -> Self:
-        return replace(
-            self,
-            lengthscale=self.lengthscale * input_scale,
-            variance=self.variance * variance_scale,
-        )
-
-    @property
-    def total_variance(self) -> float:
+    def constant_diagonal(self) -> float:
         return self.variance
 
-    @property
-    def metric(self) -> Array:
-        return np.asarray(1.0 / np.asarray(self.lengthscale))
+    def diag(self, X: AnyArray) -> AnyArray:
+        if is_numpy(X):
+            return np.full(X.shape[0], self.variance)
+        xp = namespace(X)
+        return cast(xp.sum(xp.zeros_like(X), axis=1), "float64") + self.variance
 
-    def diagonal_theta_gradient(self) -> Array:
+    def diag_pull_back(self, X: AnyArray, bar: AnyArray) -> AnyArray:
         gradient = np.zeros(self.theta.size)
         gradient[np.size(self.lengthscale)] = self.variance
-        return gradient
+        return namespace(bar).sum(bar) * beside(gradient, bar)
 
-    def at(self, Z: AnyArray) -> Columns:
+    def diag_input_gradient(self, X: AnyArray) -> AnyArray:
+        return namespace(X).zeros_like(X)
+
+    def _metric(self, n_active: int) -> Array:
+        return np.asarray(1.0 / np.asarray(self.lengthscale))
+
+    def _columns(self, Z: AnyArray) -> Columns:
         return StationaryColumns(self, Z)
 
-    def stack(self, X: Array) -> tuple[Array, StackPullBack]:
+    def _stack(self, X: Array) -> tuple[Array, StackPullBack]:
         return stationary_stack(self, X)
 
     def reach(self, depth: float) -> float:
@@ -174,7 +137,7 @@ class SquaredExponential(Stationary):
     def slope(self, t: AnyArray, rho: AnyArray) -> AnyArray:
         return -0.5 * rho
 
-    def at(self, Z: AnyArray) -> Columns:
+    def _columns(self, Z: AnyArray) -> Columns:
         return ExponentialColumns(self, Z)
 
     def reach(self, depth: float) -> float:
@@ -243,7 +206,6 @@ class Matern52(Stationary):
         return 5.0 / rng.chisquare(5, count)
 
 
-@dataclass(frozen=True, eq=False)
 class RationalQuadratic(Stationary):
     """`variance · (1 + t/(2α))^(−α)`: squared exponentials of many lengthscales at once.
 
@@ -257,9 +219,7 @@ class RationalQuadratic(Stationary):
         How alike those lengthscales are; α → ∞ is the squared exponential.
     """
 
-    alpha: float = 1.0
-
-    _shape_parameters: ClassVar[tuple[str, ...]] = ("alpha",)
+    alpha: float = parameter(SHAPE, default=1.0)
 
     def profile(self, t: AnyArray) -> AnyArray:
         xp = namespace(t)

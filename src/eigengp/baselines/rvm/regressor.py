@@ -165,7 +165,9 @@ class RVMRegressor(GPRegressor):
 
     def _learn(self, dataset: Dataset, settings: Settings) -> FitResult:
         own = self.kernel
-        kind = own if isinstance(own, Stationary) else kernel_named(own)()
+        kind = kernel_named(own) if isinstance(own, str) else own
+        if not isinstance(kind, Stationary):
+            raise ValueError(f"RVMRegressor needs a stationary kernel, got {own!r}.")
         unit = 1.0 if self.standardize else float(dataset.scaling.input_scale[0])
         with begin_run(dataset, settings) as run:
             choice = self._choose(kind, run)

@@ -191,9 +191,10 @@ class Candidates:
         gain of the others by the square of their correlation under the kernel.
         """
         inputs, left, taken = self.inputs[rows], gain.copy(), list[int]()
+        own = self.kernel.diag(inputs)
         while len(taken) < count and left.max() > 0.0:
             taken.append(int(np.argmax(left)))
             near = self.kernel.matrix(inputs, inputs[taken[-1:]])[:, 0]
-            left *= np.maximum(1.0 - (near / self.kernel.total_variance) ** 2, 0.0)
+            left *= np.maximum(1.0 - (near / np.sqrt(own * own[taken[-1]])) ** 2, 0.0)
             left[taken] = 0.0
         return np.array(taken, dtype=np.intp)

@@ -49,13 +49,14 @@ def collect_facts(saved: SavedModel) -> dict[str, Any]:
     data, fit = saved.about.get("data"), saved.about.get("fit")
     evidence, noise = float(model.log_marginal_likelihood_), float(model.noise_variance_)
     weights = sorted((float(each) for each in getattr(model, "weights_", ())), reverse=True)
+    variance = kernel.constant_diagonal
     return {
         "class": saved.header["class"],
         "versions": saved.header["versions"],
         "kernel": {
             "name": type(kernel).__name__,
             "text": repr(kernel),
-            "signal_std": float(kernel.total_variance) ** 0.5,
+            "signal_std": None if variance is None else variance**0.5,
         },
         "noise_std": noise**0.5,
         "noise_share": noise / data["target"]["std"] ** 2 if data else None,
@@ -131,10 +132,12 @@ def _describe_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
     each = "" if per_row is None else f" ({format_number(per_row)} per row)"
     sizes = ", ".join(f"{count} {name}" for name, count in facts["sizes"].items()) or "all rows"
     count, kernel, fit = len(facts["eigenfunctions"]), facts["kernel"], facts["fit"]
+    std = kernel["signal_std"]
+    signal = "" if std is None else f", signal ± {format_number(std)}"
     intervals = "calibrated by leave-one-out" if facts["leave_one_out"] else "of the model"
     return [
         ("Noise", f"± {format_number(facts['noise_std'])}{of_variance}"),
-        ("Kernel", f"{kernel['name']}, signal ± {format_number(kernel['signal_std'])}"),
+        ("Kernel", kernel["name"] + signal),
         ("Size", sizes + (f", {count} eigenfunctions" if count else "")),
         ("Log marginal likelihood", f"{format_number(facts['log_marginal_likelihood'])}{each}"),
         ("Intervals", "calibrated on held-out rows" if facts["calibrated"] else intervals),

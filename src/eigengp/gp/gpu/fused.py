@@ -46,7 +46,8 @@ def fused_for(features: Features, X: AnyArray, dtype: str) -> Fused | None:
     if type(kernel) not in _PROFILES or X.shape[1] > _MOST_INPUTS or X.shape[0] < _BLOCK:
         return None
     assert isinstance(kernel, Stationary)
-    assert isinstance(columns, StationaryColumns)
+    if not isinstance(columns, StationaryColumns):
+        return None  # Some of the inputs alone.
     return Fused(kernel, columns)
 
 

@@ -25,7 +25,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 ROUND = tl.constexpr(12582912.0)
 """`1.5·2²³`: added and subtracted again, it rounds a float32 below 2²² to an integer."""
 FAR = tl.constexpr(8000.0)
-"""Scaled inputs are cut off here, far from all basis points."""
+"""Scaled inputs are cut off here, far from all inducing points."""
 LARGEST = tl.constexpr(65504.0)
 """The largest float16; inputs that exceed it are so far out that it does not matter."""
 X_UNIT = tl.constexpr(64.0)
@@ -50,7 +50,7 @@ def _load_targets(y, block, ROWS: tl.constexpr):
 
 @triton.jit
 def _load_points(Z, m, k, SIZE: tl.constexpr, K: tl.constexpr):
-    """Return the four factors of the basis points `m`, (len(m), K)."""
+    """Return the four factors of the inducing points `m`, (len(m), K)."""
     at = Z + m[:, None] * K + k[None, :]
     stride: tl.constexpr = SIZE * K
     return tl.load(at), tl.load(at + stride), tl.load(at + 2 * stride), tl.load(at + 3 * stride)
@@ -58,7 +58,7 @@ def _load_points(Z, m, k, SIZE: tl.constexpr, K: tl.constexpr):
 
 @triton.jit
 def _scaled(x, scale):
-    """Return `S x`, cut off far from all basis points."""
+    """Return `S x`, cut off far from all inducing points."""
     return tl.minimum(tl.maximum(x * scale, -FAR), FAR)
 
 
@@ -79,7 +79,7 @@ def _split_rows(x, k, scale, D: tl.constexpr):
     """Return the two factors of the rows in `u = x·z − ½ |x|² − ½ |z|²`, (ROWS, K) float16.
 
     With `x = h + r`, `|x|² = h·h + (2h + r)·r`. The first factor holds `h` and the pieces of
-    `h·h`, the second `r` and those of `(2h + r)·r`, as do the factors of the basis points.
+    `h·h`, the second `r` and those of `(2h + r)·r`, as do the factors of the inducing points.
     """
     x = _scaled(x, scale)
     h = ((x + ROUND) - ROUND).to(tl.float16)
@@ -92,7 +92,7 @@ def _split_rows(x, k, scale, D: tl.constexpr):
 
 @triton.jit
 def _closeness(z, z_square, z_rest, z_missing, x, x_rest):
-    """Return `u` in two parts, (basis points, ROWS).
+    """Return `u` in two parts, (inducing points, ROWS).
 
     The first is a sum of integers, `−½ |h_x − h_z|²`, and exact: short lengthscales cost no
     digits. They are not added here, which would let the compiler merge the products.
@@ -106,7 +106,7 @@ def _closeness(z, z_square, z_rest, z_missing, x, x_rest):
 
 @triton.jit
 def _closeness_by_row(z, z_square, z_rest, z_missing, x, x_rest):
-    """Return the transposes of the parts of `u`, (ROWS, basis points)."""
+    """Return the transposes of the parts of `u`, (ROWS, inducing points)."""
     rest = tl.dot(x, tl.trans(z_missing))
     rest = tl.dot(x, tl.trans(z_rest), rest)
     rest = tl.dot(x_rest, tl.trans(z_rest), rest)
@@ -264,7 +264,7 @@ def _load_mean(mean, m, SIZE: tl.constexpr):
 
 @triton.jit
 def _moments(T, x, q, HALF: tl.constexpr):
-    """Return `Tᵀ [x, x²]`, (basis points, 2 HALF), for inputs twice side by side."""
+    """Return `Tᵀ [x, x²]`, (inducing points, 2 HALF), for inputs twice side by side."""
     T1, T2 = _halves(T)
     W1, W2 = _halves(tl.where((q < HALF)[None, :], x, x * x))
     product = tl.dot(tl.trans(T2), W1)
@@ -302,9 +302,9 @@ def pull_back_kernel(
     T_UNIT: tl.constexpr,
     PIECES: tl.constexpr,
 ):
-    """Sum `T`, `Tᵀ [X, X²]` and `ρ̄ ∘ ρ` for one tile of basis points over every `groups`-th block.
+    """Sum `T`, `Tᵀ [X, X²]` and `ρ̄ ∘ ρ` for a tile of inducing points over every `groups`-th block.
 
-    A tile of `ρ̄` needs the features of all basis points. Where they are more than a tile, they
+    A tile of `ρ̄` needs the features of all inducing points. Where they are more than a tile, they
     are evaluated `INNER` at a time, and those of the tile once more for `T`.
     """
     group, tile = tl.program_id(0), tl.program_id(1)

@@ -80,7 +80,7 @@ class Pulled(NamedTuple):
 
 
 def tiling_for(M: int, D: int) -> Tilings:
-    """Return the tilings for M basis points and D inputs, as far as shared memory allows."""
+    """Return the tilings for M inducing points and D inputs, as far as shared memory allows."""
     tiling = Tiling(basis=64, warps=4) if M <= 64 or D > 28 else Tiling()
     pull_back = tiling._replace(warps=4, stages=2 if D > 60 else 3)
     if tiling.basis < M and D <= 8:
@@ -157,10 +157,10 @@ def _rows(X: Tensor, y: Tensor, weight: Tensor | None, tiling: Tiling) -> _Rows:
 
 
 class _Points(NamedTuple):
-    """The basis points as the kernels read them."""
+    """The inducing points as the kernels read them."""
 
     Z: Tensor
-    """The four factors of the basis points in `u`, float16, (4, M', K); see `_split_rows`."""
+    """The four factors of the inducing points in `u`, float16, (4, M', K); see `_split_rows`."""
     constants: Tensor
     """`S`, and the number in front of `u` in the profile, float32, (2,)."""
     size: int
@@ -170,7 +170,7 @@ class _Points(NamedTuple):
 
 
 def _points(Z: Tensor, profile: str, tile: int) -> _Points:
-    """Split the basis points, and fill the last tile with some that are too far to matter.
+    """Split the inducing points, and fill the last tile with some that are too far to matter.
 
     `S |z| < 2¹⁰·⁵`, which keeps the integers in `u` below 2²⁴ for all rows within `√2` of the
     outermost basis point; further out there is nothing to cancel.
@@ -298,7 +298,7 @@ def _fused_tiles(
 
 
 def _fused_pull_back(rows: _Rows, Z: Tensor, profile: str, bars: _Bars, tiling: Tiling) -> Pulled:
-    """Run the kernel on all tiles of basis points and return its sums in common units."""
+    """Run the kernel on all tiles of inducing points and return its sums in common units."""
     (M, D), device = Z.shape, Z.device
     points = _points(Z, profile, tiling.basis)
     bar = _cotangents(bars, rows, points.size)

@@ -7,17 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn import config_context
 
-from eigengp import EigenGPRegressor, Matern32, SquaredExponential
+from eigengp import LBFGS, EigenGPRegressor, Matern32, SquaredExponential
 from eigengp._typing import Array
 from eigengp.backend.buffers import buffer, recycle, reused_buffers
 from eigengp.backend.matmul import product
 from eigengp.data.array_source import ArraySource
-from eigengp.data.memory import bytes_of
 from eigengp.data.standardize import Extent
 from eigengp.fitting.objectives import RowObjective
 from eigengp.fitting.optimizer import minimize
 from eigengp.fitting.parameters import eigengp_parameters
+from eigengp.fitting.settings import working_memory
 from eigengp.gp.approximations import PriorPass, SpectralPass
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.model import EigenGP, Jitter
@@ -104,7 +105,9 @@ def test_what_was_never_taken_is_not_held() -> None:
 
 def test_fitted_models_are_pickled_without_copies_for_torch() -> None:
     torch = pytest.importorskip("torch")
-    model = EigenGPRegressor(5, n_restarts=1, max_iter=2, random_state=0).fit(X[:100], y[:100])
+    model = EigenGPRegressor(5, optimizer=LBFGS(n_restarts=1, max_iter=2), random_state=0).fit(
+        X[:100], y[:100]
+    )
     expected = model.predict(X[:3])
     model._posterior.mean(torch.asarray(X[:3]))
     model._scaling.inputs(torch.asarray(X[:3]))
@@ -113,21 +116,38 @@ def test_fitted_models_are_pickled_without_copies_for_torch() -> None:
     np.testing.assert_array_equal(pickle.loads(stored).predict(X[:3]), expected)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [(1000, 1000), ("1000", 1000), ("2kB", 2_000), ("1.5 GB", 1_500_000_000), ("2GiB", 2 << 30)],
-)
-def test_memory_limits_are_bytes_or_text(text: int | str, expected: int) -> None:
-    assert bytes_of(text) == expected
+def test_memory_is_64_mib_unless_scikit_learn_is_told_otherwise() -> None:
+    assert working_memory() == Arithmetic().memory_limit == KEPT_BYTES == 64 << 20
+    for mebibytes in (0, 0.5, 1, 128):
+        with config_context(working_memory=mebibytes):
+            assert working_memory() == mebibytes * 2**20
+    assert working_memory() == KEPT_BYTES
 
 
-@pytest.mark.parametrize("text", ["much", "1XB", "-1GB", "", "GB"])
-def test_other_text_is_no_memory_limit(text: str) -> None:
-    with pytest.raises(ValueError, match="memory_limit must be"):
-        EigenGPRegressor(5, memory_limit=text).fit(X[:50], y[:50])
+@pytest.mark.parametrize("mebibytes", [0, 1, 300])
+def test_a_fit_follows_working_memory_and_is_the_same(
+    mebibytes: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    kept = Arithmetic.kept
+
+    def noting(self: Arithmetic) -> Kept:
+        seen.append(self.memory_limit)
+        return kept(self)
+
+    monkeypatch.setattr(Arithmetic, "kept", noting)
+    optimizer = LBFGS(n_restarts=1, max_iter=2)
+    model = EigenGPRegressor(20, residual=None, optimizer=optimizer, random_state=0)
+    expected = model.fit(X, y).predict(X[:9])
+    assert KEPT_BYTES in seen
+    seen.clear()
+    with config_context(working_memory=mebibytes):
+        found = model.fit(X, y).predict(X[:9])
+    assert mebibytes * 2**20 in seen
+    np.testing.assert_array_equal(found, expected)
 
 
-def test_float32_gradients_are_close_where_the_basis_is_well_conditioned() -> None:
+def test_float32_gradients_are_close_where_inducing_points_are_well_conditioned() -> None:
     value, expected = gradient_of(MODEL)
     for precision, tolerance in (("mixed", 1e-4), ("single", 1e-3)):
         own, gradient = gradient_of(replace(MODEL, arithmetic=Arithmetic(precision)))
@@ -222,7 +242,7 @@ def test_the_optimum_agrees_with_that_of_double_precision(precision: str, per_ro
 def test_every_precision_copes_with_badly_scaled_data(precision: str, case: str) -> None:
     scale, shift = BADLY_SCALED[case]
     inputs, targets = scale * X + shift, scale * y - shift
-    settings = {"residual": None, "n_restarts": 1, "max_iter": 60, "random_state": 0}
+    settings = {"residual": None, "optimizer": LBFGS(n_restarts=1, max_iter=60), "random_state": 0}
     model = EigenGPRegressor(20, precision=precision, **settings)
     model.fit(inputs[:2_500], targets[:2_500])
     mean, std = model.predict(inputs[2_500:], return_std=True)
@@ -232,7 +252,7 @@ def test_every_precision_copes_with_badly_scaled_data(precision: str, case: str)
 
 
 def test_predictions_in_float32_are_those_in_float64() -> None:
-    settings = {"residual": None, "n_restarts": 1, "max_iter": 30, "random_state": 0}
+    settings = {"residual": None, "optimizer": LBFGS(n_restarts=1, max_iter=30), "random_state": 0}
     model = EigenGPRegressor(20, **settings).fit(X, y)
     expected = model.predict(X, return_std=True)
     for precision in ("mixed", "single"):
@@ -242,7 +262,3 @@ def test_predictions_in_float32_are_those_in_float64() -> None:
         shift = np.abs(model._scaling.target_centre + unit * mean - expected[0])
         assert np.all(shift < 1e-2 * expected[1])
         np.testing.assert_allclose(unit * np.sqrt(variance), expected[1], rtol=1e-3)
-
-
-def test_the_default_keeps_a_little_memory() -> None:
-    assert Arithmetic().memory_limit == KEPT_BYTES

@@ -1,4 +1,4 @@
-"""The residual between neighbours: pull-backs, and the full GP where all rows are neighbours."""
+"""The nearest-neighbour residual: gradients, and the exact GP where all rows are neighbours."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from numpy.testing import assert_allclose
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.data.neighbors import Nearest, NeighborSource, nearest_before
-from eigengp.fitting.heteroscedastic import learn_varying
-from eigengp.fitting.leave_one_out import varied
+from eigengp.fitting.heteroscedastic import OF_THE_MODEL, fit_heteroscedastic
+from eigengp.fitting.leave_one_out import with_variance
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter
@@ -93,13 +93,13 @@ def test_gradient_is_the_derivative(kernel: Kernel, weighted: bool) -> None:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_all_rows_as_neighbours_give_the_full_gp(weighted: bool) -> None:
+def test_all_rows_as_neighbours_give_the_exact_gp(weighted: bool) -> None:
     rows = _rows(weighted=weighted)
     kernel = Matern32([0.8, 1.5], 1.3)
-    local = replace(_model(kernel, rows), jitter=Jitter(1e-12))
-    exact = ExactGP(kernel, local.noise_variance)
+    vecchia = replace(_model(kernel, rows), jitter=Jitter(1e-12))
+    exact = ExactGP(kernel, vecchia.noise_variance)
     expected = exact.forward(ArraySource.of(rows)).value
-    assert_allclose(local.value(_source(rows, rows.n_rows - 1)), expected, rtol=1e-7)
+    assert_allclose(vecchia.value(_source(rows, rows.n_rows - 1)), expected, rtol=1e-7)
 
 
 def test_threads_do_not_change_the_sums() -> None:
@@ -127,7 +127,7 @@ def _posterior(model: EigenGP, rows: RowBlock, count: int) -> VecchiaPosterior:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_predictions_from_all_rows_are_those_of_the_full_gp(weighted: bool) -> None:
+def test_predictions_from_all_rows_are_those_of_the_exact_gp(weighted: bool) -> None:
     rows = _rows(weighted=weighted)
     model = replace(_model(Matern32([0.8, 1.5], 1.3), rows), jitter=Jitter(1e-12))
     posterior = _posterior(model, rows, rows.n_rows)
@@ -142,7 +142,7 @@ def test_predictions_from_all_rows_are_those_of_the_full_gp(weighted: bool) -> N
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_row_left_out_is_predicted_as_if_it_had_not_been_there(weighted: bool) -> None:
+def test_leave_one_out_predictions_are_those_of_a_model_without_the_row(weighted: bool) -> None:
     rows = _rows(weighted=weighted)
     model = replace(_model(Matern32([0.8, 1.5], 1.3), rows), jitter=Jitter(1e-12))
     posterior = _posterior(model, rows, rows.n_rows)
@@ -167,37 +167,39 @@ def test_gradients_of_predictions_are_derivatives_with_the_neighbours_held() -> 
     assert_close(posterior.variance_gradient(x), variance)
 
 
-def test_a_varying_noise_is_found_where_there_is_one_and_only_there() -> None:
+def test_heteroscedastic_noise_is_found_where_there_is_some_and_only_there() -> None:
     rng = np.random.default_rng(0)
     covariates = rng.normal(size=(2_000, 6))
     variance = np.ones(2_000)
     noise = rng.normal(size=2_000)
-    flat = learn_varying(noise, variance, covariates, 3)
-    assert flat.name == "as it is"
+    flat = fit_heteroscedastic(noise, variance, covariates, 3)
+    assert flat.name == OF_THE_MODEL
     assert flat.scale is None
-    narrow = learn_varying(3.0 * noise, variance, covariates, 3)
+    narrow = fit_heteroscedastic(3.0 * noise, variance, covariates, 3)
     assert narrow.name == "constant"
     assert narrow.scale is not None
     assert_allclose(narrow.scale(variance, covariates), 9.0, rtol=0.1)
-    varied = learn_varying(noise * np.exp(0.5 * covariates[:, 1]), variance, covariates, 3)
-    assert varied.name == "neighbours"
-    assert varied.scale is not None
-    found = varied.scale(variance, covariates)
-    assert np.corrcoef(np.log(found), covariates[:, 1])[0, 1] > 0.9
-    assert varied.losses[varied.name] < varied.losses["constant"] - 0.1
+    found = fit_heteroscedastic(noise * np.exp(0.5 * covariates[:, 1]), variance, covariates, 3)
+    assert found.name == "neighbors"
+    assert found.scale is not None
+    scale = found.scale(variance, covariates)
+    assert np.corrcoef(np.log(scale), covariates[:, 1])[0, 1] > 0.9
+    assert found.losses[found.name] < found.losses["constant"] - 0.1
 
 
-def test_a_few_wild_rows_do_not_make_error_bars_vary() -> None:
+def test_a_few_outliers_do_not_make_the_noise_heteroscedastic() -> None:
     rng = np.random.default_rng(2)
     covariates = rng.normal(size=(1_500, 30))
-    wild = learn_varying(rng.standard_t(2.0, size=1_500), np.full(1_500, 4.0), covariates, 1)
-    assert wild.name in ("as it is", "constant")
+    outliers = fit_heteroscedastic(
+        rng.standard_t(2.0, size=1_500), np.full(1_500, 4.0), covariates, 1
+    )
+    assert outliers.name in (OF_THE_MODEL, "constant")
 
 
-def test_left_out_rows_of_a_model_without_neighbours_are_those_of_one_that_never_saw_them() -> None:
+def test_leave_one_out_without_neighbours_is_that_of_a_model_without_the_row() -> None:
     rows = _rows()
     model = replace(_model(Matern32([0.8, 1.5], 1.3), rows), vecchia=False)
-    posterior = varied(model, model.forward(ArraySource.of(rows)))
+    posterior = with_variance(model, model.forward(ArraySource.of(rows)))
     mean, variance, _ = posterior.leave_one_out(rows)
     for i in (0, 7, 23):
         others = rows.picked(np.delete(np.arange(rows.n_rows), i))

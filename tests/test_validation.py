@@ -1,4 +1,4 @@
-"""Frames of pandas and Polars: names are kept and compared, weights are routed."""
+"""Frames of pandas and Polars: names are stored and compared, weights are routed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from eigengp import EigenFeatures, EigenGPRegressor, ExactGPRegressor
+from eigengp import LBFGS, EigenFeatures, EigenGPRegressor, ExactGPRegressor
 
-QUICK: dict[str, Any] = {"n_restarts": 1, "max_iter": 5, "random_state": 0}
+QUICK: dict[str, Any] = {"optimizer": LBFGS(n_restarts=1, max_iter=5), "random_state": 0}
 rng = np.random.default_rng(0)
 X = rng.normal(size=(40, 2))
 y = np.sin(X[:, 0]) + 0.1 * X[:, 1] + 0.05 * rng.normal(size=40)
@@ -94,12 +94,12 @@ def test_a_column_of_dates_is_named(frame_of: Any) -> None:
 def test_whole_numbers_truth_values_and_numbers_as_objects_are_numbers(frame_of: Any) -> None:
     frame = frame_of({"whole": np.arange(40), "is": X[:, 0] > 0})
     values = np.column_stack([np.arange(40.0), X[:, 0] > 0])
-    expected = ExactGPRegressor(max_iter=0).fit(values, y).predict(values)
+    expected = ExactGPRegressor(optimizer=LBFGS(max_iter=0)).fit(values, y).predict(values)
     np.testing.assert_array_equal(
-        ExactGPRegressor(max_iter=0).fit(frame, y).predict(frame), expected
+        ExactGPRegressor(optimizer=LBFGS(max_iter=0)).fit(frame, y).predict(frame), expected
     )
     objects = pd.DataFrame(values, columns=["whole", "is"], dtype=object)
-    model = ExactGPRegressor(max_iter=0).fit(objects, y)
+    model = ExactGPRegressor(optimizer=LBFGS(max_iter=0)).fit(objects, y)
     np.testing.assert_array_equal(model.predict(objects), expected)
 
 
@@ -164,7 +164,7 @@ def test_weights_are_routed_through_a_search() -> None:
 @pytest.mark.usefixtures("_routing")
 def test_weights_are_routed_to_features_and_refused_unasked() -> None:
     features = EigenFeatures(small()).set_fit_request(sample_weight=True)
-    last = ExactGPRegressor(max_iter=0).set_fit_request(sample_weight=False)
+    last = ExactGPRegressor(optimizer=LBFGS(max_iter=0)).set_fit_request(sample_weight=False)
     pipeline = make_pipeline(features, last)
     pipeline.fit(X, y, sample_weight=weight)
     direct = EigenFeatures(small()).fit(X, y, sample_weight=weight)

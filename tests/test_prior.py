@@ -1,3 +1,5 @@
+"""The factors of the prior: Cholesky and spectrum, and their pull-backs."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -54,7 +56,7 @@ def weight_matrix(gram: Array, v: Array) -> Array:
 
 
 def pulled_back(gram: Array, v: Array) -> Array:
-    """Pull `scalar` of `W` back through the spectrum, the way the flow does."""
+    """Pull `scalar` of `W` back through the spectrum, the way a pass over the rows does."""
     spectrum = Spectrum.of(gram)
     T = spectrum.whitening(v.size)
     return spectrum.pull_back(2.0 * scalar_bar(T * v @ T.T) @ T * v, v)

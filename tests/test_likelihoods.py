@@ -1,0 +1,93 @@
+"""Likelihoods: their parameters, and rows as weighted pseudo-targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from eigengp import LBFGS, EigenGPRegressor, Gaussian, Heteroscedastic, SquaredExponential
+from eigengp._typing import Array
+from eigengp.data.array_source import ArraySource
+from eigengp.fitting.parameters import kernel_parameters
+from eigengp.gp.blocks import RowBlock
+from eigengp.gp.exact import ExactGP
+from eigengp.gp.model import EigenGP, Jitter
+
+
+@dataclass(frozen=True)
+class KnownNoise(Gaussian):
+    """Targets whose noise has a known standard deviation, `0.1 (1 + x²)`, times σ."""
+
+    def pseudo_rows(self, rows: RowBlock, mean: Array, variance: Array) -> RowBlock:
+        return RowBlock(rows.X, rows.y, rows.weight / (1.0 + rows.X[:, 0] ** 2) ** 2, rows.start)
+
+
+def _rows(n: int = 40) -> RowBlock:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (n, 1))
+    return RowBlock(X, np.sin(2 * X[:, 0]) + 0.1 * (1 + X[:, 0] ** 2) * rng.normal(size=n))
+
+
+def test_rows_enter_by_the_weights_and_pseudo_targets_of_a_likelihood() -> None:
+    rows, kernel, likelihood = _rows(), SquaredExponential(0.7), KnownNoise(0.01)
+    pseudo = likelihood.pseudo_rows(rows, np.zeros(40), np.ones(40))
+    points = np.linspace(-2, 2, 40)[:, None]
+    model = EigenGP(kernel, points, likelihood, 40, jitter=Jitter(1e-8))
+    posterior = model.posterior(model.forward(ArraySource.of(pseudo)))
+    noise = np.diag(0.01 * (1 + rows.X[:, 0] ** 2) ** 2)
+    K = kernel.matrix(rows.X, rows.X) + noise
+    X = np.linspace(-1.5, 1.5, 7)[:, None]
+    expected = kernel.matrix(X, rows.X) @ np.linalg.solve(K, rows.y)
+    np.testing.assert_allclose(posterior.mean(X), expected, atol=1e-4)
+
+
+def test_the_parameters_of_a_likelihood_are_learned_within_its_bounds() -> None:
+    model = ExactGP(SquaredExponential(np.ones(1)), Gaussian(0.2))
+    free = kernel_parameters(model)
+    vector = free.pack(model)
+    assert vector[-1] == pytest.approx(np.log(0.2))
+    low, high = (each[-1] for each in free.bounds())
+    assert (low, high) == tuple(each[0] for each in Gaussian().bounds)
+    assert free.unpack(vector + 1.0).likelihood.variance == pytest.approx(0.2 * np.e)
+    kind = Heteroscedastic(0.2).with_theta(np.log([0.5]))
+    assert type(kind) is Heteroscedastic
+    assert kind.variance == pytest.approx(0.5)
+
+
+def test_the_pull_back_of_the_noise_agrees_with_finite_differences() -> None:
+    source, kernel = ArraySource.of(_rows()), SquaredExponential(np.array([0.7]))
+    points = np.linspace(-2, 2, 8)[:, None]
+    likelihood = Gaussian(0.05)
+
+    def value(theta: Array) -> float:
+        own = likelihood.with_theta(theta)
+        return EigenGP(kernel, points, own, 8, jitter=Jitter(1e-8)).value(source)
+
+    _, gradient = EigenGP(kernel, points, likelihood, 8, jitter=Jitter(1e-8)).evaluate(source)
+    step = np.array([1e-5])
+    slope = (value(likelihood.theta + step) - value(likelihood.theta - step)) / 2e-5
+    assert gradient.log_noise_variance == pytest.approx(slope, rel=1e-6)
+
+
+def test_a_number_is_gaussian_noise() -> None:
+    assert ExactGP(SquaredExponential(), 0.3).likelihood == Gaussian(0.3)
+
+
+@pytest.mark.parametrize("variance", [0.0, -1.0, np.inf, np.nan, "small"])
+def test_bad_variances_are_refused(variance: object) -> None:
+    with pytest.raises(ValueError, match="positive and finite"):
+        Gaussian(variance)  # type: ignore[arg-type]
+
+
+def test_a_model_needs_a_variance() -> None:
+    with pytest.raises(ValueError, match="needs a noise variance"):
+        assert Gaussian().scale
+
+
+def test_the_start_of_the_noise_is_obeyed() -> None:
+    X, y = _rows().X, _rows().y
+    frozen = LBFGS(max_iter=0)
+    model = EigenGPRegressor(5, likelihood=Gaussian(0.3), optimizer=frozen, random_state=0)
+    assert model.fit(X, y).noise_variance_ == pytest.approx(0.3)

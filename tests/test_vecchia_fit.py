@@ -1,0 +1,390 @@
+"""The nearest-neighbour residual as a user meets it: what is chosen and why, and predictions."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.stats import spearmanr
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from eigengp import LBFGS, EigenGPRegressor, Heteroscedastic, Stochastic
+from eigengp._typing import Array
+from eigengp.fitting import model_selection
+from eigengp.fitting.heteroscedastic import OF_THE_MODEL
+from eigengp.fitting.progress import Clock
+from eigengp.fitting.vecchia import NeighborFit, _largest_size
+from eigengp.gp.blocks import RowBlock
+from eigengp.gp.linalg import FactorizationError
+from eigengp.gp.model import EigenGP
+from eigengp.gp.posterior import Posterior
+from eigengp.gp.vecchia import VecchiaOutcome
+from eigengp.gp.vecchia_posterior import VecchiaPosterior
+
+NEIGHBORS: dict[str, Any] = {
+    "residual": "neighbors",
+    "optimizer": LBFGS(n_restarts=2, max_iter=15),
+    "random_state": 0,
+}
+QUICK: dict[str, Any] = {"optimizer": LBFGS(n_restarts=1, max_iter=10), "random_state": 0}
+
+
+def _heteroscedastic_data(n: int, seed: int) -> tuple[Array, Array]:
+    """More waves than a few eigenfunctions can follow, with noise that grows along an input."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2.0, 2.0, size=(n, 2))
+    f = np.sin(3.0 * X[:, 0]) * np.cos(3.0 * X[:, 1]) + 0.5 * np.sin(6.0 * X[:, 0] + 5.0 * X[:, 1])
+    return X, f + np.exp(0.8 * X[:, 0] - 2.0) * rng.normal(size=n)
+
+
+def test_neighbours_and_heteroscedastic_noise_predict_better_than_few_eigenfunctions() -> None:
+    X, y = _heteroscedastic_data(700, 0)
+    Z, z = _heteroscedastic_data(1_000, 1)
+    loss = {}
+    for name, settings in {
+        "plain": {**NEIGHBORS, "residual": None},
+        "neighbors": {
+            **NEIGHBORS,
+            "likelihood": "gaussian",
+            "kernel": "squared_exponential",
+        },
+        "heteroscedastic": NEIGHBORS,
+    }.items():
+        mean, std = EigenGPRegressor(20, **settings).fit(X, y).predict(Z, return_std=True)
+        loss[name] = float(np.mean(np.log(std) + 0.5 * ((z - mean) / std) ** 2))
+        assert 0.84 < np.mean(np.abs(z - mean) < 1.645 * std) < 0.96
+    assert loss["neighbors"] < loss["plain"] - 0.1
+    assert loss["heteroscedastic"] < loss["neighbors"] - 0.05
+
+
+def test_selection_tells_of_kernel_and_noise() -> None:
+    X, y = _heteroscedastic_data(400, 0)
+    model = EigenGPRegressor(10, likelihood="heteroscedastic", **NEIGHBORS).fit(X, y)
+    kernel, noise = model.selection_["kernel"], model.selection_["likelihood"]
+    smooth = {"SquaredExponential", "RationalQuadratic"}
+    assert set(kernel.scores) == smooth | {"Matern52", "Matern32", "Matern12"}
+    assert type(model.kernel_).__name__ == kernel.chosen
+    assert set(noise.scores) == {OF_THE_MODEL, "constant", "eigenfunctions", "neighbors"}
+    assert noise.chosen in noise.scores
+    lines = str(model.selection_).splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["residual", "kernel", "likelihood"]
+    assert lines[0] == "residual: neighbors (given)"
+    assert f"{kernel.chosen} {kernel.scores[kernel.chosen]:.4g}" in lines[1]
+
+
+@pytest.mark.parametrize(("noise", "grows"), [(0.05, True), (3.0, False)])
+def test_inducing_points_are_added_while_the_held_out_set_gains(
+    noise: float, grows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eigengp.fitting.vecchia._FIRST_SIZE", 10)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1_100, 4))
+    y = np.sin(X[:, 0] + X[:, 1]) + X[:, 2] * X[:, 3] + noise * rng.normal(size=1_100)
+    model = EigenGPRegressor(**NEIGHBORS).fit(X, y)
+    decision = model.selection_["n_components"]
+    *enough, last = losses = {int(size): loss for size, loss in decision.scores.items()}
+    taken = last if losses[last] < losses[enough[-1]] - 0.01 else enough[-1]
+    assert decision.chosen == str(taken)
+    assert model.inducing_points_.shape[0] == taken
+    assert (taken > 10) == grows
+
+
+def test_a_size_whose_trial_fails_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eigengp.fitting.vecchia._FIRST_SIZE", 8)
+    own = NeighborFit._outcome
+
+    def fails_beyond(
+        self: NeighborFit, model: EigenGP, rows: RowBlock, count: int
+    ) -> VecchiaOutcome:
+        if model.n_components > 8:
+            raise FactorizationError
+        return own(self, model, rows, count)
+
+    monkeypatch.setattr(NeighborFit, "_outcome", fails_beyond)
+    model = EigenGPRegressor(**NEIGHBORS).fit(*_heteroscedastic_data(400, 0))
+    assert model.selection_["n_components"].scores["16"] == np.inf
+    assert model.inducing_points_.shape[0] == 8
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "seconds", "size"),
+    [
+        (9_975, None, 399),
+        (100_000, None, 400),
+        (20_000, 5.0, 50),
+        (100_000, 600.0, 400),
+        (10, 9, 1),
+    ],
+)
+def test_the_largest_default_size_leaves_memory_and_time(
+    n_rows: int, seconds: float | None, size: int
+) -> None:
+    assert _largest_size(n_rows, seconds) == size
+
+
+def test_a_size_that_was_asked_for_is_taken_without_a_trial() -> None:
+    X, y = _heteroscedastic_data(400, 0)
+    model = EigenGPRegressor(10, **NEIGHBORS).fit(X, y)
+    assert "n_components" not in model.selection_
+    assert model.inducing_points_.shape[0] == 10
+
+
+def test_a_fitted_model_can_be_stored_and_drawn_from() -> None:
+    X, y = _heteroscedastic_data(300, 0)
+    model = EigenGPRegressor(10, likelihood="heteroscedastic", **NEIGHBORS).fit(X, y)
+    mean, cov = model.predict(X[:20], return_cov=True)
+    _, std = model.predict(X[:20], return_std=True)
+    assert_allclose(np.sqrt(np.diagonal(cov)), std)
+    again = pickle.loads(pickle.dumps(model))
+    assert_allclose(again.predict(X[:20]), mean, rtol=1e-12)
+    drawn = model.sample_y(X[:20], 400, random_state=0)
+    assert_allclose(drawn.mean(axis=1), mean, atol=0.3)
+    assert model.eigenfunctions(X[:5]).shape == (5, 10)
+
+
+def test_the_units_of_the_data_do_not_matter() -> None:
+    X, y = _heteroscedastic_data(300, 0)
+    one = EigenGPRegressor(10, **NEIGHBORS).fit(X, y)
+    other = EigenGPRegressor(10, **NEIGHBORS).fit(1024.0 * X, 256.0 * y)
+    assert_allclose(other.predict(1024.0 * X), 256.0 * one.predict(X), rtol=1e-6, atol=1e-6)
+    shift = np.log(256.0) * y.size
+    assert_allclose(other.log_marginal_likelihood_ + shift, one.log_marginal_likelihood_, rtol=1e-6)
+
+
+def test_far_from_the_data_error_bars_are_about_those_of_the_prior() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, size=(450, 2))
+    y = np.sin(2.0 * X[:, 0]) * np.cos(X[:, 1]) + 0.2 * rng.normal(size=450)
+    model = EigenGPRegressor(15, likelihood="heteroscedastic", **NEIGHBORS).fit(X, y)
+    _, std = model.predict([[6.0, 6.0]], return_std=True)
+    prior = np.sqrt(model.kernel_.total_variance + model.noise_variance_)
+    assert 0.5 * prior < std[0] < 2.0 * prior
+
+
+def test_rows_of_little_weight_hardly_change_the_noise() -> None:
+    X, y = _heteroscedastic_data(400, 0)
+    Z, z = _heteroscedastic_data(100, 1)
+    weight = np.concatenate([np.ones(400), np.full(100, 1e-8)])
+    model = EigenGPRegressor(10, likelihood="heteroscedastic", **NEIGHBORS)
+    alone = model.fit(X, y).predict(X[:50], return_std=True)[1]
+    both = np.concatenate([X, Z]), np.concatenate([y, 30.0 * z])
+    junk = model.fit(*both, sample_weight=weight).predict(X[:50], return_std=True)[1]
+    assert np.median(junk / alone) < 1.5
+
+
+def test_a_refit_with_other_settings_leaves_nothing_behind() -> None:
+    X, y = _heteroscedastic_data(150, 0)
+    model = EigenGPRegressor(10, likelihood="heteroscedastic", **NEIGHBORS).fit(X, y)
+    assert hasattr(model, "leave_one_out_errors_")
+    model.set_params(residual=None, likelihood="gaussian")
+    with pytest.raises(ValueError, match="cannot continue a fit with residual='neighbors'"):
+        model.partial_fit(X, y)
+    assert str(model.fit(X, y).selection_) == "residual: None (given)"
+    assert not hasattr(model, "leave_one_out_errors_")
+    together = model.sample_y(X[:5], random_state=3)
+    assert_allclose(model.sample_y(X[:2], random_state=3), together[:2])
+    assert hasattr(model.partial_fit(X, y), "weights_")
+
+
+def test_noiseless_data_can_choose_a_kernel() -> None:
+    X = np.linspace(0.0, 1.0, 300)[:, None]
+    y = np.sin(3.0 * X[:, 0])
+    model = EigenGPRegressor(20, **NEIGHBORS).fit(X, y)
+    assert np.max(np.abs(model.predict(X) - y)) < 0.01
+
+
+IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
+    ({"optimizer": LBFGS("joint")}, "strategy='joint' learns weights"),
+    ({"optimizer": LBFGS("direct")}, "strategy='direct' learns weights"),
+    ({"optimizer": Stochastic()}, "optimizer=Stochastic() keeps no rows"),
+    ({"inducing_points": 30}, "n_components equal to the 30 inducing points"),
+    ({"inducing_points": np.zeros((12, 2))}, "n_components equal to the 12 inducing points"),
+    ({"precision": "mixed"}, "double precision, not precision='mixed'"),
+    ({"precision": "single"}, "double precision, not precision='single'"),
+    ({"device": "meta"}, "on the CPU, not on device='meta'"),
+]
+
+
+@pytest.mark.parametrize(("settings", "reason"), IMPOSSIBLE, ids=str)
+def test_neighbours_that_are_not_possible_are_refused(
+    settings: dict[str, Any], reason: str
+) -> None:
+    if "device" in settings:
+        pytest.importorskip("torch")
+    X, y = _heteroscedastic_data(50, 0)
+    with pytest.raises(ValueError, match=re.escape("residual='neighbors' is not possible: ")) as it:
+        EigenGPRegressor(10, **{**NEIGHBORS, **settings}).fit(X, y)
+    assert reason in str(it.value)
+
+
+AUTOMATIC: list[tuple[dict[str, Any], str]] = [
+    ({"optimizer": LBFGS("joint", n_restarts=1, max_iter=2)}, IMPOSSIBLE[0][1]),
+    ({"optimizer": Stochastic(n_restarts=1)}, IMPOSSIBLE[2][1]),
+    *IMPOSSIBLE[3:],
+    ({"optimizer": LBFGS(max_iter=0)}, "max_iter=0 learns nothing"),
+]
+
+
+@pytest.mark.usefixtures("short_search")
+@pytest.mark.parametrize(("settings", "reason"), AUTOMATIC, ids=str)
+def test_selection_says_why_there_are_no_neighbours(
+    settings: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "device" in settings:
+        pytest.importorskip("torch")
+    monkeypatch.setattr(model_selection, "_NEIGHBORS_FROM", 300)
+    optimizer = LBFGS(n_restarts=1, max_iter=2)
+    X, y = _heteroscedastic_data(400, 0)
+    model = EigenGPRegressor(10, **{"optimizer": optimizer, "random_state": 0, **settings})
+    decision = model.fit(X, y).selection_["residual"]
+    assert decision.chosen == "None"
+    assert reason in decision.reason
+    assert str(model.selection_).splitlines()[0] == f"residual: None ({decision.reason})"
+    assert isinstance(model._posterior, Posterior)
+
+
+@pytest.mark.usefixtures("short_search")
+def test_selection_says_that_rows_are_few_or_many_or_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, y = _heteroscedastic_data(60, 0)
+    model = EigenGPRegressor(5, optimizer=LBFGS(n_restarts=1, max_iter=2), random_state=0)
+    assert str(model.fit(X, y).selection_) == "residual: None (fewer than 1,000 rows)"
+    monkeypatch.setattr(model_selection, "_NEIGHBORS_FROM", 20)
+    monkeypatch.setattr(model_selection, "_NEIGHBORS_UP_TO", 50)
+    assert str(model.fit(X, y).selection_) == "residual: None (more than 50 rows)"
+    monkeypatch.setattr(model_selection, "_NEIGHBORS_UP_TO", 100)
+    first = clone(model).partial_fit(X, y)
+    assert str(first.selection_) == "residual: None (partial_fit keeps no rows)"
+    assert str(first.partial_fit(X, y).selection_) == str(first.selection_)
+    for residual in (None, "diagonal"):
+        model.set_params(residual=residual).fit(X, y)
+        assert str(model.selection_) == f"residual: {residual} (given)"
+
+
+def test_the_cpu_by_name_is_no_obstacle() -> None:
+    X, y = _heteroscedastic_data(60, 0)
+    named, default = (
+        EigenGPRegressor(5, device=device, **NEIGHBORS).fit(X, y) for device in ("cpu", None)
+    )
+    assert_allclose(named.predict(X), default.predict(X), rtol=1e-12)
+
+
+def test_what_needs_other_rows_is_refused() -> None:
+    X, y = _heteroscedastic_data(400, 0)
+    model = EigenGPRegressor(10, likelihood="heteroscedastic", **NEIGHBORS).fit(X, y)
+    with pytest.raises(AttributeError, match="has no attribute 'partial_fit'"):
+        model.partial_fit(X, y)
+    with pytest.raises(ValueError, match="cannot be differentiated"):
+        model.predict_gradient(X[:2], return_variance=True)
+    assert model.predict_gradient(X[:2]).shape == (2, 2)
+
+
+def test_by_default_neighbours_are_used_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_selection, "_NEIGHBORS_FROM", 300)
+    X, y = _heteroscedastic_data(400, 0)
+    model = EigenGPRegressor(15, **QUICK).fit(X, y)
+    assert isinstance(model._posterior, VecchiaPosterior)
+    decision = model.selection_["residual"]
+    assert decision.chosen == "neighbors"
+    assert decision.scores["neighbors"] < decision.scores["None"]
+    assert str(decision).startswith("residual: neighbors (lowest leave-one-out loss: neighbors ")
+    few = EigenGPRegressor(15, **QUICK).fit(X[:200], y[:200])
+    assert isinstance(few._posterior, Posterior)
+
+
+@pytest.mark.parametrize("settings", [{"guard": False}, {"inducing_points": 15}], ids=str)
+def test_guard_and_inducing_points_do_not_change_the_residual(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_selection, "_NEIGHBORS_FROM", 300)
+    X, y = _heteroscedastic_data(400, 0)
+    model = EigenGPRegressor(15, **QUICK, **settings).fit(X, y)
+    assert model.selection_["residual"].chosen == "neighbors"
+    given = EigenGPRegressor(inducing_points=X[:15], **QUICK).fit(X, y)
+    assert given.selection_["residual"].chosen == "neighbors"
+
+
+def test_where_neighbours_do_not_pay_the_model_is_that_without_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(model_selection, "_NEIGHBORS_FROM", 300)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, size=(400, 3))
+    y = np.sin(2.0 * X[:, 0]) + 0.5 * rng.normal(size=400)
+    chosen = EigenGPRegressor(8, **QUICK).fit(X, y)
+    plain = EigenGPRegressor(8, residual=None, **QUICK).fit(X, y)
+    decision = chosen.selection_["residual"]
+    assert decision.chosen == "None"
+    assert decision.scores["neighbors"] >= decision.scores["None"]
+    assert_allclose(chosen.predict(X), plain.predict(X), rtol=1e-10)
+    assert chosen.n_iter_ > plain.n_iter_
+
+
+@pytest.mark.parametrize("residual", [None, "diagonal"])
+def test_noise_is_heteroscedastic_without_neighbours_too(residual: str | None) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, size=(900, 1))
+    spread = np.exp(X[:, 0] - 1.0)
+    y = np.sin(2.0 * X[:, 0]) + spread * rng.normal(size=900)
+    model = EigenGPRegressor(
+        12,
+        residual=residual,
+        likelihood=Heteroscedastic(),
+        optimizer=LBFGS(n_restarts=2),
+        random_state=0,
+    ).fit(X, y)
+    # With the diagonal residual the model's own variances follow the noise already.
+    chosen = "eigenfunctions" if residual is None else OF_THE_MODEL
+    assert model.selection_["likelihood"].chosen == chosen
+    std = model.predict(X, return_std=True)[1]
+    assert spearmanr(std, spread)[0] > 0.9
+    _, cov = model.predict(X[:5], return_cov=True)
+    assert_allclose(np.sqrt(np.diagonal(cov)), std[:5])
+    lower, upper = model.predict_interval(X, 0.9)
+    assert 0.87 < np.mean((lower <= y) & (y <= upper)) < 0.93
+    model.partial_fit(X[:10], y[:10])
+    assert np.corrcoef(np.log(model.predict(X, return_std=True)[1]), np.log(std))[0, 1] > 0.9
+
+
+@pytest.mark.parametrize("residual", [None, "neighbors"])
+def test_little_time_is_a_few_steps_and_still_predicts(residual: str | None) -> None:
+    X, y = _heteroscedastic_data(1_500, 0)
+    Z, z = _heteroscedastic_data(500, 1)
+    optimizer = LBFGS(n_restarts=1)
+    model = EigenGPRegressor(
+        max_time=0.01, residual=residual, optimizer=optimizer, random_state=0
+    ).fit(X, y)
+    stages = {each["stage"] for each in model.history_}
+    assert model.n_iter_ <= len(stages) + 3  # One step of each stage, the kernels' heats included.
+    assert model.inducing_points_.shape[0] == (50 if residual else 100)
+    assert np.mean((model.predict(Z) - z) ** 2) < np.var(z)
+
+
+def test_time_is_shared_among_stages() -> None:
+    clock = Clock(1_000.0)
+    clock.spread(0.5, 0, 2)
+    assert 0.2 < clock._share <= 0.26
+    clock.allow(0.0)
+    assert clock.is_over()
+    assert not Clock(None).is_over()
+
+
+@parametrize_with_checks(
+    [
+        EigenGPRegressor(
+            3,
+            residual="neighbors",
+            likelihood="heteroscedastic",
+            optimizer=LBFGS(n_restarts=1, max_iter=2),
+            random_state=0,
+        )
+    ]
+)
+def test_scikit_learn_estimator_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
