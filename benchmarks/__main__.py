@@ -29,8 +29,10 @@ Skip = Annotated[list[str] | None, typer.Option(help="Leave this library out; ma
 Threads = Annotated[int, typer.Option(min=1, help="Cores that each process may use.")]
 Rows = Annotated[int, typer.Option(min=1, help="Rows of data.")]
 Inputs = Annotated[int, typer.Option(min=3, help="Inputs of a row.")]
-Size = Annotated[int, typer.Option(min=1, help="Basis points M.")]
-Sizes = Annotated[list[int] | None, typer.Option("--size", help="Basis points M; may be repeated.")]
+Size = Annotated[int, typer.Option(min=1, help="Inducing points M.")]
+Sizes = Annotated[
+    list[int] | None, typer.Option("--size", help="Inducing points M; may be repeated.")
+]
 Turns = Annotated[int, typer.Option(min=1, help="The best of so many turns counts.")]
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -259,7 +261,7 @@ def basis_size(
     strength: Annotated[float | None, typer.Option(help="Of the guard; 0 is none.")] = None,
     threads: Threads = 2,
 ) -> None:
-    """Test error of the default call as the basis grows: california and protein."""
+    """Test error of eigenfunctions alone as M grows: california and protein."""
     hold_to(threads)
     import basis_size as benchmark
 
@@ -268,7 +270,7 @@ def basis_size(
 
 
 def main() -> None:
-    """Run the command line; what stands in the way is said in one line."""
+    """Run the command line; errors are reported in one line."""
     try:
         app()
     except (ValueError, OSError) as error:

@@ -78,7 +78,7 @@ def draw(results: Results) -> None:
         axes.plot(*zip(*points, strict=True), label=title(library, variant), **line(library, index))
     axes.axhline(1.0, label="the floor", **(line("floor") | {"marker": ""}))
     sizes = sorted({record["size"] for record in results.records})
-    axes.set(xscale="log", yscale="log", xlabel="basis points M")
+    axes.set(xscale="log", yscale="log", xlabel="inducing points M")
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.set_xticks([], minor=True)
     axes.yaxis.set_major_formatter("{x:g}")

@@ -78,10 +78,10 @@ def _asked(path: Path, target: str, variant: str, size: int, iterations: int) ->
 
 def fit(order: Record) -> Record:
     """Fit once, and say what it took."""
-    from eigengp import EigenGPRegressor
+    from eigengp import LBFGS, EigenGPRegressor
 
-    settings = {"max_iter": order["iterations"], "random_state": 0}
-    model = EigenGPRegressor(order["size"], **settings)
+    optimizer = LBFGS(max_iter=order["iterations"])
+    model = EigenGPRegressor(order["size"], optimizer=optimizer, random_state=0)
     start = time.perf_counter()
     if order["variant"] == "memory":
         import pyarrow.parquet as pq

@@ -76,7 +76,7 @@ def finals(results: Results, **fields: str) -> list[Record]:
 
 
 def show(results: Results) -> None:
-    heading = f"Finished fits, M = {results.settings['size']} where there are basis points"
+    heading = f"Finished fits, M = {results.settings['size']} where there are inducing points"
     columns = ("data", "method", "NMSE", "MNLP", "seconds", "of these compiling")
     table = new_table(heading, *columns, words=2)
     for name in _names(results):

@@ -22,6 +22,7 @@ from peers.with_eigengp import JITTER, evaluation, regressor
 from record import Record, Results
 from timing import best_of
 
+from eigengp import LBFGS
 from eigengp.backend.buffers import reused_buffers
 from eigengp.gp.precision import PRECISIONS
 from eigengp.metrics import nmse
@@ -102,8 +103,9 @@ def our_evaluation(X: Any, y: Any, size: int, precision: str) -> Callable[[], tu
 
 def our_fit(X: Any, y: Any, size: int, precision: str) -> Any:
     """Fit the estimator to rows on a device."""
+    optimizer = LBFGS(max_iter=FIT_ITERATIONS)
     with sklearn.config_context(array_api_dispatch=True):
-        return regressor(size, precision=precision, max_iter=FIT_ITERATIONS).fit(X, y)
+        return regressor(size, precision=precision, optimizer=optimizer).fit(X, y)
 
 
 def our_prediction(model: Any, X: Any) -> Array:

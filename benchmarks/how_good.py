@@ -46,7 +46,7 @@ _ABLATION = """
 Each ingredient on and off. "Eigenfunctions alone" is the paper's EigenGP with the guard against
 over-fitting, `residual=None`. Neighbours are the [nearest-neighbour residual](neighbors.md),
 `residual="neighbors"`, here with the squared exponential and Gaussian noise unless the row says
-otherwise. "A noise that varies" is `likelihood="heteroscedastic"`. The default has all of them, or
+otherwise. Heteroscedastic noise is `likelihood="heteroscedastic"`. The default has all of them, or
 no neighbours where their leave-one-out loss is worse.
 """
 _FAMILY = """

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from drawing import console, new_table
 from record import Results
 
-from eigengp import EigenGPRegressor
+from eigengp import EigenGPRegressor, Stochastic
 from eigengp.metrics import mnlp, nmse
 from realdata import load
 
@@ -23,8 +24,8 @@ def run(out: Path, *, size: int) -> None:
     train, test = order[:TRAIN], order[TRAIN:]
     results = Results(out, "online", {"size": size, "batch": BATCH}, ["variant"])
 
-    def batch_by_batch(optimization: str) -> EigenGPRegressor:
-        model = EigenGPRegressor(size, optimization=optimization, random_state=0)
+    def batch_by_batch(optimizer: Any) -> EigenGPRegressor:
+        model = EigenGPRegressor(size, optimizer=optimizer, random_state=0)
         for rows in np.array_split(train, TRAIN // BATCH):
             model.partial_fit(X[rows], y[rows])
         return model
@@ -33,8 +34,8 @@ def run(out: Path, *, size: int) -> None:
         "all rows at once": lambda: EigenGPRegressor(size, residual=None, random_state=0).fit(
             X[train], y[train]
         ),
-        "one pass, stochastic": lambda: batch_by_batch("stochastic"),
-        "first batch, then exact updates": lambda: batch_by_batch("sequential"),
+        "one pass, stochastic": lambda: batch_by_batch(Stochastic()),
+        "first batch, then exact updates": lambda: batch_by_batch("auto"),
     }
     for variant, work in works.items():
         start = time.perf_counter()

@@ -38,12 +38,12 @@ def tensor_cores() -> Iterator[None]:
 
 
 class PlainTorch:
-    """A squared exponential kernel of variance one at basis points, and the noise.
+    """A squared exponential kernel of variance one at inducing points, and the noise.
 
     Parameters
     ----------
     points : tensor of shape (M, D), float64
-        The basis points, on the device of the data.
+        The inducing points, on the device of the data.
     lengthscale, noise_variance, jitter : float
         As in the model that it is compared with.
     block_rows : int

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from scipy import stats
 
-from eigengp import ExactGPRegressor, Matern52
+from eigengp import LBFGS, ExactGPRegressor, Gaussian, Matern52
 
 CANDIDATES = np.linspace(0, 10, 400)[:, None]
 NOISE = 0.05
@@ -31,7 +31,8 @@ def experiment(x, rng):
 def learned(X, y):
     """A GP for few rows: starts from a kernel whose lengthscale is plausible."""
     kernel = Matern52(lengthscale=1.0, variance=np.var(y))
-    model = ExactGPRegressor(kernel=kernel, noise_variance=NOISE**2, n_restarts=1, max_iter=20)
+    optimizer = LBFGS(n_restarts=1, max_iter=20)
+    model = ExactGPRegressor(kernel, likelihood=Gaussian(NOISE**2), optimizer=optimizer)
     return model.fit(X, y)
 
 

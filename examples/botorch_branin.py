@@ -14,7 +14,7 @@ from botorch.acquisition import LogExpectedImprovement
 from botorch.optim import optimize_acqf
 from scipy.stats import qmc
 
-from eigengp import EigenGPRegressor, SquaredExponential
+from eigengp import LBFGS, EigenGPRegressor, Gaussian, SquaredExponential
 from eigengp.export.botorch import BoTorchModel
 
 BOUNDS = np.array([[-5.0, 0.0], [10.0, 15.0]])
@@ -31,7 +31,7 @@ def branin(X):
 
 # %%
 # The regressor is fitted anew in each round. The function spans three orders of magnitude, so its
-# logarithm is modelled. With so few rows every one of them gets a basis point, and the diagonal
+# logarithm is modelled. With so few rows every one of them is an inducing point, and the diagonal
 # residual keeps error bars wide where nothing has been evaluated.
 
 
@@ -41,11 +41,10 @@ def fitted(X, y):
     model = EigenGPRegressor(
         len(y),
         kernel=kernel,
-        noise_variance=1e-3 * np.var(y),
         residual="diagonal",
-        init=X,
-        n_restarts=1,
-        max_iter=30,
+        likelihood=Gaussian(variance=1e-3 * np.var(y)),
+        inducing_points=X,
+        optimizer=LBFGS(n_restarts=1, max_iter=30),
         guard=False,
     )
     return model.fit(X, y)

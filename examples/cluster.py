@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from distributed import Client, LocalCluster
 
-from eigengp import EigenGPRegressor
+from eigengp import LBFGS, EigenGPRegressor
 
 
 def main():
@@ -28,7 +28,8 @@ def main():
         X = rng.normal(size=(12_000, 3), chunks=(4_000, 3))
         y = da.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=12_000, chunks=4_000)
 
-        model = EigenGPRegressor(40, max_iter=5, n_restarts=1, random_state=0).fit(X, y)
+        optimizer = LBFGS(n_restarts=1, max_iter=5)
+        model = EigenGPRegressor(40, optimizer=optimizer, random_state=0).fit(X, y)
         mean = model.predict(X)  # lazy, like everything that Dask makes
         error = float(((mean - y) ** 2).mean().compute())
         print(f"mean squared error {error:.3f}, of which noise 0.010")

@@ -11,7 +11,7 @@ from time import perf_counter
 import matplotlib.pyplot as plt
 import numpy as np
 
-from eigengp import EigenGPRegressor
+from eigengp import LBFGS, EigenGPRegressor
 
 try:
     import torch
@@ -32,9 +32,8 @@ X = rng.normal(size=(n_rows, 4))
 y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=n_rows)
 
 start = perf_counter()
-model = EigenGPRegressor(
-    32, device=device, precision="single", max_iter=5, n_restarts=1, random_state=0
-)
+optimizer = LBFGS(n_restarts=1, max_iter=5)
+model = EigenGPRegressor(32, optimizer=optimizer, device=device, precision="single", random_state=0)
 model.fit(X, y)
 mean, std = model.predict(X[:1000], return_std=True)
 print(f"{n_rows} rows fitted in {perf_counter() - start:.1f} s")

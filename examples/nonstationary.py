@@ -3,14 +3,14 @@ A function that behaves differently in different places
 =======================================================
 
 ``x sin(x³)`` is flat on the left and turns faster and faster to the right. One lengthscale cannot
-describe both sides. EigenGP places its basis points where the function is busy, so that each
+describe both sides. EigenGP places its inducing points where the function is busy, so that each
 eigenfunction is at home in one region.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from eigengp import EigenGPRegressor, FITCRegressor
+from eigengp import LBFGS, EigenGPRegressor, FITCRegressor
 from eigengp.datasets import make_nonstationary, nonstationary_function
 from eigengp.metrics import nmse
 
@@ -19,18 +19,19 @@ grid = np.linspace(0, 3, 400)[:, None]
 truth = nonstationary_function(grid[:, 0])
 
 # %%
-# Both methods have 14 basis points and learn them, the kernel and the noise by maximising the
-# evidence of their model.
+# Both methods have 14 inducing points and learn them, the kernel and the noise by maximising the
+# log marginal likelihood of their model.
 
+optimizer = LBFGS(n_restarts=2, max_iter=100)
 models = {
-    "FITC": FITCRegressor(14, n_restarts=2, max_iter=100, random_state=0),
-    "EigenGP": EigenGPRegressor(14, n_restarts=2, max_iter=100, random_state=0),
+    "FITC": FITCRegressor(14, optimizer=optimizer, random_state=0),
+    "EigenGP": EigenGPRegressor(14, optimizer=optimizer, random_state=0),
 }
 for model in models.values():
     model.fit(data.X, data.y)
 
 # %%
-# The crosses below each panel are the basis points that were learned.
+# The crosses below each panel are the inducing points that were learned.
 
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
 for ax, (name, model) in zip(axes, models.items(), strict=True):

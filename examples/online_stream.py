@@ -10,7 +10,7 @@ below 1 lets earlier batches fade, so that the model follows a function that cha
 import matplotlib.pyplot as plt
 import numpy as np
 
-from eigengp import EigenGPRegressor, SquaredExponential
+from eigengp import LBFGS, EigenGPRegressor, SquaredExponential
 
 rng = np.random.default_rng(0)
 N_BATCHES, SIZE = 30, 150
@@ -29,27 +29,24 @@ def batch(number):
 
 settings = {
     "kernel": SquaredExponential(lengthscale=1.0),  # where learning begins, so that
-    "n_restarts": 1,  # there is nothing to search for
+    "optimizer": LBFGS(n_restarts=1),  # there is nothing to search for
     "random_state": 0,
 }
-models = {
-    "remembers all": EigenGPRegressor(12, **settings),
-    "forgetting=0.6": EigenGPRegressor(12, forgetting=0.6, **settings),
-}
-errors = {name: [] for name in models}
+models = {forgetting: EigenGPRegressor(12, **settings) for forgetting in (1.0, 0.6)}
+errors = {forgetting: [] for forgetting in models}
 for number in range(N_BATCHES):
     x, y = batch(number)
-    for name, model in models.items():
+    for forgetting, model in models.items():
         if number:
-            errors[name].append(np.mean((y - model.predict(x)) ** 2))
-        model.partial_fit(x, y)
+            errors[forgetting].append(np.mean((y - model.predict(x)) ** 2))
+        model.partial_fit(x, y, forgetting=forgetting)
 
 # %%
 # The model that remembers everything averages over a past that is gone.
 
 fig, ax = plt.subplots(figsize=(8, 3), layout="constrained")
-for name, values in errors.items():
-    ax.plot(range(1, N_BATCHES), values, ".-", label=name)
+for forgetting, values in errors.items():
+    ax.plot(range(1, N_BATCHES), values, ".-", label=f"forgetting={forgetting:g}")
 ax.axhline(0.04, color="0.5", linewidth=0.8, label="the noise alone")
 ax.axvline(N_BATCHES // 2, color="0.8", linewidth=0.8)
 ax.set(xlabel="batch", ylabel="mean squared error\nbefore learning from it", yscale="log")

@@ -3,14 +3,14 @@ A map from scattered measurements
 =================================
 
 Measurements at scattered places become a map, and a second map says how sure it is.
-``residual="local"`` lets every prediction look at its nearest measurements too: accurate where
+``residual="neighbors"`` lets every prediction look at its nearest measurements too: accurate where
 there are some, and with an error bar that grows where there are none.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from eigengp import EigenGPRegressor
+from eigengp import LBFGS, EigenGPRegressor
 
 # %%
 # The stations leave a hole in the north-east.
@@ -30,8 +30,9 @@ measured = height(places) + 0.15 * rng.normal(size=len(places))
 # %%
 # Few rows and few iterations are enough for a small map.
 
+optimizer = LBFGS(n_restarts=2, max_iter=10)
 model = EigenGPRegressor(
-    40, residual="local", n_neighbors=12, max_iter=10, n_restarts=2, random_state=0
+    40, residual="neighbors", n_neighbors=12, optimizer=optimizer, random_state=0
 )
 model.fit(places, measured)
 print(model.kernel_)

@@ -12,7 +12,7 @@ import pandas as pd
 from sklearn.datasets import make_friedman1
 from sklearn.model_selection import train_test_split
 
-from eigengp import EigenGPRegressor
+from eigengp import LBFGS, EigenGPRegressor
 from eigengp.metrics import coverage, mnlp, nmse
 
 # %%
@@ -23,7 +23,8 @@ values, y = make_friedman1(500, noise=1.0, random_state=0)
 X = pd.DataFrame(values, columns=list("abcdefghij"))
 X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
 
-model = EigenGPRegressor(30, n_restarts=2, max_iter=40, random_state=0).fit(X_train, y_train)
+optimizer = LBFGS(n_restarts=2, max_iter=40)
+model = EigenGPRegressor(30, optimizer=optimizer, random_state=0).fit(X_train, y_train)
 mean, std = model.predict(X_test, return_std=True)
 print(f"NMSE {nmse(y_test, mean):.3f}, MNLP {mnlp(y_test, mean, std):.2f}")
 print(f"90 % intervals hold {coverage(y_test, mean, std, level=0.9):.0%} of the test rows")

@@ -113,7 +113,7 @@ def _is_here(library: str | None, device: Any) -> bool:
 
 @pytest.fixture
 def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Screen starts by few iterations and move few basis points, for tests of other things."""
+    """Screen starts by few iterations and move few inducing points, for tests of other things."""
     monkeypatch.setattr("eigengp.fitting.restarts.ROUNDS", ((1.0, 4),))
     monkeypatch.setattr("eigengp.fitting.restarts.RELOCATIONS", 2)
 

@@ -13,9 +13,11 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from eigengp import (
+    LBFGS,
     EigenGPRegressor,
     ExactGPRegressor,
     FITCRegressor,
+    Gaussian,
     Matern12,
     Matern32,
     NystromRegressor,
@@ -45,14 +47,14 @@ NEW = RNG.uniform(-1.0, 1.0, size=(4, 3, 2))
 BOUNDS = torch.tensor([[-1.0, -1.0], [1.0, 1.0]], dtype=torch.float64)
 QUICK: dict[str, Any] = {
     "kernel": SquaredExponential(0.7, 300.0),
-    "n_restarts": 1,
-    "max_iter": 2,
+    "optimizer": LBFGS(n_restarts=1, max_iter=2),
     "random_state": 0,
 }
 
 MODELS: dict[str, Any] = {
     "EigenGP": EigenGPRegressor(8, **QUICK),
     "EigenGP+": EigenGPRegressor(8, residual="diagonal", **QUICK),
+    "linear mean": EigenGPRegressor(8, mean="linear", **QUICK),
     "not_standardized": EigenGPRegressor(8, standardize=False, **QUICK),
     "single": EigenGPRegressor(8, precision="single", **QUICK),
     "FITC": FITCRegressor(8, **{**QUICK, "kernel": Matern32(0.7, 300.0)}),
@@ -125,7 +127,9 @@ def test_gradients_of_the_joint_covariance_are_finite_differences(name: str) -> 
 @pytest.mark.parametrize("kernel", [SquaredExponential(0.7), Matern12(0.7), Matern32(0.7)])
 @pytest.mark.parametrize("kind", [EigenGPRegressor, FITCRegressor])
 def test_gradients_at_basis_points_are_finite(kind: Any, kernel: Any) -> None:
-    regressor = kind(8, kernel=kernel, init=X[:8], n_restarts=1, max_iter=0).fit(X, Y)
+    regressor = kind(
+        8, kernel=kernel, inducing_points=X[:8], optimizer=LBFGS(n_restarts=1, max_iter=0)
+    ).fit(X, Y)
     points = tensor(np.stack([X[:2], X[2:4]]))
     posterior = BoTorchModel(regressor).posterior(points)
     (own,) = torch.autograd.grad(posterior.mean.sum() + posterior.variance.sum(), points)
@@ -219,7 +223,11 @@ def test_a_loop_finds_a_better_value_than_it_began_with() -> None:
         y = cost(rows)
         kernel = SquaredExponential(1.0, float(np.var(y)))
         regressor = EigenGPRegressor(
-            len(y), kernel=kernel, noise_variance=1e-4, init=rows, n_restarts=1, max_iter=0
+            len(y),
+            kernel=kernel,
+            likelihood=Gaussian(variance=1e-4),
+            inducing_points=rows,
+            optimizer=LBFGS(n_restarts=1, max_iter=0),
         )
         model = BoTorchModel(regressor.fit(rows, y))
         gain = LogExpectedImprovement(model, best_f=y.min(), maximize=False)
@@ -232,9 +240,11 @@ def test_what_cannot_be_a_model_says_so() -> None:
     with pytest.raises(NotFittedError):
         BoTorchModel(EigenGPRegressor(5))
     with pytest.raises(ValueError, match="Fit with residual=None"):
-        BoTorchModel(EigenGPRegressor(5, residual="local", max_iter=0).fit(X, Y))
+        BoTorchModel(
+            EigenGPRegressor(5, residual="neighbors", optimizer=LBFGS(max_iter=0)).fit(X, Y)
+        )
     with pytest.raises(ValueError, match="wrap a VFERegressor"):
-        BoTorchModel(NystromRegressor(5, max_iter=0).fit(X, Y))
+        BoTorchModel(NystromRegressor(5, optimizer=LBFGS(max_iter=0)).fit(X, Y))
 
 
 def test_what_a_model_cannot_do_says_so() -> None:

@@ -15,9 +15,9 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from eigengp import EigenFeatures, EigenGPRegressor, ExactGPRegressor
+from eigengp import LBFGS, EigenFeatures, EigenGPRegressor, ExactGPRegressor
 
-QUICK: dict[str, Any] = {"n_restarts": 1, "max_iter": 10, "random_state": 0}
+QUICK: dict[str, Any] = {"optimizer": LBFGS(n_restarts=1, max_iter=10), "random_state": 0}
 rng = np.random.default_rng(0)
 X = rng.uniform(-3, 3, size=(80, 2))
 y = 5.0 + np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] + 0.1 * rng.normal(size=80)
@@ -29,7 +29,9 @@ def features() -> EigenFeatures:
     return EigenFeatures(EigenGPRegressor(6, **QUICK)).fit(frame, y)
 
 
-@parametrize_with_checks([EigenFeatures(EigenGPRegressor(3, n_restarts=1, max_iter=1))])
+@parametrize_with_checks(
+    [EigenFeatures(EigenGPRegressor(3, optimizer=LBFGS(n_restarts=1, max_iter=1)))]
+)
 def test_scikit_learn_estimator_checks(estimator: EigenFeatures, check: Any) -> None:
     check(estimator)
 

@@ -10,6 +10,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from eigengp import (
+    LBFGS,
     EigenGPRegressor,
     ExactGPRegressor,
     FITCRegressor,
@@ -25,11 +26,16 @@ from eigengp import (
 from eigengp._typing import Array
 from eigengp.gp.sensitivity import total_indices
 
-QUICK: dict[str, Any] = {"n_restarts": 1, "max_iter": 15, "random_state": 0}
+QUICK: dict[str, Any] = {"optimizer": LBFGS(n_restarts=1, max_iter=15), "random_state": 0}
 METHODS: dict[str, Any] = {
     "EigenGP": EigenGPRegressor(8, **QUICK),
     "EigenGP+": EigenGPRegressor(8, residual="diagonal", **QUICK),
-    "local": EigenGPRegressor(8, residual="local", n_neighbors=6, **(QUICK | {"max_iter": 3})),
+    "neighbors": EigenGPRegressor(
+        8,
+        residual="neighbors",
+        n_neighbors=6,
+        **(QUICK | {"optimizer": LBFGS(n_restarts=1, max_iter=3)}),
+    ),
     "FITC": FITCRegressor(8, **QUICK),
     "VFE": VFERegressor(8, **QUICK),
     "Nystrom": NystromRegressor(30, random_state=0),
@@ -59,11 +65,13 @@ def model(request: pytest.FixtureRequest) -> Any:
 def eigengp() -> EigenGPRegressor:
     names = ["age", "income", "<b>"]
     frame = pd.DataFrame(X, columns=names)
-    return EigenGPRegressor(10, n_restarts=1, max_iter=30, random_state=0).fit(frame, y)
+    return EigenGPRegressor(10, optimizer=LBFGS(n_restarts=1, max_iter=30), random_state=0).fit(
+        frame, y
+    )
 
 
 def kept(kernel: Any, **settings: Any) -> ExactGPRegressor:
-    return ExactGPRegressor(kernel, max_iter=0, **settings).fit(X, y)
+    return ExactGPRegressor(kernel, optimizer=LBFGS(max_iter=0), **settings).fit(X, y)
 
 
 def test_relevance_of_a_squared_exponential_is_its_closed_form() -> None:
@@ -137,7 +145,9 @@ def test_a_linear_effect_is_seen_though_its_lengthscale_is_long() -> None:
 def test_a_constant_input_does_not_matter_and_units_do_not_either() -> None:
     constant = np.column_stack([X[:, 0], np.full(len(X), 7.0)])
     for standardize in (True, False):
-        model = ExactGPRegressor(max_iter=0, standardize=standardize).fit(constant, y)
+        model = ExactGPRegressor(optimizer=LBFGS(max_iter=0), standardize=standardize).fit(
+            constant, y
+        )
         assert model.input_relevance()[1] == 0.0
         assert model.input_effects()[1] < 1e-20
         assert model.input_effects()[0] > 0.8

@@ -21,7 +21,7 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_val_score, cross_
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
-from eigengp import EigenGPRegressor
+from eigengp import LBFGS, EigenGPRegressor
 from eigengp.metrics import (
     coverage,
     coverage_scorer,
@@ -268,7 +268,7 @@ def by_hand(estimator: Any, **options: Any) -> dict[str, float]:
         BayesianRidge(),
         GaussianProcessRegressor(alpha=0.1, optimizer=None),
         make_pipeline(StandardScaler(), BayesianRidge()),
-        EigenGPRegressor(5, n_restarts=1, max_iter=5, random_state=0),
+        EigenGPRegressor(5, optimizer=LBFGS(n_restarts=1, max_iter=5), random_state=0),
     ],
     ids=lambda estimator: type(estimator).__name__,
 )

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import dense
-from eigengp import ExactGPRegressor, NegativeVarianceWarning, NystromRegressor
+from eigengp import LBFGS, ExactGPRegressor, Gaussian, NegativeVarianceWarning, NystromRegressor
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.gp.exact_posterior import ConditionalPosterior, nystrom_posterior
@@ -94,8 +94,8 @@ def test_gradients_are_derivatives_and_zero_where_the_variance_is_held() -> None
 
 FIXED: dict[str, Any] = {
     "kernel": KERNELS["sum"],
-    "noise_variance": NOISE,
-    "max_iter": 0,
+    "likelihood": Gaussian(variance=NOISE),
+    "optimizer": LBFGS(max_iter=0),
     "random_state": 0,
 }
 
@@ -127,10 +127,15 @@ LEFT, RIGHT = np.linspace(0.0, 3.0, 30)[:, None], np.linspace(6.0, 9.0, 30)[:, N
 
 
 def one_sided() -> NystromRegressor:
-    """Return a fit whose basis points all lie left, far from the rows at the right."""
+    """Return a fit whose inducing points all lie left, far from the rows at the right."""
     line = np.vstack([LEFT, RIGHT])
     kernel = SquaredExponential(0.7)
-    model = NystromRegressor(init=LEFT[::3], kernel=kernel, noise_variance=0.1, max_iter=0)
+    model = NystromRegressor(
+        inducing_points=LEFT[::3],
+        kernel=kernel,
+        likelihood=Gaussian(variance=0.1),
+        optimizer=LBFGS(max_iter=0),
+    )
     return model.fit(line, np.sin(line[:, 0]))
 
 
@@ -175,7 +180,9 @@ def test_unless_optimized_it_keeps_what_the_full_gp_learned() -> None:
 
 
 def test_a_noise_variance_that_is_given_is_kept() -> None:
-    model = NystromRegressor(M, noise_variance=0.5, max_iter=0).fit(X, y)
+    model = NystromRegressor(M, likelihood=Gaussian(variance=0.5), optimizer=LBFGS(max_iter=0)).fit(
+        X, y
+    )
     assert model.noise_variance_ == pytest.approx(0.5, rel=1e-12)
 
 
@@ -203,7 +210,7 @@ def test_another_kernel_is_learned_by_the_full_gp_too() -> None:
 
 
 def test_without_iterations_it_keeps_what_was_given() -> None:
-    model = NystromRegressor(init=X[:7], **FIXED).fit(X, y)
+    model = NystromRegressor(inducing_points=X[:7], **FIXED).fit(X, y)
     np.testing.assert_allclose(model.inducing_points_, X[:7], rtol=1e-12)
     np.testing.assert_allclose(model.kernel_.theta, FIXED["kernel"].with_ard(2).theta, atol=1e-12)
     assert model.noise_variance_ == pytest.approx(NOISE, rel=1e-12)
@@ -213,16 +220,18 @@ def test_without_iterations_it_keeps_what_was_given() -> None:
 def test_optimized_it_has_more_evidence(n_components: int) -> None:
     kept = NystromRegressor(n_components, random_state=0).fit(X, y)
     learned = NystromRegressor(
-        n_components, optimize=True, kernel="exact", n_restarts=2, max_iter=60, random_state=0
+        n_components,
+        optimizer=LBFGS(n_restarts=2, max_iter=60, exact_start=True),
+        random_state=0,
     ).fit(X, y)
     assert learned.log_marginal_likelihood_ > kept.log_marginal_likelihood_
     assert learned.n_iter_ > 0
 
 
 @pytest.mark.parametrize("init", ["kmeans", "random", "greedy"])
-def test_with_every_row_as_a_basis_point_it_is_the_exact_gp(init: Any) -> None:
+def test_with_every_row_as_an_inducing_point_it_is_the_exact_gp(init: Any) -> None:
     settings = FIXED | {"kernel": Matern12([1.5, 2.0], 1.4)}
-    model = NystromRegressor(N, init=init, **settings).fit(X, y)
+    model = NystromRegressor(N, inducing_points=init, **settings).fit(X, y)
     exact = ExactGPRegressor(**settings).fit(X, y)
     assert model.log_marginal_likelihood_ == pytest.approx(exact.log_marginal_likelihood_, rel=1e-4)
     for own, other in zip(

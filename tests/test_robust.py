@@ -15,6 +15,7 @@ from sklearn.utils import estimator_checks
 
 import eigengp
 from eigengp import (
+    LBFGS,
     EigenGPRegressor,
     ExactGPRegressor,
     FITCRegressor,
@@ -30,16 +31,16 @@ from eigengp.cli.report.quality import find_provenance
 from eigengp.cli.report.rows import Rows
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import KNEE, Scaling, Summary, compressed, slope, stretched
-from eigengp.data.validation import further_rows
+from eigengp.data.validation import check_further_rows
 from eigengp.gp.blocks import RowBlock
 from eigengp.inspection import ranges
 from eigengp.metrics import mnlp, nmse
 from finite_differences import assert_close, gradient
 
-PLAIN: dict[str, Any] = {"residual": None, "noise": "constant"}
+PLAIN: dict[str, Any] = {"residual": None, "likelihood": "gaussian"}
+NOTHING = LBFGS(n_restarts=1, max_iter=0)
 QUICK: dict[str, Any] = {
-    "n_restarts": 1,
-    "max_iter": 8,
+    "optimizer": LBFGS(n_restarts=1, max_iter=8),
     "standardize": "robust",
     "random_state": 0,
 }
@@ -134,7 +135,7 @@ def test_other_scalings_stay_as_they_are_to_the_last_bit() -> None:
 
 
 def test_many_rows_are_measured_by_a_sample_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eigengp.data.holdout._QUANTILE_ROWS", 60)
+    monkeypatch.setattr("eigengp.data.standardize._QUANTILE_ROWS", 60)
     sampled, again, other = scaling_of(X), scaling_of(X), scaling_of(X[:60])
     np.testing.assert_array_equal(sampled.input_centre, again.input_centre)
     assert sampled.input_centre[0] != other.input_centre[0]
@@ -142,7 +143,7 @@ def test_many_rows_are_measured_by_a_sample_of_them(monkeypatch: pytest.MonkeyPa
 
 
 def test_it_learns_what_outliers_hide() -> None:
-    settings = {**QUICK, **PLAIN, "max_iter": 40}
+    settings = {**QUICK, **PLAIN, "optimizer": LBFGS(n_restarts=1, max_iter=40)}
     plain = EigenGPRegressor(12, **(settings | {"standardize": True})).fit(X, y)
     robust = EigenGPRegressor(12, **settings).fit(X, y)
     own, other = (model.predict(X_test, return_std=True) for model in (robust, plain))
@@ -174,7 +175,7 @@ def test_units_do_not_matter(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["EigenGP", "EigenGP+", "FITC", "VFE", "PowerEP"])
-def test_basis_points_are_in_the_units_of_the_data(name: str) -> None:
+def test_inducing_points_are_in_the_units_of_the_data(name: str) -> None:
     model = fitted(name)
     own = model._scaling.inputs(model.inducing_points_)
     np.testing.assert_allclose(own, model._posterior.features.inducing_points, atol=1e-9)
@@ -183,7 +184,9 @@ def test_basis_points_are_in_the_units_of_the_data(name: str) -> None:
 
 def test_points_and_kernel_of_the_user_are_kept() -> None:
     kernel = Matern32([70.0, 2.0, 9.0], 1.5)
-    model = EigenGPRegressor(init=X[:9], kernel=kernel, **(QUICK | PLAIN | {"max_iter": 0}))
+    model = EigenGPRegressor(
+        inducing_points=X[:9], kernel=kernel, **(QUICK | PLAIN | {"optimizer": NOTHING})
+    )
     model.fit(X, y)
     np.testing.assert_allclose(model.inducing_points_, X[:9], rtol=1e-9)
     np.testing.assert_allclose(model.kernel_.lengthscale, kernel.lengthscale)
@@ -209,7 +212,7 @@ def test_files_and_other_arrays_give_the_same(tmp_path: Path) -> None:
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     torch = pytest.importorskip("torch")
     many, targets = make_data(5_200, seed=2)
-    known = clone(METHODS["EigenGP"]).set_params(max_iter=3).fit(many, targets)
+    known = clone(METHODS["EigenGP"]).set_params(optimizer__max_iter=3).fit(many, targets)
     names = ["heavy", "plain", "mostly zero"]
     table = pa.table({**dict(zip(names, many.T, strict=True)), "target": targets})
     parquet.write_table(table, tmp_path / "rows.parquet")
@@ -234,7 +237,7 @@ def test_files_and_other_arrays_give_the_same(tmp_path: Path) -> None:
 def test_dask_gives_the_same() -> None:
     distributed, da = pytest.importorskip("distributed"), pytest.importorskip("dask.array")
     settings = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
-    model = clone(METHODS["EigenGP"]).set_params(max_iter=3)
+    model = clone(METHODS["EigenGP"]).set_params(optimizer__max_iter=3)
     many, targets = make_data(5_200, seed=2)
     with distributed.Client(dashboard_address=None, **settings):
         lazy = da.from_array(many, chunks=(1_000, 3)), da.from_array(targets, chunks=1_000)
@@ -246,10 +249,10 @@ def test_dask_gives_the_same() -> None:
 
 
 def test_more_rows_are_scaled_as_the_first_were() -> None:
-    model = EigenGPRegressor(init=X[:9], **(QUICK | PLAIN | {"max_iter": 0}))
+    model = EigenGPRegressor(inducing_points=X[:9], **(QUICK | PLAIN | {"optimizer": NOTHING}))
     model.fit(X[:100], y[:100])
     scaling, before = model._scaling, nmse(y_test, model.predict(X_test))
-    rows = further_rows(model, X[100:], y[100:], None)
+    rows = scaling.block(check_further_rows(model, X[100:], y[100:], None))
     np.testing.assert_array_equal(rows.X, scaling.inputs(X[100:]))
     assert np.abs(rows.X).max() < 20.0
     model.partial_fit(X[100:], y[100:])
@@ -317,5 +320,5 @@ def test_a_robust_sample_without_weight_is_taken_as_it_is() -> None:
     ids=lambda check: check.__name__,
 )
 def test_scikit_learn_estimator_checks(check: Any) -> None:
-    model = ExactGPRegressor(n_restarts=1, max_iter=2, standardize="robust")
+    model = ExactGPRegressor(optimizer=LBFGS(n_restarts=1, max_iter=2), standardize="robust")
     check(type(model).__name__, model)

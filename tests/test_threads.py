@@ -104,13 +104,14 @@ def test_workers_of_a_search_and_limits_of_the_user_leave_no_more_threads_than_c
 
 _EQUAL_SEEDS = """
 import numpy as np
-from eigengp import EigenGPRegressor
+from eigengp import LBFGS, EigenGPRegressor
 
 rng = np.random.default_rng(0)
 X = rng.uniform(-2, 2, (1500, 3))
 y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.2 * rng.normal(size=1500)
-for residual in (None, "local"):
-    model = EigenGPRegressor(40, residual=residual, kernel=None, max_iter=2, random_state=0)
+for residual in (None, "neighbors"):
+    settings = {"kernel": "squared_exponential", "optimizer": LBFGS(max_iter=2), "random_state": 0}
+    model = EigenGPRegressor(40, residual=residual, **settings)
     print(*{model.fit(X, y).predict(X).tobytes().hex() for _ in range(3)})
 """
 
@@ -123,12 +124,13 @@ def test_equal_seeds_give_equal_results_with_four_openmp_threads() -> None:
 _FORKED = """
 import multiprocessing
 import numpy as np
-from eigengp import EigenGPRegressor
+from eigengp import LBFGS, EigenGPRegressor
 
 rng = np.random.default_rng(0)
 X = rng.uniform(-2, 2, (1500, 3))
 y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.2 * rng.normal(size=1500)
-model = EigenGPRegressor(20, residual="local", kernel=None, max_iter=1, random_state=0).fit(X, y)
+settings = {"kernel": "squared_exponential", "optimizer": LBFGS(max_iter=1), "random_state": 0}
+model = EigenGPRegressor(20, residual="neighbors", **settings).fit(X, y)
 for work, rows in ((model.predict, (X,)), (model.fit, (X, y))):
     child = multiprocessing.get_context("fork").Process(target=work, args=rows)
     child.start()

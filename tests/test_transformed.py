@@ -23,7 +23,7 @@ from sklearn.preprocessing import (
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import eigengp
-from eigengp import EigenGPRegressor, ExactGPRegressor, TargetTransformed, io
+from eigengp import LBFGS, EigenGPRegressor, ExactGPRegressor, TargetTransformed, io
 from eigengp._typing import Array
 from eigengp.cli.commands.models import SavedModel
 from eigengp.conformal import normal_half_width
@@ -54,7 +54,12 @@ X_new = np.array([[0.4], [1.6], [4.7]])
 
 def inner(**settings: Any) -> EigenGPRegressor:
     return EigenGPRegressor(
-        6, residual=None, noise="constant", n_restarts=1, max_iter=15, random_state=0, **settings
+        6,
+        residual=None,
+        likelihood="gaussian",
+        optimizer=LBFGS(n_restarts=1, max_iter=15),
+        random_state=0,
+        **settings,
     )
 
 
@@ -286,7 +291,11 @@ def test_other_wrong_arguments_are_named() -> None:
 
 
 @parametrize_with_checks(
-    [TargetTransformed(ExactGPRegressor(n_restarts=1, max_iter=1, random_state=0), "quantile")]
+    [
+        TargetTransformed(
+            ExactGPRegressor(optimizer=LBFGS(n_restarts=1, max_iter=1), random_state=0), "quantile"
+        )
+    ]
 )
 def test_scikit_learn_estimator_checks(estimator: Any, check: Any) -> None:
     check(estimator)

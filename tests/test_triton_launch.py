@@ -31,7 +31,7 @@ class Problem(NamedTuple):
     mean: Array
 
     def tensors(self) -> list[Any]:
-        """The rows and basis points as the kernels take them."""
+        """The rows and inducing points as the kernels take them."""
         arrays = (self.X, self.y, self.weight, self.Z)
         return [None if a is None else _tensor(a, torch.float32) for a in arrays]
 

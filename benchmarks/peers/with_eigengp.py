@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 from common import synthetic
-from eigengp.fitting.subset import EXACT_BLOCK_ROWS
 from timing import Array, Work, prediction_floors
 
 import eigengp
-from eigengp import EigenGPRegressor, SquaredExponential
+from eigengp import LBFGS, EigenGPRegressor, SquaredExponential
 from eigengp.backend.buffers import reused_buffers
 from eigengp.backend.threads import available_threads, few_threads
 from eigengp.data.array_source import ArraySource, block_rows_for
 from eigengp.data.cached_source import ready
+from eigengp.fitting.run import EXACT_BLOCK_ROWS
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.precision import PRECISIONS, Arithmetic
@@ -40,8 +40,8 @@ JITTER = 1e-6
 def evaluation(X: Any, y: Any, points: Array, precision: str) -> Callable[[], tuple[Any, Any]]:
     """Return one value and gradient of the model's evidence, done as a fit does it.
 
-    Rows may be NumPy's or on a device; basis points are NumPy's. Each call begins anew: of earlier
-    ones only the rows are kept, laid out as a fit lays them out.
+    Rows are in NumPy or on a device, inducing points in NumPy. Each call starts from scratch; only
+    the rows are kept, laid out as in a fit.
     """
     size, n_inputs = points.shape
     model = EigenGP(
@@ -80,12 +80,13 @@ def evalcost(request: Request) -> Iterator[Record]:
 
 
 def fit(request: Request) -> Iterator[Record]:
-    """Fit once, with at most `max_iter` iterations; None is the default call."""
+    """Fit once, with at most `max_iter` iterations; None is the default."""
     X, y = request.rows
     max_iter = request.options["max_iter"]
     variant = "default" if max_iter is None else f"max_iter={max_iter}"
     trace = Trace(request, variant)
-    model = regressor(request.options["size"], max_iter=max_iter).fit(X, y)
+    optimizer = "auto" if max_iter is None else LBFGS(max_iter=max_iter)
+    model = regressor(request.options["size"], optimizer=optimizer).fit(X, y)
 
     def predict(X_new: Array) -> Prediction:
         mean, std = model.predict(X_new, return_std=True)
@@ -124,7 +125,11 @@ def predict(request: Request) -> Iterator[Record]:
     floors = prediction_floors(X_new, X[:size], available_threads())
     beside: dict[tuple[str, str], Work] = {("floor", what): work for what, work in floors.items()}
     predictors: dict[tuple[str, str], Predictor] = {}
-    start = {"kernel": SquaredExponential(LENGTHSCALE), "init": X[:size].copy(), "max_iter": 0}
+    start = {
+        "kernel": SquaredExponential(LENGTHSCALE),
+        "inducing_points": X[:size].copy(),
+        "optimizer": LBFGS(max_iter=0),
+    }
     for precision in PRECISIONS:
         model = regressor(size, precision=precision, **start).fit(X, y)
         predictors[precision, "mean"] = model.predict

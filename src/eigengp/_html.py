@@ -13,7 +13,7 @@ from eigengp.kernels import Kernel, Product, Stationary, Sum
 
 _SIZES = {
     "weights_": "eigenfunctions",
-    "inducing_points_": "basis points",
+    "inducing_points_": "inducing points",
     "relevance_vectors_": "relevance vectors",
     "spectral_points_": "spectral points",
 }
@@ -77,7 +77,7 @@ def _facts(model: Any) -> Iterator[tuple[str, str]]:
         yield "Learned", ", ".join(sizes)
     yield "Kernel", kernel_in_words(model.kernel_)
     yield "Noise", f"standard deviation {np.sqrt(model.noise_variance_):.4g}"
-    yield "Log evidence", f"{model.log_marginal_likelihood_:.6g}"
+    yield "Log marginal likelihood", f"{model.log_marginal_likelihood_:.6g}"
 
 
 def _inputs(model: Any) -> str:

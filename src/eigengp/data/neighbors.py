@@ -96,21 +96,15 @@ def _suits_tree(points: Array) -> bool:
     return D <= _TREE_UP_TO and n >= _TREE_FROM
 
 
-def check_search(search: NeighborSearch) -> None:
-    """Raise if a search is asked for that needs a package that is not there."""
-    if search == "approximate" and not _is_installed():
-        raise ImportError(
-            "neighbor_search='approximate' needs Faiss: pip install \"eigengp[neighbors]\", or "
-            "use 'auto' or 'exact'."
-        )
-
-
 def _is_installed() -> bool:
     return find_spec("faiss") is not None
 
 
 def _faiss() -> Any:
-    check_search("approximate")
+    if not _is_installed():
+        raise ImportError(
+            'The approximate search for neighbours needs Faiss: pip install "eigengp[neighbors]".'
+        )
     return import_module("faiss")
 
 

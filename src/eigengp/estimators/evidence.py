@@ -89,7 +89,7 @@ def log_marginal_likelihood(
     y : array of shape (N,)
         Targets; the model has mean zero.
     inducing_points : array of shape (M, D)
-        The basis points `B`.
+        The inducing points `B`.
     kernel : Kernel
         The GP prior whose eigenfunctions are used.
     noise_variance : float
@@ -162,7 +162,7 @@ def _check(
     if B.shape[1] != X.shape[1]:
         raise ValueError(
             f"inducing_points have {B.shape[1]} columns but X has {X.shape[1]}; "
-            "each basis point needs one value for each input."
+            "each inducing point needs one value for each input."
         )
     if not isinstance(kernel, Kernel):
         raise TypeError(

@@ -58,7 +58,7 @@ class BoTorchModel(Model):  # type: ignore[misc]
     >>> from eigengp import EigenGPRegressor
     >>> from eigengp.export.botorch import BoTorchModel
     >>> X = np.linspace(0, 6, 40)[:, None]
-    >>> regressor = EigenGPRegressor(8, max_iter=20, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> regressor = EigenGPRegressor(8, random_state=0).fit(X, np.sin(X[:, 0]))
     >>> model = BoTorchModel(regressor)
     >>> points = torch.tensor([[[1.5]], [[4.5]]], dtype=torch.float64, requires_grad=True)
     >>> model.posterior(points).mean.shape

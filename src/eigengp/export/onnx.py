@@ -72,7 +72,7 @@ def to_onnx(model: GPRegressor, *, input_type: InputType = "float64") -> ModelPr
     >>> from eigengp import EigenGPRegressor
     >>> from eigengp.export import to_onnx
     >>> X = np.linspace(0, 6, 80)[:, None]
-    >>> model = EigenGPRegressor(8, max_iter=20, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> model = EigenGPRegressor(8, random_state=0).fit(X, np.sin(X[:, 0]))
     >>> graph = to_onnx(model)
     >>> [each.name for each in graph.graph.output]
     ['mean', 'std']
@@ -124,7 +124,7 @@ def write_onnx(model: GPRegressor, path: str | Path, *, input_type: InputType = 
     >>> from eigengp import SSGPRegressor
     >>> from eigengp.export import write_onnx
     >>> X = np.linspace(0, 6, 80)[:, None]
-    >>> model = SSGPRegressor(8, max_iter=20, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> model = SSGPRegressor(8, random_state=0).fit(X, np.sin(X[:, 0]))
     >>> with TemporaryDirectory() as folder:
     ...     write_onnx(model, Path(folder) / "waves.onnx")
     ...     [each.name for each in Path(folder).iterdir()]

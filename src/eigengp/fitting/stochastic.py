@@ -16,7 +16,7 @@ for the posterior.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -146,6 +146,7 @@ class Adam:
         return -length * mean / (np.sqrt(square) + _TINY)
 
 
+@dataclass
 class Reservoir:
     """Rows drawn at random, without replacement, from all that have come by (Vitter, 1985).
 
@@ -155,11 +156,16 @@ class Reservoir:
         How many are kept.
     rng : RandomState
         Draws them.
+    seen : int
+        How many have come by.
+    rows : RowBlock
+        Those that are kept.
     """
 
-    def __init__(self, capacity: int, rng: np.random.RandomState) -> None:
-        self.capacity, self.rng, self.seen = capacity, rng, 0
-        self.rows = RowBlock.empty()
+    capacity: int
+    rng: np.random.RandomState
+    seen: int = 0
+    rows: RowBlock = field(default_factory=RowBlock.empty)
 
     def add(self, batch: RowBlock) -> None:
         """Offer all rows of a batch."""
@@ -192,27 +198,34 @@ class StochasticLearner:
     Parameters
     ----------
     box : Extent
-        Around the inputs; basis points stay near it.
+        Around the inputs; inducing points stay near it.
     model : EigenGP
-        Where to begin.
+        What was learned so far.
     reservoir : Reservoir
         Keeps some rows.
+    belief : Belief
+        About the weights.
+    optimizer : Adam
+        Takes the steps of all other parameters.
+    weight : float
+        Of all rows so far.
+    steps : int
+        How many were taken.
     """
 
     box: Extent
     model: EigenGP
     reservoir: Reservoir
-
-    def __post_init__(self) -> None:
-        self.belief = Belief.prior(self.model.inducing_points.shape[0])
-        self.optimizer = Adam()
-        self.weight = 0.0
-        self.steps = 0
+    belief: Belief
+    optimizer: Adam = field(default_factory=Adam)
+    weight: float = 0.0
+    steps: int = 0
 
     @classmethod
     def begin(cls, box: Extent, model: EigenGP, rng: np.random.RandomState) -> StochasticLearner:
         """Start from a model that was learned on the first rows."""
-        return cls(box, model, Reservoir(_KEPT_ROWS, rng))
+        belief = Belief.prior(model.inducing_points.shape[0])
+        return cls(box, model, Reservoir(_KEPT_ROWS, rng), belief)
 
     def learn(self, dataset: Dataset, batch_size: int, passes: int, monitor: Monitor) -> None:
         """Go over all rows `passes` times, or once without learning where `passes` is 0."""

@@ -1,12 +1,11 @@
 """The classes of which fitted models are made, and how each is stored.
 
-Whatever can be computed from the rest is left out: cached properties, and the
-search for neighbours.
+Whatever can be computed from the rest is omitted: cached properties, and the index of the
+neighbour search.
 """
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import fields
 from typing import Any
 
@@ -33,7 +32,7 @@ from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance, Lo
 from eigengp.gp.features import KernelFeatures, SpectralFeatures
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
 from eigengp.gp.likelihoods import Gaussian, Heteroscedastic
-from eigengp.gp.mean import LinearMean
+from eigengp.gp.mean import MEANS
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
@@ -42,44 +41,23 @@ from eigengp.gp.sums import Sums
 from eigengp.gp.vecchia import VecchiaPass
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.io.errors import SavedModelError
-from eigengp.io.estimators import record_of_estimator
-from eigengp.io.record import Fields, Record, hints_of
-from eigengp.kernels import (
-    KERNELS,
-    Kernel,
-    Product,
-    Sum,
-)
+from eigengp.io.record import EstimatorRecord, Fields, Record, resolved_hints
+from eigengp.kernels import KERNELS, Product, Sum
 
-ESTIMATORS = (
-    EigenGPRegressor,
-    ExactGPRegressor,
-    FITCRegressor,
-    VFERegressor,
-    PowerEPRegressor,
-    SSGPRegressor,
-    NystromRegressor,
-    RVMRegressor,
-    TargetTransformed,
+_ESTIMATORS = (
+    *(EigenGPRegressor, ExactGPRegressor, FITCRegressor, VFERegressor, PowerEPRegressor),
+    *(SSGPRegressor, NystromRegressor, RVMRegressor, TargetTransformed),
 )
-
 _PLAIN = (
-    *(Posterior, KernelFeatures, SpectralFeatures, Arithmetic),
-    *(ConditionalPosterior, DenseCovariance, LowRankCovariance),
-    *(
-        VecchiaPass,
-        CholeskyFactor,
-        RowBlock,
-        VarianceScale,
-        HeteroscedasticPosterior,
-        Decision,
-        Selection,
-    ),
-    *(Online, EigenGP, Jitter, SpectralPass, ResidualPass, Spectrum, Sums),
-    *(Scaling, LinearMean, Belief, Adam, Gaussian, Heteroscedastic),
-    *(LogMap, YeoJohnsonMap, QuantileMap),
+    *(*KERNELS.values(), Sum, Product),
+    *(LBFGS, Stochastic, Gaussian, Heteroscedastic),
+    *(Scaling, Extent, RowBlock, *MEANS.values(), LogMap, YeoJohnsonMap, QuantileMap),
+    *(EigenGP, Jitter, Arithmetic, KernelFeatures, SpectralFeatures, Spectrum, CholeskyFactor),
+    *(SpectralPass, ResidualPass, VecchiaPass, Sums),
+    *(Posterior, ConditionalPosterior, DenseCovariance, LowRankCovariance),
+    *(HeteroscedasticPosterior, VarianceScale, Decision, Selection),
+    *(Online, StochasticLearner, Reservoir, Belief, Adam),
 )
-_LOCAL = [each.name for each in fields(VecchiaPosterior) if each.name != "search"]
 
 
 def _random_state_fields(rng: np.random.RandomState) -> Fields:
@@ -89,8 +67,7 @@ def _random_state_fields(rng: np.random.RandomState) -> Fields:
             f"A RandomState of {state['bit_generator']} cannot be saved; use a seed, or "
             "RandomState(seed), as random_state."
         )
-    twister = state.pop("state")
-    return {**twister, "has_gauss": state["has_gauss"], "gauss": state["gauss"]}
+    return {**state["state"], "has_gauss": state["has_gauss"], "gauss": state["gauss"]}
 
 
 def _random_state(
@@ -101,72 +78,31 @@ def _random_state(
     return rng
 
 
-def _local_posterior_fields(posterior: VecchiaPosterior) -> Fields:
+def _vecchia_fields(posterior: VecchiaPosterior) -> Fields:
     """Return all but the search, of which the kind is enough: the rows make the same again."""
-    kept = {name: getattr(posterior, name) for name in _LOCAL}
-    search = posterior.search
-    if isinstance(search, Nearest) and isinstance(search.index, Approximate):
-        kept["approximate"] = True
-    return kept
+    index = getattr(posterior.search, "index", None)
+    kept = {each.name: getattr(posterior, each.name) for each in fields(posterior)}
+    del kept["search"]
+    return {**kept, "approximate": isinstance(index, Approximate)}
 
 
-def _local_posterior(approximate: bool = False, **found: Any) -> VecchiaPosterior:
+def _vecchia_posterior(approximate: bool, **found: Any) -> VecchiaPosterior:
     """Return the posterior with a search among its rows, as the fit made it."""
-    metric = found["flow"].features.kernel.metric(found["rows"].X.shape[1])
-    kind = Approximate if approximate else Exact
-    count = min(found["n_neighbors"], found["rows"].n_rows)
-    search = Nearest(kind.of(found["rows"].X * metric), metric, count)
+    rows = found["rows"]
+    metric = found["flow"].features.kernel.metric(rows.X.shape[1])
+    index = (Approximate if approximate else Exact).of(rows.X * metric)
+    search = Nearest(index, metric, min(found["n_neighbors"], rows.n_rows))
     return VecchiaPosterior(search=search, **found)
 
 
-def _reservoir(capacity: int, rng: np.random.RandomState, seen: int, rows: RowBlock) -> Reservoir:
-    reservoir = Reservoir(capacity, rng)
-    reservoir.seen, reservoir.rows = seen, rows
-    return reservoir
-
-
-def _learner(**found: Any) -> StochasticLearner:
-    # Its constructor would make the belief of one who has seen no row.
-    learner = object.__new__(StochasticLearner)
-    vars(learner).update(found)
-    return learner
-
-
-def _parameters(kind: type) -> dict[str, Any]:
-    """Return the parameters of an object with scikit-learn's `get_params`."""
-    return dict.fromkeys(inspect.signature(kind).parameters, Any)
-
-
-def _special() -> list[Record]:
-    """Return the records of classes whose constructors take something else than they keep."""
-    state = {"key": np.ndarray, "pos": int, "has_gauss": int, "gauss": float}
-    pair, ends = {"left": Kernel, "right": Kernel}, {"low": np.ndarray, "high": np.ndarray}
-    local = {**hints_of(VecchiaPosterior, *_LOCAL), "approximate": bool}
-    kept = {"capacity": int, "rng": np.random.RandomState, "seen": int, "rows": RowBlock}
-    learner = {
-        **{"box": Extent, "model": EigenGP, "reservoir": Reservoir},
-        **{"belief": Belief, "optimizer": Adam, "weight": float, "steps": int},
-    }
-    return [
-        Record(np.random.RandomState, state, make=_random_state, take=_random_state_fields),
-        Record(Sum, pair),
-        Record(Product, pair),
-        Record(Extent, ends),
-        Record(
-            VecchiaPosterior,
-            local,
-            optional=frozenset({"approximate"}),
-            make=_local_posterior,
-            take=_local_posterior_fields,
-        ),
-        Record(Reservoir, kept, make=_reservoir),
-        Record(StochasticLearner, learner, make=_learner),
-        Record(LBFGS, _parameters(LBFGS)),
-        Record(Stochastic, _parameters(Stochastic)),
-    ]
-
-
-def records() -> list[Record]:
+def records() -> list[Record | EstimatorRecord]:
     """Return how each class is stored."""
-    plain = map(Record.of_dataclass, (*KERNELS.values(), *_PLAIN))
-    return [*plain, *map(record_of_estimator, ESTIMATORS), *_special()]
+    state = {"key": np.ndarray, "pos": int, "has_gauss": int, "gauss": float}
+    vecchia = {**resolved_hints(VecchiaPosterior), "approximate": bool}
+    del vecchia["search"]
+    return [
+        *map(Record.of, _PLAIN),
+        *map(EstimatorRecord, _ESTIMATORS),
+        Record(np.random.RandomState, state, make=_random_state, take=_random_state_fields),
+        Record(VecchiaPosterior, vecchia, make=_vecchia_posterior, take=_vecchia_fields),
+    ]

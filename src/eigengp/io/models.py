@@ -16,8 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigengp.io import container
 from eigengp.io.errors import SavedModelError
-from eigengp.io.estimators import Estimator, made_of, needed_by, parts_of
-from eigengp.io.registry import estimator_named, is_registered
+from eigengp.io.record import Estimator
 from eigengp.io.tree import Reader, Writer
 
 FORMAT = 1
@@ -67,7 +66,7 @@ def save(model: Estimator, path: str | Path, *, about: Mapping[str, Any] | None 
     >>> import numpy as np, tempfile
     >>> from eigengp import ExactGPRegressor, io
     >>> X = np.linspace(0, 6, 30)[:, None]
-    >>> model = ExactGPRegressor(max_iter=5, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> model = ExactGPRegressor(random_state=0).fit(X, np.sin(X[:, 0]))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     io.save(model, f"{folder}/sine.eigengp", about={"unit": "m"})
     ...     saved = io.read(f"{folder}/sine.eigengp")
@@ -75,20 +74,11 @@ def save(model: Estimator, path: str | Path, *, about: Mapping[str, Any] | None 
     (True, 'm')
     """
     check_is_fitted(model)
-    kind = type(model)
-    if not is_registered(kind):
-        raise SavedModelError(
-            f"A {kind.__name__} cannot be saved, since eigengp does not know the class. If it is "
-            f"yours, call eigengp.io.register({kind.__name__}) first."
-        )
     target = _checked_target(path)
     writer = Writer()
-    nodes = {
-        part: {name: writer.node(value, name) for name, value in values.items()}
-        for part, values in parts_of(model).items()
-    }
-    header = {**_summary(model), **nodes, "objects": writer.objects, "about": _plain(about)}
-    container.write(target, header, writer.arrays)
+    node = writer.node(model, "The model")
+    body = {"model": node, "objects": writer.objects, "about": _plain(about)}
+    container.write(target, _summary(model) | body, writer.arrays)
 
 
 def load(path: str | Path) -> Estimator:
@@ -118,7 +108,7 @@ def load(path: str | Path) -> Estimator:
     --------
     >>> import numpy as np, tempfile, eigengp
     >>> X = np.linspace(0, 6, 30)[:, None]
-    >>> model = eigengp.ExactGPRegressor(max_iter=5, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> model = eigengp.ExactGPRegressor(random_state=0).fit(X, np.sin(X[:, 0]))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     model.save(f"{folder}/sine.eigengp")
     ...     again = eigengp.load(f"{folder}/sine.eigengp")
@@ -146,7 +136,6 @@ def read(path: str | Path) -> Saved:
         raise IsADirectoryError(f"{source} is a folder, not a saved model.")
     header, arrays = container.read(source)
     try:
-        _check_format(header)
         model, about = _made(header, arrays), dict(header["about"])
         shown = {name: header[name] for name in _SHOWN}
     except ImportError as error:
@@ -156,12 +145,6 @@ def read(path: str | Path) -> Saved:
         told = error if known else f"its header does not describe a model ({error!r})."
         raise SavedModelError(f"{source}: {told}{_other_version(header)}") from error
     return Saved(model, about, shown)
-
-
-def _check_format(header: dict[str, Any]) -> None:
-    found = header["format"]
-    if found != FORMAT:
-        raise SavedModelError(f"it is in format {found!r}, and eigengp reads {FORMAT} here.")
 
 
 def _other_version(header: Any) -> str:
@@ -223,12 +206,11 @@ def _summary(model: Estimator) -> dict[str, Any]:
 
 def _made(header: dict[str, Any], arrays: dict[str, Any]) -> Estimator:
     """Return the model that a header describes."""
-    kind = estimator_named(header["class"])
-    reader = Reader(header["objects"], arrays)
-    parts = ("parameters", "state")
-    parameters, state = (
-        {name: reader.value(node) for name, node in header[part].items()} for part in parts
-    )
-    if not state:
-        raise SavedModelError(f"it has no {', '.join(sorted(needed_by(kind)))}.")
-    return made_of(kind, parameters, state)
+    if header["format"] != FORMAT:
+        found = header["format"]
+        raise SavedModelError(f"it is in format {found!r}, and eigengp reads {FORMAT} here.")
+    model: Estimator = Reader(header["objects"], arrays).value(header["model"])
+    if not isinstance(model, Estimator) or type(model).__name__ != header["class"]:
+        raise SavedModelError(f"it holds a {type(model).__name__}, not a {header['class']}.")
+    check_is_fitted(model)
+    return model

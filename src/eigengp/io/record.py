@@ -1,15 +1,23 @@
-"""How objects of one class are taken apart, and made again from fields that are checked."""
+"""How objects are taken apart into fields, and made again from fields that are checked."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, is_dataclass
+from inspect import Parameter, signature
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, TypeAlias, Union, get_args, get_origin, get_type_hints
 
+from eigengp.estimators.base import GPRegressor
+from eigengp.estimators.transformed_target import TargetTransformed
+from eigengp.gp.mean import check_mean
 from eigengp.io.errors import SavedModelError
 
 Fields = dict[str, Any]
+Estimator: TypeAlias = GPRegressor | TargetTransformed
+"""What a file can hold."""
+_NEEDED = {"_posterior", "_scaling", "_place", "n_features_in_"}
+_NEEDED_AROUND = {"regressor_", "target_map_"}
 
 
 @dataclass(frozen=True)
@@ -37,11 +45,13 @@ class Record:
     take: Callable[[Any], Fields] | None = None
 
     @classmethod
-    def of_dataclass(cls, kind: Any) -> Record:
-        """Return the record of a dataclass: all that its constructor takes."""
-        own = [each for each in fields(kind) if each.init]
-        optional = frozenset(each.name for each in own if not _is_required(each))
-        return cls(kind, hints_of(kind, *(each.name for each in own)), optional)
+    def of(cls, kind: Any) -> Record:
+        """Return the record of a class whose attributes are what its constructor takes."""
+        takes = signature(kind).parameters
+        declared = is_dataclass(kind) or issubclass(kind, tuple)
+        hints = resolved_hints(kind) if declared else get_type_hints(kind.__init__)
+        optional = (name for name, each in takes.items() if each.default is not Parameter.empty)
+        return cls(kind, {name: hints.get(name, Any) for name in takes}, frozenset(optional))
 
     def fields_of(self, value: Any) -> Fields:
         """Return what is stored of an object."""
@@ -52,17 +62,54 @@ class Record:
     def made(self, found: Fields) -> Any:
         """Return an object with these fields."""
         name = self.kind.__name__
-        check_fields(name, found, self.hints)
-        missing = self.hints.keys() - found.keys() - self.optional
-        if missing:
-            raise SavedModelError(f"a saved {name} has no {', '.join(sorted(missing))}.")
+        _check_fields(name, found, self.hints)
+        _check_complete(name, self.hints.keys() - found.keys() - self.optional)
         return (self.make or self.kind)(**found)
 
 
-def hints_of(kind: type, *names: str) -> dict[str, Any]:
-    """Return what the attributes of these names may be."""
-    hints = resolved_hints(kind)
-    return {name: hints.get(name, Any) for name in names}
+@dataclass(frozen=True)
+class EstimatorRecord:
+    """How estimators of one class are stored: parameters, and what was learned."""
+
+    kind: Any
+
+    def fields_of(self, model: Estimator) -> Fields:
+        """Return all attributes; those that were learned are absent before `fit`."""
+        found = dict(vars(model))
+        if "_scaling" in found:
+            check_mean(model, "saved")
+        unknown = found.keys() - self._hints(found).keys()
+        if unknown:
+            raise SavedModelError(
+                f"A {self.kind.__name__} has no attribute {min(unknown)!r} of its own, so it "
+                "cannot be saved; delete it, or store it as `about`."
+            )
+        return found | {"_place": "numpy"} if "_place" in found else found
+
+    def made(self, found: Fields) -> Any:
+        """Return the estimator with these attributes."""
+        name, names = self.kind.__name__, self.kind._get_param_names()
+        _check_fields(name, found, self._hints(found))
+        state = {each: found[each] for each in found if each not in names}
+        needed = _NEEDED_AROUND if issubclass(self.kind, TargetTransformed) else _NEEDED
+        _check_complete(name, needed - state.keys() if state else set())
+        model = self.kind(**{each: found[each] for each in found if each in names})
+        model.__dict__.update(state)
+        return model
+
+    def _hints(self, found: Fields) -> dict[str, Any]:
+        """Return what attributes may be: parameters, those that the class declares, and learned.
+
+        Learned attributes have scikit-learn's ending.
+        """
+        kind, hints = self.kind, resolved_hints(self.kind)
+        learned = (each for each in found if each.endswith("_") and not each.startswith("_"))
+        private = (each for each in hints if each.startswith("_"))
+        return {
+            **{each: hints[each] for each in private if get_origin(hints[each]) is not ClassVar},
+            **{each: hints.get(each, Any) for each in learned if not hasattr(kind, each)},
+            **dict.fromkeys(kind._get_param_names(), Any),
+        }
 
 
 def resolved_hints(kind: type) -> dict[str, Any]:
@@ -73,7 +120,7 @@ def resolved_hints(kind: type) -> dict[str, Any]:
         return resolved_hints(kind.__mro__[1])
 
 
-def check_fields(owner: str, found: Fields, hints: Mapping[str, Any]) -> None:
+def _check_fields(owner: str, found: Fields, hints: Mapping[str, Any]) -> None:
     """Raise unless all fields are known, and are what their hints allow."""
     for name, value in found.items():
         if name not in hints:
@@ -82,12 +129,13 @@ def check_fields(owner: str, found: Fields, hints: Mapping[str, Any]) -> None:
             raise SavedModelError(f"{name} of a saved {owner} is a {type(value).__name__}.")
 
 
-def _is_required(field: Any) -> bool:
-    return field.default is MISSING and field.default_factory is MISSING
+def _check_complete(owner: str, missing: set[str]) -> None:
+    if missing:
+        raise SavedModelError(f"a saved {owner} has no {', '.join(sorted(missing))}.")
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Say whether a value is what a hint allows; `Any` and protocols allow everything."""
+    """Return whether a hint allows a value; `Any` and protocols allow everything."""
     origin = get_origin(hint)
     if origin in (Union, UnionType):
         return any(_fits(value, each) for each in get_args(hint))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import is_dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from eigengp.estimators.base import GPRegressor
 from eigengp.io.errors import SavedModelError
-from eigengp.io.estimators import Estimator, record_of_estimator
-from eigengp.io.known import ESTIMATORS, records
-from eigengp.io.record import Record
+from eigengp.io.known import records
+from eigengp.io.record import EstimatorRecord, Record
 
 ClassT = TypeVar("ClassT", bound=type)
 
-_RECORDS: dict[str, Record] = {each.kind.__name__: each for each in records()}
-_ESTIMATORS: dict[str, type[Estimator]] = {each.__name__: each for each in ESTIMATORS}
-_OURS = frozenset(_RECORDS) | frozenset(_ESTIMATORS)
+_RECORDS = {each.kind.__name__: each for each in records()}
+_OURS = frozenset(_RECORDS)
 
 
 def register(cls: ClassT) -> ClassT:
@@ -56,54 +54,38 @@ def register(cls: ClassT) -> ClassT:
     name = cls.__name__
     if name in _OURS:
         raise SavedModelError(f"eigengp has a {name} of its own; give your class another name.")
-    known: Any = _ESTIMATORS.get(name) or (name in _RECORDS and _RECORDS[name].kind)
-    if known and _origin(known) != _origin(cls):
+    known = _RECORDS.get(name)
+    if known and _origin(known.kind) != _origin(cls):
         raise SavedModelError(
-            f"{known.__module__} has registered a {name} already; give your class another name."
+            f"{known.kind.__module__} has registered a {name} already; give your class another "
+            "name."
         )
     if issubclass(cls, GPRegressor):
-        _ESTIMATORS[name] = cls
-        _RECORDS[name] = record_of_estimator(cls)
-        return cls
-    if not (is_dataclass(cls) and _made_by_dataclass(cls)):
+        _RECORDS[name] = EstimatorRecord(cls)
+    elif is_dataclass(cls) and _made_by_dataclass(cls):
+        _RECORDS[name] = Record.of(cls)
+    else:
         raise SavedModelError(
             f"{name} must be a dataclass without an __init__ of its own, so that its fields say "
             "all there is to store."
         )
-    _RECORDS[name] = Record.of_dataclass(cls)
     return cls
 
 
-def record_of(kind: type) -> Record | None:
+def record_of(kind: type) -> Record | EstimatorRecord | None:
     """Return how objects of this very class are stored; None if they are not."""
     found = _RECORDS.get(kind.__name__)
     return found if found is not None and found.kind is kind else None
 
 
-def record_named(name: str) -> Record:
+def record_named(name: str) -> Record | EstimatorRecord:
     """Return how objects of the class of this name are made."""
     if name not in _RECORDS:
-        raise _unknown(name)
+        raise SavedModelError(
+            f"the saved model holds a {name!r}, which is not known here. If it is a class of "
+            "yours, call eigengp.io.register with it before you load."
+        )
     return _RECORDS[name]
-
-
-def is_registered(kind: type) -> bool:
-    """Say whether models of this very class can be saved."""
-    return _ESTIMATORS.get(kind.__name__) is kind
-
-
-def estimator_named(name: str) -> type[Estimator]:
-    """Return the estimator of this name."""
-    if name not in _ESTIMATORS:
-        raise _unknown(name)
-    return _ESTIMATORS[name]
-
-
-def _unknown(name: str) -> SavedModelError:
-    return SavedModelError(
-        f"the saved model holds a {name!r}, which is not known here. If it is a class of yours, "
-        "call eigengp.io.register with it before you load."
-    )
 
 
 def _origin(cls: type) -> tuple[str, str]:
@@ -112,7 +94,7 @@ def _origin(cls: type) -> tuple[str, str]:
 
 
 def _made_by_dataclass(cls: type) -> bool:
-    """Say whether the constructor takes the fields and nothing else."""
+    """Return whether the constructor takes the fields and nothing else."""
     owner = next(each for each in cls.__mro__ if "__init__" in vars(each))
     own = vars(owner).get("__dataclass_params__")
     return own is not None and bool(own.init)

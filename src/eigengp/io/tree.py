@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eigengp.backend.namespace import on_host
+from eigengp.backend.namespace import is_numpy, on_host
 from eigengp.io.errors import SavedModelError
 from eigengp.io.registry import record_named, record_of
 
@@ -35,9 +35,8 @@ class Writer:
 
     objects: list[Node] = field(default_factory=list)
     arrays: dict[str, AnArray] = field(default_factory=dict)
-    _nodes: dict[int, Node] = field(default_factory=dict)
-    _alive: list[Any] = field(default_factory=list)
-    """What was taken apart: its `id` must not be given to something else meanwhile."""
+    _nodes: dict[int, tuple[Node, Any]] = field(default_factory=dict)
+    """Nodes by the `id` of what they stand for, which is kept: its `id` stays taken."""
 
     def node(self, value: Any, where: str) -> Node:
         """Return what stands for a value; `where` it is says which one cannot be stored."""
@@ -54,9 +53,8 @@ class Writer:
         if type(value) is tuple:
             return {"tuple": [self.node(each, where) for each in value]}
         if id(value) not in self._nodes:
-            self._nodes[id(value)] = self._once(value, where)
-            self._alive.append(value)
-        return self._nodes[id(value)]
+            self._nodes[id(value)] = self._once(value, where), value
+        return self._nodes[id(value)][0]
 
     def _dict(self, value: dict[Any, Any], where: str) -> Node:
         nodes = [[self.node(key, where), self.node(each, where)] for key, each in value.items()]
@@ -72,11 +70,14 @@ class Writer:
             own = record.fields_of(value)
             nodes = {name: self.node(each, f"{owner}.{name}") for name, each in own.items()}
             return self._added({"class": owner, "fields": nodes})
-        if isinstance(value, np.ndarray):
-            return self._array(value, where)
         if hasattr(value, "__dlpack__"):
-            return self._array(on_host(value), where)
-        raise _not_storable(value, where)
+            return self._array(value if is_numpy(value) else on_host(value), where)
+        name = type(value).__name__
+        raise SavedModelError(
+            f"{where} is a {name}, and a saved model holds only classes that eigengp knows. If it "
+            f"is a class of yours, call eigengp.io.register({name}) before you save, and wherever "
+            "you load; else leave it out."
+        )
 
     def _added(self, node: Node) -> Node:
         self.objects.append(node)
@@ -92,15 +93,6 @@ class Writer:
         native = array.astype(array.dtype.newbyteorder("="), copy=False)
         self.arrays[name] = np.asarray(native.T if column_by_column else native, order="C")
         return {"transposed" if column_by_column else "array": name}
-
-
-def _not_storable(value: Any, where: str) -> SavedModelError:
-    name = type(value).__name__
-    return SavedModelError(
-        f"{where} is a {name}, and a saved model holds only classes that eigengp knows. If it is a "
-        f"class of yours, call eigengp.io.register({name}) before you save, and wherever you "
-        "load; else leave it out."
-    )
 
 
 @dataclass
@@ -129,8 +121,8 @@ class Reader:
             return node
         ((kind, content),) = node.items()
         match kind:
-            case "object":
-                return self._earlier(content)
+            case "object" if content in range(len(self._made)):
+                return self._made[content]
             case "array":
                 return self.arrays[content]
             case "transposed":
@@ -147,11 +139,4 @@ class Reader:
                 return {self.value(key): self.value(each) for key, each in content}
             case "names":
                 return np.array([self.value(each) for each in content], dtype=object)
-        raise SavedModelError(f"a saved model holds something of the unknown kind {kind!r}.")
-
-    def _earlier(self, number: Any) -> Any:
-        if not (isinstance(number, int) and 0 <= number < len(self._made)):
-            raise SavedModelError(
-                f"a saved model refers to the object {number!r}, which is not there."
-            )
-        return self._made[number]
+        raise SavedModelError(f"a saved model holds an unknown {kind!r}.")

@@ -121,7 +121,7 @@ def convergence(model: GPRegressor, *, ax: Axes | None = None) -> Axes:
     """
     check_is_fitted(model)
     if not model.history_:
-        raise ValueError("Nothing was learned (max_iter=0), so there is no history to draw.")
+        raise ValueError("The fit took no iterations (max_iter=0), so there is no history to draw.")
     values = np.array([step["log_marginal_likelihood"] for step in model.history_], dtype=float)
     stages = groupby(range(values.size), key=lambda i: model.history_[i]["stage"])
     with style():

@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn import config_context
 from threadpoolctl import threadpool_limits
 
-from eigengp import EigenGPRegressor
+from eigengp import LBFGS, EigenGPRegressor
 from eigengp.backend.threads import one_blas_thread
 from eigengp.data.array_source import ArraySource
 from eigengp.data.cached_source import ReadyRows, ready
-from eigengp.data.holdout import ManyTrainingRows, Scaling, StandardizedSource, TrainingRows
-from eigengp.data.standardize import Summary
+from eigengp.data.holdout import ManyTrainingRows, TrainingRows
+from eigengp.data.standardize import Scaling, StandardizedSource, Summary
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.model import EigenGP
 from eigengp.kernels import Kernel, Matern32, SquaredExponential
@@ -100,9 +101,9 @@ def test_threads_that_come_and_go_do_not_move_blocks() -> None:
             assert kept.total(lambda block: float(block.n_rows)) == source.n_rows
 
 
-@pytest.mark.parametrize(("memory_limit", "kind"), [(1 << 20, ReadyRows), (0, TrainingRows)])
+@pytest.mark.parametrize(("working_memory", "kind"), [(1, ReadyRows), (0, TrainingRows)])
 def test_a_fit_keeps_few_rows(
-    memory_limit: int, kind: type, monkeypatch: pytest.MonkeyPatch
+    working_memory: int, kind: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[RowSource] = []
     evaluate = EigenGP.evaluate
@@ -113,9 +114,10 @@ def test_a_fit_keeps_few_rows(
 
     monkeypatch.setattr(EigenGP, "evaluate", watched)
     X = np.random.default_rng(0).normal(size=(2_000, 2))
-    EigenGPRegressor(
-        8, residual=None, n_restarts=1, max_iter=2, memory_limit=memory_limit, random_state=0
-    ).fit(X, np.sin(X[:, 0]))
+    optimizer = LBFGS(n_restarts=1, max_iter=2)
+    model = EigenGPRegressor(8, residual=None, optimizer=optimizer, random_state=0)
+    with config_context(working_memory=working_memory):
+        model.fit(X, np.sin(X[:, 0]))
     assert isinstance(seen[-1], kind)
 
 

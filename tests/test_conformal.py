@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from eigengp import EigenGPRegressor, conformal, metrics
+from eigengp import LBFGS, EigenGPRegressor, conformal, metrics
 
 
 def _honest(n: int, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -51,7 +51,9 @@ def _heavy(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_a_calibrated_model_holds_a_coverage_that_it_would_miss() -> None:
     X, y = _heavy(200, 0)
-    model = EigenGPRegressor(10, n_restarts=2, max_iter=50, random_state=0).fit(X, y)
+    model = EigenGPRegressor(10, optimizer=LBFGS(n_restarts=2, max_iter=50), random_state=0).fit(
+        X, y
+    )
     Z, z = _heavy(4_000, 1)
     before = _covered(model, Z, z)
     assert model.calibrate(*_heavy(1_000, 2)) is model
@@ -71,7 +73,7 @@ def _covered(model: EigenGPRegressor, Z: np.ndarray, z: np.ndarray) -> float:
 
 def test_what_cannot_be_promised_is_refused() -> None:
     X, y = _heavy(60, 0)
-    model = EigenGPRegressor(5, n_restarts=1, max_iter=5, random_state=0).fit(X, y)
+    model = EigenGPRegressor(5, optimizer=LBFGS(n_restarts=1, max_iter=5), random_state=0).fit(X, y)
     model.calibrate(X[:8], y[:8])
     with pytest.raises(ValueError, match="it takes at least 9"):
         model.predict_interval(X, coverage=0.9)

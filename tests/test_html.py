@@ -11,6 +11,7 @@ import pytest
 from sklearn import config_context
 
 from eigengp import (
+    LBFGS,
     EigenGPRegressor,
     ExactGPRegressor,
     Matern32,
@@ -20,7 +21,7 @@ from eigengp import (
 )
 from eigengp._html import summary, with_summary
 
-QUICK: dict[str, Any] = {"n_restarts": 1, "max_iter": 10, "random_state": 0}
+QUICK: dict[str, Any] = {"optimizer": LBFGS(n_restarts=1, max_iter=10), "random_state": 0}
 NAMES = ["age", "<script>alert('&')</script>", 'says "hi"']
 rng = np.random.default_rng(0)
 X = pd.DataFrame(rng.normal(size=(50, 3)), columns=NAMES)
@@ -41,10 +42,10 @@ def cells(model: Any, table: int) -> list[list[str]]:
 def test_the_facts_are_those_of_the_model(model: EigenGPRegressor) -> None:
     facts = dict(cells(model, 0))
     assert facts == {
-        "Learned": "6 eigenfunctions, 6 basis points",
+        "Learned": "6 eigenfunctions, 6 inducing points",
         "Kernel": f"SquaredExponential, variance {model.kernel_.variance:.4g}",
         "Noise": f"standard deviation {np.sqrt(model.noise_variance_):.4g}",
-        "Log evidence": f"{model.log_marginal_likelihood_:.6g}",
+        "Log marginal likelihood": f"{model.log_marginal_likelihood_:.6g}",
     }
 
 
@@ -70,7 +71,9 @@ def test_it_stands_in_the_diagram_of_a_fitted_model_alone(model: EigenGPRegresso
 
 
 def test_sums_of_kernels_and_other_methods_are_told(model: EigenGPRegressor) -> None:
-    both = ExactGPRegressor(SquaredExponential() + Matern32() * Matern32(), max_iter=0).fit(X, y)
+    both = ExactGPRegressor(
+        SquaredExponential() + Matern32() * Matern32(), optimizer=LBFGS(max_iter=0)
+    ).fit(X, y)
     words = dict(cells(both, 0))["Kernel"]
     assert words.startswith("SquaredExponential, variance 1 + (Matern32, variance 1) × (")
     assert [len(row) for row in cells(both, 1)] == [3, 3, 3]
@@ -84,6 +87,8 @@ def test_sums_of_kernels_and_other_methods_are_told(model: EigenGPRegressor) -> 
 def test_many_inputs_are_cut() -> None:
     wide = rng.normal(size=(30, 15))
     lengths = np.arange(1.0, 16.0)
-    many = ExactGPRegressor(SquaredExponential(lengths), max_iter=0).fit(wide, wide[:, 0])
+    many = ExactGPRegressor(SquaredExponential(lengths), optimizer=LBFGS(max_iter=0)).fit(
+        wide, wide[:, 0]
+    )
     assert len(cells(many, 1)) == 12
     assert "and 3 inputs of less effect" in summary(many)

@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 import eigengp
-from eigengp import EigenGPRegressor
+from eigengp import LBFGS, EigenGPRegressor
 from eigengp._typing import Array
 from eigengp.data import neighbors as searches
 from eigengp.data.neighbors import (
     Approximate,
     Exact,
     Nearest,
-    check_search,
     index_among,
     nearest_before,
 )
@@ -209,15 +208,13 @@ def _rows(n: int, seed: int = 0) -> tuple[Array, Array]:
     return X, np.sin(3.0 * X[:, 0]) * np.cos(2.0 * X[:, 1]) + X[:, 2] + 0.1 * rng.normal(size=n)
 
 
-def _model(search: str) -> EigenGPRegressor:
+def _model() -> EigenGPRegressor:
     return EigenGPRegressor(
         8,
-        residual="local",
+        residual="neighbors",
         n_neighbors=12,
-        neighbor_search=search,
-        kernel=None,
-        n_restarts=1,
-        max_iter=2,
+        kernel="squared_exponential",
+        optimizer=LBFGS(n_restarts=1, max_iter=2),
         random_state=0,
     )
 
@@ -226,7 +223,9 @@ def _model(search: str) -> EigenGPRegressor:
 def fitted() -> dict[str, EigenGPRegressor]:
     with pytest.MonkeyPatch.context() as patch:
         _made_small(patch)
-        return {each: _model(each).fit(*_rows(4_500)) for each in ("exact", "approximate")}
+        exact = _model().fit(*_rows(4_500))
+        patch.setattr(searches, "_MANY_POINTS", 0)
+        return {"exact": exact, "approximate": _model().fit(*_rows(4_500))}
 
 
 @pytest.mark.usefixtures("small")
@@ -244,7 +243,10 @@ def test_a_model_is_nearly_the_one_with_the_exact_search(
 
 
 @pytest.mark.usefixtures("small")
-def test_a_model_is_the_same_when_it_is_fitted_again(fitted: dict[str, EigenGPRegressor]) -> None:
+def test_a_model_is_the_same_when_it_is_fitted_again(
+    fitted: dict[str, EigenGPRegressor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searches, "_MANY_POINTS", 0)
     X, _ = _rows(50, seed=1)
     again = clone(fitted["approximate"]).fit(*_rows(4_500))
     assert_array_equal(again.predict(X), fitted["approximate"].predict(X))
@@ -258,7 +260,6 @@ def test_a_saved_model_answers_as_before_to_the_last_bit(
     for name, model in fitted.items():
         model.save(tmp_path / f"{name}.eigengp")
         again = eigengp.load(tmp_path / f"{name}.eigengp")
-        assert again.neighbor_search == name
         assert type(again._posterior.search.index) is type(model._posterior.search.index)
         for found, expected in zip(
             again.predict(X, return_std=True), model.predict(X, return_std=True), strict=True
@@ -274,18 +275,8 @@ def test_what_needs_faiss_says_so(
     monkeypatch.setattr(searches, "find_spec", lambda name: None)
     needed = r'pip install "eigengp\[neighbors\]"'
     with pytest.raises(ImportError, match=needed):
-        _model("approximate").fit(*_rows(100))
-    with pytest.raises(ImportError, match=needed):
         Approximate.of(_uniform(10))
     with pytest.raises(ImportError, match=f"model.eigengp: .*{needed}"):
         eigengp.load(path)
-    check_search("auto")
-    _model("auto").fit(*_rows(100))
-
-
-def test_the_setting_is_a_parameter_like_any_other() -> None:
-    model = clone(_model("approximate"))
-    assert model.get_params()["neighbor_search"] == "approximate"
-    assert EigenGPRegressor().neighbor_search == "auto"
-    with pytest.raises(ValueError, match="neighbor_search"):
-        _model("nearby").fit(*_rows(50))
+    monkeypatch.setattr(searches, "_MANY_POINTS", 0)
+    assert isinstance(_model().fit(*_rows(100))._posterior.search.index, Exact)

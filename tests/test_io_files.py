@@ -47,6 +47,13 @@ def parts(tmp_path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return container.read(path)
 
 
+def with_fields(header: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """Return the header with some attributes of the model set."""
+    forged = deepcopy(header)
+    forged["objects"][-1]["fields"].update(fields)
+    return forged
+
+
 def damaged(rng: random.Random) -> bytes:
     """Return the file with some of its bytes wrong, gone or too many."""
     whole = bytearray(content())
@@ -164,7 +171,8 @@ def test_a_file_cannot_name_what_is_to_be_called(name: str, path: Path) -> None:
     for forged in (
         {**header, "class": name},
         {**header, "objects": [command, *header["objects"]]},
-        {**header, "state": {**header["state"], "_posterior": {name: [f"touch {harm}"]}}},
+        {**header, "model": {name: [f"touch {harm}"]}},
+        with_fields(header, _posterior={name: [f"touch {harm}"]}),
     ):
         container.write(path, forged, arrays)
         with pytest.raises(SavedModelError):
@@ -175,28 +183,30 @@ def test_a_file_cannot_name_what_is_to_be_called(name: str, path: Path) -> None:
 def test_fields_of_a_newer_version_are_told_from_damage(path: Path) -> None:
     header, arrays = parts(path.parent)
     header["versions"]["eigengp"] = "0.9"
-    header["parameters"]["depth"] = 3
-    container.write(path, header, arrays)
+    container.write(path, with_fields(header, depth=3), arrays)
     with pytest.raises(SavedModelError, match=r"unknown field 'depth'.*eigengp 0\.9 wrote it"):
         eigengp.load(path)
-    del header["parameters"]["depth"], header["parameters"]["forgetting"]
+    del header["objects"][-1]["fields"]["guard"]
     container.write(path, header, arrays)
-    assert eigengp.load(path).forgetting == 1.0
+    assert eigengp.load(path).guard is True
 
 
 def test_a_file_cannot_replace_methods_or_set_what_is_no_parameter(path: Path) -> None:
     header, arrays = parts(path.parent)
-    for part in ("state", "parameters"):
-        for name in ("predict", "_get_param_names", "__class__", "_parameter_constraints"):
-            container.write(path, {**header, part: {**header[part], name: 1}}, arrays)
-            with pytest.raises(SavedModelError, match=name):
-                eigengp.load(path)
+    for name in ("predict", "_get_param_names", "__class__", "_parameter_constraints"):
+        container.write(path, with_fields(header, **{name: 1}), arrays)
+        with pytest.raises(SavedModelError, match=name):
+            eigengp.load(path)
 
 
 def test_a_header_must_describe_a_fitted_model(path: Path) -> None:
     header, arrays = parts(path.parent)
-    bare = {name: node for name, node in header["state"].items() if name != "_posterior"}
-    for forged in ({**header, "state": bare}, {"format": 1}, [], None, {**header, "about": 3}):
+    bare, unfitted = deepcopy(header), deepcopy(header)
+    del bare["objects"][-1]["fields"]["_posterior"]
+    unfitted["objects"][-1]["fields"].clear()
+    others = ({**header, "class": "FITCRegressor"}, {**header, "model": {"object": 0}})
+    broken = ({"format": 1}, [], None, {**header, "about": 3}, {**header, "model": None})
+    for forged in (bare, unfitted, *others, *broken):
         container.write(path, forged, arrays)
         with pytest.raises(SavedModelError, match=r"model\.eigengp"):
             eigengp.load(path)

@@ -1,4 +1,4 @@
-"""Standardised and held-out views of a source."""
+"""Standardised rows, and the box around them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 
 from eigengp.data.array_source import ArraySource
-from eigengp.data.holdout import (
-    ManyTrainingRows,
-    Scaling,
-    StandardizedSource,
-    TrainingRows,
-)
-from eigengp.data.standardize import Extent, Summary
-from eigengp.gp.model import EigenGP
-from eigengp.kernels import SquaredExponential
+from eigengp.data.standardize import Extent, Scaling, StandardizedSource, Summary
 
 
 def make_source(weighted: bool = False) -> ArraySource:
@@ -44,10 +36,11 @@ def test_weights_count_as_repetitions_in_the_scaling() -> None:
     assert weighted.target_scale == pytest.approx(plain.target_scale)
 
 
-def test_without_standardising_inputs_share_a_scale_and_targets_keep_their_mean() -> None:
-    scaling = Scaling.of(Summary.of(make_source()), False)
+@pytest.mark.parametrize("centred", [False, True])
+def test_without_standardising_inputs_share_a_scale(centred: bool) -> None:
+    scaling = Scaling.of(Summary.of(make_source()), False, centred)
     assert np.ptp(scaling.input_scale) == 0.0
-    assert scaling.target_centre == 0.0
+    assert scaling.target_centre == (pytest.approx(make_source().y.mean()) if centred else 0.0)
     assert scaling.target_scale == pytest.approx(make_source().y.std())
 
 
@@ -64,36 +57,3 @@ def test_extent_is_the_box_around_all_rows() -> None:
     rows = StandardizedSource(source, Scaling.of(Summary.of(source), True)).take(np.arange(200))
     np.testing.assert_array_equal(extent.low, rows.X.min(axis=0))
     np.testing.assert_array_equal(extent.high, rows.X.max(axis=0))
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_held_out_and_training_rows_are_all_rows_and_never_both(weighted: bool) -> None:
-    source = make_source(weighted)
-    training = TrainingRows(source, stride=5)
-    kept = training.total(lambda block: block.y.tolist())
-    held = training.held_out()
-    assert sorted([*kept, *held.y]) == sorted(source.y)
-    assert 10 <= held.y.size <= 80
-    assert (held.sample_weight is not None) == weighted
-    assert set(training.take(np.arange(200)).y) == set(kept)
-    assert training.n_rows == 200
-    assert training.n_features == 3
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_rows_held_out_of_very_many_are_taken_off_each_sum(weighted: bool) -> None:
-    rng = np.random.default_rng(5)
-    X, y = rng.normal(size=(400, 2)), rng.normal(size=400)
-    weight = rng.uniform(0.5, 2.0, size=400) if weighted else None
-    source = ArraySource(X, y, weight, block_rows=90)
-    split = ManyTrainingRows.of(source, 30)
-    held = split.held_out()
-    keep = np.setdiff1d(np.arange(400), split.held_rows)
-    rest = ArraySource(X[keep], y[keep], None if weight is None else weight[keep])
-    model = EigenGP(SquaredExponential(np.ones(2)), X[:6], 0.1, 6)
-    (own, gradient), (other, expected) = model.evaluate(split), model.evaluate(rest)
-    assert own.value == pytest.approx(other.value, rel=1e-11)
-    np.testing.assert_allclose(gradient.inducing_points, expected.inducing_points, atol=1e-9)
-    np.testing.assert_array_equal(held.y, y[split.held_rows])
-    assert split.take(np.arange(400)).y.tolist() == y[keep].tolist()
-    assert split.n_rows == 400
