@@ -10,7 +10,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -26,22 +25,13 @@ settings.register_profile(
 settings.load_profile("eigengp")
 
 HERE = Path(__file__).resolve().parent
-NAMED_FOLDER = os.environ.get("EIGENGP_DATA")
-
-SOURCES = {
-    "california": "sklearn.datasets.fetch_california_housing",
-    "kin40k": "https://github.com/treforevans/uci_datasets",
-    "pole": "OpenML 44133",
-    "protein": "OpenML 44963",
-}
-"""Where the large data sets come from; the small ones of the paper are in `paper/data`."""
 
 NOT_CORE = {
-    "slow": "checkpoint imports local_fit memory methods paper plot saving* threads",
+    "slow": "checkpoint imports local_fit memory methods plot saving* threads",
     "around the model": "bad_input calibration eigen_features files frames inspection transformed",
     "baselines": "nystrom relevance rvm",
-    "other libraries": "array_api botorch cluster fetch* fused neighbours onnx robust triton*",
-    "commands and pages": "cli command* docs notebook report* reproduce_* tables",
+    "other libraries": "array_api botorch cluster fused neighbours onnx realdata robust triton*",
+    "commands and pages": "cli command* docs notebook report* tables",
 }
 """Modules that `pytest -m core` leaves out, without `test_`."""
 NOT_CORE_NAMES = ("estimator_checks", "torch")
@@ -137,28 +127,6 @@ def triton_loops(monkeypatch: pytest.MonkeyPatch) -> None:
 def _golden_cases() -> dict[str, Any]:
     reference = json.loads((HERE / "data" / "golden" / "eigengp_reference.json").read_text())
     return {case["name"]: case for case in reference["cases"]}
-
-
-@pytest.fixture
-def paper_data() -> Callable[[str], Any]:
-    """Read a data set of the paper, such as `paper_data("snelson")["y"]`."""
-    folder = HERE.parent / "paper" / "data"
-    return lambda name: np.genfromtxt(folder / f"{name}.csv", delimiter=",", names=True)
-
-
-@pytest.fixture
-def named_folder() -> Callable[[str], Path]:
-    """Return the folder that EIGENGP_DATA names if it has a file, or skip."""
-
-    def find(name: str) -> Path:
-        if NAMED_FOLDER is None or not Path(NAMED_FOLDER, name).exists():
-            pytest.skip(
-                f"{name} is missing: set EIGENGP_DATA to a folder that has it "
-                f"(source: {SOURCES.get(Path(name).stem, 'paper/data')})"
-            )
-        return Path(NAMED_FOLDER)
-
-    return find
 
 
 @pytest.fixture(params=GOLDEN_CASES)

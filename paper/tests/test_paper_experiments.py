@@ -217,9 +217,9 @@ def test_basis_points_are_crosses_where_they_are() -> None:
     _, (axes,) = drawing.new_figure(1, 1)
     axes.set_xlim(0.0, 3.0)
     run = Run("snelson", "EigenGP", 2)
-    drawing.draw_basis_points(axes, fake_record(run))
+    drawing.draw_inducing_points(axes, fake_record(run))
     assert not axes.lines
-    drawing.draw_basis_points(
+    drawing.draw_inducing_points(
         axes, fake_record(run, hyperparameters={"inducing_points": [[0.5], [3.0]]})
     )
     (points,) = axes.lines
@@ -241,7 +241,7 @@ def test_basis_points_beyond_the_panel_are_counted_at_its_edges(
     _, (axes,) = drawing.new_figure(1, 1)
     axes.set_xlim(0.0, 1.0)
     inputs = {"inducing_points": [[point] for point in points]}
-    drawing.draw_basis_points(
+    drawing.draw_inducing_points(
         axes, fake_record(Run("snelson", "EigenGP", 2), hyperparameters=inputs)
     )
     assert [(text.get_ha(), text.get_text()) for text in axes.texts] == edges
