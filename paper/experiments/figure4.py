@@ -188,7 +188,7 @@ def _differences(results: Results) -> list[str]:
 def _remarks(results: Results) -> list[str]:
     remarks = [
         "The paper shows these results as curves; the few numbers it prints are given beside "
-        "ours. Its splits are random and have the same sizes."
+        "ours. Its splits are random; on its data sets ours have the same sizes."
     ]
     unfinished = [
         SOURCES[data].title
