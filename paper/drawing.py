@@ -1,4 +1,4 @@
-"""What the figures share: sizes, bands, basis points, and one colour for each method."""
+"""What the figures share: sizes, bands, inducing points, and one colour for each method."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def prediction_legend(figure: Figure, axes: Axes, columns: int) -> None:
 
 
 def draw_prediction(axes: Axes, x: Array, record: Record) -> None:
-    """Draw mean, band of two standard deviations, and basis points where there are any."""
+    """Draw mean, band of two standard deviations, and inducing points where there are any."""
     color = METHODS[record["method"]].color
     mean, std = (np.array(record["curves"][name]) for name in ("mean", "std"))
     low, high = mean - 2 * std, mean + 2 * std
     draw_band(axes, x, low, high, color, _BAND)
     draw_mean(axes, x, mean, color, _MEAN)
-    draw_basis_points(axes, record)
+    draw_inducing_points(axes, record)
 
 
 def draw_panel(
@@ -80,8 +80,8 @@ def draw_panel(
     draw_truth(axes, x, task.y_test, truth)
 
 
-def draw_basis_points(axes: Axes, record: Record) -> None:
-    """Mark the basis points along the lower edge, and say how many lie beyond the panel."""
+def draw_inducing_points(axes: Axes, record: Record) -> None:
+    """Mark the inducing points along the lower edge, and count those outside the panel."""
     points = np.array(record["hyperparameters"].get("inducing_points", [])).ravel()
     draw_edge_points(axes, points)
 

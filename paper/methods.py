@@ -51,7 +51,7 @@ METHODS = {
     method.name: method
     for method in (
         Method("Nyström", "NystromRegressor", {}, "#CC79A7", "v"),
-        Method("Nyström*", "NystromRegressor", {"optimizer": "auto"}, "#CC79A7", "^"),
+        Method("Nyström*", "NystromRegressor", {"strategy": "auto"}, "#CC79A7", "^"),
         Method("FITC", "FITCRegressor", {}, "#009E73", "s"),
         Method("SSGP", "SSGPRegressor", {}, "#E69F00", "D"),
         Method("RVM", "RVMRegressor", {"n_jobs": 1}, "#666666", "*", sized=False),

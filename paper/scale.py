@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 Options: TypeAlias = tuple[tuple[str, Any], ...]
+_NOT_SEARCHED = ("exact GP", "Nyström")
+"""An option of the optimizer would turn Nyström into Nyström*."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Scale:
         """Return the settings of a method that finds its own start."""
         if method == "RVM":
             return self.rvm
-        return () if method == "exact GP" else self.searched
+        return () if method in _NOT_SEARCHED else self.searched
 
 
 FULL = Scale(

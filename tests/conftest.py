@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -26,23 +25,14 @@ settings.register_profile(
 settings.load_profile("eigengp")
 
 HERE = Path(__file__).resolve().parent
-NAMED_FOLDER = os.environ.get("EIGENGP_DATA")
-
-SOURCES = {
-    "california": "sklearn.datasets.fetch_california_housing",
-    "kin40k": "https://github.com/treforevans/uci_datasets",
-    "pole": "OpenML 44133",
-    "protein": "OpenML 44963",
-}
-"""Where the large data sets come from; the small ones of the paper are in `paper/data`."""
 
 NOT_CORE = {
-    "slow": "checkpoint imports memory methods paper plot saving* stored_fits threads vecchia_fit",
-    "around the model": "bad_input calibration eigen_features files inspection open transformed "
+    "slow": "checkpoint imports memory methods plot io* stored_fits threads vecchia_fit",
+    "around the model": "bad_input conformal eigen_features files inspection open transformed "
     "validation",
     "baselines": "nystrom relevance rvm",
-    "other libraries": "array_api botorch dask fetch* fused neighbours onnx robust triton*",
-    "commands and pages": "cli command* docs notebook report* reproduce_* tables",
+    "other libraries": "array_api botorch dask fused neighbors onnx realdata robust triton*",
+    "commands and pages": "cli command* docs html report* tables",
 }
 """Modules that `pytest -m core` leaves out, without `test_`."""
 NOT_CORE_NAMES = ("estimator_checks", "torch")
@@ -138,28 +128,6 @@ def triton_loops(monkeypatch: pytest.MonkeyPatch) -> None:
 def _golden_cases() -> dict[str, Any]:
     reference = json.loads((HERE / "data" / "golden" / "eigengp_reference.json").read_text())
     return {case["name"]: case for case in reference["cases"]}
-
-
-@pytest.fixture
-def paper_data() -> Callable[[str], Any]:
-    """Read a data set of the paper, such as `paper_data("snelson")["y"]`."""
-    folder = HERE.parent / "paper" / "data"
-    return lambda name: np.genfromtxt(folder / f"{name}.csv", delimiter=",", names=True)
-
-
-@pytest.fixture
-def named_folder() -> Callable[[str], Path]:
-    """Return the folder that EIGENGP_DATA names if it has a file, or skip."""
-
-    def find(name: str) -> Path:
-        if NAMED_FOLDER is None or not Path(NAMED_FOLDER, name).exists():
-            pytest.skip(
-                f"{name} is missing: set EIGENGP_DATA to a folder that has it "
-                f"(source: {SOURCES.get(Path(name).stem, 'paper/data')})"
-            )
-        return Path(NAMED_FOLDER)
-
-    return find
 
 
 @pytest.fixture(params=GOLDEN_CASES)

@@ -80,7 +80,8 @@ def test_a_file_of_the_named_folder_is_read(name: str, folder: Path) -> None:
 def test_the_real_files_are_those_that_are_described(name: str) -> None:
     folder = realdata.data_folder()
     if folder is None or not (folder / f"{name}.parquet").exists():
-        pytest.skip(f"{name}.parquet is not here")
+        source = realdata.SETS[name].source
+        pytest.skip(f"{realdata.VARIABLE} names no folder with {name}.parquet (source: {source})")
     X, y, X_test, y_test = realdata.split(name)
     facts = realdata.SETS[name]
     assert X.shape == (facts.n_train, facts.n_inputs)

@@ -21,10 +21,10 @@ FIXED_DRAWS = (1, 2, 3)
 """The draws of data set 2 that are held fixed."""
 _FIXED = tuple(fixed_draw(number) for number in FIXED_DRAWS)
 _EXPLANATIONS = {
-    SECOND: "another draw of 200 rows in each run",
-    MORE_ROWS: "another draw of 300 rows in each run",
+    SECOND: "a new draw of 200 rows in each run",
+    MORE_ROWS: "a new draw of 300 rows in each run",
     **{
-        name: f"draw {number} in every run, another seed"
+        name: f"draw {number} in every run, a new seed"
         for name, number in zip(_FIXED, FIXED_DRAWS, strict=True)
     },
 }
@@ -53,9 +53,9 @@ def explanation_table(results: Results) -> Table:
     rows.append(("the paper", [paper[0], Cell(""), paper[1]]))
     return Table(
         "What could explain the paper's numbers on data set 2:",
-        f"NMSE, mean ± standard error of {results.scale.n_runs} runs (the error in percent of the "
-        "mean). The best width is chosen for each draw on the test grid itself, so it is a bound "
-        "on what the RVM can reach.",
+        f"NMSE, mean ± standard error of {results.scale.n_runs} runs (the standard error in "
+        "percent of the mean). The best width is chosen for each draw on the test grid itself, so "
+        "it bounds what the RVM can reach.",
         ["what differs between runs", "RVM", "RVM, best width", "EigenGP*"],
         rows,
     )
@@ -64,7 +64,7 @@ def explanation_table(results: Results) -> Table:
 def explain(results: Results) -> str:
     """Say which explanation the standard errors support, and which the means."""
     if results.scale.n_runs < FULL.n_runs:
-        return "These are too few runs to tell the explanations apart; the full command has more."
+        return "Too few runs to tell the explanations apart; the full command has more."
     told, fixed = [], []
     for name in METHODS:
         printed = _reported(name).error / _reported(name).mean

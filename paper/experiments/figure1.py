@@ -1,4 +1,4 @@
-"""Figure 1: five basis functions, with basis points from k-means and with learned ones."""
+"""Figure 1: five basis functions, with inducing points from k-means and with learned ones."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _ALMOST_EVEN = 0.3
 _MATCHES = 0.9
 """A correlation that counts as a good match."""
 _LIMITS = (-3.4, 2.6)
-_TITLES = ("k-means basis points, the exact GP's width", "learned by the evidence")
+_TITLES = ("k-means points, kernel of the exact GP", "everything learned")
 
 
 def _runs(scale: Scale) -> list[Run]:
-    """Return the run with fixed basis points and the one with learned ones."""
+    """Return the run with fixed inducing points and the one with learned ones."""
     exact = searched(scale, FIRST, "exact GP", None)
     fixed = Run(FIRST, "EigenGP", SIZE, options=(("max_iter", 0),), start=exact)
     return [fixed, searched(scale, FIRST, "EigenGP", SIZE)]
@@ -35,9 +35,9 @@ def _section(results: Results) -> Section:
     records = [results[run] for run in _runs(results.scale)]
     return Section(
         lead=(
-            f"Data set 1 with M = {SIZE} basis points: once they are the centres that k-means "
-            "finds, and the kernel is that of the exact GP; once everything is learned by "
-            "maximising the evidence."
+            f"Data set 1 with M = {SIZE} inducing points, which the paper calls basis points. "
+            "First they are k-means centres and the kernel is that of the exact GP; then "
+            "everything is learned by maximising the log marginal likelihood."
         ),
         pictures=[_picture(results.scale, records)],
         claims=[
@@ -52,11 +52,11 @@ def _picture(scale: Scale, records: list[Record]) -> Picture:
     return Picture(
         name="figure1",
         alt=(
-            "Predictions with five basis points from k-means and with five learned ones, against "
-            "the exact GP's mean; below them the five eigenfunctions of each."
+            "Predictions with five inducing points from k-means and with five learned ones, "
+            "against the exact GP's mean; below them the five eigenfunctions of each."
         ),
         caption=(
-            "Above: data, mean and two standard deviations, the exact GP's mean (dashed), basis "
+            "Above: data, mean and two standard deviations, the exact GP's mean (dashed), inducing "
             "points (crosses). Below: the five eigenfunctions, largest eigenvalue first, each "
             "scaled to its peak."
         ),
@@ -103,7 +103,7 @@ def _locality(records: list[Record]) -> Claim:
         "K-means spaces basis points almost evenly, so eigenfunctions are smooth and global; the "
         "evidence spaces them unevenly, so they are more localised.",
         verdict(spaced and local, spaced or local),
-        f"Gaps between neighbouring basis points vary by {uneven[0]:.0%} of their mean with "
+        f"Gaps between neighbouring points vary by {uneven[0]:.0%} of their mean with "
         f"k-means and by {uneven[1]:.0%} when learned. The share of the range where an "
         "eigenfunction exceeds a tenth of its peak is, on average, "
         f"{extent[0]:.0%} and {extent[1]:.0%}.",
@@ -137,4 +137,6 @@ def _extent(record: Record) -> float:
     return float(np.mean(size > 0.1 * size.max(axis=1, keepdims=True)))
 
 
-FIGURE_1 = Experiment("figure1", "Figure 1 · What learning the basis points does", _runs, _section)
+FIGURE_1 = Experiment(
+    "figure1", "Figure 1 · What learning the inducing points does", _runs, _section
+)

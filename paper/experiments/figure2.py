@@ -40,7 +40,8 @@ def _section(results: Results) -> Section:
     return Section(
         lead=(
             "Data set 1 with M = 7 and with M = 10 basis functions for every method. The exact "
-            "GP's mean is dashed; crosses mark basis points. SSGP has waves instead of points."
+            "GP's mean is dashed; crosses mark inducing points. SSGP has none: its basis functions "
+            "are cosines and sines."
         ),
         pictures=[_picture(results)],
         tables=[_table(results)],
@@ -64,9 +65,9 @@ def _picture(results: Results) -> Picture:
             "basis functions, each with its error band and the exact GP's mean."
         ),
         caption=(
-            "Mean and two standard deviations of each method, M = 7 and M = 10. The vertical axis "
-            "is cut where the Nyström method leaves it; a number at the edge counts basis points "
-            "beyond it."
+            "Mean and two standard deviations of each method, M = 7 and M = 10. The Nyström method "
+            "leaves the vertical range; a number at the edge counts inducing points outside the "
+            "panel."
         ),
         columns=2,
         draw=lambda columns: _draw(results, columns),
@@ -107,7 +108,7 @@ def _nystrom(results: Results) -> Claim:
     return Claim(
         "The Nyström method does not fit well.",
         verdict(error > 1.0, error > _GOOD),
-        f"NMSE {spoken(error)} at M = 7, where a constant has about 1.",
+        f"NMSE {spoken(error)} at M = 7; a constant prediction has about 1.",
     )
 
 

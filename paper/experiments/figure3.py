@@ -50,8 +50,8 @@ def _section(results: Results) -> Section:
     return Section(
         lead=(
             "Data set 2: 200 noisy rows of x·sin(x³), whose frequency and amplitude grow with x, "
-            "and M = 14 basis functions. One run is drawn; tables and claims are over "
-            f"{results.scale.n_runs} runs."
+            "and M = 14 basis functions. The figure shows one run; the table and the "
+            f"claims use {results.scale.n_runs} runs."
         ),
         pictures=[_picture(results)],
         tables=[_widths(results)],
@@ -70,11 +70,11 @@ def _picture(results: Results) -> Picture:
         name="figure3",
         alt=(
             "Predictions of SSGP, FITC and EigenGP on data from x sin(x cubed), each with error "
-            "band, true curve and basis points."
+            "band, true curve and inducing points."
         ),
         caption=(
-            "Mean and two standard deviations, the true function (dashed), and basis points "
-            "(crosses; a number at the edge counts those beyond it). SSGP has waves instead."
+            "Mean and two standard deviations, the true function (dashed), and inducing points "
+            "(crosses; a number at the edge counts those outside the panel). SSGP has none."
         ),
         columns=3,
         draw=lambda columns: _draw(results, columns),
@@ -114,8 +114,8 @@ def _widths(results: Results) -> Table:
         "Learned kernel widths,",
         "mean ± standard error. The kernel is exp(−η d²), so the "
         "lengthscale is ℓ = 1/√(2η), and a large η is a narrow kernel. The paper calls its η a "
-        "width and a large one wide, so its unit is not certain: the 0.07 of EigenGP would fit a "
-        "lengthscale.",
+        "width and a large one wide, so its unit is uncertain: the 0.07 of EigenGP would be "
+        "plausible as a lengthscale.",
         ["method", "lengthscale ℓ", "η", "the paper's η"],
         rows,
     )
@@ -194,7 +194,7 @@ def _amplitude(results: Results) -> Claim:
         "The mean of FITC on x in (2, 3) has lower frequency and smaller amplitude than the true "
         "function; EigenGP predicts well.",
         verdict(sum(lower) > len(lower) / 2 and good, any(lower)),
-        f"Both are so in {sum(lower)} of {len(lower)} runs. Root mean square error on (2, 3): FITC "
+        f"Both hold in {sum(lower)} of {len(lower)} runs. Root mean square error on (2, 3): FITC "
         f"{gaps['FITC']}, EigenGP {gaps['EigenGP']}.",
     )
 
@@ -207,7 +207,7 @@ def _width_claim(results: Results) -> Claim:
         "FITC learns a large kernel width, influenced by the low-frequency part; EigenGP learns a "
         "suitable one.",
         verdict(bool(share > 0.5), bool(share > 0)),
-        f"FITC's lengthscale is more than half as large again as EigenGP's in {larger.sum()} of "
+        f"FITC's lengthscale is more than 1.5 times EigenGP's in {larger.sum()} of "
         f"{larger.size} runs; on average it is {spoken(fitc.mean())} against "
         f"{spoken(ours.mean())}.",
     )
@@ -222,7 +222,7 @@ def _points(results: Results) -> Claim:
     return Claim(
         "FITC lacks basis points in the high-frequency region on the right.",
         verdict(counts["FITC"] < counts["EigenGP"] - 1, counts["FITC"] < counts["EigenGP"]),
-        f"Basis points beyond x = 2, on average: FITC {counts['FITC']:.1f}, EigenGP "
+        f"Inducing points beyond x = 2, on average: FITC {counts['FITC']:.1f}, EigenGP "
         f"{counts['EigenGP']:.1f} of {published.SIZES[2]}.",
     )
 

@@ -40,12 +40,12 @@ def _section(results: Results) -> Section:
     return Section(
         lead=(
             f"M = {', '.join(map(str, scale.sizes))}, at most {scale.max_iter} iterations in each "
-            "stage, and one split. Every method but the RVM begins from the kernel and noise of "
-            "an exact GP on a tenth of the training rows, with basis points by k-means; the noise "
-            "is raised where those points call for it. EigenGP* learns all at once from there. "
-            "EigenGP and EigenGP* end with a stage for the weights, which does not touch the rows. "
-            "Targets are standardised. Seconds are training seconds of one run on its share of "
-            "the cores, without the common start."
+            "stage, and one split. Every method except the RVM starts from the kernel of an exact "
+            "GP on a tenth of the training rows, with inducing points from k-means and the best of "
+            "a few noise variances, the exact GP's among them. EigenGP* learns all parameters at "
+            "once from there. EigenGP and EigenGP* end with a stage for the weights, which needs "
+            "no pass over the rows. Targets are standardised. Seconds are the training time of "
+            "one run, without the common start."
         ),
         pictures=[_picture(results)],
         tables=[*(_table(results, data) for data in scale.large), _nystrom_table(results)],
@@ -64,8 +64,8 @@ def _picture(results: Results) -> Picture:
             "RVM on large data sets, one mark for each number of basis functions."
         ),
         caption=(
-            f"One mark for each M = {', '.join(map(str, sizes))}, from left to right; the RVM "
-            "chooses its own. The dotted line is the exact GP on a tenth of the rows. Lower and "
+            f"One mark for each M = {', '.join(map(str, sizes))}; the RVM chooses its own M. The "
+            "dotted line is the exact GP on a tenth of the rows. Lower and "
             "further left is better."
         ),
         columns=len(results.scale.large),
@@ -130,7 +130,7 @@ def _table(results: Results, data: str) -> Table:
     return Table(
         f"{SOURCES[data].title}:",
         f"NMSE / MNLP (seconds). The common start took {seconds(start)} and has "
-        f"{spoken(start['nmse'])} / {spoken(start['mnlp'])} itself.",
+        f"{spoken(start['nmse'])} / {spoken(start['mnlp'])}.",
         ["method", *(f"M = {size}" for size in scale.sizes)],
         rows,
     )
@@ -172,23 +172,23 @@ def _differences(results: Results) -> list[str]:
         return []
     found = [
         "The Nyström method trains with a low-rank covariance and predicts with the exact kernel, "
-        "so its errors depend on every detail; only their order of magnitude can be compared."
+        "so its errors are sensitive to details; only their orders of magnitude are comparable."
     ]
     if "pole" in results.scale.large and results.scale.sizes[-1] == FULL.sizes[-1]:
         record = curve(results, "pole", "FITC")[-1]
         found.append(
             f"FITC on Pole Telecomm with M = 400 has {spoken(record['nmse'])} / "
             f"{spoken(record['mnlp'])} in {seconds(record)} against the paper's "
-            f"{published.FITC_POLE_400}. The split, the start and what its program counts as an "
-            "iteration differ; which of them is the cause is not known."
+            f"{published.FITC_POLE_400}. The split, the start and the definition of an iteration "
+            "differ; which of them is the cause is not known."
         )
     return found
 
 
 def _remarks(results: Results) -> list[str]:
     remarks = [
-        "The paper shows its results on these data as curves without numbers, except those that "
-        "stand beside ours. Its splits are random, of the same sizes as ours."
+        "The paper shows these results as curves; the few numbers it prints are given beside "
+        "ours. Its splits are random; on its data sets ours have the same sizes."
     ]
     unfinished = [
         SOURCES[data].title
@@ -200,11 +200,11 @@ def _remarks(results: Results) -> list[str]:
     if unfinished:
         limit = dict(results.scale.rvm_large).get("max_iter")
         remarks.append(
-            f"After its {limit} iterations, each of which adds a function, or several to a large "
-            f"machine, the RVM was still growing on {', '.join(unfinished)}."
+            f"The RVM had not converged on {' and '.join(unfinished)} after {limit} iterations. "
+            "Each iteration adds one basis function, or several to a large model."
         )
     if set(results.scale.large) != set(FULL.large):
-        remarks.append("Its data are California Housing, PPPTS and Pole Telecomm.")
+        remarks.append("The paper's data are California Housing, PPPTS and Pole Telecomm.")
     return remarks
 
 

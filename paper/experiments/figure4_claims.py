@@ -1,4 +1,4 @@
-"""What the paper says of the large data sets, and the rules that decide whether it holds."""
+"""The paper's claims about the large data sets, and the rules that decide whether they hold."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def _lowest(results: Results) -> Claim:
         passed = [each for each in curve(results, data, "EigenGP") if each["nmse"] <= rival["nmse"]]
         holds.append(bool(passed) and passed[0]["seconds"] < rival["seconds"])
         text = (
-            f"{SOURCES[data].title}: EigenGP {spoken(ours['nmse'])}, the best rival ({name}) "
-            f"{spoken(rival['nmse'])} in {seconds(rival)}"
+            f"{SOURCES[data].title}: EigenGP {spoken(ours['nmse'])}, the best other method "
+            f"({name}) {spoken(rival['nmse'])} in {seconds(rival)}"
         )
         if passed:
-            text += f", an error that EigenGP passes in {seconds(passed[0])}"
+            text += f", which EigenGP reaches in {seconds(passed[0])}"
         told.append(text)
     return Claim(
         "EigenGP achieves the lowest prediction error using shorter time.",
@@ -54,7 +54,7 @@ def _densities(results: Results) -> str:
         }
         name = min(least, key=lambda key: least[key])
         told.append(f"{name} on {SOURCES[data].title} ({spoken(least[name])})")
-    return f"By MNLP the best is {', '.join(told)}."
+    return f"Lowest MNLP: {', '.join(told)}."
 
 
 def _star(results: Results) -> Claim:

@@ -12,11 +12,12 @@ from paper.section import Claim, Results, Sample, Section, Table, spoken, verdic
 
 COMPARED = ("RVM", "EigenGP", "EigenGP*", "EigenGP*, guarded")
 _SECONDS = (
-    "Seconds are of another machine than the paper's and of another search: EigenGP* takes the "
-    "best of many starts here. Those of the RVM include its cross-validation."
+    "Times are not comparable with the paper's: the machine differs, and EigenGP* uses many "
+    "restarts here. The RVM's times include its cross-validation."
 )
 _OVERFITTED = (
-    "With so many free points for 200 rows the evidence alone over-fits, which the guard limits."
+    "With this many free points for 200 rows, maximising the marginal likelihood over-fits; the "
+    "guard limits this."
 )
 _METRICS = {"nmse": "NMSE", "seconds": "seconds"}
 

@@ -75,12 +75,11 @@ def _compared(results: Results) -> Iterator[_Compared]:
 def _section(results: Results) -> Section:
     return Section(
         lead=(
-            f"{results.scale.n_runs} runs each, mean ± standard error, lower is better. Data set 1 "
-            "(M = 7) is compared with the mean of the exact GP, which is therefore without error "
-            "there; data set 2 (M = 14) with the true function x·sin(x³). EigenGP, EigenGP* and "
-            "EigenGP+ follow the paper: the evidence alone decides. The guarded rows are what the "
-            "library does by default; they, VFE and power EP (α = 0.5) are not in the paper. "
-            + _bar(results)
+            f"{results.scale.n_runs} runs each, mean ± standard error, lower is better. On data "
+            "set 1 (M = 7) the reference is the mean of the exact GP; on data set 2 (M = 14) it is "
+            "the true function x·sin(x³). EigenGP, EigenGP* and EigenGP+ follow the paper: they "
+            "maximise the log marginal likelihood alone. The guarded rows are the library's "
+            "default; they, VFE and power EP (α = 0.5) are not in the paper. " + _bar(results)
         ),
         tables=[_table(results, metric) for metric in _METRICS],
         differences=[*_worse(results), *_better(results), *_outliers(results)],
@@ -191,11 +190,11 @@ def _better(results: Results) -> list[str]:
         return []
     named = ", ".join(f"{each.method} ({each.name})" for each in better)
     note = (
-        f"Better than in the paper: {named}. Probably because every fit here takes the best of "
-        "many starts; the paper used the default settings of each method's own program."
+        f"Better than in the paper: {named}. A probable cause is that every fit here uses many "
+        "restarts; the paper used the default settings of each method's own program."
     )
     if any(each.method == "RVM" for each in better):
-        note += " The RVM's width is chosen by another rule than the least cross-validated error."
+        note += " The RVM's width is not simply that with the smallest cross-validated error."
     return [note]
 
 
@@ -205,19 +204,19 @@ def _cause(results: Results, cell: _Compared) -> str:
         seen = f" With M = 10 it has {spoken(larger['nmse'])} on data set 1." if larger else ""
         return (
             "The method trains with a low-rank covariance and predicts with the exact kernel, so "
-            "what the basis leaves out is divided by the noise: while M is too small for the "
-            "kernel the error explodes, and depends on every detail." + seen
+            "what the basis leaves out is divided by the noise: when M is too small for the "
+            "kernel, the error explodes and is sensitive to details." + seen
         )
     if cell.method == "Nyström*":
         return (
-            "It maximises the evidence of a low-rank covariance and predicts with the exact "
-            "kernel, which are two different models: nothing makes its predictions good, and "
-            "where the optimiser stops decides."
+            "It maximises the marginal likelihood of a low-rank covariance and predicts with the "
+            "exact kernel, which are two different models: a higher likelihood need not improve "
+            "predictions, and the result depends on where the optimiser stops."
         )
     if cell.method == "RVM" and cell.number == 2:
-        return "The part on the RVM below shows what any width could reach on these rows."
+        return "The section on the RVM below shows what the best width reaches on these rows."
     if results.scale.n_runs < FULL.n_runs:
-        return "There are few starts and few runs here; the full command has more of both."
+        return "This page has few restarts and few runs; the full command has more of both."
     return "The cause is not known."
 
 
@@ -236,8 +235,8 @@ def _outliers(results: Results) -> list[str]:
             )
             if lost:
                 note += (
-                    " What few basis points leave out is variance that the model adds to each row; "
-                    f"it can take the place of the noise: in {lost} of {len(runs)} runs the noise "
+                    " The model adds the variance that its few inducing points leave out to each "
+                    f"row, and this can replace the noise: in {lost} of {len(runs)} runs the noise "
                     "variance is below a hundredth of the true one."
                 )
             notes.append(note)

@@ -14,11 +14,12 @@ from paper import drawing, published
 from paper.experiments import EXPERIMENTS
 from paper.experiments.experiment import repeated, searched
 from paper.experiments.explanations import FIXED_DRAWS
-from paper.methods import METHODS
+from paper.methods import METHODS, build
 from paper.problems import MORE_ROWS, SECOND, SOURCES, fixed_draw
 from paper.runs import Run, with_starts
 from paper.scale import FULL, QUICK, Scale
 
+OPTIMIZER = set(eigengp.LBFGS().get_params())
 SCALES = {scale.name: scale for scale in (FULL, QUICK)}
 EVERY = pytest.mark.parametrize("scale", SCALES.values(), ids=list(SCALES))
 
@@ -54,9 +55,21 @@ def test_every_run_has_a_known_problem_and_method_and_a_size_if_it_needs_one(sca
     for run in everything(scale):
         assert run.data in SOURCES
         assert METHODS[run.method].sized == (run.size is not None)
-        estimator = getattr(eigengp, METHODS[run.method].estimator)
-        settings = {**METHODS[run.method].settings, **dict(run.options)}
-        assert set(settings) <= set(estimator().get_params())
+        options = dict(run.options)
+        model = build(run.method, run.size, seed=run.seed, standardize=True, options=options)
+        settings = model.get_params()
+        for name, value in {**METHODS[run.method].settings, **options}.items():
+            of_optimizer = run.method != "RVM" and name in OPTIMIZER
+            assert settings[f"optimizer__{name}" if of_optimizer else name] == value
+
+
+@EVERY
+def test_only_nystrom_star_optimizes_the_nystrom_method(scale: Scale) -> None:
+    runs = [run for run in everything(scale) if run.method == "Nyström"]
+    assert {run.options for run in runs if run.start is None} == {()}
+    assert {run.options for run in runs if run.start is not None} == {(("max_iter", 0),)}
+    assert build("Nyström", 7, seed=0, standardize=True).optimizer is None
+    assert isinstance(build("Nyström*", 7, seed=0, standardize=True).optimizer, eigengp.LBFGS)
 
 
 @EVERY
@@ -119,7 +132,7 @@ def test_figure_4_has_the_papers_sizes_on_the_papers_data() -> None:
     for run in sized:
         settings = dict(run.options)
         assert settings["max_iter"] == (0 if run.method == "Nyström" else 100)
-        assert (settings.get("optimization") == "direct") == (run.method == "EigenGP*")
+        assert (settings.get("strategy") == "direct") == (run.method == "EigenGP*")
     assert {run.start for run in sized} == {
         Run(data, "exact GP", options=(("max_iter", 100),), share=10)
         for data in ("california", "protein", "pole")
@@ -204,9 +217,9 @@ def test_basis_points_are_crosses_where_they_are() -> None:
     _, (axes,) = drawing.new_figure(1, 1)
     axes.set_xlim(0.0, 3.0)
     run = Run("snelson", "EigenGP", 2)
-    drawing.draw_basis_points(axes, fake_record(run))
+    drawing.draw_inducing_points(axes, fake_record(run))
     assert not axes.lines
-    drawing.draw_basis_points(
+    drawing.draw_inducing_points(
         axes, fake_record(run, hyperparameters={"inducing_points": [[0.5], [3.0]]})
     )
     (points,) = axes.lines
@@ -228,7 +241,7 @@ def test_basis_points_beyond_the_panel_are_counted_at_its_edges(
     _, (axes,) = drawing.new_figure(1, 1)
     axes.set_xlim(0.0, 1.0)
     inputs = {"inducing_points": [[point] for point in points]}
-    drawing.draw_basis_points(
+    drawing.draw_inducing_points(
         axes, fake_record(Run("snelson", "EigenGP", 2), hyperparameters=inputs)
     )
     assert [(text.get_ha(), text.get_text()) for text in axes.texts] == edges

@@ -309,11 +309,11 @@ def test_the_claims_of_figure_3_flip_with_the_numbers(
     assert claim(figure3(tmp_path, changes), part).mark == mark
 
 
-def test_figure_3_counts_runs_and_basis_points(tmp_path: Path) -> None:
+def test_figure_3_counts_runs_and_inducing_points(tmp_path: Path) -> None:
     changes = in_runs(1, "FITC", gap=0.1, lengthscale=0.2) | in_runs(1, "SSGP", gap=waves_alone)
     section = figure3(tmp_path, changes)
     assert "in 2 of 3 runs" in claim(section, "wavy patterns").evidence
-    assert claim(section, "and smaller amplitude").evidence.startswith("Both are so in 2 of 3 runs")
+    assert claim(section, "and smaller amplitude").evidence.startswith("Both hold in 2 of 3 runs")
     assert "EigenGP 0.100 ± 0.000" in claim(section, "and smaller amplitude").evidence
     assert "in 2 of 3 runs" in claim(section, "large kernel width").evidence
     assert "FITC 4.0, EigenGP 8.0 of 14." in claim(section, "lacks basis points").evidence

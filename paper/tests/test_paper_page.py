@@ -279,7 +279,7 @@ def nothing(folder: Path) -> Results:
 
 def test_a_part_without_data_says_so(tmp_path: Path) -> None:
     text = words(write_page(nothing(tmp_path), tmp_path).read_text())
-    assert "Its data are not here. python paper figure4 completes this part." in text
+    assert "Its data are missing. python paper figure4 completes this part." in text
     assert "0 of 6 runs are stored. python paper figure3 completes this part." in text
 
 

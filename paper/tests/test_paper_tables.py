@@ -147,9 +147,9 @@ def test_without_a_number_that_differs_there_is_nothing_to_explain(tmp_path: Pat
 
 
 CAUSES = {
-    "Nyström": "while M is too small for the kernel the error explodes",
+    "Nyström": "when M is too small for the kernel, the error explodes",
     "Nyström*": "which are two different models",
-    "RVM": "The part on the RVM below shows what any width could reach",
+    "RVM": "The section on the RVM below shows what the best width reaches",
 }
 
 
@@ -175,7 +175,7 @@ def test_the_rvm_on_data_set_1_has_not_the_cause_of_data_set_2(tmp_path: Path) -
 def test_few_runs_are_a_cause_of_their_own(tmp_path: Path) -> None:
     (note,) = table1(tmp_path, {("SSGP", 2, "nmse"): 9.0}, replace(FULL, n_runs=3)).differences
     assert note.endswith(
-        "There are few starts and few runs here; the full command has more of both."
+        "This page has few restarts and few runs; the full command has more of both."
     )
 
 
@@ -187,7 +187,9 @@ def test_better_numbers_are_named_together(rvm_too: bool, tmp_path: Path) -> Non
         changes[("RVM", 2, "nmse")] = 0.001
         names += ", RVM (NMSE on data set 2)"
     (note,) = table1(tmp_path, changes).differences
-    assert note.startswith(f"Better than in the paper: {names}. Probably because every fit ")
+    assert note.startswith(
+        f"Better than in the paper: {names}. A probable cause is that every fit "
+    )
     assert ("The RVM's width" in note) == rvm_too
 
 
@@ -221,7 +223,7 @@ def test_a_mean_that_one_run_makes_up_is_noted(method: str, lost: int, tmp_path:
     told = f"{method} on data set 2 has a mean MNLP of 9.54 ± 9.00 and a median of 0.555; its worst"
     assert note.startswith(told)
     assert ("in 2 of 10 runs the noise variance is below" in note) == bool(lost)
-    assert ("take the place of the noise" in note) == bool(lost)
+    assert ("replace the noise" in note) == bool(lost)
 
 
 def rvm(folder: Path, changes: Changes | None = None, scale: Scale = FULL) -> Section:
@@ -350,13 +352,13 @@ def test_explanations_are_judged_by_standard_errors_and_means(
 
 def test_few_runs_do_not_tell_explanations_apart(tmp_path: Path) -> None:
     section = rvm(tmp_path, WORSE, replace(FULL, n_runs=2))
-    assert section.differences[-1].startswith("These are too few runs")
+    assert section.differences[-1].startswith("Too few runs")
 
 
 def test_the_table_of_explanations_has_means_and_relative_errors(tmp_path: Path) -> None:
     _, table = rvm(tmp_path, WORSE | INDEPENDENT | SEEDS).tables
     assert len(table.rows) == 3 + len(FIXED_DRAWS)
-    cells = [cell.ours for cell in row(table, "draw 2 in every run, another seed")]
+    cells = [cell.ours for cell in row(table, "draw 2 in every run, a new seed")]
     error = 0.2 * 0.09 * np.sqrt(10 / 9) / np.sqrt(10)
     assert cells[0] == cells[2] == f"0.090 ± {error:.3f} (6.7%)"
     assert cells[1] == "0.020"
