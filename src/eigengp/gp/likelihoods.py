@@ -53,20 +53,8 @@ class Likelihood(Protocol):
 
 
 @dataclass(frozen=True)
-class Gaussian:
-    """Gaussian noise of one variance, `y = f(x) + ε` with `ε ~ N(0, σ²)`.
-
-    Parameters
-    ----------
-    variance : float or None
-        Where learning starts, in the units of the data; None is a tenth of the variance of the
-        targets.
-
-    Examples
-    --------
-    >>> from eigengp import EigenGPRegressor, Gaussian
-    >>> model = EigenGPRegressor(20, likelihood=Gaussian(variance=0.1))
-    """
+class _GaussianNoise:
+    """Gaussian noise with a variance to learn."""
 
     variance: float | None = None
 
@@ -102,7 +90,23 @@ class Gaussian:
         return rows
 
 
-class Heteroscedastic(Gaussian):
+class Gaussian(_GaussianNoise):
+    """Gaussian noise of one variance, `y = f(x) + ε` with `ε ~ N(0, σ²)`.
+
+    Parameters
+    ----------
+    variance : float or None
+        Where learning starts, in the units of the data; None is a tenth of the variance of the
+        targets.
+
+    Examples
+    --------
+    >>> from eigengp import EigenGPRegressor, Gaussian
+    >>> model = EigenGPRegressor(20, likelihood=Gaussian(variance=0.1))
+    """
+
+
+class Heteroscedastic(_GaussianNoise):
     """Gaussian noise whose variance depends on the input.
 
     A log-linear model of the variance is fitted to leave-one-out residuals, and kept only if it
