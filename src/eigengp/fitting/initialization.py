@@ -21,7 +21,7 @@ from sklearn.neighbors import NearestNeighbors
 from eigengp._typing import Array
 from eigengp.backend.threads import one_openmp_thread
 from eigengp.data.standardize import Extent
-from eigengp.fitting.parameters import (
+from eigengp.fitting.objectives import (
     Parameters,
     eigengp_parameters,
     kernel_parameters,

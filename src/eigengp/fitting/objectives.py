@@ -1,19 +1,160 @@
-"""What is minimised: the negative evidence per row, as a function of a vector."""
+"""The negative log marginal likelihood per row as a function of a vector of free parameters.
+
+All positive parameters are moved through their logarithms, inside bounds wide enough for any
+sensible model of standardised data and narrow enough that every point within them can be
+factorised.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from eigengp._typing import Array
+from eigengp.data.standardize import Extent
 from eigengp.fitting.optimizer import Evaluation
-from eigengp.fitting.parameters import Parameters
 from eigengp.gp.approximations import Outcome, SpectralPass
 from eigengp.gp.blocks import RowSource
+from eigengp.gp.exact import ExactGP
+from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.model import EigenGP
+from eigengp.gp.sparse_spectrum import SparseSpectrum
 from eigengp.gp.sums import Sums
+from eigengp.kernels import Kernel
+
+SHRINKAGE_RANGE = (1e-8, 1e4)
+HIGHEST_FREQUENCY = 1e3
+
+ModelT = TypeVar("ModelT")
+KernelT = TypeVar("KernelT", ExactGP, EigenGP)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One kind of free parameter: where it stands in a model and in its gradient."""
+
+    read: Callable[[Any], Array]
+    """The entries in a model, as a vector."""
+    write: Callable[[Any, Array], Any]
+    """The model with other entries."""
+    slope: Callable[[Any], Array]
+    """The entries' derivatives, in a gradient of the model."""
+    low: Array
+    high: Array
+
+
+@dataclass(frozen=True)
+class Parameters(Generic[ModelT]):
+    """Which parameters of a model are free, and how they lie in the vector, part by part."""
+
+    template: ModelT
+    """Holds all that is not free."""
+    parts: tuple[Part, ...]
+
+    def pack(self, model: ModelT) -> Array:
+        """Return the free parameters of `model` as one vector, within the bounds."""
+        low, high = self.bounds()
+        entries: Array = np.concatenate([part.read(model) for part in self.parts])
+        return np.clip(entries, low, high)
+
+    def unpack(self, vector: Array) -> ModelT:
+        """Return the model with the free parameters of `vector`."""
+        model, start = self.template, 0
+        for part in self.parts:
+            model = part.write(model, vector[start : start + part.low.size])
+            start += part.low.size
+        return model
+
+    def gradient(self, gradient: Any) -> Array:
+        """Return a model's gradient in the order of the vector."""
+        return np.concatenate([part.slope(gradient) for part in self.parts])
+
+    def bounds(self) -> tuple[Array, Array]:
+        """Return the lower and the upper bound of each entry."""
+        low = np.concatenate([part.low for part in self.parts])
+        return low, np.concatenate([part.high for part in self.parts])
+
+
+def eigengp_parameters(
+    model: EigenGP, box: Extent, basis: bool = True, weights: bool = False
+) -> Parameters[EigenGP]:
+    """Return kernel and basis points (if `basis`), noise, and weights (if `weights`).
+
+    Basis points may leave the box around the inputs by its own width.
+    """
+    parts: list[Part] = []
+    if basis:
+        reach, count = box.high - box.low, model.inducing_points.shape[0]
+        low, high = np.tile(box.low - reach, count), np.tile(box.high + reach, count)
+        shape = model.inducing_points.shape
+        parts = [_kernel(model.kernel), _points("inducing_points", shape, low, high)]
+    parts.append(_likelihood(model.likelihood))
+    if weights:
+        parts.append(_weights(model))
+    return Parameters(model, tuple(parts))
+
+
+def spectrum_parameters(model: SparseSpectrum) -> Parameters[SparseSpectrum]:
+    """Return kernel, spectral points and noise."""
+    most = np.full(model.spectral_points.size, HIGHEST_FREQUENCY)
+    points = _points("spectral_points", model.spectral_points.shape, -most, most)
+    return Parameters(model, (_kernel(model.kernel), points, _likelihood(model.likelihood)))
+
+
+def kernel_parameters(model: KernelT) -> Parameters[KernelT]:
+    """Return kernel and noise."""
+    return Parameters(model, (_kernel(model.kernel), _likelihood(model.likelihood)))
+
+
+def _kernel(kernel: Kernel) -> Part:
+    ranges = np.log([each.bounds for each in kernel.parameters])
+    return Part(
+        read=lambda model: model.kernel.theta,
+        write=lambda model, values: replace(model, kernel=model.kernel.with_theta(values)),
+        slope=lambda gradient: gradient.theta,
+        low=ranges[:, 0],
+        high=ranges[:, 1],
+    )
+
+
+def _points(name: str, shape: tuple[int, ...], low: Array, high: Array) -> Part:
+    return Part(
+        read=lambda model: getattr(model, name).ravel(),
+        write=lambda model, values: replace(model, **{name: values.reshape(shape)}),
+        slope=lambda gradient: getattr(gradient, name).ravel(),
+        low=low,
+        high=high,
+    )
+
+
+def _likelihood(likelihood: Gaussian) -> Part:
+    low, high = likelihood.bounds
+    return Part(
+        read=lambda model: model.likelihood.theta,
+        write=lambda model, values: replace(model, likelihood=likelihood.with_theta(values)),
+        slope=lambda gradient: np.array([gradient.log_noise_variance]),
+        low=low,
+        high=high,
+    )
+
+
+def _weights(model: EigenGP) -> Part:
+    """With the residual no weight may exceed the prior's, `v ≤ 1`.
+
+    Then `k − k̃` is a covariance and never negative, at any input.
+    """
+    ones = np.ones(model.n_components)
+    top = 1.0 if model.residual else SHRINKAGE_RANGE[1]
+    return Part(
+        read=lambda model: np.log(ones if model.shrinkage is None else model.shrinkage),
+        write=lambda model, values: replace(model, shrinkage=np.exp(values)),
+        slope=lambda gradient: gradient.log_shrinkage,
+        low=ones * np.log(SHRINKAGE_RANGE[0]),
+        high=ones * np.log(top),
+    )
 
 
 @dataclass(frozen=True)

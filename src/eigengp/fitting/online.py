@@ -18,9 +18,8 @@ import numpy as np
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
 from eigengp.fitting.leave_one_out import with_variance
-from eigengp.fitting.objectives import WeightObjective
+from eigengp.fitting.objectives import WeightObjective, eigengp_parameters
 from eigengp.fitting.optimizer import minimize
-from eigengp.fitting.parameters import eigengp_parameters
 from eigengp.fitting.settings import LBFGS, Stochastic
 from eigengp.fitting.stochastic import StochasticLearner
 from eigengp.gp.approximations import Outcome, PriorPass, ResidualPass, SpectralPass

@@ -29,9 +29,8 @@ from eigengp.data.holdout import sample_rows, training_rows
 from eigengp.data.standardize import Extent
 from eigengp.fitting.checkpoint import Checkpoint, CheckpointedObjective
 from eigengp.fitting.initialization import Family
-from eigengp.fitting.objectives import RowObjective, WeightObjective
+from eigengp.fitting.objectives import Parameters, RowObjective, WeightObjective
 from eigengp.fitting.optimizer import Objective, minimize
-from eigengp.fitting.parameters import Parameters
 from eigengp.fitting.progress import Monitor
 from eigengp.fitting.restarts import Screening
 from eigengp.fitting.settings import Plan

@@ -16,9 +16,13 @@ from eigengp.fitting.checkpoint import Checkpoint, CheckpointedObjective
 from eigengp.fitting.initialization import BasisInit
 from eigengp.fitting.leave_one_out import LeaveOneOut, predictive_loss, score
 from eigengp.fitting.model_selection import Decision
-from eigengp.fitting.objectives import RowObjective
+from eigengp.fitting.objectives import (
+    Parameters,
+    RowObjective,
+    eigengp_parameters,
+    kernel_parameters,
+)
 from eigengp.fitting.optimizer import Objective, minimize
-from eigengp.fitting.parameters import Parameters, eigengp_parameters, kernel_parameters
 from eigengp.fitting.progress import Clock, Monitor
 from eigengp.fitting.run import Run
 from eigengp.fitting.settings import RELATIVE_JITTER, Plan, is_small
