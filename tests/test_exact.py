@@ -17,7 +17,7 @@ from sklearn.gaussian_process import kernels as sk
 from eigengp import LBFGS, ExactGPRegressor, Gaussian
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
-from eigengp.fitting.parameters import kernel_parameters
+from eigengp.fitting.objectives import kernel_parameters
 from eigengp.gp.exact import ExactGP
 from eigengp.kernels import (
     Kernel,

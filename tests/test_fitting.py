@@ -20,9 +20,8 @@ from eigengp.fitting.initialization import (
     roughness,
     with_lengthscale,
 )
-from eigengp.fitting.objectives import RowObjective, WeightObjective
+from eigengp.fitting.objectives import RowObjective, WeightObjective, eigengp_parameters
 from eigengp.fitting.optimizer import Evaluation, minimize
-from eigengp.fitting.parameters import eigengp_parameters
 from eigengp.fitting.progress import Monitor
 from eigengp.fitting.restarts import Screening, Search, _sizes
 from eigengp.fitting.settings import Plan

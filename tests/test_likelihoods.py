@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from eigengp.fitting.parameters import kernel_parameters
 
 from eigengp import LBFGS, EigenGPRegressor, Gaussian, Heteroscedastic, SquaredExponential
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
+from eigengp.fitting.objectives import kernel_parameters
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter

@@ -12,7 +12,7 @@ import dense
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
-from eigengp.fitting.parameters import eigengp_parameters
+from eigengp.fitting.objectives import eigengp_parameters
 from eigengp.gp.approximations import DigitsLostError, PriorPass, ResidualPass, SpectralPass
 from eigengp.gp.features import KernelFeatures
 from eigengp.gp.model import EigenGP, Jitter

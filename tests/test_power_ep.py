@@ -17,7 +17,7 @@ from eigengp import LBFGS, FITCRegressor, PowerEPRegressor, VFERegressor
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
-from eigengp.fitting.parameters import eigengp_parameters
+from eigengp.fitting.objectives import eigengp_parameters
 from eigengp.gp.approximations import DigitsLostError
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.kernels import Kernel, Matern32, Matern52, RationalQuadratic, SquaredExponential

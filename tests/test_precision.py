@@ -15,9 +15,8 @@ from eigengp.backend.buffers import buffer, recycle, reused_buffers
 from eigengp.backend.matmul import product
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
-from eigengp.fitting.objectives import RowObjective
+from eigengp.fitting.objectives import RowObjective, eigengp_parameters
 from eigengp.fitting.optimizer import minimize
-from eigengp.fitting.parameters import eigengp_parameters
 from eigengp.fitting.settings import working_memory
 from eigengp.gp.approximations import PriorPass, SpectralPass
 from eigengp.gp.blocks import RowBlock

@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 from eigengp import LBFGS, SSGPRegressor
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
-from eigengp.fitting.parameters import spectrum_parameters
+from eigengp.fitting.objectives import spectrum_parameters
 from eigengp.gp.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import (
     Kernel,
