@@ -141,6 +141,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
     _power: ClassVar[float | None] = None
     """How rows carry the residual (see `EigenGP.power`); None if they do not."""
+    _has_weights: ClassVar[bool] = False
+    """Whether eigenfunctions have weights that are learned (EigenGP)."""
 
     @property
     def _draws_jointly(self) -> bool:
@@ -177,7 +179,9 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         self : object
             The fitted regressor.
         """
-        settings = Settings.from_estimator(self)
+        return self._fit(X, y, sample_weight, Settings.from_estimator(self))
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> Self:
         with open_dataset(X, y, sample_weight, settings.reading) as dataset:
             result = self._learn(dataset, settings)
         return self._adopt(result)
@@ -189,7 +193,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     def _adopt(self, result: FitResult) -> Self:
         """Store the result of a fit in place of an earlier one."""
         for note in result.notes:  # Before anything is stored: a warning may be an error.
-            warnings.warn(note, UserWarning, stacklevel=4)
+            warnings.warn(note, UserWarning, stacklevel=5)
         for name in [name for name in vars(self) if name.endswith("_")]:
             del self.__dict__[name]
         self.__dict__.update(result.attributes)

@@ -16,7 +16,7 @@ from eigengp._typing import Array, Standardize
 from eigengp.backend.namespace import AnyArray, Placed
 from eigengp.backend.threads import at_work
 from eigengp.data.dask_source import is_dask
-from eigengp.data.open import is_out_of_core, open_dataset
+from eigengp.data.open import is_out_of_core
 from eigengp.data.validation import check_further_rows
 from eigengp.estimators.base import KERNEL_NAMES
 from eigengp.estimators.sparse import POINTS, InducingPointRegressor
@@ -157,6 +157,7 @@ class EigenGPRegressor(InducingPointRegressor):
     """
 
     _posterior: Posterior | VecchiaPosterior | HeteroscedasticPosterior
+    _has_weights = True
     _spectrum: Spectrum
     _online: Online | StochasticLearner | None
     """From which `partial_fit` continues; None where it cannot."""
@@ -267,8 +268,7 @@ class EigenGPRegressor(InducingPointRegressor):
             raise ValueError(f"forgetting must be above 0 and at most 1, got {forgetting!r}.")
         if not self.__sklearn_is_fitted__():
             settings = replace(Settings.from_estimator(self), keeps_rows=False)
-            with open_dataset(X, y, sample_weight, settings.reading) as dataset:
-                return self._adopt(self._learn(dataset, settings))
+            return self._fit(X, y, sample_weight, settings)
         if self._online is None:
             raise ValueError(
                 "partial_fit cannot continue a fit with residual='neighbors', which needs all "

@@ -19,7 +19,7 @@ from eigengp.fitting.optimizer import Evaluation
 from eigengp.gp.approximations import Outcome, SpectralPass
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.likelihoods import Gaussian
+from eigengp.gp.likelihoods import Likelihood
 from eigengp.gp.model import EigenGP
 from eigengp.gp.sparse_spectrum import SparseSpectrum
 from eigengp.gp.sums import Sums
@@ -130,12 +130,12 @@ def _points(name: str, shape: tuple[int, ...], low: Array, high: Array) -> Part:
     )
 
 
-def _likelihood(likelihood: Gaussian) -> Part:
+def _likelihood(likelihood: Likelihood) -> Part:
     low, high = likelihood.bounds
     return Part(
         read=lambda model: model.likelihood.theta,
         write=lambda model, values: replace(model, likelihood=likelihood.with_theta(values)),
-        slope=lambda gradient: np.array([gradient.log_noise_variance]),
+        slope=lambda gradient: likelihood.gradient(gradient.log_noise_variance),
         low=low,
         high=high,
     )

@@ -26,7 +26,6 @@ from eigengp.fitting.optimizer import minimize
 from eigengp.fitting.progress import Monitor
 from eigengp.fitting.settings import Plan, is_small
 from eigengp.gp.blocks import RowBlock, RowSource
-from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP
 
@@ -242,7 +241,7 @@ class Screening:
         source = ArraySource.of(self._rows(_NOISE_ROWS))
         best, least = model, np.inf
         for noise in (model.noise_variance, *_NOISES):
-            trial = replace(model, likelihood=Gaussian(noise))
+            trial = replace(model, likelihood=model.likelihood.with_scale(noise))
             try:
                 value = trial.forward(source, self.plan.gamma).value
             except FactorizationError:

@@ -193,7 +193,7 @@ class Settings:
     def from_estimator(cls, estimator: Any) -> Settings:
         """Read all parameters of an estimator, once; no later code reads the estimator."""
         own, method = estimator.get_params(deep=False), type(estimator).__name__
-        has_weights = "guard" in own
+        has_weights = estimator._has_weights
         size, points = own.get("n_components", "auto"), own.get("inducing_points", "auto")
         likelihood = own.get("likelihood", "gaussian")
         heteroscedastic = isinstance(likelihood, Heteroscedastic)

@@ -18,7 +18,7 @@ from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import LOG_2PI
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
 from eigengp.gp.features import KernelFeatures
-from eigengp.gp.likelihoods import Gaussian, as_likelihood
+from eigengp.gp.likelihoods import Likelihood, as_likelihood
 from eigengp.gp.linalg import Advice, cholesky, guarded
 from eigengp.kernels import Kernel
 
@@ -59,12 +59,12 @@ class ExactGP:
     ----------
     kernel : Kernel
         The GP prior.
-    likelihood : Gaussian
-        The noise; a number is its variance `σ²`.
+    likelihood : Likelihood
+        What targets are; a number is the variance `σ²` of Gaussian noise.
     """
 
     kernel: Kernel
-    likelihood: Gaussian
+    likelihood: Likelihood
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "likelihood", as_likelihood(self.likelihood))

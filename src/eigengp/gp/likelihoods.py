@@ -1,9 +1,10 @@
 """Likelihoods: what the targets are, given the latent function.
 
-Every likelihood enters the model in the same way: given mean and variance of the latent function at
-a row, it returns a weight `w` and a pseudo-target `t`, and the row counts as an observation
-`t ~ N(f, σ²/w)`. `RowBlock` carries both, and `σ²` is applied to the sums of all rows. A new
-likelihood is a class here with `theta`, `bounds`, `with_theta`, `scale` and `pseudo_rows`.
+The seam for likelihoods beyond the Gaussian one: given mean and variance of the latent function at
+a row, a likelihood returns a weight `w` and a pseudo-target `t`, and the row counts as an
+observation `t ~ N(f, σ²/w)`. `RowBlock` carries both, and `σ²` is applied to the sums of all rows.
+Models hold a likelihood, and its parameters are learned within its bounds. Fits call `pseudo_rows`
+for no likelihood yet: Gaussian noise, whose pseudo-rows are the rows, is all there is.
 """
 
 from __future__ import annotations
@@ -39,6 +40,12 @@ class Likelihood(Protocol):
 
     def with_theta(self, theta: Array) -> Self:
         """Return the likelihood with other parameters."""
+
+    def with_scale(self, scale: float) -> Self:
+        """Return the likelihood with another `σ²`."""
+
+    def gradient(self, log_scale_bar: float) -> Array:
+        """Return derivatives by `theta`, from the derivative by `ln σ²` that the sums give."""
 
     def pseudo_rows(self, rows: RowBlock, mean: AnyArray, variance: AnyArray) -> RowBlock:
         """Return rows as Gaussian observations of the latent function.
@@ -83,7 +90,15 @@ class _GaussianNoise:
 
     def with_theta(self, theta: Array) -> Self:
         """See `Likelihood.with_theta`."""
-        return replace(self, variance=float(np.exp(theta[0])))
+        return self.with_scale(float(np.exp(theta[0])))
+
+    def with_scale(self, scale: float) -> Self:
+        """See `Likelihood.with_scale`."""
+        return replace(self, variance=scale)
+
+    def gradient(self, log_scale_bar: float) -> Array:
+        """See `Likelihood.gradient`."""
+        return np.array([log_scale_bar])
 
     def pseudo_rows(self, rows: RowBlock, mean: AnyArray, variance: AnyArray) -> RowBlock:
         """See `Likelihood.pseudo_rows`: rows are Gaussian observations already."""
@@ -119,6 +134,6 @@ class Heteroscedastic(_GaussianNoise):
     """
 
 
-def as_likelihood(noise: Gaussian | float) -> Gaussian:
+def as_likelihood(noise: Likelihood | float) -> Likelihood:
     """Return a likelihood; a number is the variance of Gaussian noise."""
-    return noise if isinstance(noise, Gaussian) else Gaussian(float(noise))
+    return Gaussian(float(noise)) if isinstance(noise, float | int) else noise

@@ -8,7 +8,7 @@ mean, and predictions add it again. A new mean function is a class here with `fi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -25,6 +25,22 @@ class Mean(Protocol):
 
     def gradient(self, X: AnyArray) -> AnyArray:
         """Return its derivative with respect to the inputs, shape (n, D) or (D,)."""
+
+
+class FittedMean(Mean, Protocol):
+    """A mean function that is fitted to rows, and has a name in `MEANS`."""
+
+    @classmethod
+    def fit(cls, source: RowSource, centre: Array, scale: Array) -> Self:
+        """Fit the rows of a source by sums over its blocks.
+
+        Parameters
+        ----------
+        source : RowSource
+            Rows in the units of the data.
+        centre, scale : arrays of shape (D,)
+            Of the inputs.
+        """
 
 
 @dataclass(frozen=True)
@@ -51,7 +67,7 @@ class LinearMean:
     intercept: float
 
     @classmethod
-    def fit(cls, source: RowSource, centre: Array, scale: Array) -> LinearMean:
+    def fit(cls, source: RowSource, centre: Array, scale: Array) -> Self:
         """Fit a source in one pass; inputs are centred and scaled, so that no digits are lost."""
 
         def moments(block: RowBlock) -> _Moments:
@@ -94,7 +110,7 @@ class RegressorMean:
         )
 
 
-MEANS = {"linear": LinearMean}
+MEANS: dict[str, type[FittedMean]] = {"linear": LinearMean}
 """Mean functions by the names that estimators accept, beside "constant" and "zero"."""
 
 

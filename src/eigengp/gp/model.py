@@ -23,7 +23,7 @@ from eigengp.gp.approximations import (
 )
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.features import KernelFeatures
-from eigengp.gp.likelihoods import Gaussian, as_likelihood
+from eigengp.gp.likelihoods import Likelihood, as_likelihood
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic, Kept
 from eigengp.gp.prior import CholeskyFactor, Spectrum
@@ -73,8 +73,8 @@ class EigenGP:
         The GP prior whose eigenfunctions are used.
     inducing_points : array of shape (M, D)
         `B`.
-    likelihood : Gaussian
-        The noise; a number is its variance `σ²`.
+    likelihood : Likelihood
+        What targets are; a number is the variance `σ²` of Gaussian noise.
     n_components : int
         `R ≤ M`, how many eigenfunctions are kept.
     shrinkage : array of shape (R,) or None
@@ -97,7 +97,7 @@ class EigenGP:
 
     kernel: Kernel
     inducing_points: Array
-    likelihood: Gaussian
+    likelihood: Likelihood
     n_components: int
     shrinkage: Array | None = None
     residual: bool = False

@@ -8,7 +8,7 @@ from eigengp._typing import Array
 from eigengp.gp.approximations import Outcome, WhitePass
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.features import SpectralFeatures
-from eigengp.gp.likelihoods import Gaussian, as_likelihood
+from eigengp.gp.likelihoods import Likelihood, as_likelihood
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic, Kept
 from eigengp.kernels import Stationary
@@ -36,15 +36,15 @@ class SparseSpectrum:
         Lengthscales, one for each input, and variance.
     spectral_points : array of shape (m, D)
         Angular frequencies in units of the inverse lengthscales.
-    likelihood : Gaussian
-        The noise; a number is its variance `σ²`.
+    likelihood : Likelihood
+        What targets are; a number is the variance `σ²` of Gaussian noise.
     arithmetic : Arithmetic
         How passes over the rows are computed.
     """
 
     kernel: Stationary
     spectral_points: Array
-    likelihood: Gaussian
+    likelihood: Likelihood
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
 
     def __post_init__(self) -> None:
