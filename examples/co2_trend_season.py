@@ -10,7 +10,7 @@ learned of trend and season then carries beyond the data.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from eigengp import ExactGPRegressor, Periodic, RationalQuadratic, SquaredExponential
+from eigengp import LBFGS, ExactGPRegressor, Periodic, RationalQuadratic, SquaredExponential
 
 # %%
 # The data are made here: a trend that bends upwards, a season with a steep fall in summer, and
@@ -32,7 +32,8 @@ past, future = years < 10.0, years >= 10.0
 trend = SquaredExponential(lengthscale=30.0, variance=1000.0)
 yearly = Periodic(lengthscale=1.5, period=1.0, variance=10.0) * SquaredExponential(50.0)
 irregular = RationalQuadratic(lengthscale=0.5, variance=0.1)
-model = ExactGPRegressor(trend + yearly + irregular, n_restarts=2, random_state=0)
+kernel = trend + yearly + irregular
+model = ExactGPRegressor(kernel, optimizer=LBFGS(n_restarts=2), random_state=0)
 model.fit(X[past], y[past])
 print(model.kernel_)
 

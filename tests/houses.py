@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from eigengp import EigenGPRegressor
+from eigengp import LBFGS, EigenGPRegressor
 from eigengp.cli.report import Rows
 from eigengp.cli.tables import TableSchema
 
@@ -33,5 +33,6 @@ def table(n: int = 150, seed: int = 0) -> Any:
 def fitted(houses: Any) -> tuple[Any, TableSchema, Rows]:
     schema = TableSchema.learn(houses, houses.column_names[-1], impute=True)
     rows = Rows.from_table(houses, schema)
-    model = EigenGPRegressor(12, n_restarts=1, max_iter=15, random_state=0).fit(rows.X, rows.y)
-    return model, schema, rows
+    optimizer = LBFGS(n_restarts=1, max_iter=15)
+    model = EigenGPRegressor(12, optimizer=optimizer, random_state=0)
+    return model.fit(rows.X, rows.y), schema, rows

@@ -129,7 +129,8 @@ def test_inspect_tells_what_was_learned(folder: Path) -> None:
 def test_models_from_python_are_understood(tmp_path: Path) -> None:
     frame = read_table_of(tmp_path, houses(40, 2), ["area", "garden", "price"])
     X = frame[["area"]]
-    model = eigengp.EigenGPRegressor(4, n_restarts=2, max_iter=5, random_state=0)
+    optimizer = eigengp.LBFGS(n_restarts=2, max_iter=5)
+    model = eigengp.EigenGPRegressor(4, optimizer=optimizer, random_state=0)
     model.fit(X, frame["price"]).save(tmp_path / "m.eigengp")
     asked = (tmp_path / "m.eigengp", tmp_path / "d.csv", "--drop", "garden")
     found = answer("predict", *asked, "--drop", "price")["predictions"]

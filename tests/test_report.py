@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.metrics import root_mean_squared_error
 from typer.testing import CliRunner
 
-from eigengp import EigenGPRegressor, io, metrics
+from eigengp import LBFGS, EigenGPRegressor, io, metrics
 from eigengp._atomic import write_atomically
 from eigengp._format import format_number
 from eigengp._typing import Array
@@ -38,7 +39,7 @@ from eigengp.cli.report.page import draw_figures
 from eigengp.cli.report.quality import Quality, find_provenance
 from eigengp.cli.tables import TableSchema
 from houses import EVIL, TOWNS, fitted, table
-from test_methods import METHODS
+from test_methods import METHODS, WITH_OPTIMIZER
 
 quiet_methods = pytest.mark.filterwarnings(
     "ignore::eigengp.NegativeVarianceWarning",
@@ -100,10 +101,15 @@ def page() -> Page:
     return Page(build_from_rows(model, rows))
 
 
+def quick(n_components: int, *, max_iter: int, **settings: Any) -> EigenGPRegressor:
+    optimizer = LBFGS(n_restarts=1, max_iter=max_iter)
+    return EigenGPRegressor(n_components, optimizer=optimizer, random_state=0, **settings)
+
+
 def line_model() -> tuple[EigenGPRegressor, Array, Array]:
     X = np.random.default_rng(0).uniform(-1.0, 1.0, size=(60, 3))
     y = 2.0 * X[:, 1] + 0.1 * np.sin(9.0 * X[:, 2])
-    model = EigenGPRegressor(8, n_restarts=1, max_iter=10, random_state=0)
+    model = quick(8, max_iter=10)
     return model.fit(X, y), X, y
 
 
@@ -300,8 +306,7 @@ def test_a_weighted_table_is_recognised_and_scored_as_evaluate_does() -> None:
     target = houses_.column_names[4]
     schema = TableSchema.learn(houses_, target, impute=True, weights="weight")
     rows = Rows.from_table(houses_, schema)
-    model = EigenGPRegressor(5, n_restarts=1, max_iter=2, random_state=0)
-    model.fit(rows.X, rows.y, sample_weight=rows.weight)
+    model = quick(5, max_iter=2).fit(rows.X, rows.y, sample_weight=rows.weight)
     assert find_provenance(model, rows, None, {}) == "training"
     expected = compute_scores(model, (rows.X, rows.y, rows.weight), 0.9)
     assert Quality.measure(model, rows, 0.9).scores == pytest.approx(expected)
@@ -312,8 +317,8 @@ def test_a_weighted_table_is_recognised_and_scored_as_evaluate_does() -> None:
 def test_every_method_has_a_report_and_only_eigengp_has_eigenfunctions(name: str) -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(-2.0, 2.0, size=(50, 2))
-    model = METHODS[name].__class__(**METHODS[name].get_params())
-    settings = {"max_iter": 3} if "max_iter" in model.get_params() and name != "RVM" else {}
+    model = clone(METHODS[name])
+    settings = {"optimizer": LBFGS(n_restarts=1, max_iter=3)} if name in WITH_OPTIMIZER else {}
     model.set_params(**settings).fit(X, np.sin(X[:, 0]) + X[:, 1])
     html = build(model, X, np.sin(X[:, 0]) + X[:, 1])
     ids = re.findall('<section id="([a-z]+)"', html)
@@ -324,7 +329,7 @@ def test_every_method_has_a_report_and_only_eigengp_has_eigenfunctions(name: str
 
 def test_one_input_has_a_curve_and_no_map() -> None:
     X = np.linspace(0.0, 6.0, 50)[:, None]
-    model = EigenGPRegressor(5, n_restarts=1, max_iter=5, random_state=0).fit(X, np.sin(X[:, 0]))
+    model = quick(5, max_iter=5).fit(X, np.sin(X[:, 0]))
     found = Page(build(model, X, np.sin(X[:, 0]))).figures
     assert "maps" not in found
     assert found["explorer"]["axes"][0]["sizes"] == [41]
@@ -356,8 +361,8 @@ def test_calibrated_intervals_are_the_bands() -> None:
 def test_costly_models_are_asked_for_less() -> None:
     model, X, y = line_model()
     assert Resolution.choose(model) is HIGH
-    local = EigenGPRegressor(5, residual="local", max_iter=0, random_state=0).fit(X, y)
-    assert Resolution.choose(local) is LOW
+    neighbors = quick(5, residual="neighbors", max_iter=0).fit(X, y)
+    assert Resolution.choose(neighbors) is LOW
 
 
 def test_targets_that_are_all_the_same_leave_nmse_out() -> None:
@@ -369,7 +374,7 @@ def test_targets_that_are_all_the_same_leave_nmse_out() -> None:
 
 def test_a_model_without_history_says_so() -> None:
     _, X, y = line_model()
-    model = EigenGPRegressor(5, max_iter=0, random_state=0).fit(X, y)
+    model = quick(5, max_iter=0).fit(X, y)
     html = build(model, X, y)
     assert "has no history" in html
     assert "history" not in Page(html).figures

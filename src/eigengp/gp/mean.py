@@ -53,7 +53,7 @@ class _Moments(Additive):
 
 @dataclass(frozen=True)
 class LinearMean:
-    """`m(x) = interceptᵀ + coefficientsᵀx`, by least squares.
+    """`m(x) = intercept + coefficientsᵀx`, by least squares.
 
     Parameters
     ----------
