@@ -144,6 +144,7 @@ def _few(make: Any, *arguments: Any, **settings: Any) -> Any:
 
 
 _TWO = SquaredExponential(2.0) + Matern12(0.5, 0.2)
+_PRODUCT = SquaredExponential(2.0) * Matern32(1.5, 0.7)
 
 FITS: dict[str, Callable[[], Any]] = {
     "default, 120 rows": lambda: EigenGPRegressor(random_state=0).fit(*wave()),
@@ -171,6 +172,7 @@ FITS: dict[str, Callable[[], Any]] = {
     ),
     "rational quadratic": lambda: _eigengp(kernel=RationalQuadratic()).fit(*wave()),
     "sum of kernels": lambda: _eigengp(kernel=_TWO).fit(*wave()),
+    "product of kernels": lambda: _eigengp(kernel=_PRODUCT).fit(*surface()),
     "kernel of an exact GP": lambda: _eigengp(optimizer=_lbfgs(exact_start=True)).fit(*surface()),
     "noise to start from": lambda: _eigengp(likelihood=Gaussian(0.5)).fit(*surface()),
     "heteroscedastic": lambda: _eigengp(likelihood="heteroscedastic").fit(*surface()),
@@ -204,7 +206,7 @@ FITS: dict[str, Callable[[], Any]] = {
     "VFE": lambda: _few(VFERegressor, 12).fit(*surface()),
     "power EP": lambda: _few(PowerEPRegressor, 12, alpha=0.5).fit(*surface()),
     "SSGP": lambda: _few(SSGPRegressor, 12).fit(*surface()),
-    "SSGP, Matern 5/2": lambda: _few(SSGPRegressor, 8, kernel=Matern32()).fit(*wave()),
+    "SSGP, Matern 3/2": lambda: _few(SSGPRegressor, 8, kernel=Matern32()).fit(*wave()),
     "exact": lambda: ExactGPRegressor(random_state=0).fit(*surface(200)),
     "exact, weights": lambda: _weighted(ExactGPRegressor(_TWO, random_state=0), wave()),
     "Nystrom": lambda: NystromRegressor(12, random_state=0).fit(*surface()),

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigengp import EigenGPRegressor, SSGPRegressor
+from eigengp import LBFGS, EigenGPRegressor, SSGPRegressor
 from eigengp._typing import Array
 from eigengp.fitting.checkpoint import (
     Checkpoint,
@@ -36,7 +36,7 @@ y = np.sin(2.0 * X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=7_000)
 FIT = """
 import sys
 import numpy as np
-from eigengp import EigenGPRegressor
+from eigengp import LBFGS, EigenGPRegressor
 from eigengp.fitting.checkpoint import Checkpoint
 
 add = Checkpoint.add
@@ -44,9 +44,8 @@ Checkpoint.add = lambda self, *found: (add(self, *found), print(len(self), flush
 rng = np.random.default_rng(0)
 X = rng.normal(size=(7_000, 2))
 y = np.sin(2.0 * X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=7_000)
-model = EigenGPRegressor(
-    10, residual=None, n_restarts=1, max_iter=10, checkpoint=sys.argv[1], random_state=0
-).fit(X, y)
+optimizer = LBFGS(n_restarts=1, max_iter=10, checkpoint=sys.argv[1])
+model = EigenGPRegressor(10, residual=None, optimizer=optimizer, random_state=0).fit(X, y)
 np.save(sys.argv[2], np.append(model.inducing_points_.ravel(), model.log_marginal_likelihood_))
 """
 
@@ -55,9 +54,9 @@ KEYS = tuple(bytes([i]) * 16 for i in range(6))
 REFUSED = "cannot be used: .* Name another file, or remove this one to begin anew"
 
 
-def model(**settings: Any) -> EigenGPRegressor:
-    own = {"residual": None, "n_restarts": 1, "max_iter": 25, "random_state": 0} | settings
-    return EigenGPRegressor(10, **own)
+def model(random_state: int | None = 0, **settings: Any) -> EigenGPRegressor:
+    optimizer = LBFGS(**{"n_restarts": 1, "max_iter": 25, **settings})
+    return EigenGPRegressor(10, residual=None, optimizer=optimizer, random_state=random_state)
 
 
 class Killed(BaseException):
@@ -491,11 +490,13 @@ def test_a_full_disk_keeps_what_was_written(
 
 def test_other_methods_have_checkpoints_too(tmp_path: Path) -> None:
     path = tmp_path / "fit.checkpoint"
-    settings = {"n_restarts": 1, "max_iter": 5, "random_state": 0}
-    own = SSGPRegressor(10, checkpoint=path, **settings).fit(X, y)
-    assert own.log_marginal_likelihood_ == pytest.approx(
-        SSGPRegressor(10, **settings).fit(X, y).log_marginal_likelihood_
-    )
+
+    def fitted(checkpoint: Path | None) -> SSGPRegressor:
+        optimizer = LBFGS(n_restarts=1, max_iter=5, checkpoint=checkpoint)
+        return SSGPRegressor(10, optimizer=optimizer, random_state=0).fit(X, y)
+
+    expected = pytest.approx(fitted(None).log_marginal_likelihood_)
+    assert fitted(path).log_marginal_likelihood_ == expected
     assert not path.exists()
 
 

@@ -274,10 +274,34 @@ def test_only_classes_whose_fields_say_all_can_be_registered() -> None:
         with pytest.raises(SavedModelError, match=message):
             io.register(each)
     io.register(Agnesi)
-    io.register(Agnesi)
     other = type("Agnesi", (Agnesi,), {"__module__": "elsewhere"})
     with pytest.raises(SavedModelError, match="already"):
         io.register(other)
+
+
+def defined_again() -> type[Agnesi]:
+    """Define a class once more, as a notebook does whenever its cell runs."""
+
+    class Lorentzian(Agnesi):
+        pass
+
+    return Lorentzian
+
+
+@pytest.mark.usefixtures("own_classes")
+def test_a_class_that_was_redefined_can_be_registered_again(tmp_path: Path) -> None:
+    before, after = (io.register(defined_again()) for _ in range(2))
+    assert before is not after
+    old, new = (
+        ExactGPRegressor(kind(0.5), optimizer=LBFGS(max_iter=0)).fit(*rows(20))
+        for kind in (before, after)
+    )
+    again = there_and_back(new, tmp_path)
+    assert type(again.kernel_) is after
+    assert_same_answers(new, again)
+    with pytest.raises(SavedModelError, match=r"io\.register\(Lorentzian\)"):
+        old.save(tmp_path / "old.eigengp")
+    assert io.register(after) is after
 
 
 def test_what_cannot_be_saved_says_so(tmp_path: Path) -> None:

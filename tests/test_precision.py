@@ -193,7 +193,7 @@ def close_points(step: float, noise_variance: float) -> EigenGP:
     return replace(
         MODEL,
         inducing_points=np.vstack([SPREAD[:10], SPREAD[:10] + step]),
-        noise_variance=noise_variance,
+        likelihood=noise_variance,
         arithmetic=Arithmetic("single"),
     )
 

@@ -116,9 +116,14 @@ class Product(_Pair):
         return self.left.diag(X) * self.right.diag(X)
 
     def diag_pull_back(self, X: AnyArray, bar: AnyArray) -> AnyArray:
-        left = self.left.diag_pull_back(X, bar * self.right.diag(X))
-        right = self.right.diag_pull_back(X, bar * self.left.diag(X))
-        return namespace(bar).concat([left, right])
+        xp = namespace(bar)
+        if self.left.constant_diagonal is None or self.right.constant_diagonal is None:
+            left = self.left.diag_pull_back(X, bar * self.right.diag(X))
+            return xp.concat([left, self.right.diag_pull_back(X, bar * self.left.diag(X))])
+        one = X[:1, :], xp.ones_like(bar[:1])
+        left = self.left.diag_pull_back(*one) * self.right.constant_diagonal
+        right = self.right.diag_pull_back(*one) * self.left.constant_diagonal
+        return xp.sum(bar) * xp.concat([left, right])
 
     def diag_input_gradient(self, X: AnyArray) -> AnyArray:
         left = self.left.diag_input_gradient(X) * self.right.diag(X)[:, None]
