@@ -32,13 +32,8 @@ past, future = years < 10.0, years >= 10.0
 trend = SquaredExponential(lengthscale=30.0, variance=1000.0)
 yearly = Periodic(lengthscale=1.5, period=1.0, variance=10.0) * SquaredExponential(50.0)
 irregular = RationalQuadratic(lengthscale=0.5, variance=0.1)
-<<<<<<< HEAD
-kernel = trend + yearly + irregular
-model = ExactGPRegressor(kernel, optimizer=LBFGS(n_restarts=2), random_state=0)
-=======
 optimizer = LBFGS(n_restarts=2)
 model = ExactGPRegressor(trend + yearly + irregular, optimizer=optimizer, random_state=0)
->>>>>>> fix2
 model.fit(X[past], y[past])
 print(model.kernel_)
 
