@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, RegressorMixin, clone
-from sklearn.ensemble import RandomForestRegressor
+from sklearn.ensemble import RandomForestRegressor, StackingRegressor
 from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import eigengp
 from eigengp import LBFGS, EigenGPRegressor, ExactGPRegressor, FITCRegressor, SSGPRegressor
@@ -169,3 +171,46 @@ def test_bad_means_are_refused() -> None:
         ExactGPRegressor(mean=Ridge()).fit(X, y)
     with pytest.raises(ValueError, match="derivative is not known"):
         _fit(Ridge()).predict_gradient(X)
+
+
+def test_a_regressor_without_weights_sees_every_row() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 6, (300, 1)).astype(float)
+    y = (rng.random(300) < 0.9) + X[:, 0]
+    pipeline = make_pipeline(StandardScaler(), LinearRegression())
+    model = ExactGPRegressor(mean=pipeline, optimizer=SHORT, random_state=0).fit(X, y)
+    expected = clone(pipeline).fit(X, y).predict([[0.0]])
+    found = model._scaling.mean.regressor.predict([[0.0]])
+    np.testing.assert_allclose(found, expected)
+    with pytest.raises(ValueError, match="takes no sample_weight"):
+        ExactGPRegressor(mean=pipeline).fit(X, y, sample_weight=rng.uniform(0.5, 1.5, 300))
+
+
+def test_rows_with_equal_inputs_are_in_one_fold() -> None:
+    X, y = _rows(30)
+    X, y = np.tile(X, (2, 1)), np.concatenate([y, y + 1.0])
+    model = ExactGPRegressor(mean=_Memory(), optimizer=SHORT, random_state=0).fit(X, y)
+    plain = ExactGPRegressor(mean="zero", optimizer=SHORT, random_state=0).fit(X, y)
+    assert model.log_marginal_likelihood_ == pytest.approx(plain.log_marginal_likelihood_)
+
+
+@pytest.mark.parametrize("mean", ["constant", "zero", "linear", LinearRegression()])
+@pytest.mark.parametrize("value", [7.3, 0.0, 1e-13])
+def test_constant_targets_take_every_mean(mean: Any, value: float) -> None:
+    X, _ = _rows(60)
+    model = ExactGPRegressor(mean=mean, optimizer=SHORT, random_state=0).fit(X, np.full(60, value))
+    predicted, std = model.predict(X, return_std=True)
+    np.testing.assert_allclose(predicted, value, atol=1e-4)
+    assert np.all(np.isfinite(std))
+
+
+def test_targets_that_a_mean_explains_exactly_keep_their_scale() -> None:
+    X, _ = _rows(60)
+    y = 3.0 + X @ [1.0, 2.0]
+    model = ExactGPRegressor(mean="linear", optimizer=SHORT, random_state=0).fit(X, y)
+    assert model._scaling.target_scale == pytest.approx(y.std(), rel=1e-6)
+
+
+def test_regressors_whose_predict_appears_after_fitting_are_taken() -> None:
+    stacked = StackingRegressor([("ridge", Ridge())], final_estimator=Ridge())
+    assert np.all(np.isfinite(_fit(stacked).predict(_rows()[0])))

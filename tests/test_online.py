@@ -234,3 +234,12 @@ def test_weighted_batches_are_taken() -> None:
     for rows in np.array_split(np.arange(900), 3):
         own.partial_fit(X[rows], y[rows], sample_weight=weight[rows])
     assert nmse(y, own.predict(X)) < 0.2
+
+
+def test_another_kind_of_optimizer_cannot_go_on() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (60, 1))
+    model = EigenGPRegressor(5, residual=None, random_state=0).fit(X, X[:, 0])
+    model.set_params(optimizer=Stochastic())
+    with pytest.raises(ValueError, match="kind of optimizer"):
+        model.partial_fit(X, X[:, 0])

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.model_selection import KFold
 from sklearn.utils.validation import has_fit_parameter
 
 from eigengp._typing import Array, Standardize
@@ -38,6 +37,8 @@ from eigengp.data.validation import (
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.mean import MEANS, RegressorMean
 
+_EXACT = 1e-10
+"""A mean that leaves less, relative to the spread of the targets, explains them exactly."""
 _FOLDS = 5
 """In how many folds a regressor for the mean is cross-fitted."""
 
@@ -232,8 +233,9 @@ def _with_mean(name: str, rows: RowSource, scaling: Scaling) -> Scaling:
     """Fit a mean function, and scale targets by the spread of what it leaves."""
     mean = MEANS[name].fit(rows, scaling.input_centre, scaling.input_scale)
     left = Summary.of(StandardizedSource(rows, replace(scaling, mean=mean)))
-    squares = float(left.squares[-1] / left.weight)
-    spread = float(np.sqrt(squares)) or 1.0
+    spread = float(np.sqrt(left.squares[-1] / left.weight))
+    if spread < _EXACT:  # Rounding is all that is left.
+        return replace(scaling, mean=mean)
     return replace(scaling, mean=mean, target_scale=scaling.target_scale * spread)
 
 
@@ -247,21 +249,36 @@ def _cross_fit(regressor: Any, rows: RowSource) -> tuple[ArraySource, RegressorM
             f"mean={type(regressor).__name__}() needs all rows in NumPy arrays; use "
             "mean='linear' or mean='constant' for files, Dask collections and GPUs."
         )
-    if rows.n_rows < _FOLDS:
+    n_inputs = np.unique(rows.X, axis=0).shape[0]
+    if n_inputs < _FOLDS:
         raise ValueError(
             f"mean={type(regressor).__name__}() is cross-fitted in {_FOLDS} folds and needs at "
-            f"least as many rows, got {rows.n_rows}."
+            f"least as many different inputs, got {n_inputs}."
         )
     X, y, weight = np.asarray(rows.X, np.float64), rows.y, rows.sample_weight
     weighs = weight is not None and has_fit_parameter(regressor, "sample_weight")
+    if weight is not None and not weighs and np.any(weight != np.round(weight)):
+        raise ValueError(
+            f"mean={type(regressor).__name__}() takes no sample_weight in its fit, so it cannot "
+            "use weights that are not whole numbers; choose another regressor for the mean."
+        )
 
     def fit(part: Any) -> RegressorMean:
-        own = {"sample_weight": weight[part]} if weighs and weight is not None else {}
-        return RegressorMean(clone(regressor).fit(X[part], y[part], **own))
+        if weight is None:
+            return RegressorMean(clone(regressor).fit(X[part], y[part]))
+        if weighs:
+            return RegressorMean(clone(regressor).fit(X[part], y[part], sample_weight=weight[part]))
+        times = weight[part].astype(int)  # Rows that stand several times were merged.
+        return RegressorMean(
+            clone(regressor).fit(np.repeat(X[part], times, axis=0), np.repeat(y[part], times))
+        )
 
+    _, inputs = np.unique(X, axis=0, return_inverse=True)
+    folds = np.random.RandomState(0).permutation(int(inputs.max()) + 1)[inputs.ravel()] % _FOLDS
     residual = np.empty_like(y)
-    for seen, left in KFold(_FOLDS, shuffle=True, random_state=0).split(X):
-        residual[left] = y[left] - fit(seen)(X[left])
+    for fold in np.unique(folds):  # Rows with equal inputs are in one fold.
+        left = folds == fold
+        residual[left] = y[left] - fit(~left)(X[left])
     return replace(rows, y=residual), fit(slice(None))
 
 

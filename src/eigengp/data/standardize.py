@@ -203,7 +203,8 @@ class Scaling:
         spread = np.where(_constant(scale, centre), 0.0, _rounded(scale, scale))[:-1]
         if not standardize:
             scale[:-1] = np.sqrt(np.mean(scale[:-1] ** 2))
-        scale = _rounded(_usable(scale, centre), scale)
+        usable = _usable(scale, centre)
+        scale = _rounded(usable, usable)
         centre = _rounded(centre, scale)
         mean = float(centre[-1]) if centred else 0.0
         return cls(centre[:-1], scale[:-1], mean, float(scale[-1]), spread)

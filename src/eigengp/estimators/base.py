@@ -130,7 +130,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [Kernel, KERNEL_NAMES],
         "likelihood": [Gaussian, StrOptions({"gaussian"})],
-        "mean": [StrOptions({"constant", "zero", *MEANS}), HasMethods(["fit", "predict"])],
+        "mean": [StrOptions({"constant", "zero", *MEANS}), HasMethods(["fit", "get_params"])],
         "optimizer": [LBFGS, StrOptions({"auto"})],
         "standardize": ["boolean", StrOptions({"robust"})],
         "precision": [StrOptions(set(PRECISIONS))],

@@ -274,11 +274,16 @@ class EigenGPRegressor(InducingPointRegressor):
                 "partial_fit cannot continue a fit with residual='neighbors', which needs all "
                 "rows. Fit with residual=None, or start with partial_fit."
             )
+        settings = Settings.from_estimator(self)
+        if isinstance(self._online, StochasticLearner) != settings.is_stochastic:
+            raise ValueError(
+                "partial_fit continues with the kind of optimizer that the fit began with; set "
+                "optimizer back, or call fit again."
+            )
         scaling, like = self._scaling, self.inducing_points_
         rows = scaling.block(check_further_rows(self, X, y, sample_weight))
-        optimizer = Settings.from_estimator(self).optimizer
         with at_work(like.shape[0]):
-            found = extend_fit(self._online, self._posterior, rows, optimizer, forgetting)
+            found = extend_fit(self._online, self._posterior, rows, settings.optimizer, forgetting)
         attributes = describe(found.model, scaling, like, has_weights=True)
         self.__dict__.pop("conformity_", None)
         self._online, self._posterior = found.online, found.posterior

@@ -86,8 +86,8 @@ def learn_sparse_spectrum(dataset: Dataset, settings: Settings) -> FitResult:
         start = run.start()
         if not isinstance(start.kernel, Stationary):
             raise TypeError(
-                "A sparse spectrum GP needs one stationary kernel, not a sum or product, got "
-                f"{settings.kernel!r}."
+                "A sparse spectrum GP needs one stationary kernel, which has a spectral density, "
+                f"got {settings.kernel!r}."
             )
         size = settings.n_components or default_size(dataset.n_rows)
         plan = Plan.of(settings, dataset.n_rows, size, size, dataset.streams, n_restarts=64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -150,7 +151,7 @@ class Run:
         }
         optional = ("feature_names_in_", "leave_one_out_errors_")
         kept = {name: v for name, v in found.items() if v is not None or name not in optional}
-        return FitResult(model, posterior, kept, tuple(self.notes))
+        return FitResult(model, posterior, kept, tuple(dict.fromkeys(self.notes)))
 
     @property
     def offset(self) -> float:
@@ -189,7 +190,7 @@ def _checkpoint(
     if path is None:
         return None
     ignored = {"verbose", "optimizer", "optimizer__checkpoint"}
-    if not isinstance(settings.random_state, int):
+    if not isinstance(settings.random_state, Integral):
         ignored.add("random_state")
     own = {name: v for name, v in settings.parameters.items() if name not in ignored}
     scaling, ends = dataset.scaling, (dataset.summary.low, dataset.summary.high)

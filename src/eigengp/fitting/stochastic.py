@@ -235,7 +235,11 @@ class StochasticLearner:
                 shown = self.absorb(batch, number == 0, passes > 0)
                 if np.isfinite(shown):
                     monitor.step(shown)
+                if number and monitor.clock.is_over():
+                    break
             monitor.end()
+            if monitor.clock.is_over():
+                break
 
     def extend(self, rows: RowBlock, batch_size: int, learn: bool) -> None:
         """Learn from more standardised rows."""

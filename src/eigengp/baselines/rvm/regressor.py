@@ -170,7 +170,7 @@ class RVMRegressor(GPRegressor):
             raise ValueError(f"RVMRegressor needs a stationary kernel, got {own!r}.")
         unit = 1.0 if self.standardize else float(dataset.scaling.input_scale[0])
         with begin_run(dataset, settings) as run:
-            choice = self._choose(kind, run)
+            choice = self._choose(kind, run, unit)
             if choice:
                 length = choice.best
             elif isinstance(self.lengthscale, str):
@@ -196,7 +196,7 @@ class RVMRegressor(GPRegressor):
             )
         return found
 
-    def _choose(self, kind: Stationary, run: Run) -> WidthChoice | None:
+    def _choose(self, kind: Stationary, run: Run, unit: float) -> WidthChoice | None:
         """Return the choice of a lengthscale, None where there is none to make."""
         if run.dataset.n_rows < 2 or not isinstance(self.lengthscale, str):
             return None
@@ -205,9 +205,9 @@ class RVMRegressor(GPRegressor):
         choice = choose_width(kind, rows, self.n_folds, self.n_jobs, run.rng, run.monitor.step)
         run.monitor.end()
         scores = {
-            f"{length:.3g}": float(error)
+            f"{length * unit:.3g}": float(error)
             for length, error in zip(choice.lengthscales, choice.errors, strict=True)
         }
         reason = "largest log marginal likelihood within a standard error of the best"
-        run.decisions.append(Decision("lengthscale", f"{choice.best:.3g}", reason, scores))
+        run.decisions.append(Decision("lengthscale", f"{choice.best * unit:.3g}", reason, scores))
         return choice

@@ -118,7 +118,9 @@ def _have_training_scaling(model: Any, rows: Rows) -> bool:
     kept = model._scaling
     source = ArraySource.of(RowBlock(rows.X, rows.y, rows.weight), rows.X.shape[1])
     own = Scaling.measured(source, Summary.of(source), model.standardize)
-    inputs = np.abs(own.input_centre - kept.input_centre) / kept.input_scale
-    ratios = np.append(own.input_scale / kept.input_scale, own.target_scale / kept.target_scale)
-    target = abs(own.target_centre - kept.target_centre) / kept.target_scale
-    return bool(max(inputs.max(), target, np.abs(ratios - 1.0).max()) < _TOLERANCE)
+    apart = [np.abs(own.input_centre - kept.input_centre) / kept.input_scale]
+    apart.append(np.abs(own.input_scale / kept.input_scale - 1.0))
+    if kept.mean is None and kept.target_centre != 0.0:  # Else targets are less their mean.
+        apart.append(np.abs(own.target_centre - kept.target_centre) / kept.target_scale)
+        apart.append(np.abs(own.target_scale / kept.target_scale - 1.0))
+    return bool(max(np.max(each) for each in apart) < _TOLERANCE)
