@@ -1,8 +1,8 @@
 """Memory that passes over rows use again and again.
 
 Fresh memory costs more than the arithmetic that fills it. Arrays as large as a
-block of features are made by `buffer` and offered back by `recycle`; outside
-`reused_buffers` these are plain allocations.
+block of features are made by `make_buffer` and offered back by `recycle`; outside
+`reuse_buffers` these are plain allocations.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class _Buffers:
     """
 
     def __init__(self) -> None:
-        self.begin()
+        self.reset()
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Hold nothing: at the start, and in a process that was forked."""
         self._lock = Lock()
         self._inside = 0
         self._free: dict[int, _Memory] = {}
 
     @contextmanager
-    def reused(self) -> Iterator[None]:
+    def reuse(self) -> Iterator[None]:
         with self._lock:
             self._inside += 1
         try:
@@ -58,9 +58,9 @@ class _Buffers:
         size = max(1, math.prod(shape) * dtype.itemsize)
         if not self._inside or size < _SMALLEST_BUFFER:
             return np.empty(shape, dtype, order)
-        return np.ndarray(shape, dtype, self._memory(size), order=order)
+        return np.ndarray(shape, dtype, self._find_memory(size), order=order)
 
-    def _memory(self, size: int) -> _Memory:
+    def _find_memory(self, size: int) -> _Memory:
         """Return the smallest free memory that holds so many bytes and not many more, or new.
 
         That of float64 may hold float32.
@@ -84,24 +84,24 @@ class _Buffers:
 
 _BUFFERS = _Buffers()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_BUFFERS.begin)
-reused_buffers = _BUFFERS.reused
+    os.register_at_fork(after_in_child=_BUFFERS.reset)
+reuse_buffers = _BUFFERS.reuse
 """A context in which `recycled` arrays are used again."""
 recycle = _BUFFERS.give
 """Offer the memory of an array that nobody will look at again."""
 
 
-def buffer(
+def make_buffer(
     shape: tuple[int, ...], dtype: Any = np.float64, order: Literal["C", "F"] = "C"
 ) -> AnyArray:
     """Return an array to be filled, in recycled memory where there is some."""
     return _BUFFERS.take(shape, np.dtype(dtype), order)
 
 
-def converted(x: AnyArray, name: str) -> AnyArray:
+def convert(x: AnyArray, name: str) -> AnyArray:
     """Return `x` in the data type called `name`, in recycled memory where there is some."""
     if not is_numpy(x) or dtype_name(x) == name:
         return cast(x, name)
-    result = buffer(x.shape, name, "F")
+    result = make_buffer(x.shape, name, "F")
     result[...] = x
     return result

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from eigengp.backend.buffers import buffer
+from eigengp.backend.buffers import make_buffer
 from eigengp.backend.namespace import AnyArray, is_numpy
 
 _SMALL = 1_000_000
@@ -28,10 +28,10 @@ def product(x: AnyArray, z: AnyArray) -> AnyArray:
     if not is_numpy(x) or x.dtype != z.dtype:
         return x @ z
     n, m = x.shape[0], z.shape[1]
-    out = buffer((n, m), x.dtype, "F")
-    count, tile = _tiles(n, x.shape[1] * m)
+    out = make_buffer((n, m), x.dtype, "F")
+    count, tile = _count_tiles(n, x.shape[1] * m)
     whole = count * tile
-    np.matmul(_tiled(x[:whole], count), z, out=_tiled(out[:whole], count))
+    np.matmul(_view_tiles(x[:whole], count), z, out=_view_tiles(out[:whole], count))
     if whole < n:
         np.matmul(x[whole:], z, out=out[whole:])
     return out
@@ -42,18 +42,18 @@ def contraction(x: AnyArray, z: AnyArray) -> AnyArray:
     if not is_numpy(x) or x.dtype != z.dtype:
         return x.T @ z
     n = x.shape[0]
-    count, tile = _tiles(n, x.shape[1] * z.shape[1])
+    count, tile = _count_tiles(n, x.shape[1] * z.shape[1])
     if count <= 1:
         return x.T @ z
     whole = count * tile
-    parts = np.matmul(_tiled(x[:whole], count).swapaxes(1, 2), _tiled(z[:whole], count))
+    parts = np.matmul(_view_tiles(x[:whole], count).swapaxes(1, 2), _view_tiles(z[:whole], count))
     found = parts.sum(axis=0)
     if whole < n:
         found += x[whole:].T @ z[whole:]
     return found
 
 
-def _tiles(n: int, multiplications: int) -> tuple[int, int]:
+def _count_tiles(n: int, multiplications: int) -> tuple[int, int]:
     """Return how many tiles to cut `n` rows into, and how many rows each has.
 
     A row takes so many multiplications. None is left where a count divides `n`, and else fewer
@@ -69,7 +69,7 @@ def _tiles(n: int, multiplications: int) -> tuple[int, int]:
     return count, n // count
 
 
-def _tiled(x: AnyArray, count: int) -> AnyArray:
+def _view_tiles(x: AnyArray, count: int) -> AnyArray:
     """Return a view of a matrix whose columns are contiguous as so many, one below the other."""
     n, m = x.shape
     return x.T.reshape(m, count, n // count).transpose(1, 2, 0)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from eigengp.backend.buffers import reused_buffers
+from eigengp.backend.buffers import reuse_buffers
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def available_threads() -> int:
+def count_available_threads() -> int:
     """Return how many threads BLAS may use here, which is how many we may use.
 
     That number already respects the user's settings and the limits that
@@ -44,9 +44,9 @@ class _OneBlasThread:
     """
 
     def __init__(self) -> None:
-        self.begin()
+        self.reset()
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Hold nothing: at the start, and in a process that was forked."""
         self._lock = Lock()
         self._inside = 0
@@ -68,12 +68,12 @@ class _OneBlasThread:
 _ONE_BLAS_THREAD = _OneBlasThread()
 
 
-def one_blas_thread() -> AbstractContextManager[None]:
+def use_one_blas_thread() -> AbstractContextManager[None]:
     """Hold BLAS to one thread: for small matrices its threads cost more than they bring."""
     return _ONE_BLAS_THREAD
 
 
-def one_openmp_thread() -> AbstractContextManager[Any]:
+def use_one_openmp_thread() -> AbstractContextManager[Any]:
     """Hold OpenMP to one thread, in this thread of Python.
 
     Its teams add in an order of their own, so that equal seeds give other
@@ -83,19 +83,19 @@ def one_openmp_thread() -> AbstractContextManager[Any]:
     return ThreadpoolController().limit(limits=1, user_api="openmp")
 
 
-def few_threads(size: int) -> AbstractContextManager[None]:
+def limit_threads(size: int) -> AbstractContextManager[None]:
     """Hold BLAS to one thread where matrices of this size count as small."""
-    return one_blas_thread() if size <= _SMALL else nullcontext()
+    return use_one_blas_thread() if size <= _SMALL else nullcontext()
 
 
 @contextmanager
-def at_work(size: int) -> Iterator[None]:
+def speed_up_passes(size: int) -> Iterator[None]:
     """Do many passes over rows with so many features: few threads, memory that is used again."""
-    with few_threads(size), reused_buffers():
+    with limit_threads(size), reuse_buffers():
         yield
 
 
-class _Crew:
+class _ThreadPool:
     """Threads that stay and are asked through queues.
 
     To make threads costs as much as a pass over few rows, and so do the
@@ -103,51 +103,53 @@ class _Crew:
     """
 
     here = local()
-    """Has `member` in threads of a crew, which do not ask a crew themselves."""
+    """Has `member` in threads of a crew, which do not submit a crew themselves."""
 
     def __init__(self, n_threads: int) -> None:
-        self._orders: SimpleQueue[tuple[Callable[[Any], Any], Any, SimpleQueue[Any]]]
-        self._orders = SimpleQueue()
+        self._tasks: SimpleQueue[tuple[Callable[[Any], Any], Any, SimpleQueue[Any]]]
+        self._tasks = SimpleQueue()
         for number in range(n_threads):
             Thread(target=self._serve, name=f"eigengp_{number}", daemon=True).start()
 
-    def ask(self, work: Callable[[Any], Any], argument: Any) -> SimpleQueue[Any]:
+    def submit(self, work: Callable[[Any], Any], argument: Any) -> SimpleQueue[Any]:
         """Have `work(argument)` done; the queue will hold what it returned, and what it raised."""
         answer: SimpleQueue[Any] = SimpleQueue()
-        self._orders.put((work, argument, answer))
+        self._tasks.put((work, argument, answer))
         return answer
 
     def _serve(self) -> None:
         self.here.member = True
         while True:
-            _carry_out(*self._orders.get())
+            _execute(*self._tasks.get())
 
 
-def _carry_out(work: Callable[[Any], Any], argument: Any, answer: SimpleQueue[Any]) -> None:
+def _execute(work: Callable[[Any], Any], argument: Any, answer: SimpleQueue[Any]) -> None:
     try:
         answer.put((work(argument), None))
     except BaseException as error:
         answer.put((None, error))
 
 
-_crew = cache(_Crew)
+_get_pool = cache(_ThreadPool)
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_crew.cache_clear)
-    os.register_at_fork(after_in_child=_ONE_BLAS_THREAD.begin)
+    os.register_at_fork(after_in_child=_get_pool.cache_clear)
+    os.register_at_fork(after_in_child=_ONE_BLAS_THREAD.reset)
 
 
-def in_threads(
+def run_in_threads(
     work: Callable[[Sequence[slice]], T], blocks: Sequence[slice], n_threads: int
 ) -> list[T]:
     """Return `[work(stripe), …]` for contiguous stripes, one for each thread, this one included."""
-    if len(blocks) <= 1 or hasattr(_Crew.here, "member"):
+    if len(blocks) <= 1 or hasattr(_ThreadPool.here, "member"):
         return [work(blocks)]
-    stripes = [blocks[low:high] for low, high in _edges(len(blocks), min(n_threads, len(blocks)))]
-    with one_blas_thread():
+    stripes = [
+        blocks[low:high] for low, high in _split_evenly(len(blocks), min(n_threads, len(blocks)))
+    ]
+    with use_one_blas_thread():
         if len(stripes) == 1:
             return [work(stripes[0])]
-        asked = [_crew(n_threads - 1).ask(work, stripe) for stripe in stripes[1:]]
+        asked = [_get_pool(n_threads - 1).submit(work, stripe) for stripe in stripes[1:]]
         try:
             first = work(stripes[0])  # This thread has nothing else to do.
         finally:
@@ -162,7 +164,7 @@ def in_threads(
 
 
 @cache
-def _edges(length: int, count: int) -> list[tuple[int, int]]:
-    """Return where `count` parts of nearly equal length begin and end."""
+def _split_evenly(length: int, count: int) -> list[tuple[int, int]]:
+    """Return where `count` parts of nearly equal length reset and end."""
     edges = np.linspace(0, length, count + 1).round().astype(int)
     return list(pairwise(edges.tolist()))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp.backend.namespace import AnyArray, is_numpy, namespace, on_host
-from eigengp.backend.threads import available_threads, in_threads
+from eigengp.backend.threads import count_available_threads, run_in_threads
 from eigengp.gp.blocks import RowBlock
 
 SumT = TypeVar("SumT", bound=Any)
@@ -37,7 +37,7 @@ _DEVICE_STEP = 1 << 10
 """Blocks on a device have a multiple of so many rows, which fused passes can take whole."""
 
 
-def chunk_rows(n_features: int) -> int:
+def count_chunk_rows(n_features: int) -> int:
     """Return how many rows of so many inputs are summed, or read, before the next are.
 
     Sums over chunks are added in order, whatever the rows come from, so a file
@@ -46,17 +46,17 @@ def chunk_rows(n_features: int) -> int:
     return max(1, min(_MOST_CHUNK_ROWS, _CHUNK_NUMBERS // (n_features + 1)))
 
 
-def block_rows_for(X: AnyArray, n_columns: int) -> int:
+def choose_block_rows(X: AnyArray, n_columns: int) -> int:
     """Return how many rows make a good block where each has so many features."""
     if not is_numpy(X):
         least, most = _DEVICE_RANGE
-        return max(least, min(most, _free_bytes(X) // (_DEVICE_SHARE * n_columns)))
+        return max(least, min(most, _get_free_bytes(X) // (_DEVICE_SHARE * n_columns)))
     least, most = _BLOCK_RANGE
     rows = max(least, min(most, _BLOCK_ENTRIES // n_columns))
     return max(1, min(rows, _MOST_ENTRIES // n_columns))
 
 
-def _free_bytes(X: AnyArray) -> int:
+def _get_free_bytes(X: AnyArray) -> int:
     """Return how much memory is free on the device of `X`."""
     if not getattr(X, "is_cuda", False):
         return _DEVICE_BYTES
@@ -102,14 +102,14 @@ class ArraySource:
         if not is_numpy(self.X):
             object.__setattr__(self, "n_threads", 1)
         elif self.n_threads is None:
-            object.__setattr__(self, "n_threads", available_threads())
+            object.__setattr__(self, "n_threads", count_available_threads())
 
     @classmethod
     def of(
         cls, rows: RowBlock, n_columns: int | None = None, n_threads: int | None = None
     ) -> ArraySource:
         """Return the source of rows that are in memory, in blocks good for so many features."""
-        size = BLOCK_ROWS if n_columns is None else block_rows_for(rows.X, n_columns)
+        size = BLOCK_ROWS if n_columns is None else choose_block_rows(rows.X, n_columns)
         return cls(rows.X, rows.y, rows.sample_weight, size, n_threads)
 
     @property
@@ -139,9 +139,9 @@ class ArraySource:
 
     def sized(self, n_columns: int) -> ArraySource:
         """Return the same rows, in blocks that suit so many features."""
-        return replace(self, block_rows=block_rows_for(self.X, n_columns))
+        return replace(self, block_rows=choose_block_rows(self.X, n_columns))
 
-    def _rows(self, rows: slice, start: int) -> RowBlock:
+    def _get_block(self, rows: slice, start: int) -> RowBlock:
         weight = None if self.sample_weight is None else self.sample_weight[rows]
         X, y = self.X[rows, :], self.y[rows]
         if is_numpy(X):
@@ -152,28 +152,32 @@ class ArraySource:
         """Return the sum of `term(block)` over all blocks, in NumPy's arrays."""
 
         def stripe(part: Sequence[slice]) -> SumT:
-            return reduce(iadd, (term(self._rows(rows, self.first + rows.start)) for rows in part))
+            return reduce(
+                iadd, (term(self._get_block(rows, self.first + rows.start)) for rows in part)
+            )
 
         n_threads = self.n_threads
         assert n_threads is not None
-        sums = (in_threads(stripe, blocks, n_threads) for blocks in self._chunks(n_threads))
+        sums = (run_in_threads(stripe, blocks, n_threads) for blocks in self._cut_chunks(n_threads))
         total: Any = reduce(iadd, (reduce(iadd, parts) for parts in sums))
         return total.on_host() if hasattr(total, "on_host") else total
 
-    def _chunks(self, n_threads: int) -> Iterator[Sequence[slice]]:
+    def _cut_chunks(self, n_threads: int) -> Iterator[Sequence[slice]]:
         """Yield the blocks of each chunk; a device takes all rows as one."""
         if not is_numpy(self.X):
             step = _DEVICE_STEP if self.block_rows > _DEVICE_STEP else 1
-            yield _cut(0, self.n_rows, self.block_rows, n_threads, step)
+            yield _cut_blocks(0, self.n_rows, self.block_rows, n_threads, step)
             return
-        size = chunk_rows(self.n_features)
+        size = count_chunk_rows(self.n_features)
         for start in range(0, self.n_rows, size):
             end = min(start + size, self.n_rows)
-            yield _cut(start, end, self.block_rows, n_threads)
+            yield _cut_blocks(start, end, self.block_rows, n_threads)
 
 
 @lru_cache(maxsize=256)
-def _cut(start: int, end: int, block_rows: int, n_threads: int, step: int = 1) -> tuple[slice, ...]:
+def _cut_blocks(
+    start: int, end: int, block_rows: int, n_threads: int, step: int = 1
+) -> tuple[slice, ...]:
     """Return blocks of nearly equal size, as many for each thread where there are several.
 
     All but the last begin and end at multiples of `step` from the first.
@@ -188,7 +192,7 @@ def _cut(start: int, end: int, block_rows: int, n_threads: int, step: int = 1) -
     return tuple(slice(low, high) for low, high in pairwise([start, *inner.tolist(), end]))
 
 
-def by_blocks(
+def map_blocks(
     function: Callable[[AnyArray], AnyArray], X: AnyArray, n_columns: int = 1
 ) -> AnyArray:
     """Return `function` of all rows of `X`, computed block by block, in threads on a CPU.
@@ -202,8 +206,8 @@ def by_blocks(
     n_columns : int
         How many numbers a row becomes on the way; the more, the smaller the blocks.
     """
-    n_threads = available_threads() if is_numpy(X) else 1
-    blocks = _cut(0, X.shape[0], block_rows_for(X, n_columns), n_threads)
+    n_threads = count_available_threads() if is_numpy(X) else 1
+    blocks = _cut_blocks(0, X.shape[0], choose_block_rows(X, n_columns), n_threads)
 
     def stripe(part: Sequence[slice]) -> list[AnyArray]:
         cut = (X[rows, :] for rows in part)
@@ -211,5 +215,5 @@ def by_blocks(
             cut = (np.asarray(block, dtype=np.float64) for block in cut)
         return [function(block) for block in cut]
 
-    parts = in_threads(stripe, blocks, n_threads)
+    parts = run_in_threads(stripe, blocks, n_threads)
     return namespace(X).concat([out for part in parts for out in part], axis=0)

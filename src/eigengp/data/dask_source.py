@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp.backend.namespace import AnyArray, is_numpy, namespace
-from eigengp.backend.threads import at_work
+from eigengp.backend.threads import speed_up_passes
 from eigengp.data.array_source import ArraySource
 from eigengp.gp.blocks import RowBlock, in_memory
 
@@ -30,9 +30,9 @@ def is_dask(X: Any) -> bool:
 
 
 @contextmanager
-def some_client() -> Iterator[Any]:
+def get_client() -> Iterator[Any]:
     """Yield the active client, or one of a cluster in this process that ends with the block."""
-    distributed = _distributed()
+    distributed = _import_distributed()
     try:
         client = distributed.get_client()
     except ValueError:
@@ -44,7 +44,7 @@ def some_client() -> Iterator[Any]:
         yield own
 
 
-def _distributed() -> Any:
+def _import_distributed() -> Any:
     try:
         import distributed
     except ImportError:
@@ -55,16 +55,20 @@ def _distributed() -> Any:
     return distributed
 
 
-def aligned(X: Any, y: Any, weight: Any = None) -> tuple[Any, Any, Any | None]:
+def align(X: Any, y: Any, weight: Any = None) -> tuple[Any, Any, Any | None]:
     """Return inputs, targets and weights as Dask arrays with the same, known chunks of rows."""
-    X = _sized(X)
+    X = _compute_lengths(X)
     if X.ndim != 2:
         raise ValueError(f"X must have two dimensions, got shape {X.shape}.")
     X = X.rechunk({1: -1})
-    return X, _beside(X, "y", y), None if weight is None else _beside(X, "sample_weight", weight)
+    return (
+        X,
+        _align_column(X, "y", y),
+        None if weight is None else _align_column(X, "sample_weight", weight),
+    )
 
 
-def _sized(collection: Any) -> Any:
+def _compute_lengths(collection: Any) -> Any:
     """Return a Dask array that knows how long its chunks are."""
     if hasattr(collection, "to_dask_array"):
         return collection.to_dask_array(lengths=True)
@@ -72,13 +76,13 @@ def _sized(collection: Any) -> Any:
     return collection.compute_chunk_sizes() if unknown else collection
 
 
-def _beside(X: Any, name: str, column: Any) -> Any:
+def _align_column(X: Any, name: str, column: Any) -> Any:
     """Return one value for each row of X, in the same chunks."""
     import dask.array
 
     if isinstance(column, str):
         raise TypeError(f"{name} can be the name of a column only where X is a dataframe.")
-    column = _sized(column) if is_dask(column) else np.asarray(column)
+    column = _compute_lengths(column) if is_dask(column) else np.asarray(column)
     if column.shape != X.shape[:1]:
         raise ValueError(
             f"{name} must have one value for each of the {X.shape[0]} rows of X, got shape "
@@ -161,7 +165,7 @@ class DaskSource:
         for worker, low, high in zip(threads, cuts[:-1], cuts[1:], strict=False):
             own = full[low:high]
             parts = [[column[i] for column in columns] for i in own]
-            blocks = delayed(_blocks, pure=False)(parts, edges[own].tolist())
+            blocks = delayed(_make_blocks, pure=False)(parts, edges[own].tolist())
             future = client.compute(blocks, workers=[worker], allow_other_workers=True)
             groups.append(Group(future, worker, (int(edges[own[0]]), int(edges[own[-1] + 1]))))
         return cls(client, tuple(groups), int(edges[-1]), int(X.shape[1]))
@@ -177,14 +181,16 @@ class DaskSource:
         packed = cloudpickle.dumps(term)
         self.traffic.bytes += len(packed) * len(self.groups)
         sums = [
-            self._submit(_group_total, packed, each.blocks, self.n_columns, worker=each.worker)
+            self._submit(_sum_group, packed, each.blocks, self.n_columns, worker=each.worker)
             for each in self.groups
         ]
         workers = [each.worker for each in self.groups]
         while len(sums) > 1:
             heads = workers[::_FAN_IN]
             lots = [sums[i : i + _FAN_IN] for i in range(0, len(sums), _FAN_IN)]
-            sums = [self._submit(_added, lot, worker=w) for lot, w in zip(lots, heads, strict=True)]
+            sums = [
+                self._submit(_add_sums, lot, worker=w) for lot, w in zip(lots, heads, strict=True)
+            ]
             workers = heads
         content, moved = sums[0].result()
         self.traffic.bytes += moved + len(content)
@@ -198,7 +204,7 @@ class DaskSource:
             low, high = np.searchsorted(rows, each.edges)
             if high > low:
                 wanted = rows[low:high]
-                parts.append(self._submit(_picked, each.blocks, wanted, worker=each.worker))
+                parts.append(self._submit(_pick_rows, each.blocks, wanted, worker=each.worker))
         return in_memory(self.client.gather(parts), self.n_features)
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
@@ -212,7 +218,7 @@ class DaskSource:
         )
 
 
-def _blocks(parts: list[list[AnyArray]], starts: list[int]) -> list[RowBlock]:
+def _make_blocks(parts: list[list[AnyArray]], starts: list[int]) -> list[RowBlock]:
     """Return partitions as row blocks, checked."""
     blocks = []
     for part, start in zip(parts, starts, strict=True):
@@ -243,26 +249,26 @@ def _check_finite(name: str, values: AnyArray, start: int) -> None:
         )
 
 
-def _group_total(packed: bytes, blocks: list[RowBlock], n_columns: int) -> tuple[bytes, int]:
+def _sum_group(packed: bytes, blocks: list[RowBlock], n_columns: int) -> tuple[bytes, int]:
     """Return the sum over a group, pickled, and what its parts took on the wire: nothing yet."""
     term = pickle.loads(packed)
     sources = (
         ArraySource(each.X, each.y, each.sample_weight, n_threads=1, first=each.start)
         for each in blocks
     )
-    with at_work(n_columns):
+    with speed_up_passes(n_columns):
         total = reduce(iadd, (each.sized(n_columns).total(term) for each in sources))
     return pickle.dumps(total), 0
 
 
-def _added(sums: list[tuple[bytes, int]]) -> tuple[bytes, int]:
+def _add_sums(sums: list[tuple[bytes, int]]) -> tuple[bytes, int]:
     """Return the sum of sums, and what all of them took on the wire but the first."""
     total = reduce(iadd, (pickle.loads(content) for content, _ in sums))
     moved = sum(len(content) for content, _ in sums[1:]) + sum(moved for _, moved in sums)
     return pickle.dumps(total), moved
 
 
-def _picked(blocks: list[RowBlock], rows: NDArray[np.intp]) -> RowBlock:
+def _pick_rows(blocks: list[RowBlock], rows: NDArray[np.intp]) -> RowBlock:
     """Return some rows of a group, in NumPy's arrays."""
     parts = []
     for each in blocks:
@@ -273,7 +279,7 @@ def _picked(blocks: list[RowBlock], rows: NDArray[np.intp]) -> RowBlock:
     return in_memory(parts, blocks[0].X.shape[1])
 
 
-def by_partition(
+def map_partitions(
     function: Callable[[AnyArray], AnyArray], X: Any, n_inputs: int, n_columns: int | None = None
 ) -> Any:
     """Return a lazy Dask array with `function` of each partition's rows, which are float64 there.

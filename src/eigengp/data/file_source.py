@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eigengp.data.array_source import chunk_rows
-from eigengp.data.formats import arrow, explained, open_dataset
+from eigengp.data.array_source import count_chunk_rows
+from eigengp.data.formats import explain_errors, import_arrow, open_dataset
 from eigengp.gp.blocks import RowBlock, regrouped
 
 
 def _is_number(kind: Any) -> bool:
-    types = arrow().types
+    types = import_arrow().types
     kinds = (types.is_integer, types.is_boolean, types.is_floating, types.is_decimal)
     return any(each(kind) for each in kinds)
 
@@ -75,7 +75,7 @@ class FileTable:
     @cached_property
     def n_rows(self) -> int:
         """How many rows there are."""
-        with explained():
+        with explain_errors():
             return int(self.dataset.count_rows())
 
     @property
@@ -85,33 +85,33 @@ class FileTable:
 
     def chunks(self) -> Iterator[RowBlock]:
         """See `Table.chunks`; only the columns that are needed are read."""
-        with explained():
-            yield from regrouped(self._blocks(), chunk_rows(self.n_features))
+        with explain_errors():
+            yield from regrouped(self._read_blocks(), count_chunk_rows(self.n_features))
 
-    def _blocks(self) -> Iterator[RowBlock]:
+    def _read_blocks(self) -> Iterator[RowBlock]:
         """Read all rows as PyArrow hands them over."""
         start = 0
-        for batch in self._batches():
-            yield self._block(batch, start)
+        for batch in self._read_batches():
+            yield self._make_block(batch, start)
             start += batch.num_rows
 
-    def _batches(self) -> Iterator[Any]:
+    def _read_batches(self) -> Iterator[Any]:
         options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1}
-        kinds = arrow().dataset
+        kinds = import_arrow().dataset
         if isinstance(getattr(self.dataset, "format", None), kinds.ParquetFileFormat):
             options["fragment_scan_options"] = kinds.ParquetFragmentScanOptions(
                 use_buffered_stream=True, pre_buffer=False
             )
         batches: Iterator[Any] = self.dataset.scanner(
             columns=self._columns,
-            batch_size=chunk_rows(self.n_features),
+            batch_size=count_chunk_rows(self.n_features),
             use_threads=False,
             **options,
         ).to_batches()
         return batches
 
-    def _block(self, batch: Any, start: int) -> RowBlock:
-        columns = {name: self._numbers(batch, name, start) for name in self._columns}
+    def _make_block(self, batch: Any, start: int) -> RowBlock:
+        columns = {name: self._read_column(batch, name, start) for name in self._columns}
         single = all(columns[name].dtype == np.float32 for name in self.features)
         X = np.empty((batch.num_rows, self.n_features), np.float32 if single else np.float64)
         for j, name in enumerate(self.features):
@@ -123,24 +123,24 @@ class FileTable:
             raise ValueError(f"Column {self.weight!r} has a negative weight in row {row}.")
         return RowBlock(X, np.asarray(y, dtype=np.float64), weight, start)
 
-    def _numbers(self, batch: Any, name: str, start: int) -> NDArray[np.floating]:
+    def _read_column(self, batch: Any, name: str, start: int) -> NDArray[np.floating]:
         """Return a column as floating-point numbers, all of them finite."""
-        pa = arrow()
+        pa = import_arrow()
         column = batch.column(name)
         if not pa.types.is_floating(column.type):
             column = column.cast(pa.float64())
         if column.null_count:
             row = start + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-            raise ValueError(_unusable(name, row, "no value"))
+            raise ValueError(_describe_unusable(name, row, "no value"))
         numbers: NDArray[np.floating] = column.to_numpy(zero_copy_only=False)
         wrong = ~np.isfinite(numbers)
         if wrong.any():
             row = int(np.argmax(wrong))
-            raise ValueError(_unusable(name, start + row, f"{numbers[row]}"))
+            raise ValueError(_describe_unusable(name, start + row, f"{numbers[row]}"))
         return numbers
 
 
-def _unusable(name: str, row: int, what: str) -> str:
+def _describe_unusable(name: str, row: int, what: str) -> str:
     return (
         f"Column {name!r} has {what} in row {row} (counted from 0). Drop such rows, fill them in, "
         "or leave the column out of the file."

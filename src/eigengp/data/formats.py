@@ -40,11 +40,11 @@ def open_dataset(X: Any) -> Any:
     ValueError
         If the ending is none that is known.
     """
-    dataset = arrow().dataset
+    dataset = import_arrow().dataset
     if not isinstance(X, str | Path):
         return X if isinstance(X, dataset.Dataset) else dataset.dataset(X)
-    paths = table_paths(X)
-    ending = table_ending(paths[0])
+    paths = find_tables(X)
+    ending = get_ending(paths[0])
     if ending not in FORMATS:
         raise ValueError(
             f"{paths[0]} ends in none of {', '.join(FORMATS)}. Convert the file, or open it "
@@ -52,23 +52,23 @@ def open_dataset(X: Any) -> Any:
         )
     form: Any = FORMATS[ending]
     if form == "csv":
-        form = _csv_format("\t" if ending == ".tsv" else ",")
+        form = _make_csv_format("\t" if ending == ".tsv" else ",")
     opened = dataset.dataset([str(path) for path in paths], format=form)
-    return opened if FORMATS[ending] != "csv" else _with_floats(opened, form)
+    return opened if FORMATS[ending] != "csv" else _read_floats(opened, form)
 
 
-def table_paths(X: str | Path) -> list[Path]:
+def find_tables(X: str | Path) -> list[Path]:
     """Return the files behind a path, a folder or a glob pattern: one or more, of one format."""
     text = str(X)
     if Path(X).is_dir():
-        found = sorted(path for path in Path(X).rglob("*") if table_ending(path) in FORMATS)
+        found = sorted(path for path in Path(X).rglob("*") if get_ending(path) in FORMATS)
     elif Path(X).exists():
         found = [Path(X)]
     else:
         found = sorted(Path(each) for each in glob(text, recursive=True)) if has_magic(text) else []
     if not found:
         raise FileNotFoundError(f"There is no file {text!r}. Check the path, or quote the pattern.")
-    formats = {FORMATS.get(table_ending(path)) for path in found}
+    formats = {FORMATS.get(get_ending(path)) for path in found}
     if len(formats) > 1:
         raise ValueError(
             f"{text!r} has files of several formats. Name those of one, as in '*.csv'."
@@ -76,14 +76,14 @@ def table_paths(X: str | Path) -> list[Path]:
     return found
 
 
-def table_ending(path: Path) -> str:
+def get_ending(path: Path) -> str:
     """Return the ending that tells the format, in small letters, before one of compression."""
     endings = [each.lower() for each in path.suffixes]
     compressed = endings and endings[-1] in (".gz", ".bz2", ".zst")
     return "".join(endings[-2:-1] if compressed else endings[-1:])
 
 
-def arrow() -> Any:
+def import_arrow() -> Any:
     """Return PyArrow, with all of it that is used here."""
     try:
         import pyarrow
@@ -99,31 +99,31 @@ def arrow() -> Any:
     return pyarrow
 
 
-def _csv_format(delimiter: str, types: dict[str, Any] | None = None) -> Any:
-    pa = arrow()
+def _make_csv_format(delimiter: str, types: dict[str, Any] | None = None) -> Any:
+    pa = import_arrow()
     return pa.dataset.CsvFileFormat(
         parse_options=pa.csv.ParseOptions(delimiter=delimiter),
         convert_options=pa.csv.ConvertOptions(column_types=types or {}),
     )
 
 
-def _with_floats(dataset: Any, form: Any) -> Any:
+def _read_floats(dataset: Any, form: Any) -> Any:
     """Return a CSV dataset whose integers are read as float64: later rows may have fractions."""
-    pa = arrow()
+    pa = import_arrow()
     whole = pa.types.is_integer
     integers = {each.name: pa.float64() for each in dataset.schema if whole(each.type)}
     if not integers:
         return dataset
-    form = _csv_format(form.parse_options.delimiter, integers)
+    form = _make_csv_format(form.parse_options.delimiter, integers)
     return pa.dataset.dataset(dataset.files, format=form)
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def explain_errors() -> Iterator[None]:
     """Turn what PyArrow says of unreadable files into an error of ours."""
     try:
         yield
-    except arrow().ArrowException as error:
+    except import_arrow().ArrowException as error:
         raise ValueError(f"The file cannot be read: {error}") from error
 
 
@@ -132,22 +132,24 @@ def write_table(path: str | Path, parts: Iterable[Mapping[str, Array]]) -> int:
 
     The file appears when it is whole; an error leaves what was there before.
     """
-    pa, path = arrow(), Path(path)
+    pa, path = import_arrow(), Path(path)
     form = FORMATS.get(path.suffix.lower())
     if form is None or path.suffix.lower() == ".tsv":
         endings = ", ".join(each for each in FORMATS if each != ".tsv")
         raise ValueError(f"{path} must end in one of {endings}.")
     writers = {"parquet": pa.parquet.ParquetWriter, "ipc": pa.ipc.new_file, "csv": pa.csv.CSVWriter}
     with replace_atomically(path) as scratch:
-        return _written(lambda schema: writers[form](str(scratch), schema), parts, path)
+        return _write_parts(lambda schema: writers[form](str(scratch), schema), parts, path)
 
 
-def _written(opened: Callable[[Any], Any], parts: Iterable[Mapping[str, Array]], path: Path) -> int:
+def _write_parts(
+    opened: Callable[[Any], Any], parts: Iterable[Mapping[str, Array]], path: Path
+) -> int:
     """Write parts with the writer that `opened` gives for the columns of the first."""
     count, writer = 0, None
     try:
         for part in parts:
-            batch = arrow().record_batch(dict(part))
+            batch = import_arrow().record_batch(dict(part))
             writer = opened(batch.schema) if writer is None else writer
             writer.write_batch(batch)
             count += batch.num_rows

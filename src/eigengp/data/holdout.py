@@ -15,7 +15,7 @@ from eigengp.backend.namespace import AnyArray, namespace
 from eigengp.gp.blocks import RowBlock, RowSource
 
 SumT = TypeVar("SumT", bound=Any)
-Shown: TypeAlias = Callable[[RowBlock], RowBlock]
+BlockMap: TypeAlias = Callable[[RowBlock], RowBlock]
 """What a view makes of a block."""
 
 _HELD_OUT_ROWS = 5_000
@@ -36,7 +36,7 @@ class View:
     source: RowSource
 
     @property
-    def shown(self) -> Shown | None:
+    def block_map(self) -> BlockMap | None:
         """What becomes of a block; None where sums are not made of blocks alone.
 
         It may travel, and must not take the rows with it.
@@ -58,10 +58,10 @@ class View:
         return replace(self, source=self.source.sized(n_columns))
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
-        """Return the sum of `term(block)` over all blocks, as they are shown."""
-        shown = self.shown
-        assert shown is not None
-        return self.source.total(lambda block: term(shown(block)))
+        """Return the sum of `term(block)` over all blocks, as they are block_map."""
+        block_map = self.block_map
+        assert block_map is not None
+        return self.source.total(lambda block: term(block_map(block)))
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of a few rows."""
@@ -84,28 +84,28 @@ class TrainingRows(View):
     stride: int
 
     @property
-    def shown(self) -> Shown:
-        """See `View.shown`."""
-        return partial(_training, stride=self.stride)
+    def block_map(self) -> BlockMap:
+        """See `View.block_map`."""
+        return partial(_drop_held_out, stride=self.stride)
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of a few rows; held-out ones among them are left out."""
-        return self.source.take(rows[~_held_out(rows, self.stride)])
+        return self.source.take(rows[~_is_held_out(rows, self.stride)])
 
-    def held_out(self) -> RowBlock:
+    def take_held_out(self) -> RowBlock:
         """Return a copy of the held-out rows."""
         chunk = 1 << 16
         starts = range(0, self.n_rows, chunk)
         parts = (np.arange(i, min(i + chunk, self.n_rows)) for i in starts)
-        rows = np.concatenate([part[_held_out(part, self.stride)] for part in parts])
+        rows = np.concatenate([part[_is_held_out(part, self.stride)] for part in parts])
         return self.source.take(rows)
 
 
-def _training(block: RowBlock, stride: int) -> RowBlock:
+def _drop_held_out(block: RowBlock, stride: int) -> RowBlock:
     """Return a block without its held-out rows."""
     xp, start = namespace(block.X), block.start
     rows = xp.arange(start, start + block.y.shape[0], dtype=xp.int64, device=block.X.device)
-    return block.picked(xp.nonzero(~_held_out(rows, stride))[0])
+    return block.picked(xp.nonzero(~_is_held_out(rows, stride))[0])
 
 
 @dataclass(frozen=True)
@@ -136,18 +136,18 @@ class ManyTrainingRows(View):
         """Return a copy of a few rows; held-out ones among them are left out."""
         return self.source.take(rows[~np.isin(rows, self.held_rows)])
 
-    def held_out(self) -> RowBlock:
+    def take_held_out(self) -> RowBlock:
         """Return a copy of the held-out rows."""
         return self.held
 
 
-def training_rows(source: RowSource) -> TrainingRows | ManyTrainingRows:
+def split_training(source: RowSource) -> TrainingRows | ManyTrainingRows:
     """Hold out one row in ten, and about 5,000 of many."""
     if source.n_rows >= _MANY * _HELD_OUT_ROWS:
         return ManyTrainingRows.of(source, _HELD_OUT_ROWS)
     return TrainingRows(source, max(10, source.n_rows // _HELD_OUT_ROWS))
 
 
-def _held_out(rows: AnyArray, stride: int) -> AnyArray:
+def _is_held_out(rows: AnyArray, stride: int) -> AnyArray:
     """Say which rows are held out; products of integers wrap around in every library."""
     return ((rows * _HASH >> 40) & 0xFFFFFF) % stride == 0

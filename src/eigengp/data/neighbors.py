@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array, NeighborSearch
-from eigengp.backend.threads import available_threads, in_threads, one_openmp_thread
+from eigengp.backend.threads import count_available_threads, run_in_threads, use_one_openmp_thread
 from eigengp.data.array_source import ArraySource
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.vecchia import Neighborhoods
@@ -52,12 +52,12 @@ class Index(Protocol):
         """How many there are."""
         ...
 
-    def nearest(self, X: Array, count: int) -> NDArray[np.intp]:
+    def find_nearest(self, X: Array, count: int) -> NDArray[np.intp]:
         """Return the numbers of the nearest points, the nearest first, shape (n, count)."""
         ...
 
 
-def index_among(
+def build_index(
     points: Array, search: NeighborSearch = "exact", n_searched: int | None = None
 ) -> Index:
     """Return a search among points.
@@ -75,8 +75,8 @@ def index_among(
     Examples
     --------
     >>> import numpy as np
-    >>> index = index_among(np.array([[0.0], [1.0], [5.0]]))
-    >>> index.nearest(np.array([[4.0], [0.1]]), 2).tolist()
+    >>> index = build_index(np.array([[0.0], [1.0], [5.0]]))
+    >>> index.find_nearest(np.array([[4.0], [0.1]]), 2).tolist()
     [[2, 1], [0, 1]]
     """
     n = points.shape[0]
@@ -85,7 +85,7 @@ def index_among(
         return Exact.of(points)
     if search == "approximate":
         return Approximate.of(points)
-    if n <= _MANY_POINTS or not _is_installed():
+    if n <= _MANY_POINTS or not _has_faiss():
         return Exact.of(points)
     tree = Exact.of(points) if _suits_tree(points) else None
     return tree if tree is not None and tree.is_quick(points) else Approximate.of(points)
@@ -96,12 +96,12 @@ def _suits_tree(points: Array) -> bool:
     return D <= _TREE_UP_TO and n >= _TREE_FROM
 
 
-def _is_installed() -> bool:
+def _has_faiss() -> bool:
     return find_spec("faiss") is not None
 
 
-def _faiss() -> Any:
-    if not _is_installed():
+def _import_faiss() -> Any:
+    if not _has_faiss():
         raise ImportError(
             'The approximate search for neighbours needs Faiss: pip install "eigengp[neighbors]".'
         )
@@ -139,17 +139,17 @@ class Exact:
         """How many there are."""
         return int(self.search.n_samples_fit_)
 
-    def nearest(self, X: Array, count: int) -> NDArray[np.intp]:
+    def find_nearest(self, X: Array, count: int) -> NDArray[np.intp]:
         """Return the numbers of the nearest points, the nearest first, shape (n, count)."""
 
         def search(some: Array) -> NDArray[np.intp]:
             found: NDArray[np.intp] = self.search.kneighbors(some, count, return_distance=False)
             return found
 
-        return _in_parts(search, X, count)
+        return _search_in_parts(search, X, count)
 
 
-def _in_parts(
+def _search_in_parts(
     search: Callable[[Array], NDArray[np.intp]], X: Array, count: int
 ) -> NDArray[np.intp]:
     """Return what a search finds for all inputs, shape (n, count).
@@ -161,11 +161,11 @@ def _in_parts(
     parts = [slice(i, i + _SEARCHED_AT_ONCE) for i in range(0, X.shape[0], _SEARCHED_AT_ONCE)]
 
     def stripe(own: Sequence[slice]) -> None:
-        with one_openmp_thread():
+        with use_one_openmp_thread():
             for rows in own:
                 found[rows] = search(X[rows])
 
-    in_threads(stripe, parts, available_threads())
+    run_in_threads(stripe, parts, count_available_threads())
     return found
 
 
@@ -195,14 +195,14 @@ class Approximate:
     @classmethod
     def of(cls, points: Array) -> Approximate:
         """Put points of shape (N, D) into cells."""
-        faiss = _faiss()
+        faiss = _import_faiss()
         centre, D = points.mean(axis=0), points.shape[1]
         scale = float(np.abs(points - centre).max()) or 1.0
-        coarse = _coarse(points, centre, scale)
+        coarse = _to_float32(points, centre, scale)
         # Of equal centres all but one would have empty cells, which are looked into in vain.
         centres = np.unique(coarse[::_CELL_SIZE], axis=0)
         nearest_centre = faiss.IndexFlatL2(D)
-        with one_openmp_thread():
+        with use_one_openmp_thread():
             nearest_centre.add(centres)
             cells = faiss.IndexIVFFlat(nearest_centre, D, centres.shape[0])
             cells.add(coarse)
@@ -213,31 +213,31 @@ class Approximate:
         """How many there are."""
         return int(self.points.shape[0])
 
-    def nearest(self, X: Array, count: int) -> NDArray[np.intp]:
+    def find_nearest(self, X: Array, count: int) -> NDArray[np.intp]:
         """Return the numbers of points that are near, the nearest first, shape (n, count)."""
-        found = _in_parts(
-            lambda some: self._by_distance(some, self._in_cells(some, count)), X, count
+        found = _search_in_parts(
+            lambda some: self._sort_by_distance(some, self._search_cells(some, count)), X, count
         )
         missed = np.flatnonzero((found < 0).any(axis=1))
         if missed.size:
-            found[missed] = Exact.of(self.points).nearest(X[missed], count)
+            found[missed] = Exact.of(self.points).find_nearest(X[missed], count)
         return found
 
-    def _in_cells(self, X: Array, count: int) -> NDArray[np.intp]:
+    def _search_cells(self, X: Array, count: int) -> NDArray[np.intp]:
         """Return the numbers of the nearest in the nearest cells; −1 where these hold no more."""
         n = X.shape[0]
-        coarse = np.resize(_coarse(X, self.centre, self.scale), (max(_BATCH, n), X.shape[1]))
-        how = _faiss().SearchParametersIVF(nprobe=max(_CELLS_SEARCHED, 2 * count))
+        coarse = np.resize(_to_float32(X, self.centre, self.scale), (max(_BATCH, n), X.shape[1]))
+        how = _import_faiss().SearchParametersIVF(nprobe=max(_CELLS_SEARCHED, 2 * count))
         _, found = self.cells.search(coarse, count, params=how)
         return np.asarray(found[:n], dtype=np.intp)
 
-    def _by_distance(self, X: Array, found: NDArray[np.intp]) -> NDArray[np.intp]:
+    def _sort_by_distance(self, X: Array, found: NDArray[np.intp]) -> NDArray[np.intp]:
         between = self.points[found] - X[:, None, :]
         order = np.argsort(np.einsum("nkd,nkd->nk", between, between), axis=1, kind="stable")
         return np.take_along_axis(found, order, axis=1)
 
 
-def _coarse(X: Array, centre: Array, scale: float) -> NDArray[np.float32]:
+def _to_float32(X: Array, centre: Array, scale: float) -> NDArray[np.float32]:
     """Return points in float32, where they lose least."""
     return np.clip((X - centre) / scale, -_FAR, _FAR).astype(np.float32)
 
@@ -271,23 +271,23 @@ class Nearest:
         cls, points: Array, metric: Array, count: int, search: NeighborSearch = "exact"
     ) -> Nearest:
         """Prepare the search among points of shape (N, D)."""
-        return cls(index_among(points * metric, search), metric, min(count, points.shape[0]))
+        return cls(build_index(points * metric, search), metric, min(count, points.shape[0]))
 
     def __call__(self, X: Array) -> NDArray[np.intp]:
         """Return the numbers of the nearest points, the nearest first, shape (n, count)."""
-        return self.index.nearest(X * self.metric, self.count)
+        return self.index.find_nearest(X * self.metric, self.count)
 
-    def others(self, X: Array, own: NDArray[np.intp]) -> NDArray[np.intp]:
+    def find_others(self, X: Array, own: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return the same for the points with numbers `own`, without themselves."""
         count = min(self.count + 1, self.index.n_points)
-        found = self.index.nearest(X * self.metric, count)
+        found = self.index.find_nearest(X * self.metric, count)
         itself = found == own[:, None]
         # Duplicates may stand in a point's own place, or the search may have missed it.
         itself[:, -1] |= ~itself.any(axis=1)
         return np.asarray(found[~itself]).reshape(X.shape[0], count - 1)
 
 
-def nearest_before(
+def find_nearest_before(
     points: Array, count: int, last: int | None = None, search: NeighborSearch = "exact"
 ) -> NDArray[np.intp]:
     """Return the numbers of the nearest points among those that come before, (n, count).
@@ -300,17 +300,17 @@ def nearest_before(
     wanted = n if last is None else min(last, n)
     found = np.full((n, count), -1, dtype=np.intp)
     first = min(n, max(_FIRST, count + 1))
-    _among_few(points[:first], found)
+    _search_few(points[:first], found)
     start = max(first, n - wanted)
     while start < n:
         stop = min(n, int(start * _GROWTH) + 1)
-        index = index_among(points[:start], search, stop - start)
-        found[start:stop] = index.nearest(points[start:stop], count)
+        index = build_index(points[:start], search, stop - start)
+        found[start:stop] = index.find_nearest(points[start:stop], count)
         start = stop
     return found[n - wanted :]
 
 
-def _among_few(points: Array, found: NDArray[np.intp]) -> None:
+def _search_few(points: Array, found: NDArray[np.intp]) -> None:
     """Fill in the nearest of all points before each."""
     count = found.shape[1]
     squares = np.einsum("nd,nd->n", points, points)
@@ -363,7 +363,7 @@ class NeighborSource:
             How they are sought.
         """
         count = min(count, max(1, rows.n_rows - 1))
-        before = nearest_before(rows.X * metric, count, last, search)
+        before = find_nearest_before(rows.X * metric, count, last, search)
         own = np.arange(rows.n_rows - before.shape[0], rows.n_rows)[:, None]
         index = np.hstack([before, own])
         if last is None or last >= rows.n_rows:
@@ -399,5 +399,5 @@ class NeighborSource:
             total: SumT = reduce(iadd, map(term, hoods))
             return total
 
-        total: SumT = reduce(iadd, in_threads(stripe, chunks, self.n_threads))
+        total: SumT = reduce(iadd, run_in_threads(stripe, chunks, self.n_threads))
         return total

@@ -12,21 +12,21 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, namespace
-from eigengp.data.dask_source import by_partition
+from eigengp.data.dask_source import map_partitions
 from eigengp.data.formats import write_table
 from eigengp.data.open import is_out_of_core, open_table
-from eigengp.data.stream_source import ahead
+from eigengp.data.stream_source import read_ahead
 
 
-def from_files(estimator: Any, X: Any, return_std: bool) -> Array | tuple[Array, Array]:
+def predict_files(estimator: Any, X: Any, return_std: bool) -> Array | tuple[Array, Array]:
     """Return the predictions of all rows of files, which are read chunk by chunk."""
     if return_std:
-        means, stds = zip(*_by_chunk(estimator, X), strict=True)
+        means, stds = zip(*_predict_chunks(estimator, X), strict=True)
         return np.concatenate(means), np.concatenate(stds)
-    return np.concatenate([estimator._mean_alone(inputs) for inputs in _chunks(estimator, X)])
+    return np.concatenate([estimator._mean_alone(inputs) for inputs in _read_chunks(estimator, X)])
 
 
-def predictions_to_file(estimator: Any, X: Any, path: str | Path, half: float | None) -> int:
+def write_predictions(estimator: Any, X: Any, path: str | Path, half: float | None) -> int:
     """Write mean and standard deviation of a file's rows to another, and return how many.
 
     `half` is half the width of an interval to be written too, in standard deviations.
@@ -35,19 +35,19 @@ def predictions_to_file(estimator: Any, X: Any, path: str | Path, half: float | 
         raise TypeError("predict_to_file reads files; use predict for arrays.")
 
     def columns() -> Iterator[dict[str, Array]]:
-        for mean, std in _by_chunk(estimator, X):
+        for mean, std in _predict_chunks(estimator, X):
             ends = {} if half is None else {"lower": mean - half * std, "upper": mean + half * std}
             yield {"mean": mean, "std": std, **ends}
 
     return write_table(path, columns())
 
 
-def _by_chunk(estimator: Any, X: Any) -> Iterator[tuple[Array, Array]]:
+def _predict_chunks(estimator: Any, X: Any) -> Iterator[tuple[Array, Array]]:
     """Yield mean and standard deviation of chunk after chunk."""
-    return (estimator._mean_and_std(inputs) for inputs in _chunks(estimator, X))
+    return (estimator._mean_and_std(inputs) for inputs in _read_chunks(estimator, X))
 
 
-def _chunks(estimator: Any, X: Any) -> Iterator[Array]:
+def _read_chunks(estimator: Any, X: Any) -> Iterator[Array]:
     """Read the inputs that an estimator was fitted with."""
     names = getattr(estimator, "feature_names_in_", None)
     table = open_table(X, features=None if names is None else list(names))
@@ -59,11 +59,11 @@ def _chunks(estimator: Any, X: Any) -> Iterator[Array]:
         )
     if table.n_rows == 0:
         raise ValueError("There are no rows to predict in the file.")
-    with closing(ahead(table.chunks)) as chunks:
+    with closing(read_ahead(table.chunks)) as chunks:
         yield from (chunk.X for chunk in chunks)
 
 
-def lazily(estimator: Any, X: Any, return_std: bool) -> Any:
+def predict_lazily(estimator: Any, X: Any, return_std: bool) -> Any:
     """Return predictions as Dask arrays, to be computed when they are asked for.
 
     They are those of the estimator as it is now, without what only learning needs.
@@ -80,6 +80,6 @@ def lazily(estimator: Any, X: Any, return_std: bool) -> Any:
         return namespace(mean).stack([mean, std], axis=1)
 
     if not return_std:
-        return by_partition(now._mean_alone, X, estimator.n_features_in_)
-    stacked = by_partition(both, X, estimator.n_features_in_, n_columns=2)
+        return map_partitions(now._mean_alone, X, estimator.n_features_in_)
+    stacked = map_partitions(both, X, estimator.n_features_in_, n_columns=2)
     return stacked[:, 0], stacked[:, 1]

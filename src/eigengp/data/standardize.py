@@ -33,7 +33,7 @@ from eigengp.backend.namespace import (
     on_host,
     positive,
 )
-from eigengp.data.holdout import Shown, View, sample_rows
+from eigengp.data.holdout import BlockMap, View, sample_rows
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.mean import Mean
 
@@ -100,11 +100,11 @@ class Summary:
         if weight is not None:
             weight = cast(weight, "float64")[:, None]
             count = float(xp.sum(weight))
-        total = _weighted(values, weight)
+        total = _sum_weighted(values, weight)
         mean = total / max(count, np.finfo(float).tiny)
         about = values - cast(mean, finest)
-        shift = _weighted(about, weight) / max(count, np.finfo(float).tiny)
-        squares = _weighted(about * about, weight) - count * shift * shift
+        shift = _sum_weighted(about, weight) / max(count, np.finfo(float).tiny)
+        squares = _sum_weighted(about * about, weight) - count * shift * shift
         ends = xp.min(values, axis=0), xp.max(values, axis=0)
         mean, squares, low, high = map(on_host, (mean + shift, squares, *ends))
         return cls(count, mean, np.maximum(squares, 0.0), low, high)
@@ -127,7 +127,7 @@ class Summary:
         return Extent(self.low[:-1], self.high[:-1])
 
 
-def _weighted(values: AnyArray, weight: AnyArray | None) -> AnyArray:
+def _sum_weighted(values: AnyArray, weight: AnyArray | None) -> AnyArray:
     """Return `Σ s_n v_n`, in float64, shape (D + 1,)."""
     xp = namespace(values)
     if weight is not None:
@@ -135,7 +135,7 @@ def _weighted(values: AnyArray, weight: AnyArray | None) -> AnyArray:
     return xp.sum(values, axis=0, dtype=xp.float64)
 
 
-def compressed(z: AnyArray, knee: float) -> AnyArray:
+def compress_tails(z: AnyArray, knee: float) -> AnyArray:
     """Return `g(z)`, entry by entry."""
     xp = namespace(z)
     middle = xp.clip(z, -knee, knee)
@@ -143,13 +143,13 @@ def compressed(z: AnyArray, knee: float) -> AnyArray:
     return middle + xp.log1p(positive(excess)) - xp.log1p(positive(-excess))
 
 
-def slope(z: AnyArray, knee: float) -> AnyArray:
+def compute_slope(z: AnyArray, knee: float) -> AnyArray:
     """Return `g′(z)`, entry by entry."""
     xp = namespace(z)
     return 1.0 / (1.0 + xp.abs(z - xp.clip(z, -knee, knee)))
 
 
-def stretched(u: Array, knee: float) -> Array:
+def stretch_tails(u: Array, knee: float) -> Array:
     """Return `g⁻¹(u)`, entry by entry."""
     middle = np.clip(u, -knee, knee)
     excess = u - middle
@@ -178,7 +178,7 @@ class Scaling:
     """The mean function beyond `target_centre`, in the units of the data."""
 
     @classmethod
-    def measured(
+    def measure(
         cls, source: RowSource, summary: Summary, standardize: Standardize, centred: bool = True
     ) -> Scaling:
         """Return the scaling for the rows of a source, of which there is a summary.
@@ -188,7 +188,7 @@ class Scaling:
         scaling = cls.of(summary, bool(standardize), centred)
         if standardize != "robust":
             return scaling
-        return scaling.robust(sample_rows(source, _QUANTILE_ROWS, np.random.RandomState(0)))
+        return scaling.make_robust(sample_rows(source, _QUANTILE_ROWS, np.random.RandomState(0)))
 
     @classmethod
     def of(cls, summary: Summary, standardize: bool, centred: bool = True) -> Scaling:
@@ -200,15 +200,15 @@ class Scaling:
         """
         centre = summary.mean
         scale = np.sqrt(summary.squares / summary.weight)
-        spread = np.where(_constant(scale, centre), 0.0, _rounded(scale, scale))[:-1]
+        spread = np.where(_is_constant(scale, centre), 0.0, _round_off(scale, scale))[:-1]
         if not standardize:
             scale[:-1] = np.sqrt(np.mean(scale[:-1] ** 2))
-        scale = _rounded(_usable(scale, centre), scale)
-        centre = _rounded(centre, scale)
+        scale = _round_off(_make_usable(scale, centre), scale)
+        centre = _round_off(centre, scale)
         mean = float(centre[-1]) if centred else 0.0
         return cls(centre[:-1], scale[:-1], mean, float(scale[-1]), spread)
 
-    def robust(self, sample: RowBlock) -> Scaling:
+    def make_robust(self, sample: RowBlock) -> Scaling:
         """Return the scaling with medians and interquartile ranges, and with compressed tails.
 
         An input whose quartiles are equal keeps its standard deviation as its scale. Weights
@@ -221,9 +221,9 @@ class Scaling:
             X, [0.25, 0.5, 0.75], axis=0, weights=weight, method="inverted_cdf"
         )
         deviation = (high - low) / _IQR_PER_DEVIATION
-        scale = np.where(_constant(deviation, middle), self.input_scale, deviation)
+        scale = np.where(_is_constant(deviation, middle), self.input_scale, deviation)
         own = replace(self, input_centre=middle, input_scale=scale, knee=KNEE)
-        inputs = own.inputs(X)
+        inputs = own.transform_inputs(X)
         about = inputs - np.average(inputs, axis=0, weights=weight)
         spread = scale * np.sqrt(np.average(about**2, axis=0, weights=weight))
         return replace(own, input_spread=np.where(self.input_spread > 0.0, spread, 0.0))
@@ -232,10 +232,10 @@ class Scaling:
     def _placed(self) -> tuple[Placed, Placed]:
         return Placed(self.input_centre), Placed(1.0 / self.input_scale)
 
-    def inputs(self, X: AnyArray) -> AnyArray:
+    def transform_inputs(self, X: AnyArray) -> AnyArray:
         """Return standardised inputs, in the library and precision of `X`."""
         deviations = self._deviations(X)
-        return deviations if math.isinf(self.knee) else compressed(deviations, self.knee)
+        return deviations if math.isinf(self.knee) else compress_tails(deviations, self.knee)
 
     def _deviations(self, X: AnyArray) -> AnyArray:
         centre, per_scale = (each.beside(X) for each in self._placed)
@@ -243,24 +243,24 @@ class Scaling:
         deviations *= per_scale
         return deviations
 
-    def in_units(self, standardised: Array) -> Array:
-        """Return standardised inputs in the units of the data: what `inputs` takes back."""
+    def restore_inputs(self, standardised: Array) -> Array:
+        """Return standardised inputs in the units of the data; undoes `transform_inputs`."""
         if not math.isinf(self.knee):
-            standardised = stretched(standardised, self.knee)
+            standardised = stretch_tails(standardised, self.knee)
         return standardised * self.input_scale + self.input_centre
 
-    def gradient_unit(self, X: AnyArray) -> AnyArray:
-        """Return what takes derivatives by standardised inputs to those in the data's units.
+    def get_gradient_unit(self, X: AnyArray) -> AnyArray:
+        """Return the factor from derivatives by standardised inputs to those in the data's units.
 
-        It is `target_scale · d inputs(x)/dx`, shape (n, D), or (D,) where that is the same for
-        all rows.
+        It is `target_scale` times the derivative of `transform_inputs`, shape (n, D), or (D,) if
+        it is the same for all rows.
         """
         unit = beside(self.target_scale / self.input_scale, X)
         if math.isinf(self.knee):
             return unit
-        return unit * slope(self._deviations(cast(X, "float64")), self.knee)
+        return unit * compute_slope(self._deviations(cast(X, "float64")), self.knee)
 
-    def targets(self, X: AnyArray, standardised: AnyArray) -> AnyArray:
+    def restore_targets(self, X: AnyArray, standardised: AnyArray) -> AnyArray:
         """Return standardised values at inputs `X` in the units of the targets."""
         values = self.target_centre + self.target_scale * standardised
         if self.mean is None:
@@ -268,18 +268,18 @@ class Scaling:
         mean = self.mean(X)
         return values + (mean if values.ndim == 1 else mean[:, None])
 
-    def extent(self, extent: Extent) -> Extent:
+    def transform_extent(self, extent: Extent) -> Extent:
         """Return a box around inputs as a box around standardised ones."""
-        return Extent(*self.inputs(np.stack(extent)))
+        return Extent(*self.transform_inputs(np.stack(extent)))
 
-    def block(self, block: RowBlock) -> RowBlock:
+    def transform_block(self, block: RowBlock) -> RowBlock:
         """Return a standardised row block."""
         y = block.y if self.mean is None else block.y - self.mean(block.X)
         y = (y - self.target_centre) / self.target_scale
-        return RowBlock(self.inputs(block.X), y, block.sample_weight, block.start)
+        return RowBlock(self.transform_inputs(block.X), y, block.sample_weight, block.start)
 
 
-def _rounded(values: Array, scale: Array) -> Array:
+def _round_off(values: Array, scale: Array) -> Array:
     """Return values without their last digits, in which sums over other blocks would differ.
 
     Rows are then standardised to the same bits however they are cut up, and
@@ -290,13 +290,13 @@ def _rounded(values: Array, scale: Array) -> Array:
     return rounded
 
 
-def _usable(scale: Array, centre: Array) -> Array:
+def _make_usable(scale: Array, centre: Array) -> Array:
     """Replace the scale of what is constant, up to rounding, by its magnitude or by one."""
     magnitude = np.abs(centre)
-    return np.where(_constant(scale, centre), np.where(magnitude > 0.0, magnitude, 1.0), scale)
+    return np.where(_is_constant(scale, centre), np.where(magnitude > 0.0, magnitude, 1.0), scale)
 
 
-def _constant(scale: Array, centre: Array) -> NDArray[np.bool_]:
+def _is_constant(scale: Array, centre: Array) -> NDArray[np.bool_]:
     """Say what varies by no more than rounding."""
     constant: NDArray[np.bool_] = scale <= 8.0 * np.finfo(np.float64).eps * np.abs(centre)
     return constant
@@ -309,14 +309,14 @@ class StandardizedSource(View):
     scaling: Scaling
 
     @property
-    def shown(self) -> Shown:
-        """See `View.shown`."""
-        return self.scaling.block
+    def block_map(self) -> BlockMap:
+        """See `View.block_map`."""
+        return self.scaling.transform_block
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of a few rows."""
-        return self.scaling.block(self.source.take(rows))
+        return self.scaling.transform_block(self.source.take(rows))
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
         """Yield all rows once, about so many at a time, in NumPy's arrays."""
-        return map(self.scaling.block, self.source.batches(size, rng))
+        return map(self.scaling.transform_block, self.source.batches(size, rng))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp.backend.namespace import AnyArray
-from eigengp.data.array_source import BLOCK_ROWS, ArraySource, block_rows_for
+from eigengp.data.array_source import BLOCK_ROWS, ArraySource, choose_block_rows
 from eigengp.gp.blocks import RowBlock, in_memory, regrouped
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class Table(Protocol):
         """Read all rows in their order, in NumPy's arrays, each chunk small beside memory."""
 
 
-def ahead(items: Callable[[], Iterator[T]]) -> Generator[T]:
+def read_ahead(items: Callable[[], Iterator[T]]) -> Generator[T]:
     """Yield what `items()` yields, made by a thread that runs a little ahead.
 
     An error there is raised here; the thread ends when the generator is closed.
@@ -143,7 +143,7 @@ class StreamSource:
     def sized(self, n_columns: int) -> StreamSource:
         """Return the same rows, in blocks that suit so many features."""
         some = np.empty((0, self.n_features)) if self.move is None else self.move(np.empty((1, 1)))
-        return replace(self, block_rows=block_rows_for(some, n_columns))
+        return replace(self, block_rows=choose_block_rows(some, n_columns))
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all blocks, in NumPy's arrays."""
@@ -189,7 +189,7 @@ class StreamSource:
             yield from self._held
             return
         size, chunks = 0, []
-        for chunk in ahead(self.table.chunks):
+        for chunk in read_ahead(self.table.chunks):
             size += chunk.nbytes
             if size <= self.memory_limit:
                 chunks.append(chunk)

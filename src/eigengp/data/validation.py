@@ -41,7 +41,7 @@ def follows_dispatch(X: Any) -> bool:
 def check_inputs(estimator: Any, X: Any) -> AnyArray:
     """Return the validated inputs of a fitted estimator, in the array library they came in."""
     check_frame(X)
-    return validate_data(estimator, X, reset=False, dtype=_float_types(X))
+    return validate_data(estimator, X, reset=False, dtype=_get_float_types(X))
 
 
 def check_rows(name: str, X: Any, y: Any) -> tuple[AnyArray, AnyArray, NDArray[Any] | None]:
@@ -50,7 +50,7 @@ def check_rows(name: str, X: Any, y: Any) -> tuple[AnyArray, AnyArray, NDArray[A
     Targets follow the inputs to their library and device. `name` is that of the estimator.
     """
     check_frame(X)
-    names, dtypes = _get_feature_names(X), _float_types(X)
+    names, dtypes = _get_feature_names(X), _get_float_types(X)
     if y is None:
         raise ValueError(
             f"This {name} estimator requires y to be passed, but the target y is None."
@@ -64,7 +64,7 @@ def check_rows(name: str, X: Any, y: Any) -> tuple[AnyArray, AnyArray, NDArray[A
     return X, y, names
 
 
-def _float_types(X: Any) -> list[Any]:
+def _get_float_types(X: Any) -> list[Any]:
     xp = namespace(X) if follows_dispatch(X) else np
     return [xp.float64, xp.float32]
 
@@ -77,7 +77,7 @@ def check_further_rows(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Ro
     return RowBlock(X, np.asarray(y, np.float64), check_weight(sample_weight, X.shape[0]))
 
 
-def on_device(X: AnyArray, device: str | None) -> AnyArray:
+def move_to_device(X: AnyArray, device: str | None) -> AnyArray:
     """Return NumPy's array on a device that PyTorch knows; None leaves it where it is."""
     if device is None or device == "cpu" or not is_numpy(X):
         return X

@@ -65,7 +65,7 @@ class Checkpoint:
                 self._restore(records, rng)
         except Exception as error:  # A crafted file may fail in any way.
             self.close()
-            raise self.refusal(error if str(error).isprintable() else "it is damaged") from error
+            raise self.make_error(error if str(error).isprintable() else "it is damaged") from error
         if not records:
             # A write-ahead log needs one sync per record; an exclusive lock spares its index file.
             start = ("PRAGMA journal_mode = WAL", f"CREATE TABLE IF NOT EXISTS {_TABLE}")
@@ -111,7 +111,7 @@ class Checkpoint:
     def _digest(self, key: bytes, content: bytes) -> bytes:
         return blake2b(self._fingerprint + key + content, digest_size=16).digest()
 
-    def found(self, key: bytes) -> Evaluation | None:
+    def look_up(self, key: bytes) -> Evaluation | None:
         """Return the evaluation at a point, or None if it is not known."""
         return self._known.get(key)
 
@@ -140,7 +140,7 @@ class Checkpoint:
                 stacklevel=2,
             )
 
-    def refusal(self, reason: object) -> ValueError:
+    def make_error(self, reason: object) -> ValueError:
         """Return the error for a file that cannot be used."""
         return ValueError(
             f"The checkpoint {self.path} cannot be used: {reason}. Name another file, or remove "
@@ -186,12 +186,12 @@ class CheckpointedObjective:
     def __call__(self, vector: Array) -> Evaluation:
         """Look up the evaluation, or evaluate."""
         key = blake2b(self.name.encode() + vector.tobytes(), digest_size=16).digest()
-        known = self.checkpoint.found(key)
+        known = self.checkpoint.look_up(key)
         if known is None:
             known = self.objective(vector)
             self.checkpoint.add(key, known)
         elif known.gradient.shape != vector.shape:
-            raise self.checkpoint.refusal("a record is damaged")
+            raise self.checkpoint.make_error("a record is damaged")
         return known
 
 

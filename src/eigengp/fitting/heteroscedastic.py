@@ -41,7 +41,7 @@ _SHORTEST = 1e-4
 _ENOUGH = 1e-6
 
 
-def candidates(n_local: int, n_signs: int) -> dict[str, tuple[slice, ...]]:
+def list_candidates(n_local: int, n_signs: int) -> dict[str, tuple[slice, ...]]:
     """Return which sets of covariates compete, where the first so many are not eigenfunctions.
 
     Neighbours tell much, and are at times wrong together; beside them what the
@@ -94,12 +94,12 @@ def fit_heteroscedastic(
     fold = np.arange(squares.size) % _FOLDS
     q = squares / variance
     unseen = {OF_THE_MODEL: variance}
-    sets = candidates(n_local, covariates.shape[1])
+    sets = list_candidates(n_local, covariates.shape[1])
     for name, each in sets.items():
         scaled = np.empty_like(variance)
         for k in range(_FOLDS):
             seen, new = fold != k, fold == k
-            scale = _fitted(q[seen], covariates[seen], count[seen], n_local, each)
+            scale = _fit_scale(q[seen], covariates[seen], count[seen], n_local, each)
             scaled[new] = replace(scale, floor=floor)(variance[new], covariates[new])
         unseen[name] = scaled
     each_row = {name: 0.5 * (np.log(v) + squares / v) for name, v in unseen.items()}
@@ -110,7 +110,7 @@ def fit_heteroscedastic(
     in_deviations = np.abs(errors) / np.sqrt(unseen[best])
     if best == OF_THE_MODEL:
         return FittedVariance(best, None, losses, in_deviations)
-    learned = _fitted(q, covariates, count, n_local, sets[best])
+    learned = _fit_scale(q, covariates, count, n_local, sets[best])
     return FittedVariance(best, replace(learned, floor=floor), losses, in_deviations)
 
 
@@ -122,7 +122,7 @@ def _is_clearly_less(loss: Array, other: Array, count: Array) -> bool:
     return mean > max(_MARGIN, _ERRORS * spread)
 
 
-def _fitted(
+def _fit_scale(
     q: Array, covariates: Array, count: Array, n_local: int, sets: tuple[slice, ...]
 ) -> VarianceScale:
     """Return what a candidate learns; eigenfunctions are in units of the prior already."""
@@ -134,13 +134,13 @@ def _fitted(
     for c, each in enumerate(sets):
         used = np.arange(p)[each]
         design = np.column_stack([np.ones(q.size), (covariates - centre)[:, used] / spread[used]])
-        beta = _minimum(q, count, design)
+        beta = _minimize(q, count, design)
         intercept[c], slopes[used, c] = beta[0], beta[1:] / spread[used]
     low, high = np.quantile(covariates, _KNOWN, axis=0)
     return VarianceScale(intercept, slopes, centre, low, high)
 
 
-def _minimum(q: Array, count: Array, design: Array) -> Array:
+def _minimize(q: Array, count: Array, design: Array) -> Array:
     """Return where `½ Σ (η + q e^{−η}) + ½ ridge Σ β²` is least, by Newton's method."""
     held = np.full(design.shape[1], _RIDGE_PER_ROW * float(count.sum()))
     held[0] = _LEAST_RIDGE

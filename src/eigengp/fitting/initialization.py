@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array
-from eigengp.backend.threads import one_openmp_thread
+from eigengp.backend.threads import use_one_openmp_thread
 from eigengp.data.standardize import Extent
 from eigengp.fitting.objectives import (
     Parameters,
@@ -41,7 +41,7 @@ _KMEANS_ROWS = 10_000
 
 
 @dataclass(frozen=True)
-class BasisInit:
+class InducingPointInit:
     """How the first start places its basis points.
 
     Parameters
@@ -60,26 +60,26 @@ class BasisInit:
         if isinstance(self.method, np.ndarray):
             return self.method
         if self.method == "kmeans":
-            return _kmeans(rows, count, rng)
+            return _cluster(rows, count, rng)
         if self.method == "greedy":
-            return greedy_points(rows.X, count, kernel)
+            return pick_greedily(rows.X, count, kernel)
         return draw_rows(rows, count, rng)
 
 
-def _kmeans(rows: RowBlock, count: int, rng: np.random.RandomState) -> Array:
+def _cluster(rows: RowBlock, count: int, rng: np.random.RandomState) -> Array:
     if count >= rows.y.size:
         return draw_rows(rows, count, rng)
     stride = max(1, rows.y.size // max(_KMEANS_ROWS, 2 * count))
     X, weight = rows.X[::stride], rows.sample_weight
     weight = None if weight is None else weight[::stride]
-    with warnings.catch_warnings(), one_openmp_thread():
+    with warnings.catch_warnings(), use_one_openmp_thread():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = KMeans(count, n_init=1, max_iter=30, random_state=rng).fit(X, sample_weight=weight)
     centres: Array = model.cluster_centers_.astype(np.float64)
     return centres
 
 
-def greedy_points(X: Array, count: int, kernel: Kernel) -> Array:
+def pick_greedily(X: Array, count: int, kernel: Kernel) -> Array:
     """Return the rows of largest remaining prior variance, by pivoted Cholesky.
 
     O(n·count²) time; each step conditions the prior on the rows picked so far.
@@ -112,18 +112,18 @@ def draw_rows(
     return rows.X[chosen]
 
 
-def roughness(rows: RowBlock) -> Array:
+def measure_roughness(rows: RowBlock) -> Array:
     """Return how much the target differs from its neighbours' at each row, mean one, (n,)."""
     k = min(_NEIGHBOURS, rows.y.size - 1)
     if k < 1:
         return np.ones(rows.y.size)
-    with one_openmp_thread():
+    with use_one_openmp_thread():
         neighbours = NearestNeighbors(n_neighbors=k).fit(rows.X).kneighbors(return_distance=False)
     change: Array = np.abs(rows.y - rows.y[neighbours].mean(axis=1))
     return change / change.mean() if change.any() else np.ones(rows.y.size)
 
 
-def lengthscale_range(n_features: int) -> tuple[float, float]:
+def get_lengthscale_range(n_features: int) -> tuple[float, float]:
     """Return the shortest and longest lengthscale worth trying on standardised inputs.
 
     One input: 1 to 100 % of the range of a uniform variable, √12 standard
@@ -134,9 +134,9 @@ def lengthscale_range(n_features: int) -> tuple[float, float]:
     return float(max(0.035, 0.3 * root * (1.0 - 1.0 / n_features))), float(max(3.46, 2.0 * root))
 
 
-def start_kernel(name: str, n_features: int) -> Kernel:
+def make_start_kernel(name: str, n_features: int) -> Kernel:
     """Return a kernel by its name, with the middle of the lengthscales worth trying."""
-    low, high = lengthscale_range(n_features)
+    low, high = get_lengthscale_range(n_features)
     kernel = SquaredExponential() if name == "auto" else kernel_named(name)
     if isinstance(kernel, Stationary):
         return replace(kernel, lengthscale=np.full(n_features, np.sqrt(low * high)))
@@ -160,7 +160,7 @@ def with_lengthscale(kernel: KernelT, lengthscale: float, rng: np.random.RandomS
     return kernel.with_theta(theta)
 
 
-def kernels_to_try(
+def draw_kernels(
     kernel: KernelT, n_features: int, count: int, rng: np.random.RandomState
 ) -> Iterator[KernelT]:
     """Yield `count` kernels with the variance of the data, which is one.
@@ -168,7 +168,7 @@ def kernels_to_try(
     Their lengthscales are spread over all that is worth trying, each drawn
     from its own share of the range.
     """
-    low, high = np.log(lengthscale_range(n_features))
+    low, high = np.log(get_lengthscale_range(n_features))
     variance = float(kernel.diag(np.ones((1, n_features)))[0])  # One standard deviation away.
     unit = kernel.rescaled(np.ones(1), 1.0 / variance)
     for i in range(count):
@@ -177,7 +177,11 @@ def kernels_to_try(
 
 
 def make_starts(
-    template: EigenGP, rows: RowBlock, init: BasisInit, count: int, rng: np.random.RandomState
+    template: EigenGP,
+    rows: RowBlock,
+    init: InducingPointInit,
+    count: int,
+    rng: np.random.RandomState,
 ) -> list[EigenGP]:
     """Return `count` models to start from; the first keeps the template's kernel.
 
@@ -187,7 +191,7 @@ def make_starts(
         Kernel and noise of the first start; its inducing inputs give M.
     rows : RowBlock
         Standardised rows to place basis points on.
-    init : BasisInit
+    init : InducingPointInit
         How the first start, and every fourth, places its basis points.
     count : int
         The number of starts.
@@ -200,8 +204,8 @@ def make_starts(
     starts = [replace(template, inducing_points=placed)]
     if count == 1:
         return starts
-    rough = 0.5 + 0.5 * roughness(rows)
-    tried = kernels_to_try(template.kernel, rows.X.shape[1], count - 1, rng)
+    rough = 0.5 + 0.5 * measure_roughness(rows)
+    tried = draw_kernels(template.kernel, rows.X.shape[1], count - 1, rng)
     for i, kernel in enumerate(tried):
         points = placed
         if not fixed and i % 4:
@@ -230,15 +234,15 @@ class Family(Protocol):
     ) -> Parameters[Any]:
         """Return what is free: kernel and points if `basis`, weights of their own if `weights`."""
 
-    def starts(
+    def make_starts(
         self, template: Any, rows: RowBlock, size: int, count: int, rng: np.random.RandomState
     ) -> list[Any]:
         """Return `count` models of `size` features; the first has the template's kernel."""
 
-    def placed(self, model: Any, rows: RowBlock, size: int, rng: np.random.RandomState) -> Any:
+    def place(self, model: Any, rows: RowBlock, size: int, rng: np.random.RandomState) -> Any:
         """Return the model with `size` features, their points placed for its kernel."""
 
-    def computed_with(self, model: Any, arithmetic: Arithmetic) -> Any:
+    def set_arithmetic(self, model: Any, arithmetic: Arithmetic) -> Any:
         """Return the model, its passes over the rows to be computed so from now on."""
 
 
@@ -246,7 +250,7 @@ class Family(Protocol):
 class InducingFamily:
     """Models with basis points: EigenGP and all that share its flow."""
 
-    init: BasisInit
+    init: InducingPointInit
     screening_rows: int = 1_000
     warms_up: bool = True
 
@@ -261,25 +265,25 @@ class InducingFamily:
         """See `Family.parameters`."""
         return eigengp_parameters(model, box, basis, weights)
 
-    def starts(
+    def make_starts(
         self, template: EigenGP, rows: RowBlock, size: int, count: int, rng: np.random.RandomState
     ) -> list[EigenGP]:
-        """See `Family.starts`; where not all given points can be used, k-means places them."""
+        """See `Family.make_starts`; where not all given points can be used, k-means places them."""
         given = isinstance(self.init.method, np.ndarray) and len(self.init.method) == size
-        init = self.init if self.relocates or given else BasisInit("kmeans")
+        init = self.init if self.relocates or given else InducingPointInit("kmeans")
         blank = np.zeros((size, rows.X.shape[1]))
         sized = replace(template, inducing_points=blank, n_components=size)
         return make_starts(sized, rows, init, count, rng)
 
-    def placed(
+    def place(
         self, model: EigenGP, rows: RowBlock, size: int, rng: np.random.RandomState
     ) -> EigenGP:
-        """See `Family.placed`."""
+        """See `Family.place`."""
         points = self.init.place(rows, size, model.kernel, rng)
         return replace(model, inducing_points=points, n_components=size)
 
-    def computed_with(self, model: EigenGP, arithmetic: Arithmetic) -> EigenGP:
-        """See `Family.computed_with`."""
+    def set_arithmetic(self, model: EigenGP, arithmetic: Arithmetic) -> EigenGP:
+        """See `Family.set_arithmetic`."""
         return replace(model, arithmetic=arithmetic)
 
 
@@ -297,7 +301,7 @@ class SpectralFamily:
         """See `Family.parameters`; weights are integrated out, points not bound to the box."""
         return spectrum_parameters(model)
 
-    def starts(
+    def make_starts(
         self,
         template: SparseSpectrum,
         rows: RowBlock,
@@ -305,20 +309,20 @@ class SpectralFamily:
         count: int,
         rng: np.random.RandomState,
     ) -> list[SparseSpectrum]:
-        """See `Family.starts`."""
-        tried = kernels_to_try(template.kernel, rows.X.shape[1], count - 1, rng)
+        """See `Family.make_starts`."""
+        tried = draw_kernels(template.kernel, rows.X.shape[1], count - 1, rng)
         models = [template, *(replace(template, kernel=kernel) for kernel in tried)]
-        return [self.placed(model, rows, size, rng) for model in models]
+        return [self.place(model, rows, size, rng) for model in models]
 
-    def placed(
+    def place(
         self, model: SparseSpectrum, rows: RowBlock, size: int, rng: np.random.RandomState
     ) -> SparseSpectrum:
-        """See `Family.placed`; a spectral point is two features."""
+        """See `Family.place`; a spectral point is two features."""
         points = model.kernel.draw_frequencies((size + 1) // 2, rows.X.shape[1], rng)
         return replace(model, spectral_points=points)
 
-    def computed_with(self, model: SparseSpectrum, arithmetic: Arithmetic) -> SparseSpectrum:
-        """See `Family.computed_with`."""
+    def set_arithmetic(self, model: SparseSpectrum, arithmetic: Arithmetic) -> SparseSpectrum:
+        """See `Family.set_arithmetic`."""
         return replace(model, arithmetic=arithmetic)
 
 
@@ -336,19 +340,19 @@ class ExactFamily:
         """See `Family.parameters`."""
         return kernel_parameters(model)
 
-    def starts(
+    def make_starts(
         self, template: ExactGP, rows: RowBlock, size: int, count: int, rng: np.random.RandomState
     ) -> list[ExactGP]:
-        """See `Family.starts`; the starts differ in their lengthscales."""
-        tried = kernels_to_try(template.kernel, rows.X.shape[1], count - 1, rng)
+        """See `Family.make_starts`; the starts differ in their lengthscales."""
+        tried = draw_kernels(template.kernel, rows.X.shape[1], count - 1, rng)
         return [template, *(replace(template, kernel=kernel) for kernel in tried)]
 
-    def placed(
+    def place(
         self, model: ExactGP, rows: RowBlock, size: int, rng: np.random.RandomState
     ) -> ExactGP:
-        """See `Family.placed`; there is nothing to place."""
+        """See `Family.place`; there is nothing to place."""
         return model
 
-    def computed_with(self, model: ExactGP, arithmetic: Arithmetic) -> ExactGP:
-        """See `Family.computed_with`; the full GP knows one arithmetic alone."""
+    def set_arithmetic(self, model: ExactGP, arithmetic: Arithmetic) -> ExactGP:
+        """See `Family.set_arithmetic`; the full GP knows one arithmetic alone."""
         return model

@@ -63,14 +63,14 @@ class LeaveOneOut:
         return own.own if wrapped else own
 
 
-def predictive_loss(rows: RowBlock, mean: Array, variance: Array) -> float:
+def score_predictions(rows: RowBlock, mean: Array, variance: Array) -> float:
     """Return `LeaveOneOut.loss` for rows and their predictions."""
     errors = rows.y - mean
     own = np.average(np.log(variance) + errors**2 / variance, weights=rows.weight)
-    return 0.25 * (float(own) + _with_one_variance(errors, rows.weight))
+    return 0.25 * (float(own) + _score_constant_variance(errors, rows.weight))
 
 
-def _with_one_variance(errors: Array, weight: Array) -> float:
+def _score_constant_variance(errors: Array, weight: Array) -> float:
     """Return twice the mean negative log density with one variance for all, without constants."""
     return float(np.log(np.average(errors**2, weights=weight))) + 1.0
 
@@ -99,17 +99,17 @@ def score(
     """
     mean, variance, covariates = predicted
     if not heteroscedastic or rows.n_rows < LEAST_ROWS:
-        return LeaveOneOut(posterior, predictive_loss(rows, mean, variance))
+        return LeaveOneOut(posterior, score_predictions(rows, mean, variance))
     errors = rows.y - mean
     n_local = covariates.shape[1] - n_eigenfunctions
     found = fit_heteroscedastic(errors, variance, covariates, n_local, rows.sample_weight)
-    constant = 0.5 * _with_one_variance(errors, rows.weight)
+    constant = 0.5 * _score_constant_variance(errors, rows.weight)
     loss = 0.5 * (found.losses[found.name] + constant)
     scaled = replace(posterior, scale=found.scale)
     return LeaveOneOut(scaled, loss, np.sort(found.errors), found.losses, found.name)
 
 
-def with_variance(
+def make_posterior(
     model: EigenGP, outcome: Outcome, scale: VarianceScale | None = None
 ) -> HeteroscedasticPosterior:
     """Return the posterior of a model without neighbours, with a variance model."""
@@ -126,7 +126,7 @@ def score_leave_one_out(
     heteroscedastic: bool,
 ) -> LeaveOneOut:
     """Score a model without neighbours on some of its rows, each left out in turn."""
-    posterior = with_variance(model, outcome)
+    posterior = make_posterior(model, outcome)
     rows = sample_rows(source, min(_SOME_ROWS, source.n_rows), rng)
     parts = [
         posterior.leave_one_out(rows.picked(np.arange(i, min(i + _CHUNK, rows.n_rows))))

@@ -82,7 +82,7 @@ class ResidualChoice(NamedTuple):
 def choose_residual(settings: Settings, dataset: Dataset) -> ResidualChoice:
     """Resolve `residual="auto"`, and refuse an explicit "neighbors" that is not possible."""
     own = settings.residual
-    obstacle = _obstacle(settings, dataset)
+    obstacle = _find_obstacle(settings, dataset)
     if own == "neighbors" and obstacle is not None:
         raise ValueError(f"residual='neighbors' is not possible: {obstacle}.")
     if own != "auto":
@@ -97,7 +97,7 @@ def choose_residual(settings: Settings, dataset: Dataset) -> ResidualChoice:
     return ResidualChoice("neighbors", True, Decision("residual", "neighbors", "default"))
 
 
-def _obstacle(settings: Settings, dataset: Dataset) -> str | None:
+def _find_obstacle(settings: Settings, dataset: Dataset) -> str | None:
     """Return why a fit cannot have a residual between neighbours; None if it can."""
     optimizer = settings.optimizer
     if not isinstance(optimizer, LBFGS):

@@ -68,7 +68,7 @@ class Parameters(Generic[ModelT]):
             start += part.low.size
         return model
 
-    def gradient(self, gradient: Any) -> Array:
+    def pack_gradient(self, gradient: Any) -> Array:
         """Return a model's gradient in the order of the vector."""
         return np.concatenate([part.slope(gradient) for part in self.parts])
 
@@ -90,26 +90,28 @@ def eigengp_parameters(
         reach, count = box.high - box.low, model.inducing_points.shape[0]
         low, high = np.tile(box.low - reach, count), np.tile(box.high + reach, count)
         shape = model.inducing_points.shape
-        parts = [_kernel(model.kernel), _points("inducing_points", shape, low, high)]
-    parts.append(_likelihood(model.likelihood))
+        parts = [_free_kernel(model.kernel), _free_points("inducing_points", shape, low, high)]
+    parts.append(_free_likelihood(model.likelihood))
     if weights:
-        parts.append(_weights(model))
+        parts.append(_free_weights(model))
     return Parameters(model, tuple(parts))
 
 
 def spectrum_parameters(model: SparseSpectrum) -> Parameters[SparseSpectrum]:
     """Return kernel, spectral points and noise."""
     most = np.full(model.spectral_points.size, HIGHEST_FREQUENCY)
-    points = _points("spectral_points", model.spectral_points.shape, -most, most)
-    return Parameters(model, (_kernel(model.kernel), points, _likelihood(model.likelihood)))
+    points = _free_points("spectral_points", model.spectral_points.shape, -most, most)
+    return Parameters(
+        model, (_free_kernel(model.kernel), points, _free_likelihood(model.likelihood))
+    )
 
 
 def kernel_parameters(model: KernelT) -> Parameters[KernelT]:
     """Return kernel and noise."""
-    return Parameters(model, (_kernel(model.kernel), _likelihood(model.likelihood)))
+    return Parameters(model, (_free_kernel(model.kernel), _free_likelihood(model.likelihood)))
 
 
-def _kernel(kernel: Kernel) -> Part:
+def _free_kernel(kernel: Kernel) -> Part:
     ranges = np.log([each.bounds for each in kernel.parameters])
     return Part(
         read=lambda model: model.kernel.theta,
@@ -120,7 +122,7 @@ def _kernel(kernel: Kernel) -> Part:
     )
 
 
-def _points(name: str, shape: tuple[int, ...], low: Array, high: Array) -> Part:
+def _free_points(name: str, shape: tuple[int, ...], low: Array, high: Array) -> Part:
     return Part(
         read=lambda model: getattr(model, name).ravel(),
         write=lambda model, values: replace(model, **{name: values.reshape(shape)}),
@@ -130,7 +132,7 @@ def _points(name: str, shape: tuple[int, ...], low: Array, high: Array) -> Part:
     )
 
 
-def _likelihood(likelihood: Gaussian) -> Part:
+def _free_likelihood(likelihood: Gaussian) -> Part:
     low, high = likelihood.bounds
     return Part(
         read=lambda model: model.likelihood.theta,
@@ -141,7 +143,7 @@ def _likelihood(likelihood: Gaussian) -> Part:
     )
 
 
-def _weights(model: EigenGP) -> Part:
+def _free_weights(model: EigenGP) -> Part:
     """With the residual no weight may exceed the prior's, `v ≤ 1`.
 
     Then `k − k̃` is a covariance and never negative, at any input.
@@ -184,7 +186,7 @@ class RowObjective:
         """Evaluate, per row."""
         outcome, gradient = self.parameters.unpack(vector).evaluate(self.source, self.gamma)
         evidence = outcome.evidence.negative_log if self.gamma else outcome.value
-        packed, n = self.parameters.gradient(gradient), outcome.n
+        packed, n = self.parameters.pack_gradient(gradient), outcome.n
         return Evaluation(outcome.value / n, packed / n, evidence / n)
 
 
@@ -219,7 +221,7 @@ class WeightObjective:
         """Lower and upper bound of each entry."""
         return self.parameters.bounds()
 
-    def flow_at(self, vector: Array) -> SpectralPass:
+    def make_pass(self, vector: Array) -> SpectralPass:
         """Return the pass with the noise and weights of a vector `[ln σ², ln v]`."""
         shrinkage = np.exp(self.flow.spectrum.tied(vector[1:]))
         return replace(self.flow, noise_variance=float(np.exp(vector[0])), shrinkage=shrinkage)
@@ -229,15 +231,15 @@ class WeightObjective:
         own = self.parameters.template
         return model.inducing_points is own.inducing_points and model.kernel == own.kernel
 
-    def outcome(self, model: EigenGP) -> Outcome:
+    def compute_outcome(self, model: EigenGP) -> Outcome:
         """Return the evidence and the posterior of a model with these eigenfunctions."""
         v = np.ones(model.n_components) if model.shrinkage is None else model.shrinkage
         vector = np.log(np.append(model.noise_variance, v))
-        return self.flow_at(vector).from_sums(self.sums)
+        return self.make_pass(vector).from_sums(self.sums)
 
     def __call__(self, vector: Array) -> Evaluation:
         """Evaluate, per row."""
-        flow = self.flow_at(vector)
+        flow = self.make_pass(vector)
         outcome = flow.from_sums(self.sums)
         log_shrinkage, noise_bar = flow.weight_gradient(outcome)
         n, value = self.sums.n, outcome.value

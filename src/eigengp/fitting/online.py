@@ -17,7 +17,7 @@ import numpy as np
 
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
-from eigengp.fitting.leave_one_out import with_variance
+from eigengp.fitting.leave_one_out import make_posterior
 from eigengp.fitting.objectives import WeightObjective, eigengp_parameters
 from eigengp.fitting.optimizer import minimize
 from eigengp.fitting.settings import LBFGS, Stochastic
@@ -60,11 +60,11 @@ class Online:
         assert isinstance(flow, SpectralPass | ResidualPass)
         return cls(model, flow, outcome.evidence.sums)
 
-    def after(self, rows: RowSource, forgetting: float = 1.0) -> Online:
+    def add_rows(self, rows: RowSource, forgetting: float = 1.0) -> Online:
         """Return the state after more rows; earlier ones count `forgetting` times as much."""
         return replace(self, sums=self.sums * forgetting + self.flow.sums(rows))
 
-    def refreshed(self) -> Online:
+    def refresh(self) -> Online:
         """Return the state with noise and weights learned again, which the residual rules out."""
         if not isinstance(self.flow, SpectralPass):
             return self
@@ -72,7 +72,7 @@ class Online:
         free = eigengp_parameters(self.model, nowhere, basis=False, weights=True)
         objective = WeightObjective(free, self.flow, self.sums)
         found = minimize(objective, free.pack(self.model), _ITERATIONS, _TOLERANCE)
-        return Online(free.unpack(found.vector), objective.flow_at(found.vector), self.sums)
+        return Online(free.unpack(found.vector), objective.make_pass(found.vector), self.sums)
 
     @property
     def outcome(self) -> Outcome:
@@ -80,7 +80,7 @@ class Online:
         return self.flow.from_sums(self.sums)
 
 
-class Extended(NamedTuple):
+class ExtendedFit(NamedTuple):
     """A model after more rows."""
 
     model: EigenGP
@@ -98,7 +98,7 @@ def extend_fit(
     rows: RowBlock,
     optimizer: LBFGS | Stochastic,
     forgetting: float,
-) -> Extended:
+) -> ExtendedFit:
     """Return a fit extended by more standardised rows.
 
     Parameters
@@ -122,10 +122,10 @@ def extend_fit(
         outcome = model.forward(ArraySource.of(kept))
         weight = float(np.sum(kept.weight))
     else:
-        online = online.after(ArraySource.of(rows, online.sums.b.size), forgetting)
-        online = online.refreshed() if learn else online
+        online = online.add_rows(ArraySource.of(rows, online.sums.b.size), forgetting)
+        online = online.refresh() if learn else online
         model, outcome, weight = online.model, online.outcome, online.sums.n
     posterior: Any = model.posterior(outcome)
     if isinstance(before, HeteroscedasticPosterior):
-        posterior = with_variance(model, outcome, before.scale)
-    return Extended(model, posterior, outcome.value, weight, online)
+        posterior = make_posterior(model, outcome, before.scale)
+    return ExtendedFit(model, posterior, outcome.value, weight, online)

@@ -121,7 +121,7 @@ class Monitor:
         self._out.write(
             f"\r{self._stage:<8} {bar:·<{_BAR_WIDTH}} {self._done:>4} steps  "
             f"ln p(y) = {last['log_marginal_likelihood']:12.3f}  {last['seconds']:7.1f} s"
-            f"{self._pace()}"
+            f"{self._format_pace()}"
         )
         self._out.flush()
 
@@ -129,17 +129,17 @@ class Monitor:
     def _out(self) -> TextIO:
         return self.stream or sys.stderr
 
-    def _pace(self) -> str:
+    def _format_pace(self) -> str:
         """Return rows per second and the time left, if the stage takes all its steps."""
         elapsed = time.monotonic() - self._begun
         if elapsed < _SOON:
             return ""
         per_step = elapsed / self._done
         left = per_step * max(0, self._total - self._done)
-        return f"  {_short(self.n_rows / per_step)} rows/s  {left:5.0f} s left"
+        return f"  {_format_number(self.n_rows / per_step)} rows/s  {left:5.0f} s left"
 
 
-def _short(number: float) -> str:
+def _format_number(number: float) -> str:
     """Return a number in three digits."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:

@@ -12,13 +12,13 @@ from sklearn.utils import check_random_state
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, place
-from eigengp.backend.threads import at_work, few_threads
+from eigengp.backend.threads import limit_threads, speed_up_passes
 from eigengp.data.array_source import ArraySource
 from eigengp.data.holdout import sample_rows
 from eigengp.data.open import Dataset
 from eigengp.data.standardize import Extent, Scaling
 from eigengp.fitting.checkpoint import Checkpoint, open_checkpoint
-from eigengp.fitting.initialization import ExactFamily, Family, start_kernel
+from eigengp.fitting.initialization import ExactFamily, Family, make_start_kernel
 from eigengp.fitting.model_selection import Decision, Selection
 from eigengp.fitting.progress import Clock, Monitor
 from eigengp.fitting.settings import Plan, Settings
@@ -76,12 +76,12 @@ class Run:
     notes: list[str] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
 
-    def on(self, rows: RowBlock) -> Run:
+    def restrict(self, rows: RowBlock) -> Run:
         """Return a run on some standardised rows alone, which stores no evaluations."""
-        dataset = self.dataset.only(rows)
+        dataset = self.dataset.restrict(rows)
         return replace(self, dataset=dataset, source=dataset.source, checkpoint=None)
 
-    def start(self) -> ExactGP:
+    def make_start(self) -> ExactGP:
         """Return kernel and noise to start from, in standardised units."""
         settings, scaling, D = self.settings, self.dataset.scaling, self.dataset.n_features
         unit, own = scaling.target_scale**2, settings.noise_variance
@@ -92,12 +92,12 @@ class Run:
             shift = -scaling.input_centre * per_unit
             kernel = settings.kernel.rescaled(per_unit, 1.0 / unit, shift).with_ard(D)
         else:
-            kernel = start_kernel(settings.kernel, D)
+            kernel = make_start_kernel(settings.kernel, D)
         first = ExactGP(kernel, Gaussian(noise))
         exact_start = getattr(settings.optimizer, "exact_start", False)
-        return self.exact_on_subset(first) if exact_start else first
+        return self.learn_exact_on_subset(first) if exact_start else first
 
-    def exact_on_subset(self, template: ExactGP, plan: Plan | None = None) -> ExactGP:
+    def learn_exact_on_subset(self, template: ExactGP, plan: Plan | None = None) -> ExactGP:
         """Return the exact GP learned on some of the rows: a tenth, within limits, if not told."""
         low, high = SUBSET_RANGE
         n = self.dataset.n_rows
@@ -107,7 +107,7 @@ class Run:
         part = ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
         box = Extent.around(rows.X)
         stages = Stages(ExactFamily(), plan, part, self.monitor, self.rng, box)
-        with few_threads(count):
+        with limit_threads(count):
             model: ExactGP = stages.learn(template)
         self.n_iter += stages.n_iter
         return model
@@ -118,12 +118,12 @@ class Run:
             self.source = self.source.sized(plan.n_inducing)
         monitor, rng, box = self.monitor, self.rng, self.dataset.extent
         stages = Stages(family, plan, self.source, monitor, rng, box, self.checkpoint)
-        with at_work(plan.n_inducing):
+        with speed_up_passes(plan.n_inducing):
             model = stages.learn(template)
         self.n_iter += stages.n_iter
         return model
 
-    def result(
+    def make_result(
         self,
         model: Any,
         outcome: Any,
@@ -155,10 +155,10 @@ class Run:
     @property
     def offset(self) -> float:
         """What the units of the data add to the log marginal likelihood."""
-        return log_unit(self.dataset, self.dataset.summary.weight)
+        return get_log_unit(self.dataset, self.dataset.summary.weight)
 
 
-def log_unit(dataset: Dataset, weight: float) -> float:
+def get_log_unit(dataset: Dataset, weight: float) -> float:
     """Return what the unit of the targets adds to the log marginal likelihood of rows."""
     return -weight * float(np.log(dataset.scaling.target_scale))
 
@@ -169,8 +169,8 @@ def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
     weight = dataset.summary.weight
     rng = check_random_state(settings.random_state)
     clock = Clock(settings.max_time, dataset.opened)
-    monitor = Monitor(settings.verbose, weight, log_unit(dataset, weight), clock=clock)
-    checkpoint = _checkpoint(dataset, settings, rng)
+    monitor = Monitor(settings.verbose, weight, get_log_unit(dataset, weight), clock=clock)
+    checkpoint = _open_checkpoint(dataset, settings, rng)
     try:
         yield Run(dataset, settings, dataset.source, rng, monitor, checkpoint)
     except BaseException:
@@ -181,7 +181,7 @@ def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
         checkpoint.remove()
 
 
-def _checkpoint(
+def _open_checkpoint(
     dataset: Dataset, settings: Settings, rng: np.random.RandomState
 ) -> Checkpoint | None:
     """Open the checkpoint of a fit, where one is asked for."""
@@ -206,7 +206,7 @@ def describe(model: Any, scaling: Scaling, like: AnyArray, has_weights: bool) ->
         "noise_variance_": model.noise_variance * unit,
     }
     if isinstance(model, EigenGP):
-        found["inducing_points_"] = beside(scaling.in_units(model.inducing_points), like)
+        found["inducing_points_"] = beside(scaling.restore_inputs(model.inducing_points), like)
         found["jitter_"] = model.jitter.of(model.features) * unit
         if has_weights:
             spectrum = model.spectrum

@@ -140,12 +140,12 @@ def is_small(n_rows: int, n_inducing: int) -> bool:
     return n_rows * n_inducing**2 <= _SMALL_PROBLEM
 
 
-def default_size(n_rows: int) -> int:
+def get_default_size(n_rows: int) -> int:
     """Return the default number of components: 100, or a quarter of few rows."""
     return max(1, min(_DEFAULT_COMPONENTS, n_rows // 4))
 
 
-def working_memory() -> int:
+def get_working_memory() -> int:
     """Return how many bytes may hold features between passes over the rows.
 
     64 MiB, unless scikit-learn's `working_memory` is set.
@@ -202,7 +202,7 @@ class Settings:
             reading=ReadOptions(
                 name=method,
                 standardize=own["standardize"],
-                memory=working_memory(),
+                memory=get_working_memory(),
                 device=own.get("device"),
                 in_memory=estimator._learns_in_memory,
                 block_rows=estimator._block_rows,
@@ -213,10 +213,10 @@ class Settings:
             kernel=own["kernel"],
             noise_variance=None if isinstance(likelihood, str) else likelihood.variance,
             noise=likelihood if isinstance(likelihood, str) else kind,
-            optimizer=_optimizer_of(method, own.get("optimizer", "auto"), has_weights),
+            optimizer=_check_optimizer(method, own.get("optimizer", "auto"), has_weights),
             n_components=None if isinstance(size, str) else size,
             n_inducing=int(points) if isinstance(points, Integral) else None,
-            inducing_points=_points_of(points),
+            inducing_points=_check_points(points),
             has_weights=has_weights,
             residual=own.get("residual"),
             power=own.get("alpha", estimator._power),
@@ -254,13 +254,13 @@ class Settings:
         own = isinstance(self.kernel, Kernel) and optimizer.n_restarts == 1
         return bool(exact or own or (isinstance(self.kernel, str) and self.kernel == "auto"))
 
-    def arithmetic(self, streams: bool) -> Arithmetic:
+    def make_arithmetic(self, streams: bool) -> Arithmetic:
         """Return how passes over the rows are computed; rows that stream share the memory."""
-        memory = working_memory()
+        memory = get_working_memory()
         return Arithmetic(self.precision, memory // 2 if streams else memory)
 
 
-def _optimizer_of(method: str, optimizer: Any, staged: bool) -> LBFGS | Stochastic:
+def _check_optimizer(method: str, optimizer: Any, staged: bool) -> LBFGS | Stochastic:
     """Return the validated optimizer of an estimator."""
     if optimizer is None:
         return LBFGS(max_iter=0, exact_start=True)
@@ -274,7 +274,7 @@ def _optimizer_of(method: str, optimizer: Any, staged: bool) -> LBFGS | Stochast
     return own
 
 
-def _points_of(inducing_points: Any) -> str | Array:
+def _check_points(inducing_points: Any) -> str | Array:
     """Return how inducing points are placed, or where they are."""
     if isinstance(inducing_points, str):
         return "kmeans" if inducing_points == "auto" else inducing_points
@@ -350,7 +350,7 @@ class Plan:
             name: defaults[name] if isinstance(value, str) else value
             for name, value in asked.items()
         }
-        arithmetic = settings.arithmetic(streams)
+        arithmetic = settings.make_arithmetic(streams)
         settled = settings.kernel_is_settled
         return cls(n_components, n_inducing, settled=settled, arithmetic=arithmetic, **resolved)
 

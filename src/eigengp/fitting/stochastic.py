@@ -59,19 +59,19 @@ class Belief:
         return cls(np.eye(size), np.zeros(size))
 
     @classmethod
-    def after(cls, sums: Sums, noise_variance: float, times: float) -> Belief:
+    def condition(cls, sums: Sums, noise_variance: float, times: float) -> Belief:
         """Return the posterior if the rows of the sums stood `times` times."""
         weight = times / noise_variance
         return cls(np.eye(sums.b.size) + weight * sums.A, weight * sums.b)
 
-    def towards(self, other: Belief, rate: float) -> Belief:
+    def move_towards(self, other: Belief, rate: float) -> Belief:
         """Return the belief a natural-gradient step further."""
         return Belief(
             (1.0 - rate) * self.precision + rate * other.precision,
             (1.0 - rate) * self.shift + rate * other.shift,
         )
 
-    def moments(self) -> tuple[Array, Array]:
+    def compute_moments(self) -> tuple[Array, Array]:
         """Return `m` and `S`."""
         S = inverse_from(cholesky(self.precision))
         return S @ self.shift, S
@@ -87,7 +87,7 @@ class Step:
     belief: Belief
 
 
-def batch_step(
+def step_on_batch(
     model: EigenGP, belief: Belief, batch: RowSource, n_rows: float, rate: float
 ) -> Step:
     """Return the belief after a batch, and the bound's gradient with respect to all else.
@@ -110,8 +110,8 @@ def batch_step(
     sums = batch.total(lambda block: rows.sums(block, kept))
     assert isinstance(sums, WhitenedSums)
     times = n_rows / sums.n
-    belief = belief.towards(Belief.after(sums, s2, times), rate)
-    m, S = belief.moments()
+    belief = belief.move_towards(Belief.condition(sums, s2, times), rate)
+    m, S = belief.compute_moments()
     second = S + np.outer(m, m)
     bar = SumsAdjoint(0.5 * times * second / s2, -times * m / s2, 0.5 / s2, -0.5)
     pulled = batch.total(lambda block: rows.pull_back(block, bar, kept))
@@ -271,10 +271,10 @@ class StochasticLearner:
         batch = ArraySource.of(rows, self.model.inducing_points.shape[0])
         self.steps += 1
         rate = max(_SLOWEST_BELIEF, self.steps**-_FORGETS)
-        step = batch_step(self.model, self.belief, batch, self.weight, rate)
+        step = step_on_batch(self.model, self.belief, batch, self.weight, rate)
         free = eigengp_parameters(self.model, self.box)
         length = _FIRST_LENGTH / np.sqrt(1.0 + self.steps / _LONG_STEPS)
-        change = self.optimizer.step(free.gradient(step.gradient) / self.weight, length)
+        change = self.optimizer.step(free.pack_gradient(step.gradient) / self.weight, length)
         self.model = free.unpack(np.clip(free.pack(self.model) + change, *free.bounds()))
         self.belief = step.belief
         return step.value / self.weight

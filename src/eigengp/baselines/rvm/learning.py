@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.threads import one_blas_thread
+from eigengp.backend.threads import use_one_blas_thread
 from eigengp.baselines.rvm.relevance import Alignment, Candidates, Indices, RelevanceModel
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.evidence import FactorEvidence
@@ -80,7 +80,7 @@ class _Growth:
         all_.fetch(first, keep=first[:0])
         variance = Alignment(s, q).best
         factor = np.sqrt(np.where(variance > 0.0, variance, 1.0 / s))
-        model = RelevanceModel(first, FactorEvidence(all_.sums(first), factor, noise))
+        model = RelevanceModel(first, FactorEvidence(all_.make_sums(first), factor, noise))
         if not np.isfinite(model.evidence.negative_log):
             raise FactorizationError(
                 "The evidence is not finite: inputs, targets or sample weights hold NaN or "
@@ -90,15 +90,15 @@ class _Growth:
 
     def settle(self, steps: int, tol: float) -> bool:
         """Improve the functions in the model, M × M work; True when nothing gains `tol`."""
-        with one_blas_thread():
+        with use_one_blas_thread():
             for _ in range(steps):
-                better = self._better(tol)
+                better = self._improve(tol)
                 if better is None:
                     return True
                 self.model = better
         return False
 
-    def _better(self, tol: float) -> RelevanceModel | None:
+    def _improve(self, tol: float) -> RelevanceModel | None:
         """Return a model that gains more than `tol`: all functions moved, or one, or the noise.
 
         MacKay's `v = m²/γ` moves all together, with the noise. Where that
@@ -106,8 +106,8 @@ class _Growth:
         """
         model, alignment, best = self.model, self.model.alignment, self.model.alignment.best
         variances, noise = model.evidence.factor**2, model.evidence.noise_variance
-        noises = [] if self.noise_held else model.noises(self.least_noise)
-        gain = alignment.contribution(best) - alignment.contribution(variances)
+        noises = [] if self.noise_held else model.propose_noises(self.least_noise)
+        gain = alignment.compute_contribution(best) - alignment.compute_contribution(variances)
         j = int(np.argmax(gain))
         ratio = np.clip(model.evidence.h**2 / model.determined, 0.1, 10.0)
         together = np.where(best > 0.0, variances * ratio, 0.0)
@@ -118,8 +118,8 @@ class _Growth:
         proposals += [(variances, other, tol) for other in noises]
         for proposed, other, least in proposals:
             if np.any(proposed > 0.0):
-                moved = model.moved(proposed, other)
-                if model.gain_of(moved) > least:
+                moved = model.move(proposed, other)
+                if model.compute_gain(moved) > least:
                     return moved
         return None
 
@@ -129,19 +129,21 @@ class _Growth:
         The fetched ones go first, while one of them is worth taking.
         """
         rows = np.array(list(self.candidates.columns), dtype=np.intp)
-        alignment, gain = self._gains(rows)
+        alignment, gain = self._compute_gains(rows)
         if gain.max() <= self._least_gain:
             everyone = np.arange(self.candidates.inputs.shape[0])
-            gains = self._gains(everyone)[1]
+            gains = self._compute_gains(everyone)[1]
             self.best_gain = float(gains.max())
             if self.best_gain <= self.tol:
                 return False
             if gain.max() <= self._least_gain:
-                rows = self.candidates.unlike(everyone, gains)
+                rows = self.candidates.pick_unlike(everyone, gains)
                 self.candidates.fetch(rows, keep=self.model.indices)
-                alignment, gain = self._gains(rows)
+                alignment, gain = self._compute_gains(rows)
         count = 1 + max(0, self.model.indices.size - _ALONE) // _SHARE
-        chosen = self.candidates.unlike(rows, np.where(gain > self._least_gain, gain, 0.0), count)
+        chosen = self.candidates.pick_unlike(
+            rows, np.where(gain > self._least_gain, gain, 0.0), count
+        )
         if chosen.size == 0:
             chosen = np.argmax(gain, keepdims=True)
         self._add(rows[chosen], alignment.best[chosen], float(gain[chosen[0]]))
@@ -152,12 +154,12 @@ class _Growth:
         """What a candidate must bring."""
         return max(self.tol, _WORTH_TAKING * self.best_gain)
 
-    def _gains(self, rows: Indices) -> tuple[Alignment, Array]:
+    def _compute_gains(self, rows: Indices) -> tuple[Alignment, Array]:
         """Return the alignment of candidates, and what adding each would gain."""
-        with one_blas_thread():
-            alignment = self.candidates.alignment(self.model, rows)
+        with use_one_blas_thread():
+            alignment = self.candidates.align(self.model, rows)
         unfit = np.isin(rows, [*self.model.indices.tolist(), *self.barred])
-        return alignment, np.where(unfit, 0.0, alignment.contribution(alignment.best))
+        return alignment, np.where(unfit, 0.0, alignment.compute_contribution(alignment.best))
 
     def _add(self, rows: Indices, variances: Array, foretold: float) -> None:
         """Take candidates into the model, the first of which alone should gain `foretold`.
@@ -167,11 +169,11 @@ class _Growth:
         is barred.
         """
         model, indices = self.model, np.append(self.model.indices, rows)
-        evidence = replace(model.evidence, sums=self.candidates.sums(indices))
+        evidence = replace(model.evidence, sums=self.candidates.make_sums(indices))
         proposed = np.append(model.evidence.factor**2, variances)
-        grown = RelevanceModel(indices, evidence).moved(proposed, evidence.noise_variance)
-        with one_blas_thread():
-            gain = model.gain_of(grown)
+        grown = RelevanceModel(indices, evidence).move(proposed, evidence.noise_variance)
+        with use_one_blas_thread():
+            gain = model.compute_gain(grown)
         if gain > 0.5 * foretold:
             self.model = grown
         elif rows.size > 1:

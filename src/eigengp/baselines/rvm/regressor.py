@@ -15,7 +15,7 @@ from eigengp.baselines.rvm.width import N_WIDTHS, WidthChoice, choose_width, wit
 from eigengp.data.holdout import sample_rows
 from eigengp.data.open import Dataset
 from eigengp.estimators.base import KERNEL_NAMES, GPRegressor
-from eigengp.fitting.initialization import lengthscale_range
+from eigengp.fitting.initialization import get_lengthscale_range
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.run import FitResult, Run, begin_run
 from eigengp.fitting.settings import Settings
@@ -48,11 +48,11 @@ class _Machine:
         return Posterior(features, evidence.mean, evidence.V, self.noise_variance)
 
 
-def _attributes(
+def _describe(
     machine: _Machine, choice: WidthChoice | None, dataset: Dataset, unit: float
 ) -> dict[str, Any]:
     """Return the attributes of a machine in the units of the data."""
-    scaling, like = dataset.scaling, dataset.as_given
+    scaling, like = dataset.scaling, dataset.match_library
     squared = scaling.target_scale**2
     lengths, errors = (choice.lengthscales, choice.errors) if choice else (None, None)
     return {
@@ -174,14 +174,14 @@ class RVMRegressor(GPRegressor):
             if choice:
                 length = choice.best
             elif isinstance(self.lengthscale, str):
-                length = float(np.sqrt(np.prod(lengthscale_range(dataset.n_features))))
+                length = float(np.sqrt(np.prod(get_lengthscale_range(dataset.n_features))))
             else:
                 length = float(self.lengthscale) / unit
             kernel = with_width(kind, length, dataset.n_features)
             relevance = self._relevance(kernel, run)
             machine = _Machine(kernel, relevance)
-            attributes = _attributes(machine, choice, dataset, unit)
-            return run.result(machine, machine, machine.posterior(), **attributes)
+            attributes = _describe(machine, choice, dataset, unit)
+            return run.make_result(machine, machine, machine.posterior(), **attributes)
 
     def _relevance(self, kernel: Stationary, run: Run) -> Relevance:
         max_iter = _ITERATIONS if isinstance(self.max_iter, str) else self.max_iter

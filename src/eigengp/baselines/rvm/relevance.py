@@ -53,7 +53,7 @@ class Alignment:
         excess = self.q**2 / self.s - 1.0
         return np.where(excess > _NEGLIGIBLE, excess / self.s, 0.0)
 
-    def contribution(self, variances: Array) -> Array:
+    def compute_contribution(self, variances: Array) -> Array:
         """Return `l(v)`, which is zero at `v = 0`."""
         sv = self.s * variances
         return np.asarray(0.5 * (self.q**2 * variances / (1.0 + sv) - np.log1p(sv)))
@@ -66,7 +66,7 @@ class RelevanceModel:
     indices: Indices
     evidence: FactorEvidence
 
-    def moved(self, variances: Array, noise_variance: float) -> RelevanceModel:
+    def move(self, variances: Array, noise_variance: float) -> RelevanceModel:
         """Return the model with other variances and noise; functions of variance zero go."""
         keep, sums = variances > 0.0, self.evidence.sums
         if not keep.all():
@@ -75,7 +75,7 @@ class RelevanceModel:
         factor = np.sqrt(np.minimum(variances[keep], largest))
         return RelevanceModel(self.indices[keep], FactorEvidence(sums, factor, noise_variance))
 
-    def gain_of(self, other: RelevanceModel) -> float:
+    def compute_gain(self, other: RelevanceModel) -> float:
         """Return by how much the other's log evidence is larger, −∞ where it has none."""
         try:
             gain = self.evidence.negative_log - other.evidence.negative_log
@@ -103,7 +103,7 @@ class RelevanceModel:
         covariance = self.left_to_prior * self.evidence.factor**2
         return Alignment(self.determined / covariance, self.evidence.mean / covariance)
 
-    def noises(self, least: float) -> list[float]:
+    def propose_noises(self, least: float) -> list[float]:
         """Return two better noise variances, a bold one and a safe one.
 
         `‖y − Φm‖²_Ω = σ² (n − Σγ − 2σ²g)` with the noise adjoint `g`, so that
@@ -130,20 +130,20 @@ class Candidates:
         s = np.ones_like(rows.y) if rows.sample_weight is None else rows.sample_weight
         self.source, self.kernel, self.inputs = source, kernel, rows.X
         self.n, self.c = float(s.sum()), float(s @ rows.y**2)
-        self.norms, self.b = (s > 0.0) * source.total(self._norms_and_b)
+        self.norms, self.b = (s > 0.0) * source.total(self._sum_norms_and_b)
         self.columns: dict[int, Array] = {}
 
-    def _tiles(self, X: Array) -> Iterator[tuple[slice, Array]]:
+    def _iterate_tiles(self, X: Array) -> Iterator[tuple[slice, Array]]:
         """Yield `k(X, candidates)` tile by tile, so that no matrix is N wide."""
         for start in range(0, self.inputs.shape[0], _TILE):
             tile = slice(start, start + _TILE)
             yield tile, self.kernel.matrix(X, self.inputs[tile])
 
-    def _norms_and_b(self, block: RowBlock) -> Array:
+    def _sum_norms_and_b(self, block: RowBlock) -> Array:
         """Return a block's share of `φᵀΩφ` and `φᵀΩy`, shape (2, N)."""
         s = np.ones_like(block.y) if block.sample_weight is None else block.sample_weight
         share = np.empty((2, self.inputs.shape[0]))
-        for tile, K in self._tiles(block.X):
+        for tile, K in self._iterate_tiles(block.X):
             share[1, tile] = (s * block.y) @ K
             share[0, tile] = s @ np.square(K, out=K)
         return share
@@ -155,18 +155,18 @@ class Candidates:
             Phi = self.kernel.matrix(block.X, self.inputs[wanted])
             if block.sample_weight is not None:
                 Phi *= block.sample_weight[:, None]
-            return np.hstack([Phi.T @ K for _, K in self._tiles(block.X)])
+            return np.hstack([Phi.T @ K for _, K in self._iterate_tiles(block.X)])
 
         self.columns = {j: self.columns[j] for j in keep.tolist()}
         for j, column in zip(wanted.tolist(), self.source.total(share), strict=True):
             self.columns[j] = column.copy()
 
-    def sums(self, indices: Indices) -> Sums:
+    def make_sums(self, indices: Indices) -> Sums:
         """Return the sums of fetched functions."""
         A = np.array([self.columns[j][indices] for j in indices.tolist()])
         return Sums(0.5 * (A + A.T), self.b[indices], self.c, 0.0, self.n, self.n)
 
-    def alignment(self, model: RelevanceModel, rows: Indices) -> Alignment:
+    def align(self, model: RelevanceModel, rows: Indices) -> Alignment:
         """Return `s = β φᵀΩφ − β² ‖VᵀΦᵀΩφ‖²` and `q = β (φᵀΩy − mᵀΦᵀΩφ)` of candidates.
 
         A candidate that is parallel to one of the model's functions, or in
@@ -184,7 +184,7 @@ class Candidates:
         spanned = (s <= _SPANNED * beta * norms) | (alike >= (1.0 - _SPANNED) * norms)
         return Alignment(np.where(spanned, 1.0, s), np.where(spanned, 0.0, q))
 
-    def unlike(self, rows: Indices, gain: Array, count: int = _FETCHED) -> Indices:
+    def pick_unlike(self, rows: Indices, gain: Array, count: int = _FETCHED) -> Indices:
         """Return where in `rows` candidates of large gain are that are unlike each other.
 
         At most `count` of them, the best first. One that is taken lowers the

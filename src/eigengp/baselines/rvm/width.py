@@ -18,7 +18,7 @@ from eigengp._typing import Array
 from eigengp.baselines.rvm.learning import learn_relevance
 from eigengp.baselines.rvm.relevance import Indices
 from eigengp.data.array_source import ArraySource
-from eigengp.fitting.initialization import lengthscale_range
+from eigengp.fitting.initialization import get_lengthscale_range
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import FactorizationError
 from eigengp.kernels import Stationary
@@ -84,11 +84,11 @@ def choose_width(
         Told `−ln p(y)` per row after each of the `N_WIDTHS · n_folds` short fits.
     """
     n_rows, n_features = rows.X.shape
-    low, high = lengthscale_range(n_features)
+    low, high = get_lengthscale_range(n_features)
     lengthscales = np.geomspace(low, high, N_WIDTHS)
     parts = list(KFold(min(n_folds, n_rows), shuffle=True, random_state=rng).split(rows.X))
     work = (
-        delayed(_fold)(with_width(kernel, length, n_features), rows, train, test)
+        delayed(_score_fold)(with_width(kernel, length, n_features), rows, train, test)
         for length in lengthscales
         for train, test in parts
     )
@@ -99,10 +99,12 @@ def choose_width(
         squared[width, parts[part][1]] = errors
         evidences[width] += evidence
         tick(-evidence / parts[part][0].size)
-    return _compared(lengthscales, squared, evidences, rows.weight)
+    return _compare_widths(lengthscales, squared, evidences, rows.weight)
 
 
-def _compared(lengthscales: Array, squared: Array, evidences: Array, weight: Array) -> WidthChoice:
+def _compare_widths(
+    lengthscales: Array, squared: Array, evidences: Array, weight: Array
+) -> WidthChoice:
     """Compare widths by their squared errors on each row, shape (W, n)."""
     errors = squared @ weight / weight.sum()
     learned = np.isfinite(errors)
@@ -111,7 +113,9 @@ def _compared(lengthscales: Array, squared: Array, evidences: Array, weight: Arr
     return WidthChoice(lengthscales, errors, np.sqrt(variance / weight.sum()), evidences)
 
 
-def _fold(kernel: Stationary, rows: RowBlock, train: Indices, test: Indices) -> tuple[Array, float]:
+def _score_fold(
+    kernel: Stationary, rows: RowBlock, train: Indices, test: Indices
+) -> tuple[Array, float]:
     """Return the squared errors of the rows left out, and the log evidence of the others."""
     source = ArraySource(rows.X[train], rows.y[train], rows.weight[train], n_threads=1)
     try:

@@ -117,7 +117,7 @@ def _have_training_scaling(model: Any, rows: Rows) -> bool:
     """Return whether rows have the centres and scales that a model was fitted with."""
     kept = model._scaling
     source = ArraySource.of(RowBlock(rows.X, rows.y, rows.weight), rows.X.shape[1])
-    own = Scaling.measured(source, Summary.of(source), model.standardize)
+    own = Scaling.measure(source, Summary.of(source), model.standardize)
     inputs = np.abs(own.input_centre - kept.input_centre) / kept.input_scale
     ratios = np.append(own.input_scale / kept.input_scale, own.target_scale / kept.target_scale)
     target = abs(own.target_centre - kept.target_centre) / kept.target_scale
