@@ -23,7 +23,7 @@ from eigengp.fitting.initialization import (
 from eigengp.fitting.objectives import RowObjective, WeightObjective, eigengp_parameters
 from eigengp.fitting.optimizer import Evaluation, minimize
 from eigengp.fitting.progress import Monitor
-from eigengp.fitting.restarts import Screening, Search, _sizes
+from eigengp.fitting.restarts import Screening, Search, _list_sizes
 from eigengp.fitting.settings import Plan
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import FactorizationError
@@ -213,9 +213,9 @@ def test_halving_and_relocation_only_ever_improve() -> None:
 
 
 def test_sizes_grow_to_the_size_asked_for() -> None:
-    assert _sizes(14) == [14]
-    assert _sizes(50) == [12, 17, 24, 35, 50]
-    assert _sizes(100)[0] == 25
+    assert _list_sizes(14) == [14]
+    assert _list_sizes(50) == [12, 17, 24, 35, 50]
+    assert _list_sizes(100)[0] == 25
 
 
 def test_progress_is_a_moving_bar_on_a_terminal_and_one_line_elsewhere() -> None:
@@ -241,6 +241,6 @@ def test_many_inducing_points_start_with_a_noise_that_suits_them() -> None:
         InducingFamily(InducingPointInit("kmeans")), plan, SOURCE, Monitor(False), RNG
     )
     careless = replace(make_model(), likelihood=1e-6)
-    careful = screening._with_noise(careless)
+    careful = screening._choose_noise(careless)
     assert careful.noise_variance > 1e-3
     assert careful.value(SOURCE) < careless.value(SOURCE)

@@ -1,9 +1,9 @@
-"""Where learning starts: inducing points and kernels, and what is free in each kind of model.
+"""Where learning starts: inducing points and kernels, and the free parameters of each model.
 
-The evidence of a sparse model has many local optima, most of them poor on
-nonstationary data, so a fit begins from many starts. They differ in the
-lengthscale, over the whole range that the data could mean, and in the basis
-points: half of the drawn ones prefer rows where the target changes quickly.
+The log marginal likelihood of a sparse model has many local optima, most of them poor on
+nonstationary data, so a fit has many starts. They differ in the lengthscale, over the whole
+plausible range, and in the inducing points: half of the drawn ones prefer rows where the target
+changes quickly.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _KMEANS_ROWS = 10_000
 
 @dataclass(frozen=True)
 class InducingPointInit:
-    """How the first start places its basis points.
+    """How the first start places its inducing points.
 
     Parameters
     ----------
     method : {"kmeans", "random", "greedy"} or array of shape (M, D)
-        Cluster centres, random rows, rows picked one by one where the prior
-        variance left over is largest, or these very points.
+        Cluster centres, random rows, rows picked one by one where the conditional prior variance
+        is largest, or the points themselves.
     """
 
     method: str | Array
@@ -56,7 +56,7 @@ class InducingPointInit:
     def place(
         self, rows: RowBlock, count: int, kernel: Kernel, rng: np.random.RandomState
     ) -> Array:
-        """Return `count` basis points, shape (count, D)."""
+        """Return `count` inducing points, shape (count, D)."""
         if isinstance(self.method, np.ndarray):
             return self.method
         if self.method == "kmeans":
@@ -80,7 +80,7 @@ def _cluster(rows: RowBlock, count: int, rng: np.random.RandomState) -> Array:
 
 
 def pick_greedily(X: Array, count: int, kernel: Kernel) -> Array:
-    """Return the rows of largest remaining prior variance, by pivoted Cholesky.
+    """Pick the rows of largest conditional prior variance, by pivoted Cholesky.
 
     O(n·count²) time; each step conditions the prior on the rows picked so far.
     """
@@ -101,7 +101,7 @@ def pick_greedily(X: Array, count: int, kernel: Kernel) -> Array:
 def draw_rows(
     rows: RowBlock, count: int, rng: np.random.RandomState, preference: Array | None = None
 ) -> Array:
-    """Return `count` different rows of the inputs, drawn at random."""
+    """Draw the inputs of `count` different rows at random."""
     probability = np.ones(rows.y.size) if preference is None else preference
     if rows.sample_weight is not None:
         probability = probability * rows.sample_weight
@@ -113,7 +113,7 @@ def draw_rows(
 
 
 def measure_roughness(rows: RowBlock) -> Array:
-    """Return how much the target differs from its neighbours' at each row, mean one, (n,)."""
+    """Return how much each target differs from its neighbours, with mean one, shape (n,)."""
     k = min(_NEIGHBOURS, rows.y.size - 1)
     if k < 1:
         return np.ones(rows.y.size)
@@ -124,18 +124,17 @@ def measure_roughness(rows: RowBlock) -> Array:
 
 
 def get_lengthscale_range(n_features: int) -> tuple[float, float]:
-    """Return the shortest and longest lengthscale worth trying on standardised inputs.
+    """Return the shortest and longest plausible lengthscale of standardised inputs.
 
-    One input: 1 to 100 % of the range of a uniform variable, √12 standard
-    deviations. More inputs: distances grow like √D, and short lengthscales
-    leave every row alone.
+    For one input these are 1 and 100 % of the range of a uniform variable, √12 standard deviations.
+    Distances grow like √D with more inputs, and short lengthscales isolate every row.
     """
     root = np.sqrt(n_features)
     return float(max(0.035, 0.3 * root * (1.0 - 1.0 / n_features))), float(max(3.46, 2.0 * root))
 
 
 def make_start_kernel(name: str, n_features: int) -> Kernel:
-    """Return a kernel by its name, with the middle of the lengthscales worth trying."""
+    """Return a kernel by its name, with the middle of the plausible lengthscales."""
     low, high = get_lengthscale_range(n_features)
     kernel = SquaredExponential() if name == "auto" else kernel_named(name)
     if isinstance(kernel, Stationary):
@@ -146,8 +145,8 @@ def make_start_kernel(name: str, n_features: int) -> Kernel:
 def with_lengthscale(kernel: KernelT, lengthscale: float, rng: np.random.RandomState) -> KernelT:
     """Return the kernel with all lengthscales at one value.
 
-    In sums and products each part gets its own multiple of it, so that the
-    parts can come to mean different things.
+    In sums and products each part gets its own multiple of it, so that the parts can learn
+    different structure.
     """
     theta = kernel.theta.copy()
     shift: dict[str, float] = {}
@@ -163,10 +162,9 @@ def with_lengthscale(kernel: KernelT, lengthscale: float, rng: np.random.RandomS
 def draw_kernels(
     kernel: KernelT, n_features: int, count: int, rng: np.random.RandomState
 ) -> Iterator[KernelT]:
-    """Yield `count` kernels with the variance of the data, which is one.
+    """Yield `count` kernels with variance one, the variance of the standardised targets.
 
-    Their lengthscales are spread over all that is worth trying, each drawn
-    from its own share of the range.
+    Their lengthscales are drawn from the plausible range, stratified into `count` parts.
     """
     low, high = np.log(get_lengthscale_range(n_features))
     variance = float(kernel.diag(np.ones((1, n_features)))[0])  # One standard deviation away.
@@ -183,20 +181,20 @@ def make_starts(
     count: int,
     rng: np.random.RandomState,
 ) -> list[EigenGP]:
-    """Return `count` models to start from; the first keeps the template's kernel.
+    """Make `count` models to start from; the first keeps the template's kernel.
 
     Parameters
     ----------
     template : EigenGP
-        Kernel and noise of the first start; its inducing inputs give M.
+        Kernel and noise of the first start; its inducing points give M.
     rows : RowBlock
-        Standardised rows to place basis points on.
+        Standardised rows on which inducing points are placed.
     init : InducingPointInit
-        How the first start, and every fourth, places its basis points.
+        How the first start, and every fourth, places its inducing points.
     count : int
         The number of starts.
     rng : RandomState
-        Makes the draws.
+        The random number generator.
     """
     size = template.inducing_points.shape[0]
     fixed = isinstance(init.method, np.ndarray)
@@ -215,40 +213,40 @@ def make_starts(
 
 
 class Family(Protocol):
-    """One kind of model."""
+    """One kind of model: its starts and its free parameters."""
 
     @property
     def screening_rows(self) -> int:
-        """On how many rows the kernel is settled where there are many."""
+        """The number of rows on which the kernel of large data is chosen."""
 
     @property
     def relocates(self) -> bool:
-        """Whether points may be moved to where the model misses."""
+        """Whether points may be moved to where residuals are large."""
 
     @property
     def warms_up(self) -> bool:
-        """Whether a part of the rows is learned on before all of them."""
+        """Whether learning starts on subsets of the rows."""
 
     def parameters(
         self, model: Any, box: Extent, basis: bool = True, weights: bool = False
     ) -> Parameters[Any]:
-        """Return what is free: kernel and points if `basis`, weights of their own if `weights`."""
+        """Return the free parameters: kernel and points if `basis`, weights if `weights`."""
 
     def make_starts(
         self, template: Any, rows: RowBlock, size: int, count: int, rng: np.random.RandomState
     ) -> list[Any]:
-        """Return `count` models of `size` features; the first has the template's kernel."""
+        """Make `count` models with `size` features; the first keeps the template's kernel."""
 
     def place(self, model: Any, rows: RowBlock, size: int, rng: np.random.RandomState) -> Any:
-        """Return the model with `size` features, their points placed for its kernel."""
+        """Place the points of `size` features for the kernel of the model."""
 
     def set_arithmetic(self, model: Any, arithmetic: Arithmetic) -> Any:
-        """Return the model, its passes over the rows to be computed so from now on."""
+        """Return the model with this arithmetic for its passes over the rows."""
 
 
 @dataclass(frozen=True)
 class InducingFamily:
-    """Models with basis points: EigenGP and all that share its flow."""
+    """Models with inducing points, such as EigenGP and FITC."""
 
     init: InducingPointInit
     screening_rows: int = 1_000
@@ -256,7 +254,7 @@ class InducingFamily:
 
     @property
     def relocates(self) -> bool:
-        """See `Family.relocates`; points that were given stay where they are."""
+        """See `Family.relocates`; given points are not moved."""
         return isinstance(self.init.method, str)
 
     def parameters(
@@ -268,7 +266,7 @@ class InducingFamily:
     def make_starts(
         self, template: EigenGP, rows: RowBlock, size: int, count: int, rng: np.random.RandomState
     ) -> list[EigenGP]:
-        """See `Family.make_starts`; where not all given points can be used, k-means places them."""
+        """See `Family.make_starts`; k-means replaces given points of another number."""
         given = isinstance(self.init.method, np.ndarray) and len(self.init.method) == size
         init = self.init if self.relocates or given else InducingPointInit("kmeans")
         blank = np.zeros((size, rows.X.shape[1]))
@@ -289,7 +287,7 @@ class InducingFamily:
 
 @dataclass(frozen=True)
 class SpectralFamily:
-    """Models with spectral points, which begin as a draw from the kernel's spectral density."""
+    """Models with spectral points, drawn from the spectral density of the kernel at first."""
 
     screening_rows: int = 1_000
     relocates: bool = False
@@ -298,7 +296,7 @@ class SpectralFamily:
     def parameters(
         self, model: SparseSpectrum, box: Extent, basis: bool = True, weights: bool = False
     ) -> Parameters[SparseSpectrum]:
-        """See `Family.parameters`; weights are integrated out, points not bound to the box."""
+        """See `Family.parameters`; weights are integrated out, the box does not bound points."""
         return spectrum_parameters(model)
 
     def make_starts(
@@ -328,7 +326,7 @@ class SpectralFamily:
 
 @dataclass(frozen=True)
 class ExactFamily:
-    """The full GP, which has no points of its own."""
+    """The exact GP, which has no points."""
 
     screening_rows: int = 400
     relocates: bool = False
@@ -354,5 +352,5 @@ class ExactFamily:
         return model
 
     def set_arithmetic(self, model: ExactGP, arithmetic: Arithmetic) -> ExactGP:
-        """See `Family.set_arithmetic`; the full GP knows one arithmetic alone."""
+        """See `Family.set_arithmetic`; the exact GP has only one."""
         return model

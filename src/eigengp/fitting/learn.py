@@ -59,7 +59,7 @@ def learn(dataset: Dataset, settings: Settings) -> FitResult:
 
 
 def learn_exact(dataset: Dataset, settings: Settings) -> FitResult:
-    """Fit the exact GP; with many rows the kernel is settled on some of them first."""
+    """Fit the exact GP; with many rows the kernel is learned on a subset first."""
     n, max_rows = dataset.n_rows, settings.reading.max_rows
     if max_rows is not None and n > max_rows:
         raise ValueError(
@@ -91,21 +91,21 @@ def learn_sparse_spectrum(dataset: Dataset, settings: Settings) -> FitResult:
             )
         size = settings.n_components or get_default_size(dataset.n_rows)
         plan = Plan.of(settings, dataset.n_rows, size, size, dataset.streams, n_restarts=64)
-        none_yet = np.zeros((0, dataset.n_features))
-        template = SparseSpectrum(start.kernel, none_yet, start.likelihood)
+        no_points = np.zeros((0, dataset.n_features))
+        template = SparseSpectrum(start.kernel, no_points, start.likelihood)
         model = run.learn(SpectralFamily(), plan, template)
         outcome = model.forward(run.source)
         return run.make_result(model, outcome, model.posterior(outcome))
 
 
 def _learn_inducing(run: Run, start: ExactGP, default: int, power: float | None) -> EigenGP:
-    """Return a learned model with inducing points, from kernel and noise to start from."""
+    """Learn a model with inducing points; `start` holds the first kernel and noise."""
     plan = _make_plan(run, default)
     return learn_by_plan(run, start, plan, power)
 
 
 def learn_by_plan(run: Run, start: ExactGP, plan: Plan, power: float | None) -> EigenGP:
-    """Return the model that the stages of a plan learn."""
+    """Learn a model by the stages of a plan."""
     own, scaling, D = run.settings.inducing_points, run.dataset.scaling, run.dataset.n_features
     if not isinstance(own, str) and own.shape[1] != D:
         raise ValueError(
@@ -127,7 +127,7 @@ def learn_by_plan(run: Run, start: ExactGP, plan: Plan, power: float | None) -> 
 
 
 def _make_plan(run: Run, default: int, neighbors: bool = False) -> Plan:
-    """Resolve the settings against the rows; `default` is the size if none was asked for."""
+    """Resolve the settings against the rows; `default` is the default number of components."""
     settings, n, streams = run.settings, run.dataset.n_rows, run.dataset.streams
     R, M = _resolve_sizes(settings, default, neighbors)
     given = not isinstance(settings.inducing_points, str)
@@ -158,7 +158,7 @@ def _make_plan(run: Run, default: int, neighbors: bool = False) -> Plan:
 
 
 def _resolve_sizes(settings: Settings, default: int, neighbors: bool = False) -> tuple[int, int]:
-    """Return R and M as they were asked for."""
+    """Return R and M as set by the user, or their defaults."""
     own = settings.inducing_points
     given = None if isinstance(own, str) else own.shape[0]
     default = given or default
@@ -184,16 +184,16 @@ def _resolve_sizes(settings: Settings, default: int, neighbors: bool = False) ->
 
 
 def _learn_with_neighbors(run: Run, compare: bool) -> FitResult:
-    """Fit the nearest-neighbour residual, and compare it with the model without, if asked to."""
+    """Fit the nearest-neighbour residual; `compare` it with the model without it."""
     settings = run.settings
     heteroscedastic = settings.noise != "gaussian"
     fit = NeighborFit.begin(run)
     start = run.make_start()
     if isinstance(settings.kernel, str) and settings.kernel == "auto":
         start = fit.choose_kernel(start)
-    asked = settings.n_components or settings.n_inducing
-    asked = asked or not isinstance(settings.inducing_points, str)
-    default = fit.largest_size if asked else fit.choose_size(start.kernel)
+    given = settings.n_components or settings.n_inducing
+    given = given or not isinstance(settings.inducing_points, str)
+    default = fit.largest_size if given else fit.choose_size(start.kernel)
     plan = fit.plan_first_stage(_make_plan(run, default, neighbors=True))
     first = learn_by_plan(run, start, plan, None)
     model = fit.learn(first)
@@ -214,13 +214,15 @@ def _compare_without_neighbors(
 ) -> FitResult | None:
     """Return the model without neighbours if its leave-one-out loss is lower.
 
-    The model of stage 1 shows whether that is possible; if so, one is learned in full.
+    The model of stage 1 shows whether that is possible; if so, the model is learned in full.
     """
     plain, settings = first, run.settings
     outcome = plain.forward(run.source)
     other = score_leave_one_out(plain, outcome, run.source, run.rng, heteroscedastic)
     if settings.max_time is None and scored.loss >= other.loss - _CLEARLY:
-        run.rng = check_random_state(settings.random_state)  # As if this were the first try.
+        run.rng = check_random_state(
+            settings.random_state
+        )  # The same draws as in a fit without neighbours.
         plain = _learn_inducing(
             run, run.make_start(), get_default_size(run.dataset.n_rows), settings.power
         )
@@ -257,7 +259,7 @@ def _condition(run: Run, model: EigenGP, online: StochasticLearner | None = None
 
 
 def _learn_from_batches(run: Run) -> FitResult:
-    """Learn from the first rows by L-BFGS, and from batches after that."""
+    """Learn from a sample of the rows by L-BFGS, then from batches."""
     settings, dataset = run.settings, run.dataset
     R, M = _resolve_sizes(settings, get_default_size(dataset.n_rows))
     if R < M or settings.residual not in (None, "auto"):
