@@ -34,24 +34,24 @@ KernelT = TypeVar("KernelT", ExactGP, EigenGP)
 
 @dataclass(frozen=True)
 class Part:
-    """One kind of free parameter: where it stands in a model and in its gradient."""
+    """One kind of free parameter: how to read it, write it and get its gradient."""
 
     read: Callable[[Any], Array]
-    """The entries in a model, as a vector."""
+    """Returns the entries of a model as a vector."""
     write: Callable[[Any, Array], Any]
-    """The model with other entries."""
+    """Returns the model with new entries."""
     slope: Callable[[Any], Array]
-    """The entries' derivatives, in a gradient of the model."""
+    """Returns the derivatives by these entries from a gradient of the model."""
     low: Array
     high: Array
 
 
 @dataclass(frozen=True)
 class Parameters(Generic[ModelT]):
-    """Which parameters of a model are free, and how they lie in the vector, part by part."""
+    """The free parameters of a model, and their order in the vector."""
 
     template: ModelT
-    """Holds all that is not free."""
+    """Holds all other parameters."""
     parts: tuple[Part, ...]
 
     def pack(self, model: ModelT) -> Array:
@@ -69,7 +69,7 @@ class Parameters(Generic[ModelT]):
         return model
 
     def pack_gradient(self, gradient: Any) -> Array:
-        """Return a model's gradient in the order of the vector."""
+        """Return the gradient of a model in the order of the vector."""
         return np.concatenate([part.slope(gradient) for part in self.parts])
 
     def bounds(self) -> tuple[Array, Array]:
@@ -81,9 +81,9 @@ class Parameters(Generic[ModelT]):
 def eigengp_parameters(
     model: EigenGP, box: Extent, basis: bool = True, weights: bool = False
 ) -> Parameters[EigenGP]:
-    """Return kernel and basis points (if `basis`), noise, and weights (if `weights`).
+    """Free kernel and inducing points (if `basis`), noise, and weights (if `weights`).
 
-    Basis points may leave the box around the inputs by its own width.
+    Inducing points may leave the box around the inputs by its width.
     """
     parts: list[Part] = []
     if basis:
@@ -98,7 +98,7 @@ def eigengp_parameters(
 
 
 def spectrum_parameters(model: SparseSpectrum) -> Parameters[SparseSpectrum]:
-    """Return kernel, spectral points and noise."""
+    """Free kernel, spectral points and noise."""
     most = np.full(model.spectral_points.size, HIGHEST_FREQUENCY)
     points = _free_points("spectral_points", model.spectral_points.shape, -most, most)
     return Parameters(
@@ -107,7 +107,7 @@ def spectrum_parameters(model: SparseSpectrum) -> Parameters[SparseSpectrum]:
 
 
 def kernel_parameters(model: KernelT) -> Parameters[KernelT]:
-    """Return kernel and noise."""
+    """Free kernel and noise."""
     return Parameters(model, (_free_kernel(model.kernel), _free_likelihood(model.likelihood)))
 
 
@@ -144,9 +144,9 @@ def _free_likelihood(likelihood: Gaussian) -> Part:
 
 
 def _free_weights(model: EigenGP) -> Part:
-    """With the residual no weight may exceed the prior's, `v ≤ 1`.
+    """Free the weights; with a residual they may not exceed those of the prior, `v ≤ 1`.
 
-    Then `k − k̃` is a covariance and never negative, at any input.
+    Then `k − k̃` is a covariance, and no variance is negative at any input.
     """
     ones = np.ones(model.n_components)
     top = 1.0 if model.residual else SHRINKAGE_RANGE[1]
@@ -161,16 +161,16 @@ def _free_weights(model: EigenGP) -> Part:
 
 @dataclass(frozen=True)
 class RowObjective:
-    """The evidence as a function of any free parameters: two passes over the rows.
+    """The objective of any free parameters: two passes over the rows per evaluation.
 
     Parameters
     ----------
     parameters : Parameters
-        Which parameters are free.
+        The free parameters.
     source : RowSource
         The rows.
     gamma : float
-        How much of the trace term is added to guard against over-fitting.
+        The weight of the trace term, which guards against over-fitting.
     """
 
     parameters: Parameters[Any]
@@ -192,16 +192,16 @@ class RowObjective:
 
 @dataclass(frozen=True)
 class WeightObjective:
-    """Stage 2: the evidence as a function of weights and noise, from the sums alone.
+    """The objective of stage 2, with weights and noise free: M × M work per evaluation.
 
     Parameters
     ----------
     parameters : Parameters
         Noise and weights.
     flow : SpectralPass
-        The pass that made the sums, whose eigenvectors they are in.
+        The pass that computed the sums, in the basis of its eigenvectors.
     sums : Sums
-        Of the whitened features.
+        The sums of the whitened features.
     """
 
     parameters: Parameters[EigenGP]
@@ -210,7 +210,7 @@ class WeightObjective:
 
     @classmethod
     def of(cls, parameters: Parameters[EigenGP], source: RowSource) -> WeightObjective:
-        """Go over the rows once; after that every evaluation is M × M work."""
+        """Compute the sums in one pass over the rows."""
         ones = np.ones(parameters.template.n_components)
         flow = replace(parameters.template, shrinkage=ones).flow
         assert isinstance(flow, SpectralPass)
@@ -227,12 +227,12 @@ class WeightObjective:
         return replace(self.flow, noise_variance=float(np.exp(vector[0])), shrinkage=shrinkage)
 
     def knows(self, model: EigenGP) -> bool:
-        """Say whether a model has the eigenfunctions that the sums are of."""
+        """Return whether a model has the eigenfunctions of the sums."""
         own = self.parameters.template
         return model.inducing_points is own.inducing_points and model.kernel == own.kernel
 
     def compute_outcome(self, model: EigenGP) -> Outcome:
-        """Return the evidence and the posterior of a model with these eigenfunctions."""
+        """Condition a model with these eigenfunctions on the rows."""
         v = np.ones(model.n_components) if model.shrinkage is None else model.shrinkage
         vector = np.log(np.append(model.noise_variance, v))
         return self.make_pass(vector).from_sums(self.sums)

@@ -1,4 +1,4 @@
-"""One fit while it runs, and what it returns."""
+"""The state of one fit while it runs, and its result."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from eigengp.kernels import Kernel
 EXACT_BLOCK_ROWS = 128
 """Rows in a block of the exact GP: with N columns each, small blocks keep memory near N²."""
 SUBSET_RANGE = (500, 2_000)
-"""Between how many rows an exact GP is learned to start from."""
+"""The smallest and largest number of rows of the exact GP that a fit starts from."""
 _FIRST_NOISE = 0.1
 """The noise variance to start from, relative to the variance of the targets."""
 
 
 @dataclass(frozen=True)
 class FitResult:
-    """What a fit returns.
+    """The result of a fit.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class FitResult:
     posterior : Predictive
         The model conditioned on all rows.
     attributes : dict
-        What the estimator stores, in the units of the data.
+        The attributes of the estimator, in the units of the data.
     notes : tuple of str
         Warnings for the user.
     """
@@ -68,7 +68,7 @@ class Run:
     dataset: Dataset
     settings: Settings
     source: RowSource
-    """Standardised rows, in blocks that suit the model."""
+    """Standardised rows, in blocks for the number of features of the model."""
     rng: np.random.RandomState
     monitor: Monitor
     checkpoint: Checkpoint | None = None
@@ -77,17 +77,17 @@ class Run:
     decisions: list[Decision] = field(default_factory=list)
 
     def restrict(self, rows: RowBlock) -> Run:
-        """Return a run on some standardised rows alone, which stores no evaluations."""
+        """Return a run on some standardised rows, without a checkpoint."""
         dataset = self.dataset.restrict(rows)
         return replace(self, dataset=dataset, source=dataset.source, checkpoint=None)
 
     def make_start(self) -> ExactGP:
-        """Return kernel and noise to start from, in standardised units."""
+        """Make the kernel and noise to start from, in standardised units."""
         settings, scaling, D = self.settings, self.dataset.scaling, self.dataset.n_features
         unit, own = scaling.target_scale**2, settings.noise_variance
         noise = _FIRST_NOISE if own is None else own / unit
         if isinstance(settings.kernel, Kernel):
-            settings.kernel.with_ard(D)  # Raises where it does not fit these inputs.
+            settings.kernel.with_ard(D)  # Raises if it does not match these inputs.
             per_unit = 1.0 / scaling.input_scale
             shift = -scaling.input_centre * per_unit
             kernel = settings.kernel.rescaled(per_unit, 1.0 / unit, shift).with_ard(D)
@@ -98,7 +98,7 @@ class Run:
         return self.learn_exact_on_subset(first) if exact_start else first
 
     def learn_exact_on_subset(self, template: ExactGP, plan: Plan | None = None) -> ExactGP:
-        """Return the exact GP learned on some of the rows: a tenth, within limits, if not told."""
+        """Learn the exact GP on a subset of the rows; by default a tenth, within limits."""
         low, high = SUBSET_RANGE
         n = self.dataset.n_rows
         count = min(n, max(low, min(high, n // 10))) if plan is None else plan.n_inducing
@@ -113,7 +113,7 @@ class Run:
         return model
 
     def learn(self, family: Family, plan: Plan, template: Any) -> Any:
-        """Return the learned model; the source is cut into blocks that suit it."""
+        """Learn a model, with the rows in blocks for its number of features."""
         if self.dataset.resizable:
             self.source = self.source.sized(plan.n_inducing)
         monitor, rng, box = self.monitor, self.rng, self.dataset.extent
@@ -131,7 +131,7 @@ class Run:
         errors: Array | None = None,
         **own: Any,
     ) -> FitResult:
-        """Return the result of the run; `own` are further attributes of a method."""
+        """Make the result of the run; `own` are further attributes of a method."""
         dataset = self.dataset
         found = {
             "n_features_in_": dataset.n_features,
@@ -165,7 +165,7 @@ def get_log_unit(dataset: Dataset, weight: float) -> float:
 
 @contextmanager
 def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
-    """Start a run; a checkpoint is removed when it ends well, and kept when it fails."""
+    """Start a run; its checkpoint is removed on success, and kept on failure."""
     weight = dataset.summary.weight
     rng = check_random_state(settings.random_state)
     clock = Clock(settings.max_time, dataset.opened)
@@ -184,7 +184,7 @@ def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
 def _open_checkpoint(
     dataset: Dataset, settings: Settings, rng: np.random.RandomState
 ) -> Checkpoint | None:
-    """Open the checkpoint of a fit, where one is asked for."""
+    """Open the checkpoint of a fit, if it has one."""
     path = getattr(settings.optimizer, "checkpoint", None)
     if path is None:
         return None
