@@ -1,4 +1,4 @@
-"""Rows that lie in arrays: NumPy's, in memory or mapped from a file, or a GPU's."""
+"""Rows in arrays: NumPy arrays, possibly memory-mapped, or arrays on a GPU."""
 
 from __future__ import annotations
 
@@ -19,35 +19,33 @@ from eigengp.gp.blocks import RowBlock
 SumT = TypeVar("SumT", bound=Any)
 
 BLOCK_ROWS = 1024
-"""Rows in a block, where nothing is known of their features."""
+"""The default number of rows in a block."""
 _BLOCK_ENTRIES = 1 << 19
-"""About how many features a block has: large enough that threads seldom meet in Python, where they
-wait for one another."""
+"""The approximate number of features in a block, so large that threads seldom wait for the GIL."""
 _BLOCK_RANGE = (512, 16384)
 _MOST_CHUNK_ROWS = 1 << 16
 _CHUNK_NUMBERS = 1 << 21
 _MOST_ENTRIES = 1 << 22
 _DEVICE_BYTES = 1 << 33
-"""The memory that a device is taken to have where it does not tell."""
+"""The assumed memory of a device that does not report it."""
 _DEVICE_SHARE = 64
-"""A feature is given so many bytes, eight times what it takes: a device wants much work at a time,
-and several arrays of a block are there at once."""
+"""Bytes per feature, eight times its size: a device needs large blocks, and several arrays of a
+block exist at once."""
 _DEVICE_RANGE = (1 << 12, 1 << 24)
 _DEVICE_STEP = 1 << 10
-"""Blocks on a device have a multiple of so many rows, which fused passes can take whole."""
+"""The number of rows in a block on a device is a multiple of this, for fused passes."""
 
 
 def count_chunk_rows(n_features: int) -> int:
-    """Return how many rows of so many inputs are summed, or read, before the next are.
+    """Return the number of rows in a chunk, which is read or summed at a time.
 
-    Sums over chunks are added in order, whatever the rows come from, so a file
-    gives the same bits as an array.
+    Sums over chunks are added in order, so that a file gives the same bits as an array.
     """
     return max(1, min(_MOST_CHUNK_ROWS, _CHUNK_NUMBERS // (n_features + 1)))
 
 
 def choose_block_rows(X: AnyArray, n_columns: int) -> int:
-    """Return how many rows make a good block where each has so many features."""
+    """Return the number of rows in a block with `n_columns` features."""
     if not is_numpy(X):
         least, most = _DEVICE_RANGE
         return max(least, min(most, _get_free_bytes(X) // (_DEVICE_SHARE * n_columns)))
@@ -57,7 +55,7 @@ def choose_block_rows(X: AnyArray, n_columns: int) -> int:
 
 
 def _get_free_bytes(X: AnyArray) -> int:
-    """Return how much memory is free on the device of `X`."""
+    """Return the free memory of the device of `X`, in bytes."""
     if not getattr(X, "is_cuda", False):
         return _DEVICE_BYTES
     import torch
@@ -69,10 +67,9 @@ def _get_free_bytes(X: AnyArray) -> int:
 class ArraySource:
     """Row blocks cut from arrays.
 
-    Blocks of NumPy's arrays are summed by a pool of threads. Each takes one
-    contiguous stripe of blocks, with BLAS held to one thread meanwhile, and
-    the stripes are added in order: the same number of threads gives the same
-    bits. Blocks of other arrays follow one another; a GPU is parallel within.
+    Blocks of NumPy arrays are summed by a pool of threads, with BLAS limited to one thread. Each
+    thread sums one contiguous stripe of blocks, and the stripes are added in order: the same number
+    of threads gives the same bits. Blocks of other arrays are summed one after another.
 
     Parameters
     ----------
@@ -81,14 +78,14 @@ class ArraySource:
     y : array of shape (N,)
         Targets.
     sample_weight : array of shape (N,) or None
-        How many times each row counts.
+        Sample weights.
     block_rows : int
         Rows in a block; memory beyond the data is proportional to it.
     n_threads : int or None
-        None uses as many as BLAS would when this is made: a pass that finds
-        other threads must not find other blocks.
+        None uses as many threads as BLAS at the time of creation, so that blocks do not change
+        between passes.
     first : int
-        The number of the first row, where these are a part of more.
+        The number of the first row, if the arrays are a part of a larger source.
     """
 
     X: AnyArray
@@ -108,22 +105,22 @@ class ArraySource:
     def of(
         cls, rows: RowBlock, n_columns: int | None = None, n_threads: int | None = None
     ) -> ArraySource:
-        """Return the source of rows that are in memory, in blocks good for so many features."""
+        """Return the source of rows in memory, in blocks for `n_columns` features."""
         size = BLOCK_ROWS if n_columns is None else choose_block_rows(rows.X, n_columns)
         return cls(rows.X, rows.y, rows.sample_weight, size, n_threads)
 
     @property
     def n_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return int(self.X.shape[0])
 
     @property
     def n_features(self) -> int:
-        """How many inputs each row has."""
+        """The number of inputs."""
         return int(self.X.shape[1])
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
-        """Return a copy of these rows, in NumPy's arrays."""
+        """Return a copy of some rows, as NumPy arrays."""
         xp = namespace(self.X)
         wanted = xp.asarray(rows, device=self.X.device)
         weight = self.sample_weight
@@ -132,13 +129,13 @@ class ArraySource:
         return RowBlock(X, y, own)
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
-        """Yield all rows once, in random order, so many at a time, in NumPy's arrays."""
+        """Yield all rows once, in random order, in batches of `size`, as NumPy arrays."""
         order = rng.permutation(self.n_rows)
         for start in range(0, self.n_rows, size):
             yield self.take(order[start : start + size])
 
     def sized(self, n_columns: int) -> ArraySource:
-        """Return the same rows, in blocks that suit so many features."""
+        """Return the same rows in blocks for `n_columns` features."""
         return replace(self, block_rows=choose_block_rows(self.X, n_columns))
 
     def _get_block(self, rows: slice, start: int) -> RowBlock:
@@ -149,7 +146,7 @@ class ArraySource:
         return RowBlock(X, y, weight, start)
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
-        """Return the sum of `term(block)` over all blocks, in NumPy's arrays."""
+        """Return the sum of `term(block)` over all blocks, as NumPy arrays."""
 
         def stripe(part: Sequence[slice]) -> SumT:
             return reduce(
@@ -163,7 +160,7 @@ class ArraySource:
         return total.on_host() if hasattr(total, "on_host") else total
 
     def _cut_chunks(self, n_threads: int) -> Iterator[Sequence[slice]]:
-        """Yield the blocks of each chunk; a device takes all rows as one."""
+        """Yield the blocks of each chunk; on a device all rows are one chunk."""
         if not is_numpy(self.X):
             step = _DEVICE_STEP if self.block_rows > _DEVICE_STEP else 1
             yield _cut_blocks(0, self.n_rows, self.block_rows, n_threads, step)
@@ -178,9 +175,9 @@ class ArraySource:
 def _cut_blocks(
     start: int, end: int, block_rows: int, n_threads: int, step: int = 1
 ) -> tuple[slice, ...]:
-    """Return blocks of nearly equal size, as many for each thread where there are several.
+    """Return blocks of nearly equal size; several blocks are a multiple of the threads.
 
-    All but the last begin and end at multiples of `step` from the first.
+    All edges but the last are multiples of `step` from the first.
     """
     n_rows = end - start
     count = -(-n_rows // block_rows)
@@ -195,16 +192,16 @@ def _cut_blocks(
 def map_blocks(
     function: Callable[[AnyArray], AnyArray], X: AnyArray, n_columns: int = 1
 ) -> AnyArray:
-    """Return `function` of all rows of `X`, computed block by block, in threads on a CPU.
+    """Apply a function to all rows of `X`, block by block, in threads on a CPU.
 
     Parameters
     ----------
     function : callable
-        Takes some rows, and returns an array with as many.
+        Maps rows to an array with the same number of rows.
     X : array of shape (n, D)
         All rows.
     n_columns : int
-        How many numbers a row becomes on the way; the more, the smaller the blocks.
+        The number of features per row, which determines the size of blocks.
     """
     n_threads = count_available_threads() if is_numpy(X) else 1
     blocks = _cut_blocks(0, X.shape[0], choose_block_rows(X, n_columns), n_threads)

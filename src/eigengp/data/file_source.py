@@ -23,18 +23,18 @@ def _is_number(kind: Any) -> bool:
 
 @dataclass(frozen=True)
 class FileTable:
-    """Rows of a dataset: some of its columns as inputs, one as targets, one perhaps as weights.
+    """Rows of a dataset: columns for inputs, targets and sample weights.
 
     Parameters
     ----------
     dataset : pyarrow.dataset.Dataset
-        Where the columns are.
+        The dataset with these columns.
     features : tuple of str
-        The inputs.
+        The names of the inputs.
     target : str or None
-        The targets; None where there are none.
+        The name of the targets, if any.
     weight : str or None
-        The sample weights.
+        The name of the sample weights, if any.
     """
 
     dataset: Any
@@ -55,7 +55,7 @@ class FileTable:
         Raises
         ------
         ValueError
-            If a column is not there, or is not made of numbers.
+            If a column does not exist or does not hold numbers.
         """
         dataset = open_dataset(X)
         names = list(dataset.schema.names)
@@ -65,7 +65,7 @@ class FileTable:
         for name in table._columns:
             _check_column(dataset.schema, name)
         if not table.features:
-            raise ValueError(f"Beside the target {target!r} there is no column to learn from.")
+            raise ValueError(f"There is no input column besides the target {target!r}.")
         return table
 
     @property
@@ -74,22 +74,22 @@ class FileTable:
 
     @cached_property
     def n_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         with explain_errors():
             return int(self.dataset.count_rows())
 
     @property
     def n_features(self) -> int:
-        """How many inputs each row has."""
+        """The number of inputs."""
         return len(self.features)
 
     def chunks(self) -> Iterator[RowBlock]:
-        """See `Table.chunks`; only the columns that are needed are read."""
+        """See `Table.chunks`; only the needed columns are read."""
         with explain_errors():
             yield from regrouped(self._read_blocks(), count_chunk_rows(self.n_features))
 
     def _read_blocks(self) -> Iterator[RowBlock]:
-        """Read all rows as PyArrow hands them over."""
+        """Read all rows in the batches of PyArrow."""
         start = 0
         for batch in self._read_batches():
             yield self._make_block(batch, start)
@@ -124,7 +124,7 @@ class FileTable:
         return RowBlock(X, np.asarray(y, dtype=np.float64), weight, start)
 
     def _read_column(self, batch: Any, name: str, start: int) -> NDArray[np.floating]:
-        """Return a column as floating-point numbers, all of them finite."""
+        """Return a column as finite floating-point numbers."""
         pa = import_arrow()
         column = batch.column(name)
         if not pa.types.is_floating(column.type):
@@ -148,7 +148,7 @@ def _describe_unusable(name: str, row: int, what: str) -> str:
 
 
 def _check_column(schema: Any, name: str) -> None:
-    """Raise where a column is not there, or is not made of numbers."""
+    """Raise if a column does not exist or does not hold numbers."""
     if name not in schema.names:
         raise ValueError(
             f"There is no column {name!r}; the file has {', '.join(map(repr, schema.names))}."

@@ -1,4 +1,4 @@
-"""Files of tables: which there are, how they are opened, and how they are written."""
+"""Formats of table files: how to find, open and write them."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ FORMATS = {
     ".csv": "csv",
     ".tsv": "csv",
 }
-"""What is in a file, by its ending."""
+"""The format of a file, by its ending."""
 
 
 def is_table(X: Any) -> bool:
-    """Say whether `X` names files or is a PyArrow dataset."""
+    """Return whether `X` names files or is a PyArrow dataset."""
     if isinstance(X, str | Path):
         return True
     return type(X).__module__.startswith("pyarrow.") and hasattr(X, "to_batches")
 
 
 def open_dataset(X: Any) -> Any:
-    """Return the PyArrow dataset behind a path, a folder, a glob pattern or a dataset.
+    """Open a path, a folder or a glob pattern as a PyArrow dataset.
 
     Raises
     ------
     FileNotFoundError
         If there is no such file.
     ValueError
-        If the ending is none that is known.
+        If the ending is unknown.
     """
     dataset = import_arrow().dataset
     if not isinstance(X, str | Path):
@@ -58,7 +58,7 @@ def open_dataset(X: Any) -> Any:
 
 
 def find_tables(X: str | Path) -> list[Path]:
-    """Return the files behind a path, a folder or a glob pattern: one or more, of one format."""
+    """Return the files of a path, a folder or a glob pattern, all of one format."""
     text = str(X)
     if Path(X).is_dir():
         found = sorted(path for path in Path(X).rglob("*") if get_ending(path) in FORMATS)
@@ -71,20 +71,20 @@ def find_tables(X: str | Path) -> list[Path]:
     formats = {FORMATS.get(get_ending(path)) for path in found}
     if len(formats) > 1:
         raise ValueError(
-            f"{text!r} has files of several formats. Name those of one, as in '*.csv'."
+            f"{text!r} has files of several formats. Select one format, as in '*.csv'."
         )
     return found
 
 
 def get_ending(path: Path) -> str:
-    """Return the ending that tells the format, in small letters, before one of compression."""
+    """Return the ending of the format in lower case, without that of a compression."""
     endings = [each.lower() for each in path.suffixes]
     compressed = endings and endings[-1] in (".gz", ".bz2", ".zst")
     return "".join(endings[-2:-1] if compressed else endings[-1:])
 
 
 def import_arrow() -> Any:
-    """Return PyArrow, with all of it that is used here."""
+    """Import PyArrow and its submodules."""
     try:
         import pyarrow
         import pyarrow.csv
@@ -108,7 +108,7 @@ def _make_csv_format(delimiter: str, types: dict[str, Any] | None = None) -> Any
 
 
 def _read_floats(dataset: Any, form: Any) -> Any:
-    """Return a CSV dataset whose integers are read as float64: later rows may have fractions."""
+    """Read integers of a CSV dataset as float64, because later rows may have fractions."""
     pa = import_arrow()
     whole = pa.types.is_integer
     integers = {each.name: pa.float64() for each in dataset.schema if whole(each.type)}
@@ -120,7 +120,7 @@ def _read_floats(dataset: Any, form: Any) -> Any:
 
 @contextmanager
 def explain_errors() -> Iterator[None]:
-    """Turn what PyArrow says of unreadable files into an error of ours."""
+    """Raise errors of PyArrow about unreadable files as `ValueError`."""
     try:
         yield
     except import_arrow().ArrowException as error:
@@ -128,9 +128,9 @@ def explain_errors() -> Iterator[None]:
 
 
 def write_table(path: str | Path, parts: Iterable[Mapping[str, Array]]) -> int:
-    """Write columns part by part to a Parquet, Arrow or CSV file, and return how many rows.
+    """Write columns part by part to a Parquet, Arrow or CSV file; return the number of rows.
 
-    The file appears when it is whole; an error leaves what was there before.
+    The file is replaced when it is complete; an error leaves the old file.
     """
     pa, path = import_arrow(), Path(path)
     form = FORMATS.get(path.suffix.lower())
@@ -143,14 +143,14 @@ def write_table(path: str | Path, parts: Iterable[Mapping[str, Array]]) -> int:
 
 
 def _write_parts(
-    opened: Callable[[Any], Any], parts: Iterable[Mapping[str, Array]], path: Path
+    open_writer: Callable[[Any], Any], parts: Iterable[Mapping[str, Array]], path: Path
 ) -> int:
-    """Write parts with the writer that `opened` gives for the columns of the first."""
+    """Write parts with the writer that `open_writer` returns for the schema of the first."""
     count, writer = 0, None
     try:
         for part in parts:
             batch = import_arrow().record_batch(dict(part))
-            writer = opened(batch.schema) if writer is None else writer
+            writer = open_writer(batch.schema) if writer is None else writer
             writer.write_batch(batch)
             count += batch.num_rows
     finally:
