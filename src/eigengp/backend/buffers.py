@@ -1,8 +1,8 @@
-"""Memory that passes over rows use again and again.
+"""Recycled memory for passes over rows.
 
-Fresh memory costs more than the arithmetic that fills it. Arrays as large as a
-block of features are made by `make_buffer` and offered back by `recycle`; outside
-`reuse_buffers` these are plain allocations.
+Allocating memory costs more than the arithmetic that fills it. Arrays as large as a block of
+features come from `make_buffer` and are returned by `recycle`; outside `reuse_buffers` these are
+plain allocations.
 """
 
 from __future__ import annotations
@@ -23,21 +23,20 @@ _MOST_FREE_BYTES = 1 << 27
 
 
 class _Memory(np.ndarray[Any, Any]):
-    """Bytes that arrays of changing shapes are laid out in."""
+    """Bytes that hold arrays of varying shapes."""
 
 
 class _Buffers:
-    """Free memory, held up to a limit from the first to enter until the last to leave.
+    """Free memory, held up to a limit while at least one context is open.
 
-    Threads take and give without a lock, at which they would wait for one
-    another: single operations on a dictionary are whole.
+    Threads need no lock, because single dictionary operations are atomic.
     """
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Hold nothing: at the start, and in a process that was forked."""
+        """Hold no memory: at the start, and in a forked process."""
         self._lock = Lock()
         self._inside = 0
         self._free: dict[int, _Memory] = {}
@@ -61,15 +60,12 @@ class _Buffers:
         return np.ndarray(shape, dtype, self._find_memory(size), order=order)
 
     def _find_memory(self, size: int) -> _Memory:
-        """Return the smallest free memory that holds so many bytes and not many more, or new.
-
-        That of float64 may hold float32.
-        """
+        """Return the smallest free memory of `size` to three times `size` bytes, or new one."""
         free = self._free
         fitting = [each for each in list(free.values()) if size <= each.size <= 3 * size]
-        fitting.reverse()  # The last given is still in the cache.
+        fitting.reverse()  # The last returned is still in the CPU cache.
         for best in sorted(fitting, key=len):
-            if free.pop(id(best), None) is not None:  # Another thread may have been faster.
+            if free.pop(id(best), None) is not None:  # Another thread may have taken it.
                 return best
         return _Memory((size + size // 8,), np.uint8)
 
@@ -86,20 +82,20 @@ _BUFFERS = _Buffers()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_BUFFERS.reset)
 reuse_buffers = _BUFFERS.reuse
-"""A context in which `recycled` arrays are used again."""
+"""A context in which recycled arrays are reused."""
 recycle = _BUFFERS.give
-"""Offer the memory of an array that nobody will look at again."""
+"""Return the memory of an array that is no longer used."""
 
 
 def make_buffer(
     shape: tuple[int, ...], dtype: Any = np.float64, order: Literal["C", "F"] = "C"
 ) -> AnyArray:
-    """Return an array to be filled, in recycled memory where there is some."""
+    """Return an uninitialised array, in recycled memory if possible."""
     return _BUFFERS.take(shape, np.dtype(dtype), order)
 
 
 def convert(x: AnyArray, name: str) -> AnyArray:
-    """Return `x` in the data type called `name`, in recycled memory where there is some."""
+    """Convert `x` to the data type `name`, in recycled memory if possible."""
     if not is_numpy(x) or dtype_name(x) == name:
         return cast(x, name)
     result = make_buffer(x.shape, name, "F")

@@ -1,9 +1,8 @@
-"""Products of matrices with many rows and few columns, which NumPy's BLAS does best in tiles.
+"""Products of matrices with many rows and few columns, computed in tiles.
 
-A block of rows is long and thin. BLAS copies the factors of a product before it
-multiplies them, which for thin ones takes as long as the product; small
-products it makes in place. So the long side is cut into tiles, and one call
-multiplies them all.
+BLAS copies the factors of a large product before it multiplies them, which takes as long as the
+product itself if they are thin. It does not copy small factors, so the long side is split into
+tiles, and one call multiplies them all.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ from eigengp.backend.buffers import make_buffer
 from eigengp.backend.namespace import AnyArray, is_numpy
 
 _SMALL = 1_000_000
-"""How many multiplications OpenBLAS takes for small."""
+"""The largest number of multiplications that OpenBLAS treats as small."""
 _SHORTEST_TILE = 256
 """Shorter tiles cost more in calls than they save in copies."""
 
 
 def product(x: AnyArray, z: AnyArray) -> AnyArray:
-    """Return `x z`, in recycled memory where there is some; NumPy's columns are contiguous.
+    """Return `x z` in recycled memory if possible, with contiguous columns in NumPy.
 
-    `x` has many rows and few columns, and BLAS is faster by up to a half where
-    the long side is the contiguous one.
+    `x` has many rows and few columns, and BLAS is faster by up to a half if the long side is
+    contiguous.
     """
     if not is_numpy(x) or x.dtype != z.dtype:
         return x @ z
@@ -54,22 +53,21 @@ def contraction(x: AnyArray, z: AnyArray) -> AnyArray:
 
 
 def _count_tiles(n: int, multiplications: int) -> tuple[int, int]:
-    """Return how many tiles to cut `n` rows into, and how many rows each has.
+    """Return the number of tiles for `n` rows, and the number of rows in each.
 
-    A row takes so many multiplications. None is left where a count divides `n`, and else fewer
-    than there are tiles.
+    `multiplications` is the number per row. Fewer rows than tiles remain, and none if possible.
     """
     longest = _SMALL // max(multiplications, 1)
     if longest < _SHORTEST_TILE or n <= longest:
         return 1, n
     fewest = -(-n // longest)
     most = min(2 * fewest, 2 * n // _SHORTEST_TILE)
-    none_left = (count for count in range(fewest, most + 1) if n % count == 0)
-    count = next(none_left, fewest)
+    divisors = (count for count in range(fewest, most + 1) if n % count == 0)
+    count = next(divisors, fewest)
     return count, n // count
 
 
 def _view_tiles(x: AnyArray, count: int) -> AnyArray:
-    """Return a view of a matrix whose columns are contiguous as so many, one below the other."""
+    """Return a view of a matrix with contiguous columns as `count` tiles of rows."""
     n, m = x.shape
     return x.T.reshape(m, count, n // count).transpose(1, 2, 0)

@@ -1,4 +1,4 @@
-"""Threads of our own, each with one of BLAS, within what the user allows."""
+"""A pool of threads, with one BLAS thread each, within the limits of the user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eigengp.backend.buffers import reuse_buffers
 T = TypeVar("T")
 
 _SMALL = 1000
-"""The size of matrices up to which one BLAS thread is best: more stay awake and in the way."""
+"""The size of matrices up to which one BLAS thread is fastest: idle ones keep spinning."""
 
 
 @cache
@@ -28,26 +28,25 @@ def _controller() -> ThreadpoolController:
 
 
 def count_available_threads() -> int:
-    """Return how many threads BLAS may use here, which is how many we may use.
+    """Return the number of threads that BLAS may use, which also limits the pool.
 
-    That number already respects the user's settings and the limits that
-    joblib sets in worker processes.
+    It respects the settings of the user and the limits of joblib in worker processes.
     """
     counts = [lib["num_threads"] for lib in _controller().info() if lib["user_api"] == "blas"]
     return max(counts, default=1)
 
 
 class _OneBlasThread:
-    """Holds BLAS to one thread from the first to enter until the last to leave.
+    """Limits BLAS to one thread while at least one context is open.
 
-    The limit is the whole process', so fits in several threads must share it.
+    The limit applies to the whole process, so fits in several threads must share it.
     """
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Hold nothing: at the start, and in a process that was forked."""
+        """Set no limit: at the start, and in a forked process."""
         self._lock = Lock()
         self._inside = 0
         self._limiter: Any = None
@@ -69,41 +68,40 @@ _ONE_BLAS_THREAD = _OneBlasThread()
 
 
 def use_one_blas_thread() -> AbstractContextManager[None]:
-    """Hold BLAS to one thread: for small matrices its threads cost more than they bring."""
+    """Limit BLAS to one thread, which is faster for small matrices."""
     return _ONE_BLAS_THREAD
 
 
 def use_one_openmp_thread() -> AbstractContextManager[Any]:
-    """Hold OpenMP to one thread, in this thread of Python.
+    """Limit OpenMP to one thread, in this Python thread.
 
-    Its teams add in an order of their own, so that equal seeds give other
-    results, and they do not survive a fork. The libraries are looked up anew,
-    for some are loaded late.
+    Several OpenMP threads add in a random order, so that equal seeds give different results, and
+    they do not survive a fork. The libraries are looked up in each call, because some are loaded
+    late.
     """
     return ThreadpoolController().limit(limits=1, user_api="openmp")
 
 
 def limit_threads(size: int) -> AbstractContextManager[None]:
-    """Hold BLAS to one thread where matrices of this size count as small."""
+    """Limit BLAS to one thread if matrices of this size are small."""
     return use_one_blas_thread() if size <= _SMALL else nullcontext()
 
 
 @contextmanager
 def speed_up_passes(size: int) -> Iterator[None]:
-    """Do many passes over rows with so many features: few threads, memory that is used again."""
+    """Limit BLAS threads and reuse buffers during many passes with `size` features."""
     with limit_threads(size), reuse_buffers():
         yield
 
 
 class _ThreadPool:
-    """Threads that stay and are asked through queues.
+    """Threads that stay alive and take tasks from a queue.
 
-    To make threads costs as much as a pass over few rows, and so do the
-    conditions of futures.
+    Starting threads, or waiting on futures, takes as long as a pass over a few rows.
     """
 
     here = local()
-    """Has `member` in threads of a crew, which do not submit a crew themselves."""
+    """Has the attribute `member` in threads of a pool, which do not use a pool themselves."""
 
     def __init__(self, n_threads: int) -> None:
         self._tasks: SimpleQueue[tuple[Callable[[Any], Any], Any, SimpleQueue[Any]]]
@@ -112,7 +110,7 @@ class _ThreadPool:
             Thread(target=self._serve, name=f"eigengp_{number}", daemon=True).start()
 
     def submit(self, work: Callable[[Any], Any], argument: Any) -> SimpleQueue[Any]:
-        """Have `work(argument)` done; the queue will hold what it returned, and what it raised."""
+        """Run `work(argument)` in the pool; the queue receives its result and its exception."""
         answer: SimpleQueue[Any] = SimpleQueue()
         self._tasks.put((work, argument, answer))
         return answer
@@ -140,7 +138,7 @@ if hasattr(os, "register_at_fork"):
 def run_in_threads(
     work: Callable[[Sequence[slice]], T], blocks: Sequence[slice], n_threads: int
 ) -> list[T]:
-    """Return `[work(stripe), …]` for contiguous stripes, one for each thread, this one included."""
+    """Return `[work(stripe), …]` for contiguous stripes, one per thread, including this one."""
     if len(blocks) <= 1 or hasattr(_ThreadPool.here, "member"):
         return [work(blocks)]
     stripes = [
@@ -149,22 +147,22 @@ def run_in_threads(
     with use_one_blas_thread():
         if len(stripes) == 1:
             return [work(stripes[0])]
-        asked = [_get_pool(n_threads - 1).submit(work, stripe) for stripe in stripes[1:]]
+        pending = [_get_pool(n_threads - 1).submit(work, stripe) for stripe in stripes[1:]]
         try:
-            first = work(stripes[0])  # This thread has nothing else to do.
+            first = work(stripes[0])  # This thread takes the first stripe.
         finally:
-            answers = [each.get() for each in asked]
+            answers = [each.get() for each in pending]
     for _, error in answers:
         if error is not None:
             try:
                 raise error
             finally:
-                del error, answers  # They hold this frame, and it would hold them.
+                del error, answers  # Break the reference cycle with this frame.
     return [first, *(result for result, _ in answers)]
 
 
 @cache
 def _split_evenly(length: int, count: int) -> list[tuple[int, int]]:
-    """Return where `count` parts of nearly equal length reset and end."""
+    """Return the start and end of `count` parts of nearly equal length."""
     edges = np.linspace(0, length, count + 1).round().astype(int)
     return list(pairwise(edges.tolist()))

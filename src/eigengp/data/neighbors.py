@@ -1,4 +1,4 @@
-"""The nearest rows: exact and approximate searches, and rows that come with their neighbours."""
+"""Nearest neighbours: exact and approximate searches, and rows with their neighbours."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from eigengp.gp.vecchia import Neighborhoods
 SumT = TypeVar("SumT", bound=Any)
 
 _TREE_UP_TO = 10
-"""How many inputs a tree is good for."""
+"""The largest number of inputs for which a tree is used."""
 _TREE_FROM = 50_000
 _FEW_POINTS = 16_384
-"""Among fewer, an approximate search would look at about all of them."""
+"""Among fewer points, an approximate search would compare nearly all of them."""
 _FEW_SEARCHED = 500
-"""For so few, the exact search is done before cells are made."""
+"""For fewer inputs, the exact search is faster than building cells."""
 _MANY_POINTS = 100_000
-"""Up to so many the exact search will do."""
+"""The largest number of points for which "auto" is exact."""
 _TRIED, _TRIED_NEIGHBOURS = 256, 64
-"""On how many points a tree is tried, and how many it finds for each."""
+"""The number of points on which a tree is tried, and of neighbours for each."""
 _QUICK = 4_000
-"""A tree that measures so many distances for each input is about as fast as cells."""
+"""The number of distances per input at which a tree is as fast as cells."""
 _CELL_SIZE, _CELLS_SEARCHED = 100, 128
-"""About how many points a cell has, and how many cells are looked into at least."""
+"""The approximate number of points per cell, and the least number of searched cells."""
 _BATCH = 20
-"""Fewer inputs than so many Faiss rounds differently."""
+"""Faiss rounds differently for fewer inputs."""
 _SEARCHED_AT_ONCE = 1_024
 _FAR = 1e15
-"""Where inputs are cut off, whose squares float32 could not hold."""
+"""Inputs are clipped here, because float32 cannot hold larger squares."""
 
 
 class Index(Protocol):
@@ -49,28 +49,28 @@ class Index(Protocol):
 
     @property
     def n_points(self) -> int:
-        """How many there are."""
+        """The number of points."""
         ...
 
     def find_nearest(self, X: Array, count: int) -> NDArray[np.intp]:
-        """Return the numbers of the nearest points, the nearest first, shape (n, count)."""
+        """Return the indices of the nearest points, the nearest first, shape (n, count)."""
         ...
 
 
 def build_index(
     points: Array, search: NeighborSearch = "exact", n_searched: int | None = None
 ) -> Index:
-    """Return a search among points.
+    """Build a search among points.
 
     Parameters
     ----------
     points : array of shape (N, D)
         The points.
     search : {"auto", "exact", "approximate"}
-        Which kind. Among fewer than 16,384 points it is exact. "auto" is approximate among more
+        The kind of search; exact among fewer than 16,384 points. "auto" is approximate among more
         than 100,000 points for which a tree is slow, if Faiss is installed.
     n_searched : int or None
-        For how many inputs it will be used; for up to 500 it is exact. None is not known.
+        The number of inputs for which it is used, if known; for up to 500 it is exact.
 
     Examples
     --------
@@ -110,12 +110,12 @@ def _import_faiss() -> Any:
 
 @dataclass(frozen=True)
 class Exact:
-    """Finds the nearest by a tree where points are many with few inputs, else by all pairs.
+    """Exact search: by a tree for many points with few inputs, otherwise by brute force.
 
     Parameters
     ----------
     search : NearestNeighbors
-        The search of scikit-learn.
+        The fitted search of scikit-learn.
     """
 
     search: NearestNeighbors
@@ -127,7 +127,7 @@ class Exact:
         return cls(NearestNeighbors(algorithm=algorithm).fit(points))
 
     def is_quick(self, points: Array) -> bool:
-        """Say whether a tree measures few distances; it is the points that decide, not a clock."""
+        """Return whether a tree computes few distances; this does not depend on timing."""
         tree: Any = self.search._tree
         some = points[:: points.shape[0] // _TRIED]
         tree.reset_n_calls()
@@ -136,11 +136,11 @@ class Exact:
 
     @property
     def n_points(self) -> int:
-        """How many there are."""
+        """The number of points."""
         return int(self.search.n_samples_fit_)
 
     def find_nearest(self, X: Array, count: int) -> NDArray[np.intp]:
-        """Return the numbers of the nearest points, the nearest first, shape (n, count)."""
+        """Return the indices of the nearest points, the nearest first, shape (n, count)."""
 
         def search(some: Array) -> NDArray[np.intp]:
             found: NDArray[np.intp] = self.search.kneighbors(some, count, return_distance=False)
@@ -152,10 +152,9 @@ class Exact:
 def _search_in_parts(
     search: Callable[[Array], NDArray[np.intp]], X: Array, count: int
 ) -> NDArray[np.intp]:
-    """Return what a search finds for all inputs, shape (n, count).
+    """Search for all inputs in threads, with OpenMP limited to one thread, shape (n, count).
 
-    They are shared out among threads of our own, in parts that do not depend on how many threads
-    there are; OpenMP has one.
+    The parts do not depend on the number of threads.
     """
     found = np.empty((X.shape[0], count), dtype=np.intp)
     parts = [slice(i, i + _SEARCHED_AT_ONCE) for i in range(0, X.shape[0], _SEARCHED_AT_ONCE)]
@@ -171,20 +170,19 @@ def _search_in_parts(
 
 @dataclass(frozen=True)
 class Approximate:
-    """Finds most of the nearest: those in the cells whose centres are nearest.
+    """Approximate search: looks only into the cells whose centres are nearest.
 
-    Centres are a hundredth of the points, spread over them in their order, so that the same points
-    have the same cells. Cells have the points in float32; those found are sorted by distances in
-    float64.
+    Every hundredth point is a centre, so that the same points give the same cells. Cells hold the
+    points in float32; the results are sorted by distances in float64.
 
     Parameters
     ----------
     points : array of shape (N, D)
         All points.
     cells : faiss.IndexIVFFlat
-        The same, moved and scaled to be of order one, each in the cell of the nearest centre.
+        The points, scaled to order one, each in the cell of the nearest centre.
     centre, scale : array of shape (D,), float
-        By what.
+        The centre and scale of that scaling.
     """
 
     points: Array
@@ -199,7 +197,7 @@ class Approximate:
         centre, D = points.mean(axis=0), points.shape[1]
         scale = float(np.abs(points - centre).max()) or 1.0
         coarse = _to_float32(points, centre, scale)
-        # Of equal centres all but one would have empty cells, which are looked into in vain.
+        # Duplicate centres would have empty cells.
         centres = np.unique(coarse[::_CELL_SIZE], axis=0)
         nearest_centre = faiss.IndexFlatL2(D)
         with use_one_openmp_thread():
@@ -210,11 +208,11 @@ class Approximate:
 
     @property
     def n_points(self) -> int:
-        """How many there are."""
+        """The number of points."""
         return int(self.points.shape[0])
 
     def find_nearest(self, X: Array, count: int) -> NDArray[np.intp]:
-        """Return the numbers of points that are near, the nearest first, shape (n, count)."""
+        """Return the indices of near points, the nearest first, shape (n, count)."""
         found = _search_in_parts(
             lambda some: self._sort_by_distance(some, self._search_cells(some, count)), X, count
         )
@@ -224,7 +222,7 @@ class Approximate:
         return found
 
     def _search_cells(self, X: Array, count: int) -> NDArray[np.intp]:
-        """Return the numbers of the nearest in the nearest cells; −1 where these hold no more."""
+        """Return the indices of the nearest points in the nearest cells; −1 if these hold fewer."""
         n = X.shape[0]
         coarse = np.resize(_to_float32(X, self.centre, self.scale), (max(_BATCH, n), X.shape[1]))
         how = _import_faiss().SearchParametersIVF(nprobe=max(_CELLS_SEARCHED, 2 * count))
@@ -238,7 +236,7 @@ class Approximate:
 
 
 def _to_float32(X: Array, centre: Array, scale: float) -> NDArray[np.float32]:
-    """Return points in float32, where they lose least."""
+    """Return points in float32, scaled to lose little precision."""
     return np.clip((X - centre) / scale, -_FAR, _FAR).astype(np.float32)
 
 
@@ -250,16 +248,16 @@ _GROWTH = 1.5
 
 @dataclass(frozen=True)
 class Nearest:
-    """Finds the nearest of some points.
+    """Finds the nearest of some points under a metric.
 
     Parameters
     ----------
     index : Index
-        The search among them.
+        The search among the points.
     metric : array of shape (D,)
-        What inputs are multiplied by.
+        The factor on each input.
     count : int
-        How many are found.
+        The number of neighbours.
     """
 
     index: Index
@@ -274,15 +272,15 @@ class Nearest:
         return cls(build_index(points * metric, search), metric, min(count, points.shape[0]))
 
     def __call__(self, X: Array) -> NDArray[np.intp]:
-        """Return the numbers of the nearest points, the nearest first, shape (n, count)."""
+        """Return the indices of the nearest points, the nearest first, shape (n, count)."""
         return self.index.find_nearest(X * self.metric, self.count)
 
     def find_others(self, X: Array, own: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return the same for the points with numbers `own`, without themselves."""
+        """Return the neighbours of the points with indices `own`, without themselves."""
         count = min(self.count + 1, self.index.n_points)
         found = self.index.find_nearest(X * self.metric, count)
         itself = found == own[:, None]
-        # Duplicates may stand in a point's own place, or the search may have missed it.
+        # The search may return a duplicate instead of the point, or miss it.
         itself[:, -1] |= ~itself.any(axis=1)
         return np.asarray(found[~itself]).reshape(X.shape[0], count - 1)
 
@@ -290,11 +288,11 @@ class Nearest:
 def find_nearest_before(
     points: Array, count: int, last: int | None = None, search: NeighborSearch = "exact"
 ) -> NDArray[np.intp]:
-    """Return the numbers of the nearest points among those that come before, (n, count).
+    """Return the indices of the nearest earlier points, shape (n, count).
 
-    The nearest is first. −1 stands for none. Beyond the first few, points come in lots, each half
-    as large as all before it, and look among those before their lot. Where only the `last` so many
-    are asked for, there are no others.
+    The nearest is first, and −1 means none. After the first few, points are processed in groups,
+    each half as large as all points before it, and search among the points before their group.
+    `last` limits the result to the last points.
     """
     n = points.shape[0]
     wanted = n if last is None else min(last, n)
@@ -311,7 +309,7 @@ def find_nearest_before(
 
 
 def _search_few(points: Array, found: NDArray[np.intp]) -> None:
-    """Fill in the nearest of all points before each."""
+    """Fill in the nearest earlier points of each point, by brute force."""
     count = found.shape[1]
     squares = np.einsum("nd,nd->n", points, points)
     distance = squares[:, None] + squares - 2.0 * points @ points.T
@@ -322,17 +320,17 @@ def _search_few(points: Array, found: NDArray[np.intp]) -> None:
 
 @dataclass(frozen=True)
 class NeighborSource:
-    """Rows in memory, each with its nearest among those before it.
+    """Rows in memory, each with its nearest earlier rows.
 
     Parameters
     ----------
     rows : RowBlock
-        All rows, in an order that has nothing to do with where they are.
+        All rows, in random order.
     index : array of shape (n, s)
-        The numbers of the neighbours, the nearest first, and of the row itself, for the rows that
-        are summed over.
+        The indices of the neighbours, the nearest first, and of the row itself, for each row of
+        the sum.
     n_threads : int
-        How many threads sum.
+        The number of threads.
     """
 
     rows: RowBlock
@@ -349,18 +347,18 @@ class NeighborSource:
         last: int | None = None,
         search: NeighborSearch = "exact",
     ) -> NeighborSource:
-        """Find the neighbours of all rows, or of the `last` so many among all.
+        """Find the neighbours of all rows, or of the `last` rows, among all rows.
 
         Parameters
         ----------
         rows : RowBlock
             All rows.
         metric : array of shape (D,)
-            What inputs are multiplied by.
+            The factor on each input.
         count : int
-            How many neighbours.
+            The number of neighbours.
         search : {"auto", "exact", "approximate"}
-            How they are sought.
+            The kind of search.
         """
         count = min(count, max(1, rows.n_rows - 1))
         before = find_nearest_before(rows.X * metric, count, last, search)
@@ -374,7 +372,7 @@ class NeighborSource:
 
     @property
     def n_rows(self) -> int:
-        """How many rows are summed over."""
+        """The number of rows in the sum."""
         return int(self.index.shape[0])
 
     @property
@@ -384,7 +382,7 @@ class NeighborSource:
 
     @property
     def n_members(self) -> int:
-        """How many rows a neighbourhood has, its own included."""
+        """The number of rows in a neighbourhood, including its own."""
         return int(self.index.shape[1])
 
     def total(self, term: Callable[[Neighborhoods], SumT]) -> SumT:

@@ -1,7 +1,7 @@
-"""From what a user passes to `fit` to a standardised dataset: arrays, tables and Dask alike.
+"""Open arrays, tables and Dask collections passed to `fit` as a standardised dataset.
 
-A new kind of data is made known by `register`: a test for the objects it reads, and a function
-that opens one as a `Table`. Files are registered in this way.
+`register` adds a new kind of data: a test for its objects, and a function that opens one as a
+`Table`. Files are registered in this way.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.mean import MEANS, RegressorMean
 
 _FOLDS = 5
-"""In how many folds a regressor for the mean is cross-fitted."""
+"""The number of folds in which a regressor for the mean is cross-fitted."""
 
 
 class TableOpener(Protocol):
@@ -59,7 +59,7 @@ _OPENERS: list[tuple[Callable[[Any], bool], TableOpener]] = [(is_table, FileTabl
 
 
 def register(accepts: Callable[[Any], bool], opener: TableOpener) -> None:
-    """Make a kind of data known to `fit` and `predict`.
+    """Register a kind of data for `fit` and `predict`.
 
     Parameters
     ----------
@@ -93,13 +93,13 @@ def open_table(
 
 
 class ReadOptions(NamedTuple):
-    """What an estimator asks of the rows that it reads."""
+    """How an estimator reads its rows."""
 
     name: str
     """The name of the estimator, for messages."""
     standardize: Standardize
     memory: int
-    """How many bytes of rows a table may hold in memory."""
+    """The memory limit for rows of a table, in bytes."""
     device: str | None = None
     in_memory: bool = False
     """Whether all rows are needed at once, in NumPy."""
@@ -112,28 +112,28 @@ class ReadOptions(NamedTuple):
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows, checked and measured.
+    """Validated rows with their summary statistics.
 
     Parameters
     ----------
     rows : RowSource
-        In the units of the data.
+        The rows, in the units of the data.
     source : RowSource
         The same rows, standardised.
     scaling : Scaling
-        Between both.
+        The scaling between both.
     extent : Extent
         The box around the standardised inputs.
     summary : Summary
-        Weights, means, squares and ends of all columns.
+        Total weight, means, sums of squares and ranges of all columns.
     feature_names : array of str or None
-        The names of the inputs, where they have names.
+        The names of the inputs, if they have names.
     like : array of shape (0, D)
-        Of the library, and on the device, in which results are returned.
+        An array of the library and on the device of the results.
     resizable : bool
-        Whether blocks adapt to the number of features.
+        Whether the size of blocks adapts to the number of features.
     opened : float
-        When opening began, by the monotonic clock.
+        When opening started, by the monotonic clock.
     """
 
     rows: RowSource
@@ -148,17 +148,17 @@ class Dataset:
 
     @property
     def n_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self.rows.n_rows
 
     @property
     def n_features(self) -> int:
-        """How many inputs each row has."""
+        """The number of inputs."""
         return self.rows.n_features
 
     @property
     def streams(self) -> bool:
-        """Whether rows are read again in every pass."""
+        """Whether rows are read in every pass."""
         return isinstance(self.rows, StreamSource)
 
     @property
@@ -167,7 +167,7 @@ class Dataset:
         return isinstance(self.rows, ArraySource) and is_numpy(self.rows.X)
 
     def restrict(self, rows: RowBlock) -> Dataset:
-        """Return the dataset of some standardised rows alone."""
+        """Return the dataset with only some standardised rows."""
         source = ArraySource.of(rows)
         return replace(self, rows=source, source=source)
 
@@ -184,7 +184,7 @@ class _Opened(NamedTuple):
 
 @contextmanager
 def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> Iterator[Dataset]:
-    """Check, open and standardise what was passed to `fit`; it stays open inside the context."""
+    """Validate, open and standardise the data of `fit`; it stays open inside the context."""
     began = time.monotonic()
     with ExitStack() as stack:
         if isinstance(X, np.ndarray):
@@ -200,7 +200,7 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
 
 
 def _measure(opened: _Opened, options: ReadOptions) -> Dataset:
-    """Return opened rows with what one pass over them measures."""
+    """Measure opened rows in one pass, and return the dataset."""
     rows = opened.rows
     summary = Summary.of(rows)
     if summary.weight == 0.0:
@@ -229,18 +229,18 @@ def _measure(opened: _Opened, options: ReadOptions) -> Dataset:
 
 
 def _fit_mean(name: str, rows: RowSource, scaling: Scaling) -> Scaling:
-    """Fit a mean function, and scale targets by the spread of what it leaves."""
+    """Fit a mean function, and scale targets by the spread of its residuals."""
     mean = MEANS[name].fit(rows, scaling.input_centre, scaling.input_scale)
-    left = Summary.of(StandardizedSource(rows, replace(scaling, mean=mean)))
-    squares = float(left.squares[-1] / left.weight)
+    residual = Summary.of(StandardizedSource(rows, replace(scaling, mean=mean)))
+    squares = float(residual.squares[-1] / residual.weight)
     spread = float(np.sqrt(squares)) or 1.0
     return replace(scaling, mean=mean, target_scale=scaling.target_scale * spread)
 
 
 def _cross_fit(regressor: Any, rows: RowSource) -> tuple[ArraySource, RegressorMean]:
-    """Replace targets by residuals of a regressor that has not seen them, fold by fold.
+    """Replace targets by the out-of-fold residuals of a regressor.
 
-    The mean of predictions is the regressor fitted to all rows.
+    Predictions use the regressor fitted to all rows.
     """
     if not (isinstance(rows, ArraySource) and is_numpy(rows.X)):
         raise ValueError(
@@ -266,7 +266,7 @@ def _cross_fit(regressor: Any, rows: RowSource) -> tuple[ArraySource, RegressorM
 
 
 def _open_dask(client: Any, X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
-    """Read Dask arrays or dataframes; few rows are computed at once."""
+    """Open Dask arrays or dataframes; small data is computed at once."""
     names = None
     if hasattr(X, "columns"):
         y, sample_weight = (
@@ -284,7 +284,7 @@ def _open_dask(client: Any, X: Any, y: Any, sample_weight: Any, options: ReadOpt
 
 
 def _open_table(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
-    """Open a table; few rows, and those of methods that need them all, are read at once."""
+    """Open a table; small data, and that of methods that need all rows, is read at once."""
     for what, name in (("y", y), ("sample_weight", sample_weight)):
         if not (isinstance(name, str) or (name is None and what == "sample_weight")):
             raise TypeError(
@@ -315,7 +315,7 @@ def _open_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _O
     given, targets, names = check_rows(options.name, X, y)
     weight = check_weight(sample_weight, given.shape[0])
     rows, device = given, options.device
-    move_to_device(np.zeros(1), device)  # Say at once if there is none.
+    move_to_device(np.zeros(1), device)  # Fail early if it is not available.
     if options.in_memory or given.shape[0] <= MERGE_UP_TO:
         device = None
         if not is_numpy(rows):
@@ -326,5 +326,5 @@ def _open_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _O
     targets = beside(targets, rows, "float64" if is_numpy(rows) else dtype_name(targets))
     own = None if weight is None else beside(weight, rows)
     size = options.block_rows or choose_block_rows(rows, 1)
-    like = namespace(given).empty_like(given[:0, :])  # A view would keep all rows.
+    like = namespace(given).empty_like(given[:0, :])  # A view would keep all rows in memory.
     return _Opened(ArraySource(rows, targets, own, size, count_available_threads()), like, names)

@@ -1,4 +1,4 @@
-"""Predictions for rows that are not in memory: in files, or on a Dask cluster."""
+"""Predictions for rows outside memory: in files or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eigengp.data.stream_source import read_ahead
 
 
 def predict_files(estimator: Any, X: Any, return_std: bool) -> Array | tuple[Array, Array]:
-    """Return the predictions of all rows of files, which are read chunk by chunk."""
+    """Predict all rows of files, chunk by chunk."""
     if return_std:
         means, stds = zip(*_predict_chunks(estimator, X), strict=True)
         return np.concatenate(means), np.concatenate(stds)
@@ -27,9 +27,9 @@ def predict_files(estimator: Any, X: Any, return_std: bool) -> Array | tuple[Arr
 
 
 def write_predictions(estimator: Any, X: Any, path: str | Path, half: float | None) -> int:
-    """Write mean and standard deviation of a file's rows to another, and return how many.
+    """Write mean and standard deviation of the rows of a file to another file; return their number.
 
-    `half` is half the width of an interval to be written too, in standard deviations.
+    `half` adds a prediction interval of this half-width, in standard deviations.
     """
     if not is_out_of_core(X):
         raise TypeError("predict_to_file reads files; use predict for arrays.")
@@ -43,12 +43,12 @@ def write_predictions(estimator: Any, X: Any, path: str | Path, half: float | No
 
 
 def _predict_chunks(estimator: Any, X: Any) -> Iterator[tuple[Array, Array]]:
-    """Yield mean and standard deviation of chunk after chunk."""
+    """Yield mean and standard deviation chunk by chunk."""
     return (estimator._mean_and_std(inputs) for inputs in _read_chunks(estimator, X))
 
 
 def _read_chunks(estimator: Any, X: Any) -> Iterator[Array]:
-    """Read the inputs that an estimator was fitted with."""
+    """Read the inputs of a fitted estimator chunk by chunk."""
     names = getattr(estimator, "feature_names_in_", None)
     table = open_table(X, features=None if names is None else list(names))
     if table.n_features != estimator.n_features_in_:
@@ -64,22 +64,22 @@ def _read_chunks(estimator: Any, X: Any) -> Iterator[Array]:
 
 
 def predict_lazily(estimator: Any, X: Any, return_std: bool) -> Any:
-    """Return predictions as Dask arrays, to be computed when they are asked for.
+    """Return predictions as lazy Dask arrays.
 
-    They are those of the estimator as it is now, without what only learning needs.
+    They use a copy of the estimator in its current state, without what only learning needs.
     """
-    now = copy(estimator)
+    current = copy(estimator)
     for name in ("_online", "history_"):
-        now.__dict__.pop(name, None)
+        current.__dict__.pop(name, None)
     names = getattr(estimator, "feature_names_in_", None)
     if names is not None and hasattr(X, "columns"):
         X = X[list(names)]
 
     def both(inputs: AnyArray) -> AnyArray:
-        mean, std = now._mean_and_std(inputs)
+        mean, std = current._mean_and_std(inputs)
         return namespace(mean).stack([mean, std], axis=1)
 
     if not return_std:
-        return map_partitions(now._mean_alone, X, estimator.n_features_in_)
+        return map_partitions(current._mean_alone, X, estimator.n_features_in_)
     stacked = map_partitions(both, X, estimator.n_features_in_, n_columns=2)
     return stacked[:, 0], stacked[:, 1]

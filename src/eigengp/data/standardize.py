@@ -1,6 +1,6 @@
-"""Standardising rows: what is measured of them, the map to order one, and a source seen through it.
+"""Standardising rows: their summary statistics, the scaling, and a standardised source.
 
-`standardize="robust"` leaves the middle of a column as it is and compresses its tails. With `z` in
+`standardize="robust"` keeps the middle of a column and compresses its tails. With `z` in
 robust deviations from the centre, a knee `c`, and the excess `e = z − min(max(z, −c), c)`:
 
     g(z)  = z − e + sign(e) ln(1 + |e|)
@@ -39,11 +39,11 @@ from eigengp.gp.mean import Mean
 
 _BITS = 40
 _QUANTILE_ROWS = 10_000
-"""How many rows quantiles are taken from, where there are more."""
+"""The number of rows from which quantiles of larger data are estimated."""
 _IQR_PER_DEVIATION = 1.349
 """The interquartile range of a normal distribution, in standard deviations."""
 KNEE = 3.0
-"""Where tails begin, in robust deviations: normal columns have 0.3% of their values beyond."""
+"""Where tails begin, in robust deviations: 0.3% of the values of a normal column lie beyond."""
 
 
 class Extent(NamedTuple):
@@ -54,7 +54,7 @@ class Extent(NamedTuple):
 
     @classmethod
     def around(cls, X: Array) -> Extent:
-        """Return the box around these inputs, shape (n, D)."""
+        """Return the box around inputs of shape (n, D)."""
         return cls(X.min(axis=0), X.max(axis=0))
 
     @classmethod
@@ -65,11 +65,10 @@ class Extent(NamedTuple):
 
 @dataclass(frozen=True)
 class Summary:
-    """Weights, means, squares about them and ends of `[X, y]`; adding two gives that of both.
+    """Total weight, means, sums of squares and ranges of `[X, y]`; two summaries can be added.
 
-    Each block is measured about its own mean, and two blocks are joined by
-    the difference of their means (Chan, Golub and LeVeque), so that a large
-    common part of the values costs no digits.
+    Sums of squares are about the mean of each block and are combined by the difference of the means
+    (Chan, Golub and LeVeque), so that a large common offset costs no precision.
     """
 
     weight: float
@@ -159,7 +158,7 @@ def stretch_tails(u: Array, knee: float) -> Array:
 
 @dataclass(frozen=True)
 class Scaling:
-    """Centres and scales that bring inputs and targets to order one, and what inputs have beyond.
+    """Centres and scales that bring inputs and targets to order one.
 
     A standardised input is `g((x − centre)/scale)`, where `g` compresses tails (see
     `eigengp.data.standardize`); without a knee it is the identity.
@@ -170,20 +169,20 @@ class Scaling:
     target_centre: float
     target_scale: float
     input_spread: Array
-    """The standard deviation of each input, zero where it is constant; with `standardize` that is
-    its scale. That of a robust scaling is of the standardised inputs, times the scale."""
+    """The standard deviation of each input, zero if it is constant; the scale if `standardize` is
+    True. With a robust scaling it is that of the standardised inputs, times the scale."""
     knee: float = math.inf
-    """Where tails begin that are compressed, in units of `input_scale`."""
+    """Where the compressed tails begin, in units of `input_scale`."""
     mean: Mean | None = None
-    """The mean function beyond `target_centre`, in the units of the data."""
+    """The mean function added to `target_centre`, in the units of the data."""
 
     @classmethod
     def measure(
         cls, source: RowSource, summary: Summary, standardize: Standardize, centred: bool = True
     ) -> Scaling:
-        """Return the scaling for the rows of a source, of which there is a summary.
+        """Return the scaling for the rows of a source, given their summary.
 
-        A robust one takes quantiles of 10,000 rows, the same for every source of this length.
+        A robust scaling uses quantiles of 10,000 rows, the same rows for sources of equal length.
         """
         scaling = cls.of(summary, bool(standardize), centred)
         if standardize != "robust":
@@ -192,11 +191,11 @@ class Scaling:
 
     @classmethod
     def of(cls, summary: Summary, standardize: bool, centred: bool = True) -> Scaling:
-        """Return the scaling for rows that were measured.
+        """Return the scaling for a summary of rows.
 
         With `standardize` each input has its own scale. Without it all inputs share one scale,
-        which keeps their geometry and only keeps the arithmetic well conditioned. `centred`
-        subtracts the mean of the targets.
+        which keeps their geometry and conditions the arithmetic. `centred` subtracts the mean of
+        the targets.
         """
         centre = summary.mean
         scale = np.sqrt(summary.squares / summary.weight)
@@ -212,7 +211,7 @@ class Scaling:
         """Return the scaling with medians and interquartile ranges, and with compressed tails.
 
         An input whose quartiles are equal keeps its standard deviation as its scale. Weights
-        count as repetitions. Targets are scaled as they were.
+        count as repetitions. The scaling of targets does not change.
         """
         X, weight = sample.X, sample.sample_weight
         if weight is not None and not weight.any():
@@ -280,10 +279,10 @@ class Scaling:
 
 
 def _round_off(values: Array, scale: Array) -> Array:
-    """Return values without their last digits, in which sums over other blocks would differ.
+    """Round values to the digits that do not depend on how rows are split into blocks.
 
-    Rows are then standardised to the same bits however they are cut up, and
-    learning, which magnifies every bit, takes the same way.
+    Rows are then standardised to the same bits for all block sizes, and learning, which magnifies
+    every bit, takes the same path.
     """
     unit = np.exp2(np.floor(np.log2(np.where(scale > 0.0, scale, 1.0))) - _BITS)
     rounded: Array = np.round(values / unit) * unit
@@ -291,20 +290,20 @@ def _round_off(values: Array, scale: Array) -> Array:
 
 
 def _make_usable(scale: Array, centre: Array) -> Array:
-    """Replace the scale of what is constant, up to rounding, by its magnitude or by one."""
+    """Replace the scale of constant columns by their magnitude or by one."""
     magnitude = np.abs(centre)
     return np.where(_is_constant(scale, centre), np.where(magnitude > 0.0, magnitude, 1.0), scale)
 
 
 def _is_constant(scale: Array, centre: Array) -> NDArray[np.bool_]:
-    """Say what varies by no more than rounding."""
+    """Return which columns are constant up to rounding."""
     constant: NDArray[np.bool_] = scale <= 8.0 * np.finfo(np.float64).eps * np.abs(centre)
     return constant
 
 
 @dataclass(frozen=True)
 class StandardizedSource(View):
-    """A source seen through a scaling, block by block: nothing is copied."""
+    """A source whose blocks are standardised in every pass, without a copy of the data."""
 
     scaling: Scaling
 
@@ -314,9 +313,9 @@ class StandardizedSource(View):
         return self.scaling.transform_block
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
-        """Return a copy of a few rows."""
+        """Return a copy of some rows."""
         return self.scaling.transform_block(self.source.take(rows))
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
-        """Yield all rows once, about so many at a time, in NumPy's arrays."""
+        """Yield all rows once, in batches of about `size`, as NumPy arrays."""
         return map(self.scaling.transform_block, self.source.batches(size, rng))

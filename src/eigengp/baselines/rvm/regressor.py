@@ -29,7 +29,7 @@ _CV_ROWS = 2_000
 
 @dataclass(frozen=True)
 class _Machine:
-    """A learned machine as the model that the frame of a fit expects."""
+    """A learned relevance vector machine with the interface of a model."""
 
     kernel: Stationary
     relevance: Relevance
@@ -68,46 +68,42 @@ def _describe(
 class RVMRegressor(GPRegressor):
     """Relevance vector machine (Tipping, 2001) by the fast sequential algorithm.
 
-    The function is a sum of kernels centred on training rows, each with a
-    prior variance of its own; the evidence sets most of them to zero. Basis
-    functions are added, re-estimated and deleted one at a time (Tipping and
-    Faul, 2003), several at a time when there are many. All inputs share one
-    lengthscale, chosen by cross-validation. Memory grows as N times the number
-    of basis functions, not as N². Error bars shrink to the noise far from the
-    data.
+    The function is a sum of kernels centred on training rows, each with its own prior variance;
+    maximising the log marginal likelihood sets most of them to zero. Basis functions are added,
+    re-estimated and deleted one at a time (Tipping and Faul, 2003), or several at a time if there
+    are many. All inputs share one lengthscale, chosen by cross-validation. Memory grows as N times
+    the number of basis functions, not as N². Error bars shrink to the noise far from the data.
 
     Parameters
     ----------
     lengthscale : "cv" or float
-        "cv" tries 16 lengthscales by cross-validated squared error, on 2,000
-        rows if there are more, and takes the one of largest evidence among
-        those within a standard error of the best. A number is taken as it
-        is. It is in standard deviations of each input with `standardize`
-        (robust ones with "robust"), in the units of the data without.
+        "cv" compares 16 lengthscales by cross-validated squared error, on at most 2,000 rows, and
+        chooses the one of largest log marginal likelihood among those within a standard error of
+        the best. A number is in standard deviations of each input with `standardize` (robust ones
+        with "robust"), in the units of the data without.
     kernel : Stationary or str
         The kind of basis function; its lengthscale and variance are replaced.
     n_folds : int
-        How many folds.
+        The number of folds.
     n_jobs : int or None
-        How many processes cross-validate at once; −1 is all cores.
+        The number of parallel processes of the cross-validation; −1 uses all cores.
     max_iter : int or "auto"
-        At most so many iterations, each of which adds basis functions or
-        polishes those there are; "auto" is 5,000.
+        The largest number of iterations; each adds or improves basis functions. "auto" is 5,000.
     tol : float
-        The gain in log evidence per row that is worth another step.
+        The gain in log marginal likelihood per row below which learning stops.
     standardize, random_state, verbose
         As in `EigenGPRegressor`.
 
     Attributes
     ----------
     relevance_vectors_ : array of shape (M, D)
-        The rows that basis functions are centred on.
+        The centres of the basis functions.
     precisions_ : array of shape (M,)
         The prior precision of each weight.
     lengthscale_ : float
         The lengthscale, in the units of the parameter.
     cv_lengthscales_, cv_errors_ : arrays of shape (16,) or None
-        What was tried, and its mean squared error in the units of the data.
+        The candidate lengthscales, and their mean squared errors in the units of the data.
     kernel_, noise_variance_, log_marginal_likelihood_, history_, n_iter_, target_mean_
         As in `EigenGPRegressor`; the kernel has variance one.
 
@@ -197,7 +193,7 @@ class RVMRegressor(GPRegressor):
         return found
 
     def _choose(self, kind: Stationary, run: Run) -> WidthChoice | None:
-        """Return the choice of a lengthscale, None where there is none to make."""
+        """Choose the lengthscale by cross-validation; None if it is given."""
         if run.dataset.n_rows < 2 or not isinstance(self.lengthscale, str):
             return None
         rows = sample_rows(run.source, _CV_ROWS, run.rng)
