@@ -15,8 +15,8 @@ from timing import best_of
 
 from eigengp import SquaredExponential
 from eigengp._typing import Array
-from eigengp.backend.threads import at_work
-from eigengp.data.dask_source import DaskSource, aligned
+from eigengp.backend.threads import speed_up_passes
+from eigengp.data.dask_source import DaskSource, align
 from eigengp.gp.model import EigenGP, Jitter
 
 _ROUNDS = 3
@@ -60,13 +60,13 @@ def _measured(model: EigenGP, X: Array, y: Array, workers: int, turns: int) -> d
     chunk = -(-X.shape[0] // (4 * workers))
     lazy = da.from_array(X, chunks=(chunk, X.shape[1])), da.from_array(y, chunks=chunk)
     with (
-        at_work(size),
+        speed_up_passes(size),
         distributed.LocalCluster(
             n_workers=workers, threads_per_worker=1, dashboard_address=None
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
-        source = DaskSource.of(client, *aligned(*lazy)).sized(size)
+        source = DaskSource.of(client, *align(*lazy)).sized(size)
         model.evaluate(source)
         before = source.traffic.bytes
         outcome, _ = model.evaluate(source)

@@ -23,7 +23,7 @@ from record import Record, Results
 from timing import best_of
 
 from eigengp import LBFGS
-from eigengp.backend.buffers import reused_buffers
+from eigengp.backend.buffers import reuse_buffers
 from eigengp.gp.precision import PRECISIONS
 from eigengp.metrics import nmse
 
@@ -234,7 +234,7 @@ def run(out: Path, *, parts: Sequence[str], share: float, turns: int) -> None:
     results.add_versions(RIVAL, torch=bench.torch.__version__, cuda=bench.torch.version.cuda)
     for part in parts:
         console.print(f"{part} …")
-        with reused_buffers():
+        with reuse_buffers():
             results.extend(PARTS[part](bench))
     show(results)
     draw(results)

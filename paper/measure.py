@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from eigengp import metrics
-from eigengp.backend.threads import available_threads
+from eigengp.backend.threads import count_available_threads
 from paper.methods import build
 from paper.problems import Problem, problem
 from paper.runs import Record, Run
@@ -113,5 +113,5 @@ def _setting() -> dict[str, Any]:
         **{name: version(name) for name in packages},
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
-        "threads": available_threads(),
+        "threads": count_available_threads(),
     }

@@ -24,7 +24,7 @@ from eigengp import (
 )
 from eigengp._typing import Array
 from eigengp.backend.namespace import Placed, beside, namespace, on_host, place
-from eigengp.data.array_source import ArraySource, by_blocks
+from eigengp.data.array_source import ArraySource, map_blocks
 from eigengp.data.holdout import TrainingRows
 from eigengp.data.standardize import Extent, Scaling, StandardizedSource, Summary
 from eigengp.gp.model import EigenGP, Jitter
@@ -151,9 +151,9 @@ def test_views_are_numpys(to: Callable[[Array], Any]) -> None:
     np.testing.assert_allclose(scaling.input_scale, known.input_scale, rtol=1e-12)
     assert scaling.target_scale == pytest.approx(known.target_scale, rel=1e-12)
     some = StandardizedSource(mine, scaling).take(np.array([3, 1, 80]))
-    np.testing.assert_allclose(some.X, known.inputs(X[[3, 1, 80]]), rtol=1e-12)
+    np.testing.assert_allclose(some.X, known.transform_inputs(X[[3, 1, 80]]), rtol=1e-12)
     split, other = TrainingRows(mine, 10), TrainingRows(theirs, 10)
-    np.testing.assert_array_equal(split.held_out().y, other.held_out().y)
+    np.testing.assert_array_equal(split.take_held_out().y, other.take_held_out().y)
     model = MODELS["squared_exponential"]
     assert model.value(split) == pytest.approx(model.value(other), rel=1e-12)
 
@@ -161,7 +161,7 @@ def test_views_are_numpys(to: Callable[[Array], Any]) -> None:
 def test_the_held_out_rows_are_about_one_in_the_stride() -> None:
     rows = np.arange(100_000)
     source = ArraySource(np.zeros((rows.size, 1)), rows.astype(float))
-    held = TrainingRows(source, 10).held_out().y
+    held = TrainingRows(source, 10).take_held_out().y
     assert 9_000 < held.size < 11_000
     assert np.unique(np.diff(held)).size > 5
 
@@ -181,7 +181,7 @@ def test_an_array_is_moved_once_for_each_place(to: Callable[[Array], Any]) -> No
 def test_functions_of_rows_come_back_in_the_library_of_the_rows(
     to: Callable[[Array], Any],
 ) -> None:
-    doubled = by_blocks(lambda rows: 2.0 * rows[:, 0], to(X), 1 << 22)
+    doubled = map_blocks(lambda rows: 2.0 * rows[:, 0], to(X), 1 << 22)
     assert namespace(doubled).__name__ == namespace(to(X)).__name__
     np.testing.assert_allclose(on_host(doubled), 2.0 * X[:, 0])
 

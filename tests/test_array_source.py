@@ -8,8 +8,8 @@ from threading import current_thread
 import numpy as np
 import pytest
 
-from eigengp.backend.threads import available_threads, one_blas_thread
-from eigengp.data.array_source import BLOCK_ROWS, ArraySource, by_blocks
+from eigengp.backend.threads import count_available_threads, use_one_blas_thread
+from eigengp.data.array_source import BLOCK_ROWS, ArraySource, map_blocks
 from eigengp.gp.blocks import RowBlock
 
 
@@ -21,7 +21,7 @@ def test_every_row_is_summed_once_in_order(threads: int | None) -> None:
     seen = source.total(lambda block: [(block.start, block.y.tolist())])
     assert [start for start, _ in seen] == [rows[0] for _, rows in seen]
     assert {len(rows) for _, rows in seen} <= {2, 3, 4}
-    assert len(seen) % (threads or available_threads()) == 0
+    assert len(seen) % (threads or count_available_threads()) == 0
     assert [row for _, rows in seen for row in rows] == list(range(25))
 
 
@@ -53,14 +53,14 @@ def test_blocks_are_float64_and_keep_their_weights() -> None:
 
 def test_functions_of_rows_come_back_in_order() -> None:
     X = np.arange(3.0 * BLOCK_ROWS + 7).reshape(-1, 1)
-    np.testing.assert_array_equal(by_blocks(lambda rows: rows[:, 0] + 1, X), X[:, 0] + 1)
+    np.testing.assert_array_equal(map_blocks(lambda rows: rows[:, 0] + 1, X), X[:, 0] + 1)
 
 
 def test_threads_follow_the_limit_of_blas_and_give_it_back() -> None:
-    before = available_threads()
-    with one_blas_thread():
-        assert available_threads() == 1
-    assert available_threads() == before
+    before = count_available_threads()
+    with use_one_blas_thread():
+        assert count_available_threads() == 1
+    assert count_available_threads() == before
 
 
 def test_rows_with_many_columns_come_in_smaller_blocks() -> None:
@@ -71,15 +71,15 @@ def test_rows_with_many_columns_come_in_smaller_blocks() -> None:
         return rows[:, 0]
 
     X = np.arange(300.0)[:, None]
-    np.testing.assert_array_equal(by_blocks(note, X, n_columns=1 << 16), X[:, 0])
+    np.testing.assert_array_equal(map_blocks(note, X, n_columns=1 << 16), X[:, 0])
     assert 50 <= max(seen) <= 64
 
 
 def test_threads_that_leave_in_any_order_give_blas_its_threads_back() -> None:
-    before, first, second = available_threads(), one_blas_thread(), one_blas_thread()
+    before, first, second = count_available_threads(), use_one_blas_thread(), use_one_blas_thread()
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
-    assert available_threads() == 1
+    assert count_available_threads() == 1
     second.__exit__(None, None, None)
-    assert available_threads() == before
+    assert count_available_threads() == before

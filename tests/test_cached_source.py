@@ -10,9 +10,9 @@ from sklearn import config_context
 from threadpoolctl import threadpool_limits
 
 from eigengp import LBFGS, EigenGPRegressor
-from eigengp.backend.threads import one_blas_thread
+from eigengp.backend.threads import use_one_blas_thread
 from eigengp.data.array_source import ArraySource
-from eigengp.data.cached_source import ReadyRows, ready
+from eigengp.data.cached_source import CachedSource, cache_blocks
 from eigengp.data.holdout import ManyTrainingRows, TrainingRows
 from eigengp.data.standardize import Scaling, StandardizedSource, Summary
 from eigengp.gp.blocks import RowBlock, RowSource
@@ -38,8 +38,8 @@ def _training(source: ArraySource) -> TrainingRows:
 def test_kept_blocks_give_the_same_bits_in_every_pass(weighted: bool, views: object) -> None:
     assert callable(views)
     source = views(_source(weighted))
-    kept = ready(source, 2 * ENOUGH)
-    assert isinstance(kept, ReadyRows)
+    kept = cache_blocks(source, 2 * ENOUGH)
+    assert isinstance(kept, CachedSource)
     model = EigenGP(SquaredExponential(np.ones(2)), _source().X[:8], 0.1, 8)
     expected, gradient = model.evaluate(source)
     for _ in range(2):
@@ -57,7 +57,7 @@ def test_blocks_are_made_once_with_inputs_in_one_piece() -> None:
         return float(block.n_rows)
 
     source = _training(_source())
-    kept = ready(source, ENOUGH)
+    kept = cache_blocks(source, ENOUGH)
     assert kept.total(keep) == kept.total(keep) == source.total(lambda block: float(block.n_rows))
     half = len(seen) // 2
     assert {id(block) for block in seen[:half]} == {id(block) for block in seen[half:]}
@@ -67,15 +67,16 @@ def test_blocks_are_made_once_with_inputs_in_one_piece() -> None:
 def test_rows_are_taken_through_the_views() -> None:
     source = _training(_source())
     rows = np.arange(0, 500, 7)
-    np.testing.assert_array_equal(ready(source, ENOUGH).take(rows).X, source.take(rows).X)
-    assert ready(source, ENOUGH).n_rows == 500
-    assert ready(source, ENOUGH).n_features == 2
+    np.testing.assert_array_equal(cache_blocks(source, ENOUGH).take(rows).X, source.take(rows).X)
+    assert cache_blocks(source, ENOUGH).n_rows == 500
+    assert cache_blocks(source, ENOUGH).n_features == 2
 
 
 def test_batches_are_those_of_the_views() -> None:
     source = StandardizedSource(_source(), Scaling.of(Summary.of(_source()), True))
     own, other = (
-        each.batches(70, np.random.RandomState(3)) for each in (ready(source, ENOUGH), source)
+        each.batches(70, np.random.RandomState(3))
+        for each in (cache_blocks(source, ENOUGH), source)
     )
     for found, expected in zip(own, other, strict=True):
         np.testing.assert_array_equal(found.X, expected.X)
@@ -87,7 +88,7 @@ def test_kept_blocks_give_the_same_bits_with_other_kernels(kernel: Kernel) -> No
     source = _training(_source())
     model = EigenGP(kernel.with_ard(2), _source().X[:8], 0.1, 8)
     expected, gradient = model.evaluate(source)
-    found, own = replace(model).evaluate(ready(source, ENOUGH))
+    found, own = replace(model).evaluate(cache_blocks(source, ENOUGH))
     assert found.value == expected.value
     np.testing.assert_array_equal(own.theta, gradient.theta)
 
@@ -95,13 +96,13 @@ def test_kept_blocks_give_the_same_bits_with_other_kernels(kernel: Kernel) -> No
 def test_threads_that_come_and_go_do_not_move_blocks() -> None:
     source = _source()
     with threadpool_limits(2, user_api="blas"):
-        kept = ready(_source(), ENOUGH)
+        kept = cache_blocks(_source(), ENOUGH)
         assert kept.total(lambda block: float(block.n_rows)) == source.n_rows
-        with one_blas_thread():
+        with use_one_blas_thread():
             assert kept.total(lambda block: float(block.n_rows)) == source.n_rows
 
 
-@pytest.mark.parametrize(("working_memory", "kind"), [(1, ReadyRows), (0, TrainingRows)])
+@pytest.mark.parametrize(("working_memory", "kind"), [(1, CachedSource), (0, TrainingRows)])
 def test_a_fit_keeps_few_rows(
     working_memory: int, kind: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,11 +123,11 @@ def test_a_fit_keeps_few_rows(
 
 
 def test_other_blocks_are_made_anew() -> None:
-    kept = ready(_training(_source()), ENOUGH)
+    kept = cache_blocks(_training(_source()), ENOUGH)
     counts: list[int] = []
     assert kept.total(lambda block: float(block.n_rows)) > 0
     larger = kept.sized(1)
-    assert isinstance(larger, ReadyRows)
+    assert isinstance(larger, CachedSource)
     assert larger.total(lambda block: counts.append(block.n_rows) or float(block.n_rows)) == sum(
         counts
     )
@@ -136,10 +137,10 @@ def test_other_blocks_are_made_anew() -> None:
 def test_only_few_rows_in_numpy_are_kept() -> None:
     source = _source()
     many = ManyTrainingRows.of(source, 30)
-    assert ready(many, ENOUGH) is many
-    assert ready(source, ENOUGH - 1) is source
+    assert cache_blocks(many, ENOUGH) is many
+    assert cache_blocks(source, ENOUGH - 1) is source
     weighted = _source(weighted=True)
-    assert ready(weighted, ENOUGH) is weighted
+    assert cache_blocks(weighted, ENOUGH) is weighted
     strict = pytest.importorskip("array_api_strict")
     other = ArraySource(strict.asarray(source.X), strict.asarray(source.y), None, block_rows=90)
-    assert ready(other, ENOUGH) is other
+    assert cache_blocks(other, ENOUGH) is other

@@ -167,7 +167,7 @@ def assert_refused_or_true(path: Path) -> bool:
             return True
         raise
     for i, key in enumerate(KEYS):
-        found = checkpoint.found(key)
+        found = checkpoint.look_up(key)
         if found is not None:
             np.testing.assert_equal(tuple(found), tuple(evaluation(i)))
     assert rng.normal() == np.random.RandomState(0 if len(checkpoint) else 1).normal()
@@ -212,7 +212,7 @@ def test_a_torn_log_keeps_all_records_before_the_tear(tmp_path: Path) -> None:
         log.write_bytes(whole[:cut])
         again = Checkpoint(path, "f", np.random.RandomState(0))
         counts.append(len(again))
-        assert all(again.found(key) is not None for key in KEYS[: len(again)])
+        assert all(again.look_up(key) is not None for key in KEYS[: len(again)])
         again.add(KEYS[-1], evaluation(5))
         again.close()
         assert not assert_refused_or_true(path)
@@ -474,7 +474,7 @@ def test_a_full_disk_keeps_what_was_written(
         with pytest.warns(CheckpointWarning, match="database or disk is full"):
             checkpoint.add(KEYS[1], Evaluation(2.0, np.zeros(20_000), 0.0))
         checkpoint.add(KEYS[2], evaluation(2))
-        assert checkpoint.found(KEYS[1]) is not None
+        assert checkpoint.look_up(KEYS[1]) is not None
     assert [key for key, _, _ in stored(path)] == [b"f", KEYS[0]]
     assert not assert_refused_or_true(path)
 

@@ -15,7 +15,7 @@ import pytest
 
 from eigengp import LBFGS, EigenGPRegressor, ExactGPRegressor, SquaredExponential
 from eigengp.data.array_source import ArraySource
-from eigengp.data.dask_source import DaskSource, aligned, some_client
+from eigengp.data.dask_source import DaskSource, align, get_client
 from eigengp.gp.model import EigenGP, Jitter
 
 distributed = pytest.importorskip("distributed")
@@ -52,7 +52,7 @@ def lazy(chunk: int = 700) -> tuple[Any, Any]:
 
 
 def test_sums_and_rows_are_those_of_arrays(client: Any) -> None:
-    mine = DaskSource.of(client, *aligned(*lazy(), weight))
+    mine = DaskSource.of(client, *align(*lazy(), weight))
     theirs = ArraySource(X, y, weight)
     assert (mine.n_rows, mine.n_features) == (N, D)
     assert len(mine.groups) == 2
@@ -98,7 +98,7 @@ def test_few_rows_are_computed_at_once(client: Any) -> None:
 
 def test_little_travels(client: Any) -> None:
     M = 200
-    source = DaskSource.of(client, *aligned(*lazy(3_000))).sized(M)
+    source = DaskSource.of(client, *align(*lazy(3_000))).sized(M)
     kernel = SquaredExponential(np.full(D, 0.5))
     own = EigenGP(kernel, X[:M].copy(), 0.1, M, jitter=Jitter(1e-6))
     own.evaluate(source)
@@ -114,7 +114,7 @@ def test_little_travels(client: Any) -> None:
 
 
 def test_features_stay_with_their_worker(client: Any) -> None:
-    source = DaskSource.of(client, *aligned(*lazy(3_000))).sized(20)
+    source = DaskSource.of(client, *align(*lazy(3_000))).sized(20)
     own = EigenGP(SquaredExponential(np.full(D, 1.5)), X[:20].copy(), 0.1, 20, jitter=Jitter(1e-6))
     outcome = own.forward(source, 0.0, own.arithmetic.kept())
 
@@ -180,7 +180,7 @@ def test_a_cluster_is_made_where_there_is_none(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_active_client_is_used(client: Any) -> None:
-    with some_client() as found:
+    with get_client() as found:
         assert found is client
 
 

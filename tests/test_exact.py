@@ -56,7 +56,7 @@ any_weight = pytest.mark.parametrize("weighted", [False, True], ids=["once", "we
 
 
 def packed(model: ExactGP, source: ArraySource) -> Array:
-    return kernel_parameters(model).gradient(model.evaluate(source)[1])
+    return kernel_parameters(model).pack_gradient(model.evaluate(source)[1])
 
 
 def value(model: ExactGP, source: ArraySource) -> float:
@@ -83,7 +83,7 @@ def test_gradient_is_the_derivative(kernel: Kernel, weighted: bool) -> None:
     numeric = gradient(lambda vector: value(parameters.unpack(vector), source), at)
     outcome, own = model.evaluate(source)
     assert outcome.value == value(model, source)
-    assert_close(parameters.gradient(own), numeric, 1e-8)
+    assert_close(parameters.pack_gradient(own), numeric, 1e-8)
 
 
 @any_kernel

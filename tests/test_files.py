@@ -19,7 +19,7 @@ from eigengp.data.file_source import FileTable
 from eigengp.data.formats import write_table
 from eigengp.data.holdout import TrainingRows
 from eigengp.data.standardize import Scaling, StandardizedSource, Summary
-from eigengp.data.stream_source import StreamSource, ahead
+from eigengp.data.stream_source import StreamSource, read_ahead
 from eigengp.gp.blocks import RowBlock
 
 pa = pytest.importorskip("pyarrow")
@@ -322,7 +322,7 @@ def test_reading_ahead_ends_with_its_user() -> None:
             yield i
             i += 1
 
-    stream = ahead(endless)
+    stream = read_ahead(endless)
     assert [next(stream) for _ in range(4)] == [0, 1, 2, 3]
     stream.close()
     assert not [each for each in threading.enumerate() if each.name == "eigengp-reader"]
@@ -331,7 +331,7 @@ def test_reading_ahead_ends_with_its_user() -> None:
         yield 1
         raise OSError("gone")
 
-    stream = ahead(broken)
+    stream = read_ahead(broken)
     assert next(stream) == 1
     with pytest.raises(OSError, match="gone"):
         next(stream)

@@ -12,18 +12,18 @@ from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
 from eigengp.fitting.initialization import (
-    BasisInit,
     InducingFamily,
-    greedy_points,
-    lengthscale_range,
+    InducingPointInit,
+    get_lengthscale_range,
     make_starts,
-    roughness,
+    measure_roughness,
+    pick_greedily,
     with_lengthscale,
 )
 from eigengp.fitting.objectives import RowObjective, WeightObjective, eigengp_parameters
 from eigengp.fitting.optimizer import Evaluation, minimize
 from eigengp.fitting.progress import Monitor
-from eigengp.fitting.restarts import Screening, Search, _sizes
+from eigengp.fitting.restarts import Screening, Search, _list_sizes
 from eigengp.fitting.settings import Plan
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import FactorizationError
@@ -118,7 +118,7 @@ def test_sums_of_stage_2_stand_for_a_pass_over_the_rows(learned: bool) -> None:
     weights = np.linspace(0.3, 2.0, model.n_components) if learned else None
     other = replace(model, likelihood=0.3, shrinkage=weights)
     assert objective.knows(other)
-    own, known = objective.outcome(other), other.forward(SOURCE)
+    own, known = objective.compute_outcome(other), other.forward(SOURCE)
     assert own.value == pytest.approx(known.value, rel=1e-9)
     for found, expected in zip(
         other.posterior(own).mean_and_variance(X[:9]),
@@ -141,7 +141,7 @@ def test_the_guard_changes_the_objective_and_not_the_log_marginal_likelihood() -
 
 def test_greedy_points_are_different_rows_that_explain_the_prior() -> None:
     kernel = SquaredExponential(np.array([0.4]))
-    points = greedy_points(X, 10, kernel)
+    points = pick_greedily(X, 10, kernel)
     assert np.unique(points, axis=0).shape == (10, 1)
 
     def left_out(B: Array) -> float:
@@ -149,13 +149,15 @@ def test_greedy_points_are_different_rows_that_explain_the_prior() -> None:
         return 80 - float(np.trace(K @ np.linalg.solve(kernel(B) + 1e-9 * np.eye(10), K.T)))
 
     assert left_out(points) < left_out(X[:10])
-    everything = greedy_points(np.zeros((3, 1)), 3, kernel)
+    everything = pick_greedily(np.zeros((3, 1)), 3, kernel)
     assert np.all(np.isfinite(everything))
 
 
 @pytest.mark.parametrize("method", ["kmeans", "random", "greedy", X[:5]])
 def test_restarts_differ_in_lengthscale_and_inducing_points(method: str | Array) -> None:
-    starts = make_starts(make_model(5), ROWS, BasisInit(method), 9, np.random.RandomState(0))
+    starts = make_starts(
+        make_model(5), ROWS, InducingPointInit(method), 9, np.random.RandomState(0)
+    )
     assert len(starts) == 9
     assert starts[0].kernel == make_model(5).kernel
     lengths = [float(start.kernel.lengthscale[0]) for start in starts[1:]]
@@ -167,23 +169,25 @@ def test_restarts_differ_in_lengthscale_and_inducing_points(method: str | Array)
 
 def test_kmeans_spreads_over_sorted_rows_and_copes_with_fewer_rows_than_points() -> None:
     many = RowBlock(np.linspace(0, 1, 25_000)[:, None], np.zeros(25_000))
-    centres = BasisInit("kmeans").place(many, 20, make_model().kernel, np.random.RandomState(0))
+    centres = InducingPointInit("kmeans").place(
+        many, 20, make_model().kernel, np.random.RandomState(0)
+    )
     assert centres.min() < 0.1
     assert centres.max() > 0.9
-    few = BasisInit("kmeans").place(ROWS, 90, make_model().kernel, np.random.RandomState(0))
+    few = InducingPointInit("kmeans").place(ROWS, 90, make_model().kernel, np.random.RandomState(0))
     assert few.shape == (90, 1)
 
 
 def test_roughness_prefers_the_wild_side() -> None:
-    rough = roughness(ROWS)
+    rough = measure_roughness(ROWS)
     assert rough.mean() == pytest.approx(1.0)
     assert rough[X[:, 0] > 0].mean() > 1.5 * rough[X[:, 0] < 0].mean()
-    np.testing.assert_array_equal(roughness(RowBlock(X[:1], Y[:1])), [1.0])
-    np.testing.assert_array_equal(roughness(RowBlock(X, np.zeros(80))), np.ones(80))
+    np.testing.assert_array_equal(measure_roughness(RowBlock(X[:1], Y[:1])), [1.0])
+    np.testing.assert_array_equal(measure_roughness(RowBlock(X, np.zeros(80))), np.ones(80))
 
 
 def test_lengthscales_worth_trying_grow_with_the_dimension() -> None:
-    ranges = [lengthscale_range(d) for d in (1, 2, 8, 100)]
+    ranges = [get_lengthscale_range(d) for d in (1, 2, 8, 100)]
     assert all(low < high for low, high in ranges)
     assert [low for low, _ in ranges] == sorted(low for low, _ in ranges)
 
@@ -197,19 +201,21 @@ def test_parts_of_a_sum_start_at_different_lengthscales() -> None:
 
 def test_halving_and_relocation_only_ever_improve() -> None:
     told: list[float] = []
-    search = Search(InducingFamily(BasisInit("kmeans")), SOURCE, ROWS, BOX, 0.1, told.append)
+    search = Search(
+        InducingFamily(InducingPointInit("kmeans")), SOURCE, ROWS, BOX, 0.1, told.append
+    )
     rng = np.random.RandomState(0)
-    starts = make_starts(make_model(), ROWS, BasisInit("kmeans"), 6, rng)
-    best = search.best_of(starts)
+    starts = make_starts(make_model(), ROWS, InducingPointInit("kmeans"), 6, rng)
+    best = search.choose_best(starts)
     assert best.value <= min(search.run(start, 20).value for start in starts) + 1e-9
     assert search.relocate(best, rng).value <= best.value
     assert len(told) > 6
 
 
 def test_sizes_grow_to_the_size_asked_for() -> None:
-    assert _sizes(14) == [14]
-    assert _sizes(50) == [12, 17, 24, 35, 50]
-    assert _sizes(100)[0] == 25
+    assert _list_sizes(14) == [14]
+    assert _list_sizes(50) == [12, 17, 24, 35, 50]
+    assert _list_sizes(100)[0] == 25
 
 
 def test_progress_is_a_moving_bar_on_a_terminal_and_one_line_elsewhere() -> None:
@@ -231,8 +237,10 @@ def test_progress_is_a_moving_bar_on_a_terminal_and_one_line_elsewhere() -> None
 
 def test_many_inducing_points_start_with_a_noise_that_suits_them() -> None:
     plan = Plan(6, 6, n_restarts=1, max_iter=5, tol=1e-9, settled=True)
-    screening = Screening(InducingFamily(BasisInit("kmeans")), plan, SOURCE, Monitor(False), RNG)
+    screening = Screening(
+        InducingFamily(InducingPointInit("kmeans")), plan, SOURCE, Monitor(False), RNG
+    )
     careless = replace(make_model(), likelihood=1e-6)
-    careful = screening._with_noise(careless)
+    careful = screening._choose_noise(careless)
     assert careful.noise_variance > 1e-3
     assert careful.value(SOURCE) < careless.value(SOURCE)

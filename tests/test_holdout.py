@@ -23,7 +23,7 @@ def test_held_out_and_training_rows_are_all_rows_and_never_both(weighted: bool) 
     source = make_source(weighted)
     training = TrainingRows(source, stride=5)
     kept = training.total(lambda block: block.y.tolist())
-    held = training.held_out()
+    held = training.take_held_out()
     assert sorted([*kept, *held.y]) == sorted(source.y)
     assert 10 <= held.y.size <= 80
     assert (held.sample_weight is not None) == weighted
@@ -39,7 +39,7 @@ def test_rows_held_out_of_very_many_are_taken_off_each_sum(weighted: bool) -> No
     weight = rng.uniform(0.5, 2.0, size=400) if weighted else None
     source = ArraySource(X, y, weight, block_rows=90)
     split = ManyTrainingRows.of(source, 30)
-    held = split.held_out()
+    held = split.take_held_out()
     keep = np.setdiff1d(np.arange(400), split.held_rows)
     rest = ArraySource(X[keep], y[keep], None if weight is None else weight[keep])
     model = EigenGP(SquaredExponential(np.ones(2)), X[:6], 0.1, 6)

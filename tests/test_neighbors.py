@@ -21,8 +21,8 @@ from eigengp.data.neighbors import (
     Approximate,
     Exact,
     Nearest,
-    index_among,
-    nearest_before,
+    build_index,
+    find_nearest_before,
 )
 
 pytest.importorskip("faiss", reason='needs pip install "eigengp[neighbors]"')
@@ -62,22 +62,22 @@ def test_nearly_all_of_the_nearest_are_found_and_the_nearest_first(
     points: Callable[[int], Array],
 ) -> None:
     among, X = np.split(points(20_500), [20_000])
-    index = index_among(among, "approximate")
+    index = build_index(among, "approximate")
     assert isinstance(index, Approximate)
-    found = index.nearest(X, 65)
-    assert _recall(found, Exact.of(among).nearest(X, 65)) >= 0.99
+    found = index.find_nearest(X, 65)
+    assert _recall(found, Exact.of(among).find_nearest(X, 65)) >= 0.99
     distance = np.linalg.norm(among[found] - X[:, None], axis=2)
     assert (np.diff(distance, axis=1) >= 0.0).all()
 
 
 def test_points_far_from_zero_and_in_large_units_lose_nothing() -> None:
     among, X = np.split(4e6 + 1e3 * _uniform(20_200), [20_000])
-    found = Approximate.of(among).nearest(X, 20)
-    assert _recall(found, Exact.of(among).nearest(X, 20)) >= 0.99
+    found = Approximate.of(among).find_nearest(X, 20)
+    assert _recall(found, Exact.of(among).find_nearest(X, 20)) >= 0.99
 
 
 def test_an_input_very_far_away_finds_points_without_complaint() -> None:
-    found = Approximate.of(_uniform(4_100)).nearest(np.full((1, 8), 1e200), 5)
+    found = Approximate.of(_uniform(4_100)).find_nearest(np.full((1, 8), 1e200), 5)
     assert np.unique(found).size == 5
 
 
@@ -93,8 +93,8 @@ def _duplicated() -> Array:
 @pytest.mark.parametrize("count", [10, 64])
 def test_others_are_as_near_as_can_be_and_never_the_point_itself(count: int) -> None:
     points, own = _duplicated(), np.arange(5_000)
-    approximate = Nearest.of(points, np.ones(8), count, "approximate").others(points, own)
-    exact = Nearest.of(points, np.ones(8), count).others(points, own)
+    approximate = Nearest.of(points, np.ones(8), count, "approximate").find_others(points, own)
+    exact = Nearest.of(points, np.ones(8), count).find_others(points, own)
     assert approximate.shape == (5_000, count)
     assert (approximate != own[:, None]).all()
     assert (approximate >= 0).all()
@@ -110,18 +110,18 @@ def test_others_without_a_point_that_the_search_missed() -> None:
     class Missing:
         n_points = 9
 
-        def nearest(self, X: Array, count: int) -> Numbers:
+        def find_nearest(self, X: Array, count: int) -> Numbers:
             return np.tile(np.arange(count), (X.shape[0], 1))
 
     nearest = Nearest(Missing(), np.ones(1), 3)
-    found = nearest.others(np.zeros((2, 1)), np.array([8, 1]))
+    found = nearest.find_others(np.zeros((2, 1)), np.array([8, 1]))
     assert found.tolist() == [[0, 1, 2], [0, 2, 3]]
 
 
 def test_few_distinct_points_still_give_as_many_as_asked_for() -> None:
     places = _uniform(3)
     points = np.repeat(places, 2_000, axis=0)
-    found = Approximate.of(points).nearest(places[[0, 2]], 2_500)
+    found = Approximate.of(points).find_nearest(places[[0, 2]], 2_500)
     assert [np.unique(each).size for each in found] == [2_500, 2_500]
     next_one = np.argsort(np.linalg.norm(places - places[[0, 2], None], axis=2), axis=1)[:, 1]
     for each, own, other in zip(found // 2_000, (0, 2), next_one, strict=True):
@@ -132,28 +132,28 @@ def test_what_is_not_in_the_nearest_cells_is_found_by_the_exact_search(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     among, X = np.split(_uniform(4_300), [4_200])
-    complete = Approximate._in_cells
+    complete = Approximate._search_cells
 
     def cut(self: Approximate, X: Array, count: int) -> Numbers:
         found = complete(self, X, count)
         found[::2, count // 2 :] = -1
         return found
 
-    monkeypatch.setattr(Approximate, "_in_cells", cut)
-    found = Approximate.of(among).nearest(X, 12)
-    assert_array_equal(found[::2], Exact.of(among).nearest(X, 12)[::2])
+    monkeypatch.setattr(Approximate, "_search_cells", cut)
+    found = Approximate.of(among).find_nearest(X, 12)
+    assert_array_equal(found[::2], Exact.of(among).find_nearest(X, 12)[::2])
 
 
 @pytest.mark.usefixtures("small")
 def test_neighbours_among_those_before() -> None:
     points = _clustered(9_000)
     approximate, exact = (
-        nearest_before(points, 12, search=each) for each in ("approximate", "exact")
+        find_nearest_before(points, 12, search=each) for each in ("approximate", "exact")
     )
     assert (approximate[12:] >= 0).all()
     assert (approximate < np.arange(9_000)[:, None]).all()
     assert _recall(approximate[12:], exact[12:]) >= 0.99
-    assert_array_equal(nearest_before(points, 12, 4_000, "approximate") >= 0, True)
+    assert_array_equal(find_nearest_before(points, 12, 4_000, "approximate") >= 0, True)
 
 
 def test_the_same_whenever_and_with_however_many_threads() -> None:
@@ -161,22 +161,22 @@ def test_the_same_whenever_and_with_however_many_threads() -> None:
 
     among, X = np.split(_uniform(20_300), [20_000])
     first = Approximate.of(among)
-    expected = first.nearest(X, 30)
+    expected = first.find_nearest(X, 30)
     before = faiss.omp_get_max_threads()
     try:
         faiss.omp_set_num_threads(4)
         again = Approximate.of(among)
         assert faiss.omp_get_max_threads() == 4
-        assert_array_equal(again.nearest(X, 30), expected)
+        assert_array_equal(again.find_nearest(X, 30), expected)
     finally:
         faiss.omp_set_num_threads(before)
-    one_by_one = np.vstack([first.nearest(x[None], 30) for x in X])
+    one_by_one = np.vstack([first.find_nearest(x[None], 30) for x in X])
     assert_array_equal(one_by_one, expected)
-    assert_array_equal(pickle.loads(pickle.dumps(first)).nearest(X, 30), expected)
+    assert_array_equal(pickle.loads(pickle.dumps(first)).find_nearest(X, 30), expected)
 
 
 def _kind(points: Array, *settings: Any) -> type:
-    return type(index_among(points, *settings))
+    return type(build_index(points, *settings))
 
 
 def test_few_points_or_few_searched_are_searched_exactly() -> None:

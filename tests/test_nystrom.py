@@ -189,7 +189,7 @@ def test_a_noise_variance_that_is_given_is_kept() -> None:
 def test_the_joint_covariance_is_returned_as_it_is_with_a_warning() -> None:
     model = one_sided()
     where = np.linspace(7.0, 8.0, 5)[:, None]
-    with pytest.warns(NegativeVarianceWarning, match="returned as it is"):
+    with pytest.warns(NegativeVarianceWarning, match="returned unchanged"):
         covariance = model.predict(where, return_cov=True)[1]
     np.testing.assert_allclose(np.diag(covariance), model.raw_variance(where), rtol=1e-8)
 

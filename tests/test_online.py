@@ -12,7 +12,7 @@ import pytest
 from eigengp import LBFGS, EigenGPRegressor, Gaussian, SquaredExponential, Stochastic
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
-from eigengp.fitting.stochastic import Adam, Belief, Reservoir, batch_step
+from eigengp.fitting.stochastic import Adam, Belief, Reservoir, step_on_batch
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.prior import CholeskyFactor
@@ -135,9 +135,9 @@ def model_of(points: Array = POINTS, noise: float = 0.1) -> EigenGP:
 
 def test_a_whole_step_on_all_rows_is_the_posterior_and_the_gradient_of_the_evidence() -> None:
     own, source = model_of(), ArraySource(X, y - 5.0, weight)
-    step = batch_step(own, Belief.prior(15), source, float(weight.sum()), rate=1.0)
+    step = step_on_batch(own, Belief.prior(15), source, float(weight.sum()), rate=1.0)
     outcome, expected = own.evaluate(source)
-    m, S = step.belief.moments()
+    m, S = step.belief.compute_moments()
     F = CholeskyFactor.of(own.gram).matrix
     np.testing.assert_allclose(F @ m, outcome.evidence.mean, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(F @ S @ F.T, outcome.evidence.covariance, rtol=1e-6, atol=1e-10)
@@ -151,10 +151,10 @@ def test_the_gradient_is_that_of_the_bound_for_any_belief() -> None:
     root = rng.normal(size=(15, 15))
     belief = Belief(root @ root.T + 5.0 * np.eye(15), rng.normal(size=15))
     own = model_of()
-    step = batch_step(own, belief, source, total, rate=0.0)
+    step = step_on_batch(own, belief, source, total, rate=0.0)
 
     def value(model: EigenGP) -> float:
-        return batch_step(model, belief, source, total, rate=0.0).value
+        return step_on_batch(model, belief, source, total, rate=0.0).value
 
     def with_kernel(theta: Array) -> float:
         return value(replace(own, kernel=KERNEL.with_theta(theta)))

@@ -11,13 +11,13 @@ from sklearn import config_context
 
 from eigengp import LBFGS, EigenGPRegressor, Matern32, SquaredExponential
 from eigengp._typing import Array
-from eigengp.backend.buffers import buffer, recycle, reused_buffers
+from eigengp.backend.buffers import make_buffer, recycle, reuse_buffers
 from eigengp.backend.matmul import product
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
 from eigengp.fitting.objectives import RowObjective, eigengp_parameters
 from eigengp.fitting.optimizer import minimize
-from eigengp.fitting.settings import working_memory
+from eigengp.fitting.settings import get_working_memory
 from eigengp.gp.approximations import PriorPass, SpectralPass
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.model import EigenGP, Jitter
@@ -70,7 +70,7 @@ def test_kept_features_stay_within_their_room_and_are_given_up_once() -> None:
 
 def test_reused_memory_changes_no_bit() -> None:
     expected = gradient_of(MODEL)
-    with reused_buffers():
+    with reuse_buffers():
         for _ in range(3):
             found = gradient_of(replace(MODEL))
             assert found[0] == expected[0]
@@ -83,7 +83,7 @@ def test_memory_is_used_again_only_inside_the_context() -> None:
     def where(x: Array) -> int:
         return int(x.__array_interface__["data"][0])
 
-    with reused_buffers():
+    with reuse_buffers():
         first = product(ones, ones.T)
         address = where(first)
         recycle(first)
@@ -96,10 +96,10 @@ def test_memory_is_used_again_only_inside_the_context() -> None:
 
 
 def test_what_was_never_taken_is_not_held() -> None:
-    with reused_buffers():
+    with reuse_buffers():
         for _ in range(5):
             recycle(np.ones((300, 300)))
-        assert buffer((300, 300)).base.size < 2 * 8 * 300 * 300
+        assert make_buffer((300, 300)).base.size < 2 * 8 * 300 * 300
 
 
 def test_fitted_models_are_pickled_without_copies_for_torch() -> None:
@@ -109,18 +109,18 @@ def test_fitted_models_are_pickled_without_copies_for_torch() -> None:
     )
     expected = model.predict(X[:3])
     model._posterior.mean(torch.asarray(X[:3]))
-    model._scaling.inputs(torch.asarray(X[:3]))
+    model._scaling.transform_inputs(torch.asarray(X[:3]))
     stored = pickle.dumps(model)
     assert b"torch" not in stored
     np.testing.assert_array_equal(pickle.loads(stored).predict(X[:3]), expected)
 
 
 def test_memory_is_64_mib_unless_scikit_learn_is_told_otherwise() -> None:
-    assert working_memory() == Arithmetic().memory_limit == KEPT_BYTES == 64 << 20
+    assert get_working_memory() == Arithmetic().memory_limit == KEPT_BYTES == 64 << 20
     for mebibytes in (0, 0.5, 1, 128):
         with config_context(working_memory=mebibytes):
-            assert working_memory() == mebibytes * 2**20
-    assert working_memory() == KEPT_BYTES
+            assert get_working_memory() == mebibytes * 2**20
+    assert get_working_memory() == KEPT_BYTES
 
 
 @pytest.mark.parametrize("mebibytes", [0, 1, 300])
@@ -256,7 +256,7 @@ def test_predictions_in_float32_are_those_in_float64() -> None:
     expected = model.predict(X, return_std=True)
     for precision in ("mixed", "single"):
         other = replace(model._posterior, arithmetic=Arithmetic(precision))
-        mean, variance = other.mean_and_variance(model._scaling.inputs(X))
+        mean, variance = other.mean_and_variance(model._scaling.transform_inputs(X))
         unit = model._scaling.target_scale
         shift = np.abs(model._scaling.target_centre + unit * mean - expected[0])
         assert np.all(shift < 1e-2 * expected[1])

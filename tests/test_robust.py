@@ -30,7 +30,14 @@ from eigengp._typing import Array
 from eigengp.cli.report.quality import find_provenance
 from eigengp.cli.report.rows import Rows
 from eigengp.data.array_source import ArraySource
-from eigengp.data.standardize import KNEE, Scaling, Summary, compressed, slope, stretched
+from eigengp.data.standardize import (
+    KNEE,
+    Scaling,
+    Summary,
+    compress_tails,
+    compute_slope,
+    stretch_tails,
+)
 from eigengp.data.validation import check_further_rows
 from eigengp.gp.blocks import RowBlock
 from eigengp.inspection import ranges
@@ -84,21 +91,21 @@ def fitted(name: str) -> Any:
 
 def scaling_of(X: Array, weight: Array | None = None) -> Scaling:
     source = ArraySource(X, np.arange(float(X.shape[0])), weight)
-    return Scaling.measured(source, Summary.of(source), "robust")
+    return Scaling.measure(source, Summary.of(source), "robust")
 
 
 def test_the_map_is_the_identity_in_the_middle_and_a_logarithm_beyond() -> None:
     middle = np.linspace(-KNEE, KNEE, 101)
-    np.testing.assert_array_equal(compressed(middle, KNEE), middle)
-    assert compressed(np.array([1e6]), KNEE)[0] == pytest.approx(3.0 + np.log(1e6 - 2.0))
+    np.testing.assert_array_equal(compress_tails(middle, KNEE), middle)
+    assert compress_tails(np.array([1e6]), KNEE)[0] == pytest.approx(3.0 + np.log(1e6 - 2.0))
     z = np.concatenate([-np.logspace(6, -3, 200), np.logspace(-3, 6, 200)])
-    u = compressed(z, KNEE)
+    u = compress_tails(z, KNEE)
     assert np.all(np.diff(u) > 0.0)
-    np.testing.assert_allclose(stretched(u, KNEE), z, rtol=1e-9)
+    np.testing.assert_allclose(stretch_tails(u, KNEE), z, rtol=1e-9)
     at = np.array([-40.0, -3.2, 0.4, 3.1, 700.0])
-    own = gradient(lambda z: float(np.sum(compressed(z, KNEE))), at, step=1e-3)
-    assert_close(slope(at, KNEE), own)
-    ends = slope(KNEE * (1.0 + np.array([-1e-12, 1e-12])), KNEE)
+    own = gradient(lambda z: float(np.sum(compress_tails(z, KNEE))), at, step=1e-3)
+    assert_close(compute_slope(at, KNEE), own)
+    ends = compute_slope(KNEE * (1.0 + np.array([-1e-12, 1e-12])), KNEE)
     np.testing.assert_allclose(ends, 1.0, atol=1e-10)
 
 
@@ -109,7 +116,7 @@ def test_quantiles_make_the_scaling_and_equal_quartiles_leave_the_deviation() ->
     np.testing.assert_array_equal(scaling.input_centre, [2.0, 5.0, -3.0])
     np.testing.assert_allclose(scaling.input_scale, [2.0 / 1.349, capped.std(), 3.0])
     assert scaling.input_spread[2] == 0.0
-    inputs = scaling.inputs(np.column_stack([values, capped, np.full(5, -3.0)]))
+    inputs = scaling.transform_inputs(np.column_stack([values, capped, np.full(5, -3.0)]))
     np.testing.assert_allclose(inputs[:4, 0], (values[:4] - 2.0) * 1.349 / 2.0)
     np.testing.assert_allclose(scaling.input_spread[:2], (inputs.std(0) * scaling.input_scale)[:2])
 
@@ -126,12 +133,12 @@ def test_other_scalings_stay_as_they_are_to_the_last_bit() -> None:
     source = ArraySource(X, y)
     for standardize in (True, False):
         summary = Summary.of(source)
-        own = Scaling.measured(source, summary, standardize)
+        own = Scaling.measure(source, summary, standardize)
         known = Scaling.of(summary, standardize)
         np.testing.assert_array_equal(
-            own.inputs(X), (X - known.input_centre) * (1.0 / known.input_scale)
+            own.transform_inputs(X), (X - known.input_centre) * (1.0 / known.input_scale)
         )
-        assert own.gradient_unit(X).shape == (3,)
+        assert own.get_gradient_unit(X).shape == (3,)
 
 
 def test_many_rows_are_measured_by_a_sample_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +184,7 @@ def test_units_do_not_matter(name: str) -> None:
 @pytest.mark.parametrize("name", ["EigenGP", "EigenGP+", "FITC", "VFE", "PowerEP"])
 def test_inducing_points_are_in_the_units_of_the_data(name: str) -> None:
     model = fitted(name)
-    own = model._scaling.inputs(model.inducing_points_)
+    own = model._scaling.transform_inputs(model.inducing_points_)
     np.testing.assert_allclose(own, model._posterior.features.inducing_points, atol=1e-9)
     assert np.ptp(model.inducing_points_[:, 0]) > 300.0
 
@@ -191,7 +198,9 @@ def test_points_and_kernel_of_the_user_are_kept() -> None:
     np.testing.assert_allclose(model.inducing_points_, X[:9], rtol=1e-9)
     np.testing.assert_allclose(model.kernel_.lengthscale, kernel.lengthscale)
     middle = np.array([[980.0, 0.1, 0.0], [1030.0, -0.4, 0.0]])
-    inside = model._posterior.features.kernel(*(model._scaling.inputs(middle)[[n]] for n in (0, 1)))
+    inside = model._posterior.features.kernel(
+        *(model._scaling.transform_inputs(middle)[[n]] for n in (0, 1))
+    )
     unit = model._scaling.target_scale**2
     np.testing.assert_allclose(unit * inside, kernel(middle[:1], middle[1:]))
 
@@ -199,7 +208,10 @@ def test_points_and_kernel_of_the_user_are_kept() -> None:
 def test_relevance_and_ranges_are_those_of_the_middle() -> None:
     model = fitted("ExactGP")
     scaling = model._scaling
-    length, spread = model.kernel_.lengthscale, scaling.inputs(X).std(axis=0) * scaling.input_scale
+    length, spread = (
+        model.kernel_.lengthscale,
+        scaling.transform_inputs(X).std(axis=0) * scaling.input_scale,
+    )
     known = 1.0 - 1.0 / np.sqrt(1.0 + 2.0 * (spread / length) ** 2)
     np.testing.assert_allclose(model.input_relevance(), known, atol=1e-4)
     assert np.argmax(model.input_effects()) == 0
@@ -252,8 +264,8 @@ def test_more_rows_are_scaled_as_the_first_were() -> None:
     model = EigenGPRegressor(inducing_points=X[:9], **(QUICK | PLAIN | {"optimizer": NOTHING}))
     model.fit(X[:100], y[:100])
     scaling, before = model._scaling, nmse(y_test, model.predict(X_test))
-    rows = scaling.block(check_further_rows(model, X[100:], y[100:], None))
-    np.testing.assert_array_equal(rows.X, scaling.inputs(X[100:]))
+    rows = scaling.transform_block(check_further_rows(model, X[100:], y[100:], None))
+    np.testing.assert_array_equal(rows.X, scaling.transform_inputs(X[100:]))
     assert np.abs(rows.X).max() < 20.0
     model.partial_fit(X[100:], y[100:])
     assert model._scaling is scaling
@@ -305,7 +317,7 @@ def test_a_report_knows_the_training_rows() -> None:
 def test_a_robust_sample_without_weight_is_taken_as_it_is() -> None:
     block = RowBlock(X, y, np.zeros(X.shape[0]))
     source = ArraySource(X, y)
-    own = Scaling.of(Summary.of(source), True).robust(block)
+    own = Scaling.of(Summary.of(source), True).make_robust(block)
     np.testing.assert_array_equal(own.input_centre, scaling_of(X).input_centre)
 
 

@@ -59,7 +59,7 @@ def k_tilde(model: SparseSpectrum, X: Array, Z: Array) -> Array:
 
 
 def packed(model: SparseSpectrum, source: ArraySource) -> Array:
-    return spectrum_parameters(model).gradient(model.evaluate(source)[1])
+    return spectrum_parameters(model).pack_gradient(model.evaluate(source)[1])
 
 
 def value(model: SparseSpectrum, source: ArraySource) -> float:
@@ -89,7 +89,7 @@ def test_gradient_is_the_derivative(kernel: Stationary, weighted: bool) -> None:
     assert outcome.value == value(model, source)
     assert own.theta.shape == kernel.theta.shape
     assert own.spectral_points.shape == S.shape
-    assert_close(parameters.gradient(own), numeric, 2e-8)
+    assert_close(parameters.pack_gradient(own), numeric, 2e-8)
 
 
 def test_sample_weights_are_repetitions() -> None:

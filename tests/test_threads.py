@@ -12,8 +12,8 @@ from threading import Barrier, current_thread
 import numpy as np
 import pytest
 
-from eigengp.backend.buffers import buffer, recycle, reused_buffers
-from eigengp.backend.threads import available_threads, in_threads
+from eigengp.backend.buffers import make_buffer, recycle, reuse_buffers
+from eigengp.backend.threads import count_available_threads, run_in_threads
 
 _BLOCKS = tuple(slice(start, start + 1) for start in range(6))
 
@@ -24,7 +24,7 @@ def _starts(part: Sequence[slice]) -> list[int]:
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 4, 9])
 def test_stripes_are_contiguous_and_in_order(n_threads: int) -> None:
-    parts = in_threads(_starts, _BLOCKS, n_threads)
+    parts = run_in_threads(_starts, _BLOCKS, n_threads)
     assert len(parts) == min(n_threads, len(_BLOCKS))
     assert list(chain(*parts)) == list(range(6))
 
@@ -36,14 +36,14 @@ def test_each_stripe_has_a_thread_of_its_own() -> None:
         together.wait()  # Nobody passes before all three are here.
         return current_thread().name
 
-    assert len(set(in_threads(work, _BLOCKS, 3))) == 3
+    assert len(set(run_in_threads(work, _BLOCKS, 3))) == 3
 
 
 def test_blas_has_one_thread_meanwhile() -> None:
-    before = available_threads()
-    counts = in_threads(lambda part: available_threads(), _BLOCKS, 2)
+    before = count_available_threads()
+    counts = run_in_threads(lambda part: count_available_threads(), _BLOCKS, 2)
     assert counts == [1, 1]
-    assert available_threads() == before
+    assert count_available_threads() == before
 
 
 @pytest.mark.parametrize("failing", [0, 3])
@@ -56,41 +56,41 @@ def test_errors_of_any_stripe_reach_the_caller(failing: int) -> None:
         done.append(part)
 
     with pytest.raises(ArithmeticError, match=f"block {failing}"):
-        in_threads(work, _BLOCKS, 2)
+        run_in_threads(work, _BLOCKS, 2)
     assert len(done) == 1  # The other stripe was waited for.
-    assert in_threads(_starts, _BLOCKS, 2) == [[0, 1, 2], [3, 4, 5]]
+    assert run_in_threads(_starts, _BLOCKS, 2) == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_a_stripe_may_have_stripes_of_its_own() -> None:
     def work(part: Sequence[slice]) -> list[int]:
-        return list(chain(*in_threads(_starts, part, 2)))
+        return list(chain(*run_in_threads(_starts, part, 2)))
 
-    assert in_threads(work, _BLOCKS, 2) == [[0, 1, 2], [3, 4, 5]]
+    assert run_in_threads(work, _BLOCKS, 2) == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_threads_never_share_memory() -> None:
     def work(part: Sequence[slice]) -> bool:
         whole = True
         for each in part:
-            own = buffer((100, 100))
+            own = make_buffer((100, 100))
             own[...] = each.start
             whole = whole and bool(np.all(np.exp(0.0 * own) * own == each.start))
             recycle(own)
         return whole
 
     blocks = tuple(slice(start, start + 1) for start in range(400))
-    with reused_buffers():
-        assert in_threads(work, blocks, 4) == [True] * 4
+    with reuse_buffers():
+        assert run_in_threads(work, blocks, 4) == [True] * 4
 
 
 _IN_WORKERS = """
 from joblib import Parallel, cpu_count, delayed
 from threadpoolctl import threadpool_limits
-from eigengp.backend.threads import available_threads
+from eigengp.backend.threads import count_available_threads
 
-print(cpu_count(), *Parallel(n_jobs=2)(delayed(available_threads)() for _ in range(2)))
+print(cpu_count(), *Parallel(n_jobs=2)(delayed(count_available_threads)() for _ in range(2)))
 with threadpool_limits(1):
-    print(available_threads())
+    print(count_available_threads())
 """
 
 

@@ -10,9 +10,9 @@ from numpy.testing import assert_allclose
 
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
-from eigengp.data.neighbors import Nearest, NeighborSource, nearest_before
+from eigengp.data.neighbors import Nearest, NeighborSource, find_nearest_before
 from eigengp.fitting.heteroscedastic import OF_THE_MODEL, fit_heteroscedastic
-from eigengp.fitting.leave_one_out import with_variance
+from eigengp.fitting.leave_one_out import make_posterior
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter
@@ -112,7 +112,7 @@ def test_threads_do_not_change_the_sums() -> None:
 
 def test_neighbours_come_before_and_the_nearest_is_first() -> None:
     points = np.random.default_rng(0).normal(size=(900, 3))
-    found = nearest_before(points, 4)
+    found = find_nearest_before(points, 4)
     assert (found < np.arange(900)[:, None]).all()
     assert (found[4:] >= 0).all()
     distance = np.linalg.norm(points[found] - points[:, None], axis=2)
@@ -147,7 +147,7 @@ def test_leave_one_out_predictions_are_those_of_a_model_without_the_row(weighted
     model = replace(_model(Matern32([0.8, 1.5], 1.3), rows), jitter=Jitter(1e-12))
     posterior = _posterior(model, rows, rows.n_rows)
     own = np.arange(rows.n_rows)
-    index = Nearest.of(rows.X, np.ones(2), rows.n_rows - 1).others(rows.X, own)
+    index = Nearest.of(rows.X, np.ones(2), rows.n_rows - 1).find_others(rows.X, own)
     mean, variance, _ = posterior.leave_one_out(rows, index)
     for i in (0, 7, 23):
         others = rows.picked(np.delete(own, i))
@@ -199,7 +199,7 @@ def test_a_few_outliers_do_not_make_the_noise_heteroscedastic() -> None:
 def test_leave_one_out_without_neighbours_is_that_of_a_model_without_the_row() -> None:
     rows = _rows()
     model = replace(_model(Matern32([0.8, 1.5], 1.3), rows), vecchia=False)
-    posterior = with_variance(model, model.forward(ArraySource.of(rows)))
+    posterior = make_posterior(model, model.forward(ArraySource.of(rows)))
     mean, variance, _ = posterior.leave_one_out(rows)
     for i in (0, 7, 23):
         others = rows.picked(np.delete(np.arange(rows.n_rows), i))

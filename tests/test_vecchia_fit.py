@@ -18,7 +18,7 @@ from eigengp._typing import Array
 from eigengp.fitting import model_selection
 from eigengp.fitting.heteroscedastic import OF_THE_MODEL
 from eigengp.fitting.progress import Clock
-from eigengp.fitting.vecchia import NeighborFit, _largest_size
+from eigengp.fitting.vecchia import NeighborFit, _get_largest_size
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP
@@ -96,7 +96,7 @@ def test_inducing_points_are_added_while_the_held_out_set_gains(
 
 def test_a_size_whose_trial_fails_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eigengp.fitting.vecchia._FIRST_SIZE", 8)
-    own = NeighborFit._outcome
+    own = NeighborFit._run_pass
 
     def fails_beyond(
         self: NeighborFit, model: EigenGP, rows: RowBlock, count: int
@@ -105,7 +105,7 @@ def test_a_size_whose_trial_fails_is_not_taken(monkeypatch: pytest.MonkeyPatch) 
             raise FactorizationError
         return own(self, model, rows, count)
 
-    monkeypatch.setattr(NeighborFit, "_outcome", fails_beyond)
+    monkeypatch.setattr(NeighborFit, "_run_pass", fails_beyond)
     model = EigenGPRegressor(**NEIGHBORS).fit(*_heteroscedastic_data(400, 0))
     assert model.selection_["n_components"].scores["16"] == np.inf
     assert model.inducing_points_.shape[0] == 8
@@ -124,7 +124,7 @@ def test_a_size_whose_trial_fails_is_not_taken(monkeypatch: pytest.MonkeyPatch) 
 def test_the_largest_default_size_leaves_memory_and_time(
     n_rows: int, seconds: float | None, size: int
 ) -> None:
-    assert _largest_size(n_rows, seconds) == size
+    assert _get_largest_size(n_rows, seconds) == size
 
 
 def test_a_size_that_was_asked_for_is_taken_without_a_trial() -> None:

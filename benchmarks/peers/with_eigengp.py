@@ -12,10 +12,10 @@ from timing import Array, Work, prediction_floors
 
 import eigengp
 from eigengp import LBFGS, EigenGPRegressor, SquaredExponential
-from eigengp.backend.buffers import reused_buffers
-from eigengp.backend.threads import available_threads, few_threads
-from eigengp.data.array_source import ArraySource, block_rows_for
-from eigengp.data.cached_source import ready
+from eigengp.backend.buffers import reuse_buffers
+from eigengp.backend.threads import count_available_threads, limit_threads
+from eigengp.data.array_source import ArraySource, choose_block_rows
+from eigengp.data.cached_source import cache_blocks
 from eigengp.fitting.run import EXACT_BLOCK_ROWS
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter
@@ -52,11 +52,11 @@ def evaluation(X: Any, y: Any, points: Array, precision: str) -> Callable[[], tu
         jitter=Jitter(relative=JITTER),
         arithmetic=Arithmetic(precision),
     )
-    rows = ArraySource(X, y, None, block_rows_for(X, size), available_threads())
-    source = ready(rows, model.arithmetic.memory_limit)
+    rows = ArraySource(X, y, None, choose_block_rows(X, size), count_available_threads())
+    source = cache_blocks(rows, model.arithmetic.memory_limit)
 
     def evaluate() -> tuple[Any, Any]:
-        with few_threads(size):
+        with limit_threads(size):
             return replace(model).evaluate(source)
 
     return evaluate
@@ -75,7 +75,7 @@ def evalcost(request: Request) -> Iterator[Record]:
         works = {each: evaluation(X, y, points, each) for each in PRECISIONS}
         return {each: lambda work=work: float(work()[0].value) for each, work in works.items()}
 
-    with reused_buffers():
+    with reuse_buffers():
         yield from evaluation_costs(request, evaluations)
 
 
@@ -122,7 +122,7 @@ def quality(request: Request) -> Iterator[Record]:
 def predict(request: Request) -> Iterator[Record]:
     X, y = request.rows
     size, X_new = request.options["size"], request.arrays["X_new"]
-    floors = prediction_floors(X_new, X[:size], available_threads())
+    floors = prediction_floors(X_new, X[:size], count_available_threads())
     beside: dict[tuple[str, str], Work] = {("floor", what): work for what, work in floors.items()}
     predictors: dict[tuple[str, str], Predictor] = {}
     start = {
@@ -148,7 +148,7 @@ def scale(request: Request) -> Iterator[Record]:
     times = max(1, request.options["rows_in_all"] // n_rows)
     X, y = synthetic(n_rows, request.options["inputs"])
     work = evaluation(X, y, X[:size].copy(), "double")
-    with reused_buffers():
+    with reuse_buffers():
         found = cost_and_memory(lambda: {"value": work()[0].value}, request.options["turns"], times)
     yield {"rows": n_rows} | found
 

@@ -113,7 +113,7 @@ def ranges(model: GPRegressor, rows: Array | None = None) -> Array:
     scaling = model._scaling
     spread = scaling.input_spread / scaling.input_scale
     wide = 2.0 * np.where(spread > 0.0, spread, 1.0)
-    return np.column_stack([scaling.in_units(-wide), scaling.in_units(wide)])
+    return np.column_stack([scaling.restore_inputs(-wide), scaling.restore_inputs(wide)])
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-"""Memory that passes over rows use again and again.
+"""Recycled memory for passes over rows.
 
-Fresh memory costs more than the arithmetic that fills it. Arrays as large as a
-block of features are made by `buffer` and offered back by `recycle`; outside
-`reused_buffers` these are plain allocations.
+Allocating memory costs more than the arithmetic that fills it. Arrays as large as a block of
+features come from `make_buffer` and are returned by `recycle`; outside `reuse_buffers` these are
+plain allocations.
 """
 
 from __future__ import annotations
@@ -23,27 +23,26 @@ _MOST_FREE_BYTES = 1 << 27
 
 
 class _Memory(np.ndarray[Any, Any]):
-    """Bytes that arrays of changing shapes are laid out in."""
+    """Bytes that hold arrays of varying shapes."""
 
 
 class _Buffers:
-    """Free memory, held up to a limit from the first to enter until the last to leave.
+    """Free memory, held up to a limit while at least one context is open.
 
-    Threads take and give without a lock, at which they would wait for one
-    another: single operations on a dictionary are whole.
+    Threads need no lock, because single dictionary operations are atomic.
     """
 
     def __init__(self) -> None:
-        self.begin()
+        self.reset()
 
-    def begin(self) -> None:
-        """Hold nothing: at the start, and in a process that was forked."""
+    def reset(self) -> None:
+        """Hold no memory: at the start, and in a forked process."""
         self._lock = Lock()
         self._inside = 0
         self._free: dict[int, _Memory] = {}
 
     @contextmanager
-    def reused(self) -> Iterator[None]:
+    def reuse(self) -> Iterator[None]:
         with self._lock:
             self._inside += 1
         try:
@@ -58,18 +57,15 @@ class _Buffers:
         size = max(1, math.prod(shape) * dtype.itemsize)
         if not self._inside or size < _SMALLEST_BUFFER:
             return np.empty(shape, dtype, order)
-        return np.ndarray(shape, dtype, self._memory(size), order=order)
+        return np.ndarray(shape, dtype, self._find_memory(size), order=order)
 
-    def _memory(self, size: int) -> _Memory:
-        """Return the smallest free memory that holds so many bytes and not many more, or new.
-
-        That of float64 may hold float32.
-        """
+    def _find_memory(self, size: int) -> _Memory:
+        """Return the smallest free memory of `size` to three times `size` bytes, or new one."""
         free = self._free
         fitting = [each for each in list(free.values()) if size <= each.size <= 3 * size]
-        fitting.reverse()  # The last given is still in the cache.
+        fitting.reverse()  # The last returned is still in the CPU cache.
         for best in sorted(fitting, key=len):
-            if free.pop(id(best), None) is not None:  # Another thread may have been faster.
+            if free.pop(id(best), None) is not None:  # Another thread may have taken it.
                 return best
         return _Memory((size + size // 8,), np.uint8)
 
@@ -84,24 +80,24 @@ class _Buffers:
 
 _BUFFERS = _Buffers()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_BUFFERS.begin)
-reused_buffers = _BUFFERS.reused
-"""A context in which `recycled` arrays are used again."""
+    os.register_at_fork(after_in_child=_BUFFERS.reset)
+reuse_buffers = _BUFFERS.reuse
+"""A context in which recycled arrays are reused."""
 recycle = _BUFFERS.give
-"""Offer the memory of an array that nobody will look at again."""
+"""Return the memory of an array that is no longer used."""
 
 
-def buffer(
+def make_buffer(
     shape: tuple[int, ...], dtype: Any = np.float64, order: Literal["C", "F"] = "C"
 ) -> AnyArray:
-    """Return an array to be filled, in recycled memory where there is some."""
+    """Return an uninitialised array, in recycled memory if possible."""
     return _BUFFERS.take(shape, np.dtype(dtype), order)
 
 
-def converted(x: AnyArray, name: str) -> AnyArray:
-    """Return `x` in the data type called `name`, in recycled memory where there is some."""
+def convert(x: AnyArray, name: str) -> AnyArray:
+    """Convert `x` to the data type `name`, in recycled memory if possible."""
     if not is_numpy(x) or dtype_name(x) == name:
         return cast(x, name)
-    result = buffer(x.shape, name, "F")
+    result = make_buffer(x.shape, name, "F")
     result[...] = x
     return result

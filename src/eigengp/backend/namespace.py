@@ -1,9 +1,7 @@
-"""The seam between the formulas and the libraries that hold arrays.
+"""Array libraries: NumPy, PyTorch, CuPy and others that follow the array API standard.
 
-Rows may lie in NumPy, in PyTorch or CuPy on a GPU, or in any other array that
-follows the Python array API standard. Formulas that touch rows ask the rows
-for their namespace; all that is M × M lies in NumPy, in float64, and is moved
-beside the rows where it meets them.
+Code that touches rows takes its functions from the namespace of the rows. M × M matrices are NumPy
+arrays in float64, and are moved to the library and device of the rows when needed.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ _NUMPY_NAMES = {np.dtype(np.float64): "float64", np.dtype(np.float32): "float32"
 
 
 def namespace(x: AnyArray) -> Any:
-    """Return the functions of the library that `x` belongs to: NumPy itself for its own arrays."""
+    """Return the array namespace of `x`: NumPy for NumPy arrays."""
     if isinstance(x, np.ndarray | np.generic):
         return np
     try:
@@ -36,12 +34,12 @@ def namespace(x: AnyArray) -> Any:
 
 
 def is_numpy(x: AnyArray) -> bool:
-    """Say whether `x` lies in NumPy."""
+    """Return whether `x` is a NumPy array."""
     return isinstance(x, np.ndarray)
 
 
 def place(x: AnyArray) -> Hashable:
-    """Return what library and device an array belongs to, as a key."""
+    """Return the library and device of an array, as a key."""
     return "numpy" if is_numpy(x) else (namespace(x).__name__, str(x.device))
 
 
@@ -53,7 +51,7 @@ def dtype_name(x: AnyArray) -> str:
 
 
 def cast(x: AnyArray, name: str) -> AnyArray:
-    """Return `x` in the data type called `name`; itself where it is so already."""
+    """Return `x` in the data type `name`, without a copy if it has it already."""
     if dtype_name(x) == name:
         return x
     xp = namespace(x)
@@ -61,7 +59,7 @@ def cast(x: AnyArray, name: str) -> AnyArray:
 
 
 def beside(x: AnyArray, other: AnyArray, name: str = "float64") -> AnyArray:
-    """Return `x` in the library and on the device of `other`, in the data type called `name`."""
+    """Return `x` in the library and on the device of `other`, in the data type `name`."""
     if place(x) == place(other):
         return cast(x, name)
     xp = namespace(other)
@@ -71,7 +69,7 @@ def beside(x: AnyArray, other: AnyArray, name: str = "float64") -> AnyArray:
 
 
 def on_host(x: AnyArray) -> Array:
-    """Return an array of any library as one of NumPy, in float64."""
+    """Return an array of any library as a NumPy array in float64."""
     if not isinstance(x, np.ndarray | np.generic):
         if hasattr(x, "cpu"):
             x = x.detach().cpu().numpy()
@@ -83,14 +81,14 @@ def on_host(x: AnyArray) -> Array:
 
 
 class Placed:
-    """An array that many blocks of rows need beside them: moved and cast once for each place."""
+    """An array that many blocks of rows need: moved and cast once for each library and device."""
 
     def __init__(self, array: Array) -> None:
         self._array = array
         self._copies: dict[Hashable, AnyArray] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Keep the array alone: copies on a device are of no use elsewhere."""
+        """Return the array without its copies, which are useless in other processes."""
         return {"_array": self._array, "_copies": {}}
 
     def beside(self, other: AnyArray) -> AnyArray:
@@ -103,7 +101,7 @@ class Placed:
 
 
 def exp_in_place(x: AnyArray) -> AnyArray:
-    """Return `exp(x)`, in the memory of `x` where the library can."""
+    """Return `exp(x)`, in place if the library can."""
     if is_numpy(x):
         return np.exp(x, out=x)
     return x.exp_() if hasattr(x, "exp_") else namespace(x).exp(x)
@@ -122,12 +120,12 @@ def positive(x: AnyArray) -> AnyArray:
 
 
 def clip_in_place(x: AnyArray, low: float, high: float) -> AnyArray:
-    """Return `x` held between two numbers, in its own memory where the library can."""
+    """Clip `x` between two numbers, in place if the library can."""
     return np.clip(x, low, high, out=x) if is_numpy(x) else namespace(x).clip(x, low, high)
 
 
 def times(x: AnyArray, z: AnyArray, overwrite: bool) -> AnyArray:
-    """Return `x ∘ z` in the data type of `x`, and in its memory where that may be overwritten."""
+    """Return `x ∘ z` in the data type of `x`; `overwrite` allows to compute it in place."""
     if not is_numpy(x):
         z = cast(z, dtype_name(x))
     if not overwrite:

@@ -1,4 +1,4 @@
-"""Threads of our own, each with one of BLAS, within what the user allows."""
+"""A pool of threads, with one BLAS thread each, within the limits of the user."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from eigengp.backend.buffers import reused_buffers
+from eigengp.backend.buffers import reuse_buffers
 
 T = TypeVar("T")
 
 _SMALL = 1000
-"""The size of matrices up to which one BLAS thread is best: more stay awake and in the way."""
+"""The size of matrices up to which one BLAS thread is fastest: idle ones keep spinning."""
 
 
 @cache
@@ -27,27 +27,26 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def available_threads() -> int:
-    """Return how many threads BLAS may use here, which is how many we may use.
+def count_available_threads() -> int:
+    """Return the number of threads that BLAS may use, which also limits the pool.
 
-    That number already respects the user's settings and the limits that
-    joblib sets in worker processes.
+    It respects the settings of the user and the limits of joblib in worker processes.
     """
     counts = [lib["num_threads"] for lib in _controller().info() if lib["user_api"] == "blas"]
     return max(counts, default=1)
 
 
 class _OneBlasThread:
-    """Holds BLAS to one thread from the first to enter until the last to leave.
+    """Limits BLAS to one thread while at least one context is open.
 
-    The limit is the whole process', so fits in several threads must share it.
+    The limit applies to the whole process, so fits in several threads must share it.
     """
 
     def __init__(self) -> None:
-        self.begin()
+        self.reset()
 
-    def begin(self) -> None:
-        """Hold nothing: at the start, and in a process that was forked."""
+    def reset(self) -> None:
+        """Set no limit: at the start, and in a forked process."""
         self._lock = Lock()
         self._inside = 0
         self._limiter: Any = None
@@ -68,101 +67,102 @@ class _OneBlasThread:
 _ONE_BLAS_THREAD = _OneBlasThread()
 
 
-def one_blas_thread() -> AbstractContextManager[None]:
-    """Hold BLAS to one thread: for small matrices its threads cost more than they bring."""
+def use_one_blas_thread() -> AbstractContextManager[None]:
+    """Limit BLAS to one thread, which is faster for small matrices."""
     return _ONE_BLAS_THREAD
 
 
-def one_openmp_thread() -> AbstractContextManager[Any]:
-    """Hold OpenMP to one thread, in this thread of Python.
+def use_one_openmp_thread() -> AbstractContextManager[Any]:
+    """Limit OpenMP to one thread, in this Python thread.
 
-    Its teams add in an order of their own, so that equal seeds give other
-    results, and they do not survive a fork. The libraries are looked up anew,
-    for some are loaded late.
+    Several OpenMP threads add in a random order, so that equal seeds give different results, and
+    they do not survive a fork. The libraries are looked up in each call, because some are loaded
+    late.
     """
     return ThreadpoolController().limit(limits=1, user_api="openmp")
 
 
-def few_threads(size: int) -> AbstractContextManager[None]:
-    """Hold BLAS to one thread where matrices of this size count as small."""
-    return one_blas_thread() if size <= _SMALL else nullcontext()
+def limit_threads(size: int) -> AbstractContextManager[None]:
+    """Limit BLAS to one thread if matrices of this size are small."""
+    return use_one_blas_thread() if size <= _SMALL else nullcontext()
 
 
 @contextmanager
-def at_work(size: int) -> Iterator[None]:
-    """Do many passes over rows with so many features: few threads, memory that is used again."""
-    with few_threads(size), reused_buffers():
+def speed_up_passes(size: int) -> Iterator[None]:
+    """Limit BLAS threads and reuse buffers during many passes with `size` features."""
+    with limit_threads(size), reuse_buffers():
         yield
 
 
-class _Crew:
-    """Threads that stay and are asked through queues.
+class _ThreadPool:
+    """Threads that stay alive and take tasks from a queue.
 
-    To make threads costs as much as a pass over few rows, and so do the
-    conditions of futures.
+    Starting threads, or waiting on futures, takes as long as a pass over a few rows.
     """
 
     here = local()
-    """Has `member` in threads of a crew, which do not ask a crew themselves."""
+    """Has the attribute `member` in threads of a pool, which do not use a pool themselves."""
 
     def __init__(self, n_threads: int) -> None:
-        self._orders: SimpleQueue[tuple[Callable[[Any], Any], Any, SimpleQueue[Any]]]
-        self._orders = SimpleQueue()
+        self._tasks: SimpleQueue[tuple[Callable[[Any], Any], Any, SimpleQueue[Any]]]
+        self._tasks = SimpleQueue()
         for number in range(n_threads):
             Thread(target=self._serve, name=f"eigengp_{number}", daemon=True).start()
 
-    def ask(self, work: Callable[[Any], Any], argument: Any) -> SimpleQueue[Any]:
-        """Have `work(argument)` done; the queue will hold what it returned, and what it raised."""
+    def submit(self, work: Callable[[Any], Any], argument: Any) -> SimpleQueue[Any]:
+        """Run `work(argument)` in the pool; the queue receives its result and its exception."""
         answer: SimpleQueue[Any] = SimpleQueue()
-        self._orders.put((work, argument, answer))
+        self._tasks.put((work, argument, answer))
         return answer
 
     def _serve(self) -> None:
         self.here.member = True
         while True:
-            _carry_out(*self._orders.get())
+            _execute(*self._tasks.get())
 
 
-def _carry_out(work: Callable[[Any], Any], argument: Any, answer: SimpleQueue[Any]) -> None:
+def _execute(work: Callable[[Any], Any], argument: Any, answer: SimpleQueue[Any]) -> None:
     try:
         answer.put((work(argument), None))
     except BaseException as error:
         answer.put((None, error))
 
 
-_crew = cache(_Crew)
+_get_pool = cache(_ThreadPool)
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_crew.cache_clear)
-    os.register_at_fork(after_in_child=_ONE_BLAS_THREAD.begin)
+    os.register_at_fork(after_in_child=_get_pool.cache_clear)
+    os.register_at_fork(after_in_child=_ONE_BLAS_THREAD.reset)
 
 
-def in_threads(
+def run_in_threads(
     work: Callable[[Sequence[slice]], T], blocks: Sequence[slice], n_threads: int
 ) -> list[T]:
-    """Return `[work(stripe), …]` for contiguous stripes, one for each thread, this one included."""
-    if len(blocks) <= 1 or hasattr(_Crew.here, "member"):
+    """Return `[work(stripe), …]` for contiguous stripes, one per thread, including this one."""
+    if len(blocks) <= 1 or hasattr(_ThreadPool.here, "member"):
         return [work(blocks)]
-    stripes = [blocks[low:high] for low, high in _edges(len(blocks), min(n_threads, len(blocks)))]
-    with one_blas_thread():
+    stripes = [
+        blocks[low:high] for low, high in _split_evenly(len(blocks), min(n_threads, len(blocks)))
+    ]
+    with use_one_blas_thread():
         if len(stripes) == 1:
             return [work(stripes[0])]
-        asked = [_crew(n_threads - 1).ask(work, stripe) for stripe in stripes[1:]]
+        pending = [_get_pool(n_threads - 1).submit(work, stripe) for stripe in stripes[1:]]
         try:
-            first = work(stripes[0])  # This thread has nothing else to do.
+            first = work(stripes[0])  # This thread takes the first stripe.
         finally:
-            answers = [each.get() for each in asked]
+            answers = [each.get() for each in pending]
     for _, error in answers:
         if error is not None:
             try:
                 raise error
             finally:
-                del error, answers  # They hold this frame, and it would hold them.
+                del error, answers  # Break the reference cycle with this frame.
     return [first, *(result for result, _ in answers)]
 
 
 @cache
-def _edges(length: int, count: int) -> list[tuple[int, int]]:
-    """Return where `count` parts of nearly equal length begin and end."""
+def _split_evenly(length: int, count: int) -> list[tuple[int, int]]:
+    """Return the start and end of `count` parts of nearly equal length."""
     edges = np.linspace(0, length, count + 1).round().astype(int)
     return list(pairwise(edges.tolist()))

@@ -24,7 +24,7 @@ _ROUNDING = 1e-8
 
 
 class NegativeVarianceWarning(UserWarning):
-    """A predictive variance came out negative, and the noise alone was used instead."""
+    """A predictive variance is negative, and the noise variance is used instead."""
 
 
 def _learn(dataset: Dataset, settings: Settings) -> FitResult:
@@ -115,7 +115,7 @@ class NystromRegressor(InducingPointRegressor):
         Returns
         -------
         variance : array of shape (n,)
-            Negative in places, perhaps.
+            Possibly negative.
         """
         _, raw = self._raw(self._inputs(X, "raw_variance"))
         return self._scaling.target_scale**2 * (raw + self._posterior.noise_variance)
@@ -125,14 +125,14 @@ class NystromRegressor(InducingPointRegressor):
 
     def _mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         mean, raw = self._raw(X)
-        consequence = "the noise alone is used there, and `raw_variance` tells"
+        consequence = "the noise variance is used there; see `raw_variance`"
         self._warn_of_negative(on_host(raw), consequence)
         return mean, positive(raw) + self._posterior.noise_variance
 
     def _joint_covariance(self, inputs: Array) -> Array:
         joint = super()._joint_covariance(inputs)
         latent = np.diagonal(joint) - self._posterior.noise_variance
-        self._warn_of_negative(latent, "the covariance is returned as it is")
+        self._warn_of_negative(latent, "the covariance is returned unchanged")
         return joint
 
     def _warn_of_negative(self, raw: Array, consequence: str) -> None:

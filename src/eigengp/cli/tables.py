@@ -26,7 +26,7 @@ from eigengp.data.encode import (
     join,
     to_numbers,
 )
-from eigengp.data.formats import FORMATS, arrow, open_dataset, table_ending, table_paths
+from eigengp.data.formats import FORMATS, find_tables, get_ending, import_arrow, open_dataset
 
 _SEPARATORS = (",", ";", "\t", "|")
 
@@ -56,11 +56,11 @@ def read_table(path: str | Path, text: Collection[str] = ()) -> Any:
     TableError
         If a file cannot be read.
     """
-    paths = table_paths(path)
-    form = FORMATS.get(table_ending(paths[0]))
+    paths = find_tables(path)
+    form = FORMATS.get(get_ending(paths[0]))
     if form is None:
         raise TableError(f"{paths[0]} must end in one of {', '.join(FORMATS)}.")
-    pa = arrow()
+    pa = import_arrow()
     try:
         if form == "csv":
             parts = [_read_csv(each, text) for each in paths]
@@ -74,8 +74,8 @@ def read_table(path: str | Path, text: Collection[str] = ()) -> Any:
 
 
 def _read_csv(path: Path, text: Collection[str]) -> Any:
-    pa, separator = arrow(), "\t"
-    if table_ending(path) != ".tsv":
+    pa, separator = import_arrow(), "\t"
+    if get_ending(path) != ".tsv":
         with pa.input_stream(str(path)) as file:
             first_line = bytes(file.read(1 << 16)).partition(b"\n")[0].decode(errors="replace")
         separator = max(_SEPARATORS, key=first_line.count)
@@ -94,7 +94,7 @@ def drop_unlabelled(frame: Any, target: str) -> Any:
     """Drop the rows without a target, with a `TableWarning`; return a PyArrow table."""
     table = as_table(frame)
     check_present(table, [target])
-    labelled = table.filter(arrow().array(find_missing(table[target]) == 0.0))
+    labelled = table.filter(import_arrow().array(find_missing(table[target]) == 0.0))
     dropped = table.num_rows - labelled.num_rows
     if dropped:
         message = f"{dropped} of {table.num_rows} rows have no target and are dropped."

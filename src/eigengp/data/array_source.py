@@ -1,4 +1,4 @@
-"""Rows that lie in arrays: NumPy's, in memory or mapped from a file, or a GPU's."""
+"""Rows in arrays: NumPy arrays, possibly memory-mapped, or arrays on a GPU."""
 
 from __future__ import annotations
 
@@ -13,51 +13,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp.backend.namespace import AnyArray, is_numpy, namespace, on_host
-from eigengp.backend.threads import available_threads, in_threads
+from eigengp.backend.threads import count_available_threads, run_in_threads
 from eigengp.gp.blocks import RowBlock
 
 SumT = TypeVar("SumT", bound=Any)
 
 BLOCK_ROWS = 1024
-"""Rows in a block, where nothing is known of their features."""
+"""The default number of rows in a block."""
 _BLOCK_ENTRIES = 1 << 19
-"""About how many features a block has: large enough that threads seldom meet in Python, where they
-wait for one another."""
+"""The approximate number of features in a block, so large that threads seldom wait for the GIL."""
 _BLOCK_RANGE = (512, 16384)
 _MOST_CHUNK_ROWS = 1 << 16
 _CHUNK_NUMBERS = 1 << 21
 _MOST_ENTRIES = 1 << 22
 _DEVICE_BYTES = 1 << 33
-"""The memory that a device is taken to have where it does not tell."""
+"""The assumed memory of a device that does not report it."""
 _DEVICE_SHARE = 64
-"""A feature is given so many bytes, eight times what it takes: a device wants much work at a time,
-and several arrays of a block are there at once."""
+"""Bytes per feature, eight times its size: a device needs large blocks, and several arrays of a
+block exist at once."""
 _DEVICE_RANGE = (1 << 12, 1 << 24)
 _DEVICE_STEP = 1 << 10
-"""Blocks on a device have a multiple of so many rows, which fused passes can take whole."""
+"""The number of rows in a block on a device is a multiple of this, for fused passes."""
 
 
-def chunk_rows(n_features: int) -> int:
-    """Return how many rows of so many inputs are summed, or read, before the next are.
+def count_chunk_rows(n_features: int) -> int:
+    """Return the number of rows in a chunk, which is read or summed at a time.
 
-    Sums over chunks are added in order, whatever the rows come from, so a file
-    gives the same bits as an array.
+    Sums over chunks are added in order, so that a file gives the same bits as an array.
     """
     return max(1, min(_MOST_CHUNK_ROWS, _CHUNK_NUMBERS // (n_features + 1)))
 
 
-def block_rows_for(X: AnyArray, n_columns: int) -> int:
-    """Return how many rows make a good block where each has so many features."""
+def choose_block_rows(X: AnyArray, n_columns: int) -> int:
+    """Return the number of rows in a block with `n_columns` features."""
     if not is_numpy(X):
         least, most = _DEVICE_RANGE
-        return max(least, min(most, _free_bytes(X) // (_DEVICE_SHARE * n_columns)))
+        return max(least, min(most, _get_free_bytes(X) // (_DEVICE_SHARE * n_columns)))
     least, most = _BLOCK_RANGE
     rows = max(least, min(most, _BLOCK_ENTRIES // n_columns))
     return max(1, min(rows, _MOST_ENTRIES // n_columns))
 
 
-def _free_bytes(X: AnyArray) -> int:
-    """Return how much memory is free on the device of `X`."""
+def _get_free_bytes(X: AnyArray) -> int:
+    """Return the free memory of the device of `X`, in bytes."""
     if not getattr(X, "is_cuda", False):
         return _DEVICE_BYTES
     import torch
@@ -69,10 +67,9 @@ def _free_bytes(X: AnyArray) -> int:
 class ArraySource:
     """Row blocks cut from arrays.
 
-    Blocks of NumPy's arrays are summed by a pool of threads. Each takes one
-    contiguous stripe of blocks, with BLAS held to one thread meanwhile, and
-    the stripes are added in order: the same number of threads gives the same
-    bits. Blocks of other arrays follow one another; a GPU is parallel within.
+    Blocks of NumPy arrays are summed by a pool of threads, with BLAS limited to one thread. Each
+    thread sums one contiguous stripe of blocks, and the stripes are added in order: the same number
+    of threads gives the same bits. Blocks of other arrays are summed one after another.
 
     Parameters
     ----------
@@ -81,14 +78,14 @@ class ArraySource:
     y : array of shape (N,)
         Targets.
     sample_weight : array of shape (N,) or None
-        How many times each row counts.
+        Sample weights.
     block_rows : int
         Rows in a block; memory beyond the data is proportional to it.
     n_threads : int or None
-        None uses as many as BLAS would when this is made: a pass that finds
-        other threads must not find other blocks.
+        None uses as many threads as BLAS at the time of creation, so that blocks do not change
+        between passes.
     first : int
-        The number of the first row, where these are a part of more.
+        The number of the first row, if the arrays are a part of a larger source.
     """
 
     X: AnyArray
@@ -102,28 +99,28 @@ class ArraySource:
         if not is_numpy(self.X):
             object.__setattr__(self, "n_threads", 1)
         elif self.n_threads is None:
-            object.__setattr__(self, "n_threads", available_threads())
+            object.__setattr__(self, "n_threads", count_available_threads())
 
     @classmethod
     def of(
         cls, rows: RowBlock, n_columns: int | None = None, n_threads: int | None = None
     ) -> ArraySource:
-        """Return the source of rows that are in memory, in blocks good for so many features."""
-        size = BLOCK_ROWS if n_columns is None else block_rows_for(rows.X, n_columns)
+        """Return the source of rows in memory, in blocks for `n_columns` features."""
+        size = BLOCK_ROWS if n_columns is None else choose_block_rows(rows.X, n_columns)
         return cls(rows.X, rows.y, rows.sample_weight, size, n_threads)
 
     @property
     def n_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return int(self.X.shape[0])
 
     @property
     def n_features(self) -> int:
-        """How many inputs each row has."""
+        """The number of inputs."""
         return int(self.X.shape[1])
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
-        """Return a copy of these rows, in NumPy's arrays."""
+        """Return a copy of some rows, as NumPy arrays."""
         xp = namespace(self.X)
         wanted = xp.asarray(rows, device=self.X.device)
         weight = self.sample_weight
@@ -132,16 +129,16 @@ class ArraySource:
         return RowBlock(X, y, own)
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
-        """Yield all rows once, in random order, so many at a time, in NumPy's arrays."""
+        """Yield all rows once, in random order, in batches of `size`, as NumPy arrays."""
         order = rng.permutation(self.n_rows)
         for start in range(0, self.n_rows, size):
             yield self.take(order[start : start + size])
 
     def sized(self, n_columns: int) -> ArraySource:
-        """Return the same rows, in blocks that suit so many features."""
-        return replace(self, block_rows=block_rows_for(self.X, n_columns))
+        """Return the same rows in blocks for `n_columns` features."""
+        return replace(self, block_rows=choose_block_rows(self.X, n_columns))
 
-    def _rows(self, rows: slice, start: int) -> RowBlock:
+    def _get_block(self, rows: slice, start: int) -> RowBlock:
         weight = None if self.sample_weight is None else self.sample_weight[rows]
         X, y = self.X[rows, :], self.y[rows]
         if is_numpy(X):
@@ -149,34 +146,38 @@ class ArraySource:
         return RowBlock(X, y, weight, start)
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
-        """Return the sum of `term(block)` over all blocks, in NumPy's arrays."""
+        """Return the sum of `term(block)` over all blocks, as NumPy arrays."""
 
         def stripe(part: Sequence[slice]) -> SumT:
-            return reduce(iadd, (term(self._rows(rows, self.first + rows.start)) for rows in part))
+            return reduce(
+                iadd, (term(self._get_block(rows, self.first + rows.start)) for rows in part)
+            )
 
         n_threads = self.n_threads
         assert n_threads is not None
-        sums = (in_threads(stripe, blocks, n_threads) for blocks in self._chunks(n_threads))
+        sums = (run_in_threads(stripe, blocks, n_threads) for blocks in self._cut_chunks(n_threads))
         total: Any = reduce(iadd, (reduce(iadd, parts) for parts in sums))
         return total.on_host() if hasattr(total, "on_host") else total
 
-    def _chunks(self, n_threads: int) -> Iterator[Sequence[slice]]:
-        """Yield the blocks of each chunk; a device takes all rows as one."""
+    def _cut_chunks(self, n_threads: int) -> Iterator[Sequence[slice]]:
+        """Yield the blocks of each chunk; on a device all rows are one chunk."""
         if not is_numpy(self.X):
             step = _DEVICE_STEP if self.block_rows > _DEVICE_STEP else 1
-            yield _cut(0, self.n_rows, self.block_rows, n_threads, step)
+            yield _cut_blocks(0, self.n_rows, self.block_rows, n_threads, step)
             return
-        size = chunk_rows(self.n_features)
+        size = count_chunk_rows(self.n_features)
         for start in range(0, self.n_rows, size):
             end = min(start + size, self.n_rows)
-            yield _cut(start, end, self.block_rows, n_threads)
+            yield _cut_blocks(start, end, self.block_rows, n_threads)
 
 
 @lru_cache(maxsize=256)
-def _cut(start: int, end: int, block_rows: int, n_threads: int, step: int = 1) -> tuple[slice, ...]:
-    """Return blocks of nearly equal size, as many for each thread where there are several.
+def _cut_blocks(
+    start: int, end: int, block_rows: int, n_threads: int, step: int = 1
+) -> tuple[slice, ...]:
+    """Return blocks of nearly equal size; several blocks are a multiple of the threads.
 
-    All but the last begin and end at multiples of `step` from the first.
+    All edges but the last are multiples of `step` from the first.
     """
     n_rows = end - start
     count = -(-n_rows // block_rows)
@@ -188,22 +189,22 @@ def _cut(start: int, end: int, block_rows: int, n_threads: int, step: int = 1) -
     return tuple(slice(low, high) for low, high in pairwise([start, *inner.tolist(), end]))
 
 
-def by_blocks(
+def map_blocks(
     function: Callable[[AnyArray], AnyArray], X: AnyArray, n_columns: int = 1
 ) -> AnyArray:
-    """Return `function` of all rows of `X`, computed block by block, in threads on a CPU.
+    """Apply a function to all rows of `X`, block by block, in threads on a CPU.
 
     Parameters
     ----------
     function : callable
-        Takes some rows, and returns an array with as many.
+        Maps rows to an array with the same number of rows.
     X : array of shape (n, D)
         All rows.
     n_columns : int
-        How many numbers a row becomes on the way; the more, the smaller the blocks.
+        The number of features per row, which determines the size of blocks.
     """
-    n_threads = available_threads() if is_numpy(X) else 1
-    blocks = _cut(0, X.shape[0], block_rows_for(X, n_columns), n_threads)
+    n_threads = count_available_threads() if is_numpy(X) else 1
+    blocks = _cut_blocks(0, X.shape[0], choose_block_rows(X, n_columns), n_threads)
 
     def stripe(part: Sequence[slice]) -> list[AnyArray]:
         cut = (X[rows, :] for rows in part)
@@ -211,5 +212,5 @@ def by_blocks(
             cut = (np.asarray(block, dtype=np.float64) for block in cut)
         return [function(block) for block in cut]
 
-    parts = in_threads(stripe, blocks, n_threads)
+    parts = run_in_threads(stripe, blocks, n_threads)
     return namespace(X).concat([out for part in parts for out in part], axis=0)

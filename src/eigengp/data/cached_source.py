@@ -1,8 +1,7 @@
-"""Few rows in memory, whose blocks are made once and stay as the passes want them.
+"""A cache of the blocks that views compute: standardised rows without the held-out set.
 
-Views make each block anew in every pass: they standardise rows, and leave some
-out. That takes no memory, and little time beside the sums of many features;
-beside those of few it is a fifth of the time, and few rows can be kept.
+Views compute each block again in every pass, which needs no memory. With few features that takes a
+fifth of the time, so small data in memory is cached instead.
 """
 
 from __future__ import annotations
@@ -16,90 +15,87 @@ import numpy as np
 
 from eigengp.backend.namespace import is_numpy
 from eigengp.data.array_source import ArraySource
-from eigengp.data.holdout import Shown, View
+from eigengp.data.holdout import BlockMap, View
 from eigengp.gp.blocks import RowBlock, RowSource
 
 SumT = TypeVar("SumT", bound=Any)
 
 _SHARE = 4
-"""Rows may take one part in so many of the memory that features may take."""
+"""Cached rows may use this fraction, 1/4, of the memory limit for features."""
 
 
 class _Parts(NamedTuple):
-    """What a source consists of."""
+    """The arrays behind a source, and the views on them."""
 
     rows: ArraySource
-    shown: tuple[Shown, ...]
-    """What becomes of a block, view by view."""
+    maps: tuple[BlockMap, ...]
+    """The map of each view, innermost first."""
 
 
-def ready(source: RowSource, memory_limit: int) -> RowSource:
-    """Return the same rows in the same blocks, which are kept where rows are few and in memory.
+def cache_blocks(source: RowSource, memory_limit: int) -> RowSource:
+    """Return a source that caches its blocks, or the source itself if that is not possible.
 
     Parameters
     ----------
     source : RowSource
-        The rows, perhaps seen through views.
+        Rows, possibly behind views. Only NumPy arrays are cached.
     memory_limit : int
-        How many bytes features may take; rows may take a quarter of it.
+        The memory limit for features, in bytes; rows may use a quarter of it.
     """
-    parts = _parts_of(source)
-    if parts is None or _SHARE * _bytes(parts.rows) > memory_limit:
+    parts = _split_views(source)
+    if parts is None or _SHARE * _count_bytes(parts.rows) > memory_limit:
         return source
-    return ReadyRows(source, memory_limit)
+    return CachedSource(source, memory_limit)
 
 
-def _parts_of(source: RowSource) -> _Parts | None:
-    """Return arrays of NumPy and what is shown of each of their blocks, if that is all there is."""
-    shown: list[Shown] = []
+def _split_views(source: RowSource) -> _Parts | None:
+    """Return the NumPy arrays and the maps of the views, or None if blocks are not mapped alone."""
+    maps: list[BlockMap] = []
     while isinstance(source, View):
-        if source.shown is None:
+        if source.block_map is None:
             return None
-        shown.insert(0, source.shown)
+        maps.insert(0, source.block_map)
         source = source.source
     if not isinstance(source, ArraySource) or not is_numpy(source.X):
         return None
-    return _Parts(source, tuple(shown))
+    return _Parts(source, tuple(maps))
 
 
-def _bytes(rows: ArraySource) -> int:
+def _count_bytes(rows: ArraySource) -> int:
     columns = rows.n_features + (1 if rows.sample_weight is None else 2)
     return rows.n_rows * columns * 8
 
 
 @dataclass(frozen=True)
-class ReadyRows(View):
-    """What views show of rows in memory, kept from the first pass on.
-
-    Each input lies in one piece, as passes read it.
-    """
+class CachedSource(View):
+    """Blocks of a view, computed in the first pass and kept, with contiguous columns."""
 
     memory_limit: int
-    _made: dict[int, RowBlock] = field(default_factory=dict, init=False, repr=False)
-    """Blocks by their first row."""
+    _blocks: dict[int, RowBlock] = field(default_factory=dict, init=False, repr=False)
+    """Blocks by the number of their first row."""
 
     @cached_property
     def _parts(self) -> _Parts:
-        parts = _parts_of(self.source)
+        parts = _split_views(self.source)
         assert parts is not None
         return parts
 
     def sized(self, n_columns: int) -> RowSource:
-        """Return the same rows in blocks that suit so many features."""
-        return ready(self.source.sized(n_columns), self.memory_limit)
+        """Return the same rows in blocks for `n_columns` features."""
+        return cache_blocks(self.source.sized(n_columns), self.memory_limit)
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
-        """Yield all rows once, in random order, about so many at a time, in NumPy's arrays."""
+        """Yield all rows once, in random order, in batches of about `size`, as NumPy arrays."""
         return self.source.batches(size, rng)
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all blocks."""
-        return self._parts.rows.total(lambda block: term(self._ready(block)))
+        return self._parts.rows.total(lambda block: term(self._get_block(block)))
 
-    def _ready(self, block: RowBlock) -> RowBlock:
-        made = self._made.get(block.start)
-        if made is None:
-            made = reduce(lambda seen, show: show(seen), self._parts.shown, block)
-            made = replace(made, X=np.asfortranarray(made.X))
-            self._made[block.start] = made
-        return made
+    def _get_block(self, block: RowBlock) -> RowBlock:
+        cached = self._blocks.get(block.start)
+        if cached is None:
+            cached = reduce(lambda seen, apply: apply(seen), self._parts.maps, block)
+            cached = replace(cached, X=np.asfortranarray(cached.X))
+            self._blocks[block.start] = cached
+        return cached

@@ -1,4 +1,4 @@
-"""Rows on the workers of a Dask cluster: sums are made where the rows are, and only sums travel."""
+"""Rows on the workers of a Dask cluster, which sum them; only sums are sent."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp.backend.namespace import AnyArray, is_numpy, namespace
-from eigengp.backend.threads import at_work
+from eigengp.backend.threads import speed_up_passes
 from eigengp.data.array_source import ArraySource
 from eigengp.gp.blocks import RowBlock, in_memory
 
 SumT = TypeVar("SumT", bound=Any)
 
 _FAN_IN = 8
-"""How many sums are added at a time on their way to the client."""
+"""The number of sums added at a time in the reduction tree."""
 
 
 def is_dask(X: Any) -> bool:
-    """Say whether `X` is an array or a dataframe of Dask."""
+    """Return whether `X` is a Dask array or dataframe."""
     return type(X).__module__.split(".")[0] in ("dask", "dask_expr") and hasattr(X, "dask")
 
 
 @contextmanager
-def some_client() -> Iterator[Any]:
-    """Yield the active client, or one of a cluster in this process that ends with the block."""
-    distributed = _distributed()
+def get_client() -> Iterator[Any]:
+    """Yield the active client, or that of a temporary cluster in this process."""
+    distributed = _import_distributed()
     try:
         client = distributed.get_client()
     except ValueError:
@@ -44,47 +44,51 @@ def some_client() -> Iterator[Any]:
         yield own
 
 
-def _distributed() -> Any:
+def _import_distributed() -> Any:
     try:
         import distributed
     except ImportError:
         raise ImportError(
-            "Dask collections are learned from on a cluster, for which distributed is needed; "
+            "Dask collections need the package distributed; "
             'install it with pip install "eigengp[dask]", or compute them first and pass arrays.'
         ) from None
     return distributed
 
 
-def aligned(X: Any, y: Any, weight: Any = None) -> tuple[Any, Any, Any | None]:
-    """Return inputs, targets and weights as Dask arrays with the same, known chunks of rows."""
-    X = _sized(X)
+def align(X: Any, y: Any, weight: Any = None) -> tuple[Any, Any, Any | None]:
+    """Return inputs, targets and weights as Dask arrays with the same chunks of rows."""
+    X = _compute_lengths(X)
     if X.ndim != 2:
         raise ValueError(f"X must have two dimensions, got shape {X.shape}.")
     X = X.rechunk({1: -1})
-    return X, _beside(X, "y", y), None if weight is None else _beside(X, "sample_weight", weight)
+    return (
+        X,
+        _align_column(X, "y", y),
+        None if weight is None else _align_column(X, "sample_weight", weight),
+    )
 
 
-def _sized(collection: Any) -> Any:
-    """Return a Dask array that knows how long its chunks are."""
+def _compute_lengths(collection: Any) -> Any:
+    """Return a Dask array with known chunk lengths."""
     if hasattr(collection, "to_dask_array"):
         return collection.to_dask_array(lengths=True)
     unknown = any(np.isnan(size) for size in collection.chunks[0])
     return collection.compute_chunk_sizes() if unknown else collection
 
 
-def _beside(X: Any, name: str, column: Any) -> Any:
-    """Return one value for each row of X, in the same chunks."""
+def _align_column(X: Any, name: str, column: Any) -> Any:
+    """Return a column as a Dask array with the chunks of X."""
     import dask.array
 
     if isinstance(column, str):
-        raise TypeError(f"{name} can be the name of a column only where X is a dataframe.")
-    column = _sized(column) if is_dask(column) else np.asarray(column)
+        raise TypeError(f"{name} can be the name of a column only if X is a dataframe.")
+    column = _compute_lengths(column) if is_dask(column) else np.asarray(column)
     if column.shape != X.shape[:1]:
         raise ValueError(
             f"{name} must have one value for each of the {X.shape[0]} rows of X, got shape "
             f"{column.shape}."
         )
-    as_dask: Any = dask.array.asarray  # Without types of its own.
+    as_dask: Any = dask.array.asarray  # It has no types.
     return as_dask(column, chunks=(X.chunks[0],)).rechunk({0: X.chunks[0]})
 
 
@@ -93,16 +97,16 @@ class Group:
     """Some rows on one worker."""
 
     blocks: Any
-    """A future of a list of row blocks."""
+    """A future that holds a list of row blocks."""
     worker: str
-    """Where it was made; another takes over if that one is lost."""
+    """The address of the worker; another one takes over if it is lost."""
     edges: tuple[int, int]
-    """The numbers of the first row, and of the one after the last."""
+    """The number of the first row, and of the row after the last."""
 
 
 @dataclass
 class Traffic:
-    """What went over the wire."""
+    """The number of bytes sent."""
 
     bytes: int = 0
 
@@ -111,11 +115,9 @@ class Traffic:
 class DaskSource:
     """Rows of Dask collections.
 
-    Every thread of every worker has one group of consecutive partitions for as
-    long as the fit runs. A term travels to each, its sum over the group
-    travels back, and on the way sums are added in the order of the rows: a
-    worker that is lost costs the time to make its rows and sums again, and
-    not a bit changes.
+    Every thread of every worker holds one group of consecutive partitions during the fit. Each
+    term is sent to all groups, and their sums are added in the order of the rows on the way back.
+    If a worker is lost, its rows and sums are computed again, with identical results.
 
     Parameters
     ----------
@@ -124,11 +126,11 @@ class DaskSource:
     groups : tuple of Group
         All rows, in order.
     n_rows, n_features : int
-        How many rows there are, and how many inputs each has.
+        The number of rows, and of inputs.
     n_columns : int
-        How many features a row will have, to which blocks are suited where they are.
+        The number of features per row, which determines the size of blocks.
     traffic : Traffic
-        Counts what is sent.
+        Counts the bytes sent.
     """
 
     client: Any
@@ -140,14 +142,14 @@ class DaskSource:
 
     @classmethod
     def of(cls, client: Any, X: Any, y: Any, weight: Any = None) -> DaskSource:
-        """Bring the partitions of Dask arrays together in groups, one for each thread.
+        """Collect the partitions of Dask arrays in groups, one for each thread.
 
         Parameters
         ----------
         client : distributed.Client
             The cluster.
         X : dask.array of shape (N, D)
-            Inputs, with known chunks; `y` and `weight`, shape (N,), have the same.
+            Inputs with known chunks; `y` and `weight`, shape (N,), have the same chunks.
         """
         edges = np.concatenate([[0], np.cumsum(X.chunks[0])]).astype(int)
         full = np.flatnonzero(X.chunks[0]).tolist()
@@ -161,30 +163,32 @@ class DaskSource:
         for worker, low, high in zip(threads, cuts[:-1], cuts[1:], strict=False):
             own = full[low:high]
             parts = [[column[i] for column in columns] for i in own]
-            blocks = delayed(_blocks, pure=False)(parts, edges[own].tolist())
+            blocks = delayed(_make_blocks, pure=False)(parts, edges[own].tolist())
             future = client.compute(blocks, workers=[worker], allow_other_workers=True)
             groups.append(Group(future, worker, (int(edges[own[0]]), int(edges[own[-1] + 1]))))
         return cls(client, tuple(groups), int(edges[-1]), int(X.shape[1]))
 
     def sized(self, n_columns: int) -> DaskSource:
-        """Return the same rows, in blocks that suit so many features."""
+        """Return the same rows in blocks for `n_columns` features."""
         return replace(self, n_columns=n_columns)
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
-        """Return the sum of `term(block)` over all blocks, in NumPy's arrays."""
+        """Return the sum of `term(block)` over all blocks, as NumPy arrays."""
         import cloudpickle
 
         packed = cloudpickle.dumps(term)
         self.traffic.bytes += len(packed) * len(self.groups)
         sums = [
-            self._submit(_group_total, packed, each.blocks, self.n_columns, worker=each.worker)
+            self._submit(_sum_group, packed, each.blocks, self.n_columns, worker=each.worker)
             for each in self.groups
         ]
         workers = [each.worker for each in self.groups]
         while len(sums) > 1:
             heads = workers[::_FAN_IN]
             lots = [sums[i : i + _FAN_IN] for i in range(0, len(sums), _FAN_IN)]
-            sums = [self._submit(_added, lot, worker=w) for lot, w in zip(lots, heads, strict=True)]
+            sums = [
+                self._submit(_add_sums, lot, worker=w) for lot, w in zip(lots, heads, strict=True)
+            ]
             workers = heads
         content, moved = sums[0].result()
         self.traffic.bytes += moved + len(content)
@@ -192,17 +196,17 @@ class DaskSource:
         return total
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
-        """Return a copy of a few rows, whose numbers ascend."""
+        """Return a copy of rows, given by ascending numbers."""
         parts = []
         for each in self.groups:
             low, high = np.searchsorted(rows, each.edges)
             if high > low:
                 wanted = rows[low:high]
-                parts.append(self._submit(_picked, each.blocks, wanted, worker=each.worker))
+                parts.append(self._submit(_pick_rows, each.blocks, wanted, worker=each.worker))
         return in_memory(self.client.gather(parts), self.n_features)
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
-        """Yield all rows once, in their order, so many at a time."""
+        """Yield all rows once, in order, in batches of `size`."""
         for start in range(0, self.n_rows, size):
             yield self.take(np.arange(start, min(start + size, self.n_rows)))
 
@@ -212,8 +216,8 @@ class DaskSource:
         )
 
 
-def _blocks(parts: list[list[AnyArray]], starts: list[int]) -> list[RowBlock]:
-    """Return partitions as row blocks, checked."""
+def _make_blocks(parts: list[list[AnyArray]], starts: list[int]) -> list[RowBlock]:
+    """Return validated partitions as row blocks."""
     blocks = []
     for part, start in zip(parts, starts, strict=True):
         X, y, weight = (*part, None) if len(part) == 2 else part
@@ -232,7 +236,7 @@ def _blocks(parts: list[list[AnyArray]], starts: list[int]) -> list[RowBlock]:
 
 
 def _check_finite(name: str, values: AnyArray, start: int) -> None:
-    """Raise where a value is missing, and say where."""
+    """Raise on the first missing or infinite value."""
     xp = namespace(values)
     wrong = xp.nonzero(~xp.isfinite(values))
     if wrong[0].shape[0]:
@@ -243,27 +247,27 @@ def _check_finite(name: str, values: AnyArray, start: int) -> None:
         )
 
 
-def _group_total(packed: bytes, blocks: list[RowBlock], n_columns: int) -> tuple[bytes, int]:
-    """Return the sum over a group, pickled, and what its parts took on the wire: nothing yet."""
+def _sum_group(packed: bytes, blocks: list[RowBlock], n_columns: int) -> tuple[bytes, int]:
+    """Return the pickled sum over a group, and the bytes sent so far, 0."""
     term = pickle.loads(packed)
     sources = (
         ArraySource(each.X, each.y, each.sample_weight, n_threads=1, first=each.start)
         for each in blocks
     )
-    with at_work(n_columns):
+    with speed_up_passes(n_columns):
         total = reduce(iadd, (each.sized(n_columns).total(term) for each in sources))
     return pickle.dumps(total), 0
 
 
-def _added(sums: list[tuple[bytes, int]]) -> tuple[bytes, int]:
-    """Return the sum of sums, and what all of them took on the wire but the first."""
+def _add_sums(sums: list[tuple[bytes, int]]) -> tuple[bytes, int]:
+    """Return the pickled sum of sums, and the bytes sent for all but the first."""
     total = reduce(iadd, (pickle.loads(content) for content, _ in sums))
     moved = sum(len(content) for content, _ in sums[1:]) + sum(moved for _, moved in sums)
     return pickle.dumps(total), moved
 
 
-def _picked(blocks: list[RowBlock], rows: NDArray[np.intp]) -> RowBlock:
-    """Return some rows of a group, in NumPy's arrays."""
+def _pick_rows(blocks: list[RowBlock], rows: NDArray[np.intp]) -> RowBlock:
+    """Return some rows of a group, as NumPy arrays."""
     parts = []
     for each in blocks:
         low, high = np.searchsorted(rows, (each.start, each.start + each.n_rows))
@@ -273,21 +277,21 @@ def _picked(blocks: list[RowBlock], rows: NDArray[np.intp]) -> RowBlock:
     return in_memory(parts, blocks[0].X.shape[1])
 
 
-def by_partition(
+def map_partitions(
     function: Callable[[AnyArray], AnyArray], X: Any, n_inputs: int, n_columns: int | None = None
 ) -> Any:
-    """Return a lazy Dask array with `function` of each partition's rows, which are float64 there.
+    """Apply a function to the rows of each partition, as float64, and return a lazy Dask array.
 
     Parameters
     ----------
     function : callable
-        Takes some rows, and returns as many numbers, or rows of `n_columns`.
+        Maps n rows to an array of shape (n,) or (n, n_columns).
     X : dask array or dataframe
         All rows.
     n_inputs : int
-        How many columns there must be.
+        The expected number of columns.
     n_columns : int or None
-        None for one number for each row.
+        None for one value per row.
     """
     if hasattr(X, "to_dask_array"):
         X = X.to_dask_array()

@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from eigengp._typing import Array
-from eigengp.data.formats import arrow
+from eigengp.data.formats import import_arrow
 
 Kind: TypeAlias = Literal["number", "flag", "category"]
 MAX_CATEGORIES = 50
@@ -107,7 +107,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise TableError("The table has no rows.")
         values = {name: table[name] for name in table.column_names}
         values |= {
-            name: arrow().chunked_array([to_text(values[name])]) for name in self.categorical
+            name: import_arrow().chunked_array([to_text(values[name])]) for name in self.categorical
         }
         ignored = {name: why for name, own in values.items() if (why := _find_useless(own))}
         kept = {name: own for name, own in values.items() if name not in ignored}
@@ -274,7 +274,7 @@ class Column:
     def check_type(self, values: Any) -> None:
         """Raise if values have another type than in `fit`."""
         found = get_kind(values.type)
-        integer = self.kind == "category" and arrow().types.is_integer(values.type)
+        integer = self.kind == "category" and import_arrow().types.is_integer(values.type)
         if found not in (self.kind, "empty") and not integer:
             first = values.drop_null().slice(0, 1).to_pylist()
             example = f" ({first[0]!r})" if first else ""
@@ -294,7 +294,7 @@ class Column:
         return np.column_stack([features, find_missing(values)]) if self.indicator else features
 
     def _encode_categories(self, text: Any) -> Array:
-        pa = arrow()
+        pa = import_arrow()
         text = text if self.fill is None else text.fill_null(self.fill)
         index = pa.compute.index_in(text, value_set=pa.array(self.categories, pa.string()))
         codes = index.fill_null(-1).to_numpy(zero_copy_only=False)
@@ -318,7 +318,7 @@ def as_table(X: Any) -> Any:
     >>> as_table({"area": [50.0, 80.0], "town": ["Leeds", None]}).column_names
     ['area', 'town']
     """
-    pa = arrow()
+    pa = import_arrow()
     try:
         if hasattr(X, "iloc"):
             table = pa.Table.from_pandas(X, preserve_index=False)
@@ -353,7 +353,7 @@ def check_present(table: Any, names: Iterable[str]) -> None:
 
 def get_kind(arrow_type: Any) -> Kind | Literal["date", "empty", "other"]:
     """Classify a type of PyArrow; dictionaries are categories."""
-    types = arrow().types
+    types = import_arrow().types
     if types.is_dictionary(arrow_type) or "string" in str(arrow_type).split("_"):
         return "category"
     if types.is_boolean(arrow_type):
@@ -371,19 +371,19 @@ def get_kind(arrow_type: Any) -> Kind | Literal["date", "empty", "other"]:
 
 def find_missing(values: Any) -> Array:
     """Return 1 where a value is missing or NaN and 0 elsewhere, shape (n,)."""
-    missing = arrow().compute.is_null(_decode(values), nan_is_null=True)
+    missing = import_arrow().compute.is_null(_decode(values), nan_is_null=True)
     return np.asarray(missing.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
 def to_numbers(values: Any) -> Array:
     """Convert numbers and flags to floats, missing values to NaN, shape (n,)."""
-    floats = _decode(values).cast(arrow().float64(), safe=False)
+    floats = _decode(values).cast(import_arrow().float64(), safe=False)
     return np.array(floats.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
 def to_text(values: Any) -> Any:
     """Convert values to an array of strings."""
-    return _decode(values).cast(arrow().string())
+    return _decode(values).cast(import_arrow().string())
 
 
 def count_missing(values: Mapping[str, Any]) -> dict[str, int]:
@@ -425,7 +425,7 @@ def join_counts(counts: Mapping[str, int]) -> str:
 
 def _decode(values: Any) -> Any:
     """Return one array without a dictionary."""
-    pa = arrow()
+    pa = import_arrow()
     whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     dictionary = pa.types.is_dictionary(whole.type)
     return whole.cast(whole.type.value_type) if dictionary else whole

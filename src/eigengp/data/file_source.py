@@ -10,31 +10,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eigengp.data.array_source import chunk_rows
-from eigengp.data.formats import arrow, explained, open_dataset
+from eigengp.data.array_source import count_chunk_rows
+from eigengp.data.formats import explain_errors, import_arrow, open_dataset
 from eigengp.gp.blocks import RowBlock, regrouped
 
 
 def _is_number(kind: Any) -> bool:
-    types = arrow().types
+    types = import_arrow().types
     kinds = (types.is_integer, types.is_boolean, types.is_floating, types.is_decimal)
     return any(each(kind) for each in kinds)
 
 
 @dataclass(frozen=True)
 class FileTable:
-    """Rows of a dataset: some of its columns as inputs, one as targets, one perhaps as weights.
+    """Rows of a dataset: columns for inputs, targets and sample weights.
 
     Parameters
     ----------
     dataset : pyarrow.dataset.Dataset
-        Where the columns are.
+        The dataset with these columns.
     features : tuple of str
-        The inputs.
+        The names of the inputs.
     target : str or None
-        The targets; None where there are none.
+        The name of the targets, if any.
     weight : str or None
-        The sample weights.
+        The name of the sample weights, if any.
     """
 
     dataset: Any
@@ -55,7 +55,7 @@ class FileTable:
         Raises
         ------
         ValueError
-            If a column is not there, or is not made of numbers.
+            If a column does not exist or does not hold numbers.
         """
         dataset = open_dataset(X)
         names = list(dataset.schema.names)
@@ -65,7 +65,7 @@ class FileTable:
         for name in table._columns:
             _check_column(dataset.schema, name)
         if not table.features:
-            raise ValueError(f"Beside the target {target!r} there is no column to learn from.")
+            raise ValueError(f"There is no input column besides the target {target!r}.")
         return table
 
     @property
@@ -74,44 +74,44 @@ class FileTable:
 
     @cached_property
     def n_rows(self) -> int:
-        """How many rows there are."""
-        with explained():
+        """The number of rows."""
+        with explain_errors():
             return int(self.dataset.count_rows())
 
     @property
     def n_features(self) -> int:
-        """How many inputs each row has."""
+        """The number of inputs."""
         return len(self.features)
 
     def chunks(self) -> Iterator[RowBlock]:
-        """See `Table.chunks`; only the columns that are needed are read."""
-        with explained():
-            yield from regrouped(self._blocks(), chunk_rows(self.n_features))
+        """See `Table.chunks`; only the needed columns are read."""
+        with explain_errors():
+            yield from regrouped(self._read_blocks(), count_chunk_rows(self.n_features))
 
-    def _blocks(self) -> Iterator[RowBlock]:
-        """Read all rows as PyArrow hands them over."""
+    def _read_blocks(self) -> Iterator[RowBlock]:
+        """Read all rows in the batches of PyArrow."""
         start = 0
-        for batch in self._batches():
-            yield self._block(batch, start)
+        for batch in self._read_batches():
+            yield self._make_block(batch, start)
             start += batch.num_rows
 
-    def _batches(self) -> Iterator[Any]:
+    def _read_batches(self) -> Iterator[Any]:
         options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1}
-        kinds = arrow().dataset
+        kinds = import_arrow().dataset
         if isinstance(getattr(self.dataset, "format", None), kinds.ParquetFileFormat):
             options["fragment_scan_options"] = kinds.ParquetFragmentScanOptions(
                 use_buffered_stream=True, pre_buffer=False
             )
         batches: Iterator[Any] = self.dataset.scanner(
             columns=self._columns,
-            batch_size=chunk_rows(self.n_features),
+            batch_size=count_chunk_rows(self.n_features),
             use_threads=False,
             **options,
         ).to_batches()
         return batches
 
-    def _block(self, batch: Any, start: int) -> RowBlock:
-        columns = {name: self._numbers(batch, name, start) for name in self._columns}
+    def _make_block(self, batch: Any, start: int) -> RowBlock:
+        columns = {name: self._read_column(batch, name, start) for name in self._columns}
         single = all(columns[name].dtype == np.float32 for name in self.features)
         X = np.empty((batch.num_rows, self.n_features), np.float32 if single else np.float64)
         for j, name in enumerate(self.features):
@@ -123,24 +123,24 @@ class FileTable:
             raise ValueError(f"Column {self.weight!r} has a negative weight in row {row}.")
         return RowBlock(X, np.asarray(y, dtype=np.float64), weight, start)
 
-    def _numbers(self, batch: Any, name: str, start: int) -> NDArray[np.floating]:
-        """Return a column as floating-point numbers, all of them finite."""
-        pa = arrow()
+    def _read_column(self, batch: Any, name: str, start: int) -> NDArray[np.floating]:
+        """Return a column as finite floating-point numbers."""
+        pa = import_arrow()
         column = batch.column(name)
         if not pa.types.is_floating(column.type):
             column = column.cast(pa.float64())
         if column.null_count:
             row = start + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-            raise ValueError(_unusable(name, row, "no value"))
+            raise ValueError(_describe_unusable(name, row, "no value"))
         numbers: NDArray[np.floating] = column.to_numpy(zero_copy_only=False)
         wrong = ~np.isfinite(numbers)
         if wrong.any():
             row = int(np.argmax(wrong))
-            raise ValueError(_unusable(name, start + row, f"{numbers[row]}"))
+            raise ValueError(_describe_unusable(name, start + row, f"{numbers[row]}"))
         return numbers
 
 
-def _unusable(name: str, row: int, what: str) -> str:
+def _describe_unusable(name: str, row: int, what: str) -> str:
     return (
         f"Column {name!r} has {what} in row {row} (counted from 0). Drop such rows, fill them in, "
         "or leave the column out of the file."
@@ -148,7 +148,7 @@ def _unusable(name: str, row: int, what: str) -> str:
 
 
 def _check_column(schema: Any, name: str) -> None:
-    """Raise where a column is not there, or is not made of numbers."""
+    """Raise if a column does not exist or does not hold numbers."""
     if name not in schema.names:
         raise ValueError(
             f"There is no column {name!r}; the file has {', '.join(map(repr, schema.names))}."

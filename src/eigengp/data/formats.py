@@ -1,4 +1,4 @@
-"""Files of tables: which there are, how they are opened, and how they are written."""
+"""Formats of table files: how to find, open and write them."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ FORMATS = {
     ".csv": "csv",
     ".tsv": "csv",
 }
-"""What is in a file, by its ending."""
+"""The format of a file, by its ending."""
 
 
 def is_table(X: Any) -> bool:
-    """Say whether `X` names files or is a PyArrow dataset."""
+    """Return whether `X` names files or is a PyArrow dataset."""
     if isinstance(X, str | Path):
         return True
     return type(X).__module__.startswith("pyarrow.") and hasattr(X, "to_batches")
 
 
 def open_dataset(X: Any) -> Any:
-    """Return the PyArrow dataset behind a path, a folder, a glob pattern or a dataset.
+    """Open a path, a folder or a glob pattern as a PyArrow dataset.
 
     Raises
     ------
     FileNotFoundError
         If there is no such file.
     ValueError
-        If the ending is none that is known.
+        If the ending is unknown.
     """
-    dataset = arrow().dataset
+    dataset = import_arrow().dataset
     if not isinstance(X, str | Path):
         return X if isinstance(X, dataset.Dataset) else dataset.dataset(X)
-    paths = table_paths(X)
-    ending = table_ending(paths[0])
+    paths = find_tables(X)
+    ending = get_ending(paths[0])
     if ending not in FORMATS:
         raise ValueError(
             f"{paths[0]} ends in none of {', '.join(FORMATS)}. Convert the file, or open it "
@@ -52,39 +52,39 @@ def open_dataset(X: Any) -> Any:
         )
     form: Any = FORMATS[ending]
     if form == "csv":
-        form = _csv_format("\t" if ending == ".tsv" else ",")
+        form = _make_csv_format("\t" if ending == ".tsv" else ",")
     opened = dataset.dataset([str(path) for path in paths], format=form)
-    return opened if FORMATS[ending] != "csv" else _with_floats(opened, form)
+    return opened if FORMATS[ending] != "csv" else _read_floats(opened, form)
 
 
-def table_paths(X: str | Path) -> list[Path]:
-    """Return the files behind a path, a folder or a glob pattern: one or more, of one format."""
+def find_tables(X: str | Path) -> list[Path]:
+    """Return the files of a path, a folder or a glob pattern, all of one format."""
     text = str(X)
     if Path(X).is_dir():
-        found = sorted(path for path in Path(X).rglob("*") if table_ending(path) in FORMATS)
+        found = sorted(path for path in Path(X).rglob("*") if get_ending(path) in FORMATS)
     elif Path(X).exists():
         found = [Path(X)]
     else:
         found = sorted(Path(each) for each in glob(text, recursive=True)) if has_magic(text) else []
     if not found:
         raise FileNotFoundError(f"There is no file {text!r}. Check the path, or quote the pattern.")
-    formats = {FORMATS.get(table_ending(path)) for path in found}
+    formats = {FORMATS.get(get_ending(path)) for path in found}
     if len(formats) > 1:
         raise ValueError(
-            f"{text!r} has files of several formats. Name those of one, as in '*.csv'."
+            f"{text!r} has files of several formats. Select one format, as in '*.csv'."
         )
     return found
 
 
-def table_ending(path: Path) -> str:
-    """Return the ending that tells the format, in small letters, before one of compression."""
+def get_ending(path: Path) -> str:
+    """Return the ending of the format in lower case, without that of a compression."""
     endings = [each.lower() for each in path.suffixes]
     compressed = endings and endings[-1] in (".gz", ".bz2", ".zst")
     return "".join(endings[-2:-1] if compressed else endings[-1:])
 
 
-def arrow() -> Any:
-    """Return PyArrow, with all of it that is used here."""
+def import_arrow() -> Any:
+    """Import PyArrow and its submodules."""
     try:
         import pyarrow
         import pyarrow.csv
@@ -99,56 +99,58 @@ def arrow() -> Any:
     return pyarrow
 
 
-def _csv_format(delimiter: str, types: dict[str, Any] | None = None) -> Any:
-    pa = arrow()
+def _make_csv_format(delimiter: str, types: dict[str, Any] | None = None) -> Any:
+    pa = import_arrow()
     return pa.dataset.CsvFileFormat(
         parse_options=pa.csv.ParseOptions(delimiter=delimiter),
         convert_options=pa.csv.ConvertOptions(column_types=types or {}),
     )
 
 
-def _with_floats(dataset: Any, form: Any) -> Any:
-    """Return a CSV dataset whose integers are read as float64: later rows may have fractions."""
-    pa = arrow()
+def _read_floats(dataset: Any, form: Any) -> Any:
+    """Read integers of a CSV dataset as float64, because later rows may have fractions."""
+    pa = import_arrow()
     whole = pa.types.is_integer
     integers = {each.name: pa.float64() for each in dataset.schema if whole(each.type)}
     if not integers:
         return dataset
-    form = _csv_format(form.parse_options.delimiter, integers)
+    form = _make_csv_format(form.parse_options.delimiter, integers)
     return pa.dataset.dataset(dataset.files, format=form)
 
 
 @contextmanager
-def explained() -> Iterator[None]:
-    """Turn what PyArrow says of unreadable files into an error of ours."""
+def explain_errors() -> Iterator[None]:
+    """Raise errors of PyArrow about unreadable files as `ValueError`."""
     try:
         yield
-    except arrow().ArrowException as error:
+    except import_arrow().ArrowException as error:
         raise ValueError(f"The file cannot be read: {error}") from error
 
 
 def write_table(path: str | Path, parts: Iterable[Mapping[str, Array]]) -> int:
-    """Write columns part by part to a Parquet, Arrow or CSV file, and return how many rows.
+    """Write columns part by part to a Parquet, Arrow or CSV file; return the number of rows.
 
-    The file appears when it is whole; an error leaves what was there before.
+    The file is replaced when it is complete; an error leaves the old file.
     """
-    pa, path = arrow(), Path(path)
+    pa, path = import_arrow(), Path(path)
     form = FORMATS.get(path.suffix.lower())
     if form is None or path.suffix.lower() == ".tsv":
         endings = ", ".join(each for each in FORMATS if each != ".tsv")
         raise ValueError(f"{path} must end in one of {endings}.")
     writers = {"parquet": pa.parquet.ParquetWriter, "ipc": pa.ipc.new_file, "csv": pa.csv.CSVWriter}
     with replace_atomically(path) as scratch:
-        return _written(lambda schema: writers[form](str(scratch), schema), parts, path)
+        return _write_parts(lambda schema: writers[form](str(scratch), schema), parts, path)
 
 
-def _written(opened: Callable[[Any], Any], parts: Iterable[Mapping[str, Array]], path: Path) -> int:
-    """Write parts with the writer that `opened` gives for the columns of the first."""
+def _write_parts(
+    open_writer: Callable[[Any], Any], parts: Iterable[Mapping[str, Array]], path: Path
+) -> int:
+    """Write parts with the writer that `open_writer` returns for the schema of the first."""
     count, writer = 0, None
     try:
         for part in parts:
-            batch = arrow().record_batch(dict(part))
-            writer = opened(batch.schema) if writer is None else writer
+            batch = import_arrow().record_batch(dict(part))
+            writer = open_writer(batch.schema) if writer is None else writer
             writer.write_batch(batch)
             count += batch.num_rows
     finally:

@@ -1,4 +1,4 @@
-"""Parts of a source: a random sample of its rows, or all rows but a held-out set."""
+"""Parts of a source: a random sample of its rows, or all rows except a held-out set."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from eigengp.backend.namespace import AnyArray, namespace
 from eigengp.gp.blocks import RowBlock, RowSource
 
 SumT = TypeVar("SumT", bound=Any)
-Shown: TypeAlias = Callable[[RowBlock], RowBlock]
-"""What a view makes of a block."""
+BlockMap: TypeAlias = Callable[[RowBlock], RowBlock]
+"""A function from a block of the source to a block of the view."""
 
 _HELD_OUT_ROWS = 5_000
 _MANY = 50
@@ -24,51 +24,51 @@ _HASH = 0x9E3779B97F4A7C15 - (1 << 64)
 
 
 def sample_rows(source: RowSource, count: int, rng: np.random.RandomState) -> RowBlock:
-    """Return a copy of `count` rows drawn at random, in their order; all if there are fewer."""
+    """Draw `count` rows at random, or all if there are fewer; their order is kept."""
     count = min(count, source.n_rows)
     return source.take(np.sort(sample_without_replacement(source.n_rows, count, random_state=rng)))
 
 
 @dataclass(frozen=True)
 class View:
-    """What all views take over from the source they show."""
+    """A source whose blocks are computed from those of another source."""
 
     source: RowSource
 
     @property
-    def shown(self) -> Shown | None:
-        """What becomes of a block; None where sums are not made of blocks alone.
+    def block_map(self) -> BlockMap | None:
+        """The map from blocks of the source to blocks of the view; None if there is none.
 
-        It may travel, and must not take the rows with it.
+        It is sent to workers, so it must not hold the rows.
         """
         return None
 
     @property
     def n_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self.source.n_rows
 
     @property
     def n_features(self) -> int:
-        """How many inputs each row has."""
+        """The number of inputs."""
         return self.source.n_features
 
     def sized(self, n_columns: int) -> RowSource:
-        """Return the same view of rows in blocks that suit so many features."""
+        """Return the same view in blocks for `n_columns` features."""
         return replace(self, source=self.source.sized(n_columns))
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
-        """Return the sum of `term(block)` over all blocks, as they are shown."""
-        shown = self.shown
-        assert shown is not None
-        return self.source.total(lambda block: term(shown(block)))
+        """Return the sum of `term(block)` over all blocks of the view."""
+        block_map = self.block_map
+        assert block_map is not None
+        return self.source.total(lambda block: term(block_map(block)))
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
-        """Return a copy of a few rows."""
+        """Return a copy of some rows."""
         return self.source.take(rows)
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
-        """Yield all rows once, in random order, about so many at a time, in NumPy's arrays."""
+        """Yield all rows once, in random order, in batches of about `size`, as NumPy arrays."""
         order = rng.permutation(self.n_rows)
         for start in range(0, self.n_rows, size):
             yield self.take(np.sort(order[start : start + size]))
@@ -76,44 +76,44 @@ class View:
 
 @dataclass(frozen=True)
 class TrainingRows(View):
-    """A source without its held-out rows: about one in `stride`, picked by a fixed hash.
+    """A source without a held-out set: about one row in `stride`, chosen by a fixed hash.
 
-    `n_rows` counts the held-out ones too.
+    `n_rows` includes the held-out rows.
     """
 
     stride: int
 
     @property
-    def shown(self) -> Shown:
-        """See `View.shown`."""
-        return partial(_training, stride=self.stride)
+    def block_map(self) -> BlockMap:
+        """See `View.block_map`."""
+        return partial(_drop_held_out, stride=self.stride)
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
-        """Return a copy of a few rows; held-out ones among them are left out."""
-        return self.source.take(rows[~_held_out(rows, self.stride)])
+        """Return a copy of those of the rows that are not held out."""
+        return self.source.take(rows[~_is_held_out(rows, self.stride)])
 
-    def held_out(self) -> RowBlock:
-        """Return a copy of the held-out rows."""
+    def take_held_out(self) -> RowBlock:
+        """Return a copy of the held-out set."""
         chunk = 1 << 16
         starts = range(0, self.n_rows, chunk)
         parts = (np.arange(i, min(i + chunk, self.n_rows)) for i in starts)
-        rows = np.concatenate([part[_held_out(part, self.stride)] for part in parts])
+        rows = np.concatenate([part[_is_held_out(part, self.stride)] for part in parts])
         return self.source.take(rows)
 
 
-def _training(block: RowBlock, stride: int) -> RowBlock:
+def _drop_held_out(block: RowBlock, stride: int) -> RowBlock:
     """Return a block without its held-out rows."""
     xp, start = namespace(block.X), block.start
     rows = xp.arange(start, start + block.y.shape[0], dtype=xp.int64, device=block.X.device)
-    return block.picked(xp.nonzero(~_held_out(rows, stride))[0])
+    return block.picked(xp.nonzero(~_is_held_out(rows, stride))[0])
 
 
 @dataclass(frozen=True)
 class ManyTrainingRows(View):
-    """A source without a few of very many rows, whose share is taken off each sum.
+    """A large source without a small held-out set, which is subtracted from each sum.
 
-    That leaves the blocks as they are, where to pick rows out of each would
-    cost more than the sums themselves. `n_rows` counts the held-out ones too.
+    Dropping rows from every block would cost more than the sums. `n_rows` includes the held-out
+    rows.
     """
 
     held: RowBlock
@@ -121,33 +121,33 @@ class ManyTrainingRows(View):
 
     @classmethod
     def of(cls, source: RowSource, count: int) -> ManyTrainingRows:
-        """Hold out `count` rows, the same for every source of this length."""
-        # Not a RandomState: whatever the user's seed, its draws must not be these.
+        """Hold out `count` rows, the same rows for all sources of equal length."""
+        # Not a RandomState, whose draws could coincide with those of the user's seed.
         rng = np.random.default_rng(0)
         rows = np.sort(rng.choice(source.n_rows, count, replace=False, shuffle=False))
         return cls(source, replace(source.take(rows), start=-1), rows)
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
-        """Return the sum of `term(block)` over all blocks, held-out rows left out."""
+        """Return the sum of `term(block)` over all rows that are not held out."""
         whole = self.source.total(term)
         return whole - term(self.held).on_host()
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
-        """Return a copy of a few rows; held-out ones among them are left out."""
+        """Return a copy of those of the rows that are not held out."""
         return self.source.take(rows[~np.isin(rows, self.held_rows)])
 
-    def held_out(self) -> RowBlock:
-        """Return a copy of the held-out rows."""
+    def take_held_out(self) -> RowBlock:
+        """Return a copy of the held-out set."""
         return self.held
 
 
-def training_rows(source: RowSource) -> TrainingRows | ManyTrainingRows:
-    """Hold out one row in ten, and about 5,000 of many."""
+def split_training(source: RowSource) -> TrainingRows | ManyTrainingRows:
+    """Hold out one row in ten, and about 5,000 of more than 50,000 rows."""
     if source.n_rows >= _MANY * _HELD_OUT_ROWS:
         return ManyTrainingRows.of(source, _HELD_OUT_ROWS)
     return TrainingRows(source, max(10, source.n_rows // _HELD_OUT_ROWS))
 
 
-def _held_out(rows: AnyArray, stride: int) -> AnyArray:
-    """Say which rows are held out; products of integers wrap around in every library."""
+def _is_held_out(rows: AnyArray, stride: int) -> AnyArray:
+    """Return which rows are held out; integer products wrap around in every library."""
     return ((rows * _HASH >> 40) & 0xFFFFFF) % stride == 0

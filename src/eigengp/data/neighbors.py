@@ -1,4 +1,4 @@
-"""The nearest rows: exact and approximate searches, and rows that come with their neighbours."""
+"""Nearest neighbours: exact and approximate searches, and rows with their neighbours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array, NeighborSearch
-from eigengp.backend.threads import available_threads, in_threads, one_openmp_thread
+from eigengp.backend.threads import count_available_threads, run_in_threads, use_one_openmp_thread
 from eigengp.data.array_source import ArraySource
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.vecchia import Neighborhoods
@@ -23,25 +23,25 @@ from eigengp.gp.vecchia import Neighborhoods
 SumT = TypeVar("SumT", bound=Any)
 
 _TREE_UP_TO = 10
-"""How many inputs a tree is good for."""
+"""The largest number of inputs for which a tree is used."""
 _TREE_FROM = 50_000
 _FEW_POINTS = 16_384
-"""Among fewer, an approximate search would look at about all of them."""
+"""Among fewer points, an approximate search would compare nearly all of them."""
 _FEW_SEARCHED = 500
-"""For so few, the exact search is done before cells are made."""
+"""For fewer inputs, the exact search is faster than building cells."""
 _MANY_POINTS = 100_000
-"""Up to so many the exact search will do."""
+"""The largest number of points for which "auto" is exact."""
 _TRIED, _TRIED_NEIGHBOURS = 256, 64
-"""On how many points a tree is tried, and how many it finds for each."""
+"""The number of points on which a tree is tried, and of neighbours for each."""
 _QUICK = 4_000
-"""A tree that measures so many distances for each input is about as fast as cells."""
+"""The number of distances per input at which a tree is as fast as cells."""
 _CELL_SIZE, _CELLS_SEARCHED = 100, 128
-"""About how many points a cell has, and how many cells are looked into at least."""
+"""The approximate number of points per cell, and the least number of searched cells."""
 _BATCH = 20
-"""Fewer inputs than so many Faiss rounds differently."""
+"""Faiss rounds differently for fewer inputs."""
 _SEARCHED_AT_ONCE = 1_024
 _FAR = 1e15
-"""Where inputs are cut off, whose squares float32 could not hold."""
+"""Inputs are clipped here, because float32 cannot hold larger squares."""
 
 
 class Index(Protocol):
@@ -49,34 +49,34 @@ class Index(Protocol):
 
     @property
     def n_points(self) -> int:
-        """How many there are."""
+        """The number of points."""
         ...
 
-    def nearest(self, X: Array, count: int) -> NDArray[np.intp]:
-        """Return the numbers of the nearest points, the nearest first, shape (n, count)."""
+    def find_nearest(self, X: Array, count: int) -> NDArray[np.intp]:
+        """Return the indices of the nearest points, the nearest first, shape (n, count)."""
         ...
 
 
-def index_among(
+def build_index(
     points: Array, search: NeighborSearch = "exact", n_searched: int | None = None
 ) -> Index:
-    """Return a search among points.
+    """Build a search among points.
 
     Parameters
     ----------
     points : array of shape (N, D)
         The points.
     search : {"auto", "exact", "approximate"}
-        Which kind. Among fewer than 16,384 points it is exact. "auto" is approximate among more
+        The kind of search; exact among fewer than 16,384 points. "auto" is approximate among more
         than 100,000 points for which a tree is slow, if Faiss is installed.
     n_searched : int or None
-        For how many inputs it will be used; for up to 500 it is exact. None is not known.
+        The number of inputs for which it is used, if known; for up to 500 it is exact.
 
     Examples
     --------
     >>> import numpy as np
-    >>> index = index_among(np.array([[0.0], [1.0], [5.0]]))
-    >>> index.nearest(np.array([[4.0], [0.1]]), 2).tolist()
+    >>> index = build_index(np.array([[0.0], [1.0], [5.0]]))
+    >>> index.find_nearest(np.array([[4.0], [0.1]]), 2).tolist()
     [[2, 1], [0, 1]]
     """
     n = points.shape[0]
@@ -85,7 +85,7 @@ def index_among(
         return Exact.of(points)
     if search == "approximate":
         return Approximate.of(points)
-    if n <= _MANY_POINTS or not _is_installed():
+    if n <= _MANY_POINTS or not _has_faiss():
         return Exact.of(points)
     tree = Exact.of(points) if _suits_tree(points) else None
     return tree if tree is not None and tree.is_quick(points) else Approximate.of(points)
@@ -96,12 +96,12 @@ def _suits_tree(points: Array) -> bool:
     return D <= _TREE_UP_TO and n >= _TREE_FROM
 
 
-def _is_installed() -> bool:
+def _has_faiss() -> bool:
     return find_spec("faiss") is not None
 
 
-def _faiss() -> Any:
-    if not _is_installed():
+def _import_faiss() -> Any:
+    if not _has_faiss():
         raise ImportError(
             'The approximate search for neighbours needs Faiss: pip install "eigengp[neighbors]".'
         )
@@ -110,12 +110,12 @@ def _faiss() -> Any:
 
 @dataclass(frozen=True)
 class Exact:
-    """Finds the nearest by a tree where points are many with few inputs, else by all pairs.
+    """Exact search: by a tree for many points with few inputs, otherwise by brute force.
 
     Parameters
     ----------
     search : NearestNeighbors
-        The search of scikit-learn.
+        The fitted search of scikit-learn.
     """
 
     search: NearestNeighbors
@@ -127,7 +127,7 @@ class Exact:
         return cls(NearestNeighbors(algorithm=algorithm).fit(points))
 
     def is_quick(self, points: Array) -> bool:
-        """Say whether a tree measures few distances; it is the points that decide, not a clock."""
+        """Return whether a tree computes few distances; this does not depend on timing."""
         tree: Any = self.search._tree
         some = points[:: points.shape[0] // _TRIED]
         tree.reset_n_calls()
@@ -136,55 +136,53 @@ class Exact:
 
     @property
     def n_points(self) -> int:
-        """How many there are."""
+        """The number of points."""
         return int(self.search.n_samples_fit_)
 
-    def nearest(self, X: Array, count: int) -> NDArray[np.intp]:
-        """Return the numbers of the nearest points, the nearest first, shape (n, count)."""
+    def find_nearest(self, X: Array, count: int) -> NDArray[np.intp]:
+        """Return the indices of the nearest points, the nearest first, shape (n, count)."""
 
         def search(some: Array) -> NDArray[np.intp]:
             found: NDArray[np.intp] = self.search.kneighbors(some, count, return_distance=False)
             return found
 
-        return _in_parts(search, X, count)
+        return _search_in_parts(search, X, count)
 
 
-def _in_parts(
+def _search_in_parts(
     search: Callable[[Array], NDArray[np.intp]], X: Array, count: int
 ) -> NDArray[np.intp]:
-    """Return what a search finds for all inputs, shape (n, count).
+    """Search for all inputs in threads, with OpenMP limited to one thread, shape (n, count).
 
-    They are shared out among threads of our own, in parts that do not depend on how many threads
-    there are; OpenMP has one.
+    The parts do not depend on the number of threads.
     """
     found = np.empty((X.shape[0], count), dtype=np.intp)
     parts = [slice(i, i + _SEARCHED_AT_ONCE) for i in range(0, X.shape[0], _SEARCHED_AT_ONCE)]
 
     def stripe(own: Sequence[slice]) -> None:
-        with one_openmp_thread():
+        with use_one_openmp_thread():
             for rows in own:
                 found[rows] = search(X[rows])
 
-    in_threads(stripe, parts, available_threads())
+    run_in_threads(stripe, parts, count_available_threads())
     return found
 
 
 @dataclass(frozen=True)
 class Approximate:
-    """Finds most of the nearest: those in the cells whose centres are nearest.
+    """Approximate search: looks only into the cells whose centres are nearest.
 
-    Centres are a hundredth of the points, spread over them in their order, so that the same points
-    have the same cells. Cells have the points in float32; those found are sorted by distances in
-    float64.
+    Every hundredth point is a centre, so that the same points give the same cells. Cells hold the
+    points in float32; the results are sorted by distances in float64.
 
     Parameters
     ----------
     points : array of shape (N, D)
         All points.
     cells : faiss.IndexIVFFlat
-        The same, moved and scaled to be of order one, each in the cell of the nearest centre.
+        The points, scaled to order one, each in the cell of the nearest centre.
     centre, scale : array of shape (D,), float
-        By what.
+        The centre and scale of that scaling.
     """
 
     points: Array
@@ -195,14 +193,14 @@ class Approximate:
     @classmethod
     def of(cls, points: Array) -> Approximate:
         """Put points of shape (N, D) into cells."""
-        faiss = _faiss()
+        faiss = _import_faiss()
         centre, D = points.mean(axis=0), points.shape[1]
         scale = float(np.abs(points - centre).max()) or 1.0
-        coarse = _coarse(points, centre, scale)
-        # Of equal centres all but one would have empty cells, which are looked into in vain.
+        coarse = _to_float32(points, centre, scale)
+        # Duplicate centres would have empty cells.
         centres = np.unique(coarse[::_CELL_SIZE], axis=0)
         nearest_centre = faiss.IndexFlatL2(D)
-        with one_openmp_thread():
+        with use_one_openmp_thread():
             nearest_centre.add(centres)
             cells = faiss.IndexIVFFlat(nearest_centre, D, centres.shape[0])
             cells.add(coarse)
@@ -210,35 +208,35 @@ class Approximate:
 
     @property
     def n_points(self) -> int:
-        """How many there are."""
+        """The number of points."""
         return int(self.points.shape[0])
 
-    def nearest(self, X: Array, count: int) -> NDArray[np.intp]:
-        """Return the numbers of points that are near, the nearest first, shape (n, count)."""
-        found = _in_parts(
-            lambda some: self._by_distance(some, self._in_cells(some, count)), X, count
+    def find_nearest(self, X: Array, count: int) -> NDArray[np.intp]:
+        """Return the indices of near points, the nearest first, shape (n, count)."""
+        found = _search_in_parts(
+            lambda some: self._sort_by_distance(some, self._search_cells(some, count)), X, count
         )
         missed = np.flatnonzero((found < 0).any(axis=1))
         if missed.size:
-            found[missed] = Exact.of(self.points).nearest(X[missed], count)
+            found[missed] = Exact.of(self.points).find_nearest(X[missed], count)
         return found
 
-    def _in_cells(self, X: Array, count: int) -> NDArray[np.intp]:
-        """Return the numbers of the nearest in the nearest cells; −1 where these hold no more."""
+    def _search_cells(self, X: Array, count: int) -> NDArray[np.intp]:
+        """Return the indices of the nearest points in the nearest cells; −1 if these hold fewer."""
         n = X.shape[0]
-        coarse = np.resize(_coarse(X, self.centre, self.scale), (max(_BATCH, n), X.shape[1]))
-        how = _faiss().SearchParametersIVF(nprobe=max(_CELLS_SEARCHED, 2 * count))
+        coarse = np.resize(_to_float32(X, self.centre, self.scale), (max(_BATCH, n), X.shape[1]))
+        how = _import_faiss().SearchParametersIVF(nprobe=max(_CELLS_SEARCHED, 2 * count))
         _, found = self.cells.search(coarse, count, params=how)
         return np.asarray(found[:n], dtype=np.intp)
 
-    def _by_distance(self, X: Array, found: NDArray[np.intp]) -> NDArray[np.intp]:
+    def _sort_by_distance(self, X: Array, found: NDArray[np.intp]) -> NDArray[np.intp]:
         between = self.points[found] - X[:, None, :]
         order = np.argsort(np.einsum("nkd,nkd->nk", between, between), axis=1, kind="stable")
         return np.take_along_axis(found, order, axis=1)
 
 
-def _coarse(X: Array, centre: Array, scale: float) -> NDArray[np.float32]:
-    """Return points in float32, where they lose least."""
+def _to_float32(X: Array, centre: Array, scale: float) -> NDArray[np.float32]:
+    """Return points in float32, scaled to lose little precision."""
     return np.clip((X - centre) / scale, -_FAR, _FAR).astype(np.float32)
 
 
@@ -250,16 +248,16 @@ _GROWTH = 1.5
 
 @dataclass(frozen=True)
 class Nearest:
-    """Finds the nearest of some points.
+    """Finds the nearest of some points under a metric.
 
     Parameters
     ----------
     index : Index
-        The search among them.
+        The search among the points.
     metric : array of shape (D,)
-        What inputs are multiplied by.
+        The factor on each input.
     count : int
-        How many are found.
+        The number of neighbours.
     """
 
     index: Index
@@ -271,47 +269,47 @@ class Nearest:
         cls, points: Array, metric: Array, count: int, search: NeighborSearch = "exact"
     ) -> Nearest:
         """Prepare the search among points of shape (N, D)."""
-        return cls(index_among(points * metric, search), metric, min(count, points.shape[0]))
+        return cls(build_index(points * metric, search), metric, min(count, points.shape[0]))
 
     def __call__(self, X: Array) -> NDArray[np.intp]:
-        """Return the numbers of the nearest points, the nearest first, shape (n, count)."""
-        return self.index.nearest(X * self.metric, self.count)
+        """Return the indices of the nearest points, the nearest first, shape (n, count)."""
+        return self.index.find_nearest(X * self.metric, self.count)
 
-    def others(self, X: Array, own: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return the same for the points with numbers `own`, without themselves."""
+    def find_others(self, X: Array, own: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return the neighbours of the points with indices `own`, without themselves."""
         count = min(self.count + 1, self.index.n_points)
-        found = self.index.nearest(X * self.metric, count)
+        found = self.index.find_nearest(X * self.metric, count)
         itself = found == own[:, None]
-        # Duplicates may stand in a point's own place, or the search may have missed it.
+        # The search may return a duplicate instead of the point, or miss it.
         itself[:, -1] |= ~itself.any(axis=1)
         return np.asarray(found[~itself]).reshape(X.shape[0], count - 1)
 
 
-def nearest_before(
+def find_nearest_before(
     points: Array, count: int, last: int | None = None, search: NeighborSearch = "exact"
 ) -> NDArray[np.intp]:
-    """Return the numbers of the nearest points among those that come before, (n, count).
+    """Return the indices of the nearest earlier points, shape (n, count).
 
-    The nearest is first. −1 stands for none. Beyond the first few, points come in lots, each half
-    as large as all before it, and look among those before their lot. Where only the `last` so many
-    are asked for, there are no others.
+    The nearest is first, and −1 means none. After the first few, points are processed in groups,
+    each half as large as all points before it, and search among the points before their group.
+    `last` limits the result to the last points.
     """
     n = points.shape[0]
     wanted = n if last is None else min(last, n)
     found = np.full((n, count), -1, dtype=np.intp)
     first = min(n, max(_FIRST, count + 1))
-    _among_few(points[:first], found)
+    _search_few(points[:first], found)
     start = max(first, n - wanted)
     while start < n:
         stop = min(n, int(start * _GROWTH) + 1)
-        index = index_among(points[:start], search, stop - start)
-        found[start:stop] = index.nearest(points[start:stop], count)
+        index = build_index(points[:start], search, stop - start)
+        found[start:stop] = index.find_nearest(points[start:stop], count)
         start = stop
     return found[n - wanted :]
 
 
-def _among_few(points: Array, found: NDArray[np.intp]) -> None:
-    """Fill in the nearest of all points before each."""
+def _search_few(points: Array, found: NDArray[np.intp]) -> None:
+    """Fill in the nearest earlier points of each point, by brute force."""
     count = found.shape[1]
     squares = np.einsum("nd,nd->n", points, points)
     distance = squares[:, None] + squares - 2.0 * points @ points.T
@@ -322,17 +320,17 @@ def _among_few(points: Array, found: NDArray[np.intp]) -> None:
 
 @dataclass(frozen=True)
 class NeighborSource:
-    """Rows in memory, each with its nearest among those before it.
+    """Rows in memory, each with its nearest earlier rows.
 
     Parameters
     ----------
     rows : RowBlock
-        All rows, in an order that has nothing to do with where they are.
+        All rows, in random order.
     index : array of shape (n, s)
-        The numbers of the neighbours, the nearest first, and of the row itself, for the rows that
-        are summed over.
+        The indices of the neighbours, the nearest first, and of the row itself, for each row of
+        the sum.
     n_threads : int
-        How many threads sum.
+        The number of threads.
     """
 
     rows: RowBlock
@@ -349,21 +347,21 @@ class NeighborSource:
         last: int | None = None,
         search: NeighborSearch = "exact",
     ) -> NeighborSource:
-        """Find the neighbours of all rows, or of the `last` so many among all.
+        """Find the neighbours of all rows, or of the `last` rows, among all rows.
 
         Parameters
         ----------
         rows : RowBlock
             All rows.
         metric : array of shape (D,)
-            What inputs are multiplied by.
+            The factor on each input.
         count : int
-            How many neighbours.
+            The number of neighbours.
         search : {"auto", "exact", "approximate"}
-            How they are sought.
+            The kind of search.
         """
         count = min(count, max(1, rows.n_rows - 1))
-        before = nearest_before(rows.X * metric, count, last, search)
+        before = find_nearest_before(rows.X * metric, count, last, search)
         own = np.arange(rows.n_rows - before.shape[0], rows.n_rows)[:, None]
         index = np.hstack([before, own])
         if last is None or last >= rows.n_rows:
@@ -374,7 +372,7 @@ class NeighborSource:
 
     @property
     def n_rows(self) -> int:
-        """How many rows are summed over."""
+        """The number of rows in the sum."""
         return int(self.index.shape[0])
 
     @property
@@ -384,7 +382,7 @@ class NeighborSource:
 
     @property
     def n_members(self) -> int:
-        """How many rows a neighbourhood has, its own included."""
+        """The number of rows in a neighbourhood, including its own."""
         return int(self.index.shape[1])
 
     def total(self, term: Callable[[Neighborhoods], SumT]) -> SumT:
@@ -399,5 +397,5 @@ class NeighborSource:
             total: SumT = reduce(iadd, map(term, hoods))
             return total
 
-        total: SumT = reduce(iadd, in_threads(stripe, chunks, self.n_threads))
+        total: SumT = reduce(iadd, run_in_threads(stripe, chunks, self.n_threads))
         return total

@@ -1,7 +1,7 @@
-"""From what a user passes to `fit` to a standardised dataset: arrays, tables and Dask alike.
+"""Open arrays, tables and Dask collections passed to `fit` as a standardised dataset.
 
-A new kind of data is made known by `register`: a test for the objects it reads, and a function
-that opens one as a `Table`. Files are registered in this way.
+`register` adds a new kind of data: a test for its objects, and a function that opens one as a
+`Table`. Files are registered in this way.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from sklearn.utils.validation import has_fit_parameter
 
 from eigengp._typing import Array, Standardize
 from eigengp.backend.namespace import AnyArray, beside, dtype_name, is_numpy, namespace, on_host
-from eigengp.backend.threads import available_threads
-from eigengp.data.array_source import ArraySource, block_rows_for
-from eigengp.data.dask_source import DaskSource, aligned, is_dask, some_client
+from eigengp.backend.threads import count_available_threads
+from eigengp.data.array_source import ArraySource, choose_block_rows
+from eigengp.data.dask_source import DaskSource, align, get_client, is_dask
 from eigengp.data.file_source import FileTable
 from eigengp.data.formats import is_table
 from eigengp.data.standardize import Extent, Scaling, StandardizedSource, Summary
@@ -32,7 +32,7 @@ from eigengp.data.validation import (
     check_rows,
     check_weight,
     merge_rows,
-    on_device,
+    move_to_device,
 )
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.mean import MEANS, RegressorMean
@@ -40,7 +40,7 @@ from eigengp.gp.mean import MEANS, RegressorMean
 _EXACT = 1e-10
 """A mean that leaves less, relative to the spread of the targets, explains them exactly."""
 _FOLDS = 5
-"""In how many folds a regressor for the mean is cross-fitted."""
+"""The number of folds in which a regressor for the mean is cross-fitted."""
 
 
 class TableOpener(Protocol):
@@ -60,7 +60,7 @@ _OPENERS: list[tuple[Callable[[Any], bool], TableOpener]] = [(is_table, FileTabl
 
 
 def register(accepts: Callable[[Any], bool], opener: TableOpener) -> None:
-    """Make a kind of data known to `fit` and `predict`.
+    """Register a kind of data for `fit` and `predict`.
 
     Parameters
     ----------
@@ -94,13 +94,13 @@ def open_table(
 
 
 class ReadOptions(NamedTuple):
-    """What an estimator asks of the rows that it reads."""
+    """How an estimator reads its rows."""
 
     name: str
     """The name of the estimator, for messages."""
     standardize: Standardize
     memory: int
-    """How many bytes of rows a table may hold in memory."""
+    """The memory limit for rows of a table, in bytes."""
     device: str | None = None
     in_memory: bool = False
     """Whether all rows are needed at once, in NumPy."""
@@ -113,28 +113,28 @@ class ReadOptions(NamedTuple):
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows, checked and measured.
+    """Validated rows with their summary statistics.
 
     Parameters
     ----------
     rows : RowSource
-        In the units of the data.
+        The rows, in the units of the data.
     source : RowSource
         The same rows, standardised.
     scaling : Scaling
-        Between both.
+        The scaling between both.
     extent : Extent
         The box around the standardised inputs.
     summary : Summary
-        Weights, means, squares and ends of all columns.
+        Total weight, means, sums of squares and ranges of all columns.
     feature_names : array of str or None
-        The names of the inputs, where they have names.
+        The names of the inputs, if they have names.
     like : array of shape (0, D)
-        Of the library, and on the device, in which results are returned.
+        An array of the library and on the device of the results.
     resizable : bool
-        Whether blocks adapt to the number of features.
+        Whether the size of blocks adapts to the number of features.
     opened : float
-        When opening began, by the monotonic clock.
+        When opening started, by the monotonic clock.
     """
 
     rows: RowSource
@@ -149,17 +149,17 @@ class Dataset:
 
     @property
     def n_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self.rows.n_rows
 
     @property
     def n_features(self) -> int:
-        """How many inputs each row has."""
+        """The number of inputs."""
         return self.rows.n_features
 
     @property
     def streams(self) -> bool:
-        """Whether rows are read again in every pass."""
+        """Whether rows are read in every pass."""
         return isinstance(self.rows, StreamSource)
 
     @property
@@ -167,12 +167,12 @@ class Dataset:
         """Whether all rows lie in NumPy arrays."""
         return isinstance(self.rows, ArraySource) and is_numpy(self.rows.X)
 
-    def only(self, rows: RowBlock) -> Dataset:
-        """Return the dataset of some standardised rows alone."""
+    def restrict(self, rows: RowBlock) -> Dataset:
+        """Return the dataset with only some standardised rows."""
         source = ArraySource.of(rows)
         return replace(self, rows=source, source=source)
 
-    def as_given(self, x: Array) -> AnyArray:
+    def match_library(self, x: Array) -> AnyArray:
         """Return an array in the library and on the device of the inputs passed to `fit`."""
         return beside(x, self.like)
 
@@ -185,43 +185,43 @@ class _Opened(NamedTuple):
 
 @contextmanager
 def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> Iterator[Dataset]:
-    """Check, open and standardise what was passed to `fit`; it stays open inside the context."""
+    """Validate, open and standardise the data of `fit`; it stays open inside the context."""
     began = time.monotonic()
     with ExitStack() as stack:
         if isinstance(X, np.ndarray):
-            opened = _from_arrays(X, y, sample_weight, options)
+            opened = _open_arrays(X, y, sample_weight, options)
         elif is_dask(X):
-            client = stack.enter_context(some_client())
-            opened = _from_dask(client, X, y, sample_weight, options)
+            client = stack.enter_context(get_client())
+            opened = _open_dask(client, X, y, sample_weight, options)
         elif is_out_of_core(X):
-            opened = _from_table(X, y, sample_weight, options)
+            opened = _open_table(X, y, sample_weight, options)
         else:
-            opened = _from_arrays(X, y, sample_weight, options)
-        yield replace(_measured(opened, options), opened=began)
+            opened = _open_arrays(X, y, sample_weight, options)
+        yield replace(_measure(opened, options), opened=began)
 
 
-def _measured(opened: _Opened, options: ReadOptions) -> Dataset:
-    """Return opened rows with what one pass over them measures."""
+def _measure(opened: _Opened, options: ReadOptions) -> Dataset:
+    """Measure opened rows in one pass, and return the dataset."""
     rows = opened.rows
     summary = Summary.of(rows)
     if summary.weight == 0.0:
         raise ValueError("Sample weights must contain at least one non-zero number.")
     if isinstance(options.mean, str):
         centred = options.mean == "constant"
-        scaling = Scaling.measured(rows, summary, options.standardize, centred)
+        scaling = Scaling.measure(rows, summary, options.standardize, centred)
         if options.mean in MEANS:
-            scaling = _with_mean(options.mean, rows, scaling)
+            scaling = _fit_mean(options.mean, rows, scaling)
         source = StandardizedSource(rows, scaling)
     else:
         rows, mean = _cross_fit(options.mean, rows)
         summary = Summary.of(rows)
-        scaling = Scaling.measured(rows, summary, options.standardize, centred=False)
+        scaling = Scaling.measure(rows, summary, options.standardize, centred=False)
         source, scaling = StandardizedSource(rows, scaling), replace(scaling, mean=mean)
     return Dataset(
         rows,
         source,
         scaling,
-        scaling.extent(summary.extent),
+        scaling.transform_extent(summary.extent),
         summary,
         opened.names,
         opened.like,
@@ -229,20 +229,20 @@ def _measured(opened: _Opened, options: ReadOptions) -> Dataset:
     )
 
 
-def _with_mean(name: str, rows: RowSource, scaling: Scaling) -> Scaling:
-    """Fit a mean function, and scale targets by the spread of what it leaves."""
+def _fit_mean(name: str, rows: RowSource, scaling: Scaling) -> Scaling:
+    """Fit a mean function, and scale targets by the spread of its residuals."""
     mean = MEANS[name].fit(rows, scaling.input_centre, scaling.input_scale)
-    left = Summary.of(StandardizedSource(rows, replace(scaling, mean=mean)))
-    spread = float(np.sqrt(left.squares[-1] / left.weight))
-    if spread < _EXACT:  # Rounding is all that is left.
+    residual = Summary.of(StandardizedSource(rows, replace(scaling, mean=mean)))
+    spread = float(np.sqrt(residual.squares[-1] / residual.weight))
+    if spread < _EXACT:  # Only rounding errors are left.
         return replace(scaling, mean=mean)
     return replace(scaling, mean=mean, target_scale=scaling.target_scale * spread)
 
 
 def _cross_fit(regressor: Any, rows: RowSource) -> tuple[ArraySource, RegressorMean]:
-    """Replace targets by residuals of a regressor that has not seen them, fold by fold.
+    """Replace targets by the out-of-fold residuals of a regressor.
 
-    The mean of predictions is the regressor fitted to all rows.
+    Predictions use the regressor fitted to all rows.
     """
     if not (isinstance(rows, ArraySource) and is_numpy(rows.X)):
         raise ValueError(
@@ -282,8 +282,8 @@ def _cross_fit(regressor: Any, rows: RowSource) -> tuple[ArraySource, RegressorM
     return replace(rows, y=residual), fit(slice(None))
 
 
-def _from_dask(client: Any, X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
-    """Read Dask arrays or dataframes; few rows are computed at once."""
+def _open_dask(client: Any, X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
+    """Open Dask arrays or dataframes; small data is computed at once."""
     names = None
     if hasattr(X, "columns"):
         y, sample_weight = (
@@ -292,16 +292,16 @@ def _from_dask(client: Any, X: Any, y: Any, sample_weight: Any, options: ReadOpt
         others = [each.name for each in (y, sample_weight) if hasattr(each, "name")]
         columns = [name for name in X.columns if name not in others]
         X, names = X[columns], np.array(columns, dtype=object)
-    X, y, weight = aligned(X, y, sample_weight)
+    X, y, weight = align(X, y, sample_weight)
     if X.shape[0] <= MERGE_UP_TO or options.in_memory:
         X, y, weight = client.gather(client.compute([X, y, weight]))
-        return _from_arrays(X, y, weight, options)._replace(names=names)
+        return _open_arrays(X, y, weight, options)._replace(names=names)
     rows = DaskSource.of(client, X, y, weight)
     return _Opened(rows.sized(rows.n_features), np.empty((0, rows.n_features)), names)
 
 
-def _from_table(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
-    """Open a table; few rows, and those of methods that need them all, are read at once."""
+def _open_table(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
+    """Open a table; small data, and that of methods that need all rows, is read at once."""
     for what, name in (("y", y), ("sample_weight", sample_weight)):
         if not (isinstance(name, str) or (name is None and what == "sample_weight")):
             raise TypeError(
@@ -318,28 +318,30 @@ def _from_table(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Op
     names = np.array(table.features, dtype=object)
     if table.n_rows <= MERGE_UP_TO or options.in_memory:
         rows = StreamSource(table).take(np.arange(table.n_rows))
-        return _from_arrays(rows.X, rows.y, rows.sample_weight, options)._replace(names=names)
+        return _open_arrays(rows.X, rows.y, rows.sample_weight, options)._replace(names=names)
     device = options.device
-    on_device(np.zeros(1), device)
-    move = None if device is None else partial(on_device, device=device)
-    source = StreamSource(table, options.memory // 2, n_threads=available_threads(), move=move)
+    move_to_device(np.zeros(1), device)
+    move = None if device is None else partial(move_to_device, device=device)
+    source = StreamSource(
+        table, options.memory // 2, n_threads=count_available_threads(), move=move
+    )
     return _Opened(source.sized(table.n_features), np.empty((0, table.n_features)), names)
 
 
-def _from_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
+def _open_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
     given, targets, names = check_rows(options.name, X, y)
     weight = check_weight(sample_weight, given.shape[0])
     rows, device = given, options.device
-    on_device(np.zeros(1), device)  # Say at once if there is none.
+    move_to_device(np.zeros(1), device)  # Fail early if it is not available.
     if options.in_memory or given.shape[0] <= MERGE_UP_TO:
         device = None
         if not is_numpy(rows):
             rows, targets = on_host(rows), on_host(targets)
     if is_numpy(rows):
         rows, targets, weight = merge_rows(rows, targets, weight)
-    rows = on_device(rows, device)
+    rows = move_to_device(rows, device)
     targets = beside(targets, rows, "float64" if is_numpy(rows) else dtype_name(targets))
     own = None if weight is None else beside(weight, rows)
-    size = options.block_rows or block_rows_for(rows, 1)
-    like = namespace(given).empty_like(given[:0, :])  # A view would keep all rows.
-    return _Opened(ArraySource(rows, targets, own, size, available_threads()), like, names)
+    size = options.block_rows or choose_block_rows(rows, 1)
+    like = namespace(given).empty_like(given[:0, :])  # A view would keep all rows in memory.
+    return _Opened(ArraySource(rows, targets, own, size, count_available_threads()), like, names)

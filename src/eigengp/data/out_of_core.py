@@ -1,4 +1,4 @@
-"""Predictions for rows that are not in memory: in files, or on a Dask cluster."""
+"""Predictions for rows outside memory: in files or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, namespace
-from eigengp.data.dask_source import by_partition
+from eigengp.data.dask_source import map_partitions
 from eigengp.data.formats import write_table
 from eigengp.data.open import is_out_of_core, open_table
-from eigengp.data.stream_source import ahead
+from eigengp.data.stream_source import read_ahead
 
 
-def from_files(estimator: Any, X: Any, return_std: bool) -> Array | tuple[Array, Array]:
-    """Return the predictions of all rows of files, which are read chunk by chunk."""
+def predict_files(estimator: Any, X: Any, return_std: bool) -> Array | tuple[Array, Array]:
+    """Predict all rows of files, chunk by chunk."""
     if return_std:
-        means, stds = zip(*_by_chunk(estimator, X), strict=True)
+        means, stds = zip(*_predict_chunks(estimator, X), strict=True)
         return np.concatenate(means), np.concatenate(stds)
-    return np.concatenate([estimator._mean_alone(inputs) for inputs in _chunks(estimator, X)])
+    return np.concatenate([estimator._mean_alone(inputs) for inputs in _read_chunks(estimator, X)])
 
 
-def predictions_to_file(estimator: Any, X: Any, path: str | Path, half: float | None) -> int:
-    """Write mean and standard deviation of a file's rows to another, and return how many.
+def write_predictions(estimator: Any, X: Any, path: str | Path, half: float | None) -> int:
+    """Write mean and standard deviation of the rows of a file to another file; return their number.
 
-    `half` is half the width of an interval to be written too, in standard deviations.
+    `half` adds a prediction interval of this half-width, in standard deviations.
     """
     if not is_out_of_core(X):
         raise TypeError("predict_to_file reads files; use predict for arrays.")
 
     def columns() -> Iterator[dict[str, Array]]:
-        for mean, std in _by_chunk(estimator, X):
+        for mean, std in _predict_chunks(estimator, X):
             ends = {} if half is None else {"lower": mean - half * std, "upper": mean + half * std}
             yield {"mean": mean, "std": std, **ends}
 
     return write_table(path, columns())
 
 
-def _by_chunk(estimator: Any, X: Any) -> Iterator[tuple[Array, Array]]:
-    """Yield mean and standard deviation of chunk after chunk."""
-    return (estimator._mean_and_std(inputs) for inputs in _chunks(estimator, X))
+def _predict_chunks(estimator: Any, X: Any) -> Iterator[tuple[Array, Array]]:
+    """Yield mean and standard deviation chunk by chunk."""
+    return (estimator._mean_and_std(inputs) for inputs in _read_chunks(estimator, X))
 
 
-def _chunks(estimator: Any, X: Any) -> Iterator[Array]:
-    """Read the inputs that an estimator was fitted with."""
+def _read_chunks(estimator: Any, X: Any) -> Iterator[Array]:
+    """Read the inputs of a fitted estimator chunk by chunk."""
     names = getattr(estimator, "feature_names_in_", None)
     table = open_table(X, features=None if names is None else list(names))
     if table.n_features != estimator.n_features_in_:
@@ -59,27 +59,27 @@ def _chunks(estimator: Any, X: Any) -> Iterator[Array]:
         )
     if table.n_rows == 0:
         raise ValueError("There are no rows to predict in the file.")
-    with closing(ahead(table.chunks)) as chunks:
+    with closing(read_ahead(table.chunks)) as chunks:
         yield from (chunk.X for chunk in chunks)
 
 
-def lazily(estimator: Any, X: Any, return_std: bool) -> Any:
-    """Return predictions as Dask arrays, to be computed when they are asked for.
+def predict_lazily(estimator: Any, X: Any, return_std: bool) -> Any:
+    """Return predictions as lazy Dask arrays.
 
-    They are those of the estimator as it is now, without what only learning needs.
+    They use a copy of the estimator in its current state, without what only learning needs.
     """
-    now = copy(estimator)
+    current = copy(estimator)
     for name in ("_online", "history_"):
-        now.__dict__.pop(name, None)
+        current.__dict__.pop(name, None)
     names = getattr(estimator, "feature_names_in_", None)
     if names is not None and hasattr(X, "columns"):
         X = X[list(names)]
 
     def both(inputs: AnyArray) -> AnyArray:
-        mean, std = now._mean_and_std(inputs)
+        mean, std = current._mean_and_std(inputs)
         return namespace(mean).stack([mean, std], axis=1)
 
     if not return_std:
-        return by_partition(now._mean_alone, X, estimator.n_features_in_)
-    stacked = by_partition(both, X, estimator.n_features_in_, n_columns=2)
+        return map_partitions(current._mean_alone, X, estimator.n_features_in_)
+    stacked = map_partitions(both, X, estimator.n_features_in_, n_columns=2)
     return stacked[:, 0], stacked[:, 1]

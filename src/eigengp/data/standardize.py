@@ -1,6 +1,6 @@
-"""Standardising rows: what is measured of them, the map to order one, and a source seen through it.
+"""Standardising rows: their summary statistics, the scaling, and a standardised source.
 
-`standardize="robust"` leaves the middle of a column as it is and compresses its tails. With `z` in
+`standardize="robust"` keeps the middle of a column and compresses its tails. With `z` in
 robust deviations from the centre, a knee `c`, and the excess `e = z − min(max(z, −c), c)`:
 
     g(z)  = z − e + sign(e) ln(1 + |e|)
@@ -33,17 +33,17 @@ from eigengp.backend.namespace import (
     on_host,
     positive,
 )
-from eigengp.data.holdout import Shown, View, sample_rows
+from eigengp.data.holdout import BlockMap, View, sample_rows
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.mean import Mean
 
 _BITS = 40
 _QUANTILE_ROWS = 10_000
-"""How many rows quantiles are taken from, where there are more."""
+"""The number of rows from which quantiles of larger data are estimated."""
 _IQR_PER_DEVIATION = 1.349
 """The interquartile range of a normal distribution, in standard deviations."""
 KNEE = 3.0
-"""Where tails begin, in robust deviations: normal columns have 0.3% of their values beyond."""
+"""Where tails begin, in robust deviations: 0.3% of the values of a normal column lie beyond."""
 
 
 class Extent(NamedTuple):
@@ -54,7 +54,7 @@ class Extent(NamedTuple):
 
     @classmethod
     def around(cls, X: Array) -> Extent:
-        """Return the box around these inputs, shape (n, D)."""
+        """Return the box around inputs of shape (n, D)."""
         return cls(X.min(axis=0), X.max(axis=0))
 
     @classmethod
@@ -65,11 +65,10 @@ class Extent(NamedTuple):
 
 @dataclass(frozen=True)
 class Summary:
-    """Weights, means, squares about them and ends of `[X, y]`; adding two gives that of both.
+    """Total weight, means, sums of squares and ranges of `[X, y]`; two summaries can be added.
 
-    Each block is measured about its own mean, and two blocks are joined by
-    the difference of their means (Chan, Golub and LeVeque), so that a large
-    common part of the values costs no digits.
+    Sums of squares are about the mean of each block and are combined by the difference of the means
+    (Chan, Golub and LeVeque), so that a large common offset costs no precision.
     """
 
     weight: float
@@ -100,11 +99,11 @@ class Summary:
         if weight is not None:
             weight = cast(weight, "float64")[:, None]
             count = float(xp.sum(weight))
-        total = _weighted(values, weight)
+        total = _sum_weighted(values, weight)
         mean = total / max(count, np.finfo(float).tiny)
         about = values - cast(mean, finest)
-        shift = _weighted(about, weight) / max(count, np.finfo(float).tiny)
-        squares = _weighted(about * about, weight) - count * shift * shift
+        shift = _sum_weighted(about, weight) / max(count, np.finfo(float).tiny)
+        squares = _sum_weighted(about * about, weight) - count * shift * shift
         ends = xp.min(values, axis=0), xp.max(values, axis=0)
         mean, squares, low, high = map(on_host, (mean + shift, squares, *ends))
         return cls(count, mean, np.maximum(squares, 0.0), low, high)
@@ -127,7 +126,7 @@ class Summary:
         return Extent(self.low[:-1], self.high[:-1])
 
 
-def _weighted(values: AnyArray, weight: AnyArray | None) -> AnyArray:
+def _sum_weighted(values: AnyArray, weight: AnyArray | None) -> AnyArray:
     """Return `Σ s_n v_n`, in float64, shape (D + 1,)."""
     xp = namespace(values)
     if weight is not None:
@@ -135,7 +134,7 @@ def _weighted(values: AnyArray, weight: AnyArray | None) -> AnyArray:
     return xp.sum(values, axis=0, dtype=xp.float64)
 
 
-def compressed(z: AnyArray, knee: float) -> AnyArray:
+def compress_tails(z: AnyArray, knee: float) -> AnyArray:
     """Return `g(z)`, entry by entry."""
     xp = namespace(z)
     middle = xp.clip(z, -knee, knee)
@@ -143,13 +142,13 @@ def compressed(z: AnyArray, knee: float) -> AnyArray:
     return middle + xp.log1p(positive(excess)) - xp.log1p(positive(-excess))
 
 
-def slope(z: AnyArray, knee: float) -> AnyArray:
+def compute_slope(z: AnyArray, knee: float) -> AnyArray:
     """Return `g′(z)`, entry by entry."""
     xp = namespace(z)
     return 1.0 / (1.0 + xp.abs(z - xp.clip(z, -knee, knee)))
 
 
-def stretched(u: Array, knee: float) -> Array:
+def stretch_tails(u: Array, knee: float) -> Array:
     """Return `g⁻¹(u)`, entry by entry."""
     middle = np.clip(u, -knee, knee)
     excess = u - middle
@@ -159,7 +158,7 @@ def stretched(u: Array, knee: float) -> Array:
 
 @dataclass(frozen=True)
 class Scaling:
-    """Centres and scales that bring inputs and targets to order one, and what inputs have beyond.
+    """Centres and scales that bring inputs and targets to order one.
 
     A standardised input is `g((x − centre)/scale)`, where `g` compresses tails (see
     `eigengp.data.standardize`); without a knee it is the identity.
@@ -170,50 +169,50 @@ class Scaling:
     target_centre: float
     target_scale: float
     input_spread: Array
-    """The standard deviation of each input, zero where it is constant; with `standardize` that is
-    its scale. That of a robust scaling is of the standardised inputs, times the scale."""
+    """The standard deviation of each input, zero if it is constant; the scale if `standardize` is
+    True. With a robust scaling it is that of the standardised inputs, times the scale."""
     knee: float = math.inf
-    """Where tails begin that are compressed, in units of `input_scale`."""
+    """Where the compressed tails begin, in units of `input_scale`."""
     mean: Mean | None = None
-    """The mean function beyond `target_centre`, in the units of the data."""
+    """The mean function added to `target_centre`, in the units of the data."""
 
     @classmethod
-    def measured(
+    def measure(
         cls, source: RowSource, summary: Summary, standardize: Standardize, centred: bool = True
     ) -> Scaling:
-        """Return the scaling for the rows of a source, of which there is a summary.
+        """Return the scaling for the rows of a source, given their summary.
 
-        A robust one takes quantiles of 10,000 rows, the same for every source of this length.
+        A robust scaling uses quantiles of 10,000 rows, the same rows for sources of equal length.
         """
         scaling = cls.of(summary, bool(standardize), centred)
         if standardize != "robust":
             return scaling
-        return scaling.robust(sample_rows(source, _QUANTILE_ROWS, np.random.RandomState(0)))
+        return scaling.make_robust(sample_rows(source, _QUANTILE_ROWS, np.random.RandomState(0)))
 
     @classmethod
     def of(cls, summary: Summary, standardize: bool, centred: bool = True) -> Scaling:
-        """Return the scaling for rows that were measured.
+        """Return the scaling for a summary of rows.
 
         With `standardize` each input has its own scale. Without it all inputs share one scale,
-        which keeps their geometry and only keeps the arithmetic well conditioned. `centred`
-        subtracts the mean of the targets.
+        which keeps their geometry and conditions the arithmetic. `centred` subtracts the mean of
+        the targets.
         """
         centre = summary.mean
         scale = np.sqrt(summary.squares / summary.weight)
-        spread = np.where(_constant(scale, centre), 0.0, _rounded(scale, scale))[:-1]
+        spread = np.where(_is_constant(scale, centre), 0.0, _round_off(scale, scale))[:-1]
         if not standardize:
             scale[:-1] = np.sqrt(np.mean(scale[:-1] ** 2))
-        usable = _usable(scale, centre)
-        scale = _rounded(usable, usable)
-        centre = _rounded(centre, scale)
+        usable = _make_usable(scale, centre)
+        scale = _round_off(usable, usable)
+        centre = _round_off(centre, scale)
         mean = float(centre[-1]) if centred else 0.0
         return cls(centre[:-1], scale[:-1], mean, float(scale[-1]), spread)
 
-    def robust(self, sample: RowBlock) -> Scaling:
+    def make_robust(self, sample: RowBlock) -> Scaling:
         """Return the scaling with medians and interquartile ranges, and with compressed tails.
 
         An input whose quartiles are equal keeps its standard deviation as its scale. Weights
-        count as repetitions. Targets are scaled as they were.
+        count as repetitions. The scaling of targets does not change.
         """
         X, weight = sample.X, sample.sample_weight
         if weight is not None and not weight.any():
@@ -222,9 +221,9 @@ class Scaling:
             X, [0.25, 0.5, 0.75], axis=0, weights=weight, method="inverted_cdf"
         )
         deviation = (high - low) / _IQR_PER_DEVIATION
-        scale = np.where(_constant(deviation, middle), self.input_scale, deviation)
+        scale = np.where(_is_constant(deviation, middle), self.input_scale, deviation)
         own = replace(self, input_centre=middle, input_scale=scale, knee=KNEE)
-        inputs = own.inputs(X)
+        inputs = own.transform_inputs(X)
         about = inputs - np.average(inputs, axis=0, weights=weight)
         spread = scale * np.sqrt(np.average(about**2, axis=0, weights=weight))
         return replace(own, input_spread=np.where(self.input_spread > 0.0, spread, 0.0))
@@ -233,10 +232,10 @@ class Scaling:
     def _placed(self) -> tuple[Placed, Placed]:
         return Placed(self.input_centre), Placed(1.0 / self.input_scale)
 
-    def inputs(self, X: AnyArray) -> AnyArray:
+    def transform_inputs(self, X: AnyArray) -> AnyArray:
         """Return standardised inputs, in the library and precision of `X`."""
         deviations = self._deviations(X)
-        return deviations if math.isinf(self.knee) else compressed(deviations, self.knee)
+        return deviations if math.isinf(self.knee) else compress_tails(deviations, self.knee)
 
     def _deviations(self, X: AnyArray) -> AnyArray:
         centre, per_scale = (each.beside(X) for each in self._placed)
@@ -244,24 +243,24 @@ class Scaling:
         deviations *= per_scale
         return deviations
 
-    def in_units(self, standardised: Array) -> Array:
-        """Return standardised inputs in the units of the data: what `inputs` takes back."""
+    def restore_inputs(self, standardised: Array) -> Array:
+        """Return standardised inputs in the units of the data; undoes `transform_inputs`."""
         if not math.isinf(self.knee):
-            standardised = stretched(standardised, self.knee)
+            standardised = stretch_tails(standardised, self.knee)
         return standardised * self.input_scale + self.input_centre
 
-    def gradient_unit(self, X: AnyArray) -> AnyArray:
-        """Return what takes derivatives by standardised inputs to those in the data's units.
+    def get_gradient_unit(self, X: AnyArray) -> AnyArray:
+        """Return the factor from derivatives by standardised inputs to those in the data's units.
 
-        It is `target_scale · d inputs(x)/dx`, shape (n, D), or (D,) where that is the same for
-        all rows.
+        It is `target_scale` times the derivative of `transform_inputs`, shape (n, D), or (D,) if
+        it is the same for all rows.
         """
         unit = beside(self.target_scale / self.input_scale, X)
         if math.isinf(self.knee):
             return unit
-        return unit * slope(self._deviations(cast(X, "float64")), self.knee)
+        return unit * compute_slope(self._deviations(cast(X, "float64")), self.knee)
 
-    def targets(self, X: AnyArray, standardised: AnyArray) -> AnyArray:
+    def restore_targets(self, X: AnyArray, standardised: AnyArray) -> AnyArray:
         """Return standardised values at inputs `X` in the units of the targets."""
         values = self.target_centre + self.target_scale * standardised
         if self.mean is None:
@@ -269,55 +268,55 @@ class Scaling:
         mean = self.mean(X)
         return values + (mean if values.ndim == 1 else mean[:, None])
 
-    def extent(self, extent: Extent) -> Extent:
+    def transform_extent(self, extent: Extent) -> Extent:
         """Return a box around inputs as a box around standardised ones."""
-        return Extent(*self.inputs(np.stack(extent)))
+        return Extent(*self.transform_inputs(np.stack(extent)))
 
-    def block(self, block: RowBlock) -> RowBlock:
+    def transform_block(self, block: RowBlock) -> RowBlock:
         """Return a standardised row block."""
         y = block.y if self.mean is None else block.y - self.mean(block.X)
         y = (y - self.target_centre) / self.target_scale
-        return RowBlock(self.inputs(block.X), y, block.sample_weight, block.start)
+        return RowBlock(self.transform_inputs(block.X), y, block.sample_weight, block.start)
 
 
-def _rounded(values: Array, scale: Array) -> Array:
-    """Return values without their last digits, in which sums over other blocks would differ.
+def _round_off(values: Array, scale: Array) -> Array:
+    """Round values to the digits that do not depend on how rows are split into blocks.
 
-    Rows are then standardised to the same bits however they are cut up, and
-    learning, which magnifies every bit, takes the same way.
+    Rows are then standardised to the same bits for all block sizes, and learning, which magnifies
+    every bit, takes the same path.
     """
     unit = np.exp2(np.floor(np.log2(np.where(scale > 0.0, scale, 1.0))) - _BITS)
     rounded: Array = np.round(values / unit) * unit
     return rounded
 
 
-def _usable(scale: Array, centre: Array) -> Array:
-    """Replace the scale of what is constant, up to rounding, by its magnitude or by one."""
+def _make_usable(scale: Array, centre: Array) -> Array:
+    """Replace the scale of constant columns by their magnitude or by one."""
     magnitude = np.abs(centre)
-    return np.where(_constant(scale, centre), np.where(magnitude > 0.0, magnitude, 1.0), scale)
+    return np.where(_is_constant(scale, centre), np.where(magnitude > 0.0, magnitude, 1.0), scale)
 
 
-def _constant(scale: Array, centre: Array) -> NDArray[np.bool_]:
-    """Say what varies by no more than rounding."""
+def _is_constant(scale: Array, centre: Array) -> NDArray[np.bool_]:
+    """Return which columns are constant up to rounding."""
     constant: NDArray[np.bool_] = scale <= 8.0 * np.finfo(np.float64).eps * np.abs(centre)
     return constant
 
 
 @dataclass(frozen=True)
 class StandardizedSource(View):
-    """A source seen through a scaling, block by block: nothing is copied."""
+    """A source whose blocks are standardised in every pass, without a copy of the data."""
 
     scaling: Scaling
 
     @property
-    def shown(self) -> Shown:
-        """See `View.shown`."""
-        return self.scaling.block
+    def block_map(self) -> BlockMap:
+        """See `View.block_map`."""
+        return self.scaling.transform_block
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
-        """Return a copy of a few rows."""
-        return self.scaling.block(self.source.take(rows))
+        """Return a copy of some rows."""
+        return self.scaling.transform_block(self.source.take(rows))
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
-        """Yield all rows once, about so many at a time, in NumPy's arrays."""
-        return map(self.scaling.block, self.source.batches(size, rng))
+        """Yield all rows once, in batches of about `size`, as NumPy arrays."""
+        return map(self.scaling.transform_block, self.source.batches(size, rng))

@@ -1,4 +1,4 @@
-"""Rows that come in chunks, as often as they are asked for: more of them than memory holds."""
+"""Rows that are read in chunks in every pass, for data larger than memory."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp.backend.namespace import AnyArray
-from eigengp.data.array_source import BLOCK_ROWS, ArraySource, block_rows_for
+from eigengp.data.array_source import BLOCK_ROWS, ArraySource, choose_block_rows
 from eigengp.gp.blocks import RowBlock, in_memory, regrouped
 
 T = TypeVar("T")
 SumT = TypeVar("SumT", bound=Any)
 
 _AHEAD = 2
-"""Chunks that are read while another is worked on."""
+"""The number of chunks read ahead."""
 _PATIENCE = 0.1
 
 
 class Table(Protocol):
-    """Rows that can be read from beginning to end, again and again."""
+    """Rows that can be read from start to end, repeatedly."""
 
     @property
     def n_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
 
     @property
     def n_features(self) -> int:
-        """How many inputs each row has."""
+        """The number of inputs."""
 
     @property
     def features(self) -> Sequence[str]:
         """The names of the inputs."""
 
     def chunks(self) -> Iterator[RowBlock]:
-        """Read all rows in their order, in NumPy's arrays, each chunk small beside memory."""
+        """Read all rows in order, as NumPy arrays, in chunks much smaller than memory."""
 
 
-def ahead(items: Callable[[], Iterator[T]]) -> Generator[T]:
-    """Yield what `items()` yields, made by a thread that runs a little ahead.
+def read_ahead(items: Callable[[], Iterator[T]]) -> Generator[T]:
+    """Yield the items of `items()`, which a thread reads ahead.
 
-    An error there is raised here; the thread ends when the generator is closed.
+    Errors in the thread are raised here. The thread ends when the generator is closed.
     """
     queue: Queue[tuple[T | None, BaseException | None]] = Queue(_AHEAD)
     over = Event()
@@ -78,13 +78,13 @@ def _read(
         for item in items():
             if not _put(queue, (item, None), over):
                 return
-    except BaseException as raised:  # Whatever it is, it is the reader's caller who must know.
+    except BaseException as raised:  # Raised again in the consumer.
         error = raised
     _put(queue, (None, error), over)
 
 
 def _put(queue: Queue[Any], item: Any, over: Event) -> bool:
-    """Say whether the item found room before all was over."""
+    """Put an item into the queue; return False if the reader is stopped first."""
     while not over.is_set():
         try:
             queue.put(item, timeout=_PATIENCE)
@@ -106,21 +106,21 @@ def _discard(queue: Queue[Any]) -> None:
 class StreamSource:
     """The row blocks of a table.
 
-    Each chunk is summed as `ArraySource` does it, while the next is read.
-    A table that fits the memory it may have is read once.
+    Each chunk is summed like an `ArraySource` while the next one is read. A table that fits into
+    the memory limit is read once.
 
     Parameters
     ----------
     table : Table
         The rows.
     memory_limit : int
-        How many bytes of rows may be held.
+        The largest size of rows held in memory, in bytes.
     block_rows : int
         Rows in a block.
     n_threads : int or None
-        None uses as many as BLAS would.
+        None uses as many threads as BLAS.
     move : callable or None
-        Takes an array to the device where it is computed with.
+        Moves an array to the device for computations.
     """
 
     table: Table
@@ -132,21 +132,21 @@ class StreamSource:
 
     @property
     def n_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self.table.n_rows
 
     @property
     def n_features(self) -> int:
-        """How many inputs each row has."""
+        """The number of inputs."""
         return self.table.n_features
 
     def sized(self, n_columns: int) -> StreamSource:
-        """Return the same rows, in blocks that suit so many features."""
+        """Return the same rows in blocks for `n_columns` features."""
         some = np.empty((0, self.n_features)) if self.move is None else self.move(np.empty((1, 1)))
-        return replace(self, block_rows=block_rows_for(some, n_columns))
+        return replace(self, block_rows=choose_block_rows(some, n_columns))
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
-        """Return the sum of `term(block)` over all blocks, in NumPy's arrays."""
+        """Return the sum of `term(block)` over all blocks, as NumPy arrays."""
         total: Any = None
         with closing(self._chunks()) as chunks:
             for chunk in chunks:
@@ -158,7 +158,7 @@ class StreamSource:
         return total
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
-        """Return a copy of a few rows, whose numbers ascend; reads no further than the last."""
+        """Return a copy of rows, given by ascending numbers; stops reading after the last."""
         parts: list[RowBlock] = []
         with closing(self._chunks()) as chunks:
             for chunk in chunks:
@@ -171,7 +171,7 @@ class StreamSource:
         return in_memory(parts, self.n_features)
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
-        """Yield all rows once, in their order, so many at a time."""
+        """Yield all rows once, in order, in batches of `size`."""
         with closing(self._chunks()) as chunks:
             for batch in regrouped(chunks, size):
                 yield in_memory([batch], self.n_features)
@@ -184,12 +184,12 @@ class StreamSource:
         return ArraySource(X, y, weight, self.block_rows, self.n_threads, chunk.start)
 
     def _chunks(self) -> Generator[RowBlock]:
-        """Yield all chunks, from memory where they are held there."""
+        """Yield all chunks, from memory if they are held there."""
         if self._held:
             yield from self._held
             return
         size, chunks = 0, []
-        for chunk in ahead(self.table.chunks):
+        for chunk in read_ahead(self.table.chunks):
             size += chunk.nbytes
             if size <= self.memory_limit:
                 chunks.append(chunk)

@@ -1,4 +1,4 @@
-"""Checks of what a user passes to `fit` and `predict`, and rows prepared for a source."""
+"""Validation of the data passed to `fit` and `predict`, and preparation of rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SAMPLE_ROWS = 2_000
 
 
 def follows_dispatch(X: Any) -> bool:
-    """Return whether `X` is another library's array, and scikit-learn is told to leave it so."""
+    """Return whether `X` is an array of another library, with `array_api_dispatch` enabled."""
     if not get_config()["array_api_dispatch"] or isinstance(X, np.ndarray | list | tuple):
         return False
     try:
@@ -39,18 +39,18 @@ def follows_dispatch(X: Any) -> bool:
 
 
 def check_inputs(estimator: Any, X: Any) -> AnyArray:
-    """Return the validated inputs of a fitted estimator, in the array library they came in."""
+    """Return the validated inputs of a fitted estimator, in their array library."""
     check_frame(X)
-    return validate_data(estimator, X, reset=False, dtype=_float_types(X))
+    return validate_data(estimator, X, reset=False, dtype=_get_float_types(X))
 
 
 def check_rows(name: str, X: Any, y: Any) -> tuple[AnyArray, AnyArray, NDArray[Any] | None]:
     """Return validated inputs and targets, and the names of the inputs.
 
-    Targets follow the inputs to their library and device. `name` is that of the estimator.
+    Targets are moved to the library and device of the inputs. `name` is that of the estimator.
     """
     check_frame(X)
-    names, dtypes = _get_feature_names(X), _float_types(X)
+    names, dtypes = _get_feature_names(X), _get_float_types(X)
     if y is None:
         raise ValueError(
             f"This {name} estimator requires y to be passed, but the target y is None."
@@ -64,21 +64,21 @@ def check_rows(name: str, X: Any, y: Any) -> tuple[AnyArray, AnyArray, NDArray[A
     return X, y, names
 
 
-def _float_types(X: Any) -> list[Any]:
+def _get_float_types(X: Any) -> list[Any]:
     xp = namespace(X) if follows_dispatch(X) else np
     return [xp.float64, xp.float32]
 
 
 def check_further_rows(estimator: Any, X: Any, y: Any, sample_weight: Any) -> RowBlock:
-    """Return more validated rows for a fitted estimator, in NumPy."""
+    """Return more validated rows for a fitted estimator, as NumPy arrays."""
     check_frame(X)
     X, y = (on_host(each) if follows_dispatch(each) else each for each in (X, y))
     X, y = validate_data(estimator, X, y, reset=False, dtype=np.float64, y_numeric=True)
     return RowBlock(X, np.asarray(y, np.float64), check_weight(sample_weight, X.shape[0]))
 
 
-def on_device(X: AnyArray, device: str | None) -> AnyArray:
-    """Return NumPy's array on a device that PyTorch knows; None leaves it where it is."""
+def move_to_device(X: AnyArray, device: str | None) -> AnyArray:
+    """Move a NumPy array to a device of PyTorch; None does not move it."""
     if device is None or device == "cpu" or not is_numpy(X):
         return X
     try:
@@ -98,7 +98,7 @@ def on_device(X: AnyArray, device: str | None) -> AnyArray:
 
 
 def check_same_place(estimator: Any, X: AnyArray, fitted: Any, method: str) -> None:
-    """Raise where an array of another library or device is handed over than in `fit`."""
+    """Raise if an array is of another library or on another device than in `fit`."""
     if get_config()["array_api_dispatch"] and place(X) != fitted:
         raise ValueError(
             f"Inputs passed to {type(estimator).__name__}.{method}() must use the same namespace "
@@ -108,7 +108,7 @@ def check_same_place(estimator: Any, X: AnyArray, fitted: Any, method: str) -> N
 
 
 def check_weight(sample_weight: Any, n_rows: int) -> Array | None:
-    """Return the sample weights as float64, shape (N,), or None where there are none."""
+    """Return validated sample weights as float64, shape (N,), or None."""
     if sample_weight is None:
         return None
     if follows_dispatch(sample_weight):
@@ -124,11 +124,10 @@ def check_weight(sample_weight: Any, n_rows: int) -> Array | None:
 def merge_rows(
     X: NDArray[np.floating], y: NDArray[np.floating], weight: Array | None
 ) -> tuple[NDArray[np.floating], Array, Array | None]:
-    """Merge rows that are equal in inputs and target, and drop those of no weight.
+    """Merge rows with equal inputs and targets, and drop those of weight zero.
 
-    A row that stands twice and a row of weight two are then the same thing,
-    to the last bit, and the order of the rows does not matter. Large data is
-    not merged.
+    A repeated row and a row of weight two then give identical results, and the order of the rows
+    does not matter. Large data is not merged.
     """
     targets: Array = np.asarray(y, dtype=np.float64)
     if weight is not None and not np.all(weight > 0.0):
@@ -144,10 +143,10 @@ def merge_rows(
 
 
 def count_distinct(rows: RowSource, wanted: int) -> int:
-    """Return how many different inputs there are, counting no further than `wanted`.
+    """Count the distinct inputs, up to `wanted`.
 
-    A few rows spread over the data settle it nearly always; only where they
-    repeat themselves are all rows compared.
+    A sample of the rows is nearly always enough; all rows are compared only if it has many
+    duplicates.
     """
     stride = max(1, rows.n_rows // max(2 * wanted, _SAMPLE_ROWS))
     sample = _Distinct.among(rows.take(np.arange(0, rows.n_rows, stride)).X, wanted)
@@ -158,7 +157,7 @@ def count_distinct(rows: RowSource, wanted: int) -> int:
 
 @dataclass(frozen=True)
 class _Distinct:
-    """Different inputs, at most as many as wanted; adding two gives those among both."""
+    """Distinct inputs, at most `wanted`; the sum of two holds those of both."""
 
     inputs: Array
     wanted: int
@@ -178,20 +177,16 @@ class _Distinct:
 
 
 def check_frame(X: Any) -> None:
-    """Raise where the columns of a frame, of pandas or Polars, cannot be inputs.
-
-    scikit-learn keeps and compares their names; this says which column is at fault where it
-    would not.
-    """
+    """Raise if a column of a pandas or Polars frame cannot be an input, and name the column."""
     if type(X).__name__ == "LazyFrame":
-        raise TypeError("X is a lazy frame, which holds no rows yet; pass X.collect().")
+        raise TypeError("X is a lazy frame without rows; pass X.collect().")
     if isinstance(X, np.ndarray) or not hasattr(X, "columns"):
         return
     names = list(X.columns)
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ValueError(
-            f"X has more than one column named {twice[0]!r}; give each input a name of its own."
+            f"X has more than one column named {twice[0]!r}; give each input a unique name."
         )
     for name in names:
         _check_column(name, np.asarray(X[name]))
@@ -200,22 +195,21 @@ def check_frame(X: Any) -> None:
 def _check_column(name: Any, values: Any) -> None:
     if values.dtype.kind in "mM":
         raise ValueError(
-            f"Column {name!r} of X holds dates or times, but inputs are numbers: turn it into "
-            "some, such as days since the first, or leave it out."
+            f"Column {name!r} of X holds dates or times, but inputs are numbers. Convert it to "
+            "numbers, such as days since the first date, or drop it."
         )
     if values.dtype.kind in "biufc":
         return
     text = next((value for value in values if not _is_number(value)), None)
     if text is not None:
         raise ValueError(
-            f"Column {name!r} of X holds text such as {str(text)!r}, but inputs are numbers: "
-            "encode it, for instance by scikit-learn's OneHotEncoder in a ColumnTransformer, or "
-            "leave it out."
+            f"Column {name!r} of X holds text such as {str(text)!r}, but inputs are numbers. "
+            "Encode it, for example by TableEncoder or scikit-learn's OneHotEncoder, or drop it."
         )
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether a value reads as a number; what is missing is not judged here."""
+    """Return whether a value is a number; missing values count as numbers."""
     try:
         float(value)
     except ValueError:

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigengp._html import with_summary
 from eigengp._typing import Array
-from eigengp.backend.buffers import reused_buffers
+from eigengp.backend.buffers import reuse_buffers
 from eigengp.backend.namespace import (
     AnyArray,
     beside,
@@ -27,17 +27,17 @@ from eigengp.backend.namespace import (
     on_host,
 )
 from eigengp.conformal import conformal_factor, conformity, known_factor, normal_half_width
-from eigengp.data.array_source import by_blocks
+from eigengp.data.array_source import map_blocks
 from eigengp.data.dask_source import is_dask
 from eigengp.data.open import Dataset, is_out_of_core, open_dataset
-from eigengp.data.out_of_core import from_files, lazily, predictions_to_file
+from eigengp.data.out_of_core import predict_files, predict_lazily, write_predictions
 from eigengp.data.standardize import Scaling
 from eigengp.data.validation import (
     MERGE_UP_TO,
     check_inputs,
     check_same_place,
     follows_dispatch,
-    on_device,
+    move_to_device,
 )
 from eigengp.estimators._docs import complete_docstring
 from eigengp.fitting.run import FitResult
@@ -219,7 +219,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         if self._predicts_on_host:
             return X if is_numpy(X) else on_host(X)
         few = X.shape[0] <= MERGE_UP_TO
-        return X if few else on_device(X, getattr(self, "device", None))
+        return X if few else move_to_device(X, getattr(self, "device", None))
 
     @overload
     def predict(
@@ -265,7 +265,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
                 raise ValueError(
                     "return_cov needs arrays; it is not available for files and Dask collections."
                 )
-            elsewhere = lazily if is_dask(X) else from_files
+            elsewhere = predict_lazily if is_dask(X) else predict_files
             return elsewhere(self, X, return_std)
         X = self._inputs(X)
         if return_std:
@@ -277,12 +277,12 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         return mean
 
     def _mean_alone(self, X: AnyArray) -> AnyArray:
-        return self._scaling.targets(X, self._by_blocks(self._posterior.mean, X))
+        return self._scaling.restore_targets(X, self._by_blocks(self._posterior.mean, X))
 
     def _mean_and_std(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         standardised, variance = self._mean_and_variance(X)
         std = self._scaling.target_scale * namespace(variance).sqrt(variance)
-        return self._scaling.targets(X, standardised), std
+        return self._scaling.restore_targets(X, standardised), std
 
     def _joint_covariance(self, inputs: AnyArray) -> AnyArray:
         return self._posterior.joint_covariance(inputs)
@@ -304,15 +304,15 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
     def _by_blocks(self, function: Callable[[AnyArray], AnyArray], X: AnyArray) -> AnyArray:
         """Return a function of standardised inputs for all rows."""
-        inputs, n_columns = self._scaling.inputs, self._posterior.n_columns
-        with reused_buffers():
-            values = by_blocks(lambda rows: function(inputs(rows)), self._moved(X), n_columns)
+        inputs, n_columns = self._scaling.transform_inputs, self._posterior.n_columns
+        with reuse_buffers():
+            values = map_blocks(lambda rows: function(inputs(rows)), self._moved(X), n_columns)
         return beside(values, X)
 
     def _whole(self, function: Callable[[AnyArray], AnyArray], X: AnyArray) -> AnyArray:
         """Return a function of all standardised inputs at once."""
         moved = cast(self._moved(X), "float64")
-        return beside(function(self._scaling.inputs(moved)), X)
+        return beside(function(self._scaling.transform_inputs(moved)), X)
 
     def predict_to_file(self, X: Any, path: str | Path, coverage: float | None = None) -> int:
         """Predict the rows of files, and write mean and standard deviation to another.
@@ -335,7 +335,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """
         check_is_fitted(self)
         half = None if coverage is None else self._half_width(coverage)
-        return predictions_to_file(self, X, path, half)
+        return write_predictions(self, X, path, half)
 
     def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> tuple[Array, Array]:
         """Return the central interval that holds a new observation with this probability.
@@ -420,7 +420,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """
         X = self._inputs(X, "predict_gradient")
         scaling, posterior = self._scaling, self._posterior
-        unit = scaling.gradient_unit(X)
+        unit = scaling.get_gradient_unit(X)
         mean = unit * self._by_blocks(posterior.mean_gradient, X)
         if scaling.mean is not None:
             mean = mean + scaling.mean.gradient(X)
@@ -450,10 +450,10 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         rows = cast(on_host(self._inputs(X, "predict_average")), "float64")
         distinct, counts = np.unique(rows, axis=0, return_counts=True)
         mean, variance = self._posterior.average(
-            self._scaling.inputs(distinct), counts / rows.shape[0]
+            self._scaling.transform_inputs(distinct), counts / rows.shape[0]
         )
         shares, scaling = counts / rows.shape[0], self._scaling
-        average = float(shares @ scaling.targets(distinct, np.full(shares.shape, mean)))
+        average = float(shares @ scaling.restore_targets(distinct, np.full(shares.shape, mean)))
         return average, scaling.target_scale * float(np.sqrt(variance))
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
@@ -484,8 +484,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         X = self._inputs(X, "sample_y")
         values = self._posterior.functions(n_samples, check_random_state(random_state))
         if self._draws_jointly:
-            return self._scaling.targets(X, self._whole(values, X))
-        return self._scaling.targets(X, self._by_blocks(values, X))
+            return self._scaling.restore_targets(X, self._whole(values, X))
+        return self._scaling.restore_targets(X, self._by_blocks(values, X))
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file, which `eigengp.load` reads.
@@ -580,7 +580,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         else:
             size = (_MOST_POINTS, scaling.input_scale.size)
             points = np.sqrt(3.0) * np.random.default_rng(0).uniform(-1.0, 1.0, size)
-        return scaling.in_units(points)
+        return scaling.restore_inputs(points)
 
     def _repr_html_inner(self) -> str:
         diagram: str = super()._repr_html_inner()

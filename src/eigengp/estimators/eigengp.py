@@ -14,7 +14,7 @@ from sklearn.utils.metaestimators import available_if
 
 from eigengp._typing import Array, Standardize
 from eigengp.backend.namespace import AnyArray, Placed
-from eigengp.backend.threads import at_work
+from eigengp.backend.threads import speed_up_passes
 from eigengp.data.dask_source import is_dask
 from eigengp.data.open import is_out_of_core
 from eigengp.data.validation import check_further_rows
@@ -281,8 +281,8 @@ class EigenGPRegressor(InducingPointRegressor):
                 "optimizer back, or call fit again."
             )
         scaling, like = self._scaling, self.inducing_points_
-        rows = scaling.block(check_further_rows(self, X, y, sample_weight))
-        with at_work(like.shape[0]):
+        rows = scaling.transform_block(check_further_rows(self, X, y, sample_weight))
+        with speed_up_passes(like.shape[0]):
             found = extend_fit(self._online, self._posterior, rows, settings.optimizer, forgetting)
         attributes = describe(found.model, scaling, like, has_weights=True)
         self.__dict__.pop("conformity_", None)

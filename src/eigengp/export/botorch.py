@@ -138,13 +138,13 @@ class BoTorchModel(Model):  # type: ignore[misc]
 
     def _joint(self, X: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return mean (..., q) and covariance (..., q, q) of the function, in the data's units."""
-        inputs = self._scaling.inputs(X)
+        inputs = self._scaling.transform_inputs(X)
         batches = inputs.reshape(-1, *inputs.shape[-2:])
         mean = torch.vmap(self._function.mean)(batches)
         covariance = torch.vmap(self._function.latent_covariance)(batches)
         shape, q = X.shape[:-1], X.shape[-2]
         unit = self._scaling.target_scale**2
-        mean = self._scaling.targets(X.reshape(-1, X.shape[-1]), mean.reshape(-1))
+        mean = self._scaling.restore_targets(X.reshape(-1, X.shape[-1]), mean.reshape(-1))
         return mean.reshape(shape), unit * covariance.reshape(*shape, q)
 
     def _noise(self, observation_noise: bool | torch.Tensor, q: int) -> torch.Tensor:

@@ -163,7 +163,7 @@ def _predict(model: GPRegressor, posterior: Predictive, X: TracedArray) -> dict[
     """Return mean and standard deviation of a traced input, in the units of the data."""
     scaling = deepcopy(model._scaling)
     try:
-        mean, variance = posterior.mean_and_variance(scaling.inputs(cast(X, "float64")))
+        mean, variance = posterior.mean_and_variance(scaling.transform_inputs(cast(X, "float64")))
     except (AttributeError, TypeError) as error:
         raise ValueError(
             f"The kernel {model.kernel_!r} cannot be exported ({error}). A custom kernel must take "
@@ -171,7 +171,7 @@ def _predict(model: GPRegressor, posterior: Predictive, X: TracedArray) -> dict[
             "eigengp.backend.namespace.namespace(t)`, and not from NumPy; see `Matern32`."
         ) from error
     std = scaling.target_scale * namespace(variance).sqrt(variance)
-    return {"mean": scaling.targets(X, mean), "std": std}
+    return {"mean": scaling.restore_targets(X, mean), "std": std}
 
 
 def _metadata(model: GPRegressor) -> dict[str, str]:

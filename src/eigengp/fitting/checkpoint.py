@@ -1,10 +1,9 @@
 """Evaluations of a fit on disk, so that a killed fit resumes and ends at the same optimum.
 
-Learning is deterministic: the same start leads to the same points. An SQLite
-database keeps the evaluation at each of them, and the same fit, begun anew,
-reads them back instead of passing over the rows. So the optimiser retraces its
-steps bit by bit. Each record carries a digest, so that a damaged one, or one of
-another fit, is never used.
+Learning is deterministic: the same start leads to the same points. An SQLite database stores the
+evaluation at each point. When the same fit starts again, it reads them back instead of passing over
+the rows, and the optimiser repeats its steps exactly. A digest in each record detects damaged
+records and those of another fit.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Checkpoint:
     fingerprint : str
         Identifies the fit.
     rng : RandomState
-        Makes the draws of the fit; reset to its state at the time the checkpoint began.
+        The random number generator of the fit; reset to its state when the checkpoint was created.
 
     Raises
     ------
@@ -65,7 +64,7 @@ class Checkpoint:
                 self._restore(records, rng)
         except Exception as error:  # A crafted file may fail in any way.
             self.close()
-            raise self.refusal(error if str(error).isprintable() else "it is damaged") from error
+            raise self.make_error(error if str(error).isprintable() else "it is damaged") from error
         if not records:
             # A write-ahead log needs one sync per record; an exclusive lock spares its index file.
             start = ("PRAGMA journal_mode = WAL", f"CREATE TABLE IF NOT EXISTS {_TABLE}")
@@ -78,7 +77,7 @@ class Checkpoint:
         """Open the file and return its records: none if it is new or empty."""
         if self.path.exists() and not self.path.is_file():
             raise ValueError("it is not a regular file")
-        if self.path.exists() and self.path.stat().st_size == 1:  # SQLite takes it for empty.
+        if self.path.exists() and self.path.stat().st_size == 1:  # SQLite treats it as empty.
             raise ValueError("file is not a database")
         database = self._database = sqlite3.connect(
             self.path.absolute(), isolation_level=None, check_same_thread=False
@@ -111,15 +110,15 @@ class Checkpoint:
     def _digest(self, key: bytes, content: bytes) -> bytes:
         return blake2b(self._fingerprint + key + content, digest_size=16).digest()
 
-    def found(self, key: bytes) -> Evaluation | None:
-        """Return the evaluation at a point, or None if it is not known."""
+    def look_up(self, key: bytes) -> Evaluation | None:
+        """Return the stored evaluation at a point, or None."""
         return self._known.get(key)
 
     def add(self, key: bytes, evaluation: Evaluation) -> None:
         """Store the evaluation at a point; a full disk ends the checkpoint, not the fit."""
         value, gradient, evidence = evaluation
         numbers = np.concatenate([[value, evidence], gradient])
-        if np.isfinite(numbers).all():  # Others are rare, and cheap to evaluate again.
+        if np.isfinite(numbers).all():  # Others are rare and evaluated again.
             self._known[key] = evaluation
             self._write(key, numbers.tobytes())
 
@@ -134,13 +133,13 @@ class Checkpoint:
         except sqlite3.Error as error:
             self.close()
             warnings.warn(
-                f"The checkpoint {self.path} cannot be written any more ({error}); it keeps what "
-                "it has, and the fit continues.",
+                f"The checkpoint {self.path} cannot be written any more ({error}); it keeps its "
+                "records, and the fit continues.",
                 CheckpointWarning,
                 stacklevel=2,
             )
 
-    def refusal(self, reason: object) -> ValueError:
+    def make_error(self, reason: object) -> ValueError:
         """Return the error for a file that cannot be used."""
         return ValueError(
             f"The checkpoint {self.path} cannot be used: {reason}. Name another file, or remove "
@@ -154,7 +153,7 @@ class Checkpoint:
             self._database = None
 
     def remove(self) -> None:
-        """Close and delete the checkpoint of a fit that has ended well."""
+        """Close and delete the checkpoint after a successful fit."""
         self.close()
         for ending in ("", "-wal"):
             self.path.with_name(self.path.name + ending).unlink(missing_ok=True)
@@ -162,7 +161,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class CheckpointedObjective:
-    """An objective that is evaluated only where the checkpoint has no evaluation.
+    """An objective that is evaluated only at points that are not in the checkpoint.
 
     Parameters
     ----------
@@ -171,7 +170,7 @@ class CheckpointedObjective:
     checkpoint : Checkpoint
         Holds the evaluations so far.
     name : str
-        Identifies this objective among those of the same fit.
+        The name of the objective, unique within the fit.
     """
 
     objective: Objective
@@ -186,12 +185,12 @@ class CheckpointedObjective:
     def __call__(self, vector: Array) -> Evaluation:
         """Look up the evaluation, or evaluate."""
         key = blake2b(self.name.encode() + vector.tobytes(), digest_size=16).digest()
-        known = self.checkpoint.found(key)
+        known = self.checkpoint.look_up(key)
         if known is None:
             known = self.objective(vector)
             self.checkpoint.add(key, known)
         elif known.gradient.shape != vector.shape:
-            raise self.checkpoint.refusal("a record is damaged")
+            raise self.checkpoint.make_error("a record is damaged")
         return known
 
 
@@ -214,7 +213,7 @@ def open_checkpoint(
         Summary statistics of the data that do not depend on how rows are split
         into blocks, such as number of rows, means, scales and ranges.
     rng : RandomState
-        Makes the draws of the fit.
+        The random number generator of the fit.
 
     Raises
     ------

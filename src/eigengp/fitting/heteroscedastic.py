@@ -1,15 +1,12 @@
-"""Learning how the noise varies, from rows that were left out one by one.
+"""Heteroscedastic noise, fitted to leave-one-out residuals.
 
-With `q = r²/v`, the squared errors in units of their variances, `η` minimises
-`½ Σ (η + q e^{−η})` and a ridge on the slopes, which is convex; every row
-counts as often as it weighs. One factor for all variances, and several sets of
-covariates, compete by the density of rows that were not used, and must be clearly
-better than the variances of the model itself.
+With `q = r²/v`, the squared residuals in units of their predicted variances, the log factor `η`
+minimises `½ Σ (η + q e^{−η})` plus a ridge penalty on the slopes, which is convex; rows count by
+their sample weights. A constant factor and several sets of covariates compete by cross-validated
+log density. The best must clearly improve on the variances of the model.
 
-Rows tell little of rare surprises, and one that was thought impossible costs
-more than all the others gain. The largest squared error is therefore taken to
-come once more, anywhere: spread over all rows it is the floor below which no
-variance falls.
+Training rows show few outliers, and one outlier with a tiny variance costs more than all other
+rows gain. The mean share of the largest squared error is therefore a floor of all variances.
 """
 
 from __future__ import annotations
@@ -26,67 +23,67 @@ OF_THE_MODEL = "model variance"
 _FOLDS = 5
 _MARGIN = 0.01
 _ERRORS = 2.0
-"""How much better than the model itself they must be: so much, and so many standard errors."""
+"""The required improvement in nats per row, and in standard errors."""
 _KNOWN = (0.005, 0.995)
-"""Between these quantiles of the rows' covariates a sign is known."""
+"""Covariates are clipped at these quantiles of the training rows."""
 _LEAST_SPREAD = 1e-3
 _MOST_STEPS = 50
 _LEAST_WEIGHT = 0.05
-"""Curvature that rows without error are taken to have, so that steps stay short."""
+"""The least curvature of a row, which keeps steps short where residuals are zero."""
 _LEAST_MEAN = 1e-12
 _RIDGE_PER_ROW = 1e-3
-"""What a slope of one costs, twice, for each row: it must pay however many rows there are."""
+"""The ridge penalty per row, so that its effect does not depend on the number of rows."""
 _LEAST_RIDGE = 1e-6
 _SHORTEST = 1e-4
 _ENOUGH = 1e-6
 
 
-def candidates(n_local: int, n_signs: int) -> dict[str, tuple[slice, ...]]:
-    """Return which sets of covariates compete, where the first so many are not eigenfunctions.
+def list_candidates(n_local: int, n_covariates: int) -> dict[str, tuple[slice, ...]]:
+    """Return the candidate sets of covariates; the first `n_local` are not eigenfunctions.
 
-    Neighbours tell much, and are at times wrong together; beside them what the
-    eigenfunctions say alone has half of the say.
+    Neighbours are informative, but their errors are correlated. The candidate with neighbours
+    therefore averages two variance models, with and without them.
     """
-    eigenfunctions = slice(n_local, n_signs)
+    eigenfunctions = slice(n_local, n_covariates)
     found: dict[str, tuple[slice, ...]] = {
         "constant": (slice(0, 0),),
         "eigenfunctions": (eigenfunctions,),
     }
     if n_local > 1:
-        found["neighbors"] = (eigenfunctions, slice(0, n_signs))
+        found["neighbors"] = (eigenfunctions, slice(0, n_covariates))
     return found
 
 
 @dataclass(frozen=True)
 class FittedVariance:
-    """What was learned, and what each candidate reached."""
+    """The chosen variance model, and the losses of all candidates."""
 
     name: str
     scale: VarianceScale | None
-    """None where variances are best as the model has them."""
+    """None if the variances of the model are best."""
     losses: dict[str, float]
-    """Mean negative log density of rows not used, by candidate, without constants."""
+    """Cross-validated mean negative log density of each candidate, without constants."""
     errors: Array
-    """Errors of the rows in standard deviations that were learned without them, shape (n,)."""
+    """Absolute errors in units of cross-validated standard deviations, shape (n,)."""
 
 
 def fit_heteroscedastic(
     errors: Array, variance: Array, covariates: Array, n_local: int, weight: Array | None = None
 ) -> FittedVariance:
-    """Return the best of the candidates, learned on all rows.
+    """Choose the best candidate by cross-validation, and fit it to all rows.
 
     Parameters
     ----------
     errors : array of shape (n,)
-        Of rows that were left out.
+        Leave-one-out errors.
     variance : array of shape (n,)
-        What they were predicted to have.
+        Their predicted variances.
     covariates : array of shape (n, p)
         See `eigengp.gp.heteroscedastic.covariates`.
     n_local : int
-        How many of them are not eigenfunctions.
+        The number of covariates that are not eigenfunctions; they come first.
     weight : array of shape (n,) or None
-        How many times each row counts; None is once.
+        Sample weights; None is one.
     """
     squares = errors**2
     count = np.ones_like(squares) if weight is None else weight
@@ -94,12 +91,12 @@ def fit_heteroscedastic(
     fold = np.arange(squares.size) % _FOLDS
     q = squares / variance
     unseen = {OF_THE_MODEL: variance}
-    sets = candidates(n_local, covariates.shape[1])
+    sets = list_candidates(n_local, covariates.shape[1])
     for name, each in sets.items():
         scaled = np.empty_like(variance)
         for k in range(_FOLDS):
             seen, new = fold != k, fold == k
-            scale = _fitted(q[seen], covariates[seen], count[seen], n_local, each)
+            scale = _fit_scale(q[seen], covariates[seen], count[seen], n_local, each)
             scaled[new] = replace(scale, floor=floor)(variance[new], covariates[new])
         unseen[name] = scaled
     each_row = {name: 0.5 * (np.log(v) + squares / v) for name, v in unseen.items()}
@@ -110,22 +107,22 @@ def fit_heteroscedastic(
     in_deviations = np.abs(errors) / np.sqrt(unseen[best])
     if best == OF_THE_MODEL:
         return FittedVariance(best, None, losses, in_deviations)
-    learned = _fitted(q, covariates, count, n_local, sets[best])
+    learned = _fit_scale(q, covariates, count, n_local, sets[best])
     return FittedVariance(best, replace(learned, floor=floor), losses, in_deviations)
 
 
 def _is_clearly_less(loss: Array, other: Array, count: Array) -> bool:
-    """Say whether a loss is less than another, beyond what single rows can make of it."""
+    """Return whether a loss is lower than another, beyond the influence of single rows."""
     gain = other - loss
     mean = float(np.average(gain, weights=count))
     spread = float(np.sqrt(np.average((gain - mean) ** 2, weights=count) / gain.size))
     return mean > max(_MARGIN, _ERRORS * spread)
 
 
-def _fitted(
+def _fit_scale(
     q: Array, covariates: Array, count: Array, n_local: int, sets: tuple[slice, ...]
 ) -> VarianceScale:
-    """Return what a candidate learns; eigenfunctions are in units of the prior already."""
+    """Fit the coefficients of a candidate; eigenfunctions need no scaling."""
     p = covariates.shape[1]
     centre, spread = np.average(covariates, axis=0, weights=count), np.ones(p)
     around = np.average((covariates[:, :n_local] - centre[:n_local]) ** 2, axis=0, weights=count)
@@ -134,30 +131,30 @@ def _fitted(
     for c, each in enumerate(sets):
         used = np.arange(p)[each]
         design = np.column_stack([np.ones(q.size), (covariates - centre)[:, used] / spread[used]])
-        beta = _minimum(q, count, design)
+        beta = _minimize(q, count, design)
         intercept[c], slopes[used, c] = beta[0], beta[1:] / spread[used]
     low, high = np.quantile(covariates, _KNOWN, axis=0)
     return VarianceScale(intercept, slopes, centre, low, high)
 
 
-def _minimum(q: Array, count: Array, design: Array) -> Array:
-    """Return where `½ Σ (η + q e^{−η}) + ½ ridge Σ β²` is least, by Newton's method."""
-    held = np.full(design.shape[1], _RIDGE_PER_ROW * float(count.sum()))
-    held[0] = _LEAST_RIDGE
+def _minimize(q: Array, count: Array, design: Array) -> Array:
+    """Minimise `½ Σ (η + q e^{−η}) + ½ ridge Σ β²` by Newton's method."""
+    ridge = np.full(design.shape[1], _RIDGE_PER_ROW * float(count.sum()))
+    ridge[0] = _LEAST_RIDGE
     beta = np.zeros(design.shape[1])
     beta[0] = np.log(max(float(np.average(q, weights=count)), _LEAST_MEAN))
 
     def value(at: Array) -> float:
         eta = design @ at
-        return 0.5 * float(count @ (eta + q * np.exp(-eta)) + held @ at**2)
+        return 0.5 * float(count @ (eta + q * np.exp(-eta)) + ridge @ at**2)
 
     now = value(beta)
     for _ in range(_MOST_STEPS):
         weight = q * np.exp(-(design @ beta))
-        slope = 0.5 * design.T @ (count * (1.0 - weight)) + held * beta
+        slope = 0.5 * design.T @ (count * (1.0 - weight)) + ridge * beta
         bend = count * np.maximum(weight, _LEAST_WEIGHT)
         curvature = 0.5 * (design * bend[:, None]).T @ design
-        step = np.linalg.solve(curvature + np.diag(held), slope)
+        step = np.linalg.solve(curvature + np.diag(ridge), slope)
         length = 1.0
         while value(beta - length * step) > now and length > _SHORTEST:
             length *= 0.5

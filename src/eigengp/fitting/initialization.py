@@ -1,9 +1,9 @@
-"""Where learning starts: inducing points and kernels, and what is free in each kind of model.
+"""Where learning starts: inducing points and kernels, and the free parameters of each model.
 
-The evidence of a sparse model has many local optima, most of them poor on
-nonstationary data, so a fit begins from many starts. They differ in the
-lengthscale, over the whole range that the data could mean, and in the basis
-points: half of the drawn ones prefer rows where the target changes quickly.
+The log marginal likelihood of a sparse model has many local optima, most of them poor on
+nonstationary data, so a fit has many starts. They differ in the lengthscale, over the whole
+plausible range, and in the inducing points: half of the drawn ones prefer rows where the target
+changes quickly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array
-from eigengp.backend.threads import one_openmp_thread
+from eigengp.backend.threads import use_one_openmp_thread
 from eigengp.data.standardize import Extent
 from eigengp.fitting.objectives import (
     Parameters,
@@ -41,14 +41,14 @@ _KMEANS_ROWS = 10_000
 
 
 @dataclass(frozen=True)
-class BasisInit:
-    """How the first start places its basis points.
+class InducingPointInit:
+    """How the first start places its inducing points.
 
     Parameters
     ----------
     method : {"kmeans", "random", "greedy"} or array of shape (M, D)
-        Cluster centres, random rows, rows picked one by one where the prior
-        variance left over is largest, or these very points.
+        Cluster centres, random rows, rows picked one by one where the conditional prior variance
+        is largest, or the points themselves.
     """
 
     method: str | Array
@@ -56,31 +56,31 @@ class BasisInit:
     def place(
         self, rows: RowBlock, count: int, kernel: Kernel, rng: np.random.RandomState
     ) -> Array:
-        """Return `count` basis points, shape (count, D)."""
+        """Return `count` inducing points, shape (count, D)."""
         if isinstance(self.method, np.ndarray):
             return self.method
         if self.method == "kmeans":
-            return _kmeans(rows, count, rng)
+            return _cluster(rows, count, rng)
         if self.method == "greedy":
-            return greedy_points(rows.X, count, kernel)
+            return pick_greedily(rows.X, count, kernel)
         return draw_rows(rows, count, rng)
 
 
-def _kmeans(rows: RowBlock, count: int, rng: np.random.RandomState) -> Array:
+def _cluster(rows: RowBlock, count: int, rng: np.random.RandomState) -> Array:
     if count >= rows.y.size:
         return draw_rows(rows, count, rng)
     stride = max(1, rows.y.size // max(_KMEANS_ROWS, 2 * count))
     X, weight = rows.X[::stride], rows.sample_weight
     weight = None if weight is None else weight[::stride]
-    with warnings.catch_warnings(), one_openmp_thread():
+    with warnings.catch_warnings(), use_one_openmp_thread():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = KMeans(count, n_init=1, max_iter=30, random_state=rng).fit(X, sample_weight=weight)
     centres: Array = model.cluster_centers_.astype(np.float64)
     return centres
 
 
-def greedy_points(X: Array, count: int, kernel: Kernel) -> Array:
-    """Return the rows of largest remaining prior variance, by pivoted Cholesky.
+def pick_greedily(X: Array, count: int, kernel: Kernel) -> Array:
+    """Pick the rows of largest conditional prior variance, by pivoted Cholesky.
 
     O(n·count²) time; each step conditions the prior on the rows picked so far.
     """
@@ -101,7 +101,7 @@ def greedy_points(X: Array, count: int, kernel: Kernel) -> Array:
 def draw_rows(
     rows: RowBlock, count: int, rng: np.random.RandomState, preference: Array | None = None
 ) -> Array:
-    """Return `count` different rows of the inputs, drawn at random."""
+    """Draw the inputs of `count` different rows at random."""
     probability = np.ones(rows.y.size) if preference is None else preference
     if rows.sample_weight is not None:
         probability = probability * rows.sample_weight
@@ -112,31 +112,30 @@ def draw_rows(
     return rows.X[chosen]
 
 
-def roughness(rows: RowBlock) -> Array:
-    """Return how much the target differs from its neighbours' at each row, mean one, (n,)."""
+def measure_roughness(rows: RowBlock) -> Array:
+    """Return how much each target differs from its neighbours, with mean one, shape (n,)."""
     k = min(_NEIGHBOURS, rows.y.size - 1)
     if k < 1:
         return np.ones(rows.y.size)
-    with one_openmp_thread():
+    with use_one_openmp_thread():
         neighbours = NearestNeighbors(n_neighbors=k).fit(rows.X).kneighbors(return_distance=False)
     change: Array = np.abs(rows.y - rows.y[neighbours].mean(axis=1))
     return change / change.mean() if change.any() else np.ones(rows.y.size)
 
 
-def lengthscale_range(n_features: int) -> tuple[float, float]:
-    """Return the shortest and longest lengthscale worth trying on standardised inputs.
+def get_lengthscale_range(n_features: int) -> tuple[float, float]:
+    """Return the shortest and longest plausible lengthscale of standardised inputs.
 
-    One input: 1 to 100 % of the range of a uniform variable, √12 standard
-    deviations. More inputs: distances grow like √D, and short lengthscales
-    leave every row alone.
+    For one input these are 1 and 100 % of the range of a uniform variable, √12 standard deviations.
+    Distances grow like √D with more inputs, and short lengthscales isolate every row.
     """
     root = np.sqrt(n_features)
     return float(max(0.035, 0.3 * root * (1.0 - 1.0 / n_features))), float(max(3.46, 2.0 * root))
 
 
-def start_kernel(name: str, n_features: int) -> Kernel:
-    """Return a kernel by its name, with the middle of the lengthscales worth trying."""
-    low, high = lengthscale_range(n_features)
+def make_start_kernel(name: str, n_features: int) -> Kernel:
+    """Return a kernel by its name, with the middle of the plausible lengthscales."""
+    low, high = get_lengthscale_range(n_features)
     kernel = SquaredExponential() if name == "auto" else kernel_named(name)
     if isinstance(kernel, Stationary):
         return replace(kernel, lengthscale=np.full(n_features, np.sqrt(low * high)))
@@ -146,8 +145,8 @@ def start_kernel(name: str, n_features: int) -> Kernel:
 def with_lengthscale(kernel: KernelT, lengthscale: float, rng: np.random.RandomState) -> KernelT:
     """Return the kernel with all lengthscales at one value.
 
-    In sums and products each part gets its own multiple of it, so that the
-    parts can come to mean different things.
+    In sums and products each part gets its own multiple of it, so that the parts can learn
+    different structure.
     """
     theta = kernel.theta.copy()
     shift: dict[str, float] = {}
@@ -160,15 +159,14 @@ def with_lengthscale(kernel: KernelT, lengthscale: float, rng: np.random.RandomS
     return kernel.with_theta(theta)
 
 
-def kernels_to_try(
+def draw_kernels(
     kernel: KernelT, n_features: int, count: int, rng: np.random.RandomState
 ) -> Iterator[KernelT]:
-    """Yield `count` kernels with the variance of the data, which is one.
+    """Yield `count` kernels with variance one, the variance of the standardised targets.
 
-    Their lengthscales are spread over all that is worth trying, each drawn
-    from its own share of the range.
+    Their lengthscales are drawn from the plausible range, stratified into `count` parts.
     """
-    low, high = np.log(lengthscale_range(n_features))
+    low, high = np.log(get_lengthscale_range(n_features))
     variance = float(kernel.diag(np.ones((1, n_features)))[0])  # One standard deviation away.
     unit = kernel.rescaled(np.ones(1), 1.0 / variance)
     for i in range(count):
@@ -177,22 +175,26 @@ def kernels_to_try(
 
 
 def make_starts(
-    template: EigenGP, rows: RowBlock, init: BasisInit, count: int, rng: np.random.RandomState
+    template: EigenGP,
+    rows: RowBlock,
+    init: InducingPointInit,
+    count: int,
+    rng: np.random.RandomState,
 ) -> list[EigenGP]:
-    """Return `count` models to start from; the first keeps the template's kernel.
+    """Make `count` models to start from; the first keeps the template's kernel.
 
     Parameters
     ----------
     template : EigenGP
-        Kernel and noise of the first start; its inducing inputs give M.
+        Kernel and noise of the first start; its inducing points give M.
     rows : RowBlock
-        Standardised rows to place basis points on.
-    init : BasisInit
-        How the first start, and every fourth, places its basis points.
+        Standardised rows on which inducing points are placed.
+    init : InducingPointInit
+        How the first start, and every fourth, places its inducing points.
     count : int
         The number of starts.
     rng : RandomState
-        Makes the draws.
+        The random number generator.
     """
     size = template.inducing_points.shape[0]
     fixed = isinstance(init.method, np.ndarray)
@@ -200,8 +202,8 @@ def make_starts(
     starts = [replace(template, inducing_points=placed)]
     if count == 1:
         return starts
-    rough = 0.5 + 0.5 * roughness(rows)
-    tried = kernels_to_try(template.kernel, rows.X.shape[1], count - 1, rng)
+    rough = 0.5 + 0.5 * measure_roughness(rows)
+    tried = draw_kernels(template.kernel, rows.X.shape[1], count - 1, rng)
     for i, kernel in enumerate(tried):
         points = placed
         if not fixed and i % 4:
@@ -211,48 +213,48 @@ def make_starts(
 
 
 class Family(Protocol):
-    """One kind of model."""
+    """One kind of model: its starts and its free parameters."""
 
     @property
     def screening_rows(self) -> int:
-        """On how many rows the kernel is settled where there are many."""
+        """The number of rows on which the kernel of large data is chosen."""
 
     @property
     def relocates(self) -> bool:
-        """Whether points may be moved to where the model misses."""
+        """Whether points may be moved to where residuals are large."""
 
     @property
     def warms_up(self) -> bool:
-        """Whether a part of the rows is learned on before all of them."""
+        """Whether learning starts on subsets of the rows."""
 
     def parameters(
         self, model: Any, box: Extent, basis: bool = True, weights: bool = False
     ) -> Parameters[Any]:
-        """Return what is free: kernel and points if `basis`, weights of their own if `weights`."""
+        """Return the free parameters: kernel and points if `basis`, weights if `weights`."""
 
-    def starts(
+    def make_starts(
         self, template: Any, rows: RowBlock, size: int, count: int, rng: np.random.RandomState
     ) -> list[Any]:
-        """Return `count` models of `size` features; the first has the template's kernel."""
+        """Make `count` models with `size` features; the first keeps the template's kernel."""
 
-    def placed(self, model: Any, rows: RowBlock, size: int, rng: np.random.RandomState) -> Any:
-        """Return the model with `size` features, their points placed for its kernel."""
+    def place(self, model: Any, rows: RowBlock, size: int, rng: np.random.RandomState) -> Any:
+        """Place the points of `size` features for the kernel of the model."""
 
-    def computed_with(self, model: Any, arithmetic: Arithmetic) -> Any:
-        """Return the model, its passes over the rows to be computed so from now on."""
+    def set_arithmetic(self, model: Any, arithmetic: Arithmetic) -> Any:
+        """Return the model with this arithmetic for its passes over the rows."""
 
 
 @dataclass(frozen=True)
 class InducingFamily:
-    """Models with basis points: EigenGP and all that share its flow."""
+    """Models with inducing points, such as EigenGP and FITC."""
 
-    init: BasisInit
+    init: InducingPointInit
     screening_rows: int = 1_000
     warms_up: bool = True
 
     @property
     def relocates(self) -> bool:
-        """See `Family.relocates`; points that were given stay where they are."""
+        """See `Family.relocates`; given points are not moved."""
         return isinstance(self.init.method, str)
 
     def parameters(
@@ -261,31 +263,31 @@ class InducingFamily:
         """See `Family.parameters`."""
         return eigengp_parameters(model, box, basis, weights)
 
-    def starts(
+    def make_starts(
         self, template: EigenGP, rows: RowBlock, size: int, count: int, rng: np.random.RandomState
     ) -> list[EigenGP]:
-        """See `Family.starts`; where not all given points can be used, k-means places them."""
+        """See `Family.make_starts`; k-means replaces given points of another number."""
         given = isinstance(self.init.method, np.ndarray) and len(self.init.method) == size
-        init = self.init if self.relocates or given else BasisInit("kmeans")
+        init = self.init if self.relocates or given else InducingPointInit("kmeans")
         blank = np.zeros((size, rows.X.shape[1]))
         sized = replace(template, inducing_points=blank, n_components=size)
         return make_starts(sized, rows, init, count, rng)
 
-    def placed(
+    def place(
         self, model: EigenGP, rows: RowBlock, size: int, rng: np.random.RandomState
     ) -> EigenGP:
-        """See `Family.placed`."""
+        """See `Family.place`."""
         points = self.init.place(rows, size, model.kernel, rng)
         return replace(model, inducing_points=points, n_components=size)
 
-    def computed_with(self, model: EigenGP, arithmetic: Arithmetic) -> EigenGP:
-        """See `Family.computed_with`."""
+    def set_arithmetic(self, model: EigenGP, arithmetic: Arithmetic) -> EigenGP:
+        """See `Family.set_arithmetic`."""
         return replace(model, arithmetic=arithmetic)
 
 
 @dataclass(frozen=True)
 class SpectralFamily:
-    """Models with spectral points, which begin as a draw from the kernel's spectral density."""
+    """Models with spectral points, drawn from the spectral density of the kernel at first."""
 
     screening_rows: int = 1_000
     relocates: bool = False
@@ -294,10 +296,10 @@ class SpectralFamily:
     def parameters(
         self, model: SparseSpectrum, box: Extent, basis: bool = True, weights: bool = False
     ) -> Parameters[SparseSpectrum]:
-        """See `Family.parameters`; weights are integrated out, points not bound to the box."""
+        """See `Family.parameters`; weights are integrated out, the box does not bound points."""
         return spectrum_parameters(model)
 
-    def starts(
+    def make_starts(
         self,
         template: SparseSpectrum,
         rows: RowBlock,
@@ -305,26 +307,26 @@ class SpectralFamily:
         count: int,
         rng: np.random.RandomState,
     ) -> list[SparseSpectrum]:
-        """See `Family.starts`."""
-        tried = kernels_to_try(template.kernel, rows.X.shape[1], count - 1, rng)
+        """See `Family.make_starts`."""
+        tried = draw_kernels(template.kernel, rows.X.shape[1], count - 1, rng)
         models = [template, *(replace(template, kernel=kernel) for kernel in tried)]
-        return [self.placed(model, rows, size, rng) for model in models]
+        return [self.place(model, rows, size, rng) for model in models]
 
-    def placed(
+    def place(
         self, model: SparseSpectrum, rows: RowBlock, size: int, rng: np.random.RandomState
     ) -> SparseSpectrum:
-        """See `Family.placed`; a spectral point is two features."""
+        """See `Family.place`; a spectral point is two features."""
         points = model.kernel.draw_frequencies((size + 1) // 2, rows.X.shape[1], rng)
         return replace(model, spectral_points=points)
 
-    def computed_with(self, model: SparseSpectrum, arithmetic: Arithmetic) -> SparseSpectrum:
-        """See `Family.computed_with`."""
+    def set_arithmetic(self, model: SparseSpectrum, arithmetic: Arithmetic) -> SparseSpectrum:
+        """See `Family.set_arithmetic`."""
         return replace(model, arithmetic=arithmetic)
 
 
 @dataclass(frozen=True)
 class ExactFamily:
-    """The full GP, which has no points of its own."""
+    """The exact GP, which has no points."""
 
     screening_rows: int = 400
     relocates: bool = False
@@ -336,19 +338,19 @@ class ExactFamily:
         """See `Family.parameters`."""
         return kernel_parameters(model)
 
-    def starts(
+    def make_starts(
         self, template: ExactGP, rows: RowBlock, size: int, count: int, rng: np.random.RandomState
     ) -> list[ExactGP]:
-        """See `Family.starts`; the starts differ in their lengthscales."""
-        tried = kernels_to_try(template.kernel, rows.X.shape[1], count - 1, rng)
+        """See `Family.make_starts`; the starts differ in their lengthscales."""
+        tried = draw_kernels(template.kernel, rows.X.shape[1], count - 1, rng)
         return [template, *(replace(template, kernel=kernel) for kernel in tried)]
 
-    def placed(
+    def place(
         self, model: ExactGP, rows: RowBlock, size: int, rng: np.random.RandomState
     ) -> ExactGP:
-        """See `Family.placed`; there is nothing to place."""
+        """See `Family.place`; there is nothing to place."""
         return model
 
-    def computed_with(self, model: ExactGP, arithmetic: Arithmetic) -> ExactGP:
-        """See `Family.computed_with`; the full GP knows one arithmetic alone."""
+    def set_arithmetic(self, model: ExactGP, arithmetic: Arithmetic) -> ExactGP:
+        """See `Family.set_arithmetic`; the exact GP has only one."""
         return model

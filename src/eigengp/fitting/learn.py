@@ -11,21 +11,21 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from eigengp.backend.threads import at_work
+from eigengp.backend.threads import speed_up_passes
 from eigengp.data.holdout import sample_rows
 from eigengp.data.open import Dataset
 from eigengp.data.validation import count_distinct
 from eigengp.fitting.initialization import (
-    BasisInit,
     ExactFamily,
     InducingFamily,
+    InducingPointInit,
     SpectralFamily,
 )
 from eigengp.fitting.leave_one_out import LeaveOneOut, score_leave_one_out
 from eigengp.fitting.model_selection import Decision, choose_residual
 from eigengp.fitting.online import Online
 from eigengp.fitting.run import SUBSET_RANGE, FitResult, Run, begin_run
-from eigengp.fitting.settings import RELATIVE_JITTER, Plan, Settings, default_size
+from eigengp.fitting.settings import RELATIVE_JITTER, Plan, Settings, get_default_size
 from eigengp.fitting.stochastic import FIRST_ITERATIONS, StochasticLearner
 from eigengp.fitting.vecchia import NeighborFit
 from eigengp.gp.exact import ExactGP
@@ -54,12 +54,12 @@ def learn(dataset: Dataset, settings: Settings) -> FitResult:
         if choice.residual == "neighbors":
             return _learn_with_neighbors(run, choice.compare)
         power = 1.0 if choice.residual == "diagonal" else settings.power
-        model = _learn_inducing(run, run.start(), default_size(dataset.n_rows), power)
-        return _conditioned(run, model)
+        model = _learn_inducing(run, run.make_start(), get_default_size(dataset.n_rows), power)
+        return _condition(run, model)
 
 
 def learn_exact(dataset: Dataset, settings: Settings) -> FitResult:
-    """Fit the exact GP; with many rows the kernel is settled on some of them first."""
+    """Fit the exact GP; with many rows the kernel is learned on a subset first."""
     n, max_rows = dataset.n_rows, settings.reading.max_rows
     if max_rows is not None and n > max_rows:
         raise ValueError(
@@ -68,51 +68,51 @@ def learn_exact(dataset: Dataset, settings: Settings) -> FitResult:
             f"{max_rows}) if the machine has the memory."
         )
     with begin_run(dataset, settings) as run:
-        template, large = run.start(), n > 2 * SUBSET_RANGE[1]
+        template, large = run.make_start(), n > 2 * SUBSET_RANGE[1]
         plan = Plan.of(settings, n, n, n, n_restarts=8, max_iter=200, tol=1e-7)
         plan = replace(plan, settled=large)
         if large and plan.max_iter > 0:
             count = SUBSET_RANGE[1]
             own = replace(plan, n_components=count, n_inducing=count, settled=False)
-            template = run.exact_on_subset(template, own)
+            template = run.learn_exact_on_subset(template, own)
         model = run.learn(ExactFamily(), plan, template)
         outcome = model.forward(run.source)
-        return run.result(model, outcome, model.posterior(outcome))
+        return run.make_result(model, outcome, model.posterior(outcome))
 
 
 def learn_sparse_spectrum(dataset: Dataset, settings: Settings) -> FitResult:
     """Fit the sparse spectrum GP."""
     with begin_run(dataset, settings) as run:
-        start = run.start()
+        start = run.make_start()
         if not isinstance(start.kernel, Stationary):
             raise TypeError(
                 "A sparse spectrum GP needs one stationary kernel, which has a spectral density, "
                 f"got {settings.kernel!r}."
             )
-        size = settings.n_components or default_size(dataset.n_rows)
+        size = settings.n_components or get_default_size(dataset.n_rows)
         plan = Plan.of(settings, dataset.n_rows, size, size, dataset.streams, n_restarts=64)
-        none_yet = np.zeros((0, dataset.n_features))
-        template = SparseSpectrum(start.kernel, none_yet, start.likelihood)
+        no_points = np.zeros((0, dataset.n_features))
+        template = SparseSpectrum(start.kernel, no_points, start.likelihood)
         model = run.learn(SpectralFamily(), plan, template)
         outcome = model.forward(run.source)
-        return run.result(model, outcome, model.posterior(outcome))
+        return run.make_result(model, outcome, model.posterior(outcome))
 
 
 def _learn_inducing(run: Run, start: ExactGP, default: int, power: float | None) -> EigenGP:
-    """Return a learned model with inducing points, from kernel and noise to start from."""
-    plan = _plan(run, default)
+    """Learn a model with inducing points; `start` holds the first kernel and noise."""
+    plan = _make_plan(run, default)
     return learn_by_plan(run, start, plan, power)
 
 
 def learn_by_plan(run: Run, start: ExactGP, plan: Plan, power: float | None) -> EigenGP:
-    """Return the model that the stages of a plan learn."""
+    """Learn a model by the stages of a plan."""
     own, scaling, D = run.settings.inducing_points, run.dataset.scaling, run.dataset.n_features
     if not isinstance(own, str) and own.shape[1] != D:
         raise ValueError(
             f"inducing_points has {own.shape[1]} columns but X has {D} features; each inducing "
             "point needs one value for each feature."
         )
-    init = BasisInit(own if isinstance(own, str) else scaling.inputs(own))
+    init = InducingPointInit(own if isinstance(own, str) else scaling.transform_inputs(own))
     template = EigenGP(
         start.kernel,
         np.zeros((plan.n_inducing, D)),
@@ -126,10 +126,10 @@ def learn_by_plan(run: Run, start: ExactGP, plan: Plan, power: float | None) -> 
     return model
 
 
-def _plan(run: Run, default: int, neighbors: bool = False) -> Plan:
-    """Resolve the settings against the rows; `default` is the size if none was asked for."""
+def _make_plan(run: Run, default: int, neighbors: bool = False) -> Plan:
+    """Resolve the settings against the rows; `default` is the default number of components."""
     settings, n, streams = run.settings, run.dataset.n_rows, run.dataset.streams
-    R, M = _sizes(settings, default, neighbors)
+    R, M = _resolve_sizes(settings, default, neighbors)
     given = not isinstance(settings.inducing_points, str)
     possible = M if given else count_distinct(run.dataset.rows, M)
     if possible < M != default:
@@ -157,8 +157,8 @@ def _plan(run: Run, default: int, neighbors: bool = False) -> Plan:
     )
 
 
-def _sizes(settings: Settings, default: int, neighbors: bool = False) -> tuple[int, int]:
-    """Return R and M as they were asked for."""
+def _resolve_sizes(settings: Settings, default: int, neighbors: bool = False) -> tuple[int, int]:
+    """Return R and M as set by the user, or their defaults."""
     own = settings.inducing_points
     given = None if isinstance(own, str) else own.shape[0]
     default = given or default
@@ -184,42 +184,48 @@ def _sizes(settings: Settings, default: int, neighbors: bool = False) -> tuple[i
 
 
 def _learn_with_neighbors(run: Run, compare: bool) -> FitResult:
-    """Fit the nearest-neighbour residual, and compare it with the model without, if asked to."""
+    """Fit the nearest-neighbour residual; `compare` it with the model without it."""
     settings = run.settings
     heteroscedastic = settings.noise != "gaussian"
     fit = NeighborFit.begin(run)
-    start = run.start()
+    start = run.make_start()
     if isinstance(settings.kernel, str) and settings.kernel == "auto":
-        start = fit.best_kernel(start)
-    asked = settings.n_components or settings.n_inducing
-    asked = asked or not isinstance(settings.inducing_points, str)
-    default = fit.largest_size if asked else fit.best_size(start.kernel)
-    plan = fit.first_plan(_plan(run, default, neighbors=True))
+        start = fit.choose_kernel(start)
+    given = settings.n_components or settings.n_inducing
+    given = given or not isinstance(settings.inducing_points, str)
+    default = fit.largest_size if given else fit.choose_size(start.kernel)
+    plan = fit.plan_first_stage(_make_plan(run, default, neighbors=True))
     first = learn_by_plan(run, start, plan, None)
     model = fit.learn(first)
     outcome = fit.condition(model)
     scored = fit.score(outcome, heteroscedastic, compare)
     if compare:
-        other = _better_without(run, first, scored, heteroscedastic)
+        other = _compare_without_neighbors(run, first, scored, heteroscedastic)
         if other is not None:
             return other
     run.decisions.extend(scored.decisions)
-    return run.result(model, outcome, scored.kept_posterior, errors=scored.errors, _online=None)
+    return run.make_result(
+        model, outcome, scored.kept_posterior, errors=scored.errors, _online=None
+    )
 
 
-def _better_without(
+def _compare_without_neighbors(
     run: Run, first: EigenGP, scored: LeaveOneOut, heteroscedastic: bool
 ) -> FitResult | None:
     """Return the model without neighbours if its leave-one-out loss is lower.
 
-    The model of stage 1 shows whether that is possible; if so, one is learned in full.
+    The model of stage 1 shows whether that is possible; if so, the model is learned in full.
     """
     plain, settings = first, run.settings
     outcome = plain.forward(run.source)
     other = score_leave_one_out(plain, outcome, run.source, run.rng, heteroscedastic)
     if settings.max_time is None and scored.loss >= other.loss - _CLEARLY:
-        run.rng = check_random_state(settings.random_state)  # As if this were the first try.
-        plain = _learn_inducing(run, run.start(), default_size(run.dataset.n_rows), settings.power)
+        run.rng = check_random_state(
+            settings.random_state
+        )  # The same draws as in a fit without neighbours.
+        plain = _learn_inducing(
+            run, run.make_start(), get_default_size(run.dataset.n_rows), settings.power
+        )
         outcome = plain.forward(run.source)
         other = score_leave_one_out(plain, outcome, run.source, run.rng, heteroscedastic)
     losses = {"neighbors": scored.loss, "None": other.loss}
@@ -230,10 +236,12 @@ def _better_without(
     run.decisions[:] = [each for each in run.decisions if each.name == "residual"]
     run.decisions.extend(other.decisions)
     online = Online.of(plain, outcome, run.source)
-    return run.result(plain, outcome, other.kept_posterior, errors=other.errors, _online=online)
+    return run.make_result(
+        plain, outcome, other.kept_posterior, errors=other.errors, _online=online
+    )
 
 
-def _conditioned(run: Run, model: EigenGP, online: StochasticLearner | None = None) -> FitResult:
+def _condition(run: Run, model: EigenGP, online: StochasticLearner | None = None) -> FitResult:
     """Return the result of a model without neighbours, conditioned on all rows."""
     settings = run.settings
     outcome = model.forward(run.source)
@@ -244,16 +252,16 @@ def _conditioned(run: Run, model: EigenGP, online: StochasticLearner | None = No
         posterior = model.posterior(outcome)
         if not settings.has_weights:
             posterior = replace(posterior, kernel=model.kernel)
-        return run.result(model, outcome, posterior, **state)
+        return run.make_result(model, outcome, posterior, **state)
     scored = score_leave_one_out(model, outcome, run.source, run.rng, True)
     run.decisions.extend(scored.decisions)
-    return run.result(model, outcome, scored.kept_posterior, scored.errors, **state)
+    return run.make_result(model, outcome, scored.kept_posterior, scored.errors, **state)
 
 
 def _learn_from_batches(run: Run) -> FitResult:
-    """Learn from the first rows by L-BFGS, and from batches after that."""
+    """Learn from a sample of the rows by L-BFGS, then from batches."""
     settings, dataset = run.settings, run.dataset
-    R, M = _sizes(settings, default_size(dataset.n_rows))
+    R, M = _resolve_sizes(settings, get_default_size(dataset.n_rows))
     if R < M or settings.residual not in (None, "auto"):
         raise ValueError(
             "optimizer=Stochastic() keeps all eigenfunctions and has no residual: use as many "
@@ -261,10 +269,10 @@ def _learn_from_batches(run: Run) -> FitResult:
         )
     optimizer: Any = settings.optimizer
     count = max(optimizer.batch_size, _FIRST_ROWS_PER_POINT * M)
-    first = run.on(sample_rows(run.source, count, run.rng))
-    model = _learn_inducing(first, first.start(), default_size(first.dataset.n_rows), None)
+    first = run.restrict(sample_rows(run.source, count, run.rng))
+    model = _learn_inducing(first, first.make_start(), get_default_size(first.dataset.n_rows), None)
     run.n_iter += first.n_iter
     learner = StochasticLearner.begin(dataset.extent, model, run.rng)
-    with at_work(M):
+    with speed_up_passes(M):
         learner.learn(dataset, optimizer.batch_size, optimizer.max_iter, run.monitor)
-    return _conditioned(run, learner.model, learner)
+    return _condition(run, learner.model, learner)

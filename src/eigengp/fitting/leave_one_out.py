@@ -1,4 +1,4 @@
-"""Leave-one-out scores of a fitted model: to choose between models, and for its error bars."""
+"""Leave-one-out scores of a fitted model, for model selection and heteroscedastic noise."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class LeaveOneOut:
     Parameters
     ----------
     posterior : VecchiaPosterior or HeteroscedasticPosterior
-        With the variance model that was fitted.
+        With the fitted variance model.
     loss : float
-        The mean of the negative log density and of what it would be with one variance for all
-        rows, without constants: means count as much as variances. NaN where it was not needed.
+        The average of the negative log density and of its value with one variance for all rows,
+        without constants, so that means count as much as variances. NaN if it is not needed.
     errors : array of shape (n,) or None
-        Sorted errors in units of their standard deviations; None where variances are the model's.
+        Sorted errors in units of their standard deviations; None if the noise was not fitted.
     scores : dict
-        What each variance model reached.
+        The loss of each variance model.
     chosen : str
-        The variance model that was chosen.
+        The chosen variance model.
     """
 
     posterior: Any
@@ -49,7 +49,7 @@ class LeaveOneOut:
 
     @property
     def decisions(self) -> list[Decision]:
-        """What was decided about the noise."""
+        """The decision about the noise."""
         if not self.scores:
             return []
         reason = "mean negative log density of rows not used"
@@ -57,21 +57,21 @@ class LeaveOneOut:
 
     @property
     def kept_posterior(self) -> Any:
-        """The posterior that predictions need: without a wrapper that changes nothing."""
+        """The posterior for predictions, without a wrapper that changes nothing."""
         own = self.posterior
         wrapped = isinstance(own, HeteroscedasticPosterior) and own.scale is None
         return own.own if wrapped else own
 
 
-def predictive_loss(rows: RowBlock, mean: Array, variance: Array) -> float:
-    """Return `LeaveOneOut.loss` for rows and their predictions."""
+def score_predictions(rows: RowBlock, mean: Array, variance: Array) -> float:
+    """Return `LeaveOneOut.loss` of predictions for rows."""
     errors = rows.y - mean
     own = np.average(np.log(variance) + errors**2 / variance, weights=rows.weight)
-    return 0.25 * (float(own) + _with_one_variance(errors, rows.weight))
+    return 0.25 * (float(own) + _score_constant_variance(errors, rows.weight))
 
 
-def _with_one_variance(errors: Array, weight: Array) -> float:
-    """Return twice the mean negative log density with one variance for all, without constants."""
+def _score_constant_variance(errors: Array, weight: Array) -> float:
+    """Return twice the mean negative log density with one variance, without constants."""
     return float(np.log(np.average(errors**2, weights=weight))) + 1.0
 
 
@@ -82,37 +82,37 @@ def score(
     n_eigenfunctions: int,
     heteroscedastic: bool,
 ) -> LeaveOneOut:
-    """Score leave-one-out predictions, and fit heteroscedastic noise to them if asked to.
+    """Score leave-one-out predictions; `heteroscedastic` fits the noise to them.
 
     Parameters
     ----------
     posterior : VecchiaPosterior or HeteroscedasticPosterior
-        With a constant noise.
+        With constant noise.
     rows : RowBlock
         Some of the training rows.
     predicted : mean, variance and covariates
         Leave-one-out predictions of these rows.
     n_eigenfunctions : int
-        How many of the covariates are eigenfunctions.
+        The number of covariates that are eigenfunctions.
     heteroscedastic : bool
         Whether the noise may depend on the input.
     """
     mean, variance, covariates = predicted
     if not heteroscedastic or rows.n_rows < LEAST_ROWS:
-        return LeaveOneOut(posterior, predictive_loss(rows, mean, variance))
+        return LeaveOneOut(posterior, score_predictions(rows, mean, variance))
     errors = rows.y - mean
     n_local = covariates.shape[1] - n_eigenfunctions
     found = fit_heteroscedastic(errors, variance, covariates, n_local, rows.sample_weight)
-    constant = 0.5 * _with_one_variance(errors, rows.weight)
+    constant = 0.5 * _score_constant_variance(errors, rows.weight)
     loss = 0.5 * (found.losses[found.name] + constant)
     scaled = replace(posterior, scale=found.scale)
     return LeaveOneOut(scaled, loss, np.sort(found.errors), found.losses, found.name)
 
 
-def with_variance(
+def make_posterior(
     model: EigenGP, outcome: Outcome, scale: VarianceScale | None = None
 ) -> HeteroscedasticPosterior:
-    """Return the posterior of a model without neighbours, with a variance model."""
+    """Make the posterior of a model without neighbours, with a variance model."""
     factor = outcome.flow.prior_factor
     assert factor is not None
     return HeteroscedasticPosterior(model.posterior(outcome), factor, scale)
@@ -125,8 +125,8 @@ def score_leave_one_out(
     rng: np.random.RandomState,
     heteroscedastic: bool,
 ) -> LeaveOneOut:
-    """Score a model without neighbours on some of its rows, each left out in turn."""
-    posterior = with_variance(model, outcome)
+    """Score a model without neighbours by leave-one-out on a sample of its rows."""
+    posterior = make_posterior(model, outcome)
     rows = sample_rows(source, min(_SOME_ROWS, source.n_rows), rng)
     parts = [
         posterior.leave_one_out(rows.picked(np.arange(i, min(i + _CHUNK, rows.n_rows))))

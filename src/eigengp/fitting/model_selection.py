@@ -1,4 +1,4 @@
-"""Decisions of a fit: what was chosen, among what, by which score."""
+"""Decisions of a fit: the choice, the candidates and their scores."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from eigengp.data.open import Dataset
 from eigengp.fitting.settings import LBFGS, Settings
 
 _NEIGHBORS_FROM = 1_000
-"""Fewer rows are described by eigenfunctions alone."""
+"""With fewer rows, the default has no residual."""
 _NEIGHBORS_UP_TO = 100_000
-"""More rows, with their features, are held in memory only if the user asks for neighbours."""
+"""With more rows, all rows and features are held in memory only on request."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class Decision:
     Parameters
     ----------
     name : str
-        The parameter it is about.
+        The parameter.
     chosen : str
-        What was chosen.
+        The choice.
     reason : str
-        Why, or by which score.
+        The reason, or the name of the score.
     scores : dict
-        The score of each candidate, lower is better; empty where nothing was compared.
+        The score of each candidate, lower is better; empty if there was no comparison.
 
     Examples
     --------
@@ -49,7 +49,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Selection:
-    """All decisions of a fit, one readable line each; `selection["kernel"]` is one of them."""
+    """All decisions of a fit, one line each; `selection["kernel"]` returns one of them."""
 
     decisions: tuple[Decision, ...] = ()
 
@@ -71,18 +71,18 @@ class Selection:
 
 
 class ResidualChoice(NamedTuple):
-    """Which residual a fit has."""
+    """The residual of a fit."""
 
     residual: str | None
     compare: bool
-    """Whether the neighbours are compared with the model without them."""
+    """Whether the model is compared with one without neighbours."""
     decision: Decision
 
 
 def choose_residual(settings: Settings, dataset: Dataset) -> ResidualChoice:
     """Resolve `residual="auto"`, and refuse an explicit "neighbors" that is not possible."""
     own = settings.residual
-    obstacle = _obstacle(settings, dataset)
+    obstacle = _find_obstacle(settings, dataset)
     if own == "neighbors" and obstacle is not None:
         raise ValueError(f"residual='neighbors' is not possible: {obstacle}.")
     if own != "auto":
@@ -97,8 +97,8 @@ def choose_residual(settings: Settings, dataset: Dataset) -> ResidualChoice:
     return ResidualChoice("neighbors", True, Decision("residual", "neighbors", "default"))
 
 
-def _obstacle(settings: Settings, dataset: Dataset) -> str | None:
-    """Return why a fit cannot have a residual between neighbours; None if it can."""
+def _find_obstacle(settings: Settings, dataset: Dataset) -> str | None:
+    """Return why a fit cannot have a nearest-neighbour residual; None if it can."""
     optimizer = settings.optimizer
     if not isinstance(optimizer, LBFGS):
         return "optimizer=Stochastic() keeps no rows"

@@ -34,24 +34,24 @@ KernelT = TypeVar("KernelT", ExactGP, EigenGP)
 
 @dataclass(frozen=True)
 class Part:
-    """One kind of free parameter: where it stands in a model and in its gradient."""
+    """One kind of free parameter: how to read it, write it and get its gradient."""
 
     read: Callable[[Any], Array]
-    """The entries in a model, as a vector."""
+    """Returns the entries of a model as a vector."""
     write: Callable[[Any, Array], Any]
-    """The model with other entries."""
+    """Returns the model with new entries."""
     slope: Callable[[Any], Array]
-    """The entries' derivatives, in a gradient of the model."""
+    """Returns the derivatives by these entries from a gradient of the model."""
     low: Array
     high: Array
 
 
 @dataclass(frozen=True)
 class Parameters(Generic[ModelT]):
-    """Which parameters of a model are free, and how they lie in the vector, part by part."""
+    """The free parameters of a model, and their order in the vector."""
 
     template: ModelT
-    """Holds all that is not free."""
+    """Holds all other parameters."""
     parts: tuple[Part, ...]
 
     def pack(self, model: ModelT) -> Array:
@@ -68,8 +68,8 @@ class Parameters(Generic[ModelT]):
             start += part.low.size
         return model
 
-    def gradient(self, gradient: Any) -> Array:
-        """Return a model's gradient in the order of the vector."""
+    def pack_gradient(self, gradient: Any) -> Array:
+        """Return the gradient of a model in the order of the vector."""
         return np.concatenate([part.slope(gradient) for part in self.parts])
 
     def bounds(self) -> tuple[Array, Array]:
@@ -81,35 +81,37 @@ class Parameters(Generic[ModelT]):
 def eigengp_parameters(
     model: EigenGP, box: Extent, basis: bool = True, weights: bool = False
 ) -> Parameters[EigenGP]:
-    """Return kernel and basis points (if `basis`), noise, and weights (if `weights`).
+    """Free kernel and inducing points (if `basis`), noise, and weights (if `weights`).
 
-    Basis points may leave the box around the inputs by its own width.
+    Inducing points may leave the box around the inputs by its width.
     """
     parts: list[Part] = []
     if basis:
         reach, count = box.high - box.low, model.inducing_points.shape[0]
         low, high = np.tile(box.low - reach, count), np.tile(box.high + reach, count)
         shape = model.inducing_points.shape
-        parts = [_kernel(model.kernel), _points("inducing_points", shape, low, high)]
-    parts.append(_likelihood(model.likelihood))
+        parts = [_free_kernel(model.kernel), _free_points("inducing_points", shape, low, high)]
+    parts.append(_free_likelihood(model.likelihood))
     if weights:
-        parts.append(_weights(model))
+        parts.append(_free_weights(model))
     return Parameters(model, tuple(parts))
 
 
 def spectrum_parameters(model: SparseSpectrum) -> Parameters[SparseSpectrum]:
-    """Return kernel, spectral points and noise."""
+    """Free kernel, spectral points and noise."""
     most = np.full(model.spectral_points.size, HIGHEST_FREQUENCY)
-    points = _points("spectral_points", model.spectral_points.shape, -most, most)
-    return Parameters(model, (_kernel(model.kernel), points, _likelihood(model.likelihood)))
+    points = _free_points("spectral_points", model.spectral_points.shape, -most, most)
+    return Parameters(
+        model, (_free_kernel(model.kernel), points, _free_likelihood(model.likelihood))
+    )
 
 
 def kernel_parameters(model: KernelT) -> Parameters[KernelT]:
-    """Return kernel and noise."""
-    return Parameters(model, (_kernel(model.kernel), _likelihood(model.likelihood)))
+    """Free kernel and noise."""
+    return Parameters(model, (_free_kernel(model.kernel), _free_likelihood(model.likelihood)))
 
 
-def _kernel(kernel: Kernel) -> Part:
+def _free_kernel(kernel: Kernel) -> Part:
     ranges = np.log([each.bounds for each in kernel.parameters])
     return Part(
         read=lambda model: model.kernel.theta,
@@ -120,7 +122,7 @@ def _kernel(kernel: Kernel) -> Part:
     )
 
 
-def _points(name: str, shape: tuple[int, ...], low: Array, high: Array) -> Part:
+def _free_points(name: str, shape: tuple[int, ...], low: Array, high: Array) -> Part:
     return Part(
         read=lambda model: getattr(model, name).ravel(),
         write=lambda model, values: replace(model, **{name: values.reshape(shape)}),
@@ -130,7 +132,7 @@ def _points(name: str, shape: tuple[int, ...], low: Array, high: Array) -> Part:
     )
 
 
-def _likelihood(likelihood: Likelihood) -> Part:
+def _free_likelihood(likelihood: Likelihood) -> Part:
     low, high = likelihood.bounds
     return Part(
         read=lambda model: model.likelihood.theta,
@@ -141,10 +143,10 @@ def _likelihood(likelihood: Likelihood) -> Part:
     )
 
 
-def _weights(model: EigenGP) -> Part:
-    """With the residual no weight may exceed the prior's, `v ≤ 1`.
+def _free_weights(model: EigenGP) -> Part:
+    """Free the weights; with a residual they may not exceed those of the prior, `v ≤ 1`.
 
-    Then `k − k̃` is a covariance and never negative, at any input.
+    Then `k − k̃` is a covariance, and no variance is negative at any input.
     """
     ones = np.ones(model.n_components)
     top = 1.0 if model.residual else SHRINKAGE_RANGE[1]
@@ -159,16 +161,16 @@ def _weights(model: EigenGP) -> Part:
 
 @dataclass(frozen=True)
 class RowObjective:
-    """The evidence as a function of any free parameters: two passes over the rows.
+    """The objective of any free parameters: two passes over the rows per evaluation.
 
     Parameters
     ----------
     parameters : Parameters
-        Which parameters are free.
+        The free parameters.
     source : RowSource
         The rows.
     gamma : float
-        How much of the trace term is added to guard against over-fitting.
+        The weight of the trace term, which guards against over-fitting.
     """
 
     parameters: Parameters[Any]
@@ -184,22 +186,22 @@ class RowObjective:
         """Evaluate, per row."""
         outcome, gradient = self.parameters.unpack(vector).evaluate(self.source, self.gamma)
         evidence = outcome.evidence.negative_log if self.gamma else outcome.value
-        packed, n = self.parameters.gradient(gradient), outcome.n
+        packed, n = self.parameters.pack_gradient(gradient), outcome.n
         return Evaluation(outcome.value / n, packed / n, evidence / n)
 
 
 @dataclass(frozen=True)
 class WeightObjective:
-    """Stage 2: the evidence as a function of weights and noise, from the sums alone.
+    """The objective of stage 2, with weights and noise free: M × M work per evaluation.
 
     Parameters
     ----------
     parameters : Parameters
         Noise and weights.
     flow : SpectralPass
-        The pass that made the sums, whose eigenvectors they are in.
+        The pass that computed the sums, in the basis of its eigenvectors.
     sums : Sums
-        Of the whitened features.
+        The sums of the whitened features.
     """
 
     parameters: Parameters[EigenGP]
@@ -208,7 +210,7 @@ class WeightObjective:
 
     @classmethod
     def of(cls, parameters: Parameters[EigenGP], source: RowSource) -> WeightObjective:
-        """Go over the rows once; after that every evaluation is M × M work."""
+        """Compute the sums in one pass over the rows."""
         ones = np.ones(parameters.template.n_components)
         flow = replace(parameters.template, shrinkage=ones).flow
         assert isinstance(flow, SpectralPass)
@@ -219,25 +221,25 @@ class WeightObjective:
         """Lower and upper bound of each entry."""
         return self.parameters.bounds()
 
-    def flow_at(self, vector: Array) -> SpectralPass:
+    def make_pass(self, vector: Array) -> SpectralPass:
         """Return the pass with the noise and weights of a vector `[ln σ², ln v]`."""
         shrinkage = np.exp(self.flow.spectrum.tied(vector[1:]))
         return replace(self.flow, noise_variance=float(np.exp(vector[0])), shrinkage=shrinkage)
 
     def knows(self, model: EigenGP) -> bool:
-        """Say whether a model has the eigenfunctions that the sums are of."""
+        """Return whether a model has the eigenfunctions of the sums."""
         own = self.parameters.template
         return model.inducing_points is own.inducing_points and model.kernel == own.kernel
 
-    def outcome(self, model: EigenGP) -> Outcome:
-        """Return the evidence and the posterior of a model with these eigenfunctions."""
+    def compute_outcome(self, model: EigenGP) -> Outcome:
+        """Condition a model with these eigenfunctions on the rows."""
         v = np.ones(model.n_components) if model.shrinkage is None else model.shrinkage
         vector = np.log(np.append(model.noise_variance, v))
-        return self.flow_at(vector).from_sums(self.sums)
+        return self.make_pass(vector).from_sums(self.sums)
 
     def __call__(self, vector: Array) -> Evaluation:
         """Evaluate, per row."""
-        flow = self.flow_at(vector)
+        flow = self.make_pass(vector)
         outcome = flow.from_sums(self.sums)
         log_shrinkage, noise_bar = flow.weight_gradient(outcome)
         n, value = self.sums.n, outcome.value

@@ -1,10 +1,8 @@
-"""Fixed eigenfunctions and rows that keep coming: the posterior of the weights stays exact.
+"""Online learning with fixed eigenfunctions: the posterior of the weights stays exact.
 
-Rows enter the posterior only through their sums, so those of the rows so far
-are all that is kept: O(M²), however many there were. A batch adds its own. The
-weights' prior variances and the noise are functions of the sums too, and are
-learned again from them at O(M³). Drifting data is followed by letting the sums
-of earlier rows fade.
+Rows enter the posterior only through their sums, so only the sums are stored: O(M²) for any number
+of rows. A batch adds its own sums. Prior variances of the weights and noise are learned again from
+the sums, in O(M³). A forgetting factor discounts earlier rows if the data drifts.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import numpy as np
 
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
-from eigengp.fitting.leave_one_out import with_variance
+from eigengp.fitting.leave_one_out import make_posterior
 from eigengp.fitting.objectives import WeightObjective, eigengp_parameters
 from eigengp.fitting.optimizer import minimize
 from eigengp.fitting.settings import LBFGS, Stochastic
@@ -34,17 +32,17 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class Online:
-    """A model whose eigenfunctions are settled, and the sums of all rows it has seen.
+    """A model with fixed eigenfunctions, and the sums of all rows so far.
 
     Parameters
     ----------
     model : EigenGP
-        What was learned.
+        The learned model.
     flow : SpectralPass or ResidualPass
-        Its pass over rows. The sums are in the eigenvectors it holds: those of
-        another decomposition of the same matrix may have other signs.
+        Its pass over rows. It holds the eigenvectors of the sums; those of another decomposition
+        of the same matrix may have other signs.
     sums : Sums
-        Of all rows so far.
+        The sums of all rows so far.
     """
 
     model: EigenGP
@@ -53,42 +51,42 @@ class Online:
 
     @classmethod
     def of(cls, model: EigenGP, outcome: Outcome, rows: RowSource) -> Online:
-        """Begin with rows that a pass has gone over; sums of plain features are made again."""
+        """Start from the outcome of a fit; sums of plain features are computed again."""
         if isinstance(outcome.flow, PriorPass):
             outcome = replace(model, shrinkage=np.ones(model.n_components)).forward(rows)
         flow = outcome.flow
         assert isinstance(flow, SpectralPass | ResidualPass)
         return cls(model, flow, outcome.evidence.sums)
 
-    def after(self, rows: RowSource, forgetting: float = 1.0) -> Online:
-        """Return the state after more rows; earlier ones count `forgetting` times as much."""
+    def add_rows(self, rows: RowSource, forgetting: float = 1.0) -> Online:
+        """Add more rows; the weight of earlier ones is multiplied by `forgetting`."""
         return replace(self, sums=self.sums * forgetting + self.flow.sums(rows))
 
-    def refreshed(self) -> Online:
-        """Return the state with noise and weights learned again, which the residual rules out."""
+    def refresh(self) -> Online:
+        """Learn noise and weights again; not possible with a residual."""
         if not isinstance(self.flow, SpectralPass):
             return self
-        nowhere = Extent(np.zeros(0), np.zeros(0))
-        free = eigengp_parameters(self.model, nowhere, basis=False, weights=True)
+        no_box = Extent(np.zeros(0), np.zeros(0))
+        free = eigengp_parameters(self.model, no_box, basis=False, weights=True)
         objective = WeightObjective(free, self.flow, self.sums)
         found = minimize(objective, free.pack(self.model), _ITERATIONS, _TOLERANCE)
-        return Online(free.unpack(found.vector), objective.flow_at(found.vector), self.sums)
+        return Online(free.unpack(found.vector), objective.make_pass(found.vector), self.sums)
 
     @property
     def outcome(self) -> Outcome:
-        """The evidence and the posterior of all rows so far."""
+        """The log marginal likelihood and the posterior given all rows so far."""
         return self.flow.from_sums(self.sums)
 
 
-class Extended(NamedTuple):
-    """A model after more rows."""
+class ExtendedFit(NamedTuple):
+    """A fit after more rows."""
 
     model: EigenGP
     posterior: Any
     value: float
     """The negative log marginal likelihood, in standardised units."""
     weight: float
-    """The weight of the rows that it is of."""
+    """The total weight of the rows in `value`."""
     online: Online | StochasticLearner
 
 
@@ -98,21 +96,21 @@ def extend_fit(
     rows: RowBlock,
     optimizer: LBFGS | Stochastic,
     forgetting: float,
-) -> Extended:
-    """Return a fit extended by more standardised rows.
+) -> ExtendedFit:
+    """Extend a fit by more standardised rows.
 
     Parameters
     ----------
     online : Online or StochasticLearner
-        The state that the fit left.
+        The state of the fit.
     before : Posterior or HeteroscedasticPosterior
         Its posterior, whose variance model is kept.
     rows : RowBlock
         More rows.
     optimizer : LBFGS or Stochastic
-        How the model is learned.
+        The optimizer of the fit.
     forgetting : float
-        By what the weight of earlier rows is multiplied.
+        The factor on the weight of earlier rows.
     """
     learn = optimizer.max_iter != 0
     if isinstance(online, StochasticLearner):
@@ -122,10 +120,10 @@ def extend_fit(
         outcome = model.forward(ArraySource.of(kept))
         weight = float(np.sum(kept.weight))
     else:
-        online = online.after(ArraySource.of(rows, online.sums.b.size), forgetting)
-        online = online.refreshed() if learn else online
+        online = online.add_rows(ArraySource.of(rows, online.sums.b.size), forgetting)
+        online = online.refresh() if learn else online
         model, outcome, weight = online.model, online.outcome, online.sums.n
     posterior: Any = model.posterior(outcome)
     if isinstance(before, HeteroscedasticPosterior):
-        posterior = with_variance(model, outcome, before.scale)
-    return Extended(model, posterior, outcome.value, weight, online)
+        posterior = make_posterior(model, outcome, before.scale)
+    return ExtendedFit(model, posterior, outcome.value, weight, online)

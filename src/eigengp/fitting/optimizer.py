@@ -1,4 +1,4 @@
-"""A quasi-Newton optimiser that never loses the best point it has seen."""
+"""A quasi-Newton optimiser that returns the best point of all evaluations."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Evaluation(NamedTuple):
     """One evaluation of an objective; all per row."""
 
     value: float
-    """What is minimised."""
+    """The minimised value."""
     gradient: Array
     evidence: float
-    """`−ln p(y)` alone, without what guards against over-fitting."""
+    """`−ln p(y)`, without the guard against over-fitting."""
 
 
 class Objective(Protocol):
@@ -42,7 +42,7 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class Minimum:
-    """Where an optimisation ended."""
+    """The result of an optimisation."""
 
     vector: Array
     value: float
@@ -52,7 +52,7 @@ class Minimum:
 
 @dataclass
 class _Best:
-    """An objective that keeps the best point it has seen, and rejects what cannot be factorised."""
+    """An objective that keeps its best point and rejects points that cannot be factorised."""
 
     objective: Objective
     vector: Array
@@ -63,7 +63,7 @@ class _Best:
         try:
             value, gradient, evidence = self.objective(vector)
             if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
-                raise FactorizationError("The evidence is not finite at these hyperparameters.")
+                raise FactorizationError("The log marginal likelihood is not finite.")
         except FactorizationError:
             if not np.isfinite(self.value):
                 raise
@@ -83,28 +83,28 @@ def minimize(
 ) -> Minimum:
     """Minimise by L-BFGS-B, stepping back from points that cannot be factorised.
 
-    A line search that gives up early, as it may where eigenvalues cross, is
-    followed by another attempt with a fresh memory while that still pays.
+    A line search can fail early where eigenvalues cross. L-BFGS-B is then restarted with an empty
+    memory while that still improves the value.
 
     Parameters
     ----------
     objective : Objective
-        What to minimise; of order one, as the negative evidence per row is.
+        The function to minimise; of order one, like `−ln p(y)` per row.
     start : array of shape (p,)
-        Where to begin; its own value must exist.
+        The starting point.
     max_iter : int
-        At most so many iterations.
+        The largest number of iterations.
     tol : float
         Relative decrease of the value at which to stop.
     on_iteration : callable or None
-        Told the evidence at the best point after each iteration.
+        Called with `−ln p(y)` per row at the best point after each iteration.
     stop : callable or None
-        Asked after each iteration whether to end here.
+        Returns after each iteration whether to stop.
 
     Raises
     ------
     FactorizationError
-        If the starting point itself cannot be evaluated.
+        If the starting point cannot be evaluated.
     """
     low, high = objective.bounds
     best = _Best(objective, np.clip(start, low, high))
@@ -123,8 +123,8 @@ def minimize(
         warnings.simplefilter("ignore", JitterWarning)
         best(best.vector)
         for _ in range(_ATTEMPTS):
-            before, left = best.value, max_iter - n_iter
-            if left < 1:
+            before, remaining = best.value, max_iter - n_iter
+            if remaining < 1:
                 break
             found = optimize.minimize(
                 best,
@@ -133,7 +133,7 @@ def minimize(
                 method="L-BFGS-B",
                 bounds=np.column_stack([low, high]),
                 callback=report,
-                options={"maxiter": left, "maxcor": _MEMORY, "ftol": tol, "gtol": 1e-7},
+                options={"maxiter": remaining, "maxcor": _MEMORY, "ftol": tol, "gtol": 1e-7},
             )
             n_iter += int(found.nit)
             if stopped or before - best.value <= _WORTH_GOING_ON * max(1.0, abs(best.value)):

@@ -1,4 +1,4 @@
-"""How far a fit is: its history, a progress bar, and the time that it may take."""
+"""The progress of a fit: its history, a progress bar, and its time limit."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import TextIO
 
 _BAR_WIDTH = 24
 _SOON = 2.0
-"""Seconds within which nobody asks how long it will take."""
+"""Shorter stages do not show the remaining time."""
 _MARGIN = 0.5
-"""A stage ends this share of a step before its time: half of the steps would have ended later."""
+"""A stage ends this fraction of a step early, so that it is on time on average."""
 
 
 @dataclass
 class Clock:
-    """Runs from when it is made.
+    """A clock that starts when it is created.
 
     Parameters
     ----------
     limit : float or None
-        The seconds that there are; None for no limit.
+        The time limit in seconds; None for no limit.
 
     Examples
     --------
@@ -39,11 +39,11 @@ class Clock:
     _asked: float = 0.0
 
     def allow(self, share: float) -> None:
-        """Let what follows take until this share of the whole time."""
+        """Let the next stage run until this fraction of the time limit."""
         self._share, self._asked = share, time.monotonic()
 
     def is_over(self) -> bool:
-        """Say whether there is no time for another step like the one since the last question."""
+        """Return whether there is no time for another step as long as the last one."""
         if self.limit is None:
             return False
         now = time.monotonic()
@@ -51,7 +51,7 @@ class Clock:
         return now - self._started + _MARGIN * step > self._share * self.limit
 
     def spread(self, until: float, number: int, count: int) -> None:
-        """Let the `number`-th of `count` parts take its share of what is left until then."""
+        """Let part `number` of `count` take an equal share of the time that remains until then."""
         if self.limit is not None:
             used = (time.monotonic() - self._started) / self.limit
             self.allow(used + (until - used) / (count - number))
@@ -59,22 +59,22 @@ class Clock:
 
 @dataclass
 class Monitor:
-    """Collects the evidence after each iteration and, if asked, draws a progress bar.
+    """Records the log marginal likelihood after each iteration, and draws a progress bar.
 
     On a terminal the bar moves; elsewhere each stage is one line at its end.
 
     Parameters
     ----------
     verbose : bool
-        Whether to draw.
+        Whether to draw the progress bar.
     n_rows : float
         The number of rows: steps report `−ln p(y)` per row.
     offset : float
-        What the units of the data add to the log evidence.
+        What the units of the data add to the log marginal likelihood.
     stream : file or None
         Where to draw; None is standard error.
     clock : Clock
-        Says when a stage must end.
+        Defines when a stage must end.
     """
 
     verbose: bool
@@ -121,7 +121,7 @@ class Monitor:
         self._out.write(
             f"\r{self._stage:<8} {bar:·<{_BAR_WIDTH}} {self._done:>4} steps  "
             f"ln p(y) = {last['log_marginal_likelihood']:12.3f}  {last['seconds']:7.1f} s"
-            f"{self._pace()}"
+            f"{self._format_pace()}"
         )
         self._out.flush()
 
@@ -129,18 +129,18 @@ class Monitor:
     def _out(self) -> TextIO:
         return self.stream or sys.stderr
 
-    def _pace(self) -> str:
-        """Return rows per second and the time left, if the stage takes all its steps."""
+    def _format_pace(self) -> str:
+        """Return rows per second, and the remaining time if the stage takes all its steps."""
         elapsed = time.monotonic() - self._begun
         if elapsed < _SOON:
             return ""
         per_step = elapsed / self._done
         left = per_step * max(0, self._total - self._done)
-        return f"  {_short(self.n_rows / per_step)} rows/s  {left:5.0f} s left"
+        return f"  {_format_number(self.n_rows / per_step)} rows/s  {left:5.0f} s left"
 
 
-def _short(number: float) -> str:
-    """Return a number in three digits."""
+def _format_number(number: float) -> str:
+    """Return a number with three digits and a unit prefix."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{number / size:.3g} {unit}"

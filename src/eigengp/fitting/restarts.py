@@ -30,21 +30,21 @@ from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP
 
 ROUNDS = ((1.0, 20), (0.25, 60), (0.03, 100))
-"""Which share of the starts goes into each round, and for how many iterations."""
+"""The fraction of the starts and the number of iterations in each round."""
 RELOCATIONS = 20
 _RELOCATION_ITERATIONS = 40
 _RELOCATION_WORK = 1e6
-"""N·M² up to which basis points are relocated."""
-_SCREENING_BASIS = 50
+"""The largest N·M² for which inducing points are relocated."""
+_SCREENING_SIZE = 50
 _PLACING_ROWS = 10_000
-_SMALLEST_BASIS = 12
+_SMALLEST_SIZE = 12
 _NOISE_ROWS = 2_000
 _NOISES = (0.01, 0.03, 0.1, 0.3)
 
 
 @dataclass(frozen=True)
-class Found:
-    """A model and its objective per row."""
+class Candidate:
+    """A model after a short run, and its objective per row."""
 
     model: Any
     value: float
@@ -57,7 +57,7 @@ class Search:
     Parameters
     ----------
     family : Family
-        Says what is free in a model.
+        Defines the free parameters.
     source : RowSource
         The rows to fit.
     rows : RowBlock
@@ -65,9 +65,9 @@ class Search:
     box : Extent
         The box around the inputs.
     gamma : float
-        How much of the trace term is added.
+        The weight of the trace term.
     tick : callable
-        Told the evidence per row after each short run.
+        Called with `−ln p(y)` per row after each short run.
     """
 
     family: Family
@@ -79,27 +79,27 @@ class Search:
 
     @property
     def n_rows(self) -> int:
-        """How many rows are fitted."""
+        """The number of rows."""
         return self.rows.y.size
 
-    def run(self, model: Any, max_iter: int) -> Found:
-        """Return the model after a few iterations on kernel, points and noise."""
+    def run(self, model: Any, max_iter: int) -> Candidate:
+        """Run a few iterations on kernel, points and noise."""
         parameters = self.family.parameters(model, self.box)
         objective = RowObjective(parameters, self.source, self.gamma)
         minimum = minimize(objective, parameters.pack(model), max_iter, tol=1e-7)
         self.tick(minimum.evidence)
-        return Found(parameters.unpack(minimum.vector), minimum.value)
+        return Candidate(parameters.unpack(minimum.vector), minimum.value)
 
-    def best_of(self, starts: list[Any]) -> Found:
-        """Return the best start by successive halving.
+    def choose_best(self, starts: list[Any]) -> Candidate:
+        """Choose the best start by successive halving.
 
         Raises
         ------
         FactorizationError
-            If not one of the starts can be evaluated.
+            If none of the starts can be evaluated.
         """
         pool, failure = starts, None
-        found: list[Found] = []
+        found: list[Candidate] = []
         for share, iterations in ROUNDS:
             found = []
             for model in pool[: max(1, round(share * len(starts)))]:
@@ -114,12 +114,12 @@ class Search:
             pool = [each.model for each in found]
         return found[0]
 
-    def relocate(self, found: Found, rng: np.random.RandomState) -> Found:
-        """Return the model after trying to move its least useful basis points."""
+    def relocate(self, found: Candidate, rng: np.random.RandomState) -> Candidate:
+        """Try to move the least useful inducing points, and return the best model."""
         for _ in range(RELOCATIONS):
             points = found.model.inducing_points.copy()
-            victim = rng.choice(np.argsort(self._losses(found.model))[:3])
-            points[victim] = self._where_it_misses(found.model, rng)
+            victim = rng.choice(np.argsort(self._score_without_each(found.model))[:3])
+            points[victim] = self._draw_misfit(found.model, rng)
             moved = replace(found.model, inducing_points=points)
             try:
                 trial = self.run(moved, _RELOCATION_ITERATIONS)
@@ -129,14 +129,14 @@ class Search:
                 found = trial
         return found
 
-    def _losses(self, model: EigenGP) -> Array:
-        """Return the objective with each basis point left out in turn, shape (M,)."""
+    def _score_without_each(self, model: EigenGP) -> Array:
+        """Return the objective without each inducing point in turn, shape (M,)."""
         count = model.inducing_points.shape[0]
         kept = (np.delete(model.inducing_points, j, axis=0) for j in range(count))
         fewer = (replace(model, inducing_points=B, n_components=count - 1) for B in kept)
         return np.array([each.value(self.source, self.gamma) for each in fewer])
 
-    def _where_it_misses(self, model: EigenGP, rng: np.random.RandomState) -> Array:
+    def _draw_misfit(self, model: EigenGP, rng: np.random.RandomState) -> Array:
         """Draw an input where squared residuals, smoothed by the kernel, exceed the noise."""
         posterior = model.posterior(model.forward(self.source))
         squared = (self.rows.y - posterior.mean(self.rows.X)) ** 2
@@ -157,13 +157,13 @@ class Screening:
     family : Family
         Makes the starts.
     plan : Plan
-        What was asked for.
+        The resolved settings.
     source : RowSource
         The training rows.
     monitor : Monitor
-        Told of every short run.
+        Called after every short run.
     rng : RandomState
-        Makes the draws.
+        The random number generator.
     """
 
     family: Family
@@ -172,73 +172,73 @@ class Screening:
     monitor: Monitor
     rng: np.random.RandomState
 
-    def best(self, template: Any) -> Any:
-        """Return the best model found; `template` holds kernel and noise to start from."""
+    def choose_start(self, template: Any) -> Any:
+        """Choose the model to start from; `template` holds the first kernel and noise."""
         size = self.plan.n_inducing
         small = is_small(self.source.n_rows, size)
         if self.plan.max_iter == 0:
-            return self._placed(template, size)
+            return self._place(template, size)
         if small and not self.plan.begins_at_once:
-            return self._whole(template)
-        return self._with_noise(
-            self._placed(template, size) if self.plan.settled else self._by_kernel(template)
+            return self._search_whole(template)
+        return self._choose_noise(
+            self._place(template, size) if self.plan.settled else self._choose_kernel(template)
         )
 
-    def _whole(self, template: Any) -> Any:
-        """Search a small problem, growing the basis while that pays.
+    def _search_whole(self, template: Any) -> Any:
+        """Search a small problem, with more inducing points while they pay off.
 
-        A larger basis must earn one nat for each new hyperparameter, the D
-        coordinates and the weight of each point, as Akaike's criterion asks.
+        As in Akaike's criterion, they must gain one nat for each new hyperparameter: the D
+        coordinates and the weight of each point.
         """
-        search = self._search(self._rows(self.source.n_rows))
-        sizes = _sizes(self.plan.n_inducing) if self.plan.grow else [self.plan.n_inducing]
-        best = self._at_size(search, template, sizes[0])
+        search = self._make_search(self._draw_rows(self.source.n_rows))
+        sizes = _list_sizes(self.plan.n_inducing) if self.plan.grow else [self.plan.n_inducing]
+        best = self._search_at_size(search, template, sizes[0])
         for smaller, size in pairwise(sizes):
-            larger = self._at_size(search, template, size)
+            larger = self._search_at_size(search, template, size)
             earned = (best.value - larger.value) * search.n_rows
             if earned < (size - smaller) * (self.source.n_features + 1):
                 break
             best = larger
         return best.model
 
-    def _at_size(self, search: Search, template: Any, size: int) -> Found:
+    def _search_at_size(self, search: Search, template: Any, size: int) -> Candidate:
         relocate = (
             self.family.relocates
             and self.plan.n_restarts > 1
             and size > 3
             and search.n_rows * size**2 <= _RELOCATION_WORK
         )
-        runs = _runs(self.plan.n_restarts) + RELOCATIONS * relocate
+        runs = _count_runs(self.plan.n_restarts) + RELOCATIONS * relocate
         self.monitor.begin(f"M = {size}" if self.plan.grow else "search", runs)
-        found = search.best_of(self._starts(template, search.rows, size))
+        found = search.choose_best(self._make_starts(template, search.rows, size))
         if relocate:
             found = search.relocate(found, self.rng)
         self.monitor.end()
         return found
 
-    def _by_kernel(self, template: Any) -> Any:
-        """Settle the kernel on a few rows, then place the whole basis for it."""
+    def _choose_kernel(self, template: Any) -> Any:
+        """Choose the kernel on a few rows, then place all inducing points for it."""
         asked = self.plan.n_inducing
-        size = min(asked, _SCREENING_BASIS)
-        search = self._search(self._rows(self.family.screening_rows))
-        self.monitor.begin("kernel", _runs(self.plan.n_restarts))
-        found = search.best_of(self._starts(template, search.rows, size))
+        size = min(asked, _SCREENING_SIZE)
+        search = self._make_search(self._draw_rows(self.family.screening_rows))
+        self.monitor.begin("kernel", _count_runs(self.plan.n_restarts))
+        found = search.choose_best(self._make_starts(template, search.rows, size))
         self.monitor.end()
-        return found.model if size == asked else self._placed(found.model, asked)
+        return found.model if size == asked else self._place(found.model, asked)
 
-    def _placed(self, model: Any, size: int) -> Any:
-        """Return the model with a whole basis placed for its kernel."""
-        rows = self._rows(max(_PLACING_ROWS, 3 * size))
-        return self.family.placed(model, rows, size, self.rng)
+    def _place(self, model: Any, size: int) -> Any:
+        """Place all inducing points for the kernel of the model."""
+        rows = self._draw_rows(max(_PLACING_ROWS, 3 * size))
+        return self.family.place(model, rows, size, self.rng)
 
-    def _with_noise(self, model: Any) -> Any:
-        """Return the model with the best of a few noise variances.
+    def _choose_noise(self, model: Any) -> Any:
+        """Choose the best of a few noise variances.
 
-        The kernel was settled with other basis points or none; what the new
-        ones leave out may be far more than the noise that came with it, and
-        an optimiser that begins there can end where all is noise.
+        The kernel was chosen with other inducing points or none. The residual of the new ones may
+        be far larger than its noise variance, and an optimiser that starts there can end where all
+        variation is noise.
         """
-        source = ArraySource.of(self._rows(_NOISE_ROWS))
+        source = ArraySource.of(self._draw_rows(_NOISE_ROWS))
         best, least = model, np.inf
         for noise in (model.noise_variance, *_NOISES):
             trial = replace(model, likelihood=model.likelihood.with_scale(noise))
@@ -250,32 +250,32 @@ class Screening:
                 best, least = trial, value
         return best
 
-    def _starts(self, template: Any, rows: RowBlock, size: int) -> list[Any]:
-        return self.family.starts(template, rows, size, self.plan.n_restarts, self.rng)
+    def _make_starts(self, template: Any, rows: RowBlock, size: int) -> list[Any]:
+        return self.family.make_starts(template, rows, size, self.plan.n_restarts, self.rng)
 
-    def _search(self, rows: RowBlock) -> Search:
+    def _make_search(self, rows: RowBlock) -> Search:
         box = Extent.around(rows.X)
         return Search(
             self.family, ArraySource.of(rows), rows, box, self.plan.gamma, self.monitor.step
         )
 
-    def _rows(self, count: int) -> RowBlock:
-        """Return all training rows, or about `count` of them drawn at random."""
+    def _draw_rows(self, count: int) -> RowBlock:
+        """Draw about `count` training rows at random, or return all if they are fewer."""
         n = self.source.n_rows
         if n <= count:
             return self.source.take(np.arange(n))
         return sample_rows(self.source, count, self.rng)
 
 
-def _runs(n_restarts: int) -> int:
-    """Return how many short runs successive halving makes."""
+def _count_runs(n_restarts: int) -> int:
+    """Count the short runs of successive halving."""
     return sum(max(1, round(share * n_restarts)) for share, _ in ROUNDS)
 
 
-def _sizes(size: int) -> list[int]:
-    """Return growing basis sizes up to `size`, each about √2 times the one before."""
-    smallest = max(_SMALLEST_BASIS, size // 4)
-    if size < 2 * _SMALLEST_BASIS:
+def _list_sizes(size: int) -> list[int]:
+    """Return growing numbers of inducing points up to `size`, by factors of about √2."""
+    smallest = max(_SMALLEST_SIZE, size // 4)
+    if size < 2 * _SMALLEST_SIZE:
         return [size]
     steps = round(2 * np.log2(size / smallest))
     return [round(value) for value in np.geomspace(smallest, size, steps + 1).tolist()]

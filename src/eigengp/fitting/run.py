@@ -1,4 +1,4 @@
-"""One fit while it runs, and what it returns."""
+"""The state of one fit while it runs, and its result."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sklearn.utils import check_random_state
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, place
-from eigengp.backend.threads import at_work, few_threads
+from eigengp.backend.threads import limit_threads, speed_up_passes
 from eigengp.data.array_source import ArraySource
 from eigengp.data.holdout import sample_rows
 from eigengp.data.open import Dataset
 from eigengp.data.standardize import Extent, Scaling
 from eigengp.fitting.checkpoint import Checkpoint, open_checkpoint
-from eigengp.fitting.initialization import ExactFamily, Family, start_kernel
+from eigengp.fitting.initialization import ExactFamily, Family, make_start_kernel
 from eigengp.fitting.model_selection import Decision, Selection
 from eigengp.fitting.progress import Clock, Monitor
 from eigengp.fitting.settings import Plan, Settings
@@ -35,14 +35,14 @@ from eigengp.kernels import Kernel
 EXACT_BLOCK_ROWS = 128
 """Rows in a block of the exact GP: with N columns each, small blocks keep memory near N²."""
 SUBSET_RANGE = (500, 2_000)
-"""Between how many rows an exact GP is learned to start from."""
+"""The smallest and largest number of rows of the exact GP that a fit starts from."""
 _FIRST_NOISE = 0.1
 """The noise variance to start from, relative to the variance of the targets."""
 
 
 @dataclass(frozen=True)
 class FitResult:
-    """What a fit returns.
+    """The result of a fit.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class FitResult:
     posterior : Predictive
         The model conditioned on all rows.
     attributes : dict
-        What the estimator stores, in the units of the data.
+        The attributes of the estimator, in the units of the data.
     notes : tuple of str
         Warnings for the user.
     """
@@ -69,7 +69,7 @@ class Run:
     dataset: Dataset
     settings: Settings
     source: RowSource
-    """Standardised rows, in blocks that suit the model."""
+    """Standardised rows, in blocks for the number of features of the model."""
     rng: np.random.RandomState
     monitor: Monitor
     checkpoint: Checkpoint | None = None
@@ -77,29 +77,29 @@ class Run:
     notes: list[str] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
 
-    def on(self, rows: RowBlock) -> Run:
-        """Return a run on some standardised rows alone, which stores no evaluations."""
-        dataset = self.dataset.only(rows)
+    def restrict(self, rows: RowBlock) -> Run:
+        """Return a run on some standardised rows, without a checkpoint."""
+        dataset = self.dataset.restrict(rows)
         return replace(self, dataset=dataset, source=dataset.source, checkpoint=None)
 
-    def start(self) -> ExactGP:
-        """Return kernel and noise to start from, in standardised units."""
+    def make_start(self) -> ExactGP:
+        """Make the kernel and noise to start from, in standardised units."""
         settings, scaling, D = self.settings, self.dataset.scaling, self.dataset.n_features
         unit, own = scaling.target_scale**2, settings.noise_variance
         noise = _FIRST_NOISE if own is None else own / unit
         if isinstance(settings.kernel, Kernel):
-            settings.kernel.with_ard(D)  # Raises where it does not fit these inputs.
+            settings.kernel.with_ard(D)  # Raises if it does not match these inputs.
             per_unit = 1.0 / scaling.input_scale
             shift = -scaling.input_centre * per_unit
             kernel = settings.kernel.rescaled(per_unit, 1.0 / unit, shift).with_ard(D)
         else:
-            kernel = start_kernel(settings.kernel, D)
+            kernel = make_start_kernel(settings.kernel, D)
         first = ExactGP(kernel, Gaussian(noise))
         exact_start = getattr(settings.optimizer, "exact_start", False)
-        return self.exact_on_subset(first) if exact_start else first
+        return self.learn_exact_on_subset(first) if exact_start else first
 
-    def exact_on_subset(self, template: ExactGP, plan: Plan | None = None) -> ExactGP:
-        """Return the exact GP learned on some of the rows: a tenth, within limits, if not told."""
+    def learn_exact_on_subset(self, template: ExactGP, plan: Plan | None = None) -> ExactGP:
+        """Learn the exact GP on a subset of the rows; by default a tenth, within limits."""
         low, high = SUBSET_RANGE
         n = self.dataset.n_rows
         count = min(n, max(low, min(high, n // 10))) if plan is None else plan.n_inducing
@@ -108,23 +108,23 @@ class Run:
         part = ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
         box = Extent.around(rows.X)
         stages = Stages(ExactFamily(), plan, part, self.monitor, self.rng, box)
-        with few_threads(count):
+        with limit_threads(count):
             model: ExactGP = stages.learn(template)
         self.n_iter += stages.n_iter
         return model
 
     def learn(self, family: Family, plan: Plan, template: Any) -> Any:
-        """Return the learned model; the source is cut into blocks that suit it."""
+        """Learn a model, with the rows in blocks for its number of features."""
         if self.dataset.resizable:
             self.source = self.source.sized(plan.n_inducing)
         monitor, rng, box = self.monitor, self.rng, self.dataset.extent
         stages = Stages(family, plan, self.source, monitor, rng, box, self.checkpoint)
-        with at_work(plan.n_inducing):
+        with speed_up_passes(plan.n_inducing):
             model = stages.learn(template)
         self.n_iter += stages.n_iter
         return model
 
-    def result(
+    def make_result(
         self,
         model: Any,
         outcome: Any,
@@ -132,7 +132,7 @@ class Run:
         errors: Array | None = None,
         **own: Any,
     ) -> FitResult:
-        """Return the result of the run; `own` are further attributes of a method."""
+        """Make the result of the run; `own` are further attributes of a method."""
         dataset = self.dataset
         found = {
             "n_features_in_": dataset.n_features,
@@ -156,22 +156,22 @@ class Run:
     @property
     def offset(self) -> float:
         """What the units of the data add to the log marginal likelihood."""
-        return log_unit(self.dataset, self.dataset.summary.weight)
+        return get_log_unit(self.dataset, self.dataset.summary.weight)
 
 
-def log_unit(dataset: Dataset, weight: float) -> float:
+def get_log_unit(dataset: Dataset, weight: float) -> float:
     """Return what the unit of the targets adds to the log marginal likelihood of rows."""
     return -weight * float(np.log(dataset.scaling.target_scale))
 
 
 @contextmanager
 def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
-    """Start a run; a checkpoint is removed when it ends well, and kept when it fails."""
+    """Start a run; its checkpoint is removed on success, and kept on failure."""
     weight = dataset.summary.weight
     rng = check_random_state(settings.random_state)
     clock = Clock(settings.max_time, dataset.opened)
-    monitor = Monitor(settings.verbose, weight, log_unit(dataset, weight), clock=clock)
-    checkpoint = _checkpoint(dataset, settings, rng)
+    monitor = Monitor(settings.verbose, weight, get_log_unit(dataset, weight), clock=clock)
+    checkpoint = _open_checkpoint(dataset, settings, rng)
     try:
         yield Run(dataset, settings, dataset.source, rng, monitor, checkpoint)
     except BaseException:
@@ -182,10 +182,10 @@ def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
         checkpoint.remove()
 
 
-def _checkpoint(
+def _open_checkpoint(
     dataset: Dataset, settings: Settings, rng: np.random.RandomState
 ) -> Checkpoint | None:
-    """Open the checkpoint of a fit, where one is asked for."""
+    """Open the checkpoint of a fit, if it has one."""
     path = getattr(settings.optimizer, "checkpoint", None)
     if path is None:
         return None
@@ -207,7 +207,7 @@ def describe(model: Any, scaling: Scaling, like: AnyArray, has_weights: bool) ->
         "noise_variance_": model.noise_variance * unit,
     }
     if isinstance(model, EigenGP):
-        found["inducing_points_"] = beside(scaling.in_units(model.inducing_points), like)
+        found["inducing_points_"] = beside(scaling.restore_inputs(model.inducing_points), like)
         found["jitter_"] = model.jitter.of(model.features) * unit
         if has_weights:
             spectrum = model.spectrum

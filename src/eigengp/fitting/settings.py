@@ -1,4 +1,4 @@
-"""What a fit is asked for: every parameter of an estimator, typed, and a plan for its rows."""
+"""Settings of a fit: every parameter of an estimator, typed, and a plan for its rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RELATIVE_JITTER = 1e-6
 _SMALL_PROBLEM = 1e7
 _DEFAULT_COMPONENTS = 100
 _DEFAULT_WORKING_MEMORY = 1024
-"""scikit-learn's own setting, in MiB; another value was set by the user."""
+"""The default of scikit-learn, in MiB; any other value is set by the user."""
 _COUNT = Interval(Integral, 1, None, closed="left")
 
 
@@ -140,13 +140,13 @@ def is_small(n_rows: int, n_inducing: int) -> bool:
     return n_rows * n_inducing**2 <= _SMALL_PROBLEM
 
 
-def default_size(n_rows: int) -> int:
+def get_default_size(n_rows: int) -> int:
     """Return the default number of components: 100, or a quarter of few rows."""
     return max(1, min(_DEFAULT_COMPONENTS, n_rows // 4))
 
 
-def working_memory() -> int:
-    """Return how many bytes may hold features between passes over the rows.
+def get_working_memory() -> int:
+    """Return the memory limit for features between passes over the rows, in bytes.
 
     64 MiB, unless scikit-learn's `working_memory` is set.
     """
@@ -156,7 +156,7 @@ def working_memory() -> int:
 
 @dataclass(frozen=True)
 class Settings:
-    """The parameters of an estimator, typed; what a method does not have is at its default."""
+    """The parameters of an estimator, typed; those that it does not have are at their defaults."""
 
     reading: ReadOptions
     """How its rows are read."""
@@ -165,21 +165,21 @@ class Settings:
     kernel: Kernel | str
     """A kernel in the units of the data, or the name of one; "auto" chooses."""
     noise_variance: float | None
-    """Where the noise variance starts, in the units of the data; None is a tenth of the variance of
-    the targets."""
+    """The initial noise variance, in the units of the data; None is a tenth of the variance of the
+    targets."""
     noise: str
     """"auto", "gaussian" or "heteroscedastic"."""
     optimizer: LBFGS | Stochastic
     n_components: int | None
     n_inducing: int | None
     inducing_points: str | Array
-    """How inducing points are placed at first, or where, in the units of the data."""
+    """How inducing points are initialised, or an array in the units of the data."""
     has_weights: bool
-    """Whether the eigenfunctions have weights that are learned (EigenGP)."""
+    """Whether the weights of the eigenfunctions are learned (EigenGP)."""
     residual: str | None
     """None, "diagonal", "neighbors", or "auto"."""
     power: float | None
-    """See `EigenGP.power`; None where rows carry no residual."""
+    """See `EigenGP.power`; None without a residual."""
     n_neighbors: int
     guard: bool
     precision: str
@@ -187,7 +187,7 @@ class Settings:
     random_state: Any
     verbose: bool
     keeps_rows: bool = True
-    """False for a first `partial_fit`, which cannot keep its rows."""
+    """False in the first `partial_fit`, which cannot keep its rows."""
 
     @classmethod
     def from_estimator(cls, estimator: Any) -> Settings:
@@ -202,7 +202,7 @@ class Settings:
             reading=ReadOptions(
                 name=method,
                 standardize=own["standardize"],
-                memory=working_memory(),
+                memory=get_working_memory(),
                 device=own.get("device"),
                 in_memory=estimator._learns_in_memory,
                 block_rows=estimator._block_rows,
@@ -213,10 +213,10 @@ class Settings:
             kernel=own["kernel"],
             noise_variance=None if isinstance(likelihood, str) else likelihood.variance,
             noise=likelihood if isinstance(likelihood, str) else kind,
-            optimizer=_optimizer_of(method, own.get("optimizer", "auto"), has_weights),
+            optimizer=_check_optimizer(method, own.get("optimizer", "auto"), has_weights),
             n_components=None if isinstance(size, str) else size,
             n_inducing=int(points) if isinstance(points, Integral) else None,
-            inducing_points=_points_of(points),
+            inducing_points=_check_points(points),
             has_weights=has_weights,
             residual=own.get("residual"),
             power=own.get("alpha", estimator._power),
@@ -240,7 +240,7 @@ class Settings:
 
     @property
     def strategy(self) -> str:
-        """In which stages the model is learned; "prior" keeps the weights of the GP prior."""
+        """The stages of the fit; "prior" keeps the weights of the GP prior."""
         if not self.has_weights or isinstance(self.optimizer, Stochastic):
             return "prior"
         own: str = self.optimizer.strategy
@@ -248,19 +248,19 @@ class Settings:
 
     @property
     def kernel_is_settled(self) -> bool:
-        """Whether the kernel to start from needs no screening on large data."""
+        """Whether the initial kernel needs no screening on large data."""
         optimizer = self.optimizer
         exact = isinstance(optimizer, LBFGS) and optimizer.exact_start
         own = isinstance(self.kernel, Kernel) and optimizer.n_restarts == 1
         return bool(exact or own or (isinstance(self.kernel, str) and self.kernel == "auto"))
 
-    def arithmetic(self, streams: bool) -> Arithmetic:
-        """Return how passes over the rows are computed; rows that stream share the memory."""
-        memory = working_memory()
+    def make_arithmetic(self, streams: bool) -> Arithmetic:
+        """Make the arithmetic of passes over the rows; streamed rows share the memory."""
+        memory = get_working_memory()
         return Arithmetic(self.precision, memory // 2 if streams else memory)
 
 
-def _optimizer_of(method: str, optimizer: Any, staged: bool) -> LBFGS | Stochastic:
+def _check_optimizer(method: str, optimizer: Any, staged: bool) -> LBFGS | Stochastic:
     """Return the validated optimizer of an estimator."""
     if optimizer is None:
         return LBFGS(max_iter=0, exact_start=True)
@@ -274,8 +274,8 @@ def _optimizer_of(method: str, optimizer: Any, staged: bool) -> LBFGS | Stochast
     return own
 
 
-def _points_of(inducing_points: Any) -> str | Array:
-    """Return how inducing points are placed, or where they are."""
+def _check_points(inducing_points: Any) -> str | Array:
+    """Return the validated initialisation of inducing points: a method or an array."""
     if isinstance(inducing_points, str):
         return "kmeans" if inducing_points == "auto" else inducing_points
     if isinstance(inducing_points, Integral):
@@ -291,7 +291,7 @@ class Plan:
     Parameters
     ----------
     n_components, n_inducing : int
-        R and M; both are the number of features, or of rows, where there are no inducing points.
+        R and M; both are the number of features, or of rows, without inducing points.
     n_restarts : int
         How many starts are screened.
     max_iter : int
@@ -299,17 +299,17 @@ class Plan:
     tol : float
         Relative change at which a stage stops.
     strategy : {"prior", "sequential", "joint", "direct"}
-        Stage 1 alone; stages 1 and 2; those and then everything free; or everything free at once.
+        Stage 1; stages 1 and 2; both and then all parameters jointly; all jointly from the start.
     settled : bool
-        Whether the kernel to start from needs no screening on large data.
+        Whether the initial kernel needs no screening on large data.
     gamma : float
-        The share of the trace term while inducing points are learned.
+        The weight of the trace term while inducing points are learned.
     grow : bool
-        Whether fewer inducing points than asked for may be used, where rows are scarce.
+        Whether fewer inducing points may be used if there are few rows.
     hold_out : bool
         Whether learned weights must improve the predictions of a held-out set.
     arithmetic : Arithmetic
-        How passes over all rows are computed; those over a part of them are in float64.
+        The arithmetic of passes over all rows; those over a subset are in float64.
     """
 
     n_components: int
@@ -337,7 +337,7 @@ class Plan:
         n_restarts: int | None = None,
         tol: float = 1e-9,
     ) -> Plan:
-        """Resolve the settings of a method; the keywords are its defaults, where it has some."""
+        """Resolve the settings of a method; keywords override the general defaults."""
         small = is_small(n_rows, n_inducing)
         own = settings.optimizer
         defaults = {
@@ -345,16 +345,16 @@ class Plan:
             "max_iter": max_iter or (1000 if small else 200),
             "tol": tol,
         }
-        asked = {name: getattr(own, name, "auto") for name in defaults}
+        given = {name: getattr(own, name, "auto") for name in defaults}
         resolved: dict[str, Any] = {
             name: defaults[name] if isinstance(value, str) else value
-            for name, value in asked.items()
+            for name, value in given.items()
         }
-        arithmetic = settings.arithmetic(streams)
+        arithmetic = settings.make_arithmetic(streams)
         settled = settings.kernel_is_settled
         return cls(n_components, n_inducing, settled=settled, arithmetic=arithmetic, **resolved)
 
     @property
     def begins_at_once(self) -> bool:
-        """Whether one start with a settled kernel leaves nothing to search for."""
+        """Whether there is nothing to search for: one start with a settled kernel."""
         return self.settled and self.n_restarts == 1 and not self.grow

@@ -1,17 +1,14 @@
-"""The learning procedure: starts, stage 1, stage 2, and all at once.
+"""The learning procedure: restarts, stage 1, stage 2, and joint learning.
 
-Every method learns kernel, points and noise from the best of many starts;
-those whose weights stay the prior's end there. EigenGP calls that stage 1,
-with the weights of the GP prior, and goes on. Stage 2 holds kernel and basis
-points and learns the weights of the eigenfunctions and the noise. EigenGP*
-goes on from there with everything free.
+Every method learns kernel, points and noise from the best of many starts. For EigenGP that is
+stage 1, with the weights of the GP prior; other methods end there. Stage 2 fixes kernel and
+inducing points and learns the weights of the eigenfunctions and the noise. EigenGP* continues with
+all parameters free.
 
-The guard against over-fitting acts in three places. A share of the trace
-term is added whenever basis points are learned: the more basis points for
-each row, the larger. Where rows are scarce, the basis grows only while it
-earns its place (see `eigengp.fitting.restarts`). Where rows are plenty some
-are held out, and learned weights are kept only if they predict those rows
-better.
+The guard against over-fitting has three parts. A fraction of the trace term is added whenever
+inducing points are learned; it grows with the number of inducing points per row. With few rows,
+inducing points are added only while they pay off (see `eigengp.fitting.restarts`). With many rows,
+learned weights are kept only if they improve the predictions of a held-out set.
 """
 
 from __future__ import annotations
@@ -22,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from eigengp.backend.threads import available_threads
-from eigengp.data.array_source import ArraySource, by_blocks
-from eigengp.data.cached_source import ready
-from eigengp.data.holdout import sample_rows, training_rows
+from eigengp.backend.threads import count_available_threads
+from eigengp.data.array_source import ArraySource, map_blocks
+from eigengp.data.cached_source import cache_blocks
+from eigengp.data.holdout import sample_rows, split_training
 from eigengp.data.standardize import Extent
 from eigengp.fitting.checkpoint import Checkpoint, CheckpointedObjective
 from eigengp.fitting.initialization import Family
@@ -50,24 +47,24 @@ _WARM_TOLERANCE = 1e-7
 
 @dataclass
 class Stages:
-    """One fit.
+    """The stages of one fit.
 
     Parameters
     ----------
     family : Family
         The kind of model.
     plan : Plan
-        What was asked for.
+        The resolved settings.
     source : RowSource
         All rows.
     monitor : Monitor
-        Told of every iteration.
+        Called after every iteration.
     rng : RandomState
-        Makes the starts.
+        The random number generator.
     box : Extent
-        Around the inputs of all rows.
+        The box around all inputs.
     checkpoint : Checkpoint or None
-        Remembers every evaluation.
+        Stores every evaluation.
     """
 
     family: Family
@@ -79,47 +76,47 @@ class Stages:
     checkpoint: Checkpoint | None = None
 
     def __post_init__(self) -> None:
-        self.n_threads = available_threads()
+        self.n_threads = count_available_threads()
         self.n_iter = 0
         self.train: RowSource = self.source
         self.held_out: RowBlock | None = None
-        self._weighed: WeightObjective | None = None
+        self._weight_objective: WeightObjective | None = None
         if self.plan.hold_out:
-            split = training_rows(self.source)
-            self.train, self.held_out = split, split.held_out()
-        self.train = self._ready(self.train)
+            split = split_training(self.source)
+            self.train, self.held_out = split, split.take_held_out()
+        self.train = self._cache_blocks(self.train)
 
     def learn(self, template: Any) -> Any:
-        """Return the learned model; `template` holds the kernel and noise to start from."""
+        """Learn a model; `template` holds the kernel and noise to start from."""
         screening = Screening(self.family, self.plan, self.train, self.monitor, self.rng)
-        start = self._warmed(screening.best(template))
-        start = self.family.computed_with(start, self.plan.arithmetic)
+        start = self._warm_up(screening.choose_start(template))
+        start = self.family.set_arithmetic(start, self.plan.arithmetic)
         if self.plan.strategy == "prior":
-            return self._stage("learning", start, basis=True, weights=False)
-        return self._with_weights(start)
+            return self._run_stage("learning", start, basis=True, weights=False)
+        return self._learn_weights(start)
 
-    def _warmed(self, start: Any) -> Any:
-        """Return the model after learning on growing parts of many rows, each quick to learn on.
+    def _warm_up(self, start: Any) -> Any:
+        """Learn on growing subsets of the rows before all of them.
 
-        Early steps are large, and a part of the rows shows their direction
-        well enough; the guard is that of as few rows.
+        A subset shows the direction of the large early steps well enough. The weight of the trace
+        term is that of a data set of this size.
         """
         model = start
-        for count in self._parts():
+        for count in self._list_warm_up_sizes():
             rows = sample_rows(self.train, count, self.rng)
-            source = self._ready(ArraySource.of(rows, self.plan.n_inducing, self.n_threads))
+            source = self._cache_blocks(ArraySource.of(rows, self.plan.n_inducing, self.n_threads))
             gamma = min(1.0, self.plan.gamma * self.train.n_rows / count)
             parameters = self.family.parameters(model, self.box)
             objective = RowObjective(parameters, source, gamma)
             name = f"{count} rows"
-            model = self._minimized(name, objective, model, _WARM_ITERATIONS, _WARM_TOLERANCE)
+            model = self._minimize(name, objective, model, _WARM_ITERATIONS, _WARM_TOLERANCE)
         return model
 
-    def _ready(self, source: RowSource) -> RowSource:
-        return ready(source, self.plan.arithmetic.memory_limit)
+    def _cache_blocks(self, source: RowSource) -> RowSource:
+        return cache_blocks(source, self.plan.arithmetic.memory_limit)
 
-    def _parts(self) -> list[int]:
-        """Return how many rows to learn on before all of them are: none where there are few."""
+    def _list_warm_up_sizes(self) -> list[int]:
+        """Return the sizes of the subsets to warm up on: none if there are few rows."""
         sizes: list[int] = []
         if not self.family.warms_up or self.plan.max_iter == 0 or self.plan.begins_at_once:
             return sizes
@@ -129,39 +126,41 @@ class Stages:
             count *= _WARM_GROWTH
         return sizes
 
-    def _with_weights(self, start: EigenGP) -> EigenGP:
-        """Return the model after the stages that give the eigenfunctions their own weights."""
+    def _learn_weights(self, start: EigenGP) -> EigenGP:
+        """Run the stages that learn the weights of the eigenfunctions."""
         kept = min(self.plan.n_components, start.inducing_points.shape[0])
         start = replace(start, n_components=kept)
         if self.plan.strategy == "direct":
-            return self._all_at_once(start)
-        first = self._stage("stage 1", start, basis=True, weights=False)
-        second = self._stage("stage 2", first, basis=False, weights=True)
-        best = self._better(first, second)
+            return self._learn_jointly(start)
+        first = self._run_stage("stage 1", start, basis=True, weights=False)
+        second = self._run_stage("stage 2", first, basis=False, weights=True)
+        best = self._choose_better(first, second)
         if self.plan.strategy == "sequential":
             return best
-        return self._better(best, self._all_at_once(second))
+        return self._choose_better(best, self._learn_jointly(second))
 
-    def _all_at_once(self, start: EigenGP) -> EigenGP:
-        """Return the model after optimising everything, then weights and noise once more.
+    def _learn_jointly(self, start: EigenGP) -> EigenGP:
+        """Optimise all parameters, then weights and noise once more.
 
-        The trace term inflates the noise while the basis is learned; the
-        last step sets it by the evidence alone.
+        The trace term inflates the noise while inducing points are learned; the last step corrects
+        it by the log marginal likelihood alone.
         """
-        joint = self._stage("joint", start, basis=True, weights=True)
-        return self._better(joint, self._stage("weights", joint, basis=False, weights=True))
+        joint = self._run_stage("joint", start, basis=True, weights=True)
+        return self._choose_better(
+            joint, self._run_stage("weights", joint, basis=False, weights=True)
+        )
 
-    def _stage(self, name: str, model: Any, basis: bool, weights: bool) -> Any:
-        """Return the model with the free parameters optimised on the training rows."""
+    def _run_stage(self, name: str, model: Any, basis: bool, weights: bool) -> Any:
+        """Optimise the free parameters on the training rows."""
         if self.plan.max_iter == 0:
             return model
         parameters = self.family.parameters(model, self.box, basis, weights)
-        objective = self._objective(parameters, basis)
+        objective = self._make_objective(parameters, basis)
         if isinstance(objective, WeightObjective):
-            self._weighed = objective
-        return self._minimized(name, objective, model, self.plan.max_iter, self.plan.tol)
+            self._weight_objective = objective
+        return self._minimize(name, objective, model, self.plan.max_iter, self.plan.tol)
 
-    def _minimized(
+    def _minimize(
         self,
         name: str,
         objective: RowObjective | WeightObjective,
@@ -169,19 +168,19 @@ class Stages:
         max_iter: int,
         tol: float,
     ) -> Any:
-        """Return the model where the objective ends, and tell the monitor on the way."""
+        """Minimise an objective, report to the monitor, and return the model at the minimum."""
         parameters = objective.parameters
-        asked: Objective = objective
+        evaluated: Objective = objective
         if self.checkpoint is not None and isinstance(objective, RowObjective):
-            asked = CheckpointedObjective(objective, self.checkpoint, name)
+            evaluated = CheckpointedObjective(objective, self.checkpoint, name)
         self.monitor.begin(name, max_iter)
         start, clock = parameters.pack(model), self.monitor.clock
-        found = minimize(asked, start, max_iter, tol, self.monitor.step, clock.is_over)
+        found = minimize(evaluated, start, max_iter, tol, self.monitor.step, clock.is_over)
         self.monitor.end()
         self.n_iter += found.n_iter
         return parameters.unpack(found.vector)
 
-    def _objective(
+    def _make_objective(
         self, parameters: Parameters[Any], basis: bool
     ) -> RowObjective | WeightObjective:
         """Return the cheapest objective for these free parameters."""
@@ -193,23 +192,23 @@ class Stages:
             warnings.simplefilter("ignore", JitterWarning)
             return WeightObjective.of(parameters, self.train)
 
-    def _better(self, before: EigenGP, after: EigenGP) -> EigenGP:
-        """Return `after`, unless rows were held out and `before` predicts them better."""
+    def _choose_better(self, before: EigenGP, after: EigenGP) -> EigenGP:
+        """Return `after`, unless there is a held-out set and `before` predicts it better."""
         if self.held_out is None:
             return after
-        losses = [self._held_out_loss(model, self.held_out) for model in (before, after)]
+        losses = [self._score_held_out(model, self.held_out) for model in (before, after)]
         return before if losses[0] < losses[1] else after
 
-    def _held_out_loss(self, model: EigenGP, rows: RowBlock) -> float:
-        """Return the mean negative log density of the held-out rows."""
-        posterior = model.posterior(self._outcome(model))
-        both = by_blocks(
+    def _score_held_out(self, model: EigenGP, rows: RowBlock) -> float:
+        """Return the mean negative log density of the held-out set."""
+        posterior = model.posterior(self._compute_outcome(model))
+        both = map_blocks(
             lambda X: np.column_stack(posterior.mean_and_variance(X)), rows.X, posterior.n_columns
         )
         return mnlp(rows.y, both[:, 0], np.sqrt(both[:, 1]), sample_weight=rows.sample_weight)
 
-    def _outcome(self, model: EigenGP) -> Outcome:
-        """Return what a pass over the training rows finds; sums of stage 2 spare it."""
-        if self._weighed is not None and self._weighed.knows(model):
-            return self._weighed.outcome(model)
+    def _compute_outcome(self, model: EigenGP) -> Outcome:
+        """Condition on the training rows; the sums of stage 2 save a pass over them."""
+        if self._weight_objective is not None and self._weight_objective.knows(model):
+            return self._weight_objective.compute_outcome(model)
         return model.forward(self.train)

@@ -1,17 +1,15 @@
-"""Learning everything from batches: online variational Bayes with natural gradients.
+"""Stochastic variational inference: all parameters are learned from batches.
 
-The weights `z` of the whitened eigenfunctions have a belief `q(z) = N(m, S)`.
-The bound
+The weights `z` of the whitened eigenfunctions have a variational posterior `q(z) = N(m, S)`. The
+evidence lower bound (ELBO)
 
     Σ_n E_q[ln N(y_n | φ_nᵀz, σ²)] − KL(q ‖ N(0, I)),   φ_n = Fᵀk_n,
 
-is the evidence where q is the posterior. A batch of n rows stands for all N,
-`s = N/n`. Its natural gradient moves the precision `Λ = S⁻¹` and `Λm` towards
-`I + s ΦᵀΦ/σ²` and `s Φᵀy/σ²` (Hensman, Fusi and Lawrence, 2013), which is a
-moving average of the sums; kernel, basis points and noise follow the bound's
-ordinary gradient, whose way back over the rows is that of the evidence.
-A reservoir of rows that have come by serves for further steps, and in the end
-for the posterior.
+equals the log marginal likelihood if q is the posterior. A batch of n rows represents all N rows,
+with the factor `s = N/n`. Its natural gradient moves the precision `Λ = S⁻¹` and `Λm` towards
+`I + s ΦᵀΦ/σ²` and `s Φᵀy/σ²` (Hensman, Fusi and Lawrence, 2013), a moving average of the sums.
+Kernel, inducing points and noise follow the ordinary gradient of the bound. A reservoir sample of
+the rows is used for further steps and for the final posterior.
 """
 
 from __future__ import annotations
@@ -34,14 +32,14 @@ from eigengp.gp.sums import Sums, SumsAdjoint, WhitenedRows, WhitenedSums
 
 _FIRST_MOMENT, _SECOND_MOMENT, _TINY = 0.9, 0.999, 1e-10
 FIRST_ITERATIONS = 30
-"""Iterations of L-BFGS on the first rows, before the batches."""
+"""Iterations of L-BFGS on a sample of the rows, before the batches."""
 _KEPT_ROWS = 10_000
 _REPLAYS = 29
-"""Steps on rows that were kept, after each on a batch."""
+"""Steps on rows of the reservoir after each batch."""
 _FIRST_LENGTH, _LONG_STEPS = 0.03, 100.0
-"""How far parameters move in a step at first, and after how many steps that shrinks."""
+"""The initial step size, and the number of steps after which it decays."""
 _FORGETS, _SLOWEST_BELIEF = 0.6, 0.02
-"""How the belief's steps shrink, and how far."""
+"""The decay exponent and the smallest value of the natural-gradient step size."""
 
 
 @dataclass(frozen=True)
@@ -55,23 +53,23 @@ class Belief:
 
     @classmethod
     def prior(cls, size: int) -> Belief:
-        """Return the belief before any row was seen."""
+        """Return the prior `N(0, I)`."""
         return cls(np.eye(size), np.zeros(size))
 
     @classmethod
-    def after(cls, sums: Sums, noise_variance: float, times: float) -> Belief:
-        """Return the posterior if the rows of the sums stood `times` times."""
+    def condition(cls, sums: Sums, noise_variance: float, times: float) -> Belief:
+        """Return the posterior given the rows of the sums, each repeated `times` times."""
         weight = times / noise_variance
         return cls(np.eye(sums.b.size) + weight * sums.A, weight * sums.b)
 
-    def towards(self, other: Belief, rate: float) -> Belief:
-        """Return the belief a natural-gradient step further."""
+    def move_towards(self, other: Belief, rate: float) -> Belief:
+        """Take a natural-gradient step towards another belief."""
         return Belief(
             (1.0 - rate) * self.precision + rate * other.precision,
             (1.0 - rate) * self.shift + rate * other.shift,
         )
 
-    def moments(self) -> tuple[Array, Array]:
+    def compute_moments(self) -> tuple[Array, Array]:
         """Return `m` and `S`."""
         S = inverse_from(cholesky(self.precision))
         return S @ self.shift, S
@@ -79,39 +77,39 @@ class Belief:
 
 @dataclass(frozen=True)
 class Step:
-    """What one batch says."""
+    """The result of one step."""
 
     value: float
-    """The expected negative log-likelihood of all rows, as the batch shows it."""
+    """The expected negative log-likelihood of all rows, estimated from the batch."""
     gradient: Gradient
     belief: Belief
 
 
-def batch_step(
+def step_on_batch(
     model: EigenGP, belief: Belief, batch: RowSource, n_rows: float, rate: float
 ) -> Step:
-    """Return the belief after a batch, and the bound's gradient with respect to all else.
+    """Update the belief by a batch, and compute the gradient of the bound by other parameters.
 
     Parameters
     ----------
     model : EigenGP
-        With the weights of the prior.
+        The model, with the weights of the GP prior.
     belief : Belief
-        Before the batch.
+        The belief before the batch.
     batch : RowSource
-        Some rows.
+        The rows of the batch.
     n_rows : float
-        `N`, how many rows they stand for.
+        `N`, the number of all rows.
     rate : float
-        How far the belief moves, between 0 and 1.
+        The natural-gradient step size, between 0 and 1.
     """
     prior, s2 = CholeskyFactor.of(model.gram), model.noise_variance
     rows, kept = WhitenedRows(model.features, prior.matrix), model.arithmetic.kept()
     sums = batch.total(lambda block: rows.sums(block, kept))
     assert isinstance(sums, WhitenedSums)
     times = n_rows / sums.n
-    belief = belief.towards(Belief.after(sums, s2, times), rate)
-    m, S = belief.moments()
+    belief = belief.move_towards(Belief.condition(sums, s2, times), rate)
+    m, S = belief.compute_moments()
     second = S + np.outer(m, m)
     bar = SumsAdjoint(0.5 * times * second / s2, -times * m / s2, 0.5 / s2, -0.5)
     pulled = batch.total(lambda block: rows.pull_back(block, bar, kept))
@@ -130,14 +128,14 @@ def batch_step(
 
 @dataclass
 class Adam:
-    """Steps along a noisy gradient, each entry with its own length (Kingma and Ba, 2015)."""
+    """The Adam optimiser (Kingma and Ba, 2015)."""
 
     _mean: Array | float = 0.0
     _square: Array | float = 0.0
     _count: int = 0
 
     def step(self, gradient: Array, length: float) -> Array:
-        """Return what to add to the parameters, about `length` in each."""
+        """Return the change of the parameters, about `length` in each entry."""
         self._count += 1
         self._mean = _FIRST_MOMENT * self._mean + (1.0 - _FIRST_MOMENT) * gradient
         self._square = _SECOND_MOMENT * self._square + (1.0 - _SECOND_MOMENT) * gradient**2
@@ -148,18 +146,18 @@ class Adam:
 
 @dataclass
 class Reservoir:
-    """Rows drawn at random, without replacement, from all that have come by (Vitter, 1985).
+    """A random sample of all rows so far, without replacement (Vitter, 1985).
 
     Parameters
     ----------
     capacity : int
-        How many are kept.
+        The largest number of kept rows.
     rng : RandomState
-        Draws them.
+        The random number generator.
     seen : int
-        How many have come by.
+        The number of rows so far.
     rows : RowBlock
-        Those that are kept.
+        The kept rows.
     """
 
     capacity: int
@@ -168,7 +166,7 @@ class Reservoir:
     rows: RowBlock = field(default_factory=RowBlock.empty)
 
     def add(self, batch: RowBlock) -> None:
-        """Offer all rows of a batch."""
+        """Add the rows of a batch to the sampled stream."""
         count = batch.n_rows
         if self.seen == 0:
             self.rows = replace(RowBlock.empty(batch.X.shape[1]), sample_weight=np.empty(0))
@@ -183,34 +181,34 @@ class Reservoir:
         self.seen += count
 
     def draw(self, count: int) -> RowBlock:
-        """Return some of the kept rows."""
+        """Draw some of the kept rows."""
         held = self.rows.n_rows
         return self.rows.picked(self.rng.choice(held, min(count, held), replace=False))
 
 
 @dataclass
 class StochasticLearner:
-    """Model and belief that follow batch after batch.
+    """Model and belief, updated batch by batch.
 
-    Each batch is learned from, and so are some drawn from the rows that are
-    kept: they cost no reading, and there are too few batches in many streams.
+    After each batch the learner takes further steps on kept rows: they need not be read, and many
+    streams have too few batches.
 
     Parameters
     ----------
     box : Extent
-        Around the inputs; inducing points stay near it.
+        The box around the inputs; inducing points stay near it.
     model : EigenGP
-        What was learned so far.
+        The current model.
     reservoir : Reservoir
-        Keeps some rows.
+        A sample of the rows so far.
     belief : Belief
-        About the weights.
+        The current belief about the weights.
     optimizer : Adam
-        Takes the steps of all other parameters.
+        The optimiser of all other parameters.
     weight : float
-        Of all rows so far.
+        The total weight of the rows so far.
     steps : int
-        How many were taken.
+        The number of steps so far.
     """
 
     box: Extent
@@ -223,12 +221,12 @@ class StochasticLearner:
 
     @classmethod
     def begin(cls, box: Extent, model: EigenGP, rng: np.random.RandomState) -> StochasticLearner:
-        """Start from a model that was learned on the first rows."""
+        """Start from a model learned on a sample of the rows."""
         belief = Belief.prior(model.inducing_points.shape[0])
         return cls(box, model, Reservoir(_KEPT_ROWS, rng), belief)
 
     def learn(self, dataset: Dataset, batch_size: int, passes: int, monitor: Monitor) -> None:
-        """Go over all rows `passes` times, or once without learning where `passes` is 0."""
+        """Pass over all rows `passes` times, or once without learning if `passes` is 0."""
         for number in range(max(1, passes)):
             monitor.begin("batches", -(-dataset.n_rows // batch_size))
             for batch in dataset.source.batches(batch_size, self.reservoir.rng):
@@ -247,16 +245,16 @@ class StochasticLearner:
             self.absorb(batch, learn=learn)
 
     def absorb(self, batch: RowBlock, fresh: bool = True, learn: bool = True) -> float:
-        """Learn from a batch, and return the negative log-likelihood per row that it showed.
+        """Learn from a batch, and return its estimate of the negative log-likelihood per row.
 
         Parameters
         ----------
         batch : RowBlock
             Standardised rows.
         fresh : bool
-            Whether they are seen for the first time, and so belong to the rows in all.
+            Whether the rows are new, not those of an earlier pass.
         learn : bool
-            Whether to do more than keep some of them.
+            Whether to learn; otherwise rows are only kept.
         """
         if fresh:
             self.weight += float(np.sum(batch.weight))
@@ -275,10 +273,10 @@ class StochasticLearner:
         batch = ArraySource.of(rows, self.model.inducing_points.shape[0])
         self.steps += 1
         rate = max(_SLOWEST_BELIEF, self.steps**-_FORGETS)
-        step = batch_step(self.model, self.belief, batch, self.weight, rate)
+        step = step_on_batch(self.model, self.belief, batch, self.weight, rate)
         free = eigengp_parameters(self.model, self.box)
         length = _FIRST_LENGTH / np.sqrt(1.0 + self.steps / _LONG_STEPS)
-        change = self.optimizer.step(free.gradient(step.gradient) / self.weight, length)
+        change = self.optimizer.step(free.pack_gradient(step.gradient) / self.weight, length)
         self.model = free.unpack(np.clip(free.pack(self.model) + change, *free.bounds()))
         self.belief = step.belief
         return step.value / self.weight

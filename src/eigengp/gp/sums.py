@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import converted, recycle
+from eigengp.backend.buffers import convert, recycle
 from eigengp.backend.matmul import product
 from eigengp.backend.namespace import (
     AnyArray,
@@ -311,7 +311,7 @@ class PlainRows:
             return own
         K, back = _taken_wide(self.features, block, self.made, kept)
         residual = K @ bar.residual.beside(K)
-        wide = _wide(converted(K, self.pulled), residual)
+        wide = _wide(convert(K, self.pulled), residual)
         if K is not wide:
             recycle(K)
         K_bar = product(wide, bar.about.beside(wide)[:-1, :])

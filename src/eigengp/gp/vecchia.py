@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import buffer, recycle
+from eigengp.backend.buffers import make_buffer, recycle
 from eigengp.gp.approximations import Outcome, PassAdjoint
 from eigengp.gp.blocks import Additive, RowBlock, RowSource
 from eigengp.gp.evidence import PriorEvidence
@@ -76,7 +76,7 @@ class Neighborhoods:
 
 def gathered(K: Array, at: NDArray[np.intp]) -> Array:
     """Return the rows of `K` with these numbers, shape (n, s, M), in recycled memory."""
-    room: Array = buffer((*at.shape, K.shape[1]))
+    room: Array = make_buffer((*at.shape, K.shape[1]))
     np.take(K, at, axis=0, out=room, mode="clip")
     return room
 

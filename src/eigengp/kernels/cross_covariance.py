@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import buffer, converted, recycle
+from eigengp.backend.buffers import convert, make_buffer, recycle
 from eigengp.backend.matmul import contraction, product
 from eigengp.backend.namespace import (
     AnyArray,
@@ -95,7 +95,7 @@ class Side:
         n, D = X.shape
         xp = namespace(X)
         if is_numpy(X):
-            rows = buffer((D + 2, n))
+            rows = make_buffer((D + 2, n))
             scaled = np.subtract(X.T, self.centre[:, None], out=rows[:D])
             scaled *= self._column
             rows[D] = 1.0
@@ -256,7 +256,7 @@ def _adjoint(
     """
     xp, D = namespace(T), side.points.shape[1]
     ones = xp.ones((T.shape[1],), dtype=T.dtype, device=T.device)
-    thin = converted(rows[:-1, :].T, dtype_name(T))
+    thin = convert(rows[:-1, :].T, dtype_name(T))
     both = scale * cast(contraction(thin, T), "float64").T
     if thin.dtype != rows.dtype:
         recycle(thin)

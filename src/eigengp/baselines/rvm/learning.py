@@ -1,9 +1,8 @@
 """Learning a relevance vector machine, basis function by basis function.
 
-Basis functions are added, re-estimated and deleted, always where that raises
-the evidence (Tipping and Faul, "Fast marginal likelihood maximisation for
-sparse Bayesian models", 2003). A large machine takes in several at once that
-are unlike each other. The letters are those of `flow/relevance.py`.
+Basis functions are added, re-estimated and deleted whenever that increases the log marginal
+likelihood (Tipping and Faul, "Fast marginal likelihood maximisation for sparse Bayesian models",
+2003). A large model adds several dissimilar ones at once. `relevance.py` defines the symbols.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.threads import one_blas_thread
+from eigengp.backend.threads import use_one_blas_thread
 from eigengp.baselines.rvm.relevance import Alignment, Candidates, Indices, RelevanceModel
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.evidence import FactorEvidence
@@ -43,7 +42,7 @@ class Relevance:
     evidence: FactorEvidence
     n_iter: int
     converged: bool
-    """Whether nothing gained more than the tolerance at the end."""
+    """Whether no step gained more than the tolerance at the end."""
 
     @property
     def precisions(self) -> Array:
@@ -58,7 +57,7 @@ class Relevance:
 
 @dataclass
 class _Growth:
-    """The search: a model gives way only to one of larger evidence."""
+    """The search; each step increases the log marginal likelihood."""
 
     candidates: Candidates
     model: RelevanceModel
@@ -67,11 +66,11 @@ class _Growth:
     noise_held: bool = True
     barred: list[int] = field(default_factory=list)
     best_gain: float = np.inf
-    """Of adding a candidate, when all of them were last looked at."""
+    """The largest gain of adding a candidate when all were last compared."""
 
     @classmethod
     def start(cls, source: RowSource, kernel: Kernel, tol: float) -> _Growth:
-        """Begin with the single candidate that is best aligned with the targets."""
+        """Start with the single candidate that is best aligned with the targets."""
         all_ = Candidates(source, kernel)
         scale = all_.c / all_.n or 1.0
         noise, usable = _START_NOISE * scale, np.maximum(all_.norms, np.finfo(np.float64).tiny)
@@ -80,34 +79,34 @@ class _Growth:
         all_.fetch(first, keep=first[:0])
         variance = Alignment(s, q).best
         factor = np.sqrt(np.where(variance > 0.0, variance, 1.0 / s))
-        model = RelevanceModel(first, FactorEvidence(all_.sums(first), factor, noise))
+        model = RelevanceModel(first, FactorEvidence(all_.make_sums(first), factor, noise))
         if not np.isfinite(model.evidence.negative_log):
             raise FactorizationError(
-                "The evidence is not finite: inputs, targets or sample weights hold NaN or "
+                "The log marginal likelihood is not finite: inputs, targets or weights hold NaN or "
                 "infinity. Check the data."
             )
         return cls(all_, model, tol * all_.n, _LEAST_NOISE * scale)
 
     def settle(self, steps: int, tol: float) -> bool:
-        """Improve the functions in the model, M × M work; True when nothing gains `tol`."""
-        with one_blas_thread():
+        """Improve the functions in the model; return whether no step gains `tol`."""
+        with use_one_blas_thread():
             for _ in range(steps):
-                better = self._better(tol)
+                better = self._improve(tol)
                 if better is None:
                     return True
                 self.model = better
         return False
 
-    def _better(self, tol: float) -> RelevanceModel | None:
-        """Return a model that gains more than `tol`: all functions moved, or one, or the noise.
+    def _improve(self, tol: float) -> RelevanceModel | None:
+        """Return a model that gains more than `tol`, or None.
 
-        MacKay's `v = m²/γ` moves all together, with the noise. Where that
-        gains less than the best step of a single function, it is that one's turn.
+        MacKay's `v = m²/γ` updates all functions and the noise. If that gains less than the best
+        update of a single function, only that function is updated.
         """
         model, alignment, best = self.model, self.model.alignment, self.model.alignment.best
         variances, noise = model.evidence.factor**2, model.evidence.noise_variance
-        noises = [] if self.noise_held else model.noises(self.least_noise)
-        gain = alignment.contribution(best) - alignment.contribution(variances)
+        noises = [] if self.noise_held else model.propose_noises(self.least_noise)
+        gain = alignment.compute_contribution(best) - alignment.compute_contribution(variances)
         j = int(np.argmax(gain))
         ratio = np.clip(model.evidence.h**2 / model.determined, 0.1, 10.0)
         together = np.where(best > 0.0, variances * ratio, 0.0)
@@ -118,30 +117,32 @@ class _Growth:
         proposals += [(variances, other, tol) for other in noises]
         for proposed, other, least in proposals:
             if np.any(proposed > 0.0):
-                moved = model.moved(proposed, other)
-                if model.gain_of(moved) > least:
+                moved = model.move(proposed, other)
+                if model.compute_gain(moved) > least:
                     return moved
         return None
 
     def grow(self) -> bool:
-        """Add the candidates that gain most; False where none gains enough.
+        """Add the candidates of largest gain; return False if none gains enough.
 
-        The fetched ones go first, while one of them is worth taking.
+        Candidates with fetched columns are preferred while one of them gains enough.
         """
         rows = np.array(list(self.candidates.columns), dtype=np.intp)
-        alignment, gain = self._gains(rows)
+        alignment, gain = self._compute_gains(rows)
         if gain.max() <= self._least_gain:
             everyone = np.arange(self.candidates.inputs.shape[0])
-            gains = self._gains(everyone)[1]
+            gains = self._compute_gains(everyone)[1]
             self.best_gain = float(gains.max())
             if self.best_gain <= self.tol:
                 return False
             if gain.max() <= self._least_gain:
-                rows = self.candidates.unlike(everyone, gains)
+                rows = self.candidates.pick_unlike(everyone, gains)
                 self.candidates.fetch(rows, keep=self.model.indices)
-                alignment, gain = self._gains(rows)
+                alignment, gain = self._compute_gains(rows)
         count = 1 + max(0, self.model.indices.size - _ALONE) // _SHARE
-        chosen = self.candidates.unlike(rows, np.where(gain > self._least_gain, gain, 0.0), count)
+        chosen = self.candidates.pick_unlike(
+            rows, np.where(gain > self._least_gain, gain, 0.0), count
+        )
         if chosen.size == 0:
             chosen = np.argmax(gain, keepdims=True)
         self._add(rows[chosen], alignment.best[chosen], float(gain[chosen[0]]))
@@ -149,33 +150,32 @@ class _Growth:
 
     @property
     def _least_gain(self) -> float:
-        """What a candidate must bring."""
+        """The gain that a candidate must have."""
         return max(self.tol, _WORTH_TAKING * self.best_gain)
 
-    def _gains(self, rows: Indices) -> tuple[Alignment, Array]:
-        """Return the alignment of candidates, and what adding each would gain."""
-        with one_blas_thread():
-            alignment = self.candidates.alignment(self.model, rows)
+    def _compute_gains(self, rows: Indices) -> tuple[Alignment, Array]:
+        """Return the alignment of candidates, and the gain of adding each."""
+        with use_one_blas_thread():
+            alignment = self.candidates.align(self.model, rows)
         unfit = np.isin(rows, [*self.model.indices.tolist(), *self.barred])
-        return alignment, np.where(unfit, 0.0, alignment.contribution(alignment.best))
+        return alignment, np.where(unfit, 0.0, alignment.compute_contribution(alignment.best))
 
-    def _add(self, rows: Indices, variances: Array, foretold: float) -> None:
-        """Take candidates into the model, the first of which alone should gain `foretold`.
+    def _add(self, rows: Indices, variances: Array, expected: float) -> None:
+        """Add candidates to the model; the first alone should gain `expected`.
 
-        Where several together gain less than half of that, the first comes
-        alone; where it does, rounding keeps it from what was foretold, and it
-        is barred.
+        If several together gain less than half of that, only the first is added. If the first
+        itself gains less, because of rounding, it is excluded.
         """
         model, indices = self.model, np.append(self.model.indices, rows)
-        evidence = replace(model.evidence, sums=self.candidates.sums(indices))
+        evidence = replace(model.evidence, sums=self.candidates.make_sums(indices))
         proposed = np.append(model.evidence.factor**2, variances)
-        grown = RelevanceModel(indices, evidence).moved(proposed, evidence.noise_variance)
-        with one_blas_thread():
-            gain = model.gain_of(grown)
-        if gain > 0.5 * foretold:
+        grown = RelevanceModel(indices, evidence).move(proposed, evidence.noise_variance)
+        with use_one_blas_thread():
+            gain = model.compute_gain(grown)
+        if gain > 0.5 * expected:
             self.model = grown
         elif rows.size > 1:
-            self._add(rows[:1], variances[:1], foretold)
+            self._add(rows[:1], variances[:1], expected)
         else:
             self.barred.append(int(rows[0]))
 
@@ -187,7 +187,7 @@ def learn_relevance(
     tol: float = 1e-8,
     step: Callable[[float], None] | None = None,
 ) -> Relevance:
-    """Learn a relevance vector machine by maximising its evidence.
+    """Learn a relevance vector machine by maximising its log marginal likelihood.
 
     At the end `α_i = s_i²/(q_i² − s_i)` for the functions in the model,
     `q_i² ≤ s_i` for the other candidates and `σ² = ‖y − Φm‖²_Ω/(n − Σγ)`, as
@@ -199,19 +199,18 @@ def learn_relevance(
     source : RowSource
         The rows; each is a candidate.
     kernel : Kernel
-        Its parameters stay as they are.
+        The kernel; its parameters are fixed.
     max_iter : int
-        At most so many iterations; each adds functions, one while there are few, and improves
-        the others.
+        The largest number of iterations; each adds one or more functions and improves the others.
     tol : float
-        The gain in log evidence per row below which a function is not added.
+        The gain in log marginal likelihood per row below which a function is not added.
     step : callable or None
-        Told `−ln p(y)` per row after each iteration; it never grows.
+        Called with `−ln p(y)` per row after each iteration; it never increases.
 
     Raises
     ------
     FactorizationError
-        If there is no finite evidence to begin with, as with NaN in the data.
+        If the log marginal likelihood is not finite at the start, for example with NaN in the data.
     """
     search = _Growth.start(source, kernel, tol)
     converged = last = False

@@ -15,7 +15,7 @@ from eigengp.baselines.rvm.width import N_WIDTHS, WidthChoice, choose_width, wit
 from eigengp.data.holdout import sample_rows
 from eigengp.data.open import Dataset
 from eigengp.estimators.base import KERNEL_NAMES, GPRegressor
-from eigengp.fitting.initialization import lengthscale_range
+from eigengp.fitting.initialization import get_lengthscale_range
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.run import FitResult, Run, begin_run
 from eigengp.fitting.settings import Settings
@@ -29,7 +29,7 @@ _CV_ROWS = 2_000
 
 @dataclass(frozen=True)
 class _Machine:
-    """A learned machine as the model that the frame of a fit expects."""
+    """A learned relevance vector machine with the interface of a model."""
 
     kernel: Stationary
     relevance: Relevance
@@ -48,11 +48,11 @@ class _Machine:
         return Posterior(features, evidence.mean, evidence.V, self.noise_variance)
 
 
-def _attributes(
+def _describe(
     machine: _Machine, choice: WidthChoice | None, dataset: Dataset, unit: float
 ) -> dict[str, Any]:
     """Return the attributes of a machine in the units of the data."""
-    scaling, like = dataset.scaling, dataset.as_given
+    scaling, like = dataset.scaling, dataset.match_library
     squared = scaling.target_scale**2
     lengths, errors = (choice.lengthscales, choice.errors) if choice else (None, None)
     return {
@@ -68,46 +68,42 @@ def _attributes(
 class RVMRegressor(GPRegressor):
     """Relevance vector machine (Tipping, 2001) by the fast sequential algorithm.
 
-    The function is a sum of kernels centred on training rows, each with a
-    prior variance of its own; the evidence sets most of them to zero. Basis
-    functions are added, re-estimated and deleted one at a time (Tipping and
-    Faul, 2003), several at a time when there are many. All inputs share one
-    lengthscale, chosen by cross-validation. Memory grows as N times the number
-    of basis functions, not as N². Error bars shrink to the noise far from the
-    data.
+    The function is a sum of kernels centred on training rows, each with its own prior variance;
+    maximising the log marginal likelihood sets most of them to zero. Basis functions are added,
+    re-estimated and deleted one at a time (Tipping and Faul, 2003), or several at a time if there
+    are many. All inputs share one lengthscale, chosen by cross-validation. Memory grows as N times
+    the number of basis functions, not as N². Error bars shrink to the noise far from the data.
 
     Parameters
     ----------
     lengthscale : "cv" or float
-        "cv" tries 16 lengthscales by cross-validated squared error, on 2,000
-        rows if there are more, and takes the one of largest evidence among
-        those within a standard error of the best. A number is taken as it
-        is. It is in standard deviations of each input with `standardize`
-        (robust ones with "robust"), in the units of the data without.
+        "cv" compares 16 lengthscales by cross-validated squared error, on at most 2,000 rows, and
+        chooses the one of largest log marginal likelihood among those within a standard error of
+        the best. A number is in standard deviations of each input with `standardize` (robust ones
+        with "robust"), in the units of the data without.
     kernel : Stationary or str
         The kind of basis function; its lengthscale and variance are replaced.
     n_folds : int
-        How many folds.
+        The number of folds.
     n_jobs : int or None
-        How many processes cross-validate at once; −1 is all cores.
+        The number of parallel processes of the cross-validation; −1 uses all cores.
     max_iter : int or "auto"
-        At most so many iterations, each of which adds basis functions or
-        polishes those there are; "auto" is 5,000.
+        The largest number of iterations; each adds or improves basis functions. "auto" is 5,000.
     tol : float
-        The gain in log evidence per row that is worth another step.
+        The gain in log marginal likelihood per row below which learning stops.
     standardize, random_state, verbose
         As in `EigenGPRegressor`.
 
     Attributes
     ----------
     relevance_vectors_ : array of shape (M, D)
-        The rows that basis functions are centred on.
+        The centres of the basis functions.
     precisions_ : array of shape (M,)
         The prior precision of each weight.
     lengthscale_ : float
         The lengthscale, in the units of the parameter.
     cv_lengthscales_, cv_errors_ : arrays of shape (16,) or None
-        What was tried, and its mean squared error in the units of the data.
+        The candidate lengthscales, and their mean squared errors in the units of the data.
     kernel_, noise_variance_, log_marginal_likelihood_, history_, n_iter_, target_mean_
         As in `EigenGPRegressor`; the kernel has variance one.
 
@@ -174,14 +170,14 @@ class RVMRegressor(GPRegressor):
             if choice:
                 length = choice.best
             elif isinstance(self.lengthscale, str):
-                length = float(np.sqrt(np.prod(lengthscale_range(dataset.n_features))))
+                length = float(np.sqrt(np.prod(get_lengthscale_range(dataset.n_features))))
             else:
                 length = float(self.lengthscale) / unit
             kernel = with_width(kind, length, dataset.n_features)
             relevance = self._relevance(kernel, run)
             machine = _Machine(kernel, relevance)
-            attributes = _attributes(machine, choice, dataset, unit)
-            return run.result(machine, machine, machine.posterior(), **attributes)
+            attributes = _describe(machine, choice, dataset, unit)
+            return run.make_result(machine, machine, machine.posterior(), **attributes)
 
     def _relevance(self, kernel: Stationary, run: Run) -> Relevance:
         max_iter = _ITERATIONS if isinstance(self.max_iter, str) else self.max_iter
@@ -197,7 +193,7 @@ class RVMRegressor(GPRegressor):
         return found
 
     def _choose(self, kind: Stationary, run: Run, unit: float) -> WidthChoice | None:
-        """Return the choice of a lengthscale, None where there is none to make."""
+        """Choose the lengthscale by cross-validation; None if it is given."""
         if run.dataset.n_rows < 2 or not isinstance(self.lengthscale, str):
             return None
         rows = sample_rows(run.source, _CV_ROWS, run.rng)

@@ -1,10 +1,10 @@
-"""The algebra of the relevance vector machine: what a basis function is worth.
+"""The algebra of the relevance vector machine: the gain of each basis function.
 
-The model is `y = Σ_i w_i k(x, x_i) + noise` with `w_i ~ N(0, v_i)`. Every row
-is a candidate for the centre of a basis function, and the evidence is largest
-with most prior variances `v_i = 1/α_i` at zero.
+The model is `y = Σ_i w_i k(x, x_i) + noise` with `w_i ~ N(0, v_i)`. Every row is a candidate for
+the centre of a basis function, and the log marginal likelihood is largest with most prior variances
+`v_i = 1/α_i` at zero.
 
-Letters: `φ_i = k(X, x_i)`, `Ω` the sample weights, `β = 1/σ²`, and `C₋ᵢ` the
+Symbols: `φ_i = k(X, x_i)`, `Ω` the sample weights, `β = 1/σ²`, and `C₋ᵢ` the
 covariance of the targets without `φ_i`. `s_i = φ_iᵀC₋ᵢ⁻¹φ_i` says how much of
 `φ_i` the other functions leave open, `q_i = φ_iᵀC₋ᵢ⁻¹y` how well `φ_i` is
 aligned with what they leave of the targets.
@@ -37,11 +37,11 @@ _TILE, _CHUNK = 512, 4096
 
 @dataclass(frozen=True)
 class Alignment:
-    """`s` and `q` of some functions, and what they say of their prior variances.
+    """`s` and `q` of some functions, which determine their best prior variances.
 
-    In `v_i` alone the log evidence is a constant plus
+    As a function of `v_i` the log marginal likelihood is a constant plus
     `l(v) = ½ [q²v/(1 + sv) − ln(1 + sv)]`, largest at `v = (q² − s)/s²`, or
-    at zero where `q² ≤ s`. To add, to re-estimate and to delete is to go there.
+    at zero if `q² ≤ s`. Adding, re-estimating and deleting all move `v_i` to this maximum.
     """
 
     s: Array
@@ -53,7 +53,7 @@ class Alignment:
         excess = self.q**2 / self.s - 1.0
         return np.where(excess > _NEGLIGIBLE, excess / self.s, 0.0)
 
-    def contribution(self, variances: Array) -> Array:
+    def compute_contribution(self, variances: Array) -> Array:
         """Return `l(v)`, which is zero at `v = 0`."""
         sv = self.s * variances
         return np.asarray(0.5 * (self.q**2 * variances / (1.0 + sv) - np.log1p(sv)))
@@ -61,13 +61,13 @@ class Alignment:
 
 @dataclass(frozen=True)
 class RelevanceModel:
-    """The functions in the model, and the evidence with them."""
+    """The functions in the model, and its log marginal likelihood."""
 
     indices: Indices
     evidence: FactorEvidence
 
-    def moved(self, variances: Array, noise_variance: float) -> RelevanceModel:
-        """Return the model with other variances and noise; functions of variance zero go."""
+    def move(self, variances: Array, noise_variance: float) -> RelevanceModel:
+        """Change variances and noise; functions of variance zero are deleted."""
         keep, sums = variances > 0.0, self.evidence.sums
         if not keep.all():
             sums = replace(sums, A=sums.A[np.ix_(keep, keep)], b=sums.b[keep])
@@ -75,8 +75,8 @@ class RelevanceModel:
         factor = np.sqrt(np.minimum(variances[keep], largest))
         return RelevanceModel(self.indices[keep], FactorEvidence(sums, factor, noise_variance))
 
-    def gain_of(self, other: RelevanceModel) -> float:
-        """Return by how much the other's log evidence is larger, −∞ where it has none."""
+    def compute_gain(self, other: RelevanceModel) -> float:
+        """Return the gain in log marginal likelihood of another model, −∞ if it has none."""
         try:
             gain = self.evidence.negative_log - other.evidence.negative_log
         except FactorizationError:
@@ -85,7 +85,7 @@ class RelevanceModel:
 
     @cached_property
     def left_to_prior(self) -> Array:
-        """`(G⁻¹)_jj = Σ_jj/v_j = 1 − γ_j`, the share of a weight that the data leave open."""
+        """`(G⁻¹)_jj = Σ_jj/v_j = 1 − γ_j`, the share of a weight that the data do not determine."""
         return self.evidence.variances
 
     @cached_property
@@ -97,18 +97,18 @@ class RelevanceModel:
     def alignment(self) -> Alignment:
         """The functions' own `s_j = 1/Σ_jj − α_j = γ_j/Σ_jj` and `q_j = m_j/Σ_jj`.
 
-        The usual `αS/(α − S)` is the same, but `α − S` loses its digits for
-        weights that the data determine well.
+        The usual `αS/(α − S)` is equal, but `α − S` loses precision for weights that the data
+        determine well.
         """
         covariance = self.left_to_prior * self.evidence.factor**2
         return Alignment(self.determined / covariance, self.evidence.mean / covariance)
 
-    def noises(self, least: float) -> list[float]:
-        """Return two better noise variances, a bold one and a safe one.
+    def propose_noises(self, least: float) -> list[float]:
+        """Return two better noise variances, by a long step and a safe one.
 
         `‖y − Φm‖²_Ω = σ² (n − Σγ − 2σ²g)` with the noise adjoint `g`, so that
         MacKay's `‖y − Φm‖²_Ω/(n − Σγ)` is `σ² (1 − 2σ²g/(n − Σγ))`. With `n`
-        in place of `n − Σγ` it is the EM step, which never lowers the evidence.
+        in place of `n − Σγ` it is the EM step, which never decreases it.
         """
         noise, n = self.evidence.noise_variance, self.evidence.sums.n
         slope = 2.0 * noise * self.evidence.noise_adjoint()
@@ -118,11 +118,10 @@ class RelevanceModel:
 
 
 class Candidates:
-    """One basis function for each row, and the columns of `ΦᵀΩΦ` that were fetched.
+    """One basis function for each row, and the fetched columns of `ΦᵀΩΦ`.
 
-    A pass over all N² kernel values costs much the same for one column and
-    for many; what it brings is kept while it may be of use. Rows of weight
-    zero are as good as absent: their functions count as zero.
+    A pass over all N² kernel values costs about the same for one column and for many, so columns
+    are kept while they may be useful. Functions of rows with weight zero count as zero.
     """
 
     def __init__(self, source: RowSource, kernel: Kernel) -> None:
@@ -130,47 +129,47 @@ class Candidates:
         s = np.ones_like(rows.y) if rows.sample_weight is None else rows.sample_weight
         self.source, self.kernel, self.inputs = source, kernel, rows.X
         self.n, self.c = float(s.sum()), float(s @ rows.y**2)
-        self.norms, self.b = (s > 0.0) * source.total(self._norms_and_b)
+        self.norms, self.b = (s > 0.0) * source.total(self._sum_norms_and_b)
         self.columns: dict[int, Array] = {}
 
-    def _tiles(self, X: Array) -> Iterator[tuple[slice, Array]]:
+    def _iterate_tiles(self, X: Array) -> Iterator[tuple[slice, Array]]:
         """Yield `k(X, candidates)` tile by tile, so that no matrix is N wide."""
         for start in range(0, self.inputs.shape[0], _TILE):
             tile = slice(start, start + _TILE)
             yield tile, self.kernel.matrix(X, self.inputs[tile])
 
-    def _norms_and_b(self, block: RowBlock) -> Array:
+    def _sum_norms_and_b(self, block: RowBlock) -> Array:
         """Return a block's share of `φᵀΩφ` and `φᵀΩy`, shape (2, N)."""
         s = np.ones_like(block.y) if block.sample_weight is None else block.sample_weight
         share = np.empty((2, self.inputs.shape[0]))
-        for tile, K in self._tiles(block.X):
+        for tile, K in self._iterate_tiles(block.X):
             share[1, tile] = (s * block.y) @ K
             share[0, tile] = s @ np.square(K, out=K)
         return share
 
     def fetch(self, wanted: Indices, keep: Indices) -> None:
-        """Get the columns `wanted`, and forget all others but those to `keep`."""
+        """Compute the columns `wanted`, and drop all others except those to `keep`."""
 
         def share(block: RowBlock) -> Array:
             Phi = self.kernel.matrix(block.X, self.inputs[wanted])
             if block.sample_weight is not None:
                 Phi *= block.sample_weight[:, None]
-            return np.hstack([Phi.T @ K for _, K in self._tiles(block.X)])
+            return np.hstack([Phi.T @ K for _, K in self._iterate_tiles(block.X)])
 
         self.columns = {j: self.columns[j] for j in keep.tolist()}
         for j, column in zip(wanted.tolist(), self.source.total(share), strict=True):
             self.columns[j] = column.copy()
 
-    def sums(self, indices: Indices) -> Sums:
-        """Return the sums of fetched functions."""
+    def make_sums(self, indices: Indices) -> Sums:
+        """Make the sums of fetched functions."""
         A = np.array([self.columns[j][indices] for j in indices.tolist()])
         return Sums(0.5 * (A + A.T), self.b[indices], self.c, 0.0, self.n, self.n)
 
-    def alignment(self, model: RelevanceModel, rows: Indices) -> Alignment:
+    def align(self, model: RelevanceModel, rows: Indices) -> Alignment:
         """Return `s = β φᵀΩφ − β² ‖VᵀΦᵀΩφ‖²` and `q = β (φᵀΩy − mᵀΦᵀΩφ)` of candidates.
 
-        A candidate that is parallel to one of the model's functions, or in
-        the span of all, up to rounding, counts as not aligned.
+        A candidate in the span of the functions in the model, up to rounding, counts as not
+        aligned.
         """
         evidence, beta = model.evidence, 1.0 / model.evidence.noise_variance
         norms, own = self.norms[rows], self.norms[model.indices, None]
@@ -184,11 +183,11 @@ class Candidates:
         spanned = (s <= _SPANNED * beta * norms) | (alike >= (1.0 - _SPANNED) * norms)
         return Alignment(np.where(spanned, 1.0, s), np.where(spanned, 0.0, q))
 
-    def unlike(self, rows: Indices, gain: Array, count: int = _FETCHED) -> Indices:
-        """Return where in `rows` candidates of large gain are that are unlike each other.
+    def pick_unlike(self, rows: Indices, gain: Array, count: int = _FETCHED) -> Indices:
+        """Pick up to `count` dissimilar candidates of large gain, the best first.
 
-        At most `count` of them, the best first. One that is taken lowers the
-        gain of the others by the square of their correlation under the kernel.
+        Returns positions in `rows`. Each pick reduces the gain of the others by the square of their
+        correlation under the kernel.
         """
         inputs, left, taken = self.inputs[rows], gain.copy(), list[int]()
         own = self.kernel.diag(inputs)

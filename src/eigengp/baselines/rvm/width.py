@@ -1,8 +1,8 @@
-"""Choosing the width of a relevance vector machine by cross-validation.
+"""Cross-validation of the lengthscale (width) of a relevance vector machine.
 
-The error on rows left out is a noisy and often flat function of the width.
-Widths within one standard error of the least are equals to it (the rule of
-Breiman et al., 1984), and among equals the evidence decides.
+The cross-validated error is a noisy and often flat function of the width. Widths within one
+standard error of the best are considered equal (Breiman et al., 1984), and the log marginal
+likelihood decides among them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from eigengp._typing import Array
 from eigengp.baselines.rvm.learning import learn_relevance
 from eigengp.baselines.rvm.relevance import Indices
 from eigengp.data.array_source import ArraySource
-from eigengp.fitting.initialization import lengthscale_range
+from eigengp.fitting.initialization import get_lengthscale_range
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import FactorizationError
 from eigengp.kernels import Stationary
 
 N_WIDTHS = 16
-"""How many lengthscales are tried."""
+"""The number of candidate lengthscales."""
 _FEW_ROWS = 100
 _FOLD_ITERATIONS = 300
 _FOLD_TOL = 1e-4
@@ -32,20 +32,20 @@ _FOLD_TOL = 1e-4
 
 @dataclass(frozen=True)
 class WidthChoice:
-    """The lengthscales that were tried, and how each predicted the rows left out."""
+    """The candidate lengthscales and their cross-validated errors."""
 
     lengthscales: Array
     """Shape (W,)."""
     errors: Array
-    """Mean squared errors, shape (W,); infinite where nothing could be learned."""
+    """Mean squared errors, shape (W,); infinite if learning failed."""
     standard_errors: Array
-    """Of those errors, shape (W,)."""
+    """Standard errors of the mean squared errors, shape (W,)."""
     evidences: Array
-    """Log evidence of the rows learned from, summed over the folds, shape (W,)."""
+    """Log marginal likelihood of the training rows, summed over the folds, shape (W,)."""
 
     @property
     def best(self) -> float:
-        """The lengthscale of largest evidence among those of least error."""
+        """The lengthscale of largest log marginal likelihood among those of least error."""
         least = np.argmin(self.errors)
         equal = self.errors <= self.errors[least] + self.standard_errors[least]
         return float(self.lengthscales[np.argmax(np.where(equal, self.evidences, -np.inf))])
@@ -65,7 +65,7 @@ def choose_width(
     rng: np.random.RandomState,
     tick: Callable[[float], None],
 ) -> WidthChoice:
-    """Try lengthscales over the whole range that standardised data could mean.
+    """Cross-validate lengthscales over the plausible range of standardised inputs.
 
     Parameters
     ----------
@@ -74,21 +74,20 @@ def choose_width(
     rows : RowBlock
         Standardised rows.
     n_folds : int
-        How many parts of the rows are left out in turn.
+        The number of folds.
     n_jobs : int or None
-        How many processes share the work, as in scikit-learn; few rows are
-        not worth a second one.
+        The number of processes, as in scikit-learn; one is used if there are few rows.
     rng : RandomState
         Shuffles the rows.
     tick : callable
-        Told `−ln p(y)` per row after each of the `N_WIDTHS · n_folds` short fits.
+        Called with `−ln p(y)` per row after each of the `N_WIDTHS · n_folds` short fits.
     """
     n_rows, n_features = rows.X.shape
-    low, high = lengthscale_range(n_features)
+    low, high = get_lengthscale_range(n_features)
     lengthscales = np.geomspace(low, high, N_WIDTHS)
     parts = list(KFold(min(n_folds, n_rows), shuffle=True, random_state=rng).split(rows.X))
     work = (
-        delayed(_fold)(with_width(kernel, length, n_features), rows, train, test)
+        delayed(_score_fold)(with_width(kernel, length, n_features), rows, train, test)
         for length in lengthscales
         for train, test in parts
     )
@@ -99,10 +98,12 @@ def choose_width(
         squared[width, parts[part][1]] = errors
         evidences[width] += evidence
         tick(-evidence / parts[part][0].size)
-    return _compared(lengthscales, squared, evidences, rows.weight)
+    return _compare_widths(lengthscales, squared, evidences, rows.weight)
 
 
-def _compared(lengthscales: Array, squared: Array, evidences: Array, weight: Array) -> WidthChoice:
+def _compare_widths(
+    lengthscales: Array, squared: Array, evidences: Array, weight: Array
+) -> WidthChoice:
     """Compare widths by their squared errors on each row, shape (W, n)."""
     errors = squared @ weight / weight.sum()
     learned = np.isfinite(errors)
@@ -111,8 +112,10 @@ def _compared(lengthscales: Array, squared: Array, evidences: Array, weight: Arr
     return WidthChoice(lengthscales, errors, np.sqrt(variance / weight.sum()), evidences)
 
 
-def _fold(kernel: Stationary, rows: RowBlock, train: Indices, test: Indices) -> tuple[Array, float]:
-    """Return the squared errors of the rows left out, and the log evidence of the others."""
+def _score_fold(
+    kernel: Stationary, rows: RowBlock, train: Indices, test: Indices
+) -> tuple[Array, float]:
+    """Return the squared errors of the test rows, and the log marginal likelihood of the others."""
     source = ArraySource(rows.X[train], rows.y[train], rows.weight[train], n_threads=1)
     try:
         learned = learn_relevance(source, kernel, _FOLD_ITERATIONS, _FOLD_TOL)

@@ -66,8 +66,8 @@ def _write_csv(columns: dict[str, Any]) -> None:
     """Write columns to standard output."""
     from io import BytesIO
 
-    from eigengp.data.formats import arrow
+    from eigengp.data.formats import import_arrow
 
-    pa, buffer = arrow(), BytesIO()
+    pa, buffer = import_arrow(), BytesIO()
     pa.csv.write_csv(pa.table(columns), buffer)
     sys.stdout.write(buffer.getvalue().decode())

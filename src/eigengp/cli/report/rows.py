@@ -18,7 +18,7 @@ from eigengp._format import format_number
 from eigengp._typing import Array
 from eigengp.cli.tables import TableSchema, drop_unlabelled
 from eigengp.data.encode import Column, to_numbers, to_text
-from eigengp.data.formats import arrow
+from eigengp.data.formats import import_arrow
 from eigengp.inspection import feature_names, grid, plain_rows
 
 _HISTOGRAM_BINS = 16
@@ -60,7 +60,7 @@ class Input:
         names = ["false", "true"] if flag else list(column.categories)
         if column.indicator:
             values, names = [*values, None], [*names, "missing"]
-        codes = column.encode(arrow().array(values))
+        codes = column.encode(import_arrow().array(values))
         if not flag and not X[:, list(features)].any(axis=1).all():
             codes, names = np.vstack([codes, np.zeros(codes.shape[1])]), [*names, "unknown"]
         return cls(column.name, features, tuple(names), codes)
