@@ -51,7 +51,7 @@ np.save(sys.argv[2], np.append(model.inducing_points_.ravel(), model.log_margina
 
 
 KEYS = tuple(bytes([i]) * 16 for i in range(6))
-REFUSED = "cannot be used: .* Name another file, or remove this one to begin anew"
+REFUSED = "cannot be used: .* Name another file, or remove this one to start again"
 
 
 def model(random_state: int | None = 0, **settings: Any) -> EigenGPRegressor:

@@ -137,7 +137,7 @@ def test_missing_values_are_named(client: Any) -> None:
         model().fit(lazy()[0], y[:-1])
     with pytest.raises(ValueError, match="sample_weight must not be negative"):
         model().fit(*lazy(), sample_weight=-weight)
-    with pytest.raises(TypeError, match="only where X is a dataframe"):
+    with pytest.raises(TypeError, match="only if X is a dataframe"):
         model().fit(lazy()[0], "price")
     with pytest.raises(ValueError, match="at least one non-zero"):
         model().fit(*lazy(), sample_weight=0.0 * weight)

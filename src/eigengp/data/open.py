@@ -53,7 +53,7 @@ class TableOpener(Protocol):
         weight: str | None = None,
         features: Sequence[str] | None = None,
     ) -> Table:
-        """Return the columns `features`, or all others, as inputs beside target and weight."""
+        """Return the columns `features`, or all columns except target and weight, as inputs."""
 
 
 _OPENERS: list[tuple[Callable[[Any], bool], TableOpener]] = [(is_table, FileTable.of)]

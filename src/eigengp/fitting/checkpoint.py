@@ -143,7 +143,7 @@ class Checkpoint:
         """Return the error for a file that cannot be used."""
         return ValueError(
             f"The checkpoint {self.path} cannot be used: {reason}. Name another file, or remove "
-            "this one to begin anew."
+            "this one to start again."
         )
 
     def close(self) -> None:

@@ -41,7 +41,7 @@ class LBFGS(BaseEstimator):  # type: ignore[misc]
         which finds poor optima more often. "auto" is "sequential". Other regressors learn in one
         stage and accept "auto" only.
     n_restarts : int or "auto"
-        How many starts are screened by short runs before the best one continues. "auto" is 32 on
+        The number of starts that short runs screen before the best continues. "auto" is 32 on
         small data (N·M² up to 10⁷) and 4 on large data, 64 for `SSGPRegressor` and 8 for
         `ExactGPRegressor`. 1 with a `Kernel` object starts at that kernel, with the best of a few
         noise variances, unless `guard` compares several numbers of inducing points.
@@ -293,7 +293,7 @@ class Plan:
     n_components, n_inducing : int
         R and M; both are the number of features, or of rows, without inducing points.
     n_restarts : int
-        How many starts are screened.
+        The number of starts that are screened.
     max_iter : int
         The largest number of iterations in each stage.
     tol : float
