@@ -407,7 +407,7 @@ def test_a_fit_that_fails_changes_no_attribute(
         "open": "eigengp.estimators.base.open_dataset",
         "settings": "eigengp.fitting.settings.Settings.from_estimator",
         "learn": "eigengp.fitting.stages.Stages.learn",
-        "condition": "eigengp.fitting.run.Run.result",
+        "condition": "eigengp.fitting.run.Run.make_result",
     }
     monkeypatch.setattr(targets[step], fail)
     if step == "learn":

@@ -281,7 +281,8 @@ class PlainRows:
 
     def sums(self, block: RowBlock, kept: Kept | None = None) -> Sums:
         """Pass 1, one block."""
-        fused = fused_for(self.features, block.X, self.made)
+        on_gpu = not is_numpy(block.X)
+        fused = fused_for(self.features, block.X, self.made) if on_gpu else None
         if fused:
             whole, rest = block.cut(fused.whole(block.n_rows))
             A, b = fused.sums(whole.X, whole.y, whole.sample_weight)
@@ -299,7 +300,8 @@ class PlainRows:
 
         It is formed as `K (2Ā + m b̄ᵀ) + (y − Km) b̄ᵀ`, in which far less cancels.
         """
-        fused = fused_for(self.features, block.X, self.pulled) if self.pieces else None
+        on_gpu = self.pieces and not is_numpy(block.X)
+        fused = fused_for(self.features, block.X, self.pulled) if on_gpu else None
         if fused:
             whole, rest = block.cut(fused.whole(block.n_rows))
             weight = whole.sample_weight
