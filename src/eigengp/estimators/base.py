@@ -157,7 +157,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     @property
     def _predicts_on_host(self) -> bool:
         """Whether it predicts in NumPy wherever the inputs are."""
-        return False
+        return isinstance(self._posterior, VecchiaPosterior)
 
     # scikit-learn ships no types.
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
@@ -304,9 +304,11 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
     def _by_blocks(self, function: Callable[[AnyArray], AnyArray], X: AnyArray) -> AnyArray:
         """Return a function of standardised inputs for all rows."""
-        inputs, n_columns = self._scaling.transform_inputs, self._posterior.n_columns
+        moved, transform = self._moved(X), self._scaling.transform_inputs
         with reuse_buffers():
-            values = map_blocks(lambda rows: function(inputs(rows)), self._moved(X), n_columns)
+            values = map_blocks(
+                lambda rows: function(transform(rows)), moved, self._posterior.n_columns
+            )
         return beside(values, X)
 
     def _whole(self, function: Callable[[AnyArray], AnyArray], X: AnyArray) -> AnyArray:

@@ -220,10 +220,6 @@ class EigenGPRegressor(InducingPointRegressor):
         return self.residual == "neighbors"
 
     @property
-    def _predicts_on_host(self) -> bool:
-        return isinstance(self._posterior, VecchiaPosterior)
-
-    @property
     def _draws_jointly(self) -> bool:  # type: ignore[override]  # Decided by what was learned.
         return isinstance(self._posterior, VecchiaPosterior)
 
