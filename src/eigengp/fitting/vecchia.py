@@ -325,9 +325,8 @@ class NeighborFit:
         with speed_up_passes(count):
             self.best = self.learner.choose_kernel(template, self._steps)
         n, losses = list(self.learner.losses.items())[-1]
-        for earlier in list(self.learner.losses.values())[-2::-1]:
-            losses = {**earlier, **losses}
-        reason = f"lowest loss on up to {n:,} rows"
+        tried = len(next(iter(self.learner.losses.values())))
+        reason = f"lowest loss on {n:,} rows, the best {len(losses)} of {tried} kernels"
         self._decide("kernel", type(self.best.kernel).__name__, reason, losses)
         self._clock.allow(_UNTIL[0])
         first, best = start.kernel, self.best.kernel
