@@ -79,11 +79,6 @@ class EigenGPRegressor(InducingPointRegressor):
         kept only if it improves the leave-one-out density, and needs at least 100 rows. "auto" is
         "heteroscedastic" where neighbours are considered, else "gaussian".
         `Gaussian(variance=…)` also sets where the noise variance starts.
-    mean : {"constant", "zero", "linear"} or regressor
-        The mean function of the targets. "constant" is their mean; "linear" a linear function of
-        the inputs, by least squares. A scikit-learn regressor is cross-fitted in five folds, so
-        that it never sees the rows whose residuals the GP learns from, and fitted to all rows for
-        predictions; such a model needs rows in memory, and cannot be saved or exported.
     inducing_points : {"auto", "kmeans", "random", "greedy"}, int or array of shape (M, D)
         How inducing points are placed at first; "auto" is "kmeans". An int is M ≥ R, their number.
         An array, in the units of the data, is where all restarts begin.
@@ -109,10 +104,6 @@ class EigenGPRegressor(InducingPointRegressor):
         Where NumPy rows are computed with: None is the CPU, "cuda" a GPU, through PyTorch. Arrays
         of PyTorch or CuPy are used where they are, with scikit-learn's `array_api_dispatch`. Up to
         5,000 rows always use the CPU, which is faster for so few.
-    random_state : int, RandomState or None
-        Draws the restarts.
-    verbose : bool or int
-        Whether to show a progress bar with the log marginal likelihood.
 
     Attributes
     ----------
@@ -121,21 +112,15 @@ class EigenGPRegressor(InducingPointRegressor):
     kernel_ : Kernel
         The learned kernel. With `standardize="robust"` it holds between inputs in the middle of
         each column; in the tails, functions vary more slowly than its lengthscales say.
-    noise_variance_ : float
-        The learned noise variance.
     weights_ : array of shape (R,)
         The prior variance of each eigenfunction.
     eigenvalues_ : array of shape (R,)
         The eigenvalues of the kernel matrix at the inducing points, largest first.
     log_marginal_likelihood_ : float
         The log marginal likelihood (evidence) of the training data.
-    selection_ : Selection
-        What was chosen, among what, and by which score: one readable line per decision.
     history_ : list of dict
         Stage, iteration, log marginal likelihood and seconds after each iteration; the likelihood
         is that of the rows learned from, scaled to all rows.
-    n_iter_ : int
-        Iterations of all stages, without the restarts.
     jitter_ : float
         What was added to the diagonal of the kernel matrix.
     target_mean_ : float
