@@ -21,7 +21,7 @@ from eigengp.data.validation import check_further_rows
 from eigengp.estimators.base import KERNEL_NAMES
 from eigengp.estimators.sparse import POINTS, InducingPointRegressor
 from eigengp.fitting.online import Online, extend_fit
-from eigengp.fitting.run import describe
+from eigengp.fitting.run import describe, get_log_unit
 from eigengp.fitting.settings import LBFGS, Settings, Stochastic
 from eigengp.fitting.stochastic import StochasticLearner
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
@@ -269,8 +269,7 @@ class EigenGPRegressor(InducingPointRegressor):
         self.__dict__.pop("conformity_", None)
         self._online, self._posterior = found.online, found.posterior
         self.__dict__.update(attributes)
-        unit = found.weight * float(np.log(scaling.target_scale))
-        self.log_marginal_likelihood_ = -unit - found.value
+        self.log_marginal_likelihood_ = get_log_unit(scaling, found.weight) - found.value
         return self
 
     def eigenfunctions(self, X: ArrayLike) -> Array:

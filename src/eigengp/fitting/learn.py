@@ -186,7 +186,7 @@ def _resolve_sizes(settings: Settings, default: int, neighbors: bool = False) ->
 def _learn_with_neighbors(run: Run, compare: bool) -> FitResult:
     """Fit the nearest-neighbour residual; `compare` it with the model without it."""
     settings = run.settings
-    heteroscedastic = settings.noise != "gaussian"
+    heteroscedastic = settings.is_heteroscedastic(with_neighbors=True)
     fit = NeighborFit.begin(run)
     start = run.make_start()
     if isinstance(settings.kernel, str) and settings.kernel == "auto":
@@ -248,7 +248,7 @@ def _condition(run: Run, model: EigenGP, online: StochasticLearner | None = None
     state: dict[str, Any] = {}
     if settings.has_weights:
         state["_online"] = online or Online.of(model, outcome, run.source)
-    if settings.noise != "heteroscedastic":
+    if not settings.is_heteroscedastic(with_neighbors=False):
         posterior = model.posterior(outcome)
         if not settings.has_weights:
             posterior = replace(posterior, kernel=model.kernel)

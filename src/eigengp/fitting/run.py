@@ -80,7 +80,7 @@ class Run:
     def restrict(self, rows: RowBlock) -> Run:
         """Return a run on some standardised rows, without a checkpoint."""
         dataset = self.dataset.restrict(rows)
-        return replace(self, dataset=dataset, source=dataset.source, checkpoint=None)
+        return replace(self, dataset=dataset, source=dataset.source, checkpoint=None, n_iter=0)
 
     def make_start(self) -> ExactGP:
         """Make the kernel and noise to start from, in standardised units."""
@@ -156,12 +156,12 @@ class Run:
     @property
     def offset(self) -> float:
         """What the units of the data add to the log marginal likelihood."""
-        return get_log_unit(self.dataset, self.dataset.summary.weight)
+        return get_log_unit(self.dataset.scaling, self.dataset.summary.weight)
 
 
-def get_log_unit(dataset: Dataset, weight: float) -> float:
+def get_log_unit(scaling: Scaling, weight: float) -> float:
     """Return what the unit of the targets adds to the log marginal likelihood of rows."""
-    return -weight * float(np.log(dataset.scaling.target_scale))
+    return -weight * float(np.log(scaling.target_scale))
 
 
 @contextmanager
@@ -170,7 +170,7 @@ def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
     weight = dataset.summary.weight
     rng = check_random_state(settings.random_state)
     clock = Clock(settings.max_time, dataset.opened)
-    monitor = Monitor(settings.verbose, weight, get_log_unit(dataset, weight), clock=clock)
+    monitor = Monitor(settings.verbose, weight, get_log_unit(dataset.scaling, weight), clock=clock)
     checkpoint = _open_checkpoint(dataset, settings, rng)
     try:
         yield Run(dataset, settings, dataset.source, rng, monitor, checkpoint)

@@ -233,6 +233,10 @@ class Settings:
         """Whether the model is learned from batches."""
         return isinstance(self.optimizer, Stochastic)
 
+    def is_heteroscedastic(self, with_neighbors: bool) -> bool:
+        """Return whether the noise may depend on the input; "auto" allows it with neighbours."""
+        return self.noise == "heteroscedastic" or (self.noise == "auto" and with_neighbors)
+
     @property
     def learns_nothing(self) -> bool:
         """Whether all hyperparameters stay where they start."""

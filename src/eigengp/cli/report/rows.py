@@ -243,7 +243,8 @@ class Rows:
         """
         name = str(target or getattr(y, "name", None) or "target")
         named = not hasattr(model, "feature_names_in_") and hasattr(X, "columns")
-        names = [str(each) for each in X.columns] if named else feature_names(model)  # type: ignore[union-attr]
+        frame: Any = X
+        names = [str(each) for each in frame.columns] if named else feature_names(model)
         values = plain_rows(model, X)
         targets = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64, input_name="y"))
         check_consistent_length(values, targets)
