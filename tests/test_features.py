@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from eigengp._typing import Array
-from eigengp.gp.features import KernelFeatures, SpectralFeatures
+from eigengp.gp.sparse_spectrum import SpectralFeatures
 from eigengp.kernels import (
+    Columns,
     Kernel,
     Matern12,
     Matern32,
@@ -30,13 +31,12 @@ X = rng.normal(size=(N, INPUTS))
 POINTS = 1.5 * rng.normal(size=(M, INPUTS))
 ARD = np.array([0.7, 1.3])
 
-KernelOrSpectral = KernelFeatures | SpectralFeatures
-FEATURES: dict[str, KernelOrSpectral] = {
-    "kernel": KernelFeatures(SquaredExponential(ARD, 1.7), POINTS),
-    "kernel_one_lengthscale": KernelFeatures(Matern52(0.9, 0.6), POINTS),
-    "kernel_rational_quadratic": KernelFeatures(RationalQuadratic(ARD, 1.7, 0.8), POINTS),
-    "kernel_sum": KernelFeatures(SquaredExponential(ARD, 1.7) + Matern32(1.1, 0.4), POINTS),
-    "kernel_product": KernelFeatures(Matern32(ARD, 1.7) * RationalQuadratic(2.0, 0.5), POINTS),
+FEATURES: dict[str, Columns] = {
+    "kernel": SquaredExponential(ARD, 1.7).at(POINTS),
+    "kernel_one_lengthscale": Matern52(0.9, 0.6).at(POINTS),
+    "kernel_rational_quadratic": RationalQuadratic(ARD, 1.7, 0.8).at(POINTS),
+    "kernel_sum": (SquaredExponential(ARD, 1.7) + Matern32(1.1, 0.4)).at(POINTS),
+    "kernel_product": (Matern32(ARD, 1.7) * RationalQuadratic(2.0, 0.5)).at(POINTS),
     "spectral": SpectralFeatures(SquaredExponential(ARD, 1.7), POINTS),
     "spectral_rational_quadratic": SpectralFeatures(RationalQuadratic(ARD, 0.6, 0.8), POINTS),
     "one_wave": SpectralFeatures(Matern32(ARD, 0.6), POINTS[:1]),
@@ -56,34 +56,22 @@ STATIONARY: dict[str, Stationary] = {
 any_stationary = pytest.mark.parametrize("kernel", STATIONARY.values(), ids=STATIONARY.keys())
 
 
-def points_of(features: KernelOrSpectral) -> Array:
-    if isinstance(features, KernelFeatures):
-        return features.inducing_points
-    return features.spectral_points
-
-
-def with_points(features: KernelOrSpectral, points: Array) -> KernelOrSpectral:
-    if isinstance(features, KernelFeatures):
-        return replace(features, inducing_points=points)
-    return replace(features, spectral_points=points)
-
-
-def with_theta(features: KernelOrSpectral, theta: Array) -> KernelOrSpectral:
+def with_theta(features: Columns, theta: Array) -> Columns:
     kernel: Any = features.kernel.with_theta(theta)
     return replace(features, kernel=kernel)
 
 
-def cotangent(features: KernelOrSpectral) -> Array:
+def cotangent(features: Columns) -> Array:
     return np.random.default_rng(1).normal(size=features.matrix(X).shape)
 
 
 @any_features
-def test_forward_gives_the_matrix(features: KernelOrSpectral) -> None:
+def test_forward_gives_the_matrix(features: Columns) -> None:
     np.testing.assert_array_equal(features.forward(X)[0], features.matrix(X))
 
 
 @any_features
-def test_pull_back_to_the_kernel_is_the_derivative(features: KernelOrSpectral) -> None:
+def test_pull_back_to_the_kernel_is_the_derivative(features: Columns) -> None:
     bar = cotangent(features)
     numeric = gradient(
         lambda theta: np.vdot(bar, with_theta(features, theta).matrix(X)), features.kernel.theta
@@ -94,18 +82,18 @@ def test_pull_back_to_the_kernel_is_the_derivative(features: KernelOrSpectral) -
 
 
 @any_features
-def test_pull_back_to_the_points_is_the_derivative(features: KernelOrSpectral) -> None:
+def test_pull_back_to_the_points_is_the_derivative(features: Columns) -> None:
     bar = cotangent(features)
     numeric = gradient(
-        lambda points: np.vdot(bar, with_points(features, points).matrix(X)),
-        points_of(features),
+        lambda points: np.vdot(bar, replace(features, points=points).matrix(X)),
+        features.points,
         step=4e-3,
     )
     assert_close(features.forward(X)[1](bar).points, numeric)
 
 
 @any_features
-def test_input_gradient_is_the_derivative(features: KernelOrSpectral) -> None:
+def test_input_gradient_is_the_derivative(features: Columns) -> None:
     bar = cotangent(features)
     numeric = gradient(lambda at: np.vdot(bar, features.matrix(at)), X, step=4e-3)
     own = features.input_gradient(X, bar)
@@ -114,7 +102,7 @@ def test_input_gradient_is_the_derivative(features: KernelOrSpectral) -> None:
 
 
 @any_features
-def test_input_gradient_takes_one_cotangent_for_all_rows(features: KernelOrSpectral) -> None:
+def test_input_gradient_takes_one_cotangent_for_all_rows(features: Columns) -> None:
     one = cotangent(features)[0]
     shared = np.broadcast_to(one, (N, one.size))
     numeric = gradient(lambda at: float(np.sum(features.matrix(at) @ one)), X, step=4e-3)
@@ -123,17 +111,17 @@ def test_input_gradient_takes_one_cotangent_for_all_rows(features: KernelOrSpect
 
 @any_features
 def test_prior_variance_is_that_of_the_kernel_and_so_is_its_gradient(
-    features: KernelOrSpectral,
+    features: Columns,
 ) -> None:
     diagonal = np.diag(features.kernel(X))
     np.testing.assert_allclose(diagonal, features.prior_variance(X), rtol=1e-14)
-    assert features.prior_scale == features.constant_diagonal == features.prior_variance(X)
+    assert features.prior_scale == features.kernel.constant_diagonal == features.prior_variance(X)
     numeric = gradient(lambda theta: with_theta(features, theta).prior_scale, features.kernel.theta)
-    assert_close(features.diag_pull_back(X, np.full(N, 1.0 / N)), numeric)
+    assert_close(features.kernel.diag_pull_back(X, np.full(N, 1.0 / N)), numeric)
 
 
 @any_features
-def test_a_row_has_the_features_that_it_has_alone(features: KernelOrSpectral) -> None:
+def test_a_row_has_the_features_that_it_has_alone(features: Columns) -> None:
     together = features.matrix(X)
     for row in range(N):
         alone = features.matrix(X[row : row + 1])[0]
@@ -143,7 +131,7 @@ def test_a_row_has_the_features_that_it_has_alone(features: KernelOrSpectral) ->
 def test_kernel_features_are_the_kernel_between_rows_and_points() -> None:
     kernel = SquaredExponential(ARD, 1.7)
     expected = [[1.7 * np.exp(-0.5 * np.sum(((x - z) / ARD) ** 2)) for z in POINTS] for x in X]
-    np.testing.assert_allclose(KernelFeatures(kernel, POINTS).matrix(X), expected, rtol=1e-12)
+    np.testing.assert_allclose(kernel.at(POINTS).matrix(X), expected, rtol=1e-12)
 
 
 def test_spectral_features_are_cosines_and_then_sines() -> None:
@@ -168,7 +156,7 @@ def test_products_of_spectral_features_depend_on_differences_alone(
 ) -> None:
     Phi, moved = features.matrix(X), features.matrix(X + np.array([3.0, -8.0]))
     np.testing.assert_allclose(moved @ moved.T, Phi @ Phi.T, rtol=0.0, atol=1e-12)
-    phase = ((X[0] - X[1]) / ARD) @ features.spectral_points.T
+    phase = ((X[0] - X[1]) / ARD) @ features.points.T
     waves = features.kernel.variance * np.mean(np.cos(phase))
     assert Phi[0] @ Phi[1] == pytest.approx(waves, rel=1e-12)
 

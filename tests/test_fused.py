@@ -10,7 +10,6 @@ import pytest
 from eigengp import Matern12, Matern32, Matern52, RationalQuadratic, SquaredExponential
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import FactorEvidence
-from eigengp.gp.features import KernelFeatures
 from eigengp.gp.gpu.fused import Fused, fused_for
 from eigengp.gp.precision import Arithmetic
 from eigengp.gp.sums import PlainRows, SumsAdjoint
@@ -49,7 +48,7 @@ def tensors(weighted: bool) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_fused_passes_are_the_plain_ones(kernel: Stationary, weighted: bool) -> None:
-    rows = PlainRows(KernelFeatures(kernel, X[:M] + 0.1))
+    rows = PlainRows(kernel.at(X[:M] + 0.1))
     block = RowBlock(X, y, WEIGHT if weighted else None)
     sums = rows.sums(block).on_host()
     A, b = fused(kernel).sums(*tensors(weighted))
@@ -68,7 +67,7 @@ def test_fused_passes_are_the_plain_ones(kernel: Stationary, weighted: bool) -> 
 
 def test_rows_with_small_targets_among_larger_ones_lose_nothing() -> None:
     kernel = KERNELS[0]
-    rows = PlainRows(KernelFeatures(kernel, X[:M] + 0.1))
+    rows = PlainRows(kernel.at(X[:M] + 0.1))
     sums = rows.sums(RowBlock(X, y)).on_host()
     factor = np.linalg.inv(np.linalg.cholesky(kernel(X[:M] + 0.1) + 1e-6 * np.eye(M))).T
     bar = FactorEvidence(sums, factor, 1e-3).sums_adjoint()
@@ -89,14 +88,14 @@ def test_a_fused_pull_back_is_not_used_where_its_residuals_would_be_rounded() ->
 
 
 def test_the_fused_passes_are_for_float32_on_cuda_alone() -> None:
-    features = KernelFeatures(KERNELS[0], X[:M])
+    features = KERNELS[0].at(X[:M])
     assert fused_for(features, X, "float32") is None
     assert fused_for(features, torch.asarray(X), "float32") is None
 
 
 def test_rows_that_fill_no_block_take_the_general_path(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = KERNELS[0]
-    general = PlainRows(KernelFeatures(kernel, X[:M]), "float32", "float32", pieces=2)
+    general = PlainRows(kernel.at(X[:M]), "float32", "float32", pieces=2)
     rows, weight = np.vstack([X, X[:37] + 0.5]), np.linspace(0.5, 2.0, N + 37)
     block = RowBlock(torch.asarray(rows), torch.asarray(rows[:, 0]), torch.asarray(weight))
     bar = SumsAdjoint(np.eye(M), np.ones(M), 0.5, -0.5, 0.1 * np.ones(M))
@@ -128,8 +127,8 @@ class OnCuda:
 
 
 def test_kernels_and_precisions_that_have_no_fused_passes_take_the_general_ones() -> None:
-    features = KernelFeatures(KERNELS[0], X[:M])
+    features = KERNELS[0].at(X[:M])
     assert fused_for(features, OnCuda(), "float32") is not None
     assert fused_for(features, OnCuda(), "float64") is None
     for kernel in (RationalQuadratic(LENGTHS), KERNELS[0] + KERNELS[1]):
-        assert fused_for(KernelFeatures(kernel, X[:M]), OnCuda(), "float32") is None
+        assert fused_for(kernel.at(X[:M]), OnCuda(), "float32") is None

@@ -14,7 +14,6 @@ from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
 from eigengp.fitting.objectives import eigengp_parameters
 from eigengp.gp.approximations import DigitsLostError, PriorPass, ResidualPass, SpectralPass
-from eigengp.gp.features import KernelFeatures
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.kernels import (
     Kernel,
@@ -270,7 +269,7 @@ def test_the_variational_bound_lies_below_the_exact_gp() -> None:
 
 def test_jitter_is_relative_to_the_variance_plus_absolute() -> None:
     kernel = SquaredExponential(1.0, 4.0)
-    assert Jitter(1e-3, 1e-5).of(KernelFeatures(kernel, B)) == pytest.approx(4.01e-3, rel=1e-14)
+    assert Jitter(1e-3, 1e-5).of(kernel.at(B)) == pytest.approx(4.01e-3, rel=1e-14)
     plain, shaken = EigenGP(kernel, B, 0.1, M), EigenGP(kernel, B, 0.1, M, jitter=Jitter(1e-3))
     np.testing.assert_allclose(
         shaken.spectrum.values, plain.spectrum.values + 4e-3, rtol=1e-12, atol=0.0

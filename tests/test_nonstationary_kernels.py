@@ -25,7 +25,6 @@ from eigengp.data.array_source import ArraySource
 from eigengp.data.neighbors import NeighborSource
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.features import KernelFeatures
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import (
@@ -114,7 +113,7 @@ def test_pull_backs_are_the_derivatives(kernel: Kernel) -> None:
     assert_close(adjoint.theta, theta, 1e-8)
     moved = gradient(lambda at: np.vdot(K_bar, kernel(X, at)), Z, step=2e-3)
     assert_close(adjoint.points, moved, 1e-8)
-    features = KernelFeatures(kernel, Z)
+    features = kernel.at(Z)
     inputs = gradient(lambda at: np.vdot(K_bar, features.matrix(at)), X, step=2e-3)
     assert_close(features.input_gradient(X, K_bar), inputs, 1e-8)
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.features import KernelFeatures
 from eigengp.gp.precision import Kept
 from eigengp.gp.sums import (
     PlainRows,
@@ -32,7 +31,7 @@ X, B = rng.normal(size=(N, INPUTS)), rng.normal(size=(M, INPUTS))
 y, weight = rng.normal(size=N), rng.uniform(0.2, 3.0, size=N)
 T = 0.5 * rng.normal(size=(M, R))
 KERNEL: Kernel = SquaredExponential([0.8, 1.4], 1.3) + Matern32(1.1, 0.5)
-FEATURES = KernelFeatures(KERNEL, B)
+FEATURES = KERNEL.at(B)
 NOISE = 0.3
 
 ROWS: dict[str, Rows] = {
@@ -182,9 +181,9 @@ def test_pull_back_to_kernel_and_inducing_inputs_is_the_derivative(
 
     adjoint = rows.pull_back(block, bar)
     kernels = gradient(
-        lambda t: value(features=KernelFeatures(KERNEL.with_theta(t), B)), KERNEL.theta, step=2e-3
+        lambda t: value(features=KERNEL.with_theta(t).at(B)), KERNEL.theta, step=2e-3
     )
-    points = gradient(lambda at: value(features=KernelFeatures(KERNEL, at)), B, step=2e-3)
+    points = gradient(lambda at: value(features=KERNEL.at(at)), B, step=2e-3)
     assert_close(adjoint.theta, kernels)
     assert_close(adjoint.points, points)
 

@@ -42,12 +42,12 @@ from eigengp.data.validation import (
 from eigengp.estimators._docs import complete_docstring
 from eigengp.fitting.run import FitResult
 from eigengp.fitting.settings import LBFGS, Settings
-from eigengp.gp.features import KernelFeatures
 from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.mean import MEANS
 from eigengp.gp.posterior import Predictive
 from eigengp.gp.precision import PRECISIONS
 from eigengp.gp.sensitivity import sensitivities, total_indices
+from eigengp.gp.sparse_spectrum import SpectralFeatures
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import KERNELS, Kernel
 
@@ -574,14 +574,14 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """Return inputs at which the model knows the function, in the units of the data."""
         posterior: Any = self._posterior
         scaling, features = self._scaling, posterior.features
-        if isinstance(features, KernelFeatures):
-            local = isinstance(posterior, VecchiaPosterior)
-            points = posterior.rows.X if local else features.inducing_points
-            steps = np.linspace(0, len(points) - 1, min(_MOST_POINTS, len(points)))
-            points = points[steps.astype(int)]
-        else:
+        if isinstance(features, SpectralFeatures):
             size = (_MOST_POINTS, scaling.input_scale.size)
             points = np.sqrt(3.0) * np.random.default_rng(0).uniform(-1.0, 1.0, size)
+        else:
+            local = isinstance(posterior, VecchiaPosterior)
+            points = posterior.rows.X if local else features.points
+            steps = np.linspace(0, len(points) - 1, min(_MOST_POINTS, len(points)))
+            points = points[steps.astype(int)]
         return scaling.restore_inputs(points)
 
     def _repr_html_inner(self) -> str:

@@ -15,10 +15,9 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from eigengp.gp.exact_posterior import ConditionalPosterior
-from eigengp.gp.features import Features
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
-from eigengp.kernels import Kernel
+from eigengp.kernels import Columns, Kernel
 
 
 def differentiable(posterior: Posterior | ConditionalPosterior) -> Any:
@@ -37,7 +36,7 @@ def differentiable(posterior: Posterior | ConditionalPosterior) -> Any:
 class _Features:
     """Features of rows, differentiable."""
 
-    features: Features
+    features: Columns
 
     @property
     def prior_scale(self) -> float:
@@ -48,7 +47,7 @@ class _Features:
 
     @property
     def kernel(self) -> _Gram:
-        return _Gram(self.features.kernel)  # type: ignore[attr-defined]
+        return _Gram(self.features.kernel)
 
     def matrix(self, X: torch.Tensor, dtype: str = "float64") -> Any:
         return _Function.apply(X, self.features.matrix, self.features.input_gradient, True)

@@ -18,7 +18,6 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.evidence import Evidence, FactorEvidence, PriorEvidence, TraceAdjoint, TraceTerm
-from eigengp.gp.features import Features, KernelFeatures
 from eigengp.gp.precision import Arithmetic, Kept
 from eigengp.gp.prior import CholeskyFactor, Spectrum
 from eigengp.gp.sums import (
@@ -29,6 +28,7 @@ from eigengp.gp.sums import (
     WhitenedRows,
     WhitenedSums,
 )
+from eigengp.kernels import Columns
 
 _EPSILON = float(np.finfo(np.float64).eps)
 _MOST_LOST = 1e-2
@@ -107,7 +107,7 @@ class Pass(Protocol):
 class PriorPass:
     """Stage 1: all eigenfunctions, with the weights of the GP prior."""
 
-    features: KernelFeatures
+    features: Columns
     noise_variance: float
     factor: CholeskyFactor
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
@@ -138,7 +138,7 @@ class PriorPass:
             raise DigitsLostError(in_float64=not in_float64)
         trace = None
         if gamma:
-            constant = self.features.constant_diagonal
+            constant = self.features.kernel.constant_diagonal
             trace = TraceTerm(sums, self.factor.inverse, s2, constant, gamma)
         return Outcome(self, evidence, trace, None, kept)
 
@@ -160,16 +160,16 @@ class PriorPass:
         return PassAdjoint(pulled.theta + diagonal, pulled.points, gram, s2_bar)
 
 
-def _through_constant_diagonal(
-    features: KernelFeatures, sums: Sums, trace: TraceAdjoint
-) -> Array | float:
+def _through_constant_diagonal(features: Columns, sums: Sums, trace: TraceAdjoint) -> Array | float:
     """Return what the trace term gives to `theta` where `k(x,x)` is one number for all rows.
 
     Where it varies, rows pull it back one by one.
     """
-    if features.constant_diagonal is None:
+    kernel = features.kernel
+    if kernel.constant_diagonal is None:
         return 0.0
-    adjoint: Array = features.prior_scale_pull_back(trace.diagonal * sums.precision).theta
+    bar = np.array([trace.diagonal * sums.precision])
+    adjoint: Array = kernel.diag_pull_back(features.points[:1], bar)
     return adjoint
 
 
@@ -217,7 +217,7 @@ class SpectralPass:
     inducing points and not the weights.
     """
 
-    features: KernelFeatures
+    features: Columns
     noise_variance: float
     spectrum: Spectrum
     shrinkage: Array
@@ -241,9 +241,8 @@ class SpectralPass:
     def from_sums(self, sums: Sums, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """Return the log marginal likelihood without a pass over the rows."""
         s2, identity = self.noise_variance, np.eye(self.shrinkage.size)
-        trace = (
-            TraceTerm(sums, identity, s2, self.features.constant_diagonal, gamma) if gamma else None
-        )
+        constant = self.features.kernel.constant_diagonal
+        trace = TraceTerm(sums, identity, s2, constant, gamma) if gamma else None
         evidence = FactorEvidence(sums, np.sqrt(self.shrinkage), s2)
         return Outcome(self, evidence, trace, self._rows.whitening, kept)
 
@@ -289,7 +288,7 @@ class ResidualPass:
     That variance already does what the trace term is for, so `gamma` is ignored.
     """
 
-    features: Features
+    features: Columns
     noise_variance: float
     factor: CholeskyFactor | Spectrum
     shrinkage: Array | None
@@ -344,7 +343,7 @@ class WhitePass:
     They leave nothing out of the prior, so the trace term is zero.
     """
 
-    features: Features
+    features: Columns
     noise_variance: float
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
 

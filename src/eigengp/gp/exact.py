@@ -17,7 +17,6 @@ from eigengp.backend.namespace import AnyArray
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import LOG_2PI
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
-from eigengp.gp.features import KernelFeatures
 from eigengp.gp.likelihoods import Likelihood, as_likelihood
 from eigengp.gp.linalg import Advice, cholesky, guarded
 from eigengp.kernels import Kernel
@@ -106,7 +105,7 @@ class ExactGP:
         """Return the posterior after `forward`."""
         if outcome.covariance is None:
             raise ValueError("The gradient has used up this outcome; call `forward` again.")
-        features = KernelFeatures(self.kernel, outcome.rows.X)
+        features = self.kernel.at(outcome.rows.X)
         return ConditionalPosterior(
             features, outcome.solved, outcome.covariance, self.noise_variance
         )

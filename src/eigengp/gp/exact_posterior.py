@@ -19,9 +19,9 @@ from scipy.linalg import lapack
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, Placed, beside, is_numpy, positive, row_dots
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.features import KernelFeatures
 from eigengp.gp.linalg import inverse_lower, solve_lower
 from eigengp.gp.posterior import Posterior, draw_joint
+from eigengp.kernels import Columns
 
 _SYMMETRISED = 256
 
@@ -117,7 +117,7 @@ class LowRankCovariance:
 class ConditionalPosterior:
     """A posterior that keeps all training rows."""
 
-    features: KernelFeatures
+    features: Columns
     """`k(x, X)` with the training inputs `X`."""
     coefficients: Array
     """`C⁻¹y`, shape (N,)."""
@@ -170,8 +170,8 @@ class ConditionalPosterior:
         open_ = self.features.prior_variance(X) > self.covariance.quadratic(K)
         bar = -2.0 * self.covariance.solve(K.T).T * open_[:, None]
         gradient = self.features.input_gradient(X, bar)
-        if self.features.constant_diagonal is None:
-            gradient = gradient + open_[:, None] * self.features.diag_input_gradient(X)
+        if self.features.kernel.constant_diagonal is None:
+            gradient = gradient + open_[:, None] * self.features.kernel.diag_input_gradient(X)
         return gradient
 
     def average(self, X: Array, share: Array) -> tuple[float, float]:
@@ -194,7 +194,7 @@ class ConditionalPosterior:
 
 
 def nystrom_posterior(
-    low_rank: Posterior, features: KernelFeatures, rows: RowBlock
+    low_rank: Posterior, features: Columns, rows: RowBlock
 ) -> ConditionalPosterior:
     """Return the predictions of the Nyström method, which keep the exact kernel.
 
@@ -202,13 +202,13 @@ def nystrom_posterior(
     ----------
     low_rank : Posterior
         The posterior of stage 1, whose `V` gives `Q = k(X,B) V`.
-    features : KernelFeatures
+    features : Columns
         Its features `k(x, B)`.
     rows : RowBlock
         All training rows.
     """
     Q = features.matrix(rows.X) @ low_rank.covariance_root
     covariance = LowRankCovariance(Q, rows.weight / low_rank.noise_variance)
-    at_rows = KernelFeatures(features.kernel, rows.X)
+    at_rows = features.kernel.at(rows.X)
     solved = covariance.solve(rows.y)
     return ConditionalPosterior(at_rows, solved, covariance, low_rank.noise_variance)

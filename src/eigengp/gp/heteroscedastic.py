@@ -25,8 +25,8 @@ from eigengp.backend.namespace import (
     row_dots,
 )
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.features import Features
 from eigengp.gp.posterior import Posterior
+from eigengp.kernels import Columns
 
 _NEAR = (8, 16, 32, 64)
 """Among how many of the nearest rows surprise is measured, as far as there are so many."""
@@ -153,7 +153,7 @@ class HeteroscedasticPosterior:
     scale: VarianceScale | None = None
 
     @property
-    def features(self) -> Features:
+    def features(self) -> Columns:
         """The features `k(x, B)`."""
         return self.own.features
 

@@ -22,13 +22,12 @@ from eigengp.gp.approximations import (
     SpectralPass,
 )
 from eigengp.gp.blocks import RowSource
-from eigengp.gp.features import KernelFeatures
 from eigengp.gp.likelihoods import Likelihood, as_likelihood
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic, Kept
 from eigengp.gp.prior import CholeskyFactor, Spectrum
 from eigengp.gp.vecchia import VecchiaPass
-from eigengp.kernels import Kernel, KernelAdjoint
+from eigengp.kernels import Columns, Kernel, KernelAdjoint
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Jitter:
     relative: float = 0.0
     absolute: float = 0.0
 
-    def of(self, features: KernelFeatures) -> float:
+    def of(self, features: Columns) -> float:
         """Return the number that is added."""
         return self.relative * features.prior_scale + self.absolute
 
@@ -166,9 +165,9 @@ class EigenGP:
         return SpectralPass(*common, self.spectrum, self._learned)
 
     @cached_property
-    def features(self) -> KernelFeatures:
+    def features(self) -> Columns:
         """The features `k(x, B)`."""
-        return KernelFeatures(self.kernel, self.inducing_points)
+        return self.kernel.at(self.inducing_points)
 
     def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """Go over the rows once; `gamma` weighs the trace term, which VFE has in full.
@@ -227,7 +226,12 @@ class EigenGP:
 
         Both arguments of `k(B,B)` move, hence twice the pull-back to one.
         """
-        adjoint = self._gram[1](gram_bar)
+        adjoint, kernel, B = self._gram[1](gram_bar), self.kernel, self.inducing_points
         jitter_bar = self.jitter.relative * float(np.trace(gram_bar))
-        jitter = self.features.prior_scale_pull_back(jitter_bar)
-        return KernelAdjoint(adjoint.theta + jitter.theta, 2.0 * adjoint.points + jitter.points)
+        if kernel.constant_diagonal is not None:
+            theta = kernel.diag_pull_back(B[:1], np.array([jitter_bar]))
+            return KernelAdjoint(adjoint.theta + theta, 2.0 * adjoint.points)
+        share = jitter_bar / B.shape[0]
+        theta = kernel.diag_pull_back(B, np.full(B.shape[0], share))
+        points = 2.0 * adjoint.points + share * kernel.diag_input_gradient(B)
+        return KernelAdjoint(adjoint.theta + theta, points)

@@ -27,9 +27,8 @@ from eigengp.backend.namespace import (
     row_dots,
 )
 from eigengp.gp.approximations import Outcome
-from eigengp.gp.features import Features, left_out
 from eigengp.gp.precision import Arithmetic
-from eigengp.kernels import Kernel
+from eigengp.kernels import Columns, Kernel
 
 
 class Predictive(Protocol):
@@ -75,7 +74,7 @@ class Predictive(Protocol):
 class Posterior:
     """The posterior of a latent function, and of noisy observations of it."""
 
-    features: Features
+    features: Columns
     mean_coefficients: Array
     """`m`, shape (M,)."""
     covariance_root: Array
@@ -90,7 +89,7 @@ class Posterior:
     @classmethod
     def of(
         cls,
-        features: Features,
+        features: Columns,
         noise_variance: float,
         outcome: Outcome,
         residual: bool = False,
@@ -183,8 +182,9 @@ class Posterior:
         xp = namespace(K)
         if self._F is None:
             return xp.zeros(K.shape[0], dtype=xp.float64, device=K.device)
-        rest = cast(left_out(self.features, X, K @ self._F.beside(K)), "float64")
-        return positive(rest)
+        explained = K @ self._F.beside(K)
+        rest = self.features.prior_variance(X) - row_dots(explained, explained)
+        return positive(cast(rest, "float64"))
 
     def mean_gradient(self, X: AnyArray) -> AnyArray:
         """Return `d mean/d x`, shape (n, D)."""
@@ -204,8 +204,8 @@ class Posterior:
         open_ = cast(self._left_out(X, K) > 0.0, "float64")[:, None]
         bar -= 2.0 * open_ * ((K @ F) @ F.T)
         gradient = self.features.input_gradient(X, bar)
-        if self.features.constant_diagonal is None:
-            gradient = gradient + open_ * self.features.diag_input_gradient(X)
+        if self.features.kernel.constant_diagonal is None:
+            gradient = gradient + open_ * self.features.kernel.diag_input_gradient(X)
         return gradient
 
     def average(self, X: Array, share: Array) -> tuple[float, float]:

@@ -12,8 +12,7 @@ from eigengp.backend.namespace import AnyArray
 
 if TYPE_CHECKING:
     from eigengp.gp.blocks import RowBlock
-    from eigengp.gp.features import Features
-    from eigengp.kernels import PullBack
+    from eigengp.kernels import Columns, PullBack
 
 KEPT_BYTES = 1 << 26
 """How much memory features may take between the two passes, unless told."""
@@ -129,7 +128,7 @@ class Kept:
         self._name = self._name or uuid4().hex
         return _kept_here, (self._name, self.room)
 
-    def made(self, features: Features, block: RowBlock, dtype: str, spare: int = 0) -> AnyArray:
+    def made(self, features: Columns, block: RowBlock, dtype: str, spare: int = 0) -> AnyArray:
         """Return a block's features in pass 1, and keep them while there is room."""
         size = features.kept_arrays * block.X.shape[0] * (features.size + spare)
         size *= 8 if dtype == "float64" else 4
@@ -146,7 +145,7 @@ class Kept:
         return block.start in self._made
 
     def taken(
-        self, features: Features, block: RowBlock, dtype: str, spare: int = 0
+        self, features: Columns, block: RowBlock, dtype: str, spare: int = 0
     ) -> tuple[AnyArray, PullBack]:
         """Return a block's features and their pull-back in pass 2, which needs them for good."""
         made = self._made.pop(block.start, None)

@@ -30,10 +30,9 @@ from eigengp.backend.namespace import (
     row_dots,
 )
 from eigengp.gp.blocks import Additive, RowBlock
-from eigengp.gp.features import Features, left_out
 from eigengp.gp.gpu.fused import fused_for
 from eigengp.gp.precision import Kept
-from eigengp.kernels import PullBack
+from eigengp.kernels import Columns, PullBack
 
 
 class _Light:
@@ -187,7 +186,7 @@ class ResidualAdjoint(RowAdjoint):
 
 
 def _made(
-    features: Features, block: RowBlock, dtype: str, kept: Kept | None, spare: int = 0
+    features: Columns, block: RowBlock, dtype: str, kept: Kept | None, spare: int = 0
 ) -> AnyArray:
     """Return the features of a block in pass 1."""
     if kept is None:
@@ -196,7 +195,7 @@ def _made(
 
 
 def _taken(
-    features: Features, block: RowBlock, dtype: str, kept: Kept | None, spare: int = 0
+    features: Columns, block: RowBlock, dtype: str, kept: Kept | None, spare: int = 0
 ) -> tuple[AnyArray, PullBack]:
     """Return the features of a block and their pull-back in pass 2."""
     if kept is None:
@@ -211,7 +210,7 @@ def _wide(features: AnyArray, y: AnyArray) -> AnyArray:
 
 
 def _taken_wide(
-    features: Features, block: RowBlock, dtype: str, kept: Kept | None
+    features: Columns, block: RowBlock, dtype: str, kept: Kept | None
 ) -> tuple[AnyArray, PullBack]:
     """Return `[K, y]` of a block and the pull-back of `K` in pass 2; pass 1 kept it with `y`."""
     has_targets = kept is not None and kept.holds(block)
@@ -235,16 +234,16 @@ def _with_counts(A: AnyArray, b: AnyArray, y: AnyArray, weight: AnyArray | None)
     return Sums(A, b, xp.sum(squares, dtype=xp.float64), 0.0, n, n)
 
 
-def _with_diagonal(sums: Sums, features: Features, block: RowBlock) -> Sums:
+def _with_diagonal(sums: Sums, features: Columns, block: RowBlock) -> Sums:
     """Add the sum of the prior variances of a block with `ω = s`, where these vary."""
-    if features.constant_diagonal is not None:
+    if features.kernel.constant_diagonal is not None:
         return sums
     xp, variance = namespace(block.y), features.prior_variance(block.X)
     return replace(sums, diagonal=xp.sum(block.weight * variance, dtype=xp.float64))
 
 
 def _pulled_back(
-    features: Features,
+    features: Columns,
     block: RowBlock,
     bar: SumsAdjoint,
     K_bar: AnyArray,
@@ -257,8 +256,8 @@ def _pulled_back(
         K_bar *= cast(weight, dtype_name(K_bar))[:, None]
     adjoint = back(K_bar, overwrite=True, K=K)
     theta = adjoint.theta
-    if bar.diagonal and features.constant_diagonal is None:
-        theta = theta + features.diag_pull_back(block.X, bar.diagonal * block.weight)
+    if bar.diagonal and features.kernel.constant_diagonal is None:
+        theta = theta + features.kernel.diag_pull_back(block.X, bar.diagonal * block.weight)
     return RowAdjoint(theta, adjoint.points)
 
 
@@ -270,7 +269,7 @@ class PlainRows:
     way, for stage 1, and the one that mixed precision makes cheaper.
     """
 
-    features: Features
+    features: Columns
     made: str = "float64"
     """The data type of features."""
     pulled: str = "float64"
@@ -333,7 +332,7 @@ class WhitenedRows:
     once.
     """
 
-    features: Features
+    features: Columns
     whitening: Array
     """`T`, shape (M, R)."""
 
@@ -385,7 +384,7 @@ class ResidualRows:
     the trace term makes of it, `½ [ln σ² + r_n/σ²]`.
     """
 
-    features: Features
+    features: Columns
     factor: Array
     """`F`, shape (M, R)."""
     noise_variance: float
@@ -401,7 +400,7 @@ class ResidualRows:
         K = _made(self.features, block, "float64", kept)
         Phi, xp = K @ self._F.beside(K), namespace(K)
         s2, alpha, s = self.noise_variance, self.power, block.weight
-        rest = cast(left_out(self.features, block.X, Phi), "float64")
+        rest = cast(self.features.prior_variance(block.X) - row_dots(Phi, Phi), "float64")
         share = alpha * positive(rest)
         y = cast(block.y, dtype_name(K))
         own = _accumulate(xp.concat([Phi, y[:, None]], axis=1), block.y, s / (s2 + share))
@@ -425,7 +424,7 @@ class ResidualRows:
         Phi = K @ F
         Phi_A, b_bar = Phi @ stacked[:-1, :], stacked[-1, :]
         quadratic = 0.5 * row_dots(Phi, Phi_A) + y * (Phi @ b_bar + bar.c * y)
-        rest = cast(left_out(self.features, block.X, Phi), "float64")
+        rest = cast(self.features.prior_variance(block.X) - row_dots(Phi, Phi), "float64")
         residual = positive(rest)
         variance = s2 + alpha * residual
         precision = block.weight / variance
@@ -438,7 +437,7 @@ class ResidualRows:
         Phi_bar -= cast(2.0 * residual_bar, dtype)[:, None] * Phi
         adjoint = back(Phi_bar @ F.T, overwrite=True)
         return ResidualAdjoint(
-            theta=adjoint.theta + self.features.diag_pull_back(block.X, residual_bar),
+            theta=adjoint.theta + self.features.kernel.diag_pull_back(block.X, residual_bar),
             points=adjoint.points,
             factor=cast(K.T @ Phi_bar, "float64"),
             noise_variance=-xp.sum(precision * (through + own)),

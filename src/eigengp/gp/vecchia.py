@@ -39,12 +39,11 @@ from eigengp.backend.buffers import make_buffer, recycle
 from eigengp.gp.approximations import Outcome, PassAdjoint
 from eigengp.gp.blocks import Additive, RowBlock, RowSource
 from eigengp.gp.evidence import PriorEvidence
-from eigengp.gp.features import Features, KernelFeatures
 from eigengp.gp.linalg import cholesky_stack, solve_stack
 from eigengp.gp.precision import Kept
 from eigengp.gp.prior import CholeskyFactor
 from eigengp.gp.sums import Sums, SumsAdjoint
-from eigengp.kernels import Kernel, PullBack
+from eigengp.kernels import Columns, Kernel, PullBack
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class Table:
     """The pull-back of the block that begins at each number."""
 
     @classmethod
-    def of(cls, features: Features, factor: Array, rows: RowSource, keep: bool = False) -> Table:
+    def of(cls, features: Columns, factor: Array, rows: RowSource, keep: bool = False) -> Table:
         """Compute features block by block; `keep` what a pull-back needs."""
         shape = (rows.n_rows, features.size)
         table = cls(np.empty(shape), np.empty(shape))
@@ -249,7 +248,7 @@ class VecchiaPass:
 
     Parameters
     ----------
-    features : KernelFeatures
+    features : Columns
         `k(x, B)`.
     noise_variance : float
         `σ²`.
@@ -259,7 +258,7 @@ class VecchiaPass:
         Added to the diagonal of neighbourhoods, relative to `k(x, x)`.
     """
 
-    features: KernelFeatures
+    features: Columns
     noise_variance: float
     factor: CholeskyFactor
     jitter: float = 0.0
@@ -343,8 +342,9 @@ class VecchiaPass:
         cross = 0.5 * (pulled.cross + pulled.cross.T)
         gram = evidence.gram_adjoint(bar) + self.factor.weights_pull_back(cross)
         theta = adjoint.theta + pulled.theta
-        if self.features.constant_diagonal is not None:
-            theta += self.features.prior_scale_pull_back(self.jitter * pulled.trace).theta
+        kernel, points = self.features.kernel, self.features.points
+        if kernel.constant_diagonal is not None:
+            theta += kernel.diag_pull_back(points[:1], np.array([self.jitter * pulled.trace]))
         replicates = 0.5 * (outcome.n - source.n_rows) / self.noise_variance
         return PassAdjoint(theta, adjoint.points, gram, pulled.noise + replicates)
 

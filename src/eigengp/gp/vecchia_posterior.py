@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from eigengp._typing import Array
 from eigengp.backend.namespace import row_dots
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.features import KernelFeatures
 from eigengp.gp.heteroscedastic import (
     HeteroscedasticGradientError,
     VarianceScale,
@@ -26,6 +25,7 @@ from eigengp.gp.vecchia import (
     VecchiaPass,
     innovation_weights,
 )
+from eigengp.kernels import Columns
 
 Search = Callable[[Array], NDArray[np.intp]]
 """Takes inputs (n, D) to the numbers of their nearest rows (n, m), the nearest first."""
@@ -112,7 +112,7 @@ class VecchiaPosterior:
         return cls(flow, evidence.mean, evidence.V, rows, search, n_neighbors)
 
     @property
-    def features(self) -> KernelFeatures:
+    def features(self) -> Columns:
         """The features `k(x, B)`."""
         return self.flow.features
 
@@ -266,8 +266,8 @@ class VecchiaPosterior:
         through = (found.K[:, :-1] @ q[:, :, None])[:, :, 0]
         k_bar = q - 2.0 * found.G[:, -1] @ self.flow.prior_factor.T
         gradient = self._pulled(X, found, -2.0 * found.b - found.solved(through), k_bar)
-        if self.features.constant_diagonal is None:
-            gradient += (1.0 + self.flow.jitter) * self.features.diag_input_gradient(X)
+        if self.features.kernel.constant_diagonal is None:
+            gradient += (1.0 + self.flow.jitter) * self.features.kernel.diag_input_gradient(X)
         return gradient
 
     def _pulled(self, X: Array, found: Factorized, c_bar: Array, k_bar: Array) -> Array:
@@ -276,7 +276,7 @@ class VecchiaPosterior:
         others = found.hoods.rows.X[: -X.shape[0]]
         between = np.zeros((X.shape[0], others.shape[0]))
         np.put_along_axis(between, found.hoods.index[:, :-1], c_bar, axis=1)
-        near = KernelFeatures(self.features.kernel, others)
+        near = self.features.kernel.at(others)
         return self.features.input_gradient(X, k_bar) + near.input_gradient(X, between)
 
     def _by_chunk(self, function: Callable[[Array], Array], X: Array) -> Array:

@@ -6,6 +6,7 @@ neighbour search.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -29,7 +30,6 @@ from eigengp.fitting.stochastic import Adam, Belief, Reservoir, StochasticLearne
 from eigengp.gp.approximations import ResidualPass, SpectralPass
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance, LowRankCovariance
-from eigengp.gp.features import KernelFeatures, SpectralFeatures
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
 from eigengp.gp.likelihoods import Gaussian, Heteroscedastic
 from eigengp.gp.mean import MEANS
@@ -37,12 +37,13 @@ from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
 from eigengp.gp.prior import CholeskyFactor, Spectrum
+from eigengp.gp.sparse_spectrum import SpectralFeatures
 from eigengp.gp.sums import Sums
 from eigengp.gp.vecchia import VecchiaPass
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.io.errors import SavedModelError
 from eigengp.io.record import EstimatorRecord, Fields, Record, resolved_hints
-from eigengp.kernels import KERNELS, Product, Sum
+from eigengp.kernels import KERNELS, Columns, Kernel, Product, Sum
 
 _ESTIMATORS = (
     *(EigenGPRegressor, ExactGPRegressor, FITCRegressor, VFERegressor, PowerEPRegressor),
@@ -52,7 +53,7 @@ _PLAIN = (
     *(*KERNELS.values(), Sum, Product),
     *(LBFGS, Stochastic, Gaussian, Heteroscedastic),
     *(Scaling, Extent, RowBlock, *MEANS.values(), LogMap, YeoJohnsonMap, QuantileMap),
-    *(EigenGP, Jitter, Arithmetic, KernelFeatures, SpectralFeatures, Spectrum, CholeskyFactor),
+    *(EigenGP, Jitter, Arithmetic, Spectrum, CholeskyFactor),
     *(SpectralPass, ResidualPass, VecchiaPass, Sums),
     *(Posterior, ConditionalPosterior, DenseCovariance, LowRankCovariance),
     *(HeteroscedasticPosterior, VarianceScale, Decision, Selection),
@@ -95,6 +96,17 @@ def _vecchia_posterior(approximate: bool, **found: Any) -> VecchiaPosterior:
     return VecchiaPosterior(search=search, **found)
 
 
+def _columns_record(kind: type, name: str, points: str, make: Callable[..., Any]) -> Record:
+    """Return how features are stored: as a kernel and points, which make them again."""
+    return Record(
+        kind,
+        {"kernel": Kernel, points: np.ndarray},
+        make=lambda **found: make(found["kernel"], found[points]),
+        take=lambda features: {"kernel": features.kernel, points: features.points},
+        stored_as=name,
+    )
+
+
 def records() -> list[Record | EstimatorRecord]:
     """Return how each class is stored."""
     state = {"key": np.ndarray, "pos": int, "has_gauss": int, "gauss": float}
@@ -105,4 +117,6 @@ def records() -> list[Record | EstimatorRecord]:
         *map(EstimatorRecord, _ESTIMATORS),
         Record(np.random.RandomState, state, make=_random_state, take=_random_state_fields),
         Record(VecchiaPosterior, vecchia, make=_vecchia_posterior, take=_vecchia_fields),
+        _columns_record(Columns, "KernelFeatures", "inducing_points", lambda k, B: k.at(B)),
+        _columns_record(SpectralFeatures, "SpectralFeatures", "spectral_points", SpectralFeatures),
     ]

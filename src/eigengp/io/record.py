@@ -36,6 +36,8 @@ class Record:
         Takes the fields, as keywords, to an object; None calls the class.
     take : callable or None
         Returns the fields of an object; None reads the attributes of their names.
+    stored_as : str
+        The name of the class in a file; empty is its own.
     """
 
     kind: type
@@ -43,6 +45,12 @@ class Record:
     optional: frozenset[str] = frozenset()
     make: Callable[..., Any] | None = None
     take: Callable[[Any], Fields] | None = None
+    stored_as: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name in a file."""
+        return self.stored_as or self.kind.__name__
 
     @classmethod
     def of(cls, kind: Any) -> Record:
@@ -72,6 +80,11 @@ class EstimatorRecord:
     """How estimators of one class are stored: parameters, and what was learned."""
 
     kind: Any
+
+    @property
+    def name(self) -> str:
+        """The name in a file."""
+        return str(self.kind.__name__)
 
     def fields_of(self, model: Estimator) -> Fields:
         """Return all attributes; those that were learned are absent before `fit`."""

@@ -9,10 +9,12 @@ from eigengp.estimators.base import GPRegressor
 from eigengp.io.errors import SavedModelError
 from eigengp.io.known import records
 from eigengp.io.record import EstimatorRecord, Record
+from eigengp.kernels import Columns
 
 ClassT = TypeVar("ClassT", bound=type)
 
-_RECORDS = {each.kind.__name__: each for each in records()}
+_RECORDS = {each.name: each for each in records()}
+_COLUMNS = next(each for each in _RECORDS.values() if each.kind is Columns)
 _OURS = frozenset(_RECORDS)
 
 
@@ -73,9 +75,14 @@ def register(cls: ClassT) -> ClassT:
 
 
 def record_of(kind: type) -> Record | EstimatorRecord | None:
-    """Return how objects of this very class are stored; None if they are not."""
+    """Return how objects of this very class are stored; None if they are not.
+
+    A kernel makes its columns again, whatever their class.
+    """
     found = _RECORDS.get(kind.__name__)
-    return found if found is not None and found.kind is kind else None
+    if found is not None and found.kind is kind:
+        return found
+    return _COLUMNS if issubclass(kind, Columns) else None
 
 
 def record_named(name: str) -> Record | EstimatorRecord:

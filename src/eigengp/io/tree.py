@@ -66,7 +66,7 @@ class Writer:
             return self._added({"list": [self.node(each, where) for each in value]})
         record = record_of(type(value))
         if record is not None:
-            owner = type(value).__name__
+            owner = record.name
             own = record.fields_of(value)
             nodes = {name: self.node(each, f"{owner}.{name}") for name, each in own.items()}
             return self._added({"class": owner, "fields": nodes})

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -24,7 +25,7 @@ from typing import (
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, is_numpy, namespace
+from eigengp.backend.namespace import AnyArray, beside, is_numpy, namespace
 
 if TYPE_CHECKING:
     from eigengp.kernels.composite import Product, Sum
@@ -62,13 +63,30 @@ class PullBack(Protocol):
         """
 
 
-class Columns(Protocol):
-    """The functions `x ↦ k(x, z_m)` of a kernel at fixed points `Z`."""
+@dataclass(eq=False)
+class Columns(ABC):
+    """The functions `x ↦ k(x, z_m)` of a kernel at fixed points `Z`: the features of a row.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        `k`.
+    points : array of shape (m, D)
+        `Z`.
+    """
+
+    kernel: Any
+    points: AnyArray
+
+    kept_arrays: ClassVar[int] = 1
+    """How many arrays of shape (n, m) a pull-back holds on to."""
 
     @property
-    def kept_arrays(self) -> int:
-        """How many arrays of shape (n, m) a pull-back holds on to."""
+    def size(self) -> int:
+        """How many features a row has."""
+        return int(self.points.shape[0])
 
+    @abstractmethod
     def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
         """Return `k(X, Z)`, shape (n, m + spare), in the library of `X`.
 
@@ -82,6 +100,7 @@ class Columns(Protocol):
             How many columns to add at the end, for the caller to fill.
         """
 
+    @abstractmethod
     def forward(
         self, X: AnyArray, dtype: str = "float64", spare: int = 0
     ) -> tuple[AnyArray, PullBack]:
@@ -90,6 +109,25 @@ class Columns(Protocol):
         The pull-back differentiates with respect to `Z` alone, even where
         `X` are the same points.
         """
+
+    def input_gradient(self, X: AnyArray, bar: AnyArray) -> AnyArray:
+        """Return `d/dx Σ_m bar_nm k(x_n, z_m)`, shape (n, D), for `bar` of shape (n, m).
+
+        It is the kernel's pull-back with its arguments exchanged.
+        """
+        _, back = self.kernel.forward(beside(self.points, X), X)
+        return back(bar.T).points
+
+    @cached_property
+    def prior_scale(self) -> float:
+        """A typical value of `k(x, x)`: the mean over the points where it varies."""
+        constant: float | None = self.kernel.constant_diagonal
+        return float(np.mean(self.kernel.diag(self.points))) if constant is None else constant
+
+    def prior_variance(self, X: AnyArray) -> AnyArray | float:
+        """Return `k(x_n, x_n)`: one number where it does not vary, else an array of shape (n,)."""
+        constant = self.kernel.constant_diagonal
+        return self.kernel.diag(X) if constant is None else constant
 
 
 class Kernel(ABC):
@@ -346,7 +384,7 @@ class ParametricKernel(Kernel):
 
         if self.active_dims is None:
             return self._columns(Z)
-        return ActiveColumns(self._columns, Z, self.active_dims)
+        return ActiveColumns(self, Z)
 
     def stack(self, X: Array) -> tuple[Array, StackPullBack]:
         dims = self.active_dims

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -14,6 +14,7 @@ from eigengp.kernels.base import (
     Kernel,
     KernelAdjoint,
     Parameter,
+    ParametricKernel,
     PullBack,
     StackPullBack,
     put_inputs,
@@ -87,7 +88,7 @@ class Sum(_Pair):
         return self.left.diag_input_gradient(X) + self.right.diag_input_gradient(X)
 
     def at(self, Z: AnyArray) -> Columns:
-        return _SumColumns(self.left.at(Z), self.right.at(Z))
+        return _SumColumns(self, Z)
 
     def stack(self, X: Array) -> tuple[Array, StackPullBack]:
         (K_left, left), (K_right, right) = self.left.stack(X), self.right.stack(X)
@@ -130,7 +131,7 @@ class Product(_Pair):
         return left + self.right.diag_input_gradient(X) * self.left.diag(X)[:, None]
 
     def at(self, Z: AnyArray) -> Columns:
-        return _ProductColumns(self.left.at(Z), self.right.at(Z))
+        return _ProductColumns(self, Z)
 
     def stack(self, X: Array) -> tuple[Array, StackPullBack]:
         (K_left, left), (K_right, right) = self.left.stack(X), self.right.stack(X)
@@ -141,15 +142,17 @@ class Product(_Pair):
         return K_left * K_right, pull_back
 
 
-class _PairColumns:
+@dataclass(eq=False)
+class _PairColumns(Columns):
     """The columns of two kernels side by side."""
 
-    def __init__(self, left: Columns, right: Columns) -> None:
-        self.left = left
-        self.right = right
+    kernel: _Pair
+
+    def __post_init__(self) -> None:
+        self.left, self.right = self.kernel.left.at(self.points), self.kernel.right.at(self.points)
 
     @property
-    def kept_arrays(self) -> int:
+    def kept_arrays(self) -> int:  # type: ignore[override]
         return self.left.kept_arrays + self.right.kept_arrays + 1
 
 
@@ -196,30 +199,20 @@ def _joined(left: KernelAdjoint, right: KernelAdjoint) -> KernelAdjoint:
     return KernelAdjoint(theta, left.points + right.points)
 
 
-class ActiveColumns:
-    """The columns of a kernel that sees some of the inputs alone.
+@dataclass(eq=False)
+class ActiveColumns(Columns):
+    """The columns of a kernel that sees some of the inputs alone; points have all of them."""
 
-    Parameters
-    ----------
-    make : callable
-        Takes points with these inputs to the kernel's columns.
-    points : array of shape (m, D)
-        `Z`, with all inputs.
-    dims : tuple of int
-        The inputs that the kernel sees.
-    """
+    kernel: ParametricKernel
 
-    def __init__(
-        self, make: Callable[[AnyArray], Columns], points: AnyArray, dims: tuple[int, ...]
-    ) -> None:
-        self.points = points
-        self.dims = dims
-        self._own_points = take_inputs(points, dims)
-        self._columns = make(self._own_points)
+    def __post_init__(self) -> None:
+        assert self.kernel.active_dims is not None
+        self.dims = self.kernel.active_dims
+        self._own_points = take_inputs(self.points, self.dims)
+        self._columns = self.kernel._columns(self._own_points)
 
     @property
-    def kept_arrays(self) -> int:
-        """See `Columns.kept_arrays`."""
+    def kept_arrays(self) -> int:  # type: ignore[override]
         return self._columns.kept_arrays
 
     def _rows(self, X: AnyArray) -> AnyArray:

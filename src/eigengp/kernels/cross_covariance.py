@@ -9,7 +9,7 @@ and derivatives of pairs.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from eigengp.backend.namespace import (
     row_dots,
     times,
 )
-from eigengp.kernels.base import KernelAdjoint, PullBack, StackPullBack
+from eigengp.kernels.base import Columns, KernelAdjoint, PullBack, StackPullBack
 
 if TYPE_CHECKING:
     from eigengp.kernels.nonstationary import PairwiseKernel
@@ -126,23 +126,14 @@ class Side:
         return found
 
 
-class StationaryColumns:
-    """The functions `x ↦ k(x, z_m)` of a stationary kernel.
+@dataclass(eq=False)
+class StationaryColumns(Columns):
+    """The functions `x ↦ k(x, z_m)` of a stationary kernel, which gives profile and slope."""
 
-    Parameters
-    ----------
-    kernel : Stationary
-        Gives profile and slope.
-    points : array of shape (m, D)
-        `Z`.
-    """
+    kernel: Stationary
+    _sides: dict[Hashable, Side] = field(default_factory=dict, init=False)
 
     kept_arrays = 3
-
-    def __init__(self, kernel: Stationary, points: AnyArray) -> None:
-        self.kernel = kernel
-        self.points = points
-        self._sides: dict[Hashable, Side] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Keep kernel and points alone: what lies on a device is of no use elsewhere."""
@@ -362,24 +353,13 @@ def stationary_stack(kernel: Stationary, X: Array) -> tuple[Array, StackPullBack
     return K, pull_back
 
 
-class PairwiseColumns:
+class PairwiseColumns(Columns):
     """The functions `x ↦ k(x, z_m)` of a kernel that gives values and derivatives of pairs.
 
     Rows are taken a few at a time, so that arrays of shape (n, m, D) stay small.
-
-    Parameters
-    ----------
-    kernel : PairwiseKernel
-        Gives values and derivatives.
-    points : array of shape (m, D)
-        `Z`.
     """
 
-    kept_arrays = 1
-
-    def __init__(self, kernel: PairwiseKernel, points: AnyArray) -> None:
-        self.kernel = kernel
-        self.points = points
+    kernel: PairwiseKernel
 
     def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
         """See `Columns.matrix`."""

@@ -19,7 +19,6 @@ from eigengp.fitting.initialization import get_lengthscale_range
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.run import FitResult, Run, begin_run
 from eigengp.fitting.settings import Settings
-from eigengp.gp.features import KernelFeatures
 from eigengp.gp.posterior import Posterior
 from eigengp.kernels import Stationary, kernel_named
 
@@ -44,7 +43,7 @@ class _Machine:
 
     def posterior(self) -> Posterior:
         evidence = self.relevance.evidence
-        features = KernelFeatures(self.kernel, self.relevance.inputs)
+        features = self.kernel.at(self.relevance.inputs)
         return Posterior(features, evidence.mean, evidence.V, self.noise_variance)
 
 

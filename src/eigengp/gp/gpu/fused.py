@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from eigengp.backend.namespace import AnyArray, Placed, is_numpy
-from eigengp.gp.features import Features, KernelFeatures
 from eigengp.kernels import (
+    Columns,
     KernelAdjoint,
     Matern12,
     Matern32,
@@ -36,19 +36,16 @@ _BLOCK = 128
 """The kernels take whole blocks of rows; as many as `triton_launch.ROWS`."""
 
 
-def fused_for(features: Features, X: AnyArray, dtype: str) -> Fused | None:
+def fused_for(features: Columns, X: AnyArray, dtype: str) -> Fused | None:
     """Return the fused passes where they can be used: float32, on CUDA, for these features."""
     if dtype != "float32" or is_numpy(X) or not getattr(X, "is_cuda", False) or not _available():
         return None
-    if not isinstance(features, KernelFeatures) or features.size > _MOST_POINTS:
+    if not isinstance(features, StationaryColumns) or features.size > _MOST_POINTS:
         return None
-    kernel, columns = features.kernel, features.columns
+    kernel = features.kernel
     if type(kernel) not in _PROFILES or X.shape[1] > _MOST_INPUTS or X.shape[0] < _BLOCK:
         return None
-    assert isinstance(kernel, Stationary)
-    if not isinstance(columns, StationaryColumns):
-        return None  # Some of the inputs alone.
-    return Fused(kernel, columns)
+    return Fused(kernel, features)
 
 
 @cache
