@@ -503,8 +503,6 @@ def test_other_methods_have_checkpoints_too(tmp_path: Path) -> None:
 class Counting:
     """An objective that counts how often it is evaluated."""
 
-    bounds = (np.zeros(2), np.ones(2))
-
     def __init__(self, gradient: Array) -> None:
         self.gradient, self.count = gradient, 0
 

@@ -48,7 +48,7 @@ def test_the_parameters_of_a_likelihood_are_learned_within_its_bounds() -> None:
     free = kernel_parameters(model)
     vector = free.pack(model)
     assert vector[-1] == pytest.approx(np.log(0.2))
-    low, high = (each[-1] for each in free.bounds())
+    low, high = (each[-1] for each in free.bounds)
     assert (low, high) == tuple(each[0] for each in Gaussian().bounds)
     assert free.unpack(vector + 1.0).likelihood.variance == pytest.approx(0.2 * np.e)
     kind = Heteroscedastic(0.2).with_theta(np.log([0.5]))

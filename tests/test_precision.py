@@ -230,7 +230,7 @@ def test_the_optimum_agrees_with_that_of_double_precision(precision: str, per_ro
     def optimum(precision: str) -> float:
         own = replace(start, arithmetic=Arithmetic(precision))
         free = eigengp_parameters(own, Extent.of(source))
-        found = minimize(RowObjective(free, source), free.pack(start), 500, 1e-13)
+        found = minimize(RowObjective(free, source), free.pack(start), free.bounds, 500, 1e-13)
         return replace(free.unpack(found.vector), arithmetic=Arithmetic()).value(source)
 
     assert abs(optimum(precision) - optimum("double")) / 1_200 < per_row

@@ -54,20 +54,18 @@ class _Buffers:
                     self._free = {}
 
     def take(self, shape: tuple[int, ...], dtype: Any, order: Literal["C", "F"] = "C") -> AnyArray:
+        """Return an array in the smallest free memory that is at most three times its size."""
         size = max(1, math.prod(shape) * dtype.itemsize)
         if not self._inside or size < _SMALLEST_BUFFER:
             return np.empty(shape, dtype, order)
-        return np.ndarray(shape, dtype, self._find_memory(size), order=order)
-
-    def _find_memory(self, size: int) -> _Memory:
-        """Return the smallest free memory of `size` to three times `size` bytes, or new one."""
-        free = self._free
-        fitting = [each for each in list(free.values()) if size <= each.size <= 3 * size]
+        fitting = [each for each in list(self._free.values()) if size <= each.size <= 3 * size]
         fitting.reverse()  # The last returned is still in the CPU cache.
-        for best in sorted(fitting, key=len):
-            if free.pop(id(best), None) is not None:  # Another thread may have taken it.
-                return best
-        return _Memory((size + size // 8,), np.uint8)
+        for memory in sorted(fitting, key=len):
+            if self._free.pop(id(memory), None) is not None:  # Another thread may have taken it.
+                break
+        else:
+            memory = _Memory((size + size // 8,), np.uint8)
+        return np.ndarray(shape, dtype, memory, order=order)
 
     def give(self, x: AnyArray) -> None:
         memory = getattr(x, "base", None)

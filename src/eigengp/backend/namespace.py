@@ -100,13 +100,6 @@ class Placed:
         return self._copies[key]
 
 
-def exp_in_place(x: AnyArray) -> AnyArray:
-    """Return `exp(x)`, in place if the library can."""
-    if is_numpy(x):
-        return np.exp(x, out=x)
-    return x.exp_() if hasattr(x, "exp_") else namespace(x).exp(x)
-
-
 def row_dots(x: AnyArray, z: AnyArray) -> AnyArray:
     """Return the inner product of each row of `x` with the same row of `z`, shape (n,)."""
     if is_numpy(x):
@@ -117,18 +110,3 @@ def row_dots(x: AnyArray, z: AnyArray) -> AnyArray:
 def positive(x: AnyArray) -> AnyArray:
     """Return `max(x, 0)`, entry by entry."""
     return namespace(x).where(x > 0.0, x, 0.0 * x)
-
-
-def clip_in_place(x: AnyArray, low: float, high: float) -> AnyArray:
-    """Clip `x` between two numbers, in place if the library can."""
-    return np.clip(x, low, high, out=x) if is_numpy(x) else namespace(x).clip(x, low, high)
-
-
-def times(x: AnyArray, z: AnyArray, overwrite: bool) -> AnyArray:
-    """Return `x ∘ z` in the data type of `x`; `overwrite` allows to compute it in place."""
-    if not is_numpy(x):
-        z = cast(z, dtype_name(x))
-    if not overwrite:
-        return x * z
-    x *= z
-    return x

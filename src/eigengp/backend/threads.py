@@ -36,7 +36,7 @@ def count_available_threads() -> int:
     return max(counts, default=1)
 
 
-class _OneBlasThread:
+class _BlasLimit:
     """Limits BLAS to one thread while at least one context is open.
 
     The limit applies to the whole process, so fits in several threads must share it.
@@ -51,25 +51,24 @@ class _OneBlasThread:
         self._inside = 0
         self._limiter: Any = None
 
-    def __enter__(self) -> None:
+    @contextmanager
+    def use_one_thread(self) -> Iterator[None]:
         with self._lock:
             if self._inside == 0:
                 self._limiter = _controller().limit(limits=1, user_api="blas")
             self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self._limiter.restore_original_limits()
-
-
-_ONE_BLAS_THREAD = _OneBlasThread()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if self._inside == 0:
+                    self._limiter.restore_original_limits()
 
 
-def use_one_blas_thread() -> AbstractContextManager[None]:
-    """Limit BLAS to one thread, which is faster for small matrices."""
-    return _ONE_BLAS_THREAD
+_BLAS_LIMIT = _BlasLimit()
+use_one_blas_thread = _BLAS_LIMIT.use_one_thread
+"""A context that limits BLAS to one thread, which is faster for small matrices."""
 
 
 def use_one_openmp_thread() -> AbstractContextManager[Any]:
@@ -132,7 +131,7 @@ _get_pool = cache(_ThreadPool)
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_get_pool.cache_clear)
-    os.register_at_fork(after_in_child=_ONE_BLAS_THREAD.reset)
+    os.register_at_fork(after_in_child=_BLAS_LIMIT.reset)
 
 
 def run_in_threads(
@@ -141,9 +140,8 @@ def run_in_threads(
     """Return `[work(stripe), …]` for contiguous stripes, one per thread, including this one."""
     if len(blocks) <= 1 or hasattr(_ThreadPool.here, "member"):
         return [work(blocks)]
-    stripes = [
-        blocks[low:high] for low, high in _split_evenly(len(blocks), min(n_threads, len(blocks)))
-    ]
+    edges = np.linspace(0, len(blocks), min(n_threads, len(blocks)) + 1).round().astype(int)
+    stripes = [blocks[low:high] for low, high in pairwise(edges.tolist())]
     with use_one_blas_thread():
         if len(stripes) == 1:
             return [work(stripes[0])]
@@ -159,10 +157,3 @@ def run_in_threads(
             finally:
                 del error, answers  # Break the reference cycle with this frame.
     return [first, *(result for result, _ in answers)]
-
-
-@cache
-def _split_evenly(length: int, count: int) -> list[tuple[int, int]]:
-    """Return the start and end of `count` parts of nearly equal length."""
-    edges = np.linspace(0, length, count + 1).round().astype(int)
-    return list(pairwise(edges.tolist()))

@@ -46,7 +46,7 @@ def count_chunk_rows(n_features: int) -> int:
 
 def choose_block_rows(X: AnyArray, n_columns: int) -> int:
     """Return the number of rows in a block with `n_columns` features."""
-    if not is_numpy(X):
+    if not isinstance(X, np.ndarray):
         least, most = _DEVICE_RANGE
         return max(least, min(most, _get_free_bytes(X) // (_DEVICE_SHARE * n_columns)))
     least, most = _BLOCK_RANGE
@@ -203,12 +203,12 @@ def map_blocks(
     n_columns : int
         The number of features per row, which determines the size of blocks.
     """
-    n_threads = count_available_threads() if is_numpy(X) else 1
+    n_threads = count_available_threads() if isinstance(X, np.ndarray) else 1
     blocks = _cut_blocks(0, X.shape[0], choose_block_rows(X, n_columns), n_threads)
 
     def stripe(part: Sequence[slice]) -> list[AnyArray]:
         cut = (X[rows, :] for rows in part)
-        if is_numpy(X):
+        if isinstance(X, np.ndarray):
             cut = (np.asarray(block, dtype=np.float64) for block in cut)
         return [function(block) for block in cut]
 

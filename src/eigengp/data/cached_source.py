@@ -43,9 +43,12 @@ def cache_blocks(source: RowSource, memory_limit: int) -> RowSource:
         The memory limit for features, in bytes; rows may use a quarter of it.
     """
     parts = _split_views(source)
-    if parts is None or _SHARE * _count_bytes(parts.rows) > memory_limit:
+    if parts is None:
         return source
-    return CachedSource(source, memory_limit)
+    rows = parts.rows
+    columns = rows.n_features + (1 if rows.sample_weight is None else 2)
+    fits = _SHARE * rows.n_rows * columns * 8 <= memory_limit
+    return CachedSource(source, memory_limit) if fits else source
 
 
 def _split_views(source: RowSource) -> _Parts | None:
@@ -59,11 +62,6 @@ def _split_views(source: RowSource) -> _Parts | None:
     if not isinstance(source, ArraySource) or not is_numpy(source.X):
         return None
     return _Parts(source, tuple(maps))
-
-
-def _count_bytes(rows: ArraySource) -> int:
-    columns = rows.n_features + (1 if rows.sample_weight is None else 2)
-    return rows.n_rows * columns * 8
 
 
 @dataclass(frozen=True)

@@ -380,11 +380,6 @@ class NeighborSource:
         """All rows, without their neighbours."""
         return ArraySource.of(self.rows, _MEMBER_COLUMNS, self.n_threads)
 
-    @property
-    def n_members(self) -> int:
-        """The number of rows in a neighbourhood, including its own."""
-        return int(self.index.shape[1])
-
     def total(self, term: Callable[[Neighborhoods], SumT]) -> SumT:
         """Return the sum of `term(neighbourhoods)` over all rows."""
         chunks = [

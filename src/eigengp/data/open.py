@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -146,26 +146,22 @@ class Dataset:
     like: AnyArray
     resizable: bool = True
     opened: float = 0.0
+    n_rows: int = field(init=False)
+    """The number of rows."""
+    n_features: int = field(init=False)
+    """The number of inputs."""
+    streams: bool = field(init=False)
+    """Whether rows are read in every pass."""
+    in_numpy: bool = field(init=False)
+    """Whether all rows lie in NumPy arrays."""
 
-    @property
-    def n_rows(self) -> int:
-        """The number of rows."""
-        return self.rows.n_rows
-
-    @property
-    def n_features(self) -> int:
-        """The number of inputs."""
-        return self.rows.n_features
-
-    @property
-    def streams(self) -> bool:
-        """Whether rows are read in every pass."""
-        return isinstance(self.rows, StreamSource)
-
-    @property
-    def in_numpy(self) -> bool:
-        """Whether all rows lie in NumPy arrays."""
-        return isinstance(self.rows, ArraySource) and is_numpy(self.rows.X)
+    def __post_init__(self) -> None:
+        rows = self.rows
+        in_numpy = isinstance(rows, ArraySource) and isinstance(rows.X, np.ndarray)
+        object.__setattr__(self, "n_rows", rows.n_rows)
+        object.__setattr__(self, "n_features", rows.n_features)
+        object.__setattr__(self, "streams", isinstance(rows, StreamSource))
+        object.__setattr__(self, "in_numpy", in_numpy)
 
     def restrict(self, rows: RowBlock) -> Dataset:
         """Return the dataset with only some standardised rows."""
@@ -197,10 +193,10 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
             opened = _open_table(X, y, sample_weight, options)
         else:
             opened = _open_arrays(X, y, sample_weight, options)
-        yield replace(_measure(opened, options), opened=began)
+        yield _measure(opened, options, began)
 
 
-def _measure(opened: _Opened, options: ReadOptions) -> Dataset:
+def _measure(opened: _Opened, options: ReadOptions, began: float) -> Dataset:
     """Measure opened rows in one pass, and return the dataset."""
     rows = opened.rows
     summary = Summary.of(rows)
@@ -226,6 +222,7 @@ def _measure(opened: _Opened, options: ReadOptions) -> Dataset:
         opened.names,
         opened.like,
         options.block_rows is None,
+        began,
     )
 
 
@@ -335,13 +332,14 @@ def _open_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _O
     move_to_device(np.zeros(1), device)  # Fail early if it is not available.
     if options.in_memory or given.shape[0] <= MERGE_UP_TO:
         device = None
-        if not is_numpy(rows):
+        if not isinstance(rows, np.ndarray):
             rows, targets = on_host(rows), on_host(targets)
-    if is_numpy(rows):
+    if isinstance(rows, np.ndarray):
         rows, targets, weight = merge_rows(rows, targets, weight)
     rows = move_to_device(rows, device)
-    targets = beside(targets, rows, "float64" if is_numpy(rows) else dtype_name(targets))
-    own = None if weight is None else beside(weight, rows)
-    size = options.block_rows or choose_block_rows(rows, 1)
+    if not isinstance(rows, np.ndarray):
+        targets = beside(targets, rows, dtype_name(targets))
+        weight = None if weight is None else beside(weight, rows)
     like = namespace(given).empty_like(given[:0, :])  # A view would keep all rows in memory.
-    return _Opened(ArraySource(rows, targets, own, size, count_available_threads()), like, names)
+    size = options.block_rows or choose_block_rows(rows, 1)
+    return _Opened(ArraySource(rows, targets, weight, size), like, names)

@@ -17,7 +17,6 @@ from eigengp.backend.namespace import (
     AnyArray,
     beside,
     dtype_name,
-    is_numpy,
     namespace,
     on_host,
     place,
@@ -79,7 +78,7 @@ def check_further_rows(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Ro
 
 def move_to_device(X: AnyArray, device: str | None) -> AnyArray:
     """Move a NumPy array to a device of PyTorch; None does not move it."""
-    if device is None or device == "cpu" or not is_numpy(X):
+    if device is None or device == "cpu" or not isinstance(X, np.ndarray):
         return X
     try:
         import torch

@@ -125,6 +125,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     _place: Hashable
     """The library and device of the inputs that were learned from."""
     _block_rows: ClassVar[int | None] = None
+    _learns_in_memory: ClassVar[bool] = False
+    """Whether the method needs all rows at once, in NumPy, to learn."""
     """Rows in a block while learning; None adapts to the number of features."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -147,11 +149,6 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     @property
     def _draws_jointly(self) -> bool:
         """Whether a drawn function must be evaluated at all inputs at once."""
-        return False
-
-    @property
-    def _learns_in_memory(self) -> bool:
-        """Whether the method needs all rows at once, in NumPy, to learn."""
         return False
 
     @property
@@ -295,11 +292,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         self, function: Callable[[AnyArray], tuple[AnyArray, AnyArray]], X: AnyArray
     ) -> tuple[AnyArray, AnyArray]:
         """Return two values for each row, computed block by block from standardised inputs."""
-
-        def stacked(inputs: AnyArray) -> AnyArray:
-            return namespace(inputs).stack(function(inputs), axis=1)
-
-        both = self._by_blocks(stacked, X)
+        both = self._by_blocks(lambda rows: namespace(rows).stack(function(rows), axis=1), X)
         return both[:, 0], both[:, 1]
 
     def _by_blocks(self, function: Callable[[AnyArray], AnyArray], X: AnyArray) -> AnyArray:

@@ -201,10 +201,6 @@ class EigenGPRegressor(InducingPointRegressor):
         self.verbose = verbose
 
     @property
-    def _learns_in_memory(self) -> bool:
-        return self.residual == "neighbors"
-
-    @property
     def _draws_jointly(self) -> bool:  # type: ignore[override]  # Decided by what was learned.
         return isinstance(self._posterior, VecchiaPosterior)
 

@@ -177,11 +177,6 @@ class CheckpointedObjective:
     checkpoint: Checkpoint
     name: str
 
-    @property
-    def bounds(self) -> tuple[Array, Array]:
-        """Lower and upper bound of each entry."""
-        return self.objective.bounds
-
     def __call__(self, vector: Array) -> Evaluation:
         """Look up the evaluation, or evaluate."""
         key = blake2b(self.name.encode() + vector.tobytes(), digest_size=16).digest()

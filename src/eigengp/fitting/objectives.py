@@ -8,7 +8,7 @@ factorised.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -53,12 +53,18 @@ class Parameters(Generic[ModelT]):
     template: ModelT
     """Holds all other parameters."""
     parts: tuple[Part, ...]
+    bounds: tuple[Array, Array] = field(init=False)
+    """The lower and the upper bound of each entry."""
+
+    def __post_init__(self) -> None:
+        low = np.concatenate([part.low for part in self.parts])
+        high = np.concatenate([part.high for part in self.parts])
+        object.__setattr__(self, "bounds", (low, high))
 
     def pack(self, model: ModelT) -> Array:
         """Return the free parameters of `model` as one vector, within the bounds."""
-        low, high = self.bounds()
         entries: Array = np.concatenate([part.read(model) for part in self.parts])
-        return np.clip(entries, low, high)
+        return np.clip(entries, *self.bounds)
 
     def unpack(self, vector: Array) -> ModelT:
         """Return the model with the free parameters of `vector`."""
@@ -71,11 +77,6 @@ class Parameters(Generic[ModelT]):
     def pack_gradient(self, gradient: Any) -> Array:
         """Return the gradient of a model in the order of the vector."""
         return np.concatenate([part.slope(gradient) for part in self.parts])
-
-    def bounds(self) -> tuple[Array, Array]:
-        """Return the lower and the upper bound of each entry."""
-        low = np.concatenate([part.low for part in self.parts])
-        return low, np.concatenate([part.high for part in self.parts])
 
 
 def eigengp_parameters(
@@ -177,11 +178,6 @@ class RowObjective:
     source: RowSource
     gamma: float = 0.0
 
-    @property
-    def bounds(self) -> tuple[Array, Array]:
-        """Lower and upper bound of each entry."""
-        return self.parameters.bounds()
-
     def __call__(self, vector: Array) -> Evaluation:
         """Evaluate, per row."""
         outcome, gradient = self.parameters.unpack(vector).evaluate(self.source, self.gamma)
@@ -215,11 +211,6 @@ class WeightObjective:
         flow = replace(parameters.template, shrinkage=ones).flow
         assert isinstance(flow, SpectralPass)
         return cls(parameters, flow, flow.sums(source))
-
-    @property
-    def bounds(self) -> tuple[Array, Array]:
-        """Lower and upper bound of each entry."""
-        return self.parameters.bounds()
 
     def make_pass(self, vector: Array) -> SpectralPass:
         """Return the pass with the noise and weights of a vector `[ln σ², ln v]`."""

@@ -69,7 +69,7 @@ class Online:
         no_box = Extent(np.zeros(0), np.zeros(0))
         free = eigengp_parameters(self.model, no_box, basis=False, weights=True)
         objective = WeightObjective(free, self.flow, self.sums)
-        found = minimize(objective, free.pack(self.model), _ITERATIONS, _TOLERANCE)
+        found = minimize(objective, free.pack(self.model), free.bounds, _ITERATIONS, _TOLERANCE)
         return Online(free.unpack(found.vector), objective.make_pass(found.vector), self.sums)
 
     @property

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import optimize
@@ -29,15 +29,8 @@ class Evaluation(NamedTuple):
     """`−ln p(y)`, without the guard against over-fitting."""
 
 
-class Objective(Protocol):
-    """A function of a vector, with bounds and a gradient."""
-
-    @property
-    def bounds(self) -> tuple[Array, Array]:
-        """Lower and upper bound of each entry."""
-
-    def __call__(self, vector: Array) -> Evaluation:
-        """Evaluate."""
+Objective: TypeAlias = Callable[[Array], Evaluation]
+"""A function of a vector, with its gradient."""
 
 
 @dataclass(frozen=True)
@@ -50,32 +43,10 @@ class Minimum:
     n_iter: int
 
 
-@dataclass
-class _Best:
-    """An objective that keeps its best point and rejects points that cannot be factorised."""
-
-    objective: Objective
-    vector: Array
-    value: float = np.inf
-    evidence: float = np.inf
-
-    def __call__(self, vector: Array) -> tuple[float, Array]:
-        try:
-            value, gradient, evidence = self.objective(vector)
-            if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
-                raise FactorizationError("The log marginal likelihood is not finite.")
-        except FactorizationError:
-            if not np.isfinite(self.value):
-                raise
-            return self.value + _REJECTED, np.zeros_like(vector)
-        if value < self.value:
-            self.vector, self.value, self.evidence = vector.copy(), value, evidence
-        return value, gradient
-
-
 def minimize(
     objective: Objective,
     start: Array,
+    bounds: tuple[Array, Array],
     max_iter: int,
     tol: float = 1e-9,
     on_iteration: Callable[[float], None] | None = None,
@@ -92,6 +63,8 @@ def minimize(
         The function to minimise; of order one, like `−ln p(y)` per row.
     start : array of shape (p,)
         The starting point.
+    bounds : pair of arrays of shape (p,)
+        The lower and the upper bound of each entry.
     max_iter : int
         The largest number of iterations.
     tol : float
@@ -106,9 +79,21 @@ def minimize(
     FactorizationError
         If the starting point cannot be evaluated.
     """
-    low, high = objective.bounds
-    best = _Best(objective, np.clip(start, low, high))
-    stopped = False
+    best, stopped = Minimum(np.clip(start, *bounds), np.inf, np.inf, 0), False
+
+    def evaluate(vector: Array) -> tuple[float, Array]:
+        nonlocal best
+        try:
+            value, gradient, evidence = objective(vector)
+            if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
+                raise FactorizationError("The log marginal likelihood is not finite.")
+        except FactorizationError:
+            if not np.isfinite(best.value):
+                raise
+            return best.value + _REJECTED, np.zeros_like(vector)
+        if value < best.value:
+            best = Minimum(vector.copy(), value, evidence, 0)
+        return value, gradient
 
     def report(_: Array) -> None:
         nonlocal stopped
@@ -121,21 +106,21 @@ def minimize(
     n_iter = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", JitterWarning)
-        best(best.vector)
+        evaluate(best.vector)
         for _ in range(_ATTEMPTS):
             before, remaining = best.value, max_iter - n_iter
             if remaining < 1:
                 break
             found = optimize.minimize(
-                best,
+                evaluate,
                 best.vector,
                 jac=True,
                 method="L-BFGS-B",
-                bounds=np.column_stack([low, high]),
+                bounds=np.column_stack(bounds),
                 callback=report,
                 options={"maxiter": remaining, "maxcor": _MEMORY, "ftol": tol, "gtol": 1e-7},
             )
             n_iter += int(found.nit)
             if stopped or before - best.value <= _WORTH_GOING_ON * max(1.0, abs(best.value)):
                 break
-    return Minimum(best.vector, best.value, best.evidence, n_iter)
+    return replace(best, n_iter=n_iter)

@@ -86,7 +86,8 @@ class Search:
         """Run a few iterations on kernel, points and noise."""
         parameters = self.family.parameters(model, self.box)
         objective = RowObjective(parameters, self.source, self.gamma)
-        minimum = minimize(objective, parameters.pack(model), max_iter, tol=1e-7)
+        start = parameters.pack(model)
+        minimum = minimize(objective, start, parameters.bounds, max_iter, tol=1e-7)
         self.tick(minimum.evidence)
         return Candidate(parameters.unpack(minimum.vector), minimum.value)
 

@@ -188,6 +188,19 @@ class Settings:
     verbose: bool
     keeps_rows: bool = True
     """False in the first `partial_fit`, which cannot keep its rows."""
+    is_stochastic: bool = field(init=False)
+    """Whether the model is learned from batches."""
+    learns_nothing: bool = field(init=False)
+    """Whether all hyperparameters stay where they start."""
+    strategy: str = field(init=False)
+    """The stages of the fit; "prior" keeps the weights of the GP prior."""
+
+    def __post_init__(self) -> None:
+        own = self.optimizer
+        strategy = own.strategy if isinstance(own, LBFGS) and self.has_weights else "prior"
+        object.__setattr__(self, "is_stochastic", isinstance(own, Stochastic))
+        object.__setattr__(self, "learns_nothing", own.max_iter == 0)
+        object.__setattr__(self, "strategy", "sequential" if strategy == "auto" else strategy)
 
     @classmethod
     def from_estimator(cls, estimator: Any) -> Settings:
@@ -204,7 +217,7 @@ class Settings:
                 standardize=own["standardize"],
                 memory=get_working_memory(),
                 device=own.get("device"),
-                in_memory=estimator._learns_in_memory,
+                in_memory=estimator._learns_in_memory or own.get("residual") == "neighbors",
                 block_rows=estimator._block_rows,
                 max_rows=own.get("max_rows"),
                 mean=own.get("mean", "constant" if own["standardize"] else "zero"),
@@ -228,27 +241,9 @@ class Settings:
             verbose=bool(own["verbose"]),
         )
 
-    @property
-    def is_stochastic(self) -> bool:
-        """Whether the model is learned from batches."""
-        return isinstance(self.optimizer, Stochastic)
-
     def is_heteroscedastic(self, with_neighbors: bool) -> bool:
         """Return whether the noise may depend on the input; "auto" allows it with neighbours."""
         return self.noise == "heteroscedastic" or (self.noise == "auto" and with_neighbors)
-
-    @property
-    def learns_nothing(self) -> bool:
-        """Whether all hyperparameters stay where they start."""
-        return self.optimizer.max_iter == 0
-
-    @property
-    def strategy(self) -> str:
-        """The stages of the fit; "prior" keeps the weights of the GP prior."""
-        if not self.has_weights or isinstance(self.optimizer, Stochastic):
-            return "prior"
-        own: str = self.optimizer.strategy
-        return "sequential" if own == "auto" else own
 
     @property
     def kernel_is_settled(self) -> bool:
@@ -327,6 +322,12 @@ class Plan:
     grow: bool = False
     hold_out: bool = False
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
+    begins_at_once: bool = field(init=False)
+    """Whether there is nothing to search for: one start with a settled kernel."""
+
+    def __post_init__(self) -> None:
+        at_once = self.settled and self.n_restarts == 1 and not self.grow
+        object.__setattr__(self, "begins_at_once", at_once)
 
     @classmethod
     def of(
@@ -357,8 +358,3 @@ class Plan:
         arithmetic = settings.make_arithmetic(streams)
         settled = settings.kernel_is_settled
         return cls(n_components, n_inducing, settled=settled, arithmetic=arithmetic, **resolved)
-
-    @property
-    def begins_at_once(self) -> bool:
-        """Whether there is nothing to search for: one start with a settled kernel."""
-        return self.settled and self.n_restarts == 1 and not self.grow

@@ -174,8 +174,8 @@ class Stages:
         if self.checkpoint is not None and isinstance(objective, RowObjective):
             evaluated = CheckpointedObjective(objective, self.checkpoint, name)
         self.monitor.begin(name, max_iter)
-        start, clock = parameters.pack(model), self.monitor.clock
-        found = minimize(evaluated, start, max_iter, tol, self.monitor.step, clock.is_over)
+        start, bounds, clock = parameters.pack(model), parameters.bounds, self.monitor.clock
+        found = minimize(evaluated, start, bounds, max_iter, tol, self.monitor.step, clock.is_over)
         self.monitor.end()
         self.n_iter += found.n_iter
         return parameters.unpack(found.vector)

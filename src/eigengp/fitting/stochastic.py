@@ -28,7 +28,7 @@ from eigengp.gp.blocks import RowBlock, RowSource, joined, regrouped
 from eigengp.gp.linalg import cholesky, inverse_from
 from eigengp.gp.model import EigenGP, Gradient
 from eigengp.gp.prior import CholeskyFactor
-from eigengp.gp.sums import Sums, SumsAdjoint, WhitenedRows, WhitenedSums
+from eigengp.gp.sums import Kept, Sums, SumsAdjoint, WhitenedRows, WhitenedSums
 
 _FIRST_MOMENT, _SECOND_MOMENT, _TINY = 0.9, 0.999, 1e-10
 FIRST_ITERATIONS = 30
@@ -104,7 +104,7 @@ def step_on_batch(
         The natural-gradient step size, between 0 and 1.
     """
     prior, s2 = CholeskyFactor.of(model.gram), model.noise_variance
-    rows, kept = WhitenedRows(model.features, prior.matrix), model.arithmetic.kept()
+    rows, kept = WhitenedRows(model.features, prior.matrix), Kept(model.arithmetic.memory_limit)
     sums = batch.total(lambda block: rows.sums(block, kept))
     assert isinstance(sums, WhitenedSums)
     times = n_rows / sums.n
@@ -277,6 +277,6 @@ class StochasticLearner:
         free = eigengp_parameters(self.model, self.box)
         length = _FIRST_LENGTH / np.sqrt(1.0 + self.steps / _LONG_STEPS)
         change = self.optimizer.step(free.pack_gradient(step.gradient) / self.weight, length)
-        self.model = free.unpack(np.clip(free.pack(self.model) + change, *free.bounds()))
+        self.model = free.unpack(np.clip(free.pack(self.model) + change, *free.bounds))
         self.belief = step.belief
         return step.value / self.weight

@@ -30,6 +30,7 @@ from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP, Jitter
+from eigengp.gp.sums import Kept
 from eigengp.gp.vecchia import VecchiaOutcome, VecchiaPass
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import (
@@ -200,7 +201,7 @@ class VecchiaLearner:
         """
         source = self._find_neighbors(model, count)
         try:
-            outcome = model.forward(source, kept=model.arithmetic.kept())
+            outcome = model.forward(source, kept=Kept(model.arithmetic.memory_limit))
         except FactorizationError:
             return float("inf")
         assert isinstance(outcome, VecchiaOutcome)
@@ -228,8 +229,10 @@ class VecchiaLearner:
         if self.checkpoint is not None:
             objective = CheckpointedObjective(objective, self.checkpoint, f"{name} {count}")
         self.monitor.begin(name, steps)
-        start, clock = parameters.pack(model), self.monitor.clock
-        found = minimize(objective, start, steps, _TOLERANCE, self.monitor.step, clock.is_over)
+        start, bounds, clock = parameters.pack(model), parameters.bounds, self.monitor.clock
+        found = minimize(
+            objective, start, bounds, steps, _TOLERANCE, self.monitor.step, clock.is_over
+        )
         self.monitor.end()
         self.n_iter += found.n_iter
         return parameters.unpack(found.vector)

@@ -18,9 +18,10 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.evidence import Evidence, FactorEvidence, PriorEvidence, TraceAdjoint, TraceTerm
-from eigengp.gp.precision import Arithmetic, Kept
+from eigengp.gp.precision import Arithmetic
 from eigengp.gp.prior import CholeskyFactor, Spectrum
 from eigengp.gp.sums import (
+    Kept,
     PlainRows,
     ResidualRows,
     Sums,
@@ -75,15 +76,15 @@ class Outcome:
     kept: Kept | None = None
     """Features on their way to the next pass."""
 
-    @property
-    def n(self) -> float:
-        """The number of rows, each counted as often as it weighs."""
-        return self.evidence.sums.n
+    n: float = field(init=False)
+    """The number of rows, each counted as often as it weighs."""
+    value: float = field(init=False)
+    """`−ln p(y)`, with the trace term if there is one."""
 
-    @property
-    def value(self) -> float:
-        """`−ln p(y)`, with the trace term if there is one."""
-        return self.evidence.negative_log + (self.trace.value if self.trace else 0.0)
+    def __post_init__(self) -> None:
+        value = self.evidence.negative_log + (self.trace.value if self.trace else 0.0)
+        object.__setattr__(self, "n", self.evidence.sums.n)
+        object.__setattr__(self, "value", value)
 
 
 class Pass(Protocol):
@@ -177,6 +178,8 @@ def _for_pull_back(
     rows: PlainRows, arithmetic: Arithmetic, bar: SumsAdjoint, sums: Sums
 ) -> PlainRows:
     """Return the rows as these cotangents can be taken back: data type, and fused passes."""
+    if arithmetic.precision == "double":
+        return rows
     dtype = arithmetic.gradient_for(lambda: bar.rounding(sums))
     if dtype == "float64":
         return replace(rows, pulled=dtype)

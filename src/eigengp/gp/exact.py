@@ -8,7 +8,7 @@ Letters: `C = K + σ² S⁻¹` with `K = k(X,X)` and `s_n`, how often row n coun
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -64,14 +64,13 @@ class ExactGP:
 
     kernel: Kernel
     likelihood: Likelihood
+    noise_variance: float = field(init=False, repr=False, compare=False)
+    """`σ²`."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "likelihood", as_likelihood(self.likelihood))
-
-    @property
-    def noise_variance(self) -> float:
-        """`σ²`."""
-        return self.likelihood.scale
+        likelihood = as_likelihood(self.likelihood)
+        object.__setattr__(self, "likelihood", likelihood)
+        object.__setattr__(self, "noise_variance", likelihood.scale)
 
     def forward(self, source: RowSource, gamma: float = 0.0) -> ExactOutcome:
         """Return the log marginal likelihood; `gamma` has no effect, for nothing is left out.

@@ -11,16 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray
 from eigengp.gp.blocks import RowBlock
-
-_VARIANCE_RANGE = (1e-6, 1e2)
-"""Bounds of a noise variance, relative to that of the targets."""
 
 
 class Likelihood(Protocol):
@@ -34,9 +31,8 @@ class Likelihood(Protocol):
     def theta(self) -> Array:
         """The logarithms of the parameters that are learned."""
 
-    @property
-    def bounds(self) -> tuple[Array, Array]:
-        """The lower and upper bounds of `theta`, for standardised targets."""
+    bounds: ClassVar[tuple[Array, Array]]
+    """The lower and upper bounds of `theta`, for standardised targets."""
 
     def with_theta(self, theta: Array) -> Self:
         """Return the likelihood with other parameters."""
@@ -63,6 +59,8 @@ class Likelihood(Protocol):
 class _GaussianNoise:
     """Gaussian noise with a variance to learn."""
 
+    bounds: ClassVar[tuple[Array, Array]] = np.log([1e-6]), np.log([1e2])
+
     variance: float | None = None
 
     def __post_init__(self) -> None:
@@ -81,12 +79,6 @@ class _GaussianNoise:
     def theta(self) -> Array:
         """See `Likelihood.theta`: `ln σ²`."""
         return np.log([self.scale])
-
-    @property
-    def bounds(self) -> tuple[Array, Array]:
-        """See `Likelihood.bounds`."""
-        low, high = np.log(_VARIANCE_RANGE)
-        return np.array([low]), np.array([high])
 
     def with_theta(self, theta: Array) -> Self:
         """See `Likelihood.with_theta`."""

@@ -24,8 +24,9 @@ from eigengp.gp.approximations import (
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.likelihoods import Likelihood, as_likelihood
 from eigengp.gp.posterior import Posterior
-from eigengp.gp.precision import Arithmetic, Kept
+from eigengp.gp.precision import Arithmetic
 from eigengp.gp.prior import CholeskyFactor, Spectrum
+from eigengp.gp.sums import Kept
 from eigengp.gp.vecchia import VecchiaPass
 from eigengp.kernels import Columns, Kernel, KernelAdjoint
 
@@ -104,14 +105,13 @@ class EigenGP:
     power: float = 1.0
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
     vecchia: bool = False
+    noise_variance: float = field(init=False, repr=False, compare=False)
+    """`σ²`."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "likelihood", as_likelihood(self.likelihood))
-
-    @property
-    def noise_variance(self) -> float:
-        """`σ²`."""
-        return self.likelihood.scale
+        likelihood = as_likelihood(self.likelihood)
+        object.__setattr__(self, "likelihood", likelihood)
+        object.__setattr__(self, "noise_variance", likelihood.scale)
 
     def __getstate__(self) -> dict[str, Any]:
         """Keep what the model is, and nothing that can be made again."""
@@ -151,18 +151,20 @@ class EigenGP:
     @cached_property
     def flow(self) -> Pass:
         """The pass over the rows that fits this model."""
-        common = (self.features, self.noise_variance)
+        learned = self._learned
         noisy = self.residual and self.power > 0.0
-        if self._learned is None:
+        if learned is None:
             factor = CholeskyFactor.of(self._gram[0])
+            common = (self.features, self.noise_variance, factor)
             if self.vecchia:
-                return VecchiaPass(*common, factor, self.jitter.relative)
-            if noisy:
-                return ResidualPass(*common, factor, None, self.power)
-            return PriorPass(*common, factor, self.arithmetic)
-        if noisy:
-            return ResidualPass(*common, self.spectrum, self._learned, self.power)
-        return SpectralPass(*common, self.spectrum, self._learned)
+                return VecchiaPass(*common, self.jitter.relative)
+            return (
+                ResidualPass(*common, None, self.power)
+                if noisy
+                else PriorPass(*common, self.arithmetic)
+            )
+        whitened = (self.features, self.noise_variance, self.spectrum, learned)
+        return ResidualPass(*whitened, self.power) if noisy else SpectralPass(*whitened)
 
     @cached_property
     def features(self) -> Columns:
@@ -185,7 +187,7 @@ class EigenGP:
                 robust = replace(self, shrinkage=np.ones(self.n_components))
             else:
                 robust = replace(self, arithmetic=self.arithmetic.guarded)
-        kept = kept and self.arithmetic.kept()  # What the pass kept is of no more use.
+        kept = kept and Kept(self.arithmetic.memory_limit)  # What the pass kept is of no more use.
         return robust.forward(source, gamma, kept)
 
     def posterior(self, outcome: Outcome) -> Posterior:
@@ -205,7 +207,7 @@ class EigenGP:
 
     def evaluate(self, source: RowSource, gamma: float = 0.0) -> tuple[Outcome, Gradient]:
         """Return what a pass over the rows found, and the gradient of its value."""
-        outcome = self.forward(source, gamma, self.arithmetic.kept())
+        outcome = self.forward(source, gamma, Kept(self.arithmetic.memory_limit))
         bar = outcome.flow.pull_back(source, outcome)
         assert bar.gram is not None
         gram_bar = self.gram_pull_back(bar.gram)

@@ -85,6 +85,15 @@ class Posterior:
     kernel: Kernel | None = None
     """Where given, the residual acts between inputs too, not on the diagonal alone."""
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
+    _m: Placed = field(init=False, repr=False, compare=False)
+    _V: Placed = field(init=False, repr=False, compare=False)
+    _F: Placed | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        F = self.prior_factor
+        object.__setattr__(self, "_m", Placed(self.mean_coefficients))
+        object.__setattr__(self, "_V", Placed(self.covariance_root))
+        object.__setattr__(self, "_F", None if F is None else Placed(F))
 
     @classmethod
     def of(
@@ -105,18 +114,6 @@ class Posterior:
             outcome.flow.prior_factor if residual else None,
             arithmetic=arithmetic or Arithmetic(),
         )
-
-    @cached_property
-    def _m(self) -> Placed:
-        return Placed(self.mean_coefficients)
-
-    @cached_property
-    def _V(self) -> Placed:
-        return Placed(self.covariance_root)
-
-    @cached_property
-    def _F(self) -> Placed | None:
-        return None if self.prior_factor is None else Placed(self.prior_factor)
 
     @property
     def n_columns(self) -> int:
@@ -153,6 +150,8 @@ class Posterior:
 
     def _type_for(self, coefficients: Array) -> str:
         """Return the data type of features that meet these coefficients."""
+        if self.arithmetic.precision == "double":
+            return "float64"
         size = self.features.prior_scale**2 * float(np.vdot(coefficients, coefficients))
         return self.arithmetic.prediction_for(size / self.noise_variance)
 

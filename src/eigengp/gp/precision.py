@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from threading import Lock
-from typing import TYPE_CHECKING, Any
-from uuid import uuid4
-
-from eigengp.backend.namespace import AnyArray
-
-if TYPE_CHECKING:
-    from eigengp.gp.blocks import RowBlock
-    from eigengp.kernels import Columns, PullBack
+from dataclasses import dataclass, replace
 
 KEPT_BYTES = 1 << 26
 """How much memory features may take between the two passes, unless told."""
@@ -108,60 +99,3 @@ class Arithmetic:
         """
         harmless = amplified * _EPSILON**2 < _VISIBLE
         return "float64" if self.precision == "double" or not harmless else "float32"
-
-    def kept(self) -> Kept:
-        """Return an empty store for one pass and the next."""
-        return Kept(self.memory_limit)
-
-
-@dataclass
-class Kept:
-    """Features of row blocks on their way from pass 1 to pass 2, as far as memory reaches."""
-
-    room: int
-    _made: dict[int, tuple[AnyArray, PullBack]] = field(default_factory=dict)
-    _lock: Any = field(default_factory=Lock)
-    _name: str = ""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Travel as a name: each process keeps the features of its own blocks."""
-        self._name = self._name or uuid4().hex
-        return _kept_here, (self._name, self.room)
-
-    def made(self, features: Columns, block: RowBlock, dtype: str, spare: int = 0) -> AnyArray:
-        """Return a block's features in pass 1, and keep them while there is room."""
-        size = features.kept_arrays * block.X.shape[0] * (features.size + spare)
-        size *= 8 if dtype == "float64" else 4
-        with self._lock:
-            fits = size <= self.room
-            self.room -= size if fits else 0
-        if not fits:
-            return features.matrix(block.X, dtype, spare)
-        self._made[block.start] = made = features.forward(block.X, dtype, spare)
-        return made[0]
-
-    def holds(self, block: RowBlock) -> bool:
-        """Return whether a block's features are kept."""
-        return block.start in self._made
-
-    def taken(
-        self, features: Columns, block: RowBlock, dtype: str, spare: int = 0
-    ) -> tuple[AnyArray, PullBack]:
-        """Return a block's features and their pull-back in pass 2, which needs them for good."""
-        made = self._made.pop(block.start, None)
-        return made or features.forward(block.X, dtype, spare)
-
-
-_HERE: dict[str, Kept] = {}
-_PASSES_HERE = 2
-_here_lock = Lock()
-
-
-def _kept_here(name: str, room: int) -> Kept:
-    """Return this process' store of that name; only the last few are remembered."""
-    with _here_lock:
-        if name not in _HERE:
-            _HERE[name] = Kept(room, _name=name)
-            for oldest in list(_HERE)[:-_PASSES_HERE]:
-                del _HERE[oldest]
-        return _HERE[name]

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, beside, cast, namespace, times
+from eigengp.backend.namespace import AnyArray, beside, cast, namespace
 from eigengp.gp.approximations import Outcome, WhitePass
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.likelihoods import Likelihood, as_likelihood
 from eigengp.gp.posterior import Posterior
-from eigengp.gp.precision import Arithmetic, Kept
+from eigengp.gp.precision import Arithmetic
+from eigengp.gp.sums import Kept
 from eigengp.kernels import Columns, KernelAdjoint, PullBack, Stationary
+from eigengp.kernels.cross_covariance import times
 
 
 class SpectralFeatures(Columns):
@@ -114,14 +116,13 @@ class SparseSpectrum:
     spectral_points: Array
     likelihood: Likelihood
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
+    noise_variance: float = field(init=False, repr=False, compare=False)
+    """`σ²`."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "likelihood", as_likelihood(self.likelihood))
-
-    @property
-    def noise_variance(self) -> float:
-        """`σ²`."""
-        return self.likelihood.scale
+        likelihood = as_likelihood(self.likelihood)
+        object.__setattr__(self, "likelihood", likelihood)
+        object.__setattr__(self, "noise_variance", likelihood.scale)
 
     @property
     def features(self) -> SpectralFeatures:
@@ -143,7 +144,7 @@ class SparseSpectrum:
 
     def evaluate(self, source: RowSource, gamma: float = 0.0) -> tuple[Outcome, SpectrumGradient]:
         """Return what a pass over the rows found, and the gradient of its value."""
-        outcome = self.forward(source, gamma, self.arithmetic.kept())
+        outcome = self.forward(source, gamma, Kept(self.arithmetic.memory_limit))
         bar = outcome.flow.pull_back(source, outcome)
         gradient = SpectrumGradient(bar.theta, bar.points, self.noise_variance * bar.noise_variance)
         return outcome, gradient

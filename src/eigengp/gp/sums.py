@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cached_property
+from threading import Lock
 from typing import Any, ClassVar
+from uuid import uuid4
 
 import numpy as np
 
@@ -31,7 +33,6 @@ from eigengp.backend.namespace import (
 )
 from eigengp.gp.blocks import Additive, RowBlock
 from eigengp.gp.gpu.fused import fused_for
-from eigengp.gp.precision import Kept
 from eigengp.kernels import Columns, PullBack
 
 
@@ -183,6 +184,59 @@ class ResidualAdjoint(RowAdjoint):
     """The cotangent of `F`, shape (M, R)."""
     noise_variance: float
     """The cotangent of `σ²`."""
+
+
+@dataclass
+class Kept:
+    """Features of row blocks on their way from pass 1 to pass 2, as far as memory reaches."""
+
+    room: int
+    _made: dict[int, tuple[AnyArray, PullBack]] = field(default_factory=dict)
+    _lock: Any = field(default_factory=Lock)
+    _name: str = ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as a name: each process keeps the features of its own blocks."""
+        self._name = self._name or uuid4().hex
+        return _kept_here, (self._name, self.room)
+
+    def made(self, features: Columns, block: RowBlock, dtype: str, spare: int = 0) -> AnyArray:
+        """Return a block's features in pass 1, and keep them while there is room."""
+        size = features.kept_arrays * block.X.shape[0] * (features.size + spare)
+        size *= 8 if dtype == "float64" else 4
+        with self._lock:
+            fits = size <= self.room
+            self.room -= size if fits else 0
+        if not fits:
+            return features.matrix(block.X, dtype, spare)
+        self._made[block.start] = made = features.forward(block.X, dtype, spare)
+        return made[0]
+
+    def holds(self, block: RowBlock) -> bool:
+        """Return whether a block's features are kept."""
+        return block.start in self._made
+
+    def taken(
+        self, features: Columns, block: RowBlock, dtype: str, spare: int = 0
+    ) -> tuple[AnyArray, PullBack]:
+        """Return a block's features and their pull-back in pass 2, which needs them for good."""
+        made = self._made.pop(block.start, None)
+        return made or features.forward(block.X, dtype, spare)
+
+
+_HERE: dict[str, Kept] = {}
+_PASSES_HERE = 2
+_here_lock = Lock()
+
+
+def _kept_here(name: str, room: int) -> Kept:
+    """Return this process' store of that name; only the last few are remembered."""
+    with _here_lock:
+        if name not in _HERE:
+            _HERE[name] = Kept(room, _name=name)
+            for oldest in list(_HERE)[:-_PASSES_HERE]:
+                del _HERE[oldest]
+        return _HERE[name]
 
 
 def _made(

@@ -40,9 +40,8 @@ from eigengp.gp.approximations import Outcome, PassAdjoint
 from eigengp.gp.blocks import Additive, RowBlock, RowSource
 from eigengp.gp.evidence import PriorEvidence
 from eigengp.gp.linalg import cholesky_stack, solve_stack
-from eigengp.gp.precision import Kept
 from eigengp.gp.prior import CholeskyFactor
-from eigengp.gp.sums import Sums, SumsAdjoint
+from eigengp.gp.sums import Kept, Sums, SumsAdjoint
 from eigengp.kernels import Columns, Kernel, PullBack
 
 
@@ -56,11 +55,6 @@ class Neighborhoods:
     """The numbers of the neighbours, nearest first, then of the row itself, (n, s); −1 for none."""
     start: int = 0
     """Where these are among all neighbourhoods."""
-
-    @property
-    def stop(self) -> int:
-        """Where the next ones begin."""
-        return self.start + self.index.shape[0]
 
     @property
     def present(self) -> NDArray[np.bool_]:
@@ -94,7 +88,7 @@ class Table:
     @classmethod
     def of(cls, features: Columns, factor: Array, rows: RowSource, keep: bool = False) -> Table:
         """Compute features block by block; `keep` what a pull-back needs."""
-        shape = (rows.n_rows, features.size)
+        shape = (rows.n_rows, features.points.shape[0])
         table = cls(np.empty(shape), np.empty(shape))
 
         def fill(block: RowBlock) -> float:
@@ -287,14 +281,14 @@ class VecchiaPass:
         """
         keep = kept is not None
         table = Table.of(self.features, self.prior_factor, source.members, keep)
-        whitened = Whitened.room(table, source.n_rows, source.n_members) if keep else None
+        whitened = Whitened.room(table, *source.index.shape) if keep else None
         sums = source.total(lambda hoods: self._sums(hoods, table, whitened))
         return VecchiaOutcome(
             self, PriorEvidence(sums, self.factor, 1.0), None, None, None, whitened
         )
 
     def _sums(self, hoods: Neighborhoods, table: Table, whitened: Whitened | None) -> Sums:
-        at = hoods.at
+        at, n = hoods.at, hoods.index.shape[0]
         K, G = gathered(table.K, at), gathered(table.G, at)
         R, back = self.residual.stack(hoods, G)
         recycle(G)
@@ -303,19 +297,18 @@ class VecchiaPass:
         recycle(K)
         eta = np.einsum("ns,ns->n", w, hoods.rows.y[at])
         if whitened is not None:
-            rows = slice(hoods.start, hoods.stop)
+            rows = slice(hoods.start, hoods.start + n)
             whitened.w[rows], whitened.L[rows] = w, L
             whitened.kappa[rows], whitened.eta[rows] = kappa, eta
             whitened.back[hoods.start] = back
-        log_precision = 2.0 * float(np.log(w[:, -1]).sum())
-        n = float(at.shape[0])
+        log_precision, count = 2.0 * float(np.log(w[:, -1]).sum()), float(n)
         if hoods.rows.sample_weight is not None:
             weight = hoods.rows.sample_weight[at[:, -1]]
-            n = float(weight.sum())
+            count = float(weight.sum())
             extra = (weight - 1.0) * np.log(self.noise_variance) + np.log(weight)
             log_precision -= float(extra.sum())
         c = float(eta @ eta)
-        return Sums(kappa.T @ kappa, kappa.T @ eta, c, log_precision, n, n)
+        return Sums(kappa.T @ kappa, kappa.T @ eta, c, log_precision, count, count)
 
     def pull_back(self, source: Any, outcome: Outcome) -> PassAdjoint:
         """See `Pass.pull_back`.
@@ -356,7 +349,7 @@ class VecchiaPass:
         p_out: Array,
         through_w: Array,
     ) -> _Pulled:
-        rows, at = slice(hoods.start, hoods.stop), hoods.at
+        at, rows = hoods.at, slice(hoods.start, hoods.start + hoods.index.shape[0])
         w, kappa, eta = whitened.w[rows], whitened.kappa[rows], whitened.eta[rows]
         kappa_bar = 2.0 * kappa @ bar.A + np.outer(eta, bar.b)
         eta_bar = kappa @ bar.b + 2.0 * bar.c * eta

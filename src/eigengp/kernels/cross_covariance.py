@@ -1,4 +1,4 @@
-"""Kernels at fixed points, and within sets of points: values and pull-back.
+"""Kernels at fixed points: values and pull-back.
 
 For a stationary kernel `t = |x − z|²`, in units of the lengthscales, is one matrix
 product for a whole block, `[x, 1, |x|²]·[−2z, |z|², 1]`. Large terms cancel in it, so
@@ -15,23 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eigengp._typing import Array
 from eigengp.backend.buffers import convert, make_buffer, recycle
 from eigengp.backend.matmul import contraction, product
 from eigengp.backend.namespace import (
     AnyArray,
     beside,
     cast,
-    clip_in_place,
     dtype_name,
-    exp_in_place,
     is_numpy,
     namespace,
     place,
     row_dots,
-    times,
 )
-from eigengp.kernels.base import Columns, KernelAdjoint, PullBack, StackPullBack
+from eigengp.kernels.base import Columns, KernelAdjoint, PullBack
 
 if TYPE_CHECKING:
     from eigengp.kernels.nonstationary import PairwiseKernel
@@ -41,7 +37,7 @@ _DEEPEST = {"float64": 300.0, "float32": 85.0}
 """Where exponents are cut off: products of smaller values underflow, which is slow."""
 _SPARE = 1
 """How many columns a caller may ask for beyond those of the points."""
-_PAIRED = 1 << 16
+PAIRED = 1 << 16
 """How many entries arrays of shape (n, m, D) may have."""
 
 
@@ -190,7 +186,7 @@ class StationaryColumns(Columns):
     ) -> AnyArray:
         """Return `t`, cut off where the kernel is as good as zero."""
         t = side.distances(rows, dtype, spare)
-        t = clip_in_place(t, 0.0, self.kernel.reach(_DEEPEST[dtype]))
+        t = _clip_in_place(t, 0.0, self.kernel.reach(_DEEPEST[dtype]))
         return _with_diagonal(t, 0.0) if X is self.points else t
 
 
@@ -226,9 +222,9 @@ class ExponentialColumns(StationaryColumns):
     def _values(self, X: AnyArray, side: Side, rows: AnyArray, dtype: str, spare: int) -> AnyArray:
         farthest = side.farthest(rows)
         exponent = side.distances(rows, dtype, spare)
-        if farthest > self.kernel.reach(_DEEPEST[dtype]):
-            exponent = clip_in_place(exponent, side.shift - _DEEPEST[dtype], side.shift)
-        K = exp_in_place(exponent)
+        if farthest > 2.0 * _DEEPEST[dtype]:
+            exponent = _clip_in_place(exponent, side.shift - _DEEPEST[dtype], side.shift)
+        K = _exp_in_place(exponent)
         return _with_diagonal(K, self.kernel.variance) if X is self.points else K
 
 
@@ -296,6 +292,28 @@ def assembled(
     return KernelAdjoint(xp.concat([-2.0 * squares, rest]), points)
 
 
+def times(x: AnyArray, z: AnyArray, overwrite: bool) -> AnyArray:
+    """Return `x ∘ z` in the data type of `x`; `overwrite` allows to compute it in place."""
+    if not is_numpy(x):
+        z = cast(z, dtype_name(x))
+    if not overwrite:
+        return x * z
+    x *= z
+    return x
+
+
+def _exp_in_place(x: AnyArray) -> AnyArray:
+    """Return `exp(x)`, in place if the library can."""
+    if is_numpy(x):
+        return np.exp(x, out=x)
+    return x.exp_() if hasattr(x, "exp_") else namespace(x).exp(x)
+
+
+def _clip_in_place(x: AnyArray, low: float, high: float) -> AnyArray:
+    """Clip `x` between two numbers, in place if the library can."""
+    return np.clip(x, low, high, out=x) if is_numpy(x) else namespace(x).clip(x, low, high)
+
+
 def _inner(x: AnyArray, z: AnyArray) -> AnyArray:
     """Return the sum of the entries of `x ∘ z`, in float64."""
     if is_numpy(x):
@@ -313,44 +331,6 @@ def _with_diagonal(K: AnyArray, value: float) -> AnyArray:
     xp: Any = namespace(K)
     eye = xp.eye(n, K.shape[1], dtype=xp.bool, device=K.device)
     return xp.where(eye, xp.asarray(value, dtype=K.dtype, device=K.device), K)
-
-
-def stationary_stack(kernel: Stationary, X: Array) -> tuple[Array, StackPullBack]:
-    """Return `k(x_i, x_j)` within each of `n` sets of `s` points, and the pull-back to `theta`.
-
-    Distances are taken from each set's last point, so that they keep their digits.
-    With `W = K̄ ∘ dk/dt`, symmetric, `t_ij = Σ_d (z_id − z_jd)²` and `z = x/ℓ`,
-    `d/d ln ℓ_d = −2 Σ_ij W_ij (z_id − z_jd)² = −4 Σ_i z_id [(W1)_i z_id − (W z_d)_i]`.
-
-    Parameters
-    ----------
-    kernel : Stationary
-        Gives profile and slope.
-    X : array of shape (n, s, D)
-        The sets.
-    """
-    Z = (X - X[:, -1:, :]) / kernel.lengthscale
-    squares = np.einsum("nsd,nsd->ns", Z, Z)
-    t = -2.0 * Z @ Z.transpose(0, 2, 1)
-    t += squares[:, :, None]
-    t += squares[:, None, :]
-    np.maximum(t, 0.0, out=t)
-    diagonal = np.arange(t.shape[1])
-    t[:, diagonal, diagonal] = 0.0
-    rho = kernel.profile(t)
-    K = kernel.variance * rho
-
-    def pull_back(K_bar: Array) -> Array:
-        K_bar = kernel.variance * K_bar
-        W = K_bar * kernel.slope(t, rho)
-        lengths = np.einsum("ns,nsd,nsd->d", W.sum(axis=2), Z, Z)
-        lengths -= np.einsum("nsd,nsd->d", W @ Z, Z)
-        if np.ndim(kernel.lengthscale) == 0:
-            lengths = np.array([lengths.sum()])
-        shapes = [np.vdot(K_bar, each) for each in kernel.shape_slopes(t, rho)]
-        return np.concatenate([-4.0 * lengths, [np.vdot(K_bar, rho)], shapes])
-
-    return K, pull_back
 
 
 class PairwiseColumns(Columns):
@@ -391,33 +371,7 @@ class PairwiseColumns(Columns):
 def _in_parts(X: AnyArray, Z: AnyArray) -> list[AnyArray]:
     """Return rows in float64, a few at a time; those of an array to be traced at once."""
     n, rows = X.shape[0], cast(X, "float64")
-    step = max(1, _PAIRED // (Z.shape[1] * Z.shape[2] + 1))
+    step = max(1, PAIRED // (Z.shape[1] * Z.shape[2] + 1))
     if n is None or n <= step:
         return [rows]
     return [rows[i : i + step, :] for i in range(0, n, step)]
-
-
-def pairwise_stack(kernel: PairwiseKernel, X: Array) -> tuple[Array, StackPullBack]:
-    """Return `k(x_i, x_j)` within each of `n` sets of `s` points, and the pull-back to `theta`.
-
-    Parameters
-    ----------
-    kernel : PairwiseKernel
-        Gives values and derivatives.
-    X : array of shape (n, s, D)
-        The sets.
-    """
-    step = max(1, _PAIRED // (X.shape[1] ** 2 * X.shape[2] + 1))
-    parts = [slice(i, i + step) for i in range(0, X.shape[0], step)]
-    K = np.empty((*X.shape[:2], X.shape[1]))
-    for part in parts:
-        K[part] = kernel.values(X[part, :, None, :], X[part, None, :, :])
-
-    def pull_back(K_bar: Array) -> Array:
-        theta = np.zeros(kernel.theta.size)
-        for part in parts:
-            x, z = X[part, :, None, :], X[part, None, :, :]
-            theta += kernel.contracted(x, z, K_bar[part]).theta
-        return theta
-
-    return K, pull_back

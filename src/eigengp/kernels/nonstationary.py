@@ -25,7 +25,7 @@ from eigengp.kernels.base import (
     put_inputs,
     take_inputs,
 )
-from eigengp.kernels.cross_covariance import PairwiseColumns, pairwise_stack
+from eigengp.kernels.cross_covariance import PAIRED, PairwiseColumns
 
 _STEP = 1e-4
 
@@ -111,7 +111,27 @@ class PairwiseKernel(ParametricKernel):
         return PairwiseColumns(self, Z)
 
     def _stack(self, X: Array) -> tuple[Array, StackPullBack]:
-        return pairwise_stack(self, X)
+        """Return `k(x_i, x_j)` within each of `n` sets of `s` points, and the pull-back to `theta`.
+
+        Parameters
+        ----------
+        X : array of shape (n, s, D)
+            The sets.
+        """
+        step = max(1, PAIRED // (X.shape[1] ** 2 * X.shape[2] + 1))
+        parts = [slice(i, i + step) for i in range(0, X.shape[0], step)]
+        K = np.empty((*X.shape[:2], X.shape[1]))
+        for part in parts:
+            K[part] = self.values(X[part, :, None, :], X[part, None, :, :])
+
+        def pull_back(K_bar: Array) -> Array:
+            theta = np.zeros(self.theta.size)
+            for part in parts:
+                x, z = X[part, :, None, :], X[part, None, :, :]
+                theta += self.contracted(x, z, K_bar[part]).theta
+            return theta
+
+        return K, pull_back
 
     def _metric(self, n_active: int) -> Array:
         """Return the root of `E(f(x) − f(z))²/(|x − z|² k(x, x))` for small steps along each input.

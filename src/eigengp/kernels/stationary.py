@@ -22,11 +22,7 @@ from eigengp.kernels.base import (
     StackPullBack,
     parameter,
 )
-from eigengp.kernels.cross_covariance import (
-    ExponentialColumns,
-    StationaryColumns,
-    stationary_stack,
-)
+from eigengp.kernels.cross_covariance import ExponentialColumns, StationaryColumns
 
 _COINCIDENT = 1e-14
 """Where `t` is no more than rounding, points coincide."""
@@ -110,7 +106,39 @@ class Stationary(ParametricKernel):
         return StationaryColumns(self, Z)
 
     def _stack(self, X: Array) -> tuple[Array, StackPullBack]:
-        return stationary_stack(self, X)
+        """Return `k(x_i, x_j)` within each of `n` sets of `s` points, and the pull-back to `theta`.
+
+        Distances are taken from each set's last point, so that they keep their digits.
+        With `W = K̄ ∘ dk/dt`, symmetric, `t_ij = Σ_d (z_id − z_jd)²` and `z = x/ℓ`,
+        `d/d ln ℓ_d = −2 Σ_ij W_ij (z_id − z_jd)² = −4 Σ_i z_id [(W1)_i z_id − (W z_d)_i]`.
+
+        Parameters
+        ----------
+        X : array of shape (n, s, D)
+            The sets.
+        """
+        Z = (X - X[:, -1:, :]) / self.lengthscale
+        squares = np.einsum("nsd,nsd->ns", Z, Z)
+        t = -2.0 * Z @ Z.transpose(0, 2, 1)
+        t += squares[:, :, None]
+        t += squares[:, None, :]
+        np.maximum(t, 0.0, out=t)
+        diagonal = np.arange(t.shape[1])
+        t[:, diagonal, diagonal] = 0.0
+        rho = self.profile(t)
+        K = self.variance * rho
+
+        def pull_back(K_bar: Array) -> Array:
+            K_bar = self.variance * K_bar
+            W = K_bar * self.slope(t, rho)
+            lengths = np.einsum("ns,nsd,nsd->d", W.sum(axis=2), Z, Z)
+            lengths -= np.einsum("nsd,nsd->d", W @ Z, Z)
+            if np.ndim(self.lengthscale) == 0:
+                lengths = np.array([lengths.sum()])
+            shapes = [np.vdot(K_bar, each) for each in self.shape_slopes(t, rho)]
+            return np.concatenate([-4.0 * lengths, [np.vdot(K_bar, rho)], shapes])
+
+        return K, pull_back
 
     def reach(self, depth: float) -> float:
         """Return the `t` at which the profile has fallen to about exp(−depth); infinite if slow."""
