@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Polynomial,
         RationalQuadratic,
         SquaredExponential,
+        Warped,
     )
 
 __version__ = "0.1.0"
@@ -64,6 +65,7 @@ __all__ = [
     "TableWarning",
     "TargetTransformed",
     "VFERegressor",
+    "Warped",
     "conformal",
     "datasets",
     "inspection",
@@ -101,6 +103,7 @@ _HOMES = {
     "TableWarning": "data.encode",
     "TargetTransformed": "estimators.transformed_target",
     "VFERegressor": "estimators.sparse",
+    "Warped": "kernels",
     "load": "io",
     "log_marginal_likelihood": "estimators.evidence",
 }

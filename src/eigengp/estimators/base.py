@@ -44,7 +44,7 @@ from eigengp.fitting.run import FitResult
 from eigengp.fitting.settings import LBFGS, Settings
 from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.mean import MEANS
-from eigengp.gp.posterior import Predictive
+from eigengp.gp.posterior import Posterior, Predictive
 from eigengp.gp.precision import PRECISIONS
 from eigengp.gp.sensitivity import sensitivities, total_indices
 from eigengp.gp.sparse_spectrum import SpectralFeatures
@@ -154,7 +154,12 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     @property
     def _predicts_on_host(self) -> bool:
         """Whether it predicts in NumPy wherever the inputs are."""
-        return isinstance(self._posterior, VecchiaPosterior)
+        return self._keeps_rows
+
+    @property
+    def _keeps_rows(self) -> bool:
+        """Whether predictions use training rows, beside or instead of inducing points."""
+        return not isinstance(getattr(self._posterior, "own", self._posterior), Posterior)
 
     # scikit-learn ships no types.
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]

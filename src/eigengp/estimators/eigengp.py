@@ -24,19 +24,23 @@ from eigengp.fitting.online import Online, extend_fit
 from eigengp.fitting.run import describe, get_log_unit
 from eigengp.fitting.settings import LBFGS, Settings, Stochastic
 from eigengp.fitting.stochastic import StochasticLearner
+from eigengp.gp.exact_posterior import ConditionalPosterior
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.likelihoods import Gaussian, Heteroscedastic
+from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.prior import Spectrum
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import Kernel
 
+_OF_EIGENFUNCTIONS = ("inducing_points_", "weights_", "eigenvalues_", "jitter_", "_spectrum")
+
 
 def _keeps_no_rows(estimator: EigenGPRegressor) -> bool:
-    if estimator.residual == "neighbors":
+    if estimator.residual in ("neighbors", "exact"):
         raise AttributeError(
-            "partial_fit keeps no rows, which residual='neighbors' needs; call fit with all rows, "
-            "or choose another residual."
+            f"partial_fit keeps no rows, which residual={estimator.residual!r} needs; call fit "
+            "with all rows, or choose another residual."
         )
     return True
 
@@ -141,7 +145,13 @@ class EigenGPRegressor(InducingPointRegressor):
     True
     """
 
-    _posterior: Posterior | VecchiaPosterior | HeteroscedasticPosterior
+    _posterior: (
+        Posterior
+        | VecchiaPosterior
+        | HeteroscedasticPosterior
+        | ConditionalPosterior
+        | MixturePosterior
+    )
     _has_weights = True
     _spectrum: Spectrum
     _online: Online | StochasticLearner | None
@@ -150,7 +160,7 @@ class EigenGPRegressor(InducingPointRegressor):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **InducingPointRegressor._parameter_constraints,
         "kernel": [Kernel, KERNEL_NAMES, StrOptions({"auto"})],
-        "residual": [StrOptions({"auto", "diagonal", "neighbors"}), None],
+        "residual": [StrOptions({"auto", "diagonal", "neighbors", "exact"}), None],
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "likelihood": [
             StrOptions({"auto", "gaussian", "heteroscedastic"}),
@@ -168,7 +178,7 @@ class EigenGPRegressor(InducingPointRegressor):
         n_components: int | Literal["auto"] = "auto",
         *,
         kernel: Kernel | str = "auto",
-        residual: Literal["auto", "diagonal", "neighbors"] | None = "auto",
+        residual: Literal["auto", "diagonal", "neighbors", "exact"] | None = "auto",
         n_neighbors: int = 64,
         likelihood: Literal["auto", "gaussian", "heteroscedastic"] | Gaussian | Heteroscedastic = (
             "auto"
@@ -202,7 +212,16 @@ class EigenGPRegressor(InducingPointRegressor):
 
     @property
     def _draws_jointly(self) -> bool:  # type: ignore[override]  # Decided by what was learned.
-        return isinstance(self._posterior, VecchiaPosterior)
+        return self._keeps_rows
+
+    def __getattr__(self, name: str) -> Any:
+        """Explain why a fitted model has no eigenfunctions."""
+        if name in _OF_EIGENFUNCTIONS and "_posterior" in vars(self):
+            raise AttributeError(
+                f"This model has no {name}: it is the exact GP, which has no eigenfunctions. Fit "
+                "with n_components=… or with residual=None, 'diagonal' or 'neighbors' for them."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     # scikit-learn ships no types.
     @available_if(_keeps_no_rows)  # type: ignore[untyped-decorator]
@@ -248,8 +267,8 @@ class EigenGPRegressor(InducingPointRegressor):
             return self._fit(X, y, sample_weight, settings)
         if self._online is None:
             raise ValueError(
-                "partial_fit cannot continue a fit with residual='neighbors', which needs all "
-                "rows. Fit with residual=None, or start with partial_fit."
+                "partial_fit cannot continue a fit that keeps its rows: selection_ says that "
+                f"{self.selection_['residual']}. Fit with residual=None, or start with partial_fit."
             )
         settings = Settings.from_estimator(self)
         if isinstance(self._online, StochasticLearner) != settings.is_stochastic:

@@ -11,6 +11,7 @@ from eigengp.estimators.base import GPRegressor
 from eigengp.gp.exact_posterior import ConditionalPosterior
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.mean import check_mean
+from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 
@@ -85,7 +86,7 @@ class BoTorchModel(Model):  # type: ignore[misc]
                 'With residual="neighbors" predictions are discontinuous where the nearest rows '
                 'change. Fit with residual=None or "diagonal" instead.'
             )
-        assert isinstance(posterior, Posterior | ConditionalPosterior)
+        assert isinstance(posterior, Posterior | ConditionalPosterior | MixturePosterior)
         self.regressor = regressor
         self._scaling = regressor._scaling
         self._function = differentiable(posterior)

@@ -15,16 +15,19 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from eigengp.gp.exact_posterior import ConditionalPosterior
+from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
 from eigengp.kernels import Columns, Kernel
 
 
-def differentiable(posterior: Posterior | ConditionalPosterior) -> Any:
+def differentiable(posterior: Posterior | ConditionalPosterior | MixturePosterior) -> Any:
     """Return a posterior whose means and covariances of tensors can be differentiated.
 
     They are in float64, and can be mapped over batches of inputs by `torch.vmap`.
     """
+    if isinstance(posterior, MixturePosterior):
+        return replace(posterior, parts=tuple(map(differentiable, posterior.parts)))
     features: Any = _Features(posterior.features)
     if isinstance(posterior, ConditionalPosterior):
         return replace(posterior, features=features)

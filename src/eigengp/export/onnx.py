@@ -152,7 +152,7 @@ def _exportable(model: GPRegressor) -> Predictive:
             f"take {1e-9 * size:.1f} GB, where ONNX allows 2 GB. Use a sparse method such as "
             "EigenGPRegressor, or fit fewer rows."
         )
-    if isinstance(posterior, HeteroscedasticPosterior):
+    if isinstance(posterior, HeteroscedasticPosterior) and isinstance(posterior.own, Posterior):
         return replace(posterior, own=replace(posterior.own, arithmetic=Arithmetic()))
     if isinstance(posterior, Posterior):
         return replace(posterior, arithmetic=Arithmetic())

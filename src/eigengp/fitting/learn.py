@@ -9,19 +9,19 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
 
 from eigengp.backend.threads import speed_up_passes
 from eigengp.data.holdout import sample_rows
 from eigengp.data.open import Dataset
 from eigengp.data.validation import count_distinct
+from eigengp.fitting.exact import learn_exact_of_few
 from eigengp.fitting.initialization import (
     ExactFamily,
     InducingFamily,
     InducingPointInit,
     SpectralFamily,
 )
-from eigengp.fitting.leave_one_out import LeaveOneOut, score_leave_one_out
+from eigengp.fitting.leave_one_out import LeaveOneOut, score_leave_one_out, score_predictions
 from eigengp.fitting.model_selection import Decision, choose_residual
 from eigengp.fitting.online import Online
 from eigengp.fitting.run import SUBSET_RANGE, FitResult, Run, begin_run
@@ -41,6 +41,8 @@ _FIRST_ROWS_PER_POINT = 10
 _CLEARLY = 0.02
 """By how much neighbours must improve the leave-one-out loss to be accepted without a full fit of
 the model without them."""
+_HELD_OUT = 10
+"""One row in so many is held out to compare the two."""
 
 
 def learn(dataset: Dataset, settings: Settings) -> FitResult:
@@ -51,6 +53,8 @@ def learn(dataset: Dataset, settings: Settings) -> FitResult:
             run.decisions.append(choice.decision)
         if settings.is_stochastic:
             return _learn_from_batches(run)
+        if choice.residual == "exact":
+            return learn_exact_of_few(run)
         if choice.residual == "neighbors":
             return _learn_with_neighbors(run, choice.compare)
         power = 1.0 if choice.residual == "diagonal" else settings.power
@@ -200,7 +204,7 @@ def _learn_with_neighbors(run: Run, compare: bool) -> FitResult:
     outcome = fit.condition(model)
     scored = fit.score(outcome, heteroscedastic, compare)
     if compare:
-        other = _compare_without_neighbors(run, first, scored, heteroscedastic)
+        other = _compare_without_neighbors(run, fit, first, scored, heteroscedastic)
         if other is not None:
             return other
     run.decisions.extend(scored.decisions)
@@ -210,45 +214,51 @@ def _learn_with_neighbors(run: Run, compare: bool) -> FitResult:
 
 
 def _compare_without_neighbors(
-    run: Run, first: EigenGP, scored: LeaveOneOut, heteroscedastic: bool
+    run: Run, fit: NeighborFit, first: EigenGP, scored: LeaveOneOut, heteroscedastic: bool
 ) -> FitResult | None:
-    """Return the model without neighbours if its leave-one-out loss is lower.
+    """Return the model without neighbours if it predicts held-out rows better.
 
-    The model of stage 1 shows whether that is possible; if so, the model is learned in full.
+    It is learned without these rows: inducing points that were fitted to a row make its
+    leave-one-out loss too low. That loss of the model of stage 1 shows whether it can be better.
     """
-    plain, settings = first, run.settings
-    outcome = plain.forward(run.source)
-    other = score_leave_one_out(plain, outcome, run.source, run.rng, heteroscedastic)
-    if settings.max_time is None and scored.loss >= other.loss - _CLEARLY:
-        run.rng = check_random_state(
-            settings.random_state
-        )  # The same draws as in a fit without neighbours.
-        plain = _learn_inducing(
-            run, run.make_start(), get_default_size(run.dataset.n_rows), settings.power
-        )
-        outcome = plain.forward(run.source)
-        other = score_leave_one_out(plain, outcome, run.source, run.rng, heteroscedastic)
-    losses = {"neighbors": scored.loss, "None": other.loss}
-    best = "neighbors" if scored.loss <= other.loss else "None"
-    run.decisions[0] = Decision("residual", best, "lowest leave-one-out loss", losses)
-    if best == "neighbors":
+    outcome = first.forward(run.source)
+    possible = score_leave_one_out(first, outcome, run.source, run.rng, heteroscedastic)
+    losses = {"neighbors": scored.loss, "None": possible.loss}
+    plain: EigenGP | None = None
+    if run.settings.max_time is None and possible.loss < scored.loss + _CLEARLY:
+        assert scored.predicted is not None
+        held_out, seen = fit.rows.cut(min(scored.predicted[0].size, fit.rows.n_rows // _HELD_OUT))
+        part = run.restrict(seen)
+        size = get_default_size(part.dataset.n_rows)
+        plain = _learn_inducing(part, part.make_start(), size, run.settings.power)
+        posterior = plain.posterior(plain.forward(part.source))
+        own = (each[: held_out.n_rows] for each in scored.predicted)
+        losses = {
+            "neighbors": score_predictions(held_out, *own),
+            "None": score_predictions(held_out, *posterior.mean_and_variance(held_out.X)),
+        }
+    best = "None" if plain is not None and losses["None"] < losses["neighbors"] else "neighbors"
+    reason = "leave-one-out loss" if plain is None else "loss of a held-out set"
+    run.decisions[0] = Decision("residual", best, reason, losses)
+    if plain is None or best == "neighbors":
         return None
-    run.decisions[:] = [each for each in run.decisions if each.name == "residual"]
-    run.decisions.extend(other.decisions)
-    online = Online.of(plain, outcome, run.source)
-    return run.make_result(
-        plain, outcome, other.kept_posterior, errors=other.errors, _online=online
-    )
+    run.decisions[:] = run.decisions[:1]
+    return _condition(run, plain, heteroscedastic=heteroscedastic)
 
 
-def _condition(run: Run, model: EigenGP, online: StochasticLearner | None = None) -> FitResult:
+def _condition(
+    run: Run,
+    model: EigenGP,
+    online: StochasticLearner | None = None,
+    heteroscedastic: bool = False,
+) -> FitResult:
     """Return the result of a model without neighbours, conditioned on all rows."""
     settings = run.settings
     outcome = model.forward(run.source)
     state: dict[str, Any] = {}
     if settings.has_weights:
         state["_online"] = online or Online.of(model, outcome, run.source)
-    if not settings.is_heteroscedastic(with_neighbors=False):
+    if not (heteroscedastic or settings.is_heteroscedastic(with_neighbors=False)):
         posterior = model.posterior(outcome)
         if not settings.has_weights:
             posterior = replace(posterior, kernel=model.kernel)

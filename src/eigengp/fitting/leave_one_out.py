@@ -39,6 +39,8 @@ class LeaveOneOut:
         The loss of each variance model.
     chosen : str
         The chosen variance model.
+    predicted : pair of arrays of shape (n,) or None
+        Leave-one-out mean and variance, before the noise was fitted.
     """
 
     posterior: Any
@@ -46,6 +48,7 @@ class LeaveOneOut:
     errors: Array | None = None
     scores: dict[str, float] = field(default_factory=dict)
     chosen: str = ""
+    predicted: tuple[Array, Array] | None = None
 
     @property
     def decisions(self) -> list[Decision]:
@@ -99,14 +102,16 @@ def score(
     """
     mean, variance, covariates = predicted
     if not heteroscedastic or rows.n_rows < LEAST_ROWS:
-        return LeaveOneOut(posterior, score_predictions(rows, mean, variance))
+        loss = score_predictions(rows, mean, variance)
+        return LeaveOneOut(posterior, loss, predicted=(mean, variance))
     errors = rows.y - mean
     n_local = covariates.shape[1] - n_eigenfunctions
     found = fit_heteroscedastic(errors, variance, covariates, n_local, rows.sample_weight)
     constant = 0.5 * _score_constant_variance(errors, rows.weight)
     loss = 0.5 * (found.losses[found.name] + constant)
     scaled = replace(posterior, scale=found.scale)
-    return LeaveOneOut(scaled, loss, np.sort(found.errors), found.losses, found.name)
+    own = (found.losses, found.name, (mean, variance))
+    return LeaveOneOut(scaled, loss, np.sort(found.errors), *own)
 
 
 def make_posterior(

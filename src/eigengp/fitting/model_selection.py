@@ -9,8 +9,12 @@ from typing import NamedTuple
 from eigengp.data.open import Dataset
 from eigengp.fitting.settings import LBFGS, Settings
 
+EXACT_UP_TO = 2_000
+"""Up to so many rows the default is the exact GP."""
+_MOST_EXACT_ROWS = 20_000
+"""More rows than this are refused: the exact GP needs 16·N² bytes."""
 _NEIGHBORS_FROM = 1_000
-"""With fewer rows, the default has no residual."""
+"""With fewer rows and a given number of components, the default has no residual."""
 _NEIGHBORS_UP_TO = 100_000
 """With more rows, all rows and features are held in memory only on request."""
 
@@ -80,38 +84,54 @@ class ResidualChoice(NamedTuple):
 
 
 def choose_residual(settings: Settings, dataset: Dataset) -> ResidualChoice:
-    """Resolve `residual="auto"`, and refuse an explicit "neighbors" that is not possible."""
-    own = settings.residual
+    """Resolve `residual="auto"`, and refuse an explicit one that is not possible."""
+    own, n = settings.residual, dataset.n_rows
     obstacle = _find_obstacle(settings, dataset)
-    if own == "neighbors" and obstacle is not None:
-        raise ValueError(f"residual='neighbors' is not possible: {obstacle}.")
+    without_points = obstacle or _find_points(settings)
+    if own == "exact" and without_points is None and n > _MOST_EXACT_ROWS:
+        without_points = f"{n:,} rows need {16e-9 * n**2:.2g} GB of memory; use 'neighbors'"
+    for name, reason in (("neighbors", obstacle), ("exact", without_points)):
+        if own == name and reason is not None:
+            raise ValueError(f"residual={name!r} is not possible: {reason}.")
     if own != "auto":
         return ResidualChoice(own, False, Decision("residual", str(own), "given"))
-    n, low, high = dataset.n_rows, _NEIGHBORS_FROM, _NEIGHBORS_UP_TO
+    if settings.learns_nothing:
+        obstacle = without_points = "max_iter=0 learns nothing"
+    if without_points is None and n <= EXACT_UP_TO:
+        reason = f"at most {EXACT_UP_TO:,} rows"
+        return ResidualChoice("exact", False, Decision("residual", "exact", reason))
+    low, high = _NEIGHBORS_FROM, _NEIGHBORS_UP_TO
     if obstacle is None and not low <= n <= high:
         obstacle = f"fewer than {low:,} rows" if n < low else f"more than {high:,} rows"
-    if obstacle is None and settings.learns_nothing:
-        obstacle = "max_iter=0 learns nothing"
     if obstacle is not None:
         return ResidualChoice(None, False, Decision("residual", "None", obstacle))
     return ResidualChoice("neighbors", True, Decision("residual", "neighbors", "default"))
 
 
+def _find_points(settings: Settings) -> str | None:
+    """Return which setting asks for eigenfunctions; None if none does."""
+    own = settings.parameters
+    for name in ("n_components", "inducing_points"):
+        if not (isinstance(own.get(name), str) and own[name] == "auto"):
+            return f"{name} is given, and the exact GP has no inducing points"
+    return None
+
+
 def _find_obstacle(settings: Settings, dataset: Dataset) -> str | None:
-    """Return why a fit cannot have a nearest-neighbour residual; None if it can."""
+    """Return why a fit cannot keep all rows, as neighbours and the exact GP do; None if it can."""
     optimizer = settings.optimizer
     if not isinstance(optimizer, LBFGS):
         return "optimizer=Stochastic() keeps no rows"
     if optimizer.strategy not in ("auto", "sequential"):
-        return f"strategy={optimizer.strategy!r} learns weights, which neighbours do not use"
+        return f"strategy={optimizer.strategy!r} learns weights of eigenfunctions"
     if not settings.keeps_rows:
         return "partial_fit keeps no rows"
     if settings.reading.device not in (None, "cpu"):
-        return f"neighbours are computed on the CPU, not on device={settings.reading.device!r}"
+        return f"it is computed on the CPU, not on device={settings.reading.device!r}"
     if settings.precision != "double":
-        return f"neighbours are computed in double precision, not precision={settings.precision!r}"
+        return f"it is computed in double precision, not precision={settings.precision!r}"
     if not dataset.in_numpy:
-        return "neighbours need all rows in NumPy arrays"
+        return "it needs all rows in NumPy arrays"
     points = settings.inducing_points
     M = settings.n_inducing if isinstance(points, str) else points.shape[0]
     if M is not None and settings.n_components not in (None, M):

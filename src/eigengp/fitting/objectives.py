@@ -27,6 +27,8 @@ from eigengp.kernels import Kernel
 
 SHRINKAGE_RANGE = (1e-8, 1e4)
 HIGHEST_FREQUENCY = 1e3
+_NOISE_LOG_PRIOR = (float(np.log(0.1)), 2.5)
+"""Mean and standard deviation of the log noise variance of standardised targets."""
 
 ModelT = TypeVar("ModelT")
 KernelT = TypeVar("KernelT", ExactGP, EigenGP)
@@ -184,6 +186,48 @@ class RowObjective:
         evidence = outcome.evidence.negative_log if self.gamma else outcome.value
         packed, n = self.parameters.pack_gradient(gradient), outcome.n
         return Evaluation(outcome.value / n, packed / n, evidence / n)
+
+
+@dataclass(frozen=True)
+class PriorObjective:
+    """The negative log posterior density of kernel and noise, up to a constant, per row.
+
+    Logarithms of kernel parameters have the weak normal priors that their declarations say, and
+    that of the noise variance one about a tenth of the variance of the targets.
+
+    Parameters
+    ----------
+    likelihood : RowObjective
+        The log marginal likelihood.
+    weight : float
+        The number of rows, each counted as often as it weighs.
+    """
+
+    likelihood: RowObjective
+    weight: float
+    mean: Array = field(init=False)
+    deviation: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        kernel = self.likelihood.parameters.template.kernel
+        half = 0.5 * np.log(self.likelihood.source.n_features)
+        own = [(p.log_prior[0] + half * p.restarts, p.log_prior[1]) for p in kernel.parameters]
+        mean, deviation = np.array([*own, _NOISE_LOG_PRIOR]).T
+        object.__setattr__(self, "mean", mean)
+        object.__setattr__(self, "deviation", deviation)
+
+    @property
+    def parameters(self) -> Parameters[ExactGP]:
+        """The free parameters."""
+        return self.likelihood.parameters
+
+    def __call__(self, vector: Array) -> Evaluation:
+        """Evaluate, per row."""
+        found = self.likelihood(vector)
+        apart = (vector - self.mean) / self.deviation
+        value = found.value + 0.5 * float(apart @ apart) / self.weight
+        gradient = found.gradient + apart / self.deviation / self.weight
+        return Evaluation(value, gradient, found.evidence)
 
 
 @dataclass(frozen=True)

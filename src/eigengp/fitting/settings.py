@@ -177,7 +177,7 @@ class Settings:
     has_weights: bool
     """Whether the weights of the eigenfunctions are learned (EigenGP)."""
     residual: str | None
-    """None, "diagonal", "neighbors", or "auto"."""
+    """None, "diagonal", "neighbors", "exact", or "auto"."""
     power: float | None
     """See `EigenGP.power`; None without a residual."""
     n_neighbors: int
@@ -217,7 +217,8 @@ class Settings:
                 standardize=own["standardize"],
                 memory=get_working_memory(),
                 device=own.get("device"),
-                in_memory=estimator._learns_in_memory or own.get("residual") == "neighbors",
+                in_memory=estimator._learns_in_memory
+                or own.get("residual") in ("neighbors", "exact"),
                 block_rows=estimator._block_rows,
                 max_rows=own.get("max_rows"),
                 mean=own.get("mean", "constant" if own["standardize"] else "zero"),
@@ -242,7 +243,7 @@ class Settings:
         )
 
     def is_heteroscedastic(self, with_neighbors: bool) -> bool:
-        """Return whether the noise may depend on the input; "auto" allows it with neighbours."""
+        """Return whether the noise may depend on the input; "auto" allows it if rows are kept."""
         return self.noise == "heteroscedastic" or (self.noise == "auto" and with_neighbors)
 
     @property

@@ -74,6 +74,11 @@ class DenseCovariance:
     def _inverse_factor(self) -> Placed:
         return Placed(inverse_lower(self.L))
 
+    def inverse_diagonal(self) -> Array:
+        """Return the diagonal of `C⁻¹`, shape (N,)."""
+        inverse = inverse_lower(self.L)
+        return row_dots(inverse.T, inverse.T)
+
     def into_inverse(self) -> Array:
         """Return `C⁻¹`, shape (N, N), in the memory of `L`, which is lost."""
         inverse, _ = lapack.dpotri(self.L, lower=1, overwrite_c=1)
@@ -148,6 +153,17 @@ class ConditionalPosterior:
         """Return mean and variance of noisy observations; the latent part never negative."""
         mean, raw = self.mean_and_raw_variance(X)
         return mean, positive(raw) + self.noise_variance
+
+    def leave_one_out(self, rows: RowBlock) -> tuple[Array, Array]:
+        """Return mean and variance of all training rows, each predicted from the others.
+
+        With `d = diag(C⁻¹)` they are `y − a/d` and `1/d`, for rows of any weight. `1/d` has the
+        noise `σ²/weight` of the row in it; the variance of a single new observation has `σ²`.
+        """
+        assert isinstance(self.covariance, DenseCovariance)
+        d = self.covariance.inverse_diagonal()
+        own = self.noise_variance / rows.weight
+        return rows.y - self.coefficients / d, 1.0 / d - own + self.noise_variance
 
     def latent_covariance(self, X: AnyArray) -> AnyArray:
         """Return the joint covariance of the function at `X`, shape (n, n)."""

@@ -25,6 +25,8 @@ from eigengp.backend.namespace import (
     row_dots,
 )
 from eigengp.gp.blocks import RowBlock
+from eigengp.gp.exact_posterior import ConditionalPosterior
+from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.posterior import Posterior
 from eigengp.kernels import Columns
 
@@ -140,17 +142,20 @@ class HeteroscedasticPosterior:
 
     Parameters
     ----------
-    own : Posterior
+    own : Posterior, ConditionalPosterior or MixturePosterior
         With a constant noise.
     factor : array of shape (M, R)
         `F`, which takes features to eigenfunctions with a white prior.
     scale : VarianceScale or None
         How variances vary; None where that is still to be learned.
+    basis : Columns or None
+        The features `k(x, B)` of the eigenfunctions; None are those of the posterior.
     """
 
-    own: Posterior
+    own: Posterior | ConditionalPosterior | MixturePosterior
     factor: Array
     scale: VarianceScale | None = None
+    basis: Columns | None = None
 
     @property
     def features(self) -> Columns:
@@ -168,12 +173,16 @@ class HeteroscedasticPosterior:
 
     def covariates(self, X: AnyArray, variance: AnyArray) -> AnyArray:
         """Return what the variance depends on, shape (n, 1 + R)."""
-        K = self.features.matrix(X)
-        explained = K @ self._F.beside(K) / np.sqrt(self.features.prior_scale)
+        basis = self.basis or self.features
+        K = basis.matrix(X)
+        explained = K @ self._F.beside(K) / np.sqrt(basis.prior_scale)
         return covariates(variance, None, explained)
 
     def leave_one_out(self, rows: RowBlock) -> tuple[Array, Array, Array]:
         """Return mean, variance and covariates of training rows as if each had been left out."""
+        if not isinstance(self.own, Posterior):
+            mean, variance = self.own.leave_one_out(rows)
+            return mean, variance, self.covariates(rows.X, variance)
         mean, total = self.own.mean_and_variance(rows.X)
         K = self.features.matrix(rows.X)
         linear = row_dots(*(2 * [K @ self.own.covariance_root]))

@@ -33,6 +33,7 @@ from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance, Lo
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
 from eigengp.gp.likelihoods import Gaussian, Heteroscedastic
 from eigengp.gp.mean import MEANS
+from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
@@ -43,19 +44,19 @@ from eigengp.gp.vecchia import VecchiaPass
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.io.errors import SavedModelError
 from eigengp.io.record import EstimatorRecord, Fields, Record, resolved_hints
-from eigengp.kernels import KERNELS, Columns, Kernel, Product, Sum
+from eigengp.kernels import KERNELS, Columns, Kernel, Product, Sum, Warped
 
 _ESTIMATORS = (
     *(EigenGPRegressor, ExactGPRegressor, FITCRegressor, VFERegressor, PowerEPRegressor),
     *(SSGPRegressor, NystromRegressor, RVMRegressor, TargetTransformed),
 )
 _PLAIN = (
-    *(*KERNELS.values(), Sum, Product),
+    *(*KERNELS.values(), Sum, Product, Warped),
     *(LBFGS, Stochastic, Gaussian, Heteroscedastic),
     *(Scaling, Extent, RowBlock, *MEANS.values(), LogMap, YeoJohnsonMap, QuantileMap),
     *(EigenGP, Jitter, Arithmetic, Spectrum, CholeskyFactor),
     *(SpectralPass, ResidualPass, VecchiaPass, Sums),
-    *(Posterior, ConditionalPosterior, DenseCovariance, LowRankCovariance),
+    *(Posterior, ConditionalPosterior, MixturePosterior, DenseCovariance, LowRankCovariance),
     *(HeteroscedasticPosterior, VarianceScale, Decision, Selection),
     *(Online, StochasticLearner, Reservoir, Belief, Adam),
 )

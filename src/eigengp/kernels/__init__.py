@@ -21,6 +21,7 @@ from eigengp.kernels.stationary import (
     SquaredExponential,
     Stationary,
 )
+from eigengp.kernels.warped import Warped
 
 __all__ = [
     "KERNELS",
@@ -44,6 +45,7 @@ __all__ = [
     "SquaredExponential",
     "Stationary",
     "Sum",
+    "Warped",
     "kernel_named",
     "parameter",
 ]

@@ -265,6 +265,9 @@ class Parameter:
         The same for the variance of the function's values.
     restarts : bool
         Whether restarts spread it over the range of sensible lengthscales.
+    log_prior : pair of float
+        Mean and standard deviation of the weak normal prior of its logarithm, for standardised
+        inputs and targets; the mean of a lengthscale is that of one input, and grows like ½ ln D.
     """
 
     bounds: tuple[float, float] = (1e-2, 1e3)
@@ -272,10 +275,13 @@ class Parameter:
     input_power: float = 0.0
     variance_power: float = 0.0
     restarts: bool = False
+    log_prior: tuple[float, float] = (0.0, 1.5)
 
 
-LENGTHSCALE = Parameter((1e-3, 1e3), per_input=True, input_power=1.0, restarts=True)
-VARIANCE = Parameter((1e-4, 1e6), variance_power=1.0)
+LENGTHSCALE = Parameter(
+    (1e-3, 1e3), per_input=True, input_power=1.0, restarts=True, log_prior=(float(np.log(3.0)), 1.5)
+)
+VARIANCE = Parameter((1e-4, 1e6), variance_power=1.0, log_prior=(0.0, 3.0))
 SHAPE = Parameter((1e-2, 1e3))
 
 

@@ -145,7 +145,7 @@ class PairwiseKernel(ParametricKernel):
 
 
 ROUGHNESS = Parameter((1e-2, 1e2), per_input=True)
-PERIOD = Parameter((1e-4, 1e3), per_input=True, input_power=1.0)
+PERIOD = Parameter((1e-4, 1e3), per_input=True, input_power=1.0, log_prior=(0.0, 3.0))
 
 
 class Periodic(PairwiseKernel):
@@ -192,7 +192,9 @@ class Periodic(PairwiseKernel):
         return self.variance
 
 
-SLOPE = Parameter((1e-6, 1e4), per_input=True, input_power=-2.0, variance_power=1.0)
+SLOPE = Parameter(
+    (1e-6, 1e4), per_input=True, input_power=-2.0, variance_power=1.0, log_prior=(0.0, 3.0)
+)
 
 
 class Linear(PairwiseKernel):

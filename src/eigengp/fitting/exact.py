@@ -1,0 +1,340 @@
+"""The exact GP of few rows: kernels compared by evidence, averaged over the hyperparameters.
+
+Kernel and noise maximise the log marginal likelihood plus weak log priors. Candidate kernels
+compete by the Laplace approximation to their evidence. With few rows many hyperparameters are
+plausible, so predictions are averaged over draws from the Laplace approximation to their posterior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from eigengp._typing import Array
+from eigengp.backend.threads import limit_threads
+from eigengp.data.array_source import ArraySource
+from eigengp.fitting.checkpoint import CheckpointedObjective
+from eigengp.fitting.initialization import (
+    InducingPointInit,
+    get_lengthscale_range,
+    with_lengthscale,
+)
+from eigengp.fitting.leave_one_out import LeaveOneOut, score
+from eigengp.fitting.model_selection import EXACT_UP_TO, Decision
+from eigengp.fitting.objectives import PriorObjective, RowObjective, kernel_parameters
+from eigengp.fitting.optimizer import minimize
+from eigengp.fitting.run import EXACT_BLOCK_ROWS, FitResult, Run
+from eigengp.gp.blocks import RowBlock
+from eigengp.gp.exact import ExactGP
+from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
+from eigengp.gp.linalg import FactorizationError
+from eigengp.gp.mixture import MixturePosterior
+from eigengp.gp.prior import CholeskyFactor
+from eigengp.kernels import (
+    Kernel,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    RationalQuadratic,
+    Stationary,
+    Warped,
+)
+
+_SCREENED_ROWS = 300
+"""Rows on which candidate kernels are compared."""
+_STEPS = 60
+_LAST_STEPS = 40
+_TOLERANCE = 1e-7
+_STRETCH = {RationalQuadratic: 1.0, Matern52: 1.3, Matern32: 1.7, Matern12: 4.0}
+"""Rougher kernels start at the lengthscales of the squared exponential, times this."""
+_WARPED_INPUTS = 3
+"""Warps are tried for at most so many inputs."""
+_WARP_STARTS = ((1.0, 1.0), (2.0, 1.0), (1.0, 2.0))
+_WARP_MARGIN = 0.1
+"""The warped range exceeds that of the data by this fraction on either side."""
+_MOST_DRAWS = 16
+_DRAW_WORK = 4_000_000
+"""The largest number of draws times N²."""
+_MOST_DIRECTIONS = 24
+_STEP = 1e-3
+_WIDEST = 3.0
+"""The largest standard deviation of a log parameter in the Laplace approximation."""
+_COVARIATE_POINTS = 50
+_ROWS_PER_INPUT = 10
+"""With fewer rows for each input, variances are checked by cross-validation."""
+_WIDE_FROM = 10
+_UNTIL = (0.4, 0.8)
+"""Fractions of `max_time` by which the comparison of kernels and learning must end."""
+
+
+def learn_exact_of_few(run: Run) -> FitResult:
+    """Fit the exact GP, averaged over its hyperparameters."""
+    rows = run.source.take(np.arange(run.source.n_rows))
+    fit = ExactFit(run, rows)
+    with limit_threads(rows.n_rows):
+        found = fit.learn(fit.choose_kernel(run.make_start()))
+        outcome = found.model.forward(found.source)
+        scored = fit.calibrate(found, fit.condition(found))
+    run.decisions.extend(scored.decisions)
+    return run.make_result(
+        found.model, outcome, scored.kept_posterior, errors=scored.errors, _online=None
+    )
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """A maximum of the posterior density of kernel and noise.
+
+    Parameters
+    ----------
+    objective : PriorObjective
+        The negative log posterior density per row.
+    vector : array of shape (p,)
+        The logarithms of the parameters.
+    value : float
+        The objective there.
+    """
+
+    objective: PriorObjective
+    vector: Array
+    value: float
+
+    @cached_property
+    def model(self) -> ExactGP:
+        """The model with these parameters."""
+        return self.objective.parameters.unpack(self.vector)
+
+    @property
+    def source(self) -> Any:
+        """The rows."""
+        return self.objective.likelihood.source
+
+    @cached_property
+    def laplace(self) -> tuple[Array, Array]:
+        """Directions of shape (p, q), and standard deviations along them, shape (q,).
+
+        The Hessian is the difference of two gradients. Of many lengthscales the shortest have a
+        direction each, and all others share one.
+        """
+        x, weight = self.vector, self.objective.weight
+        basis = self._choose_directions()
+        centre = self.objective(x).gradient
+        steps = [self.objective(x + _STEP * each).gradient - centre for each in basis.T]
+        hessian = np.array(steps) @ basis * (weight / _STEP)
+        curvature, U = np.linalg.eigh(0.5 * (hessian + hessian.T))
+        return basis @ U, 1.0 / np.sqrt(np.maximum(curvature, _WIDEST**-2))
+
+    def _choose_directions(self) -> Array:
+        p = self.vector.size
+        identity = np.eye(p)
+        if p <= _MOST_DIRECTIONS:
+            return identity
+        kinds = self.model.kernel.parameters
+        lengths = np.array([i for i, kind in enumerate(kinds) if kind.restarts], dtype=int)
+        others = np.setdiff1d(np.arange(p), lengths)
+        order = lengths[np.argsort(self.vector[lengths])]
+        count = max(0, _MOST_DIRECTIONS - others.size - 1)
+        rest = identity[:, order[count:]].sum(axis=1, keepdims=True)
+        return np.hstack([identity[:, others], identity[:, order[:count]], rest])
+
+    @property
+    def log_evidence(self) -> float:
+        """The Laplace approximation to `ln p(y)` of the kernel, in nats."""
+        _, width = self.laplace
+        normaliser = np.sum(np.log(self.objective.deviation))
+        return float(-self.objective.weight * self.value - normaliser + np.sum(np.log(width)))
+
+    def draw(self, count: int, rng: np.random.RandomState) -> list[Array]:
+        """Draw parameters from the Laplace approximation, in pairs about the optimum."""
+        directions, width = self.laplace
+        half = rng.standard_normal((count // 2, width.size))
+        low, high = self.objective.parameters.bounds
+        drawn = self.vector + np.vstack([half, -half]) * width @ directions.T
+        return list(np.clip(drawn, low, high))
+
+
+@dataclass
+class ExactFit:
+    """One fit of the exact GP.
+
+    Parameters
+    ----------
+    run : Run
+        The fit to which it belongs.
+    rows : RowBlock
+        All standardised rows.
+    """
+
+    run: Run
+    rows: RowBlock
+
+    @property
+    def _max_iter(self) -> int | None:
+        own = self.run.settings.optimizer.max_iter
+        return None if isinstance(own, str) else own
+
+    def _steps(self, default: int) -> int:
+        return default if self._max_iter is None else min(default, self._max_iter)
+
+    def choose_kernel(self, start: ExactGP) -> ExactGP:
+        """Choose the kernel of largest evidence on some rows, and learn it there."""
+        own = self.run.settings.kernel
+        few = self.rows
+        if few.n_rows > _SCREENED_ROWS:
+            few = few.picked(self.run.rng.permutation(few.n_rows)[:_SCREENED_ROWS])
+        self.run.monitor.clock.allow(_UNTIL[0])
+        best = self._learn_best(self._list_starts(start), few)
+        if isinstance(own, Kernel) or own != "auto" or self._max_iter == 0:
+            return best.model
+        found = {type(best.model.kernel).__name__: best}
+        for name, starts in self._list_candidates(best.model, few):
+            if self.run.monitor.clock.is_over():
+                break
+            found[name] = self._learn_best(starts, few)
+        scores = {name: -each.log_evidence for name, each in found.items()}
+        chosen = min(scores, key=lambda name: scores[name])
+        reason = f"negative log evidence of {few.n_rows:,} rows"
+        self.run.decisions.append(Decision("kernel", chosen, reason, scores))
+        return found[chosen].model
+
+    def _list_starts(self, start: ExactGP) -> list[ExactGP]:
+        """Return the start if the user gave it, else starts of short and of long lengthscales."""
+        if isinstance(self.run.settings.kernel, Kernel) or self._max_iter == 0:
+            return [start]
+        low, high = get_lengthscale_range(self.rows.X.shape[1])
+        rng = np.random.RandomState(0)
+        lengths = (1.5 * low, high)
+        return [replace(start, kernel=with_lengthscale(start.kernel, x, rng)) for x in lengths]
+
+    def _list_candidates(self, best: ExactGP, few: RowBlock) -> Iterator[tuple[str, list[ExactGP]]]:
+        """Yield the name and the starts of each further candidate kernel."""
+        kernel, D = best.kernel, few.X.shape[1]
+        assert isinstance(kernel, Stationary)
+        for kind, stretch in _STRETCH.items():
+            other = kind(kernel.lengthscale * stretch, kernel.variance)
+            yield kind.__name__, [replace(best, kernel=other)]
+        if D == 1:
+            line = Linear().with_ard(D) + kernel
+            yield "Linear + SquaredExponential", [replace(best, kernel=line)]
+        if D <= _WARPED_INPUTS:
+            low, high = few.X.min(axis=0), few.X.max(axis=0)
+            margin = _WARP_MARGIN * (high - low) + 1e-6
+            warps = (Warped(kernel, low - margin, high + margin, *each) for each in _WARP_STARTS)
+            yield "Warped(SquaredExponential)", [replace(best, kernel=each) for each in warps]
+
+    def _learn_best(self, starts: list[ExactGP], rows: RowBlock) -> Optimum:
+        """Learn from each start, and return the best optimum."""
+        found, failure = [], None
+        for each in starts:
+            try:
+                found.append(self._learn(each, rows, self._steps(_STEPS), "kernel"))
+            except FactorizationError as error:
+                failure = error
+        if not found:
+            assert failure is not None
+            raise failure
+        return min(found, key=lambda each: each.value)
+
+    def _learn(self, start: ExactGP, rows: RowBlock, steps: int, stage: str) -> Optimum:
+        source = ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
+        parameters, run = kernel_parameters(start), self.run
+        objective = PriorObjective(RowObjective(parameters, source), float(rows.weight.sum()))
+        evaluated: Any = objective
+        if run.checkpoint is not None:
+            name = f"{stage} {start.kernel!r} {rows.n_rows}"
+            evaluated = CheckpointedObjective(objective, run.checkpoint, name)
+        run.monitor.begin(stage, steps)
+        found = minimize(
+            *(evaluated, parameters.pack(start), parameters.bounds, steps, _TOLERANCE),
+            *(run.monitor.step, run.monitor.clock.is_over),
+        )
+        run.monitor.end()
+        run.n_iter += found.n_iter
+        return Optimum(objective, found.vector, found.value)
+
+    def learn(self, start: ExactGP) -> Optimum:
+        """Learn kernel and noise, from a sample of the rows where there are many."""
+        self.run.monitor.clock.allow(_UNTIL[1])
+        n, steps = self.rows.n_rows, self._steps(_LAST_STEPS)
+        if n <= EXACT_UP_TO:
+            return self._learn(start, self.rows, steps, "learning")
+        some = self.rows.picked(self.run.rng.permutation(n)[:EXACT_UP_TO])
+        found = self._learn(start, some, steps, "learning")
+        return self._learn(found.model, self.rows, 0, "learning")
+
+    def condition(self, found: Optimum) -> Any:
+        """Return the posterior given all rows, averaged over draws of the hyperparameters."""
+        n = self.rows.n_rows
+        count = min(_MOST_DRAWS, _DRAW_WORK // n**2) // 2 * 2
+        vectors = [found.vector]
+        if count >= 2 and self._max_iter != 0:
+            vectors = found.draw(count, self.run.rng)
+        parts = []
+        for vector in vectors:
+            model = found.objective.parameters.unpack(vector)
+            try:
+                parts.append(model.posterior(model.forward(found.source)))
+            except FactorizationError:
+                continue
+        if not parts:
+            parts = [found.model.posterior(found.model.forward(found.source))]
+        return parts[0] if len(parts) == 1 else MixturePosterior(tuple(parts))
+
+    def calibrate(self, found: Optimum, posterior: Any) -> LeaveOneOut:
+        """Fit the noise to leave-one-out residuals, or all variances to cross-validated ones."""
+        n, D = self.rows.X.shape
+        wide = D >= _WIDE_FROM and n < _ROWS_PER_INPUT * D
+        if not self.run.settings.is_heteroscedastic(with_neighbors=True) or self._max_iter == 0:
+            return LeaveOneOut(posterior)
+        own = self._with_covariates(found.model, posterior)
+        if wide:
+            return self._scale_by_cross_validation(found.model, own)
+        size = own.factor.shape[1]
+        return score(own, self.rows, own.leave_one_out(self.rows), size, True)
+
+    def _with_covariates(self, model: ExactGP, posterior: Any) -> HeteroscedasticPosterior:
+        """Return the posterior with eigenfunctions on which its variances may depend."""
+        count = max(1, min(_COVARIATE_POINTS, self.rows.n_rows // 10))
+        rng = np.random.RandomState(0)
+        points = InducingPointInit("kmeans").place(self.rows, count, model.kernel, rng)
+        basis = model.kernel.at(points)
+        prior = CholeskyFactor.of(basis.matrix(points) + 1e-6 * basis.prior_scale * np.eye(count))
+        return HeteroscedasticPosterior(posterior, prior.matrix, basis=basis)
+
+    def _scale_by_cross_validation(
+        self, model: ExactGP, own: HeteroscedasticPosterior
+    ) -> LeaveOneOut:
+        """Multiply all variances by what rows outside all learning call for, if that is more.
+
+        With many inputs the lengthscales over-fit, which leave-one-out with the learned ones does
+        not show.
+        """
+        folds = 4 if self.rows.n_rows <= 2 * _SCREENED_ROWS else 2
+        fold = self.run.rng.permutation(self.rows.n_rows) % folds
+        start = self._list_starts(replace(model, kernel=_restart(model.kernel)))[-1]
+        ratios = []
+        for k in range(folds):
+            seen, new = (self.rows.picked(np.flatnonzero(each)) for each in (fold != k, fold == k))
+            found = self._learn(start, seen, self._steps(_STEPS // 2), "folds")
+            posterior = found.model.posterior(found.model.forward(found.source))
+            mean, variance = posterior.mean_and_variance(new.X)
+            ratios.append((new.y - mean) ** 2 / variance)
+        factor = max(1.0, float(np.mean(np.concatenate(ratios))))
+        none = np.zeros(1 + own.factor.shape[1])
+        scale = VarianceScale(np.log([factor]), np.zeros((none.size, 1)), none, none, none)
+        reason = "variances scaled to cross-validated errors, since there are many inputs"
+        decision = Decision("likelihood", f"variances × {factor:.3g}", reason)
+        self.run.decisions.append(decision)
+        return LeaveOneOut(replace(own, scale=scale))
+
+
+def _restart(kernel: Kernel) -> Kernel:
+    """Return the kernel with unit variance, so that cross-validation does not start at the end."""
+    if isinstance(kernel, Stationary):
+        return replace(kernel, variance=1.0)
+    return kernel
