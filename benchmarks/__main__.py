@@ -226,6 +226,38 @@ def quality(
 
 
 @app.command()
+def curve(
+    out: Out = RESULTS,
+    data: Annotated[
+        list[str] | None, typer.Option(help="A data set; may be repeated. All unless named.")
+    ] = None,
+    rows: Annotated[
+        list[int] | None, typer.Option(min=5, help="Training rows; may be repeated.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="A model; may be repeated. All unless named.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="10 up to 300 rows and 3 beyond, unless given.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Fits at a time, each on one core.")] = 2,
+) -> None:
+    """Learning curves from 30 to 10,000 rows: the default beside the exact GP and others."""
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        os.environ[name] = "1"
+    import curve as benchmark
+
+    benchmark.run(
+        out,
+        data=data or benchmark.DATA,
+        rows=rows or benchmark.ROWS,
+        models=model or list(benchmark.MODELS),
+        seeds=seeds,
+        jobs=jobs,
+    )
+
+
+@app.command()
 def page(out: Out = RESULTS) -> None:
     """Write docs/how-good-is-it.md from what `quality` has stored."""
     import how_good
