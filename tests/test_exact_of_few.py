@@ -1,0 +1,205 @@
+"""The default for few rows: the exact GP, averaged over its hyperparameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eigengp import (
+    LBFGS,
+    EigenGPRegressor,
+    ExactGPRegressor,
+    Matern32,
+    SquaredExponential,
+    Stochastic,
+    Warped,
+    load,
+)
+from eigengp.data.array_source import ArraySource
+from eigengp.fitting.objectives import PriorObjective, RowObjective, kernel_parameters
+from eigengp.gp.exact import ExactGP
+from eigengp.gp.mixture import MixturePosterior
+from eigengp.metrics import coverage, mnlp, nmse
+from finite_differences import assert_close, gradient
+
+
+def smooth(n: int, seed: int, n_test: int = 500):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n + n_test, 2))
+    f = np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] ** 2
+    y = f + 0.2 * rng.normal(size=f.size)
+    return X[:n], y[:n], X[n:], y[n:]
+
+
+def test_leave_one_out_equals_refitting_without_the_row() -> None:
+    X, y, *_ = smooth(25, 0)
+    counts = np.random.default_rng(1).integers(1, 4, 25).astype(float)
+    model = ExactGP(SquaredExponential([0.8, 1.1], 1.3), 0.1)
+    source = ArraySource(X, y, counts, 10)
+    posterior = model.posterior(model.forward(source))
+    mean, variance = posterior.leave_one_out(source.take(np.arange(25)))
+    for i in (0, 7, 24):
+        others = np.delete(np.arange(25), i)
+        without = ArraySource(X[others], y[others], counts[others], 10)
+        own = model.posterior(model.forward(without)).mean_and_variance(X[[i]])
+        np.testing.assert_allclose((mean[i], variance[i]), np.ravel(own), rtol=1e-9)
+
+
+def test_the_prior_has_the_right_gradient() -> None:
+    X, y, *_ = smooth(20, 1)
+    parameters = kernel_parameters(ExactGP(Matern32([0.8, 1.1], 1.3), 0.1))
+    objective = PriorObjective(RowObjective(parameters, ArraySource(X, y)), 20.0)
+    at = parameters.pack(parameters.template)
+    assert_close(objective(at).gradient, gradient(lambda v: objective(v).value, at))
+
+
+def test_a_mixture_is_the_average_of_its_parts() -> None:
+    X, y, X_new, _ = smooth(30, 2, 12)
+    model = EigenGPRegressor(likelihood="gaussian", random_state=0).fit(X, y)
+    mixture = model._posterior
+    assert isinstance(mixture, MixturePosterior)
+    inputs = model._scaling.transform_inputs(X_new)
+    mean, variance = mixture.mean_and_variance(inputs)
+    parts = np.array([each.mean_and_variance(inputs) for each in mixture.parts])
+    np.testing.assert_allclose(mean, parts[:, 0].mean(0))
+    np.testing.assert_allclose(variance, parts[:, 1].mean(0) + parts[:, 0].var(0))
+    np.testing.assert_allclose(np.diagonal(mixture.joint_covariance(inputs)), variance)
+    share = np.full(12, 1 / 12)
+    average, spread = mixture.average(inputs, share)
+    latent = mixture.latent_covariance(inputs)
+    np.testing.assert_allclose((average, spread), (share @ mean, share @ latent @ share))
+    by_x = gradient(lambda x: float(mixture.mean_and_variance(x[None])[1][0]), inputs[0], 1e-3)
+    np.testing.assert_allclose(mixture.variance_gradient(inputs[:1])[0], by_x, rtol=1e-5)
+    drawn = mixture.functions(4000, np.random.RandomState(0))(inputs[:3])
+    np.testing.assert_allclose(drawn.mean(1), mean[:3], atol=0.05)
+
+
+@pytest.mark.parametrize(("n", "least"), [(10, 0.70), (30, 0.80), (100, 0.85)])
+def test_error_bars_of_few_rows_hold(n: int, least: float) -> None:
+    found = []
+    for seed in range(5):
+        X, y, X_new, y_new = smooth(n, seed)
+        default = EigenGPRegressor(random_state=0).fit(X, y).predict(X_new, return_std=True)
+        exact = ExactGPRegressor(random_state=0).fit(X, y).predict(X_new, return_std=True)
+        found.append([coverage(y_new, *default), mnlp(y_new, *default), mnlp(y_new, *exact)])
+    held, density, density_of_exact = np.mean(found, axis=0)
+    assert held >= least
+    assert density <= density_of_exact + 0.05
+
+
+def test_many_inputs_do_not_make_it_over_confident() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 60))
+    y = X[:, 0] + np.sin(X[:, 1]) + 0.2 * rng.normal(size=500)
+    model = EigenGPRegressor(random_state=0).fit(X[:120], y[:120])
+    assert "×" in model.selection_["likelihood"].chosen
+    assert coverage(y[120:], *model.predict(X[120:], return_std=True)) > 0.8
+
+
+def test_a_function_that_speeds_up_is_warped() -> None:
+    x = np.linspace(0, 3, 200)[:, None]
+    f = x[:, 0] * np.sin(x[:, 0] ** 3)
+    y = f + 0.5 * np.random.default_rng(0).normal(size=200)
+    model = EigenGPRegressor(random_state=0).fit(x, y)
+    assert isinstance(model.kernel_, Warped)
+    assert nmse(f, model.predict(x)) < 0.02  # The exact GP with one lengthscale has 0.03.
+
+
+def test_a_line_is_continued() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 10, (100, 1))
+    model = EigenGPRegressor(random_state=0).fit(x, 2 * x[:, 0] + 0.5 * rng.normal(size=100))
+    mean, std = model.predict([[15.0]], return_std=True)
+    assert abs(mean[0] - 30.0) < 1.0
+    assert std[0] < 1.5
+
+
+def test_heteroscedastic_noise_of_the_exact_model() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (1000, 1))
+    y = np.sin(2 * X[:, 0]) + np.exp(0.8 * X[:, 0] - 1.5) * rng.normal(size=1000)
+    model = EigenGPRegressor(random_state=0).fit(X[:600], y[:600])
+    low, high = model.predict([[-1.5], [1.5]], return_std=True)[1]
+    assert high > 3 * low
+    lower, upper = model.predict_interval(X[600:])
+    assert 0.85 < np.mean((y[600:] >= lower) & (y[600:] <= upper)) < 0.95
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [
+        ({}, "exact"),
+        ({"kernel": "matern32"}, "exact"),
+        ({"n_components": 5}, "None"),
+        ({"inducing_points": 5}, "None"),
+        ({"residual": None}, "None"),
+        ({"residual": "diagonal"}, "diagonal"),
+        ({"optimizer": Stochastic(batch_size=20)}, "None"),
+        ({"optimizer": LBFGS("joint", max_iter=3)}, "None"),
+        ({"precision": "mixed"}, "None"),
+    ],
+    ids=str,
+)
+def test_what_is_given_is_obeyed(given: dict, chosen: str) -> None:
+    X, y, *_ = smooth(60, 0)
+    model = EigenGPRegressor(random_state=0, **given).fit(X, y)
+    assert model.selection_["residual"].chosen == chosen
+    if "kernel" in given:
+        assert isinstance(model.kernel_, Matern32)
+
+
+def test_exact_with_eigenfunctions_is_refused() -> None:
+    X, y, *_ = smooth(30, 0)
+    with pytest.raises(ValueError, match="n_components is given"):
+        EigenGPRegressor(5, residual="exact").fit(X, y)
+    with pytest.raises(ValueError, match=r"optimizer=Stochastic\(\) keeps no rows"):
+        EigenGPRegressor(residual="exact", optimizer=Stochastic()).fit(X, y)
+
+
+def test_attributes_of_eigenfunctions_say_how_to_get_them() -> None:
+    X, y, X_new, _ = smooth(30, 0)
+    model = EigenGPRegressor(random_state=0).fit(X, y)
+    for name in ("inducing_points_", "weights_", "eigenvalues_"):
+        assert not hasattr(model, name)
+        with pytest.raises(AttributeError, match="n_components"):
+            getattr(model, name)
+    with pytest.raises(AttributeError, match="n_components"):
+        model.eigenfunctions(X_new)
+    with pytest.raises(ValueError, match="residual=None"):
+        model.partial_fit(X, y)
+
+
+def test_everything_a_regressor_has_works(tmp_path: Path) -> None:
+    X, y, X_new, _ = smooth(150, 0, 20)
+    model = EigenGPRegressor(random_state=0).fit(X, y)
+    model.save(tmp_path / "m.eigengp")
+    again = load(tmp_path / "m.eigengp")
+    for mine, other in zip(
+        *(each.predict(X_new, return_std=True) for each in (model, again)), strict=True
+    ):
+        np.testing.assert_array_equal(mine, other)
+    assert model.sample_y(X_new, 3).shape == (20, 3)
+    assert model.predict_gradient(X_new).shape == (20, 2)
+    assert model.input_relevance().shape == model.input_effects().shape == (2,)
+    assert model.predict_average(X_new)[1] > 0
+    covariance = model.predict(X_new, return_cov=True)[1]
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), model.predict(X_new, True)[1])
+    equal = EigenGPRegressor(random_state=0).fit(X, y)
+    np.testing.assert_array_equal(equal.predict(X_new), model.predict(X_new))
+
+
+def test_a_fit_can_be_resumed(tmp_path: Path) -> None:
+    X, y, X_new, _ = smooth(60, 0, 5)
+    whole = EigenGPRegressor(random_state=0).fit(X, y)
+    optimizer = LBFGS(checkpoint=tmp_path / "c")
+    stored = EigenGPRegressor(random_state=0, optimizer=optimizer).fit(X, y)
+    np.testing.assert_array_equal(whole.predict(X_new), stored.predict(X_new))
+    assert not (tmp_path / "c").exists()
+
+
+def test_many_rows_learn_from_a_sample() -> None:
+    X, y, X_new, y_new = smooth(2_300, 0)
+    model = EigenGPRegressor(residual="exact", kernel="matern52", likelihood="gaussian").fit(X, y)
+    assert nmse(y_new, model.predict(X_new)) < 0.1
