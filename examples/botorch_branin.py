@@ -87,3 +87,8 @@ right.axhline(branin(MINIMA).min(), color="black", linewidth=0.8, linestyle=":")
 right.axvline(FIRST, color="0.7", linewidth=0.8)
 right.set(xlabel="evaluations", ylabel="best value")
 plt.show()
+# sphinx_gallery_thumbnail_path = "_static/botorch_branin.png"
+
+# %%
+# .. image:: /_static/botorch_branin.png
+#    :alt: The contours of the predicted logarithm with twenty dots, and the best value falling.

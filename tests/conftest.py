@@ -51,9 +51,11 @@ GOLDEN_CASES = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave examples in docstrings out of the core."""
+    """Leave examples in docstrings and tests of other folders out of the core."""
     if config.option.markexpr == "core":
         config.option.doctestmodules = False
+        if config.args_source is config.ArgsSource.TESTPATHS:
+            config.args = [str(HERE)]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -12,7 +12,7 @@ if [[ ! -x .venv/bin/python ]]; then
 fi
 # The CPU build of PyTorch, for tests alone; and Triton, whose interpreter needs no GPU.
 .venv/bin/python -m pip install -q "torch==2.13.0" "triton==3.6.0"
-.venv/bin/python -m pip install -q -e ".[docs,test]"
+.venv/bin/python -m pip install -q -e ".[botorch,docs,test]"
 
 # The site, with the gallery's examples; warnings are errors.
 OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \

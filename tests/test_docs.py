@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 import shlex
 from dataclasses import replace
 from importlib import import_module
@@ -86,6 +87,16 @@ def run_commands(block: str) -> None:
         assert program == "eigengp"
         result = CliRunner().invoke(app, arguments)
         assert result.exit_code == 0, f"{command}\n{result.output}"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_example_that_the_site_only_shows_runs() -> None:
+    pytest.importorskip("botorch")
+    matplotlib.use("agg")
+    example = runpy.run_path(str(ROOT / "examples" / "botorch_branin.py"))
+    best = example["best"]
+    assert best[-1] < 0.1 * best[example["FIRST"] - 1]
+    matplotlib.pyplot.close("all")
 
 
 def flattened(node: ast.AST) -> str:
