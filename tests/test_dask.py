@@ -17,6 +17,7 @@ from eigengp import LBFGS, EigenGPRegressor, ExactGPRegressor, SquaredExponentia
 from eigengp.data.array_source import ArraySource
 from eigengp.data.dask_source import DaskSource, align, get_client
 from eigengp.gp.model import EigenGP, Jitter
+from eigengp.gp.sums import Kept
 
 distributed = pytest.importorskip("distributed")
 da, dd = (pytest.importorskip(f"dask.{name}") for name in ("array", "dataframe"))
