@@ -21,8 +21,8 @@ from eigengp.fitting.settings import get_working_memory
 from eigengp.gp.approximations import PriorPass, SpectralPass
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.model import EigenGP, Jitter
-from eigengp.gp.precision import KEPT_BYTES, PRECISIONS, Arithmetic, Kept
-from eigengp.gp.sums import PlainRows
+from eigengp.gp.precision import KEPT_BYTES, PRECISIONS, Arithmetic
+from eigengp.gp.sums import Kept, PlainRows
 from eigengp.kernels import Kernel
 from eigengp.metrics import nmse
 
@@ -128,13 +128,12 @@ def test_a_fit_follows_working_memory_and_is_the_same(
     mebibytes: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    kept = Arithmetic.kept
 
-    def noting(self: Arithmetic) -> Kept:
-        seen.append(self.memory_limit)
-        return kept(self)
+    def noting(memory_limit: int) -> Kept:
+        seen.append(memory_limit)
+        return Kept(memory_limit)
 
-    monkeypatch.setattr(Arithmetic, "kept", noting)
+    monkeypatch.setattr("eigengp.gp.model.Kept", noting)
     optimizer = LBFGS(n_restarts=1, max_iter=2)
     model = EigenGPRegressor(20, residual=None, optimizer=optimizer, random_state=0)
     expected = model.fit(X, y).predict(X[:9])

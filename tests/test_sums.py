@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.precision import Kept
 from eigengp.gp.sums import (
+    Kept,
     PlainRows,
     ResidualRows,
     Sums,

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from eigengp.backend.namespace import AnyArray, cast, dtype_name, is_numpy
+from eigengp.backend.namespace import AnyArray, cast, is_numpy
 
 _SMALLEST_BUFFER = 1 << 15
 _MOST_FREE_BYTES = 1 << 27
@@ -93,8 +93,8 @@ def make_buffer(
 
 
 def convert(x: AnyArray, name: str) -> AnyArray:
-    """Convert `x` to the data type `name`, in recycled memory if possible."""
-    if not is_numpy(x) or dtype_name(x) == name:
+    """Convert `x` to another data type, in recycled memory if possible."""
+    if not is_numpy(x):
         return cast(x, name)
     result = make_buffer(x.shape, name, "F")
     result[...] = x

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
@@ -34,6 +34,14 @@ class View:
     """A source whose blocks are computed from those of another source."""
 
     source: RowSource
+    n_rows: int = field(init=False)
+    """The number of rows."""
+    n_features: int = field(init=False)
+    """The number of inputs."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n_rows", self.source.n_rows)
+        object.__setattr__(self, "n_features", self.source.n_features)
 
     @property
     def block_map(self) -> BlockMap | None:
@@ -42,16 +50,6 @@ class View:
         It is sent to workers, so it must not hold the rows.
         """
         return None
-
-    @property
-    def n_rows(self) -> int:
-        """The number of rows."""
-        return self.source.n_rows
-
-    @property
-    def n_features(self) -> int:
-        """The number of inputs."""
-        return self.source.n_features
 
     def sized(self, n_columns: int) -> RowSource:
         """Return the same view in blocks for `n_columns` features."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -85,15 +84,22 @@ class Posterior:
     kernel: Kernel | None = None
     """Where given, the residual acts between inputs too, not on the diagonal alone."""
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
+    n_columns: int = field(init=False, repr=False)
+    """How many features each row has."""
     _m: Placed = field(init=False, repr=False, compare=False)
     _V: Placed = field(init=False, repr=False, compare=False)
     _F: Placed | None = field(init=False, repr=False, compare=False)
+    _mean_type: str = field(init=False, repr=False, compare=False)
+    _variance_type: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         F = self.prior_factor
+        object.__setattr__(self, "n_columns", self.mean_coefficients.size)
         object.__setattr__(self, "_m", Placed(self.mean_coefficients))
         object.__setattr__(self, "_V", Placed(self.covariance_root))
         object.__setattr__(self, "_F", None if F is None else Placed(F))
+        object.__setattr__(self, "_mean_type", self._type_for(self.mean_coefficients))
+        object.__setattr__(self, "_variance_type", self._type_for(self.covariance_root))
 
     @classmethod
     def of(
@@ -115,16 +121,9 @@ class Posterior:
             arithmetic=arithmetic or Arithmetic(),
         )
 
-    @property
-    def n_columns(self) -> int:
-        """How many features each row has."""
-        return self.mean_coefficients.size
-
     def mean(self, X: AnyArray) -> AnyArray:
         """Return the predictive mean, shape (n,): O(M) for each row."""
-        return self._mean(self.features.matrix(X, self._mean_type))
-
-    def _mean(self, K: AnyArray) -> AnyArray:
+        K = self.features.matrix(X, self._mean_type)
         mean = cast(K @ self._m.beside(K), "float64")
         recycle(K)
         return mean
@@ -132,21 +131,15 @@ class Posterior:
     def mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance of noisy observations, each of shape (n,)."""
         K = self.features.matrix(X, self._mean_type)
+        mean = cast(K @ self._m.beside(K), "float64")
         own = cast(K, self._variance_type)
         latent = product(own, self._V.beside(own))
         variance = cast(row_dots(latent, latent), "float64") + self.noise_variance
         recycle(latent)
         if self._F is not None:
             variance = variance + self._left_out(X, own)
-        return self._mean(K), variance
-
-    @cached_property
-    def _mean_type(self) -> str:
-        return self._type_for(self.mean_coefficients)
-
-    @cached_property
-    def _variance_type(self) -> str:
-        return self._type_for(self.covariance_root)
+        recycle(K)
+        return mean, variance
 
     def _type_for(self, coefficients: Array) -> str:
         """Return the data type of features that meet these coefficients."""

@@ -366,7 +366,7 @@ class PlainRows:
             return own
         K, back = _taken_wide(self.features, block, self.made, kept)
         residual = K @ bar.residual.beside(K)
-        wide = _wide(convert(K, self.pulled), residual)
+        wide = _wide(K if self.pulled == self.made else convert(K, self.pulled), residual)
         if K is not wide:
             recycle(K)
         K_bar = product(wide, bar.about.beside(wide)[:-1, :])

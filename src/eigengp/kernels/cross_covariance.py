@@ -224,7 +224,10 @@ class ExponentialColumns(StationaryColumns):
         exponent = side.distances(rows, dtype, spare)
         if farthest > 2.0 * _DEEPEST[dtype]:
             exponent = _clip_in_place(exponent, side.shift - _DEEPEST[dtype], side.shift)
-        K = _exp_in_place(exponent)
+        if is_numpy(exponent):
+            K = np.exp(exponent, out=exponent)
+        else:
+            K = exponent.exp_() if hasattr(exponent, "exp_") else namespace(exponent).exp(exponent)
         return _with_diagonal(K, self.kernel.variance) if X is self.points else K
 
 
@@ -243,9 +246,12 @@ def _adjoint(
     """
     xp, D = namespace(T), side.points.shape[1]
     ones = xp.ones((T.shape[1],), dtype=T.dtype, device=T.device)
-    thin = convert(rows[:-1, :].T, dtype_name(T))
-    both = scale * cast(contraction(thin, T), "float64").T
-    if thin.dtype != rows.dtype:
+    thin = rows[:-1, :].T
+    if T.dtype == rows.dtype:
+        both = scale * contraction(thin, T).T
+    else:
+        thin = convert(thin, dtype_name(T))
+        both = scale * cast(contraction(thin, T), "float64").T
         recycle(thin)
     scaled = rows[:D, :]
     squares = scale * (times(scaled, scaled, overwrite) @ cast(T @ ones, "float64"))
@@ -300,13 +306,6 @@ def times(x: AnyArray, z: AnyArray, overwrite: bool) -> AnyArray:
         return x * z
     x *= z
     return x
-
-
-def _exp_in_place(x: AnyArray) -> AnyArray:
-    """Return `exp(x)`, in place if the library can."""
-    if is_numpy(x):
-        return np.exp(x, out=x)
-    return x.exp_() if hasattr(x, "exp_") else namespace(x).exp(x)
 
 
 def _clip_in_place(x: AnyArray, low: float, high: float) -> AnyArray:

@@ -145,6 +145,32 @@ def _split(rho, PIECES: tl.constexpr):
     return h.to(tl.float16), r, (rho - h - r.to(tl.float32)).to(tl.float16)
 
 
+@triton.jit
+def _add_squares(h, r, missing, exact, small, PIECES: tl.constexpr):
+    """Add the products of features with themselves; `2 h r'` stands for `h r' + r h'`."""
+    exact = tl.dot(h, tl.trans(h), exact)
+    if PIECES > 1:
+        small = tl.dot(h + h, tl.trans(r), small)
+        small = tl.dot(r, tl.trans(r), small)
+    if PIECES > 2:
+        small = tl.dot(h + h, tl.trans(missing), small)
+    return exact, small
+
+
+@triton.jit
+def _add_products(h, r, missing, h2, r2, missing2, exact, small, PIECES: tl.constexpr):
+    """Add the products of the features of two tiles."""
+    exact = tl.dot(h, tl.trans(h2), exact)
+    if PIECES > 1:
+        small = tl.dot(h, tl.trans(r2), small)
+        small = tl.dot(r, tl.trans(h2), small)
+        small = tl.dot(r, tl.trans(r2), small)
+    if PIECES > 2:
+        small = tl.dot(h, tl.trans(missing2), small)
+        small = tl.dot(missing, tl.trans(h2), small)
+    return exact, small
+
+
 @triton.jit(do_not_specialize=["blocks"])
 def sums_kernel(
     X,
@@ -172,8 +198,7 @@ def sums_kernel(
     """Sum one tile of `A`, and of `b` if it is on the diagonal, over every `groups`-th lot of rows.
 
     With features `h + r`, a tile is `Σ h h'` and `Σ (h r' + r h' + r r')`, where a third piece
-    goes with `h` only. On the diagonal `2 h r'` stands for the first two terms, and the tile is
-    made symmetric later.
+    goes with `h` only. A tile on the diagonal is made symmetric later.
     """
     group, pair = tl.program_id(0), tl.program_id(1)
     groups = tl.num_programs(0)
@@ -210,26 +235,14 @@ def sums_kernel(
                 if WEIGHTED:
                     targets = targets * root
                 lot_b += tl.sum(rho * targets[None, :], 1)
-                exact = tl.dot(h, tl.trans(h), exact)
-                if PIECES > 1:
-                    small = tl.dot(h + h, tl.trans(r), small)
-                    small = tl.dot(r, tl.trans(r), small)
-                if PIECES > 2:
-                    small = tl.dot(h + h, tl.trans(missing), small)
+                exact, small = _add_squares(h, r, missing, exact, small, PIECES)
             else:
                 u, u_rest = _closeness(w, w_square, w_rest, w_missing, x, x_rest)
                 rho, _ = _profile(u, u_rest, rate, BITS, PROFILE)
                 if WEIGHTED:
                     rho = rho * root[None, :]
-                other_h, other_r, other_missing = _split(rho, PIECES)
-                exact = tl.dot(h, tl.trans(other_h), exact)
-                if PIECES > 1:
-                    small = tl.dot(h, tl.trans(other_r), small)
-                    small = tl.dot(r, tl.trans(other_h), small)
-                    small = tl.dot(r, tl.trans(other_r), small)
-                if PIECES > 2:
-                    small = tl.dot(h, tl.trans(other_missing), small)
-                    small = tl.dot(missing, tl.trans(other_h), small)
+                h2, r2, missing2 = _split(rho, PIECES)
+                exact, small = _add_products(h, r, missing, h2, r2, missing2, exact, small, PIECES)
         tl.store(at, tl.load(at) + exact.to(tl.float64) + small.to(tl.float64))
         tl.debug_barrier()
         total_b += lot_b.to(tl.float64)
@@ -257,9 +270,10 @@ def _times_C(rho, C, j, m, total, SIZE: tl.constexpr, PIECES: tl.constexpr):
 
 
 @triton.jit
-def _load_mean(mean, m, SIZE: tl.constexpr):
-    """Return the two pieces of the coefficients `m`."""
-    return tl.load(mean + m)[None, :], tl.load(mean + SIZE + m)[None, :]
+def _fitted(rho, mean, m, SIZE: tl.constexpr):
+    """Return features times the two pieces of the coefficients `m`, shaped as `rho`."""
+    high, low = tl.load(mean + m)[None, :], tl.load(mean + SIZE + m)[None, :]
+    return rho * high + rho * low
 
 
 @triton.jit
@@ -328,8 +342,7 @@ def pull_back_kernel(
         if ONE_TILE:
             u, u_rest = _closeness_by_row(z, z_square, z_rest, z_missing, x, x_rest)
             rho, slope = _profile(u, u_rest, rate, BITS, PROFILE)
-            high, low = _load_mean(mean, m, SIZE)
-            fitted = rho * high + rho * low
+            fitted = _fitted(rho, mean, m, SIZE)
             product = _times_C(rho, C, m, m, product, SIZE, PIECES)
         else:
             fitted = tl.zeros((ROWS, INNER), tl.float32)
@@ -338,8 +351,7 @@ def pull_back_kernel(
                 w, w_square, w_rest, w_missing = _load_points(Z, j, k, SIZE, K)
                 u, u_rest = _closeness_by_row(w, w_square, w_rest, w_missing, x, x_rest)
                 other, _ = _profile(u, u_rest, rate, BITS, PROFILE)
-                high, low = _load_mean(mean, j, SIZE)
-                fitted += other * high + other * low
+                fitted += _fitted(other, mean, j, SIZE)
                 product = _times_C(other, C, j, m, product, SIZE, PIECES)
             u, u_rest = _closeness_by_row(z, z_square, z_rest, z_missing, x, x_rest)
             rho, slope = _profile(u, u_rest, rate, BITS, PROFILE)
