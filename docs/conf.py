@@ -37,7 +37,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "matplotlib.sphinxext.plot_directive",
 ]
-exclude_patterns = ["_build", "**/README.md", "figures"]
+exclude_patterns = ["_build", "**/README.md", "figures", "measured"]
 nitpicky = False
 
 # Pages
