@@ -108,7 +108,7 @@ def _gpu(records: list[Record]) -> str:
             *lines,
             "",
             f"On {_power(rows)} rows the gradient has a relative error of "
-            f"{_scientific(errors[OURS, 'single'])} against float64. With plain PyTorch the error is "
+            f"{_scientific(errors[OURS, 'single'])} against float64. With plain PyTorch it is "
             f"{errors['torch', 'TF32']:.1f}: no digit is correct, because TF32 rounds the numbers "
             "that large posterior coefficients multiply.",
             "",
