@@ -31,8 +31,8 @@ machine ({cpu}). Targets are standardised, and lower is better for both scores:
 the stored runs of `python benchmarks quality` (`benchmarks/results/quality.json`, with versions and
 hardware).
 
-Fits were timed one at a time, except those of GPBoost, GPflow and the ablation: they ran beside
-other work, which can double their time.
+Fits were timed one at a time, except those of GPBoost, GPflow and the ablation: they shared
+the machine with other work, which can double their time.
 
 The other libraries get standardised inputs and their usual best settings:
 
