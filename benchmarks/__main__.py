@@ -258,11 +258,23 @@ def curve(
 
 
 @app.command()
-def page(out: Out = RESULTS) -> None:
-    """Write docs/how-good-is-it.md from what `quality` has stored."""
-    import how_good
+def page(
+    out: Out = RESULTS,
+    check: Annotated[
+        bool, typer.Option(help="Write nothing; fail if a file has other numbers.")
+    ] = False,
+) -> None:
+    """Write the stored numbers into docs/how-good-is-it.md, docs/measured/ and README.md."""
+    import measured
 
-    how_good.write(out)
+    if not check:
+        measured.write(out)
+    elif outdated := measured.find_outdated(out):
+        names = ", ".join(str(path.relative_to(measured.ROOT)) for path in outdated)
+        typer.echo(
+            f"Numbers differ from the stored results in {names}: run python benchmarks page."
+        )
+        raise typer.Exit(1)
 
 
 @app.command()

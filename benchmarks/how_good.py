@@ -6,78 +6,90 @@ from pathlib import Path
 
 from drawing import title
 from peers.asking import OURS
-from quality import DEFAULT, EVERY, OBJECTIVES, PLAIN, VARIANTS, by_method, means, opened
-from record import Record, Results, write_atomically
+from quality import DEFAULT, EVERY, OBJECTIVES, PLAIN, VARIANTS, by_method, means
+from record import Record, Results
 
 from realdata import SETS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "how-good-is-it.md"
 _ABOUT = {
-    "california": "house values, 10,000 rows to learn from, 8 inputs",
-    "protein": "protein structures, 20,000 rows, 9 inputs",
-    "pole": "telecommunication, 10,000 rows, 26 inputs",
-    "kin40k": "a robot arm, 10,000 rows, 8 inputs, nearly without noise",
+    "california": "house values, 10,000 training rows, 8 inputs",
+    "protein": "protein structures, 20,000 training rows, 9 inputs",
+    "pole": "telecommunications, 10,000 training rows, 26 inputs",
+    "kin40k": "a simulated robot arm, 10,000 training rows, 8 inputs, almost no noise",
 }
-_HEAD = """# How good is it?
+_HEAD = """# Benchmarks: how good is it?
 
-`EigenGPRegressor().fit(X, y)` beside others, on {cores} cores of one machine ({cpu}). NMSE is the
-squared error, 1 for the mean of the targets; MNLP the mean negative log density, which judges
-means and error bars together; lower is better for both, and targets are standardised.
-The 90 % intervals should hold 90 % of the test rows. Numbers are means over the splits named.
-This page is written by `python benchmarks page` from what `python benchmarks quality` has stored,
-with versions and hardware, in `benchmarks/results/quality.json`.
+This page compares `EigenGPRegressor().fit(X, y)` with other libraries on {cores} cores of one
+machine ({cpu}). Targets are standardised, and lower is better for both scores:
 
-Seconds were taken one fit at a time; those of GPBoost, GPflow and the ingredients with other work
-beside them, which takes up to twice as long.
+- **NMSE**: mean squared error divided by that of predicting the training mean.
+- **MNLP**: mean negative log predictive density, which scores means and error bars together.
 
-Peers have inputs that are standardised, and their usual best settings: {peers}.
+"Coverage" is the fraction of test targets inside their 90 % prediction intervals; it should be
+90 %. Each number is a mean over the splits listed. `python benchmarks page` writes this page from
+the stored runs of `python benchmarks quality` (`benchmarks/results/quality.json`, with versions and
+hardware).
+
+Fits were timed one at a time, except those of GPBoost, GPflow and the ablation: they shared
+the machine with other work, which can double their time.
+
+The other libraries get standardised inputs and their usual best settings:
+
+{peers}
 """
 _PEERS = {
-    "gpboost": "GPBoost a Vecchia approximation with Matérn 3/2, a range for each input and 20 "
-    "neighbours",
-    "lightgbm": "LightGBM its defaults, stopped early on a tenth of the rows, with one error bar "
-    "for all",
-    "gpflow": "GPflow sparse variational regression with 200 inducing points from k-means and 100 "
-    "iterations of L-BFGS",
+    "gpboost": "GPBoost: Vecchia approximation, Matérn 3/2 kernel, one range per input, 20 "
+    "neighbours.",
+    "lightgbm": "LightGBM: its defaults, early stopping on a tenth of the rows, one standard "
+    "deviation for all predictions.",
+    "gpflow": "GPflow: sparse variational regression, 200 inducing points from k-means, 100 "
+    "iterations of L-BFGS.",
 }
+_LABELS = {
+    "the default": "EigenGP, default",
+    "max_time=5": "EigenGP, `max_time=5`",
+    "and heteroscedastic noise": "eigenfunctions and heteroscedastic noise",
+    "with the residual on the diagonal (EigenGP+)": "residual on the diagonal (EigenGP+)",
+    "with half of it (power EP)": "half of the residual on the diagonal (power EP)",
+    "with the whole trace term (VFE)": "the whole trace term (VFE)",
+}
+"""How variants are shown, where it differs from how they are stored."""
 _ABLATION = """
 ## Ablation
 
-Each ingredient on and off. "Eigenfunctions alone" is the paper's EigenGP with the guard against
-over-fitting, `residual=None`. Neighbours are the [nearest-neighbour residual](neighbors.md),
-`residual="neighbors"`, here with the squared exponential and Gaussian noise unless the row says
-otherwise. Heteroscedastic noise is `likelihood="heteroscedastic"`. The default has all of them, or
-no neighbours where their leave-one-out loss is worse.
+These tables switch each component on and off. "Eigenfunctions alone" is the paper's EigenGP with
+the guard against over-fitting, `residual=None`. "Neighbours" is the
+[nearest-neighbour residual](neighbors.md), `residual="neighbors"`, here with the squared
+exponential kernel and Gaussian noise unless the row says otherwise. Heteroscedastic noise is
+`likelihood="heteroscedastic"`. The default uses all of them, but drops the neighbours if their
+leave-one-out loss is worse.
 """
 _FAMILY = """
 ## Which objective
 
-Objectives for eigenfunctions alone, with 100 inducing points for all. `residual=None` adds
-a small part of the trace term to the log marginal likelihood, larger with fewer rows for each
-inducing point (`guard`); the paper uses none of it, and VFE all of it. In EigenGP+ the residual is
-noise of each row, in power EP half of it. The diagonal residual improves the density and worsens
-the error; heteroscedastic noise (above) gains much of that density and costs no error, and
-neighbours are better in both. So the default tries neither.
+These tables compare objectives for eigenfunctions alone, with 100 inducing points each.
+`residual=None` subtracts a small fraction of the trace term from the log marginal likelihood; the
+fraction is larger with fewer rows per inducing point (`guard`). The paper subtracts none of it, and
+VFE all of it. EigenGP+ treats the residual as noise of each row, and power EP half of it. The
+diagonal residual improves the density but worsens the error. Heteroscedastic noise (above) gains
+much of that density at no cost in error, and neighbours improve both. So the default tries neither
+EigenGP+ nor power EP.
 """
-
-
-def write(out: Path) -> None:
-    """Write the page."""
-    write_atomically(PAGE, text(opened(out)).encode())
 
 
 def text(results: Results) -> str:
     """Return the page."""
     last = results.runs[max(record["run"] for record in results.records)]
     seen = {record["library"] for record in results.records}
-    peers = "; ".join(said for library, said in _PEERS.items() if library in seen)
+    peers = "\n".join(f"- {said}" for library, said in _PEERS.items() if library in seen)
     parts = [_HEAD.format(cores=last["threads"], cpu=last["cpu"], peers=peers)]
     for name in SETS:
         parts += _section(f"## {name}", results, name, [DEFAULT, "max_time=5"], others=True)
     parts.append(_ABLATION)
     for name in SETS:
-        ingredients = [variant for variant in VARIANTS if variant != "max_time=5"]
-        parts += _section(f"### Ingredients: {name}", results, name, ingredients)
+        components = [variant for variant in VARIANTS if variant != "max_time=5"]
+        parts += _section(f"### Ablation: {name}", results, name, components)
     parts.append(_FAMILY)
     for name in SETS:
         parts += _section(f"### Objectives: {name}", results, name, [PLAIN, *OBJECTIVES])
@@ -99,13 +111,14 @@ def _section(
 
 def _table(methods: dict[tuple[str, str], list[Record]]) -> str:
     lines = [
-        "| method | NMSE | MNLP | 90 % intervals hold | fit, s | splits |",
+        "| method | NMSE | MNLP | coverage | fit, s | splits |",
         "|---|---|---|---|---|---|",
     ]
     for (library, variant), own in methods.items():
         mean = means(own)
         seeds = ", ".join(str(each["seed"]) for each in sorted(own, key=lambda r: r["seed"]))
-        name = variant if library == OURS and variant in EVERY else title(library, variant)
+        ours = library == OURS and variant in EVERY
+        name = _LABELS.get(variant, variant) if ours else title(library, variant)
         shown = f"**{name}**" if variant == DEFAULT else name
         scores = f"{mean['nmse']:.4f} | {mean['mnlp']:.3f} | {100 * mean['coverage']:.1f} %"
         lines.append(f"| {shown} | {scores} | {mean['seconds']:.1f} | {seeds} |")

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 
 import eigengp
@@ -37,7 +38,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "matplotlib.sphinxext.plot_directive",
 ]
-exclude_patterns = ["_build", "**/README.md", "figures"]
+exclude_patterns = ["_build", "**/README.md", "figures", "measured"]
 nitpicky = False
 
 # Pages
@@ -134,6 +135,21 @@ def _warn_of_far_files(app: Sphinx, error: Exception | None) -> None:
                 logging.getLogger(__name__).warning("%s loads a file from elsewhere", page)
 
 
+def _find_indexed_pages(
+    app: Sphinx, env: BuildEnvironment, added: set[str], changed: set[str], removed: set[str]
+) -> list[str]:
+    """Return the pages with index entries, to read them in every build.
+
+    Sphinx drops the index entries of pages that it does not read again from its search.
+    """
+    return [
+        name
+        for name in sorted(env.found_docs)
+        if "```{index}" in Path(env.doc2path(name)).read_text(encoding="utf-8")
+    ]
+
+
 def setup(app: Sphinx) -> None:
-    """Have the pages looked over when they are written."""
+    """Read pages with index entries in every build, and check the pages that are written."""
+    app.connect("env-get-outdated", _find_indexed_pages)
     app.connect("build-finished", _warn_of_far_files)

@@ -1,10 +1,10 @@
 """
-Acquisition functions of BoTorch
-================================
+BoTorch acquisition functions
+=============================
 
-BoTorch has acquisition functions and ways to maximise them; ``BoTorchModel`` lets them ask a
-fitted regressor. Here the Branin function, which has three minima of 0.398, is to be minimised with
-twenty evaluations. (``pip install "eigengp[botorch]"``)
+BoTorch provides acquisition functions and maximises them; ``BoTorchModel`` applies them to a fitted
+regressor. This example minimises the Branin function, which has three minima of 0.398, with twenty
+evaluations (``pip install "eigengp[botorch]"``).
 """
 
 import matplotlib.pyplot as plt
@@ -30,13 +30,13 @@ def branin(X):
 
 
 # %%
-# The regressor is fitted anew in each round. The function spans three orders of magnitude, so its
-# logarithm is modelled. With so few rows every one of them is an inducing point, and the diagonal
+# The regressor is fitted again in each round. The function spans three orders of magnitude, so the
+# model is of its logarithm. With so few rows, each of them is an inducing point, and the diagonal
 # residual keeps error bars wide where nothing has been evaluated.
 
 
-def fitted(X, y):
-    """The model of all evaluations so far."""
+def fit_model(X, y):
+    """Fit the model to all evaluations so far."""
     kernel = SquaredExponential(lengthscale=4.0, variance=np.var(y))
     model = EigenGPRegressor(
         len(y),
@@ -50,32 +50,32 @@ def fitted(X, y):
     return model.fit(X, y)
 
 
-def proposed(model, y):
-    """The point of the largest expected improvement over the best value so far."""
+def propose(model, y):
+    """Return the point with the largest expected improvement over the best value."""
     gain = LogExpectedImprovement(BoTorchModel(model), best_f=y.min(), maximize=False)
     point, _ = optimize_acqf(gain, torch.from_numpy(BOUNDS), q=1, num_restarts=4, raw_samples=128)
     return point.numpy()
 
 
 # %%
-# Eight points spread evenly come first; the model chooses the other twelve.
+# The first eight points are evenly spread; the model chooses the other twelve.
 
 torch.manual_seed(0)
 X = qmc.scale(qmc.Sobol(2, rng=0).random(FIRST), *BOUNDS)
 y = np.log(branin(X))
 while len(y) < ALL:
-    new = proposed(fitted(X, y), y)
+    new = propose(fit_model(X, y), y)
     X, y = np.vstack([X, new]), np.append(y, np.log(branin(new)))
 
 best = np.exp(np.minimum.accumulate(y))
 print(f"best of the first {FIRST}: {best[FIRST - 1]:.3f}; best of all {ALL}: {best[-1]:.3f}")
 
 # %%
-# Left, what the model knows in the end: dots are evaluations, darker the later they were chosen,
-# and crosses the true minima. Right, the best value so far.
+# Left, the final model: dots are evaluations (darker ones were chosen later), and crosses are the
+# true minima. Right, the best value so far.
 
 grid = np.stack(np.meshgrid(*(np.linspace(*side, 80) for side in BOUNDS.T)), axis=-1)
-mean = fitted(X, y).predict(grid.reshape(-1, 2)).reshape(grid.shape[:2])
+mean = fit_model(X, y).predict(grid.reshape(-1, 2)).reshape(grid.shape[:2])
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
 picture = left.contourf(grid[..., 0], grid[..., 1], mean, 20)
 left.scatter(*X.T, c=np.arange(ALL), cmap="Greys", edgecolor="white")

@@ -1,10 +1,10 @@
 """
-On a Dask cluster
-=================
+Fit on a Dask cluster
+=====================
 
-Rows enter a model only through sums, so they can stay on the workers that have them. This program
-starts a cluster of two workers on this machine; with a cluster of your own only the address in
-``Client`` changes.
+Rows enter a model only through sums, so they can stay on the workers that hold them. This program
+starts a cluster of two workers on this machine; for another cluster, only the address in ``Client``
+changes.
 """
 
 import dask.array as da
@@ -23,14 +23,14 @@ def main():
         ) as cluster,
         Client(cluster),
     ):
-        # Rows that no single machine need hold: each chunk is made where it is used.
+        # Each chunk of rows is generated on the worker that uses it.
         rng = da.random.default_rng(0)
         X = rng.normal(size=(12_000, 3), chunks=(4_000, 3))
         y = da.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=12_000, chunks=4_000)
 
         optimizer = LBFGS(n_restarts=1, max_iter=5)
         model = EigenGPRegressor(40, optimizer=optimizer, random_state=0).fit(X, y)
-        mean = model.predict(X)  # lazy, like everything that Dask makes
+        mean = model.predict(X)  # lazy, like all Dask collections
         error = float(((mean - y) ** 2).mean().compute())
         print(f"mean squared error {error:.3f}, of which noise 0.010")
         print(f"kernel {model.kernel_}")
@@ -41,7 +41,7 @@ def main():
 
 
 # %%
-# Workers in processes of their own import this file, hence the guard.
+# Worker processes import this file, so the main guard is needed.
 
 if __name__ == "__main__":
     np.set_printoptions(precision=2)

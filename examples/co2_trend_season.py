@@ -2,9 +2,8 @@
 Trend and season: extrapolating monthly CO₂
 ===========================================
 
-The CO₂ concentration of the air rises slowly, follows the seasons, and scatters a little. One
-kernel describes each of these; their sum separates them, and extrapolates trend and season
-beyond the data.
+The CO₂ concentration of the air has a trend, a seasonal cycle and short-term irregularities. The
+model has one kernel for each, and their sum extrapolates trend and season beyond the data.
 """
 
 import matplotlib.pyplot as plt

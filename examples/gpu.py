@@ -1,9 +1,9 @@
 """
-On a GPU
-========
+Fit on a GPU
+============
 
-``device="cuda"`` computes with NumPy's rows on a GPU, through PyTorch, and leaves everything else
-as it was. Where there is no GPU this program says so and takes the CPU.
+``device="cuda"`` moves NumPy rows to a GPU through PyTorch; nothing else changes. Without a GPU,
+this program uses the CPU.
 """
 
 from time import perf_counter
@@ -22,9 +22,9 @@ except ImportError:
 print("computing on a GPU" if device else "no GPU here: computing on the CPU")
 
 # %%
-# Up to 5,000 rows always use the CPU, which is faster for so few; so there must be more of them.
-# ``precision="single"`` lets one fused kernel make the sums over the rows, and falls back to
-# float64 wherever float32 would not hold enough digits.
+# Up to 5,000 rows are always computed on the CPU, which is faster for so few, so this example has
+# more. ``precision="single"`` computes the sums over the rows in one fused kernel, and falls back
+# to float64 where float32 does not hold enough digits.
 
 n_rows = 1_000_000 if device else 10_000
 rng = np.random.default_rng(0)
@@ -40,7 +40,7 @@ print(f"{n_rows} rows fitted in {perf_counter() - start:.1f} s")
 print(f"mean squared error {np.mean((y[:1000] - mean) ** 2):.3f}, of which noise 0.010")
 
 # %%
-# The effect of the first input, the others held at zero.
+# The effect of the first input, with the others fixed at zero.
 
 line = np.zeros((200, 4))
 line[:, 0] = np.linspace(-3, 3, 200)

@@ -1,10 +1,10 @@
 """
-A function that behaves differently in different places
-=======================================================
+A nonstationary function
+========================
 
-``x sin(x³)`` is flat on the left and turns faster and faster to the right. One lengthscale cannot
-describe both sides. EigenGP places its inducing points where the function is busy, so that each
-eigenfunction is at home in one region.
+``x sin(x³)`` is flat on the left and oscillates faster and faster to the right. One lengthscale
+cannot describe both sides. EigenGP places its inducing points where the function varies most, so
+each eigenfunction covers one region.
 """
 
 import matplotlib.pyplot as plt
@@ -31,7 +31,7 @@ for model in models.values():
     model.fit(data.X, data.y)
 
 # %%
-# The crosses below each panel are the inducing points that were learned.
+# The crosses below the curves are the learned inducing points.
 
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
 for ax, (name, model) in zip(axes, models.items(), strict=True):
@@ -45,8 +45,8 @@ for ax, (name, model) in zip(axes, models.items(), strict=True):
 axes[0].legend(loc="upper left", frameon=False)
 
 # %%
-# The eigenfunctions, each scaled by the standard deviation that its weight has under the prior:
-# some are at home on the left and slow, others on the right and quick.
+# The eigenfunctions, each scaled by the prior standard deviation of its weight: some vary slowly on
+# the left, others quickly on the right.
 
 fig, ax = plt.subplots(figsize=(9, 2.6), layout="constrained")
 eigengp = models["EigenGP"]

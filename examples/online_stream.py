@@ -1,10 +1,11 @@
 """
-A stream that drifts
-====================
+Online learning from a drifting stream
+======================================
 
-``partial_fit`` takes batches as they come. The first is a fit; after it the eigenfunctions stay,
-and the posterior of their weights is updated exactly, in memory that does not grow. ``forgetting``
-below 1 lets earlier batches fade, so that the model follows a function that changes.
+``partial_fit`` learns from one batch at a time. The first batch is an ordinary fit. After it the
+eigenfunctions are fixed, and the posterior of their weights is updated exactly, in constant memory.
+A ``forgetting`` factor below 1 reduces the weight of earlier batches, so that the model follows a
+function that changes.
 """
 
 import matplotlib.pyplot as plt
@@ -17,7 +18,7 @@ N_BATCHES, SIZE = 30, 150
 
 
 def batch(number):
-    """Rows of one moment: the wave moves to the left, and halfway it grows."""
+    """Return the rows of one batch: the wave moves left, and doubles halfway."""
     x = rng.uniform(-3, 3, (SIZE, 1))
     height = 1.0 if number < N_BATCHES // 2 else 2.0
     f = height * np.sin(2 * x[:, 0] + 0.08 * number)
@@ -25,11 +26,11 @@ def batch(number):
 
 
 # %%
-# Each batch is predicted before it is learned from, which is the honest error of a stream.
+# Each batch is predicted before the model learns from it, so the errors are out of sample.
 
 settings = {
-    "kernel": SquaredExponential(lengthscale=1.0),  # where learning begins, so that
-    "optimizer": LBFGS(n_restarts=1),  # there is nothing to search for
+    "kernel": SquaredExponential(lengthscale=1.0),  # a good starting value, so that
+    "optimizer": LBFGS(n_restarts=1),  # one restart is enough
     "random_state": 0,
 }
 models = {forgetting: EigenGPRegressor(12, **settings) for forgetting in (1.0, 0.6)}
@@ -42,7 +43,7 @@ for number in range(N_BATCHES):
         model.partial_fit(x, y, forgetting=forgetting)
 
 # %%
-# The model that remembers everything averages over a past that is gone.
+# Without forgetting, the model averages over outdated batches.
 
 fig, ax = plt.subplots(figsize=(8, 3), layout="constrained")
 for forgetting, values in errors.items():

@@ -2,9 +2,9 @@
 A map from scattered measurements
 =================================
 
-Measurements at scattered places become a map, and a second map says how sure it is.
-``residual="neighbors"`` lets every prediction look at its nearest measurements too: accurate where
-there are some, and with an error bar that grows where there are none.
+A GP turns scattered measurements into a map, with a second map of its standard deviation. With
+``residual="neighbors"``, every prediction also uses the nearest measurements: it is accurate where
+there are some, and its standard deviation grows where there are none.
 """
 
 import matplotlib.pyplot as plt
@@ -13,7 +13,7 @@ import numpy as np
 from eigengp import LBFGS, EigenGPRegressor
 
 # %%
-# The stations leave a hole in the north-east.
+# There are no stations in the north-east.
 
 rng = np.random.default_rng(0)
 places = rng.uniform(0, 10, (700, 2))
@@ -39,7 +39,7 @@ print(model.kernel_)
 print(f"noise: {np.sqrt(model.noise_variance_):.3f} (true: 0.15)")
 
 # %%
-# Predict on a grid, and draw the mean and the standard deviation side by side.
+# Predict on a grid, and plot the mean and the standard deviation.
 
 side = np.linspace(0, 10, 60)
 east, north = np.meshgrid(side, side)

@@ -1,9 +1,9 @@
 """
-Which columns of a table matter
-===============================
+Automatic relevance determination: which columns matter
+=======================================================
 
-Every input has a lengthscale of its own. Where it comes out long, measured in the spread of that
-column, the target hardly depends on the column (automatic relevance determination).
+Every input has its own lengthscale. If it is long compared with the spread of the column, the
+target hardly depends on that column (automatic relevance determination).
 """
 
 import matplotlib.pyplot as plt
@@ -16,7 +16,7 @@ from eigengp import LBFGS, EigenGPRegressor
 from eigengp.metrics import coverage, mnlp, nmse
 
 # %%
-# Friedman's function has ten columns. Five of them have nothing to do with the target
+# Friedman's function has ten columns. Five of them do not affect the target
 # ``10 sin(π a b) + 20 (c − ½)² + 10 d + 5 e``.
 
 values, y = make_friedman1(500, noise=1.0, random_state=0)
@@ -30,10 +30,10 @@ print(f"NMSE {nmse(y_test, mean):.3f}, MNLP {mnlp(y_test, mean, std):.2f}")
 print(f"90 % intervals hold {coverage(y_test, mean, std, level=0.9):.0%} of the test rows")
 
 # %%
-# With so few rows for ten lengthscales the intervals are too short. Rows that were held out mend
-# that: ``model.calibrate``.
+# With so few rows for ten lengthscales, the prediction intervals are too narrow. A held-out set
+# corrects that: ``model.calibrate``.
 #
-# Relevance: the spread of a column over its learned lengthscale.
+# Relevance is the spread of a column divided by its learned lengthscale.
 
 relevance = X_train.std().to_numpy() / model.kernel_.lengthscale
 order = np.argsort(relevance)
@@ -42,7 +42,7 @@ ax.barh(np.array(model.feature_names_in_)[order], relevance[order])
 ax.set(xlabel="relevance: spread / lengthscale")
 
 # %%
-# The effect of column c, the others at their medians: the parabola comes back.
+# The effect of column c, with the others at their medians: the model recovers the parabola.
 
 line = pd.DataFrame([X_train.median()] * 80, columns=X.columns)
 line["c"] = np.linspace(0, 1, 80)

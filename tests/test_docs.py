@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import runpy
 import shlex
+import subprocess
+import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -161,3 +164,96 @@ def test_the_reference_has_every_public_name() -> None:
         if not listed & {name, name.replace("eigengp.kernels.", "eigengp.")}
     ]
     assert not missing
+
+
+README = ROOT / "README.md"
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text().splitlines()) <= 120
+
+
+def test_links_of_the_readme_lead_to_files() -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", README.read_text())
+    assert len(links) > 15
+    assert not [link for link in links if not (ROOT / link).exists()]
+
+
+def readme_commands() -> list[list[str]]:
+    """Return the calls of `eigengp` in the first command of the README."""
+    _, first = blocks(README, "bash")[0]
+    parts = " ".join(first.split()).split(" && ")
+    assert parts[0] == "python3 -m venv .venv"
+    assert any(part.startswith("pip install") for part in parts)
+    return [shlex.split(part)[1:] for part in parts if part.startswith("eigengp ")]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("in_a_hurry")
+def test_the_first_command_of_the_readme_fits_and_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("plotly")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").mkdir()
+    table = (ROOT / "examples" / "houses.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "examples" / "houses.csv").write_text("".join(table[:301]))
+    fit, report = readme_commands()
+    result = CliRunner().invoke(app, fit)
+    assert result.exit_code == 0, result.output
+    assert "On 60 held-out rows:" in result.output
+    result = CliRunner().invoke(app, report)
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / report[report.index("--out") + 1]).read_text()
+    assert "How well is value predicted?" in page
+
+
+def test_the_example_table_is_made_by_its_script() -> None:
+    houses = import_module("realdata.houses")
+    stored = houses.PATH.read_text()
+    assert stored.count("\n") == houses.N_ROWS + 1
+    assert stored.startswith(",".join(houses.COLUMNS))
+    folder = import_module("realdata").data_folder()
+    if folder is None or not (folder / "california.parquet").exists():
+        pytest.skip("EIGENGP_DATA does not name a folder with california.parquet")
+    assert houses.text() == stored
+
+
+def test_measured_numbers_are_those_of_the_stored_results() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks"), "page", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+SEARCHES = {
+    "inducing points": "howto/choosing-m",
+    "heteroscedastic": "howto/heteroscedastic",
+    "leave-one-out": "howto/model-selection",
+    "Vecchia": "neighbors",
+    "prediction interval": "howto/calibration",
+    "classification": "limitations",
+    "multi-output": "limitations",
+    "categorical": "howto/categorical",
+    "custom kernel": "extend/add-a-kernel",
+    "priors": "limitations",
+    "GPU": "howto/gpu",
+    "save model": "howto/saving",
+}
+
+
+@pytest.mark.parametrize(("query", "page"), SEARCHES.items())
+def test_the_search_of_the_site_finds_the_page(query: str, page: str) -> None:
+    """Main index entries rank first in Sphinx's search: 100 × length of query / length of entry."""
+    index = ROOT / "build" / "docs" / "searchindex.js"
+    if not index.exists():
+        pytest.skip("the site is not built")
+    content = index.read_text()
+    found = json.loads(content[content.index("(") + 1 : content.rindex(")")])
+    wanted = query.lower()
+    entries = {
+        entry: {found["docnames"][place[0]] for place in places if place[2]}
+        for entry, places in found["indexentries"].items()
+        if wanted in entry and len(wanted) >= len(entry) / 2
+    }
+    best = min((entry for entry, pages in entries.items() if pages), key=len)
+    assert entries[best] == {page}

@@ -1,4 +1,4 @@
-"""A function that is calm on the left and busy on the right."""
+"""A function that is flat on the left and oscillates on the right."""
 
 import matplotlib.pyplot as plt
 

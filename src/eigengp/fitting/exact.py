@@ -68,6 +68,8 @@ _COVARIATE_POINTS = 50
 _ROWS_PER_INPUT = 10
 """With fewer rows for each input, variances are checked by cross-validation."""
 _WIDE_FROM = 10
+_FACTORS = (0.5, 10.0)
+"""The range of the factor that cross-validation may give."""
 _UNTIL = (0.4, 0.8)
 """Fractions of `max_time` by which the comparison of kernels and learning must end."""
 
@@ -268,8 +270,8 @@ class ExactFit:
         return self._learn(found.model, self.rows, 0, "learning")
 
     def condition(self, found: Optimum) -> Any:
-        """Return the posterior given all rows, averaged over draws of the hyperparameters."""
-        n = self.rows.n_rows
+        """Return the posterior given the rows, averaged over draws of the hyperparameters."""
+        n = found.source.n_rows
         count = min(_MOST_DRAWS, _DRAW_WORK // n**2) // 2 * 2
         vectors = [found.vector]
         if count >= 2 and self._max_iter != 0:
@@ -309,7 +311,7 @@ class ExactFit:
     def _scale_by_cross_validation(
         self, model: ExactGP, own: HeteroscedasticPosterior
     ) -> LeaveOneOut:
-        """Multiply all variances by what rows outside all learning call for, if that is more.
+        """Multiply all variances by what rows outside all learning call for.
 
         With many inputs the lengthscales over-fit, which leave-one-out with the learned ones does
         not show.
@@ -320,11 +322,10 @@ class ExactFit:
         ratios = []
         for k in range(folds):
             seen, new = (self.rows.picked(np.flatnonzero(each)) for each in (fold != k, fold == k))
-            found = self._learn(start, seen, self._steps(_STEPS // 2), "folds")
-            posterior = found.model.posterior(found.model.forward(found.source))
-            mean, variance = posterior.mean_and_variance(new.X)
+            found = self._learn(start, seen, self._steps(_STEPS + _LAST_STEPS), "folds")
+            mean, variance = self.condition(found).mean_and_variance(new.X)
             ratios.append((new.y - mean) ** 2 / variance)
-        factor = max(1.0, float(np.mean(np.concatenate(ratios))))
+        factor = float(np.clip(np.mean(np.concatenate(ratios)), *_FACTORS))
         none = np.zeros(1 + own.factor.shape[1])
         scale = VarianceScale(np.log([factor]), np.zeros((none.size, 1)), none, none, none)
         reason = "variances scaled to cross-validated errors, since there are many inputs"

@@ -1,0 +1,131 @@
+"""The measured numbers that README and documentation show, written from stored results.
+
+Each fragment is a small Markdown file in `docs/measured/`, which pages include. README.md holds a
+copy of one of them between two comments, because GitHub does not include files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import how_good
+from drawing import title
+from peers.asking import OURS
+from quality import DEFAULT, by_method, means, opened
+from record import Record, write_atomically
+
+from realdata import SETS
+
+ROOT = Path(__file__).resolve().parents[1]
+FRAGMENTS = ROOT / "docs" / "measured"
+README = ROOT / "README.md"
+_FIVE = "max_time=5"
+_BETWEEN = re.compile(r"(<!-- measured: headline[^>]*-->\n).*?(<!-- end -->)", re.DOTALL)
+_POWERS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+
+
+def write(out: Path) -> None:
+    """Write every page and fragment."""
+    for path, text in contents(out).items():
+        path.parent.mkdir(exist_ok=True)
+        write_atomically(path, text.encode())
+
+
+def find_outdated(out: Path) -> list[Path]:
+    """Return the files whose numbers are not those of the stored results."""
+    return [
+        path
+        for path, text in contents(out).items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
+
+
+def contents(out: Path) -> dict[Path, str]:
+    """Return the text of each file that shows measured numbers."""
+    results = opened(out)
+    headline = _headline({name: by_method(results, name) for name in SETS})
+    stored = json.loads((out / "gpu.json").read_text())["records"]
+    readme, count = _BETWEEN.subn(
+        lambda match: f"{match[1]}{headline}{match[2]}", README.read_text(encoding="utf-8")
+    )
+    if count != 1:
+        raise ValueError("README.md needs one block <!-- measured: headline … --> … <!-- end -->.")
+    return {
+        how_good.PAGE: how_good.text(results),
+        FRAGMENTS / "headline.md": headline,
+        FRAGMENTS / "gpu.md": _gpu(stored),
+        README: readme,
+    }
+
+
+def _headline(by_set: dict[str, dict[tuple[str, str], list[Record]]]) -> str:
+    """Return a table with a row for each data set and a column for each library."""
+    shown = {(OURS, DEFAULT): "EigenGP", (OURS, _FIVE): f"EigenGP, `{_FIVE}`"}
+    methods = list(dict.fromkeys(key for found in by_set.values() for key in found))
+    peers = [key for key in methods if key[0] != OURS]
+    shown |= {key: title(*key) for key in peers}
+    lines = [
+        f"| data (training rows × inputs) | {' | '.join(shown.values())} |",
+        "|---" * (len(shown) + 1) + "|",
+    ]
+    for name, found in by_set.items():
+        scores = {key: means(found[key]) for key in shown}
+        best = min(scores, key=lambda key: scores[key]["nmse"])
+        cells = [_cell(own, bold=key == best) for key, own in scores.items()]
+        facts = SETS[name]
+        head = f"{name} ({facts.n_train:,} × {facts.n_inputs})"
+        lines.append(f"| {head} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(mean: dict[str, float], bold: bool) -> str:
+    nmse = f"{mean['nmse']:.4f}"
+    shown = f"**{nmse}**" if bold else nmse
+    seconds = f"{mean['seconds']:.{0 if mean['seconds'] >= 10.0 else 1}f}"
+    return f"{shown} / {mean['mnlp']:.2f} / {seconds} s".replace("-", "−")
+
+
+def _gpu(records: list[Record]) -> str:
+    """Return the table and the sentences about the GPU."""
+    lines = ["| rows | M | EigenGP | plain PyTorch |", "|---|---|---|---|"]
+    timed = [each for each in records if each["part"] == "evaluate"]
+    for rows, size in sorted({(each["rows"], each["size"]) for each in timed}):
+        own = [each for each in timed if (each["rows"], each["size"]) == (rows, size)]
+        ours = min(r["seconds"] for r in own if r["library"] == OURS and r["variant"] == "single")
+        torch = min(r["seconds"] for r in own if r["library"] != OURS)
+        lines.append(f"| {_power(rows)} | {size} | {ours:.2g} s | {torch:.3g} s |")
+    errors = {
+        (each["library"], each["variant"]): max(each["errors"].values())
+        for each in records
+        if each["part"] == "agreement"
+    }
+    rows = next(each["rows"] for each in records if each["part"] == "agreement")
+    fit = next(each for each in records if each["part"] == "fit")
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"On {_power(rows)} rows the gradient has a relative error of "
+            f"{_scientific(errors[OURS, 'single'])} against float64. With plain PyTorch it is "
+            f"{errors['torch', 'TF32']:.1f}: no digit is correct, because TF32 rounds the numbers "
+            "that large posterior coefficients multiply.",
+            "",
+            f"A whole fit of {_power(fit['rows'])} rows ({fit['iterations']} iterations, M = "
+            f"{fit['size']}) took {fit['seconds']:.0f} s and reached a test NMSE of "
+            f"{fit['nmse']:.4f}, which is the noise level. Most of its passes ran in float64, "
+            "because float32 did not hold enough digits there.",
+            "",
+        ]
+    )
+
+
+def _power(number: int) -> str:
+    """Return a power of ten as text."""
+    return "10" + str(len(str(number)) - 1).translate(_POWERS)
+
+
+def _scientific(number: float) -> str:
+    digits, exponent = f"{number:.1e}".split("e")
+    return f"{digits}·10{str(int(exponent)).translate(_POWERS)}"
