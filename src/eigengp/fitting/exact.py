@@ -322,7 +322,7 @@ class ExactFit:
         ratios = []
         for k in range(folds):
             seen, new = (self.rows.picked(np.flatnonzero(each)) for each in (fold != k, fold == k))
-            found = self._learn(start, seen, self._steps(_STEPS + _LAST_STEPS), "folds")
+            found = self._learn(start, seen, self._steps(_STEPS), "folds")
             mean, variance = self.condition(found).mean_and_variance(new.X)
             ratios.append((new.y - mean) ** 2 / variance)
         factor = float(np.clip(np.mean(np.concatenate(ratios)), *_FACTORS))
