@@ -104,10 +104,6 @@ class SumsAdjoint(_Light):
     diagonal: float = 0.0
     """The cotangent of `Σ ω_n k(x_n,x_n)`."""
 
-    def plus(self, A: Array, diagonal: float) -> SumsAdjoint:
-        """Return the cotangents with something added to those of `A` and of the diagonal."""
-        return replace(self, A=self.A + A, diagonal=self.diagonal + diagonal)
-
     @cached_property
     def about_mean(self) -> Array:
         """`2Ā + m b̄ᵀ`, which `K` meets where `y − Km` stands for `y`, shape (M, M).
