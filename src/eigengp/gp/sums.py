@@ -198,7 +198,7 @@ class Kept:
 
     def made(self, features: Columns, block: RowBlock, dtype: str, spare: int = 0) -> AnyArray:
         """Return a block's features in pass 1, and keep them while there is room."""
-        size = features.kept_arrays * block.X.shape[0] * (features.size + spare)
+        size = features.kept_arrays * block.X.shape[0] * (features.points.shape[0] + spare)
         size *= 8 if dtype == "float64" else 4
         with self._lock:
             fits = size <= self.room

@@ -81,11 +81,6 @@ class Columns(ABC):
     kept_arrays: ClassVar[int] = 1
     """How many arrays of shape (n, m) a pull-back holds on to."""
 
-    @property
-    def size(self) -> int:
-        """How many features a row has."""
-        return int(self.points.shape[0])
-
     @abstractmethod
     def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
         """Return `k(X, Z)`, shape (n, m + spare), in the library of `X`.
