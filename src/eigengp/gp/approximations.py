@@ -181,12 +181,43 @@ def _for_pull_back(
     """Return the rows as these cotangents can be taken back: data type, and fused passes."""
     if arithmetic.precision == "double":
         return rows
-    dtype = arithmetic.gradient_for(lambda: bar.rounding(sums))
+    dtype = arithmetic.gradient_for(lambda: measure_rounding(bar, sums))
     if dtype == "float64":
         return replace(rows, pulled=dtype)
-    scatter = bar.scatter(sums, rows.features.prior_scale)
-    pieces = arithmetic.pieces_for(scatter, bar.residual_scatter(sums))
+    scatter = measure_scatter(bar, sums, rows.features.prior_scale)
+    pieces = arithmetic.pieces_for(scatter, measure_residual_scatter(bar, sums))
     return replace(rows, pulled=dtype, pieces=pieces)
+
+
+def measure_rounding(bar: SumsAdjoint, sums: Sums) -> float:
+    """Return how much the rounding of these cotangents shows in the gradient of a row.
+
+    An entry rounds the same way for all rows, and meets `Σ_n k_nm k_nm'`;
+    entries of a column round independently.
+    """
+    met = bar.about_mean * sums.A
+    return float(np.sqrt(np.max(np.einsum("ij,ij->j", met, met)))) / max(sums.n, 1.0)
+
+
+def measure_residual_scatter(bar: SumsAdjoint, sums: Sums) -> float:
+    """Return how much the rounding of features in `y − Km` shows in the same.
+
+    It is independent from row to row.
+    """
+    squares = np.diagonal(sums.A) / max(sums.n, 1.0)
+    in_residual = np.sqrt(np.sum(bar.centre**2 * squares))
+    return float(in_residual * np.max(np.abs(bar.b) * np.sqrt(squares)) / np.sqrt(sums.n))
+
+
+def measure_scatter(bar: SumsAdjoint, sums: Sums, variance: float) -> float:
+    """Return how much the rounding of features, where they meet these, shows in the same.
+
+    It is independent from row to row, and for rows without weights
+    `Σ_n k_nm² k_nm'²` is at most `Σ_n k_nm k_nm'` times the largest
+    feature, about the prior variance, squared.
+    """
+    square = np.einsum("ij,ij,ij->j", bar.about_mean, bar.about_mean, np.abs(sums.A))
+    return float(variance * np.sqrt(np.max(square))) / max(sums.n, 1.0)
 
 
 def _is_trusted(evidence: PriorEvidence) -> bool:
