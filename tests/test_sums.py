@@ -216,15 +216,6 @@ def test_whitened_sums_hold_the_derivative_by_the_whitening(s: Array | None) -> 
     assert_close(2.0 * sums.cross @ bar.A + np.outer(sums.features, bar.b), numeric)
 
 
-def test_more_on_the_cotangent_of_a_changes_nothing_else() -> None:
-    bar = adjoint_for(ROWS["plain"])
-    more = bar.plus(np.eye(M), 0.3)
-    np.testing.assert_array_equal(more.A, bar.A + np.eye(M))
-    np.testing.assert_array_equal(more.b, bar.b)
-    assert more.diagonal == bar.diagonal + 0.3
-    assert (more.c, more.log_precision) == (bar.c, bar.log_precision)
-
-
 @any_rows
 def test_the_same_number_of_threads_gives_the_same_bits(rows: Rows) -> None:
     source = ArraySource(X, y, weight, block_rows=4, n_threads=3)

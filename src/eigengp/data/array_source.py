@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from eigengp.backend.namespace import AnyArray, is_numpy, namespace, on_host
+from eigengp.backend.namespace import AnyArray, namespace, on_host
 from eigengp.backend.threads import count_available_threads, run_in_threads
 from eigengp.gp.blocks import RowBlock
 
@@ -96,7 +96,7 @@ class ArraySource:
     first: int = 0
 
     def __post_init__(self) -> None:
-        if not is_numpy(self.X):
+        if not isinstance(self.X, np.ndarray):
             object.__setattr__(self, "n_threads", 1)
         elif self.n_threads is None:
             object.__setattr__(self, "n_threads", count_available_threads())
@@ -141,7 +141,7 @@ class ArraySource:
     def _get_block(self, rows: slice, start: int) -> RowBlock:
         weight = None if self.sample_weight is None else self.sample_weight[rows]
         X, y = self.X[rows, :], self.y[rows]
-        if is_numpy(X):
+        if isinstance(X, np.ndarray):
             X, y = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
         return RowBlock(X, y, weight, start)
 
@@ -161,7 +161,7 @@ class ArraySource:
 
     def _cut_chunks(self, n_threads: int) -> Iterator[Sequence[slice]]:
         """Yield the blocks of each chunk; on a device all rows are one chunk."""
-        if not is_numpy(self.X):
+        if not isinstance(self.X, np.ndarray):
             step = _DEVICE_STEP if self.block_rows > _DEVICE_STEP else 1
             yield _cut_blocks(0, self.n_rows, self.block_rows, n_threads, step)
             return

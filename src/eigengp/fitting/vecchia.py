@@ -441,7 +441,7 @@ class NeighborFit:
             return LeaveOneOut(posterior)
         some, _ = self.rows.cut(min(_LEFT_OUT_ROWS, self.rows.n_rows))
         self._clock.allow(_UNTIL[2])
-        size = posterior.features.size
+        size = posterior.mean_coefficients.size
         with speed_up_passes(size):
             predicted = self._predict_leave_one_out(posterior, search, some)
         seen, _ = some.cut(predicted[0].size)

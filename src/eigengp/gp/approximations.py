@@ -152,26 +152,27 @@ class PriorPass:
         diagonal: Array | float = 0.0
         if outcome.trace:
             trace = outcome.trace.adjoint()
-            sums_bar = sums_bar.plus(trace.A, trace.diagonal)
+            sums_bar, diagonal = _add_trace(self.features, evidence.sums, sums_bar, trace)
             gram += self.factor.weights_pull_back(trace.weights)
             s2_bar += trace.noise_variance
-            diagonal = _through_constant_diagonal(self.features, evidence.sums, trace)
         rows = _for_pull_back(self._rows, self.arithmetic, sums_bar, evidence.sums)
         pulled = source.total(lambda block: rows.pull_back(block, sums_bar, kept))
         return PassAdjoint(pulled.theta + diagonal, pulled.points, gram, s2_bar)
 
 
-def _through_constant_diagonal(features: Columns, sums: Sums, trace: TraceAdjoint) -> Array | float:
-    """Return what the trace term gives to `theta` where `k(x,x)` is one number for all rows.
+def _add_trace(
+    features: Columns, sums: Sums, bar: SumsAdjoint, trace: TraceAdjoint
+) -> tuple[SumsAdjoint, Array | float]:
+    """Add the trace term to the cotangents of the sums, and return what it gives to `theta`.
 
-    Where it varies, rows pull it back one by one.
+    That is zero where `k(x,x)` varies: rows then pull it back one by one.
     """
+    own = replace(bar, A=bar.A + trace.A, diagonal=bar.diagonal + trace.diagonal)
     kernel = features.kernel
     if kernel.constant_diagonal is None:
-        return 0.0
-    bar = np.array([trace.diagonal * sums.precision])
-    adjoint: Array = kernel.diag_pull_back(features.points[:1], bar)
-    return adjoint
+        return own, 0.0
+    through = np.array([trace.diagonal * sums.precision])
+    return own, kernel.diag_pull_back(features.points[:1], through)
 
 
 def _for_pull_back(
@@ -180,12 +181,43 @@ def _for_pull_back(
     """Return the rows as these cotangents can be taken back: data type, and fused passes."""
     if arithmetic.precision == "double":
         return rows
-    dtype = arithmetic.gradient_for(lambda: bar.rounding(sums))
+    dtype = arithmetic.gradient_for(lambda: measure_rounding(bar, sums))
     if dtype == "float64":
         return replace(rows, pulled=dtype)
-    scatter = bar.scatter(sums, rows.features.prior_scale)
-    pieces = arithmetic.pieces_for(scatter, bar.residual_scatter(sums))
+    scatter = measure_scatter(bar, sums, rows.features.prior_scale)
+    pieces = arithmetic.pieces_for(scatter, measure_residual_scatter(bar, sums))
     return replace(rows, pulled=dtype, pieces=pieces)
+
+
+def measure_rounding(bar: SumsAdjoint, sums: Sums) -> float:
+    """Return how much the rounding of these cotangents shows in the gradient of a row.
+
+    An entry rounds the same way for all rows, and meets `Σ_n k_nm k_nm'`;
+    entries of a column round independently.
+    """
+    met = bar.about_mean * sums.A
+    return float(np.sqrt(np.max(np.einsum("ij,ij->j", met, met)))) / max(sums.n, 1.0)
+
+
+def measure_residual_scatter(bar: SumsAdjoint, sums: Sums) -> float:
+    """Return how much the rounding of features in `y − Km` shows in the same.
+
+    It is independent from row to row.
+    """
+    squares = np.diagonal(sums.A) / max(sums.n, 1.0)
+    in_residual = np.sqrt(np.sum(bar.centre**2 * squares))
+    return float(in_residual * np.max(np.abs(bar.b) * np.sqrt(squares)) / np.sqrt(sums.n))
+
+
+def measure_scatter(bar: SumsAdjoint, sums: Sums, variance: float) -> float:
+    """Return how much the rounding of features, where they meet these, shows in the same.
+
+    It is independent from row to row, and for rows without weights
+    `Σ_n k_nm² k_nm'²` is at most `Σ_n k_nm k_nm'` times the largest
+    feature, about the prior variance, squared.
+    """
+    square = np.einsum("ij,ij,ij->j", bar.about_mean, bar.about_mean, np.abs(sums.A))
+    return float(variance * np.sqrt(np.max(square))) / max(sums.n, 1.0)
 
 
 def _is_trusted(evidence: PriorEvidence) -> bool:
@@ -275,8 +307,7 @@ class SpectralPass:
             trace = outcome.trace.adjoint()
             prior = np.ones_like(self.shrinkage)
             gram = gram + self.spectrum.pull_back(2.0 * sums.cross @ trace.A, prior)
-            bar = bar.plus(trace.A, trace.diagonal)
-            diagonal = _through_constant_diagonal(self.features, sums, trace)
+            bar, diagonal = _add_trace(self.features, sums, bar, trace)
         rows, kept = self._rows, outcome.kept
         pulled = source.total(lambda block: rows.pull_back(block, bar, kept))
         log_shrinkage, s2_bar = self.weight_gradient(outcome)

@@ -158,11 +158,9 @@ class EigenGP:
             common = (self.features, self.noise_variance, factor)
             if self.vecchia:
                 return VecchiaPass(*common, self.jitter.relative)
-            return (
-                ResidualPass(*common, None, self.power)
-                if noisy
-                else PriorPass(*common, self.arithmetic)
-            )
+            if noisy:
+                return ResidualPass(*common, None, self.power)
+            return PriorPass(*common, self.arithmetic)
         whitened = (self.features, self.noise_variance, self.spectrum, learned)
         return ResidualPass(*whitened, self.power) if noisy else SpectralPass(*whitened)
 

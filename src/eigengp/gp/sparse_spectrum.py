@@ -32,10 +32,7 @@ class SpectralFeatures(Columns):
     points: Array
     """`S`, angular frequencies in units of the inverse lengthscales, shape (m, D)."""
 
-    @property
-    def size(self) -> int:
-        """How many features a row has: a cosine and a sine for each point."""
-        return 2 * int(self.points.shape[0])
+    kept_arrays = 2  # Cosines and sines.
 
     def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
         """See `Columns.matrix`; phases are formed in float64, for they may be many turns."""
@@ -65,7 +62,7 @@ class SpectralFeatures(Columns):
             xp, scaled, phase_bar = namespace(X), self._scaled(X), self._phase_bar(Phi, Phi_bar)
             points_bar = cast(phase_bar.T @ cast(scaled, dtype), "float64")
             lengths = -xp.sum(points_bar * beside(self.points, X), axis=0)
-            product = times(Phi_bar, Phi[:, : self.size], overwrite)
+            product = times(Phi_bar, Phi[:, : Phi_bar.shape[1]], overwrite)
             variance = 0.5 * xp.sum(product, dtype=xp.float64)
             theta = xp.concat([lengths, xp.reshape(variance, (1,))])
             rest = xp.zeros(self.kernel.theta.size - theta.shape[0], device=X.device)

@@ -104,10 +104,6 @@ class SumsAdjoint(_Light):
     diagonal: float = 0.0
     """The cotangent of `Σ ω_n k(x_n,x_n)`."""
 
-    def plus(self, A: Array, diagonal: float) -> SumsAdjoint:
-        """Return the cotangents with something added to those of `A` and of the diagonal."""
-        return replace(self, A=self.A + A, diagonal=self.diagonal + diagonal)
-
     @cached_property
     def about_mean(self) -> Array:
         """`2Ā + m b̄ᵀ`, which `K` meets where `y − Km` stands for `y`, shape (M, M).
@@ -116,35 +112,7 @@ class SumsAdjoint(_Light):
         far the larger; it takes `K` to fitted values, and these nearly cancel
         the targets.
         """
-        return 2.0 * self.A + np.outer(self._centre, self.b)
-
-    def rounding(self, sums: Sums) -> float:
-        """Return how much the rounding of these cotangents shows in the gradient of a row.
-
-        An entry rounds the same way for all rows, and meets `Σ_n k_nm k_nm'`;
-        entries of a column round independently.
-        """
-        met = self.about_mean * sums.A
-        return float(np.sqrt(np.max(np.einsum("ij,ij->j", met, met)))) / max(sums.n, 1.0)
-
-    def residual_scatter(self, sums: Sums) -> float:
-        """Return how much the rounding of features in `y − Km` shows in the same.
-
-        It is independent from row to row.
-        """
-        squares = np.diagonal(sums.A) / max(sums.n, 1.0)
-        in_residual = np.sqrt(np.sum(self._centre**2 * squares))
-        return float(in_residual * np.max(np.abs(self.b) * np.sqrt(squares)) / np.sqrt(sums.n))
-
-    def scatter(self, sums: Sums, variance: float) -> float:
-        """Return how much the rounding of features, where they meet these, shows in the same.
-
-        It is independent from row to row, and for rows without weights
-        `Σ_n k_nm² k_nm'²` is at most `Σ_n k_nm k_nm'` times the largest
-        feature, about the prior variance, squared.
-        """
-        square = np.einsum("ij,ij,ij->j", self.about_mean, self.about_mean, np.abs(sums.A))
-        return float(variance * np.sqrt(np.max(square))) / max(sums.n, 1.0)
+        return 2.0 * self.A + np.outer(self.centre, self.b)
 
     @cached_property
     def stacked(self) -> Placed:
@@ -154,15 +122,16 @@ class SumsAdjoint(_Light):
     @cached_property
     def residual(self) -> Placed:
         """What takes `[K, y]` to `y − Km`, shape (M + 1,)."""
-        return Placed(np.append(-self._centre, 1.0))
+        return Placed(np.append(-self.centre, 1.0))
 
     @cached_property
     def about(self) -> Placed:
         """`[2Ā + m b̄ᵀ, b̄, m]`; all but the last row take `[K, y − Km]` to `2KĀ + y b̄ᵀ`."""
-        return Placed(np.vstack([self.about_mean, self.b, self._centre]))
+        return Placed(np.vstack([self.about_mean, self.b, self.centre]))
 
     @property
-    def _centre(self) -> Array:
+    def centre(self) -> Array:
+        """`m`, zeros where rows are not taken about anything, shape (M,)."""
         return np.zeros_like(self.b) if self.mean is None else self.mean
 
 
@@ -202,7 +171,7 @@ class Kept:
 
     def made(self, features: Columns, block: RowBlock, dtype: str, spare: int = 0) -> AnyArray:
         """Return a block's features in pass 1, and keep them while there is room."""
-        size = features.kept_arrays * block.X.shape[0] * (features.size + spare)
+        size = features.kept_arrays * block.X.shape[0] * (features.points.shape[0] + spare)
         size *= 8 if dtype == "float64" else 4
         with self._lock:
             fits = size <= self.room

@@ -154,12 +154,12 @@ class Residual:
         explained : array of shape (n, s, M)
             `K F` of the members, whose products are `k̃`.
         """
-        at, present = hoods.at, hoods.present
+        at, present, noise = hoods.at, hoods.present, self.noise(hoods)
         R, back = self.kernel.stack(hoods.rows.X[at])
         diagonal = np.arange(at.shape[1])
         prior = R[:, diagonal, diagonal]
         R -= explained @ explained.transpose(0, 2, 1)
-        R[:, diagonal, diagonal] += self.noise(hoods) + self.jitter * prior
+        R[:, diagonal, diagonal] += noise + self.jitter * prior
         if not present.all():
             R *= present[:, :, None] & present[:, None, :]
             R[:, diagonal, diagonal] += ~present

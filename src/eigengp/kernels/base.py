@@ -25,7 +25,7 @@ from typing import (
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, beside, is_numpy, namespace
+from eigengp.backend.namespace import AnyArray, beside
 
 if TYPE_CHECKING:
     from eigengp.kernels.composite import Product, Sum
@@ -80,11 +80,6 @@ class Columns(ABC):
 
     kept_arrays: ClassVar[int] = 1
     """How many arrays of shape (n, m) a pull-back holds on to."""
-
-    @property
-    def size(self) -> int:
-        """How many features a row has."""
-        return int(self.points.shape[0])
 
     @abstractmethod
     def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
@@ -456,23 +451,3 @@ def _as_dims(dims: Sequence[int]) -> tuple[int, ...]:
             f"active_dims must be different numbers of inputs, counted from 0, got {dims!r}."
         )
     return found
-
-
-def take_inputs(X: AnyArray, dims: tuple[int, ...] | None) -> AnyArray:
-    """Return some inputs of all rows, in any library's arrays; None is all of them."""
-    if dims is None:
-        return X
-    if is_numpy(X):
-        return X[:, list(dims)]
-    return namespace(X).concat([X[:, d : d + 1] for d in dims], axis=1)
-
-
-def put_inputs(own: AnyArray, dims: tuple[int, ...] | None, n_features: int) -> AnyArray:
-    """Return columns in the place of these inputs, zero for the others, shape (n, D)."""
-    if dims is None:
-        return own
-    xp = namespace(own)
-    columns = [xp.zeros_like(own[:, :1])] * n_features
-    for i, d in enumerate(dims):
-        columns[d] = own[:, i : i + 1]
-    return xp.concat(columns, axis=1)

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, namespace
+from eigengp.backend.namespace import AnyArray, is_numpy, namespace
 from eigengp.kernels.base import (
     Columns,
     Kernel,
@@ -17,8 +17,6 @@ from eigengp.kernels.base import (
     ParametricKernel,
     PullBack,
     StackPullBack,
-    put_inputs,
-    take_inputs,
 )
 
 
@@ -236,3 +234,23 @@ class ActiveColumns(Columns):
             return KernelAdjoint(own.theta, put_inputs(own.points, self.dims, X.shape[1]))
 
         return K, pull_back
+
+
+def take_inputs(X: AnyArray, dims: tuple[int, ...] | None) -> AnyArray:
+    """Return some inputs of all rows, in any library's arrays; None is all of them."""
+    if dims is None:
+        return X
+    if is_numpy(X):
+        return X[:, list(dims)]
+    return namespace(X).concat([X[:, d : d + 1] for d in dims], axis=1)
+
+
+def put_inputs(own: AnyArray, dims: tuple[int, ...] | None, n_features: int) -> AnyArray:
+    """Return columns in the place of these inputs, zero for the others, shape (n, D)."""
+    if dims is None:
+        return own
+    xp = namespace(own)
+    columns = [xp.zeros_like(own[:, :1])] * n_features
+    for i, d in enumerate(dims):
+        columns[d] = own[:, i : i + 1]
+    return xp.concat(columns, axis=1)

@@ -22,9 +22,8 @@ from eigengp.kernels.base import (
     ParametricKernel,
     StackPullBack,
     parameter,
-    put_inputs,
-    take_inputs,
 )
+from eigengp.kernels.composite import put_inputs, take_inputs
 from eigengp.kernels.cross_covariance import PAIRED, PairwiseColumns
 
 _STEP = 1e-4

@@ -40,7 +40,7 @@ def fused_for(features: Columns, X: AnyArray, dtype: str) -> Fused | None:
     """Return the fused passes where they can be used: float32, on CUDA, for these features."""
     if dtype != "float32" or is_numpy(X) or not getattr(X, "is_cuda", False) or not _available():
         return None
-    if not isinstance(features, StationaryColumns) or features.size > _MOST_POINTS:
+    if not isinstance(features, StationaryColumns) or features.points.shape[0] > _MOST_POINTS:
         return None
     kernel = features.kernel
     if type(kernel) not in _PROFILES or X.shape[1] > _MOST_INPUTS or X.shape[0] < _BLOCK:
