@@ -122,7 +122,7 @@ def learn_by_plan(run: Run, start: ExactGP, plan: Plan, power: float | None) -> 
         jitter=Jitter(relative=RELATIVE_JITTER),
         power=power or 0.0,
     )
-    model: EigenGP = run.learn(InducingFamily(init), plan, template)
+    model: EigenGP = run.learn(InducingFamily(init, plan.n_components), plan, template)
     return model
 
 
