@@ -13,7 +13,14 @@ from scipy.stats import spearmanr
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from eigengp import LBFGS, EigenGPRegressor, Heteroscedastic, Stochastic
+from eigengp import (
+    LBFGS,
+    EigenGPRegressor,
+    ExactGPRegressor,
+    Gaussian,
+    Heteroscedastic,
+    Stochastic,
+)
 from eigengp._typing import Array
 from eigengp.fitting import model_selection
 from eigengp.fitting.heteroscedastic import OF_THE_MODEL
@@ -60,6 +67,25 @@ def test_neighbours_and_heteroscedastic_noise_predict_better_than_few_eigenfunct
         assert 0.84 < np.mean(np.abs(z - mean) < 1.645 * std) < 0.96
     assert loss["neighbors"] < loss["plain"] - 0.1
     assert loss["heteroscedastic"] < loss["neighbors"] - 0.05
+
+
+@pytest.mark.parametrize("n_neighbors", [199, 1_000])
+def test_all_rows_as_neighbours_are_the_exact_gp(n_neighbors: int) -> None:
+    X, y = _heteroscedastic_data(200, seed=0)
+    settings = {**NEIGHBORS, "likelihood": "gaussian"}
+    model = EigenGPRegressor(10, n_neighbors=n_neighbors, **settings).fit(X, y)
+    noise = Gaussian(variance=model.noise_variance_)
+    exact = ExactGPRegressor(
+        kernel=model.kernel_, likelihood=noise, optimizer=LBFGS(max_iter=0)
+    ).fit(X, y)
+    assert_allclose(
+        model.log_marginal_likelihood_, exact.log_marginal_likelihood_, rtol=1e-8, atol=1e-8
+    )
+    new = np.random.default_rng(1).uniform(-2.5, 2.5, size=(50, 2))
+    for found, expected in zip(
+        model.predict(new, return_std=True), exact.predict(new, return_std=True), strict=True
+    ):
+        assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
 
 
 def test_selection_tells_of_kernel_and_noise() -> None:

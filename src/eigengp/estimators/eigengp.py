@@ -73,7 +73,9 @@ class EigenGPRegressor(InducingPointRegressor):
         "neighbors" for 1,000 to 100,000 rows, unless its leave-one-out loss is worse or another
         setting rules it out, and None otherwise; `selection_` says which and why.
     n_neighbors : int
-        How many rows a prediction uses with `residual="neighbors"`.
+        How many rows a prediction uses with `residual="neighbors"`. Hyperparameters are learned
+        with 15 neighbours of each row, and the coefficients with at most 32. With as many as there
+        are rows, coefficients and predictions are those of the exact GP.
     likelihood : {"auto", "gaussian", "heteroscedastic"}, Gaussian or Heteroscedastic
         The noise. "heteroscedastic" fits input-dependent noise to leave-one-out residuals; it is
         kept only if it improves the leave-one-out density, and needs at least 100 rows. "auto" is

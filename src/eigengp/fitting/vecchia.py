@@ -410,10 +410,22 @@ class NeighborFit:
         return model
 
     def condition(self, model: EigenGP) -> VecchiaOutcome:
-        """Condition the model on all rows."""
+        """Condition the model on all rows.
+
+        With all rows as neighbours it is the exact GP, without the jitter of neighbourhoods.
+        """
+        count = min(self._n_neighbors, _CONDITIONED)
+        if self._n_neighbors == self.rows.n_rows:
+            count = self.rows.n_rows
+            model = replace(model, jitter=Jitter(absolute=model.jitter.of(model.features)))
         with speed_up_passes(model.inducing_points.shape[0]):
-            count = min(self.run.settings.n_neighbors, _CONDITIONED)
             return self._run_pass(model, self.rows, count)
+
+    @property
+    def _n_neighbors(self) -> int:
+        """The number of neighbours of a prediction: all rows if a row has all others."""
+        n, asked = self.rows.n_rows, self.run.settings.n_neighbors
+        return n if asked >= n - 1 else asked
 
     def _run_pass(self, model: EigenGP, rows: RowBlock, count: int) -> VecchiaOutcome:
         metric, n_threads = model.kernel.metric(rows.X.shape[1]), self.learner.n_threads
@@ -428,7 +440,7 @@ class NeighborFit:
         """Return the posterior given these rows, and the neighbour search among them."""
         assert isinstance(outcome.flow, VecchiaPass)
         metric = outcome.flow.features.kernel.metric(rows.X.shape[1])
-        search = Nearest.of(rows.X, metric, self.run.settings.n_neighbors, "auto")
+        search = Nearest.of(rows.X, metric, self._n_neighbors, "auto")
         return VecchiaPosterior.of(outcome, rows, search, search.count), search
 
     def score(self, outcome: VecchiaOutcome, heteroscedastic: bool, compare: bool) -> LeaveOneOut:
