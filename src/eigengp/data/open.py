@@ -153,6 +153,11 @@ class Dataset:
         return self.rows.n_rows
 
     @property
+    def n_counted(self) -> int:
+        """The number of rows, each as often as it counts, but at least once."""
+        return max(self.n_rows, int(self.summary.weight))
+
+    @property
     def n_features(self) -> int:
         """The number of inputs."""
         return self.rows.n_features

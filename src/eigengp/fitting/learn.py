@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from eigengp.backend.threads import speed_up_passes
+from eigengp.data.grouping import group_source
 from eigengp.data.holdout import sample_rows
 from eigengp.data.open import Dataset
 from eigengp.data.validation import count_distinct
@@ -54,7 +55,7 @@ def learn(dataset: Dataset, settings: Settings) -> FitResult:
         if choice.residual == "neighbors":
             return _learn_with_neighbors(run, choice.compare)
         power = 1.0 if choice.residual == "diagonal" else settings.power
-        model = _learn_inducing(run, run.make_start(), get_default_size(dataset.n_rows), power)
+        model = _learn_inducing(run, run.make_start(), get_default_size(dataset.n_counted), power)
         return _condition(run, model)
 
 
@@ -76,7 +77,7 @@ def learn_exact(dataset: Dataset, settings: Settings) -> FitResult:
             own = replace(plan, n_components=count, n_inducing=count, settled=False)
             template = run.learn_exact_on_subset(template, own)
         model = run.learn(ExactFamily(), plan, template)
-        outcome = model.forward(run.source)
+        outcome = model.forward(group_source(run.source))
         return run.make_result(model, outcome, model.posterior(outcome))
 
 
@@ -89,7 +90,7 @@ def learn_sparse_spectrum(dataset: Dataset, settings: Settings) -> FitResult:
                 "A sparse spectrum GP needs one stationary kernel, which has a spectral density, "
                 f"got {settings.kernel!r}."
             )
-        size = settings.n_components or get_default_size(dataset.n_rows)
+        size = settings.n_components or get_default_size(dataset.n_counted)
         plan = Plan.of(settings, dataset.n_rows, size, size, dataset.streams, n_restarts=64)
         no_points = np.zeros((0, dataset.n_features))
         template = SparseSpectrum(start.kernel, no_points, start.likelihood)
@@ -143,11 +144,12 @@ def _make_plan(run: Run, default: int, neighbors: bool = False) -> Plan:
         return replace(plan, max_iter=0 if settings.learns_nothing else FIRST_ITERATIONS)
     if not settings.has_weights:
         return plan
-    gamma = min(1.0, _GUARD_STRENGTH * M / n) if settings.guard else 0.0
+    weight = run.dataset.summary.weight
+    gamma = min(1.0, _GUARD_STRENGTH * M / weight) if settings.guard else 0.0
     plan = replace(plan, gamma=gamma)
     if neighbors:
         return plan
-    scarce = n < _SCARCE_ROWS_PER_POINT * M
+    scarce = weight < _SCARCE_ROWS_PER_POINT * M
     free = not given and settings.n_inducing is None
     return replace(
         plan,
@@ -224,7 +226,7 @@ def _compare_without_neighbors(
             settings.random_state
         )  # The same draws as in a fit without neighbours.
         plain = _learn_inducing(
-            run, run.make_start(), get_default_size(run.dataset.n_rows), settings.power
+            run, run.make_start(), get_default_size(run.dataset.n_counted), settings.power
         )
         outcome = plain.forward(run.source)
         other = score_leave_one_out(plain, outcome, run.source, run.rng, heteroscedastic)
@@ -244,7 +246,7 @@ def _compare_without_neighbors(
 def _condition(run: Run, model: EigenGP, online: StochasticLearner | None = None) -> FitResult:
     """Return the result of a model without neighbours, conditioned on all rows."""
     settings = run.settings
-    outcome = model.forward(run.source)
+    outcome = model.forward(group_source(run.source))
     state: dict[str, Any] = {}
     if settings.has_weights:
         state["_online"] = online or Online.of(model, outcome, run.source)

@@ -339,6 +339,8 @@ class VecchiaPass:
     ) -> Sums:
         """Return the sums of whitened rows; `own` are their numbers."""
         n, c = float(own.size), float(eta @ eta)
+        if rows.scatter is not None:
+            c += float(rows.scatter[own].sum()) / self.noise_variance
         if rows.sample_weight is not None:
             weight = rows.sample_weight[own]
             n = float(weight.sum())
@@ -374,6 +376,9 @@ class VecchiaPass:
         if self.features.constant_diagonal is not None:
             theta += self.features.prior_scale_pull_back(self.jitter * pulled.trace).theta
         replicates = 0.5 * (outcome.n - source.n_rows) / self.noise_variance
+        if source.rows.scatter is not None:
+            scatter = float(source.rows.scatter[source.index[:, -1]].sum())
+            replicates -= 0.5 * scatter / self.noise_variance**2
         return PassAdjoint(theta, adjoint.points, gram, pulled.noise + replicates)
 
     def _pulled(
