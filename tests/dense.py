@@ -39,8 +39,12 @@ def own_variance(model: EigenGP, X: Array) -> Array:
 
 
 def covariance(model: EigenGP, X: Array) -> Array:
-    """Return the prior covariance of noisy observations at `X`."""
-    return low_rank(model, X, X) + np.diag(own_variance(model, X))
+    """Return the prior covariance of noisy observations at `X`; equal inputs share a residual."""
+    C = low_rank(model, X, X) + model.noise_variance * np.eye(X.shape[0])
+    if not model.residual:
+        return C
+    equal = (X[:, None] == X).all(axis=2)
+    return C + equal * residual_variance(model, X)
 
 
 def negative_log_evidence(model: EigenGP, X: Array, y: Array, gamma: float = 0.0) -> float:

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from eigengp import EigenGPRegressor
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
+from eigengp.datasets import make_nonstationary
 from eigengp.fitting.initialization import (
     InducingFamily,
     InducingPointInit,
@@ -23,7 +25,7 @@ from eigengp.fitting.initialization import (
 from eigengp.fitting.objectives import RowObjective, WeightObjective, eigengp_parameters
 from eigengp.fitting.optimizer import Evaluation, minimize
 from eigengp.fitting.progress import Monitor
-from eigengp.fitting.restarts import Screening, Search, _list_sizes
+from eigengp.fitting.restarts import Screening, Search, _double_points, _list_sizes
 from eigengp.fitting.settings import Plan
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import FactorizationError
@@ -211,6 +213,25 @@ def test_halving_and_relocation_only_ever_improve() -> None:
     assert len(told) > 6
 
 
+def test_starts_have_as_many_eigenfunctions_as_the_fit() -> None:
+    family = InducingFamily(InducingPointInit("kmeans"), n_components=4)
+    starts = family.make_starts(make_model(), ROWS, 6, 3, np.random.RandomState(0))
+    assert {(len(each.inducing_points), each.n_components) for each in starts} == {(6, 4)}
+    few = family.make_starts(make_model(), ROWS, 3, 1, np.random.RandomState(0))
+    assert few[0].n_components == 3
+    placed = family.place(few[0], ROWS, 7, np.random.RandomState(0))
+    assert (len(placed.inducing_points), placed.n_components) == (7, 4)
+
+
+def test_doubled_points_leave_the_log_marginal_likelihood_as_it_is() -> None:
+    model = make_model()
+    for size in (8, 15):
+        points = _double_points(model, size, 1e-3, np.random.RandomState(0))
+        assert points.shape == (size, model.inducing_points.shape[1])
+        doubled = replace(model, inducing_points=points)
+        assert doubled.value(SOURCE) == pytest.approx(model.value(SOURCE), rel=1e-3)
+
+
 def test_sizes_grow_to_the_size_asked_for() -> None:
     assert _list_sizes(14) == [14]
     assert _list_sizes(50) == [12, 17, 24, 35, 50]
@@ -243,3 +264,25 @@ def test_many_inducing_points_start_with_a_noise_that_suits_them() -> None:
     careful = screening._choose_noise(careless)
     assert careful.noise_variance > 1e-3
     assert careful.value(SOURCE) < careless.value(SOURCE)
+
+
+@pytest.mark.parametrize("size", [10, 20])
+def test_fewer_eigenfunctions_than_points_are_learned_as_well(size: int) -> None:
+    rng = np.random.default_rng(5)
+    inputs = rng.uniform(-2, 2, (600, 2))
+    truth = np.sin(2 * inputs[:, 0]) + 0.3 * inputs[:, 1] ** 2 + 5
+    noisy = truth + 0.2 * rng.normal(size=600)
+    train, test = slice(200), slice(200, None)
+    options = {"residual": None, "random_state": 0}
+    fewer = EigenGPRegressor(6, inducing_points=size, **options).fit(inputs[train], noisy[train])
+    equal = EigenGPRegressor(6, **options).fit(inputs[train], noisy[train])
+    error = np.mean((fewer.predict(inputs[test]) - truth[test]) ** 2)
+    assert error <= 0.01 * truth[test].var()
+    assert fewer.log_marginal_likelihood_ > equal.log_marginal_likelihood_
+
+
+def test_fewer_eigenfunctions_are_learned_on_nonstationary_data() -> None:
+    data = make_nonstationary(200, random_state=0)
+    model = EigenGPRegressor(10, inducing_points=14, residual=None, guard=False, random_state=0)
+    error = np.mean((model.fit(data.X, data.y).predict(data.X_test) - data.f_test) ** 2)
+    assert error <= 0.05 * data.f_test.var()

@@ -48,7 +48,8 @@ def _recall(found: Numbers, expected: Numbers) -> float:
 
 def _made_small(patch: pytest.MonkeyPatch) -> None:
     """Make few points many, and let cells be as small beside them."""
-    for name, value in (("_FEW_POINTS", 4_096), ("_CELL_SIZE", 10), ("_CELLS_SEARCHED", 64)):
+    small = {"_FEW_POINTS": 4_096, "_CELL_SIZE": 10, "_CELLS_SEARCHED": 64}
+    for name, value in {**small, "_FLAT_TREE_FROM": 50_000}.items():
         patch.setattr(searches, name, value)
 
 

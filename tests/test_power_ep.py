@@ -16,9 +16,11 @@ import dense
 from eigengp import LBFGS, FITCRegressor, PowerEPRegressor, VFERegressor
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
+from eigengp.data.grouping import group_rows
 from eigengp.data.standardize import Extent
 from eigengp.fitting.objectives import eigengp_parameters
 from eigengp.gp.approximations import DigitsLostError
+from eigengp.gp.blocks import RowBlock
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.kernels import Kernel, Matern32, Matern52, RationalQuadratic, SquaredExponential
 from finite_differences import assert_close, gradient
@@ -59,14 +61,17 @@ def residual_variance(model: EigenGP, X: Array) -> Array:
 
 
 def row_covariance(model: EigenGP, X: Array) -> Array:
-    """Return `Q + α diag(K − Q) + σ²I`."""
-    own = model.power * residual_variance(model, X) + model.noise_variance
-    return dense.low_rank(model, X, X) + np.diag(own)
+    """Return `Q + α δ(x − x′)(K − Q) + σ²I`: equal inputs share their residual."""
+    equal = (X[:, None] == X).all(axis=2)
+    shared = model.power * equal * residual_variance(model, X)
+    return dense.low_rank(model, X, X) + shared + model.noise_variance * np.eye(X.shape[0])
 
 
 def log_evidence(model: EigenGP, X: Array, y: Array) -> float:
     """Return the approximate evidence of power EP (Bui et al., 2017), or the bound of VFE."""
     s2, alpha, rest = model.noise_variance, model.power, residual_variance(model, X)
+    _, first, count = np.unique(X, axis=0, return_index=True, return_counts=True)
+    rest = rest[first] * count
     if alpha == 0.0:
         penalty = 0.5 * np.sum(rest) / s2
     else:
@@ -138,7 +143,8 @@ def test_a_weight_of_two_is_the_row_twice(power: float) -> None:
     model = model_of(KERNELS["sum"], power)
     parameters = eigengp_parameters(model, BOX)
     value, own = model.value_and_gradient(WEIGHTED)
-    repeated_value, repeated = model.value_and_gradient(ArraySource(*REPEATED))
+    grouped = group_rows(RowBlock(*REPEATED)).rows
+    repeated_value, repeated = model.value_and_gradient(ArraySource.of(grouped))
     assert value == pytest.approx(repeated_value, rel=1e-12)
     assert_close(parameters.pack_gradient(own), parameters.pack_gradient(repeated), 1e-11)
 

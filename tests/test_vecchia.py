@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
@@ -16,6 +16,7 @@ from eigengp.fitting.leave_one_out import make_posterior
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter
+from eigengp.gp.sums import Kept
 from eigengp.gp.vecchia import VecchiaOutcome
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import (
@@ -118,6 +119,31 @@ def test_neighbours_come_before_and_the_nearest_is_first() -> None:
     distance = np.linalg.norm(points[found] - points[:, None], axis=2)
     assert (np.diff(distance[4:], axis=1) >= -1e-12).all()
     assert found[1].tolist() == [0, -1, -1, -1]
+
+
+@pytest.mark.parametrize(("n", "D", "count"), [(3, 2, 4), (700, 2, 15), (2_500, 3, 6)])
+def test_neighbours_are_the_nearest_of_all_earlier_points(n: int, D: int, count: int) -> None:
+    points = 5.0 + np.random.default_rng(0).normal(size=(n, D))
+    squares = ((points[:, None] - points) ** 2).sum(axis=2)
+    squares[np.triu_indices(n)] = np.inf
+    nearest = np.argsort(squares, axis=1, kind="stable")[:, :count]
+    expected = np.full((n, count), -1)
+    expected[:, : nearest.shape[1]] = np.where(
+        np.isfinite(np.take_along_axis(squares, nearest, axis=1)), nearest, -1
+    )
+    assert_array_equal(find_nearest_before(points, count), expected)
+    assert_array_equal(find_nearest_before(points, count, 100), expected[-100:])
+
+
+def test_one_factorisation_of_all_rows_gives_the_sums_of_complete_neighbourhoods() -> None:
+    rows = _rows(60, weighted=True)
+    model = _model(Matern32([0.8, 1.5], 1.3), rows)
+    source = _source(rows, rows.n_rows - 1)
+    assert source.is_complete
+    assert not _source(rows, rows.n_rows - 2).is_complete
+    row_by_row = model.forward(source, kept=Kept(0))
+    assert_allclose(model.value(source), row_by_row.value, rtol=1e-12)
+    assert_allclose(model.forward(source).evidence.mean, row_by_row.evidence.mean, rtol=1e-7)
 
 
 def _posterior(model: EigenGP, rows: RowBlock, count: int) -> VecchiaPosterior:

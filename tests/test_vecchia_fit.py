@@ -13,9 +13,16 @@ from scipy.stats import spearmanr
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from eigengp import LBFGS, EigenGPRegressor, Heteroscedastic, Stochastic
+from eigengp import (
+    LBFGS,
+    EigenGPRegressor,
+    ExactGPRegressor,
+    Gaussian,
+    Heteroscedastic,
+    Stochastic,
+)
 from eigengp._typing import Array
-from eigengp.fitting import model_selection
+from eigengp.fitting import learn, model_selection
 from eigengp.fitting.heteroscedastic import OF_THE_MODEL
 from eigengp.fitting.progress import Clock
 from eigengp.fitting.vecchia import NeighborFit, _get_largest_size
@@ -60,6 +67,25 @@ def test_neighbours_and_heteroscedastic_noise_predict_better_than_few_eigenfunct
         assert 0.84 < np.mean(np.abs(z - mean) < 1.645 * std) < 0.96
     assert loss["neighbors"] < loss["plain"] - 0.1
     assert loss["heteroscedastic"] < loss["neighbors"] - 0.05
+
+
+@pytest.mark.parametrize("n_neighbors", [199, 1_000])
+def test_all_rows_as_neighbours_are_the_exact_gp(n_neighbors: int) -> None:
+    X, y = _heteroscedastic_data(200, seed=0)
+    settings = {**NEIGHBORS, "likelihood": "gaussian"}
+    model = EigenGPRegressor(10, n_neighbors=n_neighbors, **settings).fit(X, y)
+    noise = Gaussian(variance=model.noise_variance_)
+    exact = ExactGPRegressor(
+        kernel=model.kernel_, likelihood=noise, optimizer=LBFGS(max_iter=0)
+    ).fit(X, y)
+    assert_allclose(
+        model.log_marginal_likelihood_, exact.log_marginal_likelihood_, rtol=1e-8, atol=1e-8
+    )
+    new = np.random.default_rng(1).uniform(-2.5, 2.5, size=(50, 2))
+    for found, expected in zip(
+        model.predict(new, return_std=True), exact.predict(new, return_std=True), strict=True
+    ):
+        assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
 
 
 def test_selection_tells_of_kernel_and_noise() -> None:
@@ -184,7 +210,7 @@ def test_a_refit_with_other_settings_leaves_nothing_behind() -> None:
     model = EigenGPRegressor(10, likelihood="heteroscedastic", **NEIGHBORS).fit(X, y)
     assert hasattr(model, "leave_one_out_errors_")
     model.set_params(residual=None, likelihood="gaussian")
-    with pytest.raises(ValueError, match="cannot continue a fit with residual='neighbors'"):
+    with pytest.raises(ValueError, match="cannot continue a fit that keeps its rows"):
         model.partial_fit(X, y)
     assert str(model.fit(X, y).selection_) == "residual: None (given)"
     assert not hasattr(model, "leave_one_out_errors_")
@@ -295,7 +321,7 @@ def test_by_default_neighbours_are_used_where_they_pay(monkeypatch: pytest.Monke
     decision = model.selection_["residual"]
     assert decision.chosen == "neighbors"
     assert decision.scores["neighbors"] < decision.scores["None"]
-    assert str(decision).startswith("residual: neighbors (lowest leave-one-out loss: neighbors ")
+    assert "loss" in decision.reason
     few = EigenGPRegressor(15, **QUICK).fit(X[:200], y[:200])
     assert isinstance(few._posterior, Posterior)
 
@@ -315,17 +341,31 @@ def test_guard_and_inducing_points_do_not_change_the_residual(
 def test_where_neighbours_do_not_pay_the_model_is_that_without_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The held-out loss decides, and the rows of that set take no part in learning."""
     monkeypatch.setattr(model_selection, "_NEIGHBORS_FROM", 300)
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-1.0, 1.0, size=(400, 3))
-    y = np.sin(2.0 * X[:, 0]) + 0.5 * rng.normal(size=400)
-    chosen = EigenGPRegressor(8, **QUICK).fit(X, y)
-    plain = EigenGPRegressor(8, residual=None, **QUICK).fit(X, y)
-    decision = chosen.selection_["residual"]
-    assert decision.chosen == "None"
-    assert decision.scores["neighbors"] >= decision.scores["None"]
-    assert_allclose(chosen.predict(X), plain.predict(X), rtol=1e-10)
-    assert chosen.n_iter_ > plain.n_iter_
+    monkeypatch.setattr(learn, "_CLEARLY", 1e3)
+    held_out, seen = [], []
+    losses = iter([1.0, 0.5])
+
+    def score(rows: RowBlock, mean: Array, variance: Array) -> float:
+        held_out.append(rows)
+        return next(losses)
+
+    def learn_inducing(run: Any, *rest: Any) -> EigenGP:
+        seen.append(run.source.take(np.arange(run.source.n_rows)))
+        return inner(run, *rest)
+
+    inner = learn._learn_inducing
+    monkeypatch.setattr(learn, "score_predictions", score)
+    monkeypatch.setattr(learn, "_learn_inducing", learn_inducing)
+    X, y = _heteroscedastic_data(400, 0)
+    model = EigenGPRegressor(8, **QUICK).fit(X, y)
+    decision = model.selection_["residual"]
+    assert (decision.chosen, decision.scores) == ("None", {"neighbors": 1.0, "None": 0.5})
+    assert decision.reason == "loss of a held-out set"
+    assert not isinstance(model._posterior, VecchiaPosterior)
+    assert held_out[0].n_rows == 100
+    assert not set(held_out[0].y) & set(seen[0].y)
 
 
 @pytest.mark.parametrize("residual", [None, "diagonal"])

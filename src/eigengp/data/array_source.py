@@ -86,6 +86,8 @@ class ArraySource:
         between passes.
     first : int
         The number of the first row, if the arrays are a part of a larger source.
+    scatter : array of shape (N,) or None
+        The scatter of the targets that were merged into each row.
     """
 
     X: AnyArray
@@ -94,6 +96,7 @@ class ArraySource:
     block_rows: int = BLOCK_ROWS
     n_threads: int | None = None
     first: int = 0
+    scatter: AnyArray | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.X, np.ndarray):
@@ -107,7 +110,7 @@ class ArraySource:
     ) -> ArraySource:
         """Return the source of rows in memory, in blocks for `n_columns` features."""
         size = BLOCK_ROWS if n_columns is None else choose_block_rows(rows.X, n_columns)
-        return cls(rows.X, rows.y, rows.sample_weight, size, n_threads)
+        return cls(rows.X, rows.y, rows.sample_weight, size, n_threads, scatter=rows.scatter)
 
     @property
     def n_rows(self) -> int:
@@ -126,7 +129,8 @@ class ArraySource:
         weight = self.sample_weight
         own = None if weight is None else on_host(xp.take(weight, wanted, axis=0))
         X, y = (on_host(xp.take(each, wanted, axis=0)) for each in (self.X, self.y))
-        return RowBlock(X, y, own)
+        scatter = None if self.scatter is None else self.scatter[rows]
+        return RowBlock(X, y, own, scatter=scatter)
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
         """Yield all rows once, in random order, in batches of `size`, as NumPy arrays."""
@@ -143,7 +147,8 @@ class ArraySource:
         X, y = self.X[rows, :], self.y[rows]
         if isinstance(X, np.ndarray):
             X, y = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
-        return RowBlock(X, y, weight, start)
+        scatter = None if self.scatter is None else self.scatter[rows]
+        return RowBlock(X, y, weight, start, scatter)
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all blocks, as NumPy arrays."""

@@ -51,6 +51,12 @@ def cache_blocks(source: RowSource, memory_limit: int) -> RowSource:
     return CachedSource(source, memory_limit) if fits else source
 
 
+def get_arrays(source: RowSource) -> ArraySource | None:
+    """Return the NumPy arrays behind views; None if there are none."""
+    parts = _split_views(source)
+    return None if parts is None else parts.rows
+
+
 def _split_views(source: RowSource) -> _Parts | None:
     """Return the NumPy arrays and the maps of the views, or None if blocks are not mapped alone."""
     maps: list[BlockMap] = []

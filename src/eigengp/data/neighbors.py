@@ -22,9 +22,10 @@ from eigengp.gp.vecchia import Neighborhoods
 
 SumT = TypeVar("SumT", bound=Any)
 
-_TREE_UP_TO = 10
-"""The largest number of inputs for which a tree is used."""
-_TREE_FROM = 50_000
+_TREE_UP_TO, _FLAT = 10, 3
+"""The largest number of inputs for which a tree is used, and for which it is among few points."""
+_TREE_FROM, _FLAT_TREE_FROM = 50_000, 2_000
+"""The least number of points for which a tree is used, and the same for up to three inputs."""
 _FEW_POINTS = 16_384
 """Among fewer points, an approximate search would compare nearly all of them."""
 _FEW_SEARCHED = 500
@@ -93,7 +94,7 @@ def build_index(
 
 def _suits_tree(points: Array) -> bool:
     n, D = points.shape
-    return D <= _TREE_UP_TO and n >= _TREE_FROM
+    return D <= _TREE_UP_TO and n >= (_FLAT_TREE_FROM if D <= _FLAT else _TREE_FROM)
 
 
 def _has_faiss() -> bool:
@@ -243,7 +244,7 @@ def _to_float32(X: Array, centre: Array, scale: float) -> NDArray[np.float32]:
 _SUMMED_AT_ONCE = 256
 _MEMBER_COLUMNS = 512
 _FIRST = 256
-_GROWTH = 1.5
+"""The number of points up to which nearest earlier points are found by brute force."""
 
 
 @dataclass(frozen=True)
@@ -290,32 +291,87 @@ def find_nearest_before(
 ) -> NDArray[np.intp]:
     """Return the indices of the nearest earlier points, shape (n, count).
 
-    The nearest is first, and −1 means none. After the first few, points are processed in groups,
-    each half as large as all points before it, and search among the points before their group.
-    `last` limits the result to the last points.
+    The nearest is first, and −1 means none. `last` limits the result to the last points. The
+    search halves the points: those of the second half search among the first half, with an index,
+    and each half is searched in the same way within itself. Every pair of points is compared at
+    most once, and an exact search finds the nearest of all earlier points.
     """
     n = points.shape[0]
-    wanted = n if last is None else min(last, n)
-    found = np.full((n, count), -1, dtype=np.intp)
-    first = min(n, max(_FIRST, count + 1))
-    _search_few(points[:first], found)
-    start = max(first, n - wanted)
-    while start < n:
-        stop = min(n, int(start * _GROWTH) + 1)
-        index = build_index(points[:start], search, stop - start)
-        found[start:stop] = index.find_nearest(points[start:stop], count)
-        start = stop
-    return found[n - wanted :]
+    first = 0 if last is None else max(0, n - last)
+    before = _Before.among(points, first, count, search)
+    before.search_half(0, n)
+    return before.found
 
 
-def _search_few(points: Array, found: NDArray[np.intp]) -> None:
-    """Fill in the nearest earlier points of each point, by brute force."""
-    count = found.shape[1]
-    squares = np.einsum("nd,nd->n", points, points)
-    distance = squares[:, None] + squares - 2.0 * points @ points.T
-    for i in range(1, points.shape[0]):
-        near = np.argsort(distance[i, :i], kind="stable")[:count]
-        found[i, : near.size] = near
+@dataclass(frozen=True)
+class _Before:
+    """The nearest earlier points found so far.
+
+    Parameters
+    ----------
+    points : array of shape (N, D)
+        All points, in order.
+    first : int
+        The first point whose neighbours are wanted.
+    found : array of shape (N − first, count)
+        The indices of its neighbours, the nearest first; −1 means none.
+    distance : array of shape (N − first, count)
+        Their squared distances; infinity means none.
+    search : {"auto", "exact", "approximate"}
+        The kind of search.
+    """
+
+    points: Array
+    first: int
+    found: NDArray[np.intp]
+    distance: Array
+    search: NeighborSearch
+
+    @classmethod
+    def among(cls, points: Array, first: int, count: int, search: NeighborSearch) -> _Before:
+        shape = (points.shape[0] - first, count)
+        centred = points - points.mean(axis=0)  # Squared distances of centred points lose less.
+        found = np.full(shape, -1, dtype=np.intp)
+        return cls(centred, first, found, np.full(shape, np.inf), search)
+
+    def search_half(self, low: int, high: int) -> None:
+        """Search for the points from `low` to `high` among the earlier ones of them."""
+        if high <= self.first or high - low < 2:
+            return
+        if high - low <= _FIRST:
+            self._search_few(low, high)
+            return
+        middle = (low + high) // 2
+        self.search_half(low, middle)
+        self.search_half(middle, high)
+        start = max(middle, self.first)
+        index = build_index(self.points[low:middle], self.search, high - start)
+        count = min(self.found.shape[1], middle - low)
+        rows = slice(start, high)
+        near = low + index.find_nearest(self.points[rows], count)
+        between = self.points[near] - self.points[rows, None]
+        self._merge(rows, near, np.einsum("nkd,nkd->nk", between, between))
+
+    def _search_few(self, low: int, high: int) -> None:
+        """Search by brute force."""
+        start = max(low, self.first)
+        few = self.points[low:high]
+        squares = np.einsum("nd,nd->n", few, few)
+        distance = squares[start - low :, None] + squares - 2.0 * few[start - low :] @ few.T
+        distance[np.arange(low, high) >= np.arange(start, high)[:, None]] = np.inf
+        count = min(self.found.shape[1], high - low)
+        near = np.argpartition(distance, count - 1, axis=1)[:, :count]
+        self._merge(slice(start, high), low + near, np.take_along_axis(distance, near, axis=1))
+
+    def _merge(self, rows: slice, near: NDArray[np.intp], distance: Array) -> None:
+        """Keep the nearest of those found before and those found now."""
+        own = slice(rows.start - self.first, rows.stop - self.first)
+        count = self.found.shape[1]
+        both = np.hstack([self.found[own], np.where(np.isfinite(distance), near, -1)])
+        distances = np.hstack([self.distance[own], distance])
+        order = np.argsort(distances, axis=1, kind="stable")[:, :count]
+        self.found[own] = np.take_along_axis(both, order, axis=1)
+        self.distance[own] = np.take_along_axis(distances, order, axis=1)
 
 
 @dataclass(frozen=True)
@@ -374,6 +430,16 @@ class NeighborSource:
     def n_rows(self) -> int:
         """The number of rows in the sum."""
         return int(self.index.shape[0])
+
+    @property
+    def own(self) -> NDArray[np.intp]:
+        """The indices of all rows as one neighbourhood, shape (1, N)."""
+        return np.arange(self.rows.n_rows)[None]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every row is summed, with all earlier rows as neighbours."""
+        return self.index.shape == (self.rows.n_rows, self.rows.n_rows)
 
     @property
     def members(self) -> ArraySource:

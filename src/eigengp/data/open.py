@@ -148,6 +148,8 @@ class Dataset:
     opened: float = 0.0
     n_rows: int = field(init=False)
     """The number of rows."""
+    n_counted: int = field(init=False)
+    """The number of rows, each as often as it counts, but at least once."""
     n_features: int = field(init=False)
     """The number of inputs."""
     streams: bool = field(init=False)
@@ -162,6 +164,8 @@ class Dataset:
         object.__setattr__(self, "n_features", rows.n_features)
         object.__setattr__(self, "streams", isinstance(rows, StreamSource))
         object.__setattr__(self, "in_numpy", in_numpy)
+        counted = max(rows.n_rows, int(self.summary.weight))
+        object.__setattr__(self, "n_counted", counted)
 
     def restrict(self, rows: RowBlock) -> Dataset:
         """Return the dataset with only some standardised rows."""

@@ -462,7 +462,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         For EigenGP, SSGP and RVM the same `random_state` is the same function
         wherever it is evaluated, at O(M) for each point. The other methods
         draw the values at all n inputs together, at O(n³). Observation noise
-        and the residual of EigenGP+ are not part of the function. With
+        is not part of the function. The residual of EigenGP+ is: it is independent
+        between distinct inputs, and equal inputs share it. With
         `residual="neighbors"` what neighbours leave open is drawn for each input
         on its own, so draws at inputs close together are rougher than they
         should be.

@@ -70,14 +70,17 @@ class EigenGPRegressor(InducingPointRegressor):
         Matérn 5/2, 3/2 and 1/2 on a part of the rows.
     residual : {"auto", None, "diagonal", "neighbors"}
         What happens to the prior variance that the eigenfunctions leave out. None ignores it (the
-        paper's EigenGP). "diagonal" adds it to the variance of each row (EigenGP+), which gives
-        wide error bars far from the data. "neighbors" lets it act between nearest neighbours
-        (Vecchia approximation): every prediction also uses the nearest rows, and everything is
-        learned with it; all rows are held in memory, in float64, on the CPU. "auto" is
-        "neighbors" for 1,000 to 100,000 rows, unless its leave-one-out loss is worse or another
+        paper's EigenGP). "diagonal" adds it to the variance of each input (EigenGP+), which gives
+        wide error bars far from the data; rows with equal inputs share it, except in files, Dask
+        collections, on GPUs and beyond 200,000 rows. "neighbors" lets it act between nearest
+        neighbours (Vecchia approximation): every prediction also uses the nearest rows, and
+        everything is learned with it; all rows are held in memory, in float64, on the CPU. "auto"
+        is "neighbors" for 1,000 to 100,000 rows, unless its leave-one-out loss is worse or another
         setting rules it out, and None otherwise; `selection_` says which and why.
     n_neighbors : int
-        How many rows a prediction uses with `residual="neighbors"`.
+        How many rows a prediction uses with `residual="neighbors"`. Hyperparameters are learned
+        with 15 neighbours of each row, and the coefficients with at most 32. With as many as there
+        are rows, coefficients and predictions are those of the exact GP.
     likelihood : {"auto", "gaussian", "heteroscedastic"}, Gaussian or Heteroscedastic
         The noise. "heteroscedastic" fits input-dependent noise to leave-one-out residuals; it is
         kept only if it improves the leave-one-out density, and needs at least 100 rows. "auto" is

@@ -12,6 +12,8 @@ from sklearn.utils import check_array, check_X_y
 
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
+from eigengp.data.grouping import group_rows
+from eigengp.gp.blocks import RowBlock
 from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.kernels import Kernel
@@ -99,8 +101,8 @@ def log_marginal_likelihood(
         in descending order of eigenvalue; fewer than M keep the top ones.
         None is stage 1, `w_j = λ_j/M` for all M.
     residual : {None, "diagonal"}
-        "diagonal" adds `max(0, k(x,x) − k̃(x,x))` to the variance of each row (EigenGP+; FITC
-        in stage 1).
+        "diagonal" adds `δ(x − x′) max(0, k(x,x) − k̃(x,x))` to the covariance, which rows with equal
+        inputs share (EigenGP+; FITC in stage 1).
     power : float
         With `residual`, the power α of power EP: 1 is FITC, and 0 VFE, whose value is a bound on
         the evidence of the full GP.
@@ -131,7 +133,8 @@ def log_marginal_likelihood(
     B = check_array(inducing_points, dtype=np.float64, input_name="inducing_points")
     _check(inputs, B, kernel, noise_variance, residual, jitter)
     _check_power(power, residual, weights)
-    source = ArraySource(inputs, targets)
+    rows = RowBlock(inputs, targets)
+    source = ArraySource.of(rows if residual is None else group_rows(rows).rows)
     size = B.shape[0]
     noise, added = Gaussian(noise_variance), Jitter(absolute=jitter)
     model = EigenGP(kernel, B, noise, size, None, residual is not None, added, power)

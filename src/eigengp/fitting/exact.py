@@ -297,7 +297,7 @@ class ExactFit:
         if wide:
             return self._scale_by_cross_validation(found.model, own)
         size = own.factor.shape[1]
-        return score(own, self.rows, own.leave_one_out(self.rows), size, True)
+        return score(own, self.rows, own.leave_one_out(self.rows), np.arange(n), size, True)
 
     def _with_covariates(self, model: ExactGP, posterior: Any) -> HeteroscedasticPosterior:
         """Return the posterior with eigenfunctions on which its variances may depend."""

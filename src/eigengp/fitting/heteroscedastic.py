@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eigengp._typing import Array
 from eigengp.gp.heteroscedastic import VarianceScale
@@ -68,7 +69,12 @@ class FittedVariance:
 
 
 def fit_heteroscedastic(
-    errors: Array, variance: Array, covariates: Array, n_local: int, weight: Array | None = None
+    errors: Array,
+    variance: Array,
+    covariates: Array,
+    n_local: int,
+    weight: Array | None = None,
+    number: NDArray[np.intp] | None = None,
 ) -> FittedVariance:
     """Choose the best candidate by cross-validation, and fit it to all rows.
 
@@ -84,11 +90,13 @@ def fit_heteroscedastic(
         The number of covariates that are not eigenfunctions; they come first.
     weight : array of shape (n,) or None
         Sample weights; None is one.
+    number : array of shape (n,) or None
+        The number of the input of each row; equal inputs are in one fold. None is one for each.
     """
     squares = errors**2
     count = np.ones_like(squares) if weight is None else weight
     floor = float(np.max(count * squares) / count.sum())
-    fold = np.arange(squares.size) % _FOLDS
+    fold = (np.arange(squares.size) if number is None else number) % _FOLDS
     q = squares / variance
     unseen = {OF_THE_MODEL: variance}
     sets = list_candidates(n_local, covariates.shape[1])
@@ -115,7 +123,7 @@ def _is_clearly_less(loss: Array, other: Array, count: Array) -> bool:
     """Return whether a loss is lower than another, beyond the influence of single rows."""
     gain = other - loss
     mean = float(np.average(gain, weights=count))
-    spread = float(np.sqrt(np.average((gain - mean) ** 2, weights=count) / gain.size))
+    spread = float(np.sqrt(np.average((gain - mean) ** 2, weights=count) / count.sum()))
     return mean > max(_MARGIN, _ERRORS * spread)
 
 

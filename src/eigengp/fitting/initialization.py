@@ -246,9 +246,21 @@ class Family(Protocol):
 
 @dataclass(frozen=True)
 class InducingFamily:
-    """Models with inducing points, such as EigenGP and FITC."""
+    """Models with inducing points, such as EigenGP and FITC.
+
+    Parameters
+    ----------
+    init : InducingPointInit
+        How inducing points are placed.
+    n_components : int or None
+        The number R of eigenfunctions; None is one for each inducing point. All starts have as
+        many, since hyperparameters that suit all M eigenfunctions can be poor for the first R.
+    screening_rows, warms_up : int, bool
+        See `Family`.
+    """
 
     init: InducingPointInit
+    n_components: int | None = None
     screening_rows: int = 1_000
     warms_up: bool = True
 
@@ -270,7 +282,7 @@ class InducingFamily:
         given = isinstance(self.init.method, np.ndarray) and len(self.init.method) == size
         init = self.init if self.relocates or given else InducingPointInit("kmeans")
         blank = np.zeros((size, rows.X.shape[1]))
-        sized = replace(template, inducing_points=blank, n_components=size)
+        sized = replace(template, inducing_points=blank, n_components=self._count_components(size))
         return make_starts(sized, rows, init, count, rng)
 
     def place(
@@ -278,7 +290,10 @@ class InducingFamily:
     ) -> EigenGP:
         """See `Family.place`."""
         points = self.init.place(rows, size, model.kernel, rng)
-        return replace(model, inducing_points=points, n_components=size)
+        return replace(model, inducing_points=points, n_components=self._count_components(size))
+
+    def _count_components(self, size: int) -> int:
+        return size if self.n_components is None else min(self.n_components, size)
 
     def set_arithmetic(self, model: EigenGP, arithmetic: Arithmetic) -> EigenGP:
         """See `Family.set_arithmetic`."""

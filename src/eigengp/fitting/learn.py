@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from eigengp.backend.threads import speed_up_passes
+from eigengp.data.grouping import group_source
 from eigengp.data.holdout import sample_rows
 from eigengp.data.open import Dataset
 from eigengp.data.validation import count_distinct
@@ -21,7 +22,12 @@ from eigengp.fitting.initialization import (
     InducingPointInit,
     SpectralFamily,
 )
-from eigengp.fitting.leave_one_out import LeaveOneOut, score_leave_one_out, score_predictions
+from eigengp.fitting.leave_one_out import (
+    LeaveOneOut,
+    make_posterior,
+    score_leave_one_out,
+    score_predictions,
+)
 from eigengp.fitting.model_selection import Decision, choose_residual
 from eigengp.fitting.online import Online
 from eigengp.fitting.run import SUBSET_RANGE, FitResult, Run, begin_run
@@ -41,8 +47,8 @@ _FIRST_ROWS_PER_POINT = 10
 _CLEARLY = 0.02
 """By how much neighbours must improve the leave-one-out loss to be accepted without a full fit of
 the model without them."""
-_HELD_OUT = 10
-"""One row in so many is held out to compare the two."""
+_HELD_OUT, _LEAST_HELD_OUT = 10, 500
+"""One row in so many is held out to compare the two, and at least so many of enough rows."""
 
 
 def learn(dataset: Dataset, settings: Settings) -> FitResult:
@@ -58,7 +64,7 @@ def learn(dataset: Dataset, settings: Settings) -> FitResult:
         if choice.residual == "neighbors":
             return _learn_with_neighbors(run, choice.compare)
         power = 1.0 if choice.residual == "diagonal" else settings.power
-        model = _learn_inducing(run, run.make_start(), get_default_size(dataset.n_rows), power)
+        model = _learn_inducing(run, run.make_start(), get_default_size(dataset.n_counted), power)
         return _condition(run, model)
 
 
@@ -80,7 +86,7 @@ def learn_exact(dataset: Dataset, settings: Settings) -> FitResult:
             own = replace(plan, n_components=count, n_inducing=count, settled=False)
             template = run.learn_exact_on_subset(template, own)
         model = run.learn(ExactFamily(), plan, template)
-        outcome = model.forward(run.source)
+        outcome = model.forward(group_source(run.source))
         return run.make_result(model, outcome, model.posterior(outcome))
 
 
@@ -93,7 +99,7 @@ def learn_sparse_spectrum(dataset: Dataset, settings: Settings) -> FitResult:
                 "A sparse spectrum GP needs one stationary kernel, which has a spectral density, "
                 f"got {settings.kernel!r}."
             )
-        size = settings.n_components or get_default_size(dataset.n_rows)
+        size = settings.n_components or get_default_size(dataset.n_counted)
         plan = Plan.of(settings, dataset.n_rows, size, size, dataset.streams, n_restarts=64)
         no_points = np.zeros((0, dataset.n_features))
         template = SparseSpectrum(start.kernel, no_points, start.likelihood)
@@ -126,7 +132,7 @@ def learn_by_plan(run: Run, start: ExactGP, plan: Plan, power: float | None) -> 
         jitter=Jitter(relative=RELATIVE_JITTER),
         power=power or 0.0,
     )
-    model: EigenGP = run.learn(InducingFamily(init), plan, template)
+    model: EigenGP = run.learn(InducingFamily(init, plan.n_components), plan, template)
     return model
 
 
@@ -147,11 +153,12 @@ def _make_plan(run: Run, default: int, neighbors: bool = False) -> Plan:
         return replace(plan, max_iter=0 if settings.learns_nothing else FIRST_ITERATIONS)
     if not settings.has_weights:
         return plan
-    gamma = min(1.0, _GUARD_STRENGTH * M / n) if settings.guard else 0.0
+    weight = run.dataset.summary.weight
+    gamma = min(1.0, _GUARD_STRENGTH * M / weight) if settings.guard else 0.0
     plan = replace(plan, gamma=gamma)
     if neighbors:
         return plan
-    scarce = n < _SCARCE_ROWS_PER_POINT * M
+    scarce = weight < _SCARCE_ROWS_PER_POINT * M
     free = not given and settings.n_inducing is None
     return replace(
         plan,
@@ -218,8 +225,9 @@ def _compare_without_neighbors(
 ) -> FitResult | None:
     """Return the model without neighbours if it predicts held-out rows better.
 
-    It is learned without these rows: inducing points that were fitted to a row make its
-    leave-one-out loss too low. That loss of the model of stage 1 shows whether it can be better.
+    Both losses are leave-one-out losses of the held-out rows. The model without neighbours is
+    learned without these rows: inducing points that were fitted to a row make its loss too low.
+    That loss of the model of stage 1 shows whether it can be better.
     """
     outcome = first.forward(run.source)
     possible = score_leave_one_out(first, outcome, run.source, run.rng, heteroscedastic)
@@ -227,15 +235,17 @@ def _compare_without_neighbors(
     plain: EigenGP | None = None
     if run.settings.max_time is None and possible.loss < scored.loss + _CLEARLY:
         assert scored.predicted is not None
-        held_out, seen = fit.rows.cut(min(scored.predicted[0].size, fit.rows.n_rows // _HELD_OUT))
+        n = fit.rows.n_rows
+        count = max(n // _HELD_OUT, min(n // 4, _LEAST_HELD_OUT))
+        held_out, seen = fit.rows.cut(min(scored.predicted[0].size, count))
         part = run.restrict(seen)
-        size = get_default_size(part.dataset.n_rows)
+        size = get_default_size(part.dataset.n_counted)
         plain = _learn_inducing(part, part.make_start(), size, run.settings.power)
-        posterior = plain.posterior(plain.forward(part.source))
+        posterior = make_posterior(plain, plain.forward(run.source))
         own = (each[: held_out.n_rows] for each in scored.predicted)
         losses = {
             "neighbors": score_predictions(held_out, *own),
-            "None": score_predictions(held_out, *posterior.mean_and_variance(held_out.X)),
+            "None": score_predictions(held_out, *posterior.leave_one_out(held_out)[:2]),
         }
     best = "None" if plain is not None and losses["None"] < losses["neighbors"] else "neighbors"
     reason = "leave-one-out loss" if plain is None else "loss of a held-out set"
@@ -254,7 +264,7 @@ def _condition(
 ) -> FitResult:
     """Return the result of a model without neighbours, conditioned on all rows."""
     settings = run.settings
-    outcome = model.forward(run.source)
+    outcome = model.forward(group_source(run.source))
     state: dict[str, Any] = {}
     if settings.has_weights:
         state["_online"] = online or Online.of(model, outcome, run.source)

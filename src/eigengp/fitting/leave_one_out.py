@@ -6,8 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eigengp._typing import Array
+from eigengp.data.grouping import group_rows
 from eigengp.data.holdout import sample_rows
 from eigengp.fitting.heteroscedastic import fit_heteroscedastic
 from eigengp.fitting.model_selection import Decision
@@ -20,6 +22,7 @@ _SOME_ROWS = 6_000
 _CHUNK = 1_024
 LEAST_ROWS = 100
 """Fewer rows cannot show how the noise depends on the input."""
+_MOST_REPEATED = 50_000
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class LeaveOneOut:
     chosen : str
         The chosen variance model.
     predicted : pair of arrays of shape (n,) or None
-        Leave-one-out mean and variance, before the noise was fitted.
+        Leave-one-out mean and variance of each distinct input, before the noise was fitted.
     """
 
     posterior: Any
@@ -68,24 +71,29 @@ class LeaveOneOut:
 
 def score_predictions(rows: RowBlock, mean: Array, variance: Array) -> float:
     """Return `LeaveOneOut.loss` of predictions for rows."""
-    errors = rows.y - mean
-    own = np.average(np.log(variance) + errors**2 / variance, weights=rows.weight)
-    return 0.25 * (float(own) + _score_constant_variance(errors, rows.weight))
+    squares = (rows.y - mean) ** 2
+    if rows.scatter is not None:
+        squares += rows.scatter / rows.weight
+    own = np.average(np.log(variance) + squares / variance, weights=rows.weight)
+    return 0.25 * (float(own) + _score_constant_variance(squares, rows.weight))
 
 
-def _score_constant_variance(errors: Array, weight: Array) -> float:
+def _score_constant_variance(squares: Array, weight: Array) -> float:
     """Return twice the mean negative log density with one variance, without constants."""
-    return float(np.log(np.average(errors**2, weights=weight))) + 1.0
+    return float(np.log(np.average(squares, weights=weight))) + 1.0
 
 
 def score(
     posterior: Any,
     rows: RowBlock,
     predicted: tuple[Array, ...],
+    number: NDArray[np.intp],
     n_eigenfunctions: int,
     heteroscedastic: bool,
 ) -> LeaveOneOut:
     """Score leave-one-out predictions; `heteroscedastic` fits the noise to them.
+
+    Rows with equal inputs are left out together. A row with a whole weight counts as so many rows.
 
     Parameters
     ----------
@@ -94,24 +102,37 @@ def score(
     rows : RowBlock
         Some of the training rows.
     predicted : mean, variance and covariates
-        Leave-one-out predictions of these rows.
+        Leave-one-out predictions for each distinct input.
+    number : array of shape (n,)
+        The number of the input of each row.
     n_eigenfunctions : int
         The number of covariates that are eigenfunctions.
     heteroscedastic : bool
         Whether the noise may depend on the input.
     """
-    mean, variance, covariates = predicted
-    if not heteroscedastic or rows.n_rows < LEAST_ROWS:
+    rows, number = _repeat_rows(rows, number)
+    mean, variance, covariates = (each[number] for each in predicted)
+    if not heteroscedastic or float(rows.weight.sum()) < LEAST_ROWS:
         loss = score_predictions(rows, mean, variance)
-        return LeaveOneOut(posterior, loss, predicted=(mean, variance))
+        return LeaveOneOut(posterior, loss, predicted=(predicted[0], predicted[1]))
     errors = rows.y - mean
     n_local = covariates.shape[1] - n_eigenfunctions
-    found = fit_heteroscedastic(errors, variance, covariates, n_local, rows.sample_weight)
-    constant = 0.5 * _score_constant_variance(errors, rows.weight)
+    found = fit_heteroscedastic(errors, variance, covariates, n_local, rows.sample_weight, number)
+    constant = 0.5 * _score_constant_variance(errors**2, rows.weight)
     loss = 0.5 * (found.losses[found.name] + constant)
     scaled = replace(posterior, scale=found.scale)
-    own = (found.losses, found.name, (mean, variance))
+    own = (found.losses, found.name, (predicted[0], predicted[1]))
     return LeaveOneOut(scaled, loss, np.sort(found.errors), *own)
+
+
+def _repeat_rows(rows: RowBlock, number: NDArray[np.intp]) -> tuple[RowBlock, NDArray[np.intp]]:
+    """Return rows with whole weights as often as they count, without weights."""
+    weight = rows.sample_weight
+    whole = weight is not None and np.all(weight == np.round(weight))
+    if weight is None or not whole or weight.sum() > _MOST_REPEATED:
+        return rows, number
+    at = np.repeat(np.arange(rows.n_rows), weight.astype(int))
+    return RowBlock(rows.X[at], rows.y[at]), number[at]
 
 
 def make_posterior(
@@ -133,9 +154,12 @@ def score_leave_one_out(
     """Score a model without neighbours by leave-one-out on a sample of its rows."""
     posterior = make_posterior(model, outcome)
     rows = sample_rows(source, min(_SOME_ROWS, source.n_rows), rng)
+    groups = group_rows(rows)
+    inputs = groups.rows
     parts = [
-        posterior.leave_one_out(rows.picked(np.arange(i, min(i + _CHUNK, rows.n_rows))))
-        for i in range(0, rows.n_rows, _CHUNK)
+        posterior.leave_one_out(inputs.picked(np.arange(i, min(i + _CHUNK, inputs.n_rows))))
+        for i in range(0, inputs.n_rows, _CHUNK)
     ]
     predicted = tuple(np.concatenate(each) for each in zip(*parts, strict=True))
-    return score(posterior, rows, predicted, posterior.factor.shape[1], heteroscedastic)
+    size = posterior.factor.shape[1]
+    return score(posterior, rows, predicted, groups.number, size, heteroscedastic)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eigengp.data.array_source import ArraySource
+from eigengp.data.grouping import group_rows
 from eigengp.data.standardize import Extent
 from eigengp.fitting.leave_one_out import make_posterior
 from eigengp.fitting.objectives import WeightObjective, eigengp_parameters
@@ -120,7 +121,8 @@ def extend_fit(
         outcome = model.forward(ArraySource.of(kept))
         weight = float(np.sum(kept.weight))
     else:
-        online = online.add_rows(ArraySource.of(rows, online.sums.b.size), forgetting)
+        more = ArraySource.of(group_rows(rows).rows, online.sums.b.size)
+        online = online.add_rows(more, forgetting)
         online = online.refresh() if learn else online
         model, outcome, weight = online.model, online.outcome, online.sums.n
     posterior: Any = model.posterior(outcome)

@@ -10,6 +10,7 @@ which settles the kernel; all inducing points are then placed for that kernel.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -38,6 +39,8 @@ _RELOCATION_WORK = 1e6
 _SCREENING_SIZE = 50
 _PLACING_ROWS = 10_000
 _SMALLEST_SIZE = 12
+_DOUBLED = (0.1, 0.01)
+"""How far doubled inducing points are moved, in lengthscales."""
 _NOISE_ROWS = 2_000
 _NOISES = (0.01, 0.03, 0.1, 0.3)
 
@@ -133,8 +136,9 @@ class Search:
     def _score_without_each(self, model: EigenGP) -> Array:
         """Return the objective without each inducing point in turn, shape (M,)."""
         count = model.inducing_points.shape[0]
+        R = min(model.n_components, count - 1)
         kept = (np.delete(model.inducing_points, j, axis=0) for j in range(count))
-        fewer = (replace(model, inducing_points=B, n_components=count - 1) for B in kept)
+        fewer = (replace(model, inducing_points=B, n_components=R) for B in kept)
         return np.array([each.value(self.source, self.gamma) for each in fewer])
 
     def _draw_misfit(self, model: EigenGP, rng: np.random.RandomState) -> Array:
@@ -192,6 +196,8 @@ class Screening:
         coordinates and the weight of each point.
         """
         search = self._make_search(self._draw_rows(self.source.n_rows))
+        if self.plan.n_components < self.plan.n_inducing and self.family.relocates:
+            return self._search_fewer(search, template).model
         sizes = _list_sizes(self.plan.n_inducing) if self.plan.grow else [self.plan.n_inducing]
         best = self._search_at_size(search, template, sizes[0])
         for smaller, size in pairwise(sizes):
@@ -202,13 +208,31 @@ class Screening:
             best = larger
         return best.model
 
+    def _search_fewer(self, search: Search, template: Any) -> Candidate:
+        """Search with fewer eigenfunctions than inducing points, R < M.
+
+        Points that nearly coincide add no eigenfunction of large eigenvalue, so that R < M includes
+        all models with R points, which are easier to find. The best of those, with M − R of its
+        points doubled, competes with the best start with M points.
+        """
+        R, M = self.plan.n_components, self.plan.n_inducing
+        own = self._search_at_size(search, template, M)
+        fewer = self._search_at_size(search, template, R).model
+        relocate = self._relocates(search, M)
+        self.monitor.begin("doubled points", len(_DOUBLED) + RELOCATIONS * relocate)
+        doubled: list[Candidate] = []
+        for distance in _DOUBLED:
+            points = _double_points(fewer, M, distance, self.rng)
+            with suppress(FactorizationError):
+                doubled.append(search.run(replace(fewer, inducing_points=points), ROUNDS[-1][1]))
+        best = min(doubled, key=_get_value, default=own)
+        if relocate and doubled:
+            best = search.relocate(best, self.rng)
+        self.monitor.end()
+        return min(own, best, key=_get_value)
+
     def _search_at_size(self, search: Search, template: Any, size: int) -> Candidate:
-        relocate = (
-            self.family.relocates
-            and self.plan.n_restarts > 1
-            and size > 3
-            and search.n_rows * size**2 <= _RELOCATION_WORK
-        )
+        relocate = self._relocates(search, size)
         runs = _count_runs(self.plan.n_restarts) + RELOCATIONS * relocate
         self.monitor.begin(f"M = {size}" if self.plan.grow else "search", runs)
         found = search.choose_best(self._make_starts(template, search.rows, size))
@@ -216,6 +240,12 @@ class Screening:
             found = search.relocate(found, self.rng)
         self.monitor.end()
         return found
+
+    def _relocates(self, search: Search, size: int) -> bool:
+        """Return whether so many inducing points are relocated."""
+        several = self.plan.n_restarts > 1 and size > 3
+        affordable = search.n_rows * size**2 <= _RELOCATION_WORK
+        return self.family.relocates and several and affordable
 
     def _choose_kernel(self, template: Any) -> Any:
         """Choose the kernel on a few rows, then place all inducing points for it."""
@@ -268,9 +298,23 @@ class Screening:
         return sample_rows(self.source, count, self.rng)
 
 
+def _get_value(candidate: Candidate) -> float:
+    return candidate.value
+
+
 def _count_runs(n_restarts: int) -> int:
     """Count the short runs of successive halving."""
     return sum(max(1, round(share * n_restarts)) for share, _ in ROUNDS)
+
+
+def _double_points(model: EigenGP, size: int, distance: float, rng: np.random.RandomState) -> Array:
+    """Return `size` points: those of the model, and some again, moved a little, (size, D)."""
+    points = model.inducing_points
+    count, D = points.shape
+    chosen = points[np.resize(rng.permutation(count), size - count)]
+    step = distance / np.maximum(model.kernel.metric(D), 1.0)
+    moved = chosen + step * rng.standard_normal(chosen.shape)
+    return np.concatenate([points, moved])
 
 
 def _list_sizes(size: int) -> list[int]:

@@ -22,6 +22,7 @@ import numpy as np
 from eigengp.backend.threads import count_available_threads
 from eigengp.data.array_source import ArraySource, map_blocks
 from eigengp.data.cached_source import cache_blocks
+from eigengp.data.grouping import group_source
 from eigengp.data.holdout import sample_rows, split_training
 from eigengp.data.standardize import Extent
 from eigengp.fitting.checkpoint import Checkpoint, CheckpointedObjective
@@ -84,7 +85,7 @@ class Stages:
         if self.plan.hold_out:
             split = split_training(self.source)
             self.train, self.held_out = split, split.take_held_out()
-        self.train = self._cache_blocks(self.train)
+        self.train = self._cache_blocks(group_source(self.train))
 
     def learn(self, template: Any) -> Any:
         """Learn a model; `template` holds the kernel and noise to start from."""

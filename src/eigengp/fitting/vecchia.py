@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from eigengp.backend.threads import count_available_threads, run_in_threads, speed_up_passes
+from eigengp.data.grouping import group_rows
 from eigengp.data.neighbors import Nearest, NeighborSource
 from eigengp.data.standardize import Extent
 from eigengp.fitting.checkpoint import Checkpoint, CheckpointedObjective
@@ -270,7 +272,11 @@ class NeighborFit:
     run : Run
         The fit to which it belongs.
     rows : RowBlock
-        All standardised rows, in random order.
+        All standardised rows, those with equal inputs merged, in random order.
+    single : RowBlock
+        All standardised rows, in the same order.
+    number : array of shape (N,)
+        The indices in `rows` of those in `single`.
     learner : VecchiaLearner
         Maximises the Vecchia log marginal likelihood.
     max_iter : int or None
@@ -281,6 +287,8 @@ class NeighborFit:
 
     run: Run
     rows: RowBlock
+    single: RowBlock
+    number: NDArray[np.intp]
     learner: VecchiaLearner
     max_iter: int | None
     best: EigenGP | None = None
@@ -288,13 +296,23 @@ class NeighborFit:
     @classmethod
     def begin(cls, run: Run) -> NeighborFit:
         """Read all rows into memory, in random order."""
-        rows = run.source.take(np.arange(run.source.n_rows))
-        rows = rows.picked(run.rng.permutation(rows.n_rows))
+        single = run.source.take(np.arange(run.source.n_rows))
+        groups = group_rows(single)
+        order = run.rng.permutation(groups.rows.n_rows)
+        rows, number = groups.rows.picked(order), np.argsort(order)[groups.number]
+        at = np.argsort(number, kind="stable")
         learner = VecchiaLearner(
             rows, run.dataset.extent, run.monitor, count_available_threads(), run.checkpoint
         )
         max_iter = run.settings.optimizer.max_iter
-        return cls(run, rows, learner, None if isinstance(max_iter, str) else max_iter)
+        return cls(
+            run,
+            rows,
+            single.picked(at),
+            number[at],
+            learner,
+            None if isinstance(max_iter, str) else max_iter,
+        )
 
     @property
     def _clock(self) -> Clock:
@@ -413,10 +431,22 @@ class NeighborFit:
         return model
 
     def condition(self, model: EigenGP) -> VecchiaOutcome:
-        """Condition the model on all rows."""
+        """Condition the model on all rows.
+
+        With all rows as neighbours it is the exact GP, without the jitter of neighbourhoods.
+        """
+        count = min(self._n_neighbors, _CONDITIONED)
+        if self._n_neighbors == self.rows.n_rows:
+            count = self.rows.n_rows
+            model = replace(model, jitter=Jitter(absolute=model.jitter.of(model.features)))
         with speed_up_passes(model.inducing_points.shape[0]):
-            count = min(self.run.settings.n_neighbors, _CONDITIONED)
             return self._run_pass(model, self.rows, count)
+
+    @property
+    def _n_neighbors(self) -> int:
+        """The number of neighbours of a prediction: all rows if a row has all others."""
+        n, asked = self.rows.n_rows, self.run.settings.n_neighbors
+        return n if asked >= n - 1 else asked
 
     def _run_pass(self, model: EigenGP, rows: RowBlock, count: int) -> VecchiaOutcome:
         metric, n_threads = model.kernel.metric(rows.X.shape[1]), self.learner.n_threads
@@ -431,7 +461,7 @@ class NeighborFit:
         """Return the posterior given these rows, and the neighbour search among them."""
         assert isinstance(outcome.flow, VecchiaPass)
         metric = outcome.flow.features.kernel.metric(rows.X.shape[1])
-        search = Nearest.of(rows.X, metric, self.run.settings.n_neighbors, "auto")
+        search = Nearest.of(rows.X, metric, self._n_neighbors, "auto")
         return VecchiaPosterior.of(outcome, rows, search, search.count), search
 
     def score(self, outcome: VecchiaOutcome, heteroscedastic: bool, compare: bool) -> LeaveOneOut:
@@ -444,8 +474,9 @@ class NeighborFit:
         size = posterior.mean_coefficients.size
         with speed_up_passes(size):
             predicted = self._predict_leave_one_out(posterior, search, some)
-        seen, _ = some.cut(predicted[0].size)
-        return score(posterior, seen, predicted, size, heteroscedastic)
+        count = int(np.searchsorted(self.number, predicted[0].size))
+        seen, _ = self.single.cut(count)
+        return score(posterior, seen, predicted, self.number[:count], size, heteroscedastic)
 
     def _predict_leave_one_out(
         self, posterior: VecchiaPosterior, search: Nearest, some: RowBlock

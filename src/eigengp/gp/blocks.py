@@ -29,6 +29,8 @@ class RowBlock:
     """How many times each row counts, shape (n,); None means once."""
     start: int = 0
     """The index of the first row in the whole data."""
+    scatter: AnyArray | None = None
+    """`Σ s_i (y_i − ȳ)²` of the rows that were merged into each one, (n,); None means zero."""
 
     @classmethod
     def empty(cls, n_features: int = 0) -> RowBlock:
@@ -47,6 +49,11 @@ class RowBlock:
         return namespace(self.y).ones_like(self.y) if own is None else own
 
     @property
+    def total_scatter(self) -> float:
+        """The sum of the scatters of merged rows."""
+        return 0.0 if self.scatter is None else float(self.scatter.sum())
+
+    @property
     def nbytes(self) -> int:
         """How much memory NumPy's arrays take."""
         own = self.sample_weight
@@ -56,9 +63,9 @@ class RowBlock:
         """Return a copy of the rows with these numbers, counted from the first of the block."""
         xp, own = namespace(self.X), self.sample_weight
         weight = None if own is None else xp.take(own, rows, axis=0)
-        return RowBlock(
-            xp.take(self.X, rows, axis=0), xp.take(self.y, rows, axis=0), weight, self.start
-        )
+        scatter = None if self.scatter is None else xp.take(self.scatter, rows, axis=0)
+        X, y = xp.take(self.X, rows, axis=0), xp.take(self.y, rows, axis=0)
+        return RowBlock(X, y, weight, self.start, scatter)
 
     def cut(self, count: int) -> tuple[RowBlock, RowBlock]:
         """Return the first `count` rows, and the others."""
@@ -67,7 +74,8 @@ class RowBlock:
     def _part(self, rows: slice, offset: int) -> RowBlock:
         own = self.sample_weight
         weight = None if own is None else own[rows]
-        return RowBlock(self.X[rows, :], self.y[rows], weight, self.start + offset)
+        scatter = None if self.scatter is None else self.scatter[rows]
+        return RowBlock(self.X[rows, :], self.y[rows], weight, self.start + offset, scatter)
 
 
 def joined(parts: Sequence[RowBlock]) -> RowBlock:
@@ -78,7 +86,8 @@ def joined(parts: Sequence[RowBlock]) -> RowBlock:
     weighted = first.sample_weight is not None
     weight = np.concatenate([part.weight for part in parts]) if weighted else None
     X, y = (np.concatenate([getattr(part, each) for part in parts]) for each in ("X", "y"))
-    return RowBlock(X, y, weight, first.start)
+    scatters = [part.scatter for part in parts if part.scatter is not None]
+    return RowBlock(X, y, weight, first.start, np.concatenate(scatters) if scatters else None)
 
 
 def in_memory(parts: Sequence[RowBlock], n_features: int) -> RowBlock:

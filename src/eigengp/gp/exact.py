@@ -2,8 +2,8 @@
 
 Letters: `C = K + σ² S⁻¹` with `K = k(X,X)` and `s_n`, how often row n counts;
 `C = L Lᵀ`, `a = C⁻¹y`. A row that stands `s` times is one row with the noise
-`σ²/s`, and the copies' own scatter, which is zero, adds
-`½ [(s−1) ln 2πσ² + ln s]`.
+`σ²/s`, and the copies' own scatter `q = Σ (y_i − ȳ)²`, zero where their targets are equal, adds
+`½ [(s−1) ln 2πσ² + ln s + q/σ²]`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ExactGP:
     def forward(self, source: RowSource, gamma: float = 0.0) -> ExactOutcome:
         """Return the log marginal likelihood; `gamma` has no effect, for nothing is left out.
 
-        `−ln p(y) = ½ yᵀa + Σ ln L_nn + ½ Σ [s_n ln 2π + (s_n − 1) ln σ² + ln s_n]`.
+        `−ln p(y) = ½ yᵀa + Σ ln L_nn + ½ Σ [s_n ln 2π + (s_n − 1) ln σ² + ln s_n + q_n/σ²]`.
         """
         rows = source.take(np.arange(source.n_rows))
         s = rows.weight
@@ -84,6 +84,7 @@ class ExactGP:
         solved = covariance.solve(rows.y)
         own = LOG_2PI * s + (s - 1.0) * np.log(self.noise_variance) + np.log(s)
         value = 0.5 * float(rows.y @ solved) + covariance.half_log_determinant
+        value += 0.5 * rows.total_scatter / self.noise_variance
         return ExactOutcome(
             value + 0.5 * float(own.sum()), float(s.sum()), rows, covariance, solved
         )
@@ -128,6 +129,6 @@ class ExactGP:
         theta = source.total(pull_back)
         diagonal = np.diagonal(inverse) - a**2
         noise_bar = 0.5 * float(np.sum(diagonal / outcome.rows.weight))
-        extra = 0.5 * (outcome.n - a.size)
+        extra = 0.5 * (outcome.n - a.size - outcome.rows.total_scatter / self.noise_variance)
         gradient = ExactGradient(theta, self.noise_variance * noise_bar + extra)
         return replace(outcome, covariance=None), gradient

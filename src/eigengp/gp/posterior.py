@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from eigengp._typing import Array
 from eigengp.backend.buffers import recycle
@@ -221,10 +223,13 @@ class Posterior:
     ) -> Callable[[AnyArray], AnyArray]:
         """Draw whole latent functions; the result maps inputs (n, D) to values (n, S).
 
-        A residual that acts between inputs is drawn at all of them together.
+        A residual that acts between inputs is drawn at all of them together. That of EigenGP+ is
+        independent between distinct inputs, and a function of the input: equal inputs share it.
         """
         noise = rng.standard_normal((self.covariance_root.shape[1], n_samples))
         drawn = Placed(self.mean_coefficients[:, None] + self.covariance_root @ noise)
+        own = self._F is not None and self.kernel is None
+        seed = int(rng.randint(1 << 62, dtype=np.int64)) if own else 0
 
         def values(X: AnyArray) -> AnyArray:
             K = self.features.matrix(X)
@@ -232,9 +237,35 @@ class Posterior:
             if self.kernel is not None:
                 residual = on_host(self._joint_residual(X, K))
                 values += beside(draw_joint(residual, n_samples, rng), K)
+            elif own:
+                root = np.sqrt(on_host(self._left_out(X, K)))[:, None]
+                values += beside(root * draw_by_input(on_host(X), n_samples, seed), K)
             return values
 
         return values
+
+
+def draw_by_input(X: Array, n_samples: int, seed: int) -> Array:
+    """Return independent standard normal numbers that are functions of the input, shape (n, S).
+
+    The bits of an input are hashed (SplitMix64), so that an input has the same numbers wherever it
+    is evaluated, and distinct inputs have different ones.
+    """
+    bits = np.ascontiguousarray(X + 0.0, dtype=np.float64).view(np.uint64)
+    state = np.full(bits.shape[0], seed, dtype=np.uint64)
+    for column in bits.T:
+        state = _mix(state ^ column)
+    steps = _mix(np.arange(1, n_samples + 1, dtype=np.uint64))
+    uniform = (_mix(state[:, None] ^ steps) >> np.uint64(11)) + 0.5
+    return np.asarray(ndtri(uniform * 2.0**-53))
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the finalising step of SplitMix64, which takes all bits to all bits."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
 
 
 def draw_joint(covariance: Array, n_samples: int, rng: np.random.RandomState) -> Array:

@@ -257,6 +257,11 @@ def _with_counts(A: AnyArray, b: AnyArray, y: AnyArray, weight: AnyArray | None)
     return Sums(A, b, xp.sum(squares, dtype=xp.float64), 0.0, n, n)
 
 
+def _with_scatter(sums: Sums, block: RowBlock, noise_variance: float = 1.0) -> Sums:
+    """Add to `c` the scatter of targets that were merged."""
+    return replace(sums, c=sums.c + block.total_scatter / noise_variance)
+
+
 def _with_diagonal(sums: Sums, features: Columns, block: RowBlock) -> Sums:
     """Add the sum of the prior variances of a block with `ω = s`, where these vary."""
     if features.kernel.constant_diagonal is not None:
@@ -312,7 +317,7 @@ class PlainRows:
             return own + PlainRows(self.features).sums(rest) if rest.n_rows else own
         wide = _wide(_made(self.features, block, self.made, kept, spare=1), block.y)
         sums = _accumulate(wide, block.y, block.sample_weight)
-        sums = _with_diagonal(sums, self.features, block)
+        sums = _with_diagonal(_with_scatter(sums, block), self.features, block)
         if kept is None or not kept.holds(block):
             recycle(wide)
         return sums
@@ -372,7 +377,8 @@ class WhitenedRows:
         """Pass 1, one block; with what a pull-back needs where `kept` says that one is to come."""
         K = _wide(_made(self.features, block, "float64", kept, spare=1), block.y)
         wide, s = product(K, self._T.beside(K)), block.sample_weight
-        sums = _with_diagonal(_accumulate(wide, block.y, s), self.features, block)
+        sums = _with_scatter(_accumulate(wide, block.y, s), block)
+        sums = _with_diagonal(sums, self.features, block)
         if kept is not None:
             weighted = wide if s is None else wide * cast(s, dtype_name(K))[:, None]
             cross = cast(K[:, :-1].T @ weighted, "float64")
@@ -399,12 +405,13 @@ class WhitenedRows:
 class ResidualRows:
     """Rows that carry the variance which the features leave out (EigenGP+, FITC, power EP).
 
-    They enter through `Φ = K F`, whose prior is white, with `ω_n = s_n/λ_n`,
-    `λ_n = σ² + α r_n` and `r_n = max(0, k(x_n,x_n) − ‖φ_n‖²)`. Power EP with
-    `0 < α < 1` adds `(1−α)/(2α) ln(1 + α r_n/σ²)` to the negative log likelihood of
-    each row, which together with `½ ln λ_n` makes
-    `½ [ln σ² + ln(1 + α r_n/σ²)/α]`: `½ ln λ_n` at α = 1, and as α → 0 what
-    the trace term makes of it, `½ [ln σ² + r_n/σ²]`.
+    They enter through `Φ = K F`, whose prior is white, with `ω_n = 1/λ_n`,
+    `λ_n = σ²/s_n + α r_n` and `r_n = max(0, k(x_n,x_n) − ‖φ_n‖²)`: the `s_n` observations of a row
+    have the same input and share its residual. Power EP with `0 < α < 1` adds
+    `(1−α)/(2α) ln(1 + α r_n s_n/σ²)` to the negative log likelihood of each row, which together
+    with `½ ln λ_n` and what `s_n` observations add to their mean makes
+    `½ [s_n ln σ² + ln(1 + α r_n s_n/σ²)/α]`; as α → 0 that is what the trace term makes of it,
+    `½ s_n [ln σ² + r_n/σ²]`.
     """
 
     features: Columns
@@ -426,9 +433,10 @@ class ResidualRows:
         rest = cast(self.features.prior_variance(block.X) - row_dots(Phi, Phi), "float64")
         share = alpha * positive(rest)
         y = cast(block.y, dtype_name(K))
-        own = _accumulate(xp.concat([Phi, y[:, None]], axis=1), block.y, s / (s2 + share))
-        log_variance = float(np.log(s2)) + xp.log1p(share / s2) / alpha
-        total = xp.sum(s * log_variance, dtype=xp.float64)
+        wide = xp.concat([Phi, y[:, None]], axis=1)
+        own = _with_scatter(_accumulate(wide, block.y, s / (s2 + share * s)), block, s2)
+        log_variance = s * float(np.log(s2)) + xp.log1p(share * s / s2) / alpha
+        total = xp.sum(log_variance, dtype=xp.float64)
         return replace(own, log_precision=-total, n=xp.sum(s, dtype=xp.float64))
 
     def pull_back(
@@ -437,9 +445,9 @@ class ResidualRows:
         """Pass 2: `Φ̄ = ω ∘ (2 Φ Ā + y b̄ᵀ) − 2 r̄ ∘ Φ`, then `K̄ = Φ̄ Fᵀ` and `F̄ = Kᵀ Φ̄`.
 
         With the cotangent `ω̄_n = φ_nᵀĀφ_n + y_n b̄ᵀφ_n + c̄ y_n²` of the
-        precisions, `r̄_n = −ω_n (α ω̄_n/λ_n + l̄)` where the residual is not
-        clipped, and the noise receives
-        `−ω_n (ω̄_n/λ_n + l̄ (σ² − (1−α) r_n)/σ²)`.
+        precisions, `r̄_n = −ω_n (α ω_n ω̄_n + l̄)` where the residual is not
+        clipped, and the noise receives `−ω_n² ω̄_n/s_n − l̄ (s_n − r_n ω_n)/σ²`, and
+        `−c̄ scatter_n/σ⁴`.
         """
         K, back = _taken(self.features, block, "float64", kept)
         xp, dtype, s2, alpha = namespace(K), dtype_name(K), self.noise_variance, self.power
@@ -449,10 +457,11 @@ class ResidualRows:
         quadratic = 0.5 * row_dots(Phi, Phi_A) + y * (Phi @ b_bar + bar.c * y)
         rest = cast(self.features.prior_variance(block.X) - row_dots(Phi, Phi), "float64")
         residual = positive(rest)
-        variance = s2 + alpha * residual
-        precision = block.weight / variance
-        through = cast(quadratic, "float64") / variance
-        own = bar.log_precision * (1.0 - (1.0 - alpha) * residual / s2)
+        s = block.weight
+        variance = s2 + alpha * residual * s
+        precision = s / variance
+        through = cast(quadratic, "float64") * precision
+        own = bar.log_precision * (s - residual * precision) / s2
         residual_bar = -precision * (alpha * through + bar.log_precision)
         residual_bar = xp.where(rest > 0.0, residual_bar, 0.0 * rest)
 
@@ -463,5 +472,5 @@ class ResidualRows:
             theta=adjoint.theta + self.features.kernel.diag_pull_back(block.X, residual_bar),
             points=adjoint.points,
             factor=cast(K.T @ Phi_bar, "float64"),
-            noise_variance=-xp.sum(precision * (through + own)),
+            noise_variance=-xp.sum(through / variance + own) - bar.c * block.total_scatter / s2**2,
         )

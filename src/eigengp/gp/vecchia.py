@@ -39,7 +39,7 @@ from eigengp.backend.buffers import make_buffer, recycle
 from eigengp.gp.approximations import Outcome, PassAdjoint
 from eigengp.gp.blocks import Additive, RowBlock, RowSource
 from eigengp.gp.evidence import PriorEvidence
-from eigengp.gp.linalg import cholesky_stack, solve_stack
+from eigengp.gp.linalg import cholesky_stack, solve_lower, solve_stack
 from eigengp.gp.prior import CholeskyFactor
 from eigengp.gp.sums import Kept, Sums, SumsAdjoint
 from eigengp.kernels import Columns, Kernel, PullBack
@@ -282,7 +282,10 @@ class VecchiaPass:
         keep = kept is not None
         table = Table.of(self.features, self.prior_factor, source.members, keep)
         whitened = Whitened.room(table, *source.index.shape) if keep else None
-        sums = source.total(lambda hoods: self._sums(hoods, table, whitened))
+        if source.is_complete and not keep:
+            sums = self._sums_of_all(Neighborhoods(source.rows, source.own), table)
+        else:
+            sums = source.total(lambda hoods: self._sums(hoods, table, whitened))
         return VecchiaOutcome(
             self, PriorEvidence(sums, self.factor, 1.0), None, None, None, whitened
         )
@@ -301,14 +304,42 @@ class VecchiaPass:
             whitened.w[rows], whitened.L[rows] = w, L
             whitened.kappa[rows], whitened.eta[rows] = kappa, eta
             whitened.back[hoods.start] = back
-        log_precision, count = 2.0 * float(np.log(w[:, -1]).sum()), float(n)
-        if hoods.rows.sample_weight is not None:
-            weight = hoods.rows.sample_weight[at[:, -1]]
-            count = float(weight.sum())
+        log_precision = 2.0 * float(np.log(w[:, -1]).sum())
+        return self._sums_of_whitened(hoods.rows, at[:, -1], kappa, eta, log_precision)
+
+    def _sums_of_all(self, hoods: Neighborhoods, table: Table) -> Sums:
+        """Return the sums where every row has all earlier rows as neighbours.
+
+        `hoods` is one neighbourhood of all rows. With its covariance `R = L Lᵀ`, the whitened rows
+        are `L⁻¹K` and `L⁻¹y`: O(N³) for all rows instead of each, and the result is the exact GP.
+        """
+        R, _ = self.residual.stack(hoods, table.G[None])
+        L = cholesky_stack(R)[0]
+        whitened = solve_lower(L, np.column_stack([table.K, hoods.rows.y]))
+        log_precision = -2.0 * float(np.log(np.diagonal(L)).sum())
+        own = np.arange(hoods.rows.n_rows)
+        return self._sums_of_whitened(
+            hoods.rows, own, whitened[:, :-1], whitened[:, -1], log_precision
+        )
+
+    def _sums_of_whitened(
+        self,
+        rows: RowBlock,
+        own: NDArray[np.intp],
+        kappa: Array,
+        eta: Array,
+        log_precision: float,
+    ) -> Sums:
+        """Return the sums of whitened rows; `own` are their numbers."""
+        n, c = float(own.size), float(eta @ eta)
+        if rows.scatter is not None:
+            c += float(rows.scatter[own].sum()) / self.noise_variance
+        if rows.sample_weight is not None:
+            weight = rows.sample_weight[own]
+            n = float(weight.sum())
             extra = (weight - 1.0) * np.log(self.noise_variance) + np.log(weight)
             log_precision -= float(extra.sum())
-        c = float(eta @ eta)
-        return Sums(kappa.T @ kappa, kappa.T @ eta, c, log_precision, count, count)
+        return Sums(kappa.T @ kappa, kappa.T @ eta, c, log_precision, n, n)
 
     def pull_back(self, source: Any, outcome: Outcome) -> PassAdjoint:
         """See `Pass.pull_back`.
@@ -339,6 +370,9 @@ class VecchiaPass:
         if kernel.constant_diagonal is not None:
             theta += kernel.diag_pull_back(points[:1], np.array([self.jitter * pulled.trace]))
         replicates = 0.5 * (outcome.n - source.n_rows) / self.noise_variance
+        if source.rows.scatter is not None:
+            scatter = float(source.rows.scatter[source.index[:, -1]].sum())
+            replicates -= 0.5 * scatter / self.noise_variance**2
         return PassAdjoint(theta, adjoint.points, gram, pulled.noise + replicates)
 
     def _pulled(
