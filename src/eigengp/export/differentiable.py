@@ -17,7 +17,8 @@ from torch.autograd.function import once_differentiable
 from eigengp.gp.exact_posterior import ConditionalPosterior
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
-from eigengp.kernels import Columns, Kernel
+from eigengp.kernels import Kernel
+from eigengp.kernels.cross_covariance import KernelColumns
 
 
 def differentiable(posterior: Posterior | ConditionalPosterior) -> Any:
@@ -36,7 +37,7 @@ def differentiable(posterior: Posterior | ConditionalPosterior) -> Any:
 class _Features:
     """Features of rows, differentiable."""
 
-    features: Columns
+    features: KernelColumns
 
     @property
     def prior_scale(self) -> float:

@@ -26,7 +26,7 @@ from eigengp.backend.namespace import (
 )
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.posterior import Posterior
-from eigengp.kernels import Columns
+from eigengp.kernels.cross_covariance import KernelColumns
 
 _NEAR = (8, 16, 32, 64)
 """Among how many of the nearest rows surprise is measured, as far as there are so many."""
@@ -153,7 +153,7 @@ class HeteroscedasticPosterior:
     scale: VarianceScale | None = None
 
     @property
-    def features(self) -> Columns:
+    def features(self) -> KernelColumns:
         """The features `k(x, B)`."""
         return self.own.features
 
