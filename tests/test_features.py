@@ -14,7 +14,6 @@ from hypothesis.extra.numpy import arrays
 from eigengp._typing import Array
 from eigengp.gp.sparse_spectrum import SpectralFeatures
 from eigengp.kernels import (
-    Columns,
     Kernel,
     Matern12,
     Matern32,
@@ -23,6 +22,7 @@ from eigengp.kernels import (
     SquaredExponential,
     Stationary,
 )
+from eigengp.kernels.cross_covariance import KernelColumns
 from finite_differences import assert_close, gradient
 
 N, M, INPUTS = 9, 5, 2
@@ -31,7 +31,7 @@ X = rng.normal(size=(N, INPUTS))
 POINTS = 1.5 * rng.normal(size=(M, INPUTS))
 ARD = np.array([0.7, 1.3])
 
-FEATURES: dict[str, Columns] = {
+FEATURES: dict[str, KernelColumns] = {
     "kernel": SquaredExponential(ARD, 1.7).at(POINTS),
     "kernel_one_lengthscale": Matern52(0.9, 0.6).at(POINTS),
     "kernel_rational_quadratic": RationalQuadratic(ARD, 1.7, 0.8).at(POINTS),
@@ -56,22 +56,22 @@ STATIONARY: dict[str, Stationary] = {
 any_stationary = pytest.mark.parametrize("kernel", STATIONARY.values(), ids=STATIONARY.keys())
 
 
-def with_theta(features: Columns, theta: Array) -> Columns:
+def with_theta(features: KernelColumns, theta: Array) -> KernelColumns:
     kernel: Any = features.kernel.with_theta(theta)
     return replace(features, kernel=kernel)
 
 
-def cotangent(features: Columns) -> Array:
+def cotangent(features: KernelColumns) -> Array:
     return np.random.default_rng(1).normal(size=features.matrix(X).shape)
 
 
 @any_features
-def test_forward_gives_the_matrix(features: Columns) -> None:
+def test_forward_gives_the_matrix(features: KernelColumns) -> None:
     np.testing.assert_array_equal(features.forward(X)[0], features.matrix(X))
 
 
 @any_features
-def test_pull_back_to_the_kernel_is_the_derivative(features: Columns) -> None:
+def test_pull_back_to_the_kernel_is_the_derivative(features: KernelColumns) -> None:
     bar = cotangent(features)
     numeric = gradient(
         lambda theta: np.vdot(bar, with_theta(features, theta).matrix(X)), features.kernel.theta
@@ -82,7 +82,7 @@ def test_pull_back_to_the_kernel_is_the_derivative(features: Columns) -> None:
 
 
 @any_features
-def test_pull_back_to_the_points_is_the_derivative(features: Columns) -> None:
+def test_pull_back_to_the_points_is_the_derivative(features: KernelColumns) -> None:
     bar = cotangent(features)
     numeric = gradient(
         lambda points: np.vdot(bar, replace(features, points=points).matrix(X)),
@@ -93,7 +93,7 @@ def test_pull_back_to_the_points_is_the_derivative(features: Columns) -> None:
 
 
 @any_features
-def test_input_gradient_is_the_derivative(features: Columns) -> None:
+def test_input_gradient_is_the_derivative(features: KernelColumns) -> None:
     bar = cotangent(features)
     numeric = gradient(lambda at: np.vdot(bar, features.matrix(at)), X, step=4e-3)
     own = features.input_gradient(X, bar)
@@ -102,7 +102,7 @@ def test_input_gradient_is_the_derivative(features: Columns) -> None:
 
 
 @any_features
-def test_input_gradient_takes_one_cotangent_for_all_rows(features: Columns) -> None:
+def test_input_gradient_takes_one_cotangent_for_all_rows(features: KernelColumns) -> None:
     one = cotangent(features)[0]
     shared = np.broadcast_to(one, (N, one.size))
     numeric = gradient(lambda at: float(np.sum(features.matrix(at) @ one)), X, step=4e-3)
@@ -111,7 +111,7 @@ def test_input_gradient_takes_one_cotangent_for_all_rows(features: Columns) -> N
 
 @any_features
 def test_prior_variance_is_that_of_the_kernel_and_so_is_its_gradient(
-    features: Columns,
+    features: KernelColumns,
 ) -> None:
     diagonal = np.diag(features.kernel(X))
     np.testing.assert_allclose(diagonal, features.prior_variance(X), rtol=1e-14)
@@ -121,7 +121,7 @@ def test_prior_variance_is_that_of_the_kernel_and_so_is_its_gradient(
 
 
 @any_features
-def test_a_row_has_the_features_that_it_has_alone(features: Columns) -> None:
+def test_a_row_has_the_features_that_it_has_alone(features: KernelColumns) -> None:
     together = features.matrix(X)
     for row in range(N):
         alone = features.matrix(X[row : row + 1])[0]

@@ -18,7 +18,8 @@ from eigengp.gp.exact_posterior import ConditionalPosterior
 from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
-from eigengp.kernels import Columns, Kernel
+from eigengp.kernels import Kernel
+from eigengp.kernels.cross_covariance import KernelColumns
 
 
 def differentiable(posterior: Posterior | ConditionalPosterior | MixturePosterior) -> Any:
@@ -39,7 +40,7 @@ def differentiable(posterior: Posterior | ConditionalPosterior | MixturePosterio
 class _Features:
     """Features of rows, differentiable."""
 
-    features: Columns
+    features: KernelColumns
 
     @property
     def prior_scale(self) -> float:

@@ -29,7 +29,7 @@ from eigengp.gp.sums import (
     WhitenedRows,
     WhitenedSums,
 )
-from eigengp.kernels import Columns
+from eigengp.kernels.cross_covariance import KernelColumns
 
 _EPSILON = float(np.finfo(np.float64).eps)
 _MOST_LOST = 1e-2
@@ -108,7 +108,7 @@ class Pass(Protocol):
 class PriorPass:
     """Stage 1: all eigenfunctions, with the weights of the GP prior."""
 
-    features: Columns
+    features: KernelColumns
     noise_variance: float
     factor: CholeskyFactor
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
@@ -161,7 +161,7 @@ class PriorPass:
 
 
 def _add_trace(
-    features: Columns, sums: Sums, bar: SumsAdjoint, trace: TraceAdjoint
+    features: KernelColumns, sums: Sums, bar: SumsAdjoint, trace: TraceAdjoint
 ) -> tuple[SumsAdjoint, Array | float]:
     """Add the trace term to the cotangents of the sums, and return what it gives to `theta`.
 
@@ -252,7 +252,7 @@ class SpectralPass:
     inducing points and not the weights.
     """
 
-    features: Columns
+    features: KernelColumns
     noise_variance: float
     spectrum: Spectrum
     shrinkage: Array
@@ -322,7 +322,7 @@ class ResidualPass:
     That variance already does what the trace term is for, so `gamma` is ignored.
     """
 
-    features: Columns
+    features: KernelColumns
     noise_variance: float
     factor: CholeskyFactor | Spectrum
     shrinkage: Array | None
@@ -377,7 +377,7 @@ class WhitePass:
     They leave nothing out of the prior, so the trace term is zero.
     """
 
-    features: Columns
+    features: KernelColumns
     noise_variance: float
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
 

@@ -21,7 +21,7 @@ from eigengp.backend.namespace import AnyArray, Placed, beside, is_numpy, positi
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import inverse_lower, solve_lower
 from eigengp.gp.posterior import Posterior, draw_joint
-from eigengp.kernels import Columns
+from eigengp.kernels.cross_covariance import KernelColumns
 
 _SYMMETRISED = 256
 
@@ -122,7 +122,7 @@ class LowRankCovariance:
 class ConditionalPosterior:
     """A posterior that keeps all training rows."""
 
-    features: Columns
+    features: KernelColumns
     """`k(x, X)` with the training inputs `X`."""
     coefficients: Array
     """`C⁻¹y`, shape (N,)."""
@@ -210,7 +210,7 @@ class ConditionalPosterior:
 
 
 def nystrom_posterior(
-    low_rank: Posterior, features: Columns, rows: RowBlock
+    low_rank: Posterior, features: KernelColumns, rows: RowBlock
 ) -> ConditionalPosterior:
     """Return the predictions of the Nyström method, which keep the exact kernel.
 
@@ -218,7 +218,7 @@ def nystrom_posterior(
     ----------
     low_rank : Posterior
         The posterior of stage 1, whose `V` gives `Q = k(X,B) V`.
-    features : Columns
+    features : KernelColumns
         Its features `k(x, B)`.
     rows : RowBlock
         All training rows.

@@ -28,7 +28,7 @@ from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact_posterior import ConditionalPosterior
 from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.posterior import Posterior
-from eigengp.kernels import Columns
+from eigengp.kernels.cross_covariance import KernelColumns
 
 _NEAR = (8, 16, 32, 64)
 """Among how many of the nearest rows surprise is measured, as far as there are so many."""
@@ -148,17 +148,17 @@ class HeteroscedasticPosterior:
         `F`, which takes features to eigenfunctions with a white prior.
     scale : VarianceScale or None
         How variances vary; None where that is still to be learned.
-    basis : Columns or None
+    basis : KernelColumns or None
         The features `k(x, B)` of the eigenfunctions; None are those of the posterior.
     """
 
     own: Posterior | ConditionalPosterior | MixturePosterior
     factor: Array
     scale: VarianceScale | None = None
-    basis: Columns | None = None
+    basis: KernelColumns | None = None
 
     @property
-    def features(self) -> Columns:
+    def features(self) -> KernelColumns:
         """The features `k(x, B)`."""
         return self.own.features
 

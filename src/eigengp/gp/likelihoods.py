@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import ClassVar, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray
 from eigengp.gp.blocks import RowBlock
+
+_VARIANCE_RANGE = (1e-6, 1e2)
+"""Bounds of a noise variance, relative to that of the targets."""
 
 
 class Likelihood(Protocol):
@@ -31,8 +34,9 @@ class Likelihood(Protocol):
     def theta(self) -> Array:
         """The logarithms of the parameters that are learned."""
 
-    bounds: ClassVar[tuple[Array, Array]]
-    """The lower and upper bounds of `theta`, for standardised targets."""
+    @property
+    def bounds(self) -> tuple[Array, Array]:
+        """The lower and upper bounds of `theta`, for standardised targets."""
 
     def with_theta(self, theta: Array) -> Self:
         """Return the likelihood with other parameters."""
@@ -59,8 +63,6 @@ class Likelihood(Protocol):
 class _GaussianNoise:
     """Gaussian noise with a variance to learn."""
 
-    bounds: ClassVar[tuple[Array, Array]] = np.log([1e-6]), np.log([1e2])
-
     variance: float | None = None
 
     def __post_init__(self) -> None:
@@ -74,6 +76,12 @@ class _GaussianNoise:
         if self.variance is None:
             raise ValueError("A model needs a noise variance: Gaussian(variance=…).")
         return self.variance
+
+    @property
+    def bounds(self) -> tuple[Array, Array]:
+        """See `Likelihood.bounds`."""
+        low, high = np.log(_VARIANCE_RANGE)
+        return np.array([low]), np.array([high])
 
     @property
     def theta(self) -> Array:

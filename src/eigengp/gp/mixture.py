@@ -16,7 +16,7 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, namespace
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact_posterior import ConditionalPosterior
-from eigengp.kernels import Columns
+from eigengp.kernels.cross_covariance import KernelColumns
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class MixturePosterior:
     parts: tuple[ConditionalPosterior, ...]
 
     @property
-    def features(self) -> Columns:
+    def features(self) -> KernelColumns:
         """`k(x, X)` of the first draw, with the training inputs `X`."""
         return self.parts[0].features
 

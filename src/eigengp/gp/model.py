@@ -28,7 +28,8 @@ from eigengp.gp.precision import Arithmetic
 from eigengp.gp.prior import CholeskyFactor, Spectrum
 from eigengp.gp.sums import Kept
 from eigengp.gp.vecchia import VecchiaPass
-from eigengp.kernels import Columns, Kernel, KernelAdjoint
+from eigengp.kernels import Kernel, KernelAdjoint
+from eigengp.kernels.cross_covariance import KernelColumns
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Jitter:
     relative: float = 0.0
     absolute: float = 0.0
 
-    def of(self, features: Columns) -> float:
+    def of(self, features: KernelColumns) -> float:
         """Return the number that is added."""
         return self.relative * features.prior_scale + self.absolute
 
@@ -165,7 +166,7 @@ class EigenGP:
         return ResidualPass(*whitened, self.power) if noisy else SpectralPass(*whitened)
 
     @cached_property
-    def features(self) -> Columns:
+    def features(self) -> KernelColumns:
         """The features `k(x, B)`."""
         return self.kernel.at(self.inducing_points)
 

@@ -29,7 +29,8 @@ from eigengp.backend.namespace import (
 )
 from eigengp.gp.approximations import Outcome
 from eigengp.gp.precision import Arithmetic
-from eigengp.kernels import Columns, Kernel
+from eigengp.kernels import Kernel
+from eigengp.kernels.cross_covariance import KernelColumns
 
 
 class Predictive(Protocol):
@@ -75,7 +76,7 @@ class Predictive(Protocol):
 class Posterior:
     """The posterior of a latent function, and of noisy observations of it."""
 
-    features: Columns
+    features: KernelColumns
     mean_coefficients: Array
     """`m`, shape (M,)."""
     covariance_root: Array
@@ -106,7 +107,7 @@ class Posterior:
     @classmethod
     def of(
         cls,
-        features: Columns,
+        features: KernelColumns,
         noise_variance: float,
         outcome: Outcome,
         residual: bool = False,

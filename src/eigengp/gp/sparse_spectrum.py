@@ -14,11 +14,11 @@ from eigengp.gp.likelihoods import Likelihood, as_likelihood
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
 from eigengp.gp.sums import Kept
-from eigengp.kernels import Columns, KernelAdjoint, PullBack, Stationary
-from eigengp.kernels.cross_covariance import times
+from eigengp.kernels import KernelAdjoint, PullBack, Stationary
+from eigengp.kernels.cross_covariance import KernelColumns, times
 
 
-class SpectralFeatures(Columns):
+class SpectralFeatures(KernelColumns):
     """`√(a/m) [cos(S x/ℓ), sin(S x/ℓ)]` at `m` spectral points: 2m features with a white prior.
 
     `φ(x)ᵀφ(z) = (a/m) Σ_r cos(s_rᵀ(x − z)/ℓ)` is a Monte Carlo estimate of a

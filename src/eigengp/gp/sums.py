@@ -33,7 +33,8 @@ from eigengp.backend.namespace import (
 )
 from eigengp.gp.blocks import Additive, RowBlock
 from eigengp.gp.gpu.fused import fused_for
-from eigengp.kernels import Columns, PullBack
+from eigengp.kernels import PullBack
+from eigengp.kernels.cross_covariance import KernelColumns
 
 
 class _Light:
@@ -169,7 +170,9 @@ class Kept:
         self._name = self._name or uuid4().hex
         return _kept_here, (self._name, self.room)
 
-    def made(self, features: Columns, block: RowBlock, dtype: str, spare: int = 0) -> AnyArray:
+    def made(
+        self, features: KernelColumns, block: RowBlock, dtype: str, spare: int = 0
+    ) -> AnyArray:
         """Return a block's features in pass 1, and keep them while there is room."""
         size = features.kept_arrays * block.X.shape[0] * (features.points.shape[0] + spare)
         size *= 8 if dtype == "float64" else 4
@@ -186,7 +189,7 @@ class Kept:
         return block.start in self._made
 
     def taken(
-        self, features: Columns, block: RowBlock, dtype: str, spare: int = 0
+        self, features: KernelColumns, block: RowBlock, dtype: str, spare: int = 0
     ) -> tuple[AnyArray, PullBack]:
         """Return a block's features and their pull-back in pass 2, which needs them for good."""
         made = self._made.pop(block.start, None)
@@ -209,7 +212,7 @@ def _kept_here(name: str, room: int) -> Kept:
 
 
 def _made(
-    features: Columns, block: RowBlock, dtype: str, kept: Kept | None, spare: int = 0
+    features: KernelColumns, block: RowBlock, dtype: str, kept: Kept | None, spare: int = 0
 ) -> AnyArray:
     """Return the features of a block in pass 1."""
     if kept is None:
@@ -218,7 +221,7 @@ def _made(
 
 
 def _taken(
-    features: Columns, block: RowBlock, dtype: str, kept: Kept | None, spare: int = 0
+    features: KernelColumns, block: RowBlock, dtype: str, kept: Kept | None, spare: int = 0
 ) -> tuple[AnyArray, PullBack]:
     """Return the features of a block and their pull-back in pass 2."""
     if kept is None:
@@ -233,7 +236,7 @@ def _wide(features: AnyArray, y: AnyArray) -> AnyArray:
 
 
 def _taken_wide(
-    features: Columns, block: RowBlock, dtype: str, kept: Kept | None
+    features: KernelColumns, block: RowBlock, dtype: str, kept: Kept | None
 ) -> tuple[AnyArray, PullBack]:
     """Return `[K, y]` of a block and the pull-back of `K` in pass 2; pass 1 kept it with `y`."""
     has_targets = kept is not None and kept.holds(block)
@@ -262,7 +265,7 @@ def _with_scatter(sums: Sums, block: RowBlock, noise_variance: float = 1.0) -> S
     return replace(sums, c=sums.c + block.total_scatter / noise_variance)
 
 
-def _with_diagonal(sums: Sums, features: Columns, block: RowBlock) -> Sums:
+def _with_diagonal(sums: Sums, features: KernelColumns, block: RowBlock) -> Sums:
     """Add the sum of the prior variances of a block with `ω = s`, where these vary."""
     if features.kernel.constant_diagonal is not None:
         return sums
@@ -271,7 +274,7 @@ def _with_diagonal(sums: Sums, features: Columns, block: RowBlock) -> Sums:
 
 
 def _pulled_back(
-    features: Columns,
+    features: KernelColumns,
     block: RowBlock,
     bar: SumsAdjoint,
     K_bar: AnyArray,
@@ -297,7 +300,7 @@ class PlainRows:
     way, for stage 1, and the one that mixed precision makes cheaper.
     """
 
-    features: Columns
+    features: KernelColumns
     made: str = "float64"
     """The data type of features."""
     pulled: str = "float64"
@@ -360,7 +363,7 @@ class WhitenedRows:
     once.
     """
 
-    features: Columns
+    features: KernelColumns
     whitening: Array
     """`T`, shape (M, R)."""
 
@@ -414,7 +417,7 @@ class ResidualRows:
     `½ s_n [ln σ² + r_n/σ²]`.
     """
 
-    features: Columns
+    features: KernelColumns
     factor: Array
     """`F`, shape (M, R)."""
     noise_variance: float

@@ -42,7 +42,8 @@ from eigengp.gp.evidence import PriorEvidence
 from eigengp.gp.linalg import cholesky_stack, solve_lower, solve_stack
 from eigengp.gp.prior import CholeskyFactor
 from eigengp.gp.sums import Kept, Sums, SumsAdjoint
-from eigengp.kernels import Columns, Kernel, PullBack
+from eigengp.kernels import Kernel, PullBack
+from eigengp.kernels.cross_covariance import KernelColumns
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,9 @@ class Table:
     """The pull-back of the block that begins at each number."""
 
     @classmethod
-    def of(cls, features: Columns, factor: Array, rows: RowSource, keep: bool = False) -> Table:
+    def of(
+        cls, features: KernelColumns, factor: Array, rows: RowSource, keep: bool = False
+    ) -> Table:
         """Compute features block by block; `keep` what a pull-back needs."""
         shape = (rows.n_rows, features.points.shape[0])
         table = cls(np.empty(shape), np.empty(shape))
@@ -242,7 +245,7 @@ class VecchiaPass:
 
     Parameters
     ----------
-    features : Columns
+    features : KernelColumns
         `k(x, B)`.
     noise_variance : float
         `σ²`.
@@ -252,7 +255,7 @@ class VecchiaPass:
         Added to the diagonal of neighbourhoods, relative to `k(x, x)`.
     """
 
-    features: Columns
+    features: KernelColumns
     noise_variance: float
     factor: CholeskyFactor
     jitter: float = 0.0

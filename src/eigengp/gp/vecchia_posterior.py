@@ -25,7 +25,7 @@ from eigengp.gp.vecchia import (
     VecchiaPass,
     innovation_weights,
 )
-from eigengp.kernels import Columns
+from eigengp.kernels.cross_covariance import KernelColumns
 
 Search = Callable[[Array], NDArray[np.intp]]
 """Takes inputs (n, D) to the numbers of their nearest rows (n, m), the nearest first."""
@@ -112,7 +112,7 @@ class VecchiaPosterior:
         return cls(flow, evidence.mean, evidence.V, rows, search, n_neighbors)
 
     @property
-    def features(self) -> Columns:
+    def features(self) -> KernelColumns:
         """The features `k(x, B)`."""
         return self.flow.features
 

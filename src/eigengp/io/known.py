@@ -44,7 +44,8 @@ from eigengp.gp.vecchia import VecchiaPass
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.io.errors import SavedModelError
 from eigengp.io.record import EstimatorRecord, Fields, Record, resolved_hints
-from eigengp.kernels import KERNELS, Columns, Kernel, Product, Sum, Warped
+from eigengp.kernels import KERNELS, Kernel, Product, Sum, Warped
+from eigengp.kernels.cross_covariance import KernelColumns
 
 _ESTIMATORS = (
     *(EigenGPRegressor, ExactGPRegressor, FITCRegressor, VFERegressor, PowerEPRegressor),
@@ -118,6 +119,6 @@ def records() -> list[Record | EstimatorRecord]:
         *map(EstimatorRecord, _ESTIMATORS),
         Record(np.random.RandomState, state, make=_random_state, take=_random_state_fields),
         Record(VecchiaPosterior, vecchia, make=_vecchia_posterior, take=_vecchia_fields),
-        _columns_record(Columns, "KernelFeatures", "inducing_points", lambda k, B: k.at(B)),
+        _columns_record(KernelColumns, "KernelFeatures", "inducing_points", lambda k, B: k.at(B)),
         _columns_record(SpectralFeatures, "SpectralFeatures", "spectral_points", SpectralFeatures),
     ]

@@ -9,12 +9,12 @@ from eigengp.estimators.base import GPRegressor
 from eigengp.io.errors import SavedModelError
 from eigengp.io.known import records
 from eigengp.io.record import EstimatorRecord, Record
-from eigengp.kernels import Columns
+from eigengp.kernels.cross_covariance import KernelColumns
 
 ClassT = TypeVar("ClassT", bound=type)
 
 _RECORDS = {each.name: each for each in records()}
-_COLUMNS = next(each for each in _RECORDS.values() if each.kind is Columns)
+_COLUMNS = next(each for each in _RECORDS.values() if each.kind is KernelColumns)
 _OURS = frozenset(_RECORDS)
 
 
@@ -82,7 +82,7 @@ def record_of(kind: type) -> Record | EstimatorRecord | None:
     found = _RECORDS.get(kind.__name__)
     if found is not None and found.kind is kind:
         return found
-    return _COLUMNS if issubclass(kind, Columns) else None
+    return _COLUMNS if issubclass(kind, KernelColumns) else None
 
 
 def record_named(name: str) -> Record | EstimatorRecord:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -25,10 +24,11 @@ from typing import (
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, beside
+from eigengp.backend.namespace import AnyArray
 
 if TYPE_CHECKING:
     from eigengp.kernels.composite import Product, Sum
+    from eigengp.kernels.cross_covariance import KernelColumns
 
 StackPullBack = Callable[[Array], Array]
 """Takes symmetric cotangents of shape (n, s, s) to the derivatives by `theta`."""
@@ -63,25 +63,13 @@ class PullBack(Protocol):
         """
 
 
-@dataclass(eq=False)
-class Columns(ABC):
-    """The functions `x ↦ k(x, z_m)` of a kernel at fixed points `Z`: the features of a row.
+class Columns(Protocol):
+    """The functions `x ↦ k(x, z_m)` of a kernel at fixed points `Z`."""
 
-    Parameters
-    ----------
-    kernel : Kernel
-        `k`.
-    points : array of shape (m, D)
-        `Z`.
-    """
+    @property
+    def kept_arrays(self) -> int:
+        """How many arrays of shape (n, m) a pull-back holds on to."""
 
-    kernel: Any
-    points: AnyArray
-
-    kept_arrays: ClassVar[int] = 1
-    """How many arrays of shape (n, m) a pull-back holds on to."""
-
-    @abstractmethod
     def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
         """Return `k(X, Z)`, shape (n, m + spare), in the library of `X`.
 
@@ -95,7 +83,6 @@ class Columns(ABC):
             How many columns to add at the end, for the caller to fill.
         """
 
-    @abstractmethod
     def forward(
         self, X: AnyArray, dtype: str = "float64", spare: int = 0
     ) -> tuple[AnyArray, PullBack]:
@@ -104,25 +91,6 @@ class Columns(ABC):
         The pull-back differentiates with respect to `Z` alone, even where
         `X` are the same points.
         """
-
-    def input_gradient(self, X: AnyArray, bar: AnyArray) -> AnyArray:
-        """Return `d/dx Σ_m bar_nm k(x_n, z_m)`, shape (n, D), for `bar` of shape (n, m).
-
-        It is the kernel's pull-back with its arguments exchanged.
-        """
-        _, back = self.kernel.forward(beside(self.points, X), X)
-        return back(bar.T).points
-
-    @cached_property
-    def prior_scale(self) -> float:
-        """A typical value of `k(x, x)`: the mean over the points where it varies."""
-        constant: float | None = self.kernel.constant_diagonal
-        return float(np.mean(self.kernel.diag(self.points))) if constant is None else constant
-
-    def prior_variance(self, X: AnyArray) -> AnyArray | float:
-        """Return `k(x_n, x_n)`: one number where it does not vary, else an array of shape (n,)."""
-        constant = self.kernel.constant_diagonal
-        return self.kernel.diag(X) if constant is None else constant
 
 
 class Kernel(ABC):
@@ -162,7 +130,7 @@ class Kernel(ABC):
         """
 
     @abstractmethod
-    def at(self, Z: AnyArray) -> Columns:
+    def at(self, Z: AnyArray) -> KernelColumns:
         """Return the functions `x ↦ k(x, z_m)` at these points, shape (m, D)."""
 
     def forward(self, X: AnyArray, Z: AnyArray) -> tuple[AnyArray, PullBack]:
@@ -380,7 +348,7 @@ class ParametricKernel(Kernel):
                 changed[name] = value * scale**kind.input_power if kind.input_power else value
         return replace(self, **changed)
 
-    def at(self, Z: AnyArray) -> Columns:
+    def at(self, Z: AnyArray) -> KernelColumns:
         from eigengp.kernels.composite import ActiveColumns
 
         if self.active_dims is None:
@@ -392,7 +360,7 @@ class ParametricKernel(Kernel):
         return self._stack(X if dims is None else np.ascontiguousarray(X[..., list(dims)]))
 
     @abstractmethod
-    def _columns(self, Z: AnyArray) -> Columns:
+    def _columns(self, Z: AnyArray) -> KernelColumns:
         """Return `at` for points that have the active inputs alone."""
 
     @abstractmethod

@@ -10,7 +10,6 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, is_numpy, namespace
 from eigengp.kernels.base import (
-    Columns,
     Kernel,
     KernelAdjoint,
     Parameter,
@@ -18,6 +17,7 @@ from eigengp.kernels.base import (
     PullBack,
     StackPullBack,
 )
+from eigengp.kernels.cross_covariance import KernelColumns
 
 
 class _Pair(Kernel):
@@ -85,7 +85,7 @@ class Sum(_Pair):
     def diag_input_gradient(self, X: AnyArray) -> AnyArray:
         return self.left.diag_input_gradient(X) + self.right.diag_input_gradient(X)
 
-    def at(self, Z: AnyArray) -> Columns:
+    def at(self, Z: AnyArray) -> KernelColumns:
         return _SumColumns(self, Z)
 
     def stack(self, X: Array) -> tuple[Array, StackPullBack]:
@@ -128,7 +128,7 @@ class Product(_Pair):
         left = self.left.diag_input_gradient(X) * self.right.diag(X)[:, None]
         return left + self.right.diag_input_gradient(X) * self.left.diag(X)[:, None]
 
-    def at(self, Z: AnyArray) -> Columns:
+    def at(self, Z: AnyArray) -> KernelColumns:
         return _ProductColumns(self, Z)
 
     def stack(self, X: Array) -> tuple[Array, StackPullBack]:
@@ -141,7 +141,7 @@ class Product(_Pair):
 
 
 @dataclass(eq=False)
-class _PairColumns(Columns):
+class _PairColumns(KernelColumns):
     """The columns of two kernels side by side."""
 
     kernel: _Pair
@@ -198,7 +198,7 @@ def _joined(left: KernelAdjoint, right: KernelAdjoint) -> KernelAdjoint:
 
 
 @dataclass(eq=False)
-class ActiveColumns(Columns):
+class ActiveColumns(KernelColumns):
     """The columns of a kernel that sees some of the inputs alone; points have all of them."""
 
     kernel: ParametricKernel

@@ -8,10 +8,11 @@ and derivatives of pairs.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from eigengp.backend.namespace import (
     place,
     row_dots,
 )
-from eigengp.kernels.base import Columns, KernelAdjoint, PullBack
+from eigengp.kernels.base import KernelAdjoint, PullBack
 
 if TYPE_CHECKING:
     from eigengp.kernels.nonstationary import PairwiseKernel
@@ -39,6 +40,54 @@ _SPARE = 1
 """How many columns a caller may ask for beyond those of the points."""
 PAIRED = 1 << 16
 """How many entries arrays of shape (n, m, D) may have."""
+
+
+@dataclass(eq=False)
+class KernelColumns(ABC):
+    """The functions `x ↦ k(x, z_m)` of a kernel at fixed points `Z`: the features of a row.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        `k`.
+    points : array of shape (m, D)
+        `Z`.
+    """
+
+    kernel: Any
+    points: AnyArray
+
+    kept_arrays: ClassVar[int] = 1
+    """See `Columns.kept_arrays`."""
+
+    @abstractmethod
+    def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
+        """See `Columns.matrix`."""
+
+    @abstractmethod
+    def forward(
+        self, X: AnyArray, dtype: str = "float64", spare: int = 0
+    ) -> tuple[AnyArray, PullBack]:
+        """See `Columns.forward`."""
+
+    def input_gradient(self, X: AnyArray, bar: AnyArray) -> AnyArray:
+        """Return `d/dx Σ_m bar_nm k(x_n, z_m)`, shape (n, D), for `bar` of shape (n, m).
+
+        It is the kernel's pull-back with its arguments exchanged.
+        """
+        _, back = self.kernel.forward(beside(self.points, X), X)
+        return back(bar.T).points
+
+    @cached_property
+    def prior_scale(self) -> float:
+        """A typical value of `k(x, x)`: the mean over the points where it varies."""
+        constant: float | None = self.kernel.constant_diagonal
+        return float(np.mean(self.kernel.diag(self.points))) if constant is None else constant
+
+    def prior_variance(self, X: AnyArray) -> AnyArray | float:
+        """Return `k(x_n, x_n)`: one number where it does not vary, else an array of shape (n,)."""
+        constant = self.kernel.constant_diagonal
+        return self.kernel.diag(X) if constant is None else constant
 
 
 @dataclass(frozen=True)
@@ -123,7 +172,7 @@ class Side:
 
 
 @dataclass(eq=False)
-class StationaryColumns(Columns):
+class StationaryColumns(KernelColumns):
     """The functions `x ↦ k(x, z_m)` of a stationary kernel, which gives profile and slope."""
 
     kernel: Stationary
@@ -332,7 +381,7 @@ def _with_diagonal(K: AnyArray, value: float) -> AnyArray:
     return xp.where(eye, xp.asarray(value, dtype=K.dtype, device=K.device), K)
 
 
-class PairwiseColumns(Columns):
+class PairwiseColumns(KernelColumns):
     """The functions `x ↦ k(x, z_m)` of a kernel that gives values and derivatives of pairs.
 
     Rows are taken a few at a time, so that arrays of shape (n, m, D) stay small.

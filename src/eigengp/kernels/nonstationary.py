@@ -16,7 +16,6 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, cast, is_numpy, namespace
 from eigengp.kernels.base import (
     VARIANCE,
-    Columns,
     KernelAdjoint,
     Parameter,
     ParametricKernel,
@@ -24,7 +23,7 @@ from eigengp.kernels.base import (
     parameter,
 )
 from eigengp.kernels.composite import put_inputs, take_inputs
-from eigengp.kernels.cross_covariance import PAIRED, PairwiseColumns
+from eigengp.kernels.cross_covariance import PAIRED, KernelColumns, PairwiseColumns
 
 _STEP = 1e-4
 
@@ -106,7 +105,7 @@ class PairwiseKernel(ParametricKernel):
         """The names of all fields that may be arrays."""
         return tuple(self._kinds)
 
-    def _columns(self, Z: AnyArray) -> Columns:
+    def _columns(self, Z: AnyArray) -> KernelColumns:
         return PairwiseColumns(self, Z)
 
     def _stack(self, X: Array) -> tuple[Array, StackPullBack]:

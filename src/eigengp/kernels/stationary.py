@@ -17,12 +17,11 @@ from eigengp.kernels.base import (
     LENGTHSCALE,
     SHAPE,
     VARIANCE,
-    Columns,
     ParametricKernel,
     StackPullBack,
     parameter,
 )
-from eigengp.kernels.cross_covariance import ExponentialColumns, StationaryColumns
+from eigengp.kernels.cross_covariance import ExponentialColumns, KernelColumns, StationaryColumns
 
 _COINCIDENT = 1e-14
 """Where `t` is no more than rounding, points coincide."""
@@ -102,7 +101,7 @@ class Stationary(ParametricKernel):
     def _metric(self, n_active: int) -> Array:
         return np.asarray(1.0 / np.asarray(self.lengthscale))
 
-    def _columns(self, Z: AnyArray) -> Columns:
+    def _columns(self, Z: AnyArray) -> KernelColumns:
         return StationaryColumns(self, Z)
 
     def _stack(self, X: Array) -> tuple[Array, StackPullBack]:
@@ -165,7 +164,7 @@ class SquaredExponential(Stationary):
     def slope(self, t: AnyArray, rho: AnyArray) -> AnyArray:
         return -0.5 * rho
 
-    def _columns(self, Z: AnyArray) -> Columns:
+    def _columns(self, Z: AnyArray) -> KernelColumns:
         return ExponentialColumns(self, Z)
 
     def reach(self, depth: float) -> float:

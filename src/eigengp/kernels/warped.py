@@ -14,13 +14,13 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, cast, namespace
 from eigengp.kernels.base import (
-    Columns,
     Kernel,
     KernelAdjoint,
     Parameter,
     PullBack,
     StackPullBack,
 )
+from eigengp.kernels.cross_covariance import KernelColumns
 
 _EXPONENT = Parameter((0.1, 10.0), per_input=True, log_prior=(0.0, 0.75))
 
@@ -155,7 +155,7 @@ class Warped(Kernel):
     def diag_input_gradient(self, X: AnyArray) -> AnyArray:
         return self.kernel.diag_input_gradient(self.warp(X)) * self.slopes(X)[0]
 
-    def at(self, Z: AnyArray) -> Columns:
+    def at(self, Z: AnyArray) -> KernelColumns:
         return _WarpedColumns(self, Z)
 
     def metric(self, n_features: int) -> Array:
@@ -176,7 +176,7 @@ class Warped(Kernel):
         return (type(self).__name__, self.kernel._key(), *self.theta.tolist(), *ends)
 
 
-class _WarpedColumns(Columns):
+class _WarpedColumns(KernelColumns):
     """The functions `x ↦ k(w(x), w(z_m))`."""
 
     def __init__(self, kernel: Warped, points: AnyArray) -> None:
@@ -188,7 +188,7 @@ class _WarpedColumns(Columns):
         return self.kernel.warp(self.points)
 
     @cached_property
-    def _columns(self) -> Columns:
+    def _columns(self) -> KernelColumns:
         return self.kernel.kernel.at(self._own_points)
 
     @property

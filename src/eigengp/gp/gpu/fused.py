@@ -15,7 +15,6 @@ from typing import Any
 
 from eigengp.backend.namespace import AnyArray, Placed, is_numpy
 from eigengp.kernels import (
-    Columns,
     KernelAdjoint,
     Matern12,
     Matern32,
@@ -23,7 +22,7 @@ from eigengp.kernels import (
     SquaredExponential,
     Stationary,
 )
-from eigengp.kernels.cross_covariance import Side, StationaryColumns, assembled
+from eigengp.kernels.cross_covariance import KernelColumns, Side, StationaryColumns, assembled
 
 _PROFILES: dict[type, str] = {
     SquaredExponential: "squared_exponential",
@@ -36,7 +35,7 @@ _BLOCK = 128
 """The kernels take whole blocks of rows; as many as `triton_launch.ROWS`."""
 
 
-def fused_for(features: Columns, X: AnyArray, dtype: str) -> Fused | None:
+def fused_for(features: KernelColumns, X: AnyArray, dtype: str) -> Fused | None:
     """Return the fused passes where they can be used: float32, on CUDA, for these features."""
     if dtype != "float32" or is_numpy(X) or not getattr(X, "is_cuda", False) or not _available():
         return None
