@@ -74,7 +74,8 @@ def test_selection_tells_of_kernel_and_noise() -> None:
     assert set(noise.scores) == {OF_THE_MODEL, "constant", "eigenfunctions", "neighbors"}
     assert noise.chosen in noise.scores
     lines = str(model.selection_).splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["residual", "kernel", "likelihood"]
+    names = ["residual", "kernel", "posterior_mean", "likelihood"]
+    assert [line.partition(":")[0] for line in lines] == names
     assert lines[0] == "residual: neighbors (given)"
     assert f"{kernel.chosen} {kernel.scores[kernel.chosen]:.4g}" in lines[1]
 

@@ -69,8 +69,10 @@ class EigenGPRegressor(InducingPointRegressor):
         paper's EigenGP). "diagonal" adds it to the variance of each row (EigenGP+), which gives
         wide error bars far from the data. "neighbors" lets it act between nearest neighbours
         (Vecchia approximation): every prediction also uses the nearest rows, and everything is
-        learned with it; all rows are held in memory, in float64, on the CPU. "auto" is
-        "neighbors" for 1,000 to 100,000 rows, unless its leave-one-out loss is worse or another
+        learned with it; all rows are held in memory, in float64, on the CPU. Up to 30,000 rows,
+        and as `max_time` allows, the predictive mean is that of the full GP with the learned
+        kernel, by conjugate gradients (up to 1.8 GB of memory); error bars use neighbours. "auto"
+        is "neighbors" for 1,000 to 100,000 rows, unless its leave-one-out loss is worse or another
         setting rules it out, and None otherwise; `selection_` says which and why.
     n_neighbors : int
         How many rows a prediction uses with `residual="neighbors"`.

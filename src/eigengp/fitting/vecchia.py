@@ -23,6 +23,7 @@ from eigengp.fitting.objectives import (
     kernel_parameters,
 )
 from eigengp.fitting.optimizer import Objective, minimize
+from eigengp.fitting.posterior_mean import find_posterior_mean, is_affordable
 from eigengp.fitting.progress import Clock, Monitor
 from eigengp.fitting.run import Run
 from eigengp.fitting.settings import RELATIVE_JITTER, Plan, is_small
@@ -104,8 +105,9 @@ _MOST_FEATURES = 40_000_000
 """The largest number of features of all rows that the default keeps in memory."""
 _SIZE_PER_SECOND = 10
 _LEARNED_ROWS_PER_SECOND = 500
-_UNTIL = (0.4, 0.7, 0.9)
-"""Fractions of `max_time` by which stage 1, Vecchia learning and leave-one-out must end."""
+_UNTIL = (0.4, 0.7, 0.85, 0.95)
+"""Fractions of `max_time` by which stage 1, Vecchia learning, leave-one-out and the solution for
+all rows must end."""
 
 
 @dataclass
@@ -435,14 +437,35 @@ class NeighborFit:
         """Return the posterior given all rows, with its leave-one-out score."""
         posterior, search = self._make_posterior(outcome, self.rows)
         if not (heteroscedastic or compare):
-            return LeaveOneOut(posterior)
+            none = np.empty(0)
+            return LeaveOneOut(self._use_all_rows(posterior, none, (none, none, none))[0])
         some, _ = self.rows.cut(min(_LEFT_OUT_ROWS, self.rows.n_rows))
         self._clock.allow(_UNTIL[2])
         size = posterior.features.size
         with speed_up_passes(size):
             predicted = self._predict_leave_one_out(posterior, search, some)
         seen, _ = some.cut(predicted[0].size)
+        posterior, predicted = self._use_all_rows(posterior, seen.y, predicted)
         return score(posterior, seen, predicted, size, heteroscedastic)
+
+    def _use_all_rows(
+        self, posterior: VecchiaPosterior, targets: Any, predicted: tuple[Any, ...]
+    ) -> tuple[VecchiaPosterior, tuple[Any, ...]]:
+        """Replace the mean by that of the full GP, if memory and time allow."""
+        name, clock = "posterior_mean", self._clock
+        if not is_affordable(self.rows.n_rows, clock.limit):
+            reason = "the kernel matrix of all rows takes too much memory or time"
+            self._decide(name, "neighbors", reason, {})
+            return posterior, predicted
+        clock.allow(_UNTIL[3])
+        _, variance, covariates = predicted
+        found = find_posterior_mean(posterior, variance, self.learner.n_threads, clock.is_over)
+        if found is None:
+            self._decide(name, "neighbors", "conjugate gradients did not converge", {})
+            return posterior, predicted
+        self._decide(name, "all rows", "memory and time allow", {})
+        posterior = replace(posterior, coefficients=found.coefficients)
+        return posterior, (targets - found.errors, variance, covariates)
 
     def _predict_leave_one_out(
         self, posterior: VecchiaPosterior, search: Nearest, some: RowBlock
