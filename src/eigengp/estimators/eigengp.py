@@ -63,7 +63,8 @@ class EigenGPRegressor(InducingPointRegressor):
         learning starts, and a single lengthscale becomes one for each input. A name such as
         "matern52" is that kernel with a default start. "auto" is the squared exponential or, with
         the residual between neighbours, the best of squared exponential, rational quadratic and
-        Matérn 5/2, 3/2 and 1/2 on a part of the rows.
+        Matérn 5/2, 3/2 and 1/2, and of the sums of squared exponential and Matérn 5/2, rational
+        quadratic and Matérn 1/2, and Matérn 3/2 and 1/2, on a part of the rows.
     residual : {"auto", None, "diagonal", "neighbors"}
         What happens to the prior variance that the eigenfunctions leave out. None ignores it (the
         paper's EigenGP). "diagonal" adds it to the variance of each row (EigenGP+), which gives
