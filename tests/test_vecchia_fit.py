@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,16 +23,24 @@ from eigengp import (
     Stochastic,
 )
 from eigengp._typing import Array
+from eigengp.data.neighbors import NeighborSource
+from eigengp.data.standardize import Extent
 from eigengp.fitting import learn, model_selection
+from eigengp.fitting.candidate_kernels import CANDIDATES, SUMS, limit_alpha, name_kernel
 from eigengp.fitting.heteroscedastic import OF_THE_MODEL
-from eigengp.fitting.progress import Clock
-from eigengp.fitting.vecchia import NeighborFit, _get_largest_size
+from eigengp.fitting.progress import Clock, Monitor
+from eigengp.fitting.vecchia import (
+    NeighborFit,
+    VecchiaLearner,
+    _get_largest_size,
+)
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import FactorizationError
-from eigengp.gp.model import EigenGP
+from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.vecchia import VecchiaOutcome
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
+from eigengp.kernels import Matern12, Matern52, RationalQuadratic, SquaredExponential, Sum
 
 NEIGHBORS: dict[str, Any] = {
     "residual": "neighbors",
@@ -92,17 +101,57 @@ def test_selection_tells_of_kernel_and_noise() -> None:
     X, y = _heteroscedastic_data(400, 0)
     model = EigenGPRegressor(10, likelihood="heteroscedastic", **NEIGHBORS).fit(X, y)
     kernel, noise = model.selection_["kernel"], model.selection_["likelihood"]
-    smooth = {"SquaredExponential", "RationalQuadratic"}
-    assert set(kernel.scores) < smooth | {"Matern52", "Matern32", "Matern12"}
+    single = {each.__name__ for each in CANDIDATES}
+    sums = {f"{left.__name__} + {right.__name__}" for left, right in SUMS}
+    assert set(kernel.scores) < single | sums
     assert kernel.chosen == min(kernel.scores, key=lambda name: kernel.scores[name])
-    assert "of 5 kernels" in kernel.reason
-    assert type(model.kernel_).__name__ == kernel.chosen
+    assert "of 8 kernels" in kernel.reason
+    assert name_kernel(model.kernel_) == kernel.chosen
     assert set(noise.scores) == {OF_THE_MODEL, "constant", "eigenfunctions", "neighbors"}
     assert noise.chosen in noise.scores
     lines = str(model.selection_).splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["residual", "kernel", "likelihood"]
+    names = ["residual", "kernel", "posterior_mean", "likelihood"]
+    assert [line.partition(":")[0] for line in lines] == names
     assert lines[0] == "residual: neighbors (given)"
     assert f"{kernel.chosen} {kernel.scores[kernel.chosen]:.4g}" in lines[1]
+
+
+def test_a_sum_of_kernels_is_found_where_the_function_is_one() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3.0, 3.0, (600, 2))
+    kernel = SquaredExponential(2.0, 1.0) + Matern12(1.0, 0.2)
+    K = kernel(X) + 1e-4 * np.eye(600)
+    rows = RowBlock(X, np.linalg.cholesky(K) @ rng.normal(size=600))
+    start = EigenGP(SquaredExponential([1.0, 1.0], 1.0), X[:30], 0.1, 30, jitter=Jitter(1e-6))
+    learner = VecchiaLearner(rows, Extent.around(X), Monitor(False), 1)
+    found = learner.choose_kernel(start, 25)
+    losses = next(iter(learner.losses.values()))
+    assert losses["RationalQuadratic + Matern12"] < losses["SquaredExponential"]
+    assert losses["RationalQuadratic + Matern12"] < losses["RationalQuadratic"]
+    assert name_kernel(found.kernel) in losses
+
+
+def test_a_rational_quadratic_leaves_the_plateau_of_large_alpha() -> None:
+    stuck = RationalQuadratic([1.0, 2.0], 1.5, alpha=900.0)
+    assert limit_alpha(stuck).alpha == 10.0  # type: ignore[attr-defined]
+    both = limit_alpha(stuck + Matern12([1.0, 2.0]))
+    assert isinstance(both, Sum)
+    assert both.left == replace(stuck, alpha=10.0)
+    assert both.right == Matern12([1.0, 2.0])
+    free = RationalQuadratic([1.0, 2.0], 1.5, alpha=0.5)
+    assert limit_alpha(free) == free
+
+
+def test_refinement_lowers_the_loss_with_more_neighbours() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3.0, 3.0, (300, 2))
+    rows = RowBlock(X, np.sin(X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=300))
+    start = EigenGP(Matern52([1.0, 1.0], 1.0), X[:20], 0.1, 20, jitter=Jitter(1e-6), vecchia=True)
+    learner = VecchiaLearner(rows, Extent.around(X), Monitor(False), 1)
+    found = learner.refine_kernel(start, 10)
+    source = NeighborSource.of(rows, np.ones(2), 30)
+    assert found.inducing_points is start.inducing_points
+    assert found.value(source) < start.value(source)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("noise", "grows"), [(0.05, True), (3.0, False)])

@@ -67,14 +67,18 @@ class EigenGPRegressor(InducingPointRegressor):
         learning starts, and a single lengthscale becomes one for each input. A name such as
         "matern52" is that kernel with a default start. "auto" is the squared exponential or, with
         the residual between neighbours, the best of squared exponential, rational quadratic and
-        Matérn 5/2, 3/2 and 1/2 on a part of the rows.
+        Matérn 5/2, 3/2 and 1/2, and of the sums of squared exponential and Matérn 5/2, rational
+        quadratic and Matérn 1/2, and Matérn 3/2 and 1/2, on a part of the rows.
     residual : {"auto", None, "diagonal", "neighbors"}
         What happens to the prior variance that the eigenfunctions leave out. None ignores it (the
         paper's EigenGP). "diagonal" adds it to the variance of each input (EigenGP+), which gives
         wide error bars far from the data; rows with equal inputs share it, except in files, Dask
         collections, on GPUs and beyond 200,000 rows. "neighbors" lets it act between nearest
         neighbours (Vecchia approximation): every prediction also uses the nearest rows, and
-        everything is learned with it; all rows are held in memory, in float64, on the CPU. "auto"
+        everything is learned with it; all rows are held in memory, in float64, on the CPU. Up to
+        30,000 rows, and as `max_time` allows, the predictive mean is that of the full GP with the
+        learned kernel, by conjugate gradients (up to 1.8 GB of memory); error bars use
+        neighbours. "exact" is the exact GP of all rows (see Notes). "auto"
         is "neighbors" for 1,000 to 100,000 rows, unless its leave-one-out loss is worse or another
         setting rules it out, and None otherwise; `selection_` says which and why.
     n_neighbors : int

@@ -14,6 +14,13 @@ from eigengp.backend.threads import count_available_threads, run_in_threads, spe
 from eigengp.data.grouping import group_rows
 from eigengp.data.neighbors import Nearest, NeighborSource
 from eigengp.data.standardize import Extent
+from eigengp.fitting.candidate_kernels import (
+    CANDIDATES,
+    SUMS,
+    add_kernels,
+    limit_alpha,
+    name_kernel,
+)
 from eigengp.fitting.checkpoint import Checkpoint, CheckpointedObjective
 from eigengp.fitting.initialization import InducingPointInit
 from eigengp.fitting.leave_one_out import LeaveOneOut, score, score_predictions
@@ -25,6 +32,7 @@ from eigengp.fitting.objectives import (
     kernel_parameters,
 )
 from eigengp.fitting.optimizer import Objective, minimize
+from eigengp.fitting.posterior_mean import find_posterior_mean, is_affordable
 from eigengp.fitting.progress import Clock, Monitor
 from eigengp.fitting.run import Run
 from eigengp.fitting.settings import RELATIVE_JITTER, Plan, is_small
@@ -37,32 +45,12 @@ from eigengp.gp.vecchia import VecchiaOutcome, VecchiaPass
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import (
     Kernel,
-    Matern12,
-    Matern32,
     Matern52,
     RationalQuadratic,
     SquaredExponential,
     Stationary,
+    Sum,
 )
-
-
-class _Start(NamedTuple):
-    """Where learning of a candidate kernel starts."""
-
-    kind: type[Stationary] | None
-    """At the learned parameters of this kernel; None is the start of the fit."""
-    stretch: float
-    """The factor by which its lengthscales are multiplied."""
-
-
-CANDIDATES: dict[type[Stationary], _Start] = {
-    SquaredExponential: _Start(None, 1.0),
-    RationalQuadratic: _Start(SquaredExponential, 1.0),
-    Matern52: _Start(SquaredExponential, 1.3),
-    Matern32: _Start(Matern52, 1.3),
-    Matern12: _Start(Matern32, 2.4),
-}
-"""The candidate kernels; each starts where a smoother one ended."""
 
 
 class _Round(NamedTuple):
@@ -79,10 +67,15 @@ class _Round(NamedTuple):
 
 
 _ROUNDS = (_Round(1_000, 15, 3, 0.12), _Round(3_000, 25, 1, 0.3))
+_SUM_STEPS = 10
+"""The largest number of iterations of a sum of kernels in the first round."""
 _ENOUGH_SECONDS = 20.0
 _ROWS_PER_SECOND, _FEWEST_ROWS, _FEW_STEPS = 80, 200, 8
 """The only round if `max_time` is less than that: later steps need the time more."""
 _NEIGHBOURS = 15
+_REFINED_ROWS, _REFINED_STEPS, _REFINED_NEIGHBOURS = 3_000, 15, 30
+"""The last learning of kernel and noise: few neighbours bias lengthscales and noise, and the few
+parameters need fewer rows."""
 _TOLERANCE = 1e-6
 
 
@@ -107,8 +100,9 @@ _MOST_FEATURES = 40_000_000
 """The largest number of features of all rows that the default keeps in memory."""
 _SIZE_PER_SECOND = 10
 _LEARNED_ROWS_PER_SECOND = 500
-_UNTIL = (0.4, 0.7, 0.9)
-"""Fractions of `max_time` by which stage 1, Vecchia learning and leave-one-out must end."""
+_UNTIL = (0.4, 0.62, 0.7, 0.85, 0.95)
+"""Fractions of `max_time` by which stage 1, Vecchia learning, its refinement, leave-one-out and the
+solution for all rows must end."""
 
 
 @dataclass
@@ -151,9 +145,11 @@ class VecchiaLearner:
                 models = self._continue_learning(best, *limits)
             else:
                 models = self._learn_candidates(start, *limits)
-            losses = {_get_name(model): self._score_kernel(model, count) for model in models}
+            losses = {
+                name_kernel(model.kernel): self._score_kernel(model, count) for model in models
+            }
             self.losses[count] = losses
-            models.sort(key=lambda model: losses[_get_name(model)])
+            models.sort(key=lambda model: losses[name_kernel(model.kernel)])
             best = models[:keep]
         return best[0]
 
@@ -173,15 +169,21 @@ class VecchiaLearner:
         Rough kernels learn slowly, and not at all from a poor start.
         """
         learned: dict[type[Stationary] | None, EigenGP] = {None: start}
+        n_candidates = len(CANDIDATES) + len(SUMS)
         for i, (kind, origin) in enumerate(CANDIDATES.items()):
             model = learned[origin.kind]
             before = model.kernel
             assert isinstance(before, Stationary)
-            self.monitor.clock.spread(until, i, len(CANDIDATES))
+            self.monitor.clock.spread(until, i, n_candidates)
             kernel = kind(before.lengthscale * origin.stretch, before.variance)
             model = replace(model, kernel=kernel, vecchia=True)
             learned[kind] = self._learn_on_part(model, count, steps)
-        return list(learned.values())[1:]
+        sums = []
+        for i, parts in enumerate(SUMS, len(CANDIDATES)):
+            self.monitor.clock.spread(until, i, n_candidates)
+            model = add_kernels(*(learned[kind] for kind in parts))
+            sums.append(self._learn_on_part(model, count, min(steps, _SUM_STEPS)))
+        return [*list(learned.values())[1:], *sums]
 
     def _continue_learning(
         self, models: list[EigenGP], count: int, steps: int, until: float
@@ -194,7 +196,8 @@ class VecchiaLearner:
         return learned
 
     def _learn_on_part(self, model: EigenGP, count: int, steps: int) -> EigenGP:
-        return self._minimize(_get_name(model), kernel_parameters(model), count, steps)
+        model = replace(model, kernel=limit_alpha(model.kernel))
+        return self._minimize(name_kernel(model.kernel), kernel_parameters(model), count, steps)
 
     def _score_kernel(self, model: EigenGP, count: int) -> float:
         """Average `−ln p(y)` per row and its value with one variance for all rows.
@@ -222,12 +225,24 @@ class VecchiaLearner:
         """Learn kernel, noise and inducing points on `count` rows."""
         return self._minimize("local", eigengp_parameters(model, self.box), count, steps)
 
+    def refine_kernel(self, model: EigenGP, steps: int) -> EigenGP:
+        """Learn kernel and noise on few rows with more neighbours."""
+        model = replace(model, kernel=limit_alpha(model.kernel))
+        limits = (_REFINED_ROWS, min(steps, _REFINED_STEPS), _REFINED_NEIGHBOURS)
+        return self._minimize("refine", kernel_parameters(model), *limits)
+
     def _minimize(
-        self, name: str, parameters: Parameters[EigenGP], count: int, steps: int
+        self,
+        name: str,
+        parameters: Parameters[EigenGP],
+        count: int,
+        steps: int,
+        n_neighbors: int = _NEIGHBOURS,
     ) -> EigenGP:
         """Minimise over the last `count` rows, with neighbours among all rows."""
         model = parameters.template
-        objective: Objective = RowObjective(parameters, self._find_neighbors(model, count))
+        source = self._find_neighbors(model, count, n_neighbors)
+        objective: Objective = RowObjective(parameters, source)
         if self.checkpoint is not None:
             objective = CheckpointedObjective(objective, self.checkpoint, f"{name} {count}")
         self.monitor.begin(name, steps)
@@ -239,13 +254,9 @@ class VecchiaLearner:
         self.n_iter += found.n_iter
         return parameters.unpack(found.vector)
 
-    def _find_neighbors(self, model: EigenGP, count: int) -> Any:
+    def _find_neighbors(self, model: EigenGP, count: int, n_neighbors: int = _NEIGHBOURS) -> Any:
         metric = model.kernel.metric(self.rows.X.shape[1])
-        return NeighborSource.of(self.rows, metric, _NEIGHBOURS, self.n_threads, count, "auto")
-
-
-def _get_name(model: EigenGP) -> str:
-    return type(model.kernel).__name__
+        return NeighborSource.of(self.rows, metric, n_neighbors, self.n_threads, count, "auto")
 
 
 def _get_largest_size(n_rows: int, seconds: float | None = None) -> int:
@@ -348,9 +359,11 @@ class NeighborFit:
         n, losses = list(self.learner.losses.items())[-1]
         tried = len(next(iter(self.learner.losses.values())))
         reason = f"lowest loss on {n:,} rows, the best {len(losses)} of {tried} kernels"
-        self._decide("kernel", type(self.best.kernel).__name__, reason, losses)
+        self._decide("kernel", name_kernel(self.best.kernel), reason, losses)
         self._clock.allow(_UNTIL[0])
         first, best = start.kernel, self.best.kernel
+        if isinstance(best, Sum):  # Stage 1 places inducing points, which the smooth part needs.
+            best = best.left
         assert isinstance(first, Stationary)
         assert isinstance(best, Stationary)
         kernel = replace(best, lengthscale=first.lengthscale, variance=first.variance)
@@ -427,6 +440,8 @@ class NeighborFit:
                 )
             if steps:
                 model = self.learner.learn_all(model, self._n_learning_rows, steps)
+                self._clock.allow(_UNTIL[2])
+                model = self.learner.refine_kernel(model, steps)
         self.run.n_iter += self.learner.n_iter
         return model
 
@@ -468,15 +483,37 @@ class NeighborFit:
         """Return the posterior given all rows, with its leave-one-out score."""
         posterior, search = self._make_posterior(outcome, self.rows)
         if not (heteroscedastic or compare):
-            return LeaveOneOut(posterior)
+            none = np.empty(0)
+            return LeaveOneOut(self._use_all_rows(posterior, none, (none, none, none))[0])
         some, _ = self.rows.cut(min(_LEFT_OUT_ROWS, self.rows.n_rows))
-        self._clock.allow(_UNTIL[2])
+        self._clock.allow(_UNTIL[3])
         size = posterior.mean_coefficients.size
         with speed_up_passes(size):
             predicted = self._predict_leave_one_out(posterior, search, some)
+        targets = some.y[: predicted[0].size]
+        posterior, predicted = self._use_all_rows(posterior, targets, predicted)
         count = int(np.searchsorted(self.number, predicted[0].size))
         seen, _ = self.single.cut(count)
         return score(posterior, seen, predicted, self.number[:count], size, heteroscedastic)
+
+    def _use_all_rows(
+        self, posterior: VecchiaPosterior, targets: Any, predicted: tuple[Any, ...]
+    ) -> tuple[VecchiaPosterior, tuple[Any, ...]]:
+        """Replace the mean by that of the full GP, if memory and time allow."""
+        name, clock = "posterior_mean", self._clock
+        if not is_affordable(self.rows.n_rows, clock.limit):
+            reason = "the kernel matrix of all rows takes too much memory or time"
+            self._decide(name, "neighbors", reason, {})
+            return posterior, predicted
+        clock.allow(_UNTIL[4])
+        _, variance, covariates = predicted
+        found = find_posterior_mean(posterior, variance, self.learner.n_threads, clock.is_over)
+        if found is None:
+            self._decide(name, "neighbors", "conjugate gradients did not converge", {})
+            return posterior, predicted
+        self._decide(name, "all rows", "memory and time allow", {})
+        posterior = replace(posterior, coefficients=found.coefficients)
+        return posterior, (targets - found.errors, variance, covariates)
 
     def _predict_leave_one_out(
         self, posterior: VecchiaPosterior, search: Nearest, some: RowBlock

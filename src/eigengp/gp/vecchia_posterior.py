@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -74,7 +75,8 @@ class VecchiaPosterior:
     """The posterior with a nearest-neighbour residual: coefficients, and the rows that are near.
 
     `f(x) = k(x)ᵀa + Σ_j b_j (y_j − k(x_j)ᵀa)` with variance `d + tᵀP t`; the residuals at different
-    inputs are taken as independent given their neighbours.
+    inputs are taken as independent given their neighbours. With `coefficients` the mean is that of
+    the full GP, `k(x, X) c`, which also uses rows that are not near; variances stay the same.
 
     Parameters
     ----------
@@ -92,6 +94,8 @@ class VecchiaPosterior:
         How many it finds.
     scale : VarianceScale or None
         How variances vary beyond a constant noise.
+    coefficients : array of shape (N,) or None
+        `c = (k(X, X) + σ²S⁻¹)⁻¹ y`; None where the mean is that of the neighbours.
     """
 
     flow: VecchiaPass
@@ -101,6 +105,7 @@ class VecchiaPosterior:
     search: Search
     n_neighbors: int
     scale: VarianceScale | None = None
+    coefficients: Array | None = None
 
     @classmethod
     def of(
@@ -124,7 +129,18 @@ class VecchiaPosterior:
     @property
     def n_columns(self) -> int:
         """How many numbers a row becomes on the way: features of its own and of neighbours."""
-        return self.mean_coefficients.size * (self.n_neighbors + 1)
+        own = self.mean_coefficients.size * (self.n_neighbors + 1)
+        return own if self.coefficients is None else max(own, self.rows.n_rows)
+
+    @cached_property
+    def _all_rows(self) -> KernelColumns:
+        """`k(x, X)`."""
+        return self.features.kernel.at(self.rows.X)
+
+    def _predict(self, X: Array) -> Near:
+        """Return what the nearest rows say, with the mean of all rows where it is known."""
+        near = self.near(X, self.search(X))
+        return near if self.coefficients is None else near._replace(mean=self.mean(X))
 
     def near(self, X: Array, index: NDArray[np.intp]) -> Near:
         """Return what inputs and their neighbours, given by their numbers, say."""
@@ -166,11 +182,13 @@ class VecchiaPosterior:
 
     def mean(self, X: Array) -> Array:
         """Return the predictive mean, shape (n,)."""
-        return self.near(X, self.search(X)).mean
+        if self.coefficients is None:
+            return self.near(X, self.search(X)).mean
+        return np.asarray(self._all_rows.matrix(X) @ self.coefficients)
 
     def mean_and_variance(self, X: Array) -> tuple[Array, Array]:
         """Return mean and variance of noisy observations, each of shape (n,)."""
-        near = self.near(X, self.search(X))
+        near = self._predict(X)
         variance = near.own + self._linear(near)
         return near.mean, self._scaled(variance, near)
 
@@ -219,7 +237,7 @@ class VecchiaPosterior:
 
     def average(self, X: Array, share: Array) -> tuple[float, float]:
         """See `Predictive.average`; what neighbours leave open is independent between inputs."""
-        near = self.near(X, self.search(X))
+        near = self._predict(X)
         latent = share @ near.shared @ self.covariance_root
         open_ = np.maximum(near.own - self.noise_variance, 0.0)
         return float(share @ near.mean), float(latent @ latent + share**2 @ open_)
@@ -228,7 +246,7 @@ class VecchiaPosterior:
         """Draw latent functions at all inputs together; the result maps (n, D) to (n, S)."""
 
         def values(X: Array) -> Array:
-            near = self.near(X, self.search(X))
+            near = self._predict(X)
             latent = near.shared @ self.covariance_root
             drawn = latent @ rng.standard_normal((latent.shape[1], n_samples))
             own = np.sqrt(np.maximum(near.own - self.noise_variance, 0.0))
@@ -241,11 +259,14 @@ class VecchiaPosterior:
         """Return `d mean/d x` with the neighbours held, shape (n, D).
 
         With `α = C⁻¹(y − f)` at the neighbours, `C` their covariance, the mean is
-        `k(x)ᵀ(m − F Gᵀα) + Σ_j α_j k(x, x_j)`.
+        `k(x)ᵀ(m − F Gᵀα) + Σ_j α_j k(x, x_j)`; with `coefficients` it is `k(x, X) c`.
         """
         return self._by_chunk(self._mean_gradient, X)
 
     def _mean_gradient(self, X: Array) -> Array:
+        if self.coefficients is not None:
+            bar = np.broadcast_to(self.coefficients, (X.shape[0], self.coefficients.size))
+            return np.asarray(self._all_rows.input_gradient(X, bar))
         found = self._factorized(X, self.search(X))
         alpha = found.solved(self._missed(found))
         return self._pulled(X, found, alpha, np.tile(self.mean_coefficients, (X.shape[0], 1)))

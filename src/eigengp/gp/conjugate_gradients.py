@@ -1,0 +1,201 @@
+"""The posterior mean of the full GP by preconditioned conjugate gradients, in O(N²) time.
+
+The mean is `k(x, X) a` with `C a = y` and `C = K + Δ`, where `K = k(X, X)` and `Δ = σ² S⁻¹` is the
+noise of rows that count `s_n` times. Conjugate gradients need products with `K` alone. Eigenvalues
+of `C` spread over many orders of magnitude, so that the iteration needs a preconditioner: the
+covariance of EigenGP+ with `M` inducing points `B`,
+
+    P = G Gᵀ + D,    G = K_XB L⁻ᵀ,    K_BB = L Lᵀ,    D = diag(k − k̃) + Δ.
+
+With `H = D^(−½) G R⁻ᵀ` and `R Rᵀ = I + Gᵀ D⁻¹ G`, the lemma of Woodbury gives
+`P⁻¹ = D^(−½) (I − H Hᵀ) D^(−½)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import iadd
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigengp._typing import Array
+from eigengp.backend.namespace import row_dots
+from eigengp.backend.threads import run_in_threads
+from eigengp.gp.linalg import cholesky, guarded, solve_lower
+from eigengp.kernels import Kernel
+
+_BLOCK = 1_024
+"""The number of rows and columns of a block."""
+_RELATIVE_JITTER = 1e-6
+"""Added to the diagonal of `K_BB`; a preconditioner need not be exact."""
+
+
+class _Block(NamedTuple):
+    """One block of a symmetric matrix."""
+
+    rows: slice
+    columns: slice
+    values: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class SymmetricKernelMatrix:
+    """`K = k(X, X)` in float32, of which the blocks on and above the diagonal are kept.
+
+    Parameters
+    ----------
+    blocks : list of _Block
+        The blocks, in order of their rows.
+    n_threads : int
+        The number of threads of a product.
+    """
+
+    blocks: Sequence[_Block]
+    n_threads: int = 1
+
+    @classmethod
+    def of(cls, kernel: Kernel, X: Array, n_threads: int = 1) -> SymmetricKernelMatrix:
+        """Compute the blocks for rows of shape (N, D)."""
+        parts = [slice(i, min(i + _BLOCK, X.shape[0])) for i in range(0, X.shape[0], _BLOCK)]
+        columns = [kernel.at(X[part]) for part in parts]
+        pairs = [(i, j) for i in range(len(parts)) for j in range(i, len(parts))]
+        at = [slice(k, k + 1) for k in range(len(pairs))]
+
+        def stripe(own: Sequence[slice]) -> list[_Block]:
+            found = []
+            for each in own:
+                i, j = pairs[each.start]
+                values = columns[j].matrix(X[parts[i]], "float32")
+                found.append(_Block(parts[i], parts[j], np.array(values, dtype=np.float32)))
+            return found
+
+        return cls([b for own in run_in_threads(stripe, at, n_threads) for b in own], n_threads)
+
+    def multiply(self, x: Array) -> Array:
+        """Return `K x`, shape (N, k): products of blocks in float32, their sums in float64."""
+        low = x.astype(np.float32)
+        at = [slice(k, k + 1) for k in range(len(self.blocks))]
+
+        def stripe(own: Sequence[slice]) -> Array:
+            total = np.zeros(x.shape)
+            for each in own:
+                rows, columns, values = self.blocks[each.start]
+                total[rows] += values @ low[columns]
+                if rows != columns:
+                    total[columns] += values.T @ low[rows]
+            return total
+
+        return reduce(iadd, run_in_threads(stripe, at, self.n_threads))
+
+
+@dataclass(frozen=True)
+class Preconditioner:
+    """`P⁻¹ = D^(−½) (I − H Hᵀ) D^(−½)`, the inverse covariance of EigenGP+.
+
+    Parameters
+    ----------
+    root : array of shape (N,)
+        The diagonal of `D^(−½)`.
+    H : array of shape (N, M)
+        See the head of this file.
+    """
+
+    root: Array
+    H: Array
+
+    @classmethod
+    def of(cls, kernel: Kernel, X: Array, noise: Array, points: Array) -> Preconditioner:
+        """Factorise, at O(N·M²).
+
+        Parameters
+        ----------
+        kernel : Kernel
+            `k`.
+        X : array of shape (N, D)
+            The rows.
+        noise : array of shape (N,)
+            The diagonal of `Δ`.
+        points : array of shape (M, D)
+            `B`.
+        """
+        gram = kernel.matrix(points, points)
+        gram.flat[:: gram.shape[0] + 1] *= 1.0 + _RELATIVE_JITTER
+        L = guarded(cholesky, gram)
+        G = solve_lower(L, kernel.matrix(points, X))  # Gᵀ, shape (M, N).
+        left_out = np.maximum(kernel.diag(X) - np.einsum("mn,mn->n", G, G), 0.0)
+        root = 1.0 / np.sqrt(left_out + noise)
+        G *= root
+        inner = G @ G.T
+        inner.flat[:: inner.shape[0] + 1] += 1.0
+        return cls(root, solve_lower(cholesky(inner), G).T)
+
+    def solve(self, r: Array) -> Array:
+        """Return `P⁻¹ r`, shape (N, k)."""
+        scaled = self.root[:, None] * r
+        scaled -= self.H @ (self.H.T @ scaled)
+        scaled *= self.root[:, None]
+        return scaled
+
+
+class Solution(NamedTuple):
+    """What conjugate gradients found."""
+
+    x: Array
+    """Shape (N, k)."""
+    errors: Array
+    """`‖b − C x‖ / ‖b‖` of each column, as the recursion has it, shape (k,)."""
+    n_iter: int
+
+
+def solve(
+    multiply: Callable[[Array], Array],
+    precondition: Callable[[Array], Array],
+    right: Array,
+    tolerance: float | Array,
+    max_iter: int,
+    is_over: Callable[[], bool] = lambda: False,
+) -> Solution:
+    """Solve `C x = b` for several `b` side by side; products with `C` are shared.
+
+    Parameters
+    ----------
+    multiply, precondition : callable
+        Return `C p` and `P⁻¹ r` for arrays of shape (N, k).
+    right : array of shape (N, k)
+        The right-hand sides.
+    tolerance : float or array of shape (k,)
+        The relative residual of each column at which to stop.
+    max_iter : int
+        The largest number of iterations.
+    is_over : callable
+        Returns after each iteration whether time is over.
+    """
+    x, r = np.zeros_like(right), right.copy()
+    size = np.maximum(np.linalg.norm(right, axis=0), np.finfo(np.float64).tiny)
+    z = precondition(r)
+    p, inner = z, _dots(r, z)
+    errors, n_iter = np.linalg.norm(r, axis=0) / size, 0
+    while n_iter < max_iter and np.any(errors > tolerance) and not is_over():
+        product = multiply(p)
+        step = _ratio(inner, _dots(p, product))
+        x += step * p
+        r -= step * product
+        z = precondition(r)
+        before, inner = inner, _dots(r, z)
+        p = z + _ratio(inner, before) * p
+        errors, n_iter = np.linalg.norm(r, axis=0) / size, n_iter + 1
+    return Solution(x, errors, n_iter)
+
+
+def _dots(left: Array, right: Array) -> Array:
+    """Return the inner products of columns, shape (k,)."""
+    return row_dots(left.T, right.T)
+
+
+def _ratio(above: Array, below: Array) -> Array:
+    """Return the quotients; zero for columns that are solved already."""
+    return np.divide(above, below, out=np.zeros_like(above), where=below > 0.0)
