@@ -33,7 +33,7 @@ from eigengp.fitting.online import Online
 from eigengp.fitting.run import SUBSET_RANGE, FitResult, Run, begin_run
 from eigengp.fitting.settings import RELATIVE_JITTER, Plan, Settings, get_default_size
 from eigengp.fitting.stochastic import FIRST_ITERATIONS, StochasticLearner
-from eigengp.fitting.vecchia import NeighborFit
+from eigengp.fitting.vecchia import SAMPLE_ROWS, NeighborFit
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.sparse_spectrum import SparseSpectrum
@@ -205,8 +205,9 @@ def _learn_with_neighbors(run: Run, compare: bool) -> FitResult:
     given = settings.n_components or settings.n_inducing
     given = given or not isinstance(settings.inducing_points, str)
     default = fit.largest_size if given else fit.choose_size(start.kernel)
-    plan = fit.plan_first_stage(_make_plan(run, default, neighbors=True))
-    first = learn_by_plan(run, start, plan, None)
+    part = run if run.dataset.n_rows <= SAMPLE_ROWS else run.restrict(fit.learner.rows)
+    plan = fit.plan_first_stage(_make_plan(part, default, neighbors=True))
+    first = learn_by_plan(part, start, plan, None)
     model = fit.learn(first)
     outcome = fit.condition(model)
     scored = fit.score(outcome, heteroscedastic, compare)

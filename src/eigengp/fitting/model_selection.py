@@ -15,8 +15,10 @@ _MOST_EXACT_ROWS = 20_000
 """More rows than this are refused: the exact GP needs 16·N² bytes."""
 _NEIGHBORS_FROM = 1_000
 """With fewer rows and a given number of components, the default has no residual."""
-_NEIGHBORS_UP_TO = 100_000
-"""With more rows, all rows and features are held in memory only on request."""
+_COMPARED_UP_TO = 100_000
+"""With more rows, neighbours are not compared with a model without them."""
+_NEIGHBORS_UP_TO = 10_000_000
+"""With more rows, these are held in memory only on request."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ def choose_residual(settings: Settings, dataset: Dataset) -> ResidualChoice:
         obstacle = f"fewer than {low:,} rows" if n < low else f"more than {high:,} rows"
     if obstacle is not None:
         return ResidualChoice(None, False, Decision("residual", "None", obstacle))
-    return ResidualChoice("neighbors", True, Decision("residual", "neighbors", "default"))
+    decision = Decision("residual", "neighbors", "default")
+    return ResidualChoice("neighbors", n <= _COMPARED_UP_TO, decision)
 
 
 def _find_points(settings: Settings) -> str | None:

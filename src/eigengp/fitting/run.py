@@ -132,13 +132,16 @@ class Run:
         errors: Array | None = None,
         **own: Any,
     ) -> FitResult:
-        """Make the result of the run; `own` are further attributes of a method."""
-        dataset = self.dataset
+        """Make the result of the run; `own` are further attributes of a method.
+
+        The log marginal likelihood of a sample of the rows is scaled to all rows.
+        """
+        dataset, weight = self.dataset, self.dataset.summary.weight
         found = {
             "n_features_in_": dataset.n_features,
             "feature_names_in_": dataset.feature_names,
             "target_mean_": dataset.scaling.target_centre,
-            "log_marginal_likelihood_": self.offset - outcome.value,
+            "log_marginal_likelihood_": self.offset - outcome.value * (weight / outcome.n),
             "selection_": Selection(tuple(self.decisions)),
             "history_": self.monitor.history,
             "n_iter_": self.n_iter,

@@ -88,6 +88,9 @@ _LEARNED_ROWS = 10_000
 _LEAST_LEARNED_ROWS = 1_000
 _CONDITIONED = 32
 """The largest number of neighbours while the coefficients are learned; more change little."""
+SAMPLE_ROWS = 100_000
+"""The largest number of rows from which hyperparameters and coefficients are learned. Predictions
+find their neighbours among all rows."""
 _LEFT_OUT_ROWS = 6_000
 _LEFT_OUT_CHUNK = 256
 _FIRST_SIZE, _LAST_SIZE = 200, 400
@@ -312,8 +315,9 @@ class NeighborFit:
         order = run.rng.permutation(groups.rows.n_rows)
         rows, number = groups.rows.picked(order), np.argsort(order)[groups.number]
         at = np.argsort(number, kind="stable")
+        sample, _ = rows.cut(SAMPLE_ROWS)
         learner = VecchiaLearner(
-            rows, run.dataset.extent, run.monitor, count_available_threads(), run.checkpoint
+            sample, run.dataset.extent, run.monitor, count_available_threads(), run.checkpoint
         )
         max_iter = run.settings.optimizer.max_iter
         return cls(
@@ -343,7 +347,7 @@ class NeighborFit:
     @property
     def largest_size(self) -> int:
         """The largest default number of inducing points."""
-        return _get_largest_size(self.rows.n_rows, self._clock.limit)
+        return _get_largest_size(self.learner.rows.n_rows, self._clock.limit)
 
     def choose_kernel(self, start: ExactGP) -> ExactGP:
         """Choose the kernel and return the model to start from; `best` keeps the learned one."""
@@ -418,7 +422,7 @@ class NeighborFit:
 
     def plan_first_stage(self, plan: Plan) -> Plan:
         """Plan a short stage 1, before the residual is learned."""
-        small = is_small(self.rows.n_rows, plan.n_inducing)
+        small = is_small(self.learner.rows.n_rows, plan.n_inducing)
         return replace(
             plan,
             max_iter=min(plan.max_iter, _FIRST_STEPS),
@@ -446,7 +450,7 @@ class NeighborFit:
         return model
 
     def condition(self, model: EigenGP) -> VecchiaOutcome:
-        """Condition the model on all rows.
+        """Condition the coefficients of the model on all rows, or on a sample of many.
 
         With all rows as neighbours it is the exact GP, without the jitter of neighbourhoods.
         """
@@ -455,7 +459,7 @@ class NeighborFit:
             count = self.rows.n_rows
             model = replace(model, jitter=Jitter(absolute=model.jitter.of(model.features)))
         with speed_up_passes(model.inducing_points.shape[0]):
-            return self._run_pass(model, self.rows, count)
+            return self._run_pass(model, self.learner.rows, count)
 
     @property
     def _n_neighbors(self) -> int:
