@@ -70,6 +70,8 @@ _ROWS_PER_INPUT = 10
 _WIDE_FROM = 10
 _FACTORS = (0.5, 10.0)
 """The range of the factor that cross-validation may give."""
+_SECONDS_FOR_ALL = 25.0
+"""The `max_time` from which 2,000 rows are learned from; an evaluation takes O(N³) time."""
 _UNTIL = (0.4, 0.8)
 """Fractions of `max_time` by which the comparison of kernels and learning must end."""
 
@@ -263,9 +265,12 @@ class ExactFit:
         """Learn kernel and noise, from a sample of the rows where there are many."""
         self.run.monitor.clock.allow(_UNTIL[1])
         n, steps = self.rows.n_rows, self._steps(_LAST_STEPS)
-        if n <= EXACT_UP_TO:
+        limit, most = self.run.monitor.clock.limit, EXACT_UP_TO
+        if limit is not None:
+            most = min(most, round(EXACT_UP_TO * (limit / _SECONDS_FOR_ALL) ** (1 / 3)))
+        if n <= most:
             return self._learn(start, self.rows, steps, "learning")
-        some = self.rows.picked(self.run.rng.permutation(n)[:EXACT_UP_TO])
+        some = self.rows.picked(self.run.rng.permutation(n)[:most])
         found = self._learn(start, some, steps, "learning")
         return self._learn(found.model, self.rows, 0, "learning")
 
