@@ -18,6 +18,7 @@ from eigengp.fitting.candidate_kernels import (
     add_kernels,
     limit_alpha,
     name_kernel,
+    split_kernel,
 )
 from eigengp.fitting.checkpoint import Checkpoint, CheckpointedObjective
 from eigengp.fitting.initialization import InducingPointInit
@@ -70,7 +71,7 @@ _ENOUGH_SECONDS = 20.0
 _ROWS_PER_SECOND, _FEWEST_ROWS, _FEW_STEPS = 80, 200, 8
 """The only round if `max_time` is less than that: later steps need the time more."""
 _NEIGHBOURS = 15
-_REFINED_ROWS, _REFINED_STEPS, _REFINED_NEIGHBOURS = 3_000, 15, 30
+_REFINED_ROWS, _REFINED_STEPS, _REFINED_NEIGHBOURS = 3_000, 20, 30
 """The last learning of kernel and noise: few neighbours bias lengthscales and noise, and the few
 parameters need fewer rows."""
 _TOLERANCE = 1e-6
@@ -128,12 +129,15 @@ class VecchiaLearner:
     n_iter: int = 0
     losses: dict[int, dict[str, float]] = field(default_factory=dict)
     """The loss of each kernel, by the number of rows; lower is better."""
+    single: EigenGP | None = None
+    """The best model of the last round whose kernel is not a sum."""
 
     def choose_kernel(self, start: EigenGP, most: int) -> EigenGP:
         """Return the winner of a tournament of kernels.
 
         Kernels are learned on a part of the rows with fixed inducing points, in rounds of at most
-        `most` iterations. The best of each round, by `_score_kernel`, reach the next.
+        `most` iterations. The best of each round, by `_score_kernel`, reach the next, and among
+        them the best kernel that is not a sum.
         """
         best: list[EigenGP] = []
         for count, steps, keep, until in self._plan_rounds():
@@ -147,7 +151,11 @@ class VecchiaLearner:
             }
             self.losses[count] = losses
             models.sort(key=lambda model: losses[name_kernel(model.kernel)])
+            single = next(model for model in models if isinstance(model.kernel, Stationary))
             best = models[:keep]
+            if keep > 1 and not any(each is single for each in best):
+                best[-1] = single
+        self.single = single
         return best[0]
 
     def _plan_rounds(self) -> Sequence[_Round]:
@@ -284,7 +292,10 @@ class NeighborFit:
     max_iter : int or None
         The largest number of iterations in each stage; None is 25.
     best : EigenGP or None
-        The model with the chosen kernel, learned on a part of the rows.
+        The model with the chosen kernel, learned on a part of the rows; the best one that is not a
+        sum if a sum is chosen.
+    chosen_sum : Sum or None
+        The chosen kernel, if it is a sum.
     """
 
     run: Run
@@ -292,6 +303,7 @@ class NeighborFit:
     learner: VecchiaLearner
     max_iter: int | None
     best: EigenGP | None = None
+    chosen_sum: Sum | None = None
 
     @classmethod
     def begin(cls, run: Run) -> NeighborFit:
@@ -334,15 +346,17 @@ class NeighborFit:
         jitter = Jitter(relative=RELATIVE_JITTER)
         template = EigenGP(start.kernel, points, start.likelihood, count, jitter=jitter)
         with speed_up_passes(count):
-            self.best = self.learner.choose_kernel(template, self._steps)
+            winner = self.learner.choose_kernel(template, self._steps)
+        self.best = self.learner.single
+        assert self.best is not None
+        if isinstance(winner.kernel, Sum):
+            self.chosen_sum = winner.kernel
         n, losses = list(self.learner.losses.items())[-1]
         tried = len(next(iter(self.learner.losses.values())))
         reason = f"lowest loss on {n:,} rows, the best {len(losses)} of {tried} kernels"
-        self._decide("kernel", name_kernel(self.best.kernel), reason, losses)
+        self._decide("kernel", name_kernel(winner.kernel), reason, losses)
         self._clock.allow(_UNTIL[0])
         first, best = start.kernel, self.best.kernel
-        if isinstance(best, Sum):  # Stage 1 places inducing points, which the smooth part needs.
-            best = best.left
         assert isinstance(first, Stationary)
         assert isinstance(best, Stationary)
         kernel = replace(best, lengthscale=first.lengthscale, variance=first.variance)
@@ -420,6 +434,9 @@ class NeighborFit:
             if steps:
                 model = self.learner.learn_all(model, self._n_learning_rows, steps)
                 self._clock.allow(_UNTIL[2])
+                if self.chosen_sum is not None and not self._clock.is_over():
+                    assert isinstance(model.kernel, Stationary)
+                    model = replace(model, kernel=split_kernel(model.kernel, self.chosen_sum))
                 model = self.learner.refine_kernel(model, steps)
         self.run.n_iter += self.learner.n_iter
         return model
