@@ -26,7 +26,13 @@ from eigengp._typing import Array
 from eigengp.data.neighbors import NeighborSource
 from eigengp.data.standardize import Extent
 from eigengp.fitting import learn, model_selection
-from eigengp.fitting.candidate_kernels import CANDIDATES, SUMS, limit_alpha, name_kernel
+from eigengp.fitting.candidate_kernels import (
+    CANDIDATES,
+    SUMS,
+    limit_alpha,
+    name_kernel,
+    split_kernel,
+)
 from eigengp.fitting.heteroscedastic import OF_THE_MODEL
 from eigengp.fitting.progress import Clock, Monitor
 from eigengp.fitting.vecchia import (
@@ -40,7 +46,7 @@ from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.vecchia import VecchiaOutcome
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
-from eigengp.kernels import Matern12, Matern52, RationalQuadratic, SquaredExponential, Sum
+from eigengp.kernels import Matern12, Matern32, Matern52, RationalQuadratic, SquaredExponential, Sum
 
 NEIGHBORS: dict[str, Any] = {
     "residual": "neighbors",
@@ -140,6 +146,12 @@ def test_a_rational_quadratic_leaves_the_plateau_of_large_alpha() -> None:
     assert both.right == Matern12([1.0, 2.0])
     free = RationalQuadratic([1.0, 2.0], 1.5, alpha=0.5)
     assert limit_alpha(free) == free
+
+
+def test_a_sum_starts_from_one_learned_kernel() -> None:
+    like = Matern32([9.0, 9.0]) + Matern12([9.0, 9.0])
+    found = split_kernel(Matern12([2.4, 4.8], 3.0), like)
+    assert found == Matern32([1.0, 2.0], 1.5) + Matern12([2.4, 4.8], 1.5)
 
 
 def test_refinement_lowers_the_loss_with_more_neighbours() -> None:

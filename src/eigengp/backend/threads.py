@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from queue import SimpleQueue
 from threading import Lock, Thread, local
@@ -75,10 +76,16 @@ def use_one_openmp_thread() -> AbstractContextManager[Any]:
     """Limit OpenMP to one thread, in this Python thread.
 
     Several OpenMP threads add in a random order, so that equal seeds give different results, and
-    they do not survive a fork. The libraries are looked up in each call, because some are loaded
-    late.
+    they do not survive a fork. The libraries are looked up again whenever a module was imported
+    since, because some are loaded late.
     """
-    return ThreadpoolController().limit(limits=1, user_api="openmp")
+    return _find_libraries(len(sys.modules)).limit(limits=1, user_api="openmp")
+
+
+@lru_cache(maxsize=1)
+def _find_libraries(n_modules: int) -> ThreadpoolController:
+    """Return the loaded libraries; `n_modules` tells when they must be looked up again."""
+    return ThreadpoolController()
 
 
 def limit_threads(size: int) -> AbstractContextManager[None]:

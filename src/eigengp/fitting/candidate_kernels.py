@@ -53,13 +53,35 @@ def name_kernel(kernel: Kernel) -> str:
 
 def add_kernels(left: EigenGP, right: EigenGP) -> EigenGP:
     """Return a model with half of each kernel and the smaller noise."""
-    halves = []
-    for model in (left, right):
-        kernel = limit_alpha(model.kernel)
-        assert isinstance(kernel, Stationary)
-        halves.append(replace(kernel, variance=0.5 * kernel.variance))
+    halves = [_halve(limit_alpha(model.kernel)) for model in (left, right)]
     best = min((left, right), key=lambda model: model.noise_variance)
     return replace(best, kernel=Sum(*halves))
+
+
+def split_kernel(kernel: Stationary, like: Sum) -> Sum:
+    """Return a sum of the kinds of `like`, each with half of the variance of a learned kernel.
+
+    Parts of a sum that are learned from scratch soon divide the inputs among themselves, and do not
+    find back; with the lengthscales of one kernel of all rows they start closer to the optimum.
+    """
+    halves = []
+    for part in (like.left, like.right):
+        kind = type(part)
+        assert issubclass(kind, Stationary)
+        stretch = _get_stretch(kind) / _get_stretch(type(kernel))
+        halves.append(_halve(kind(kernel.lengthscale * stretch, kernel.variance)))
+    return Sum(*halves)
+
+
+def _halve(kernel: Kernel) -> Kernel:
+    assert isinstance(kernel, Stationary)
+    return replace(kernel, variance=0.5 * kernel.variance)
+
+
+def _get_stretch(kind: type[Stationary]) -> float:
+    """Return the ratio of lengthscales to those of the squared exponential."""
+    origin = CANDIDATES[kind]
+    return origin.stretch * (1.0 if origin.kind is None else _get_stretch(origin.kind))
 
 
 def limit_alpha(kernel: Kernel) -> Kernel:

@@ -20,7 +20,7 @@ _FEW_ROWS = 3_000
 """The largest number of rows for which the covariance is factorised."""
 _MOST_ROWS = 30_000
 """The largest number of rows: half of the kernel matrix then takes 1.8 GB in float32."""
-_ENTRIES_PER_SECOND = 2e7
+_ENTRIES_PER_SECOND = 5e6
 """The largest number of entries of the kernel matrix for each second of `max_time`."""
 _POINTS, _ROWS_PER_POINT = 1_000, 4
 """The largest number of inducing points of the preconditioner, and the fewest rows for each."""

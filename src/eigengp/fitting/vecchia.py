@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from eigengp._typing import Array
 from eigengp.backend.threads import count_available_threads, run_in_threads, speed_up_passes
 from eigengp.data.grouping import group_rows
 from eigengp.data.neighbors import Nearest, NeighborSource
@@ -20,6 +21,7 @@ from eigengp.fitting.candidate_kernels import (
     add_kernels,
     limit_alpha,
     name_kernel,
+    split_kernel,
 )
 from eigengp.fitting.checkpoint import Checkpoint, CheckpointedObjective
 from eigengp.fitting.initialization import InducingPointInit
@@ -73,10 +75,13 @@ _ENOUGH_SECONDS = 20.0
 _ROWS_PER_SECOND, _FEWEST_ROWS, _FEW_STEPS = 80, 200, 8
 """The only round if `max_time` is less than that: later steps need the time more."""
 _NEIGHBOURS = 15
-_REFINED_ROWS, _REFINED_STEPS, _REFINED_NEIGHBOURS = 3_000, 15, 30
+_REFINED_ROWS, _REFINED_STEPS, _REFINED_NEIGHBOURS = 3_000, 20, 30
 """The last learning of kernel and noise: few neighbours bias lengthscales and noise, and the few
 parameters need fewer rows."""
 _TOLERANCE = 1e-6
+_MOVED, _MATTERS = 1.5, 0.1
+"""Neighbours are searched again if the metric of inputs that matter has changed by this ratio;
+others have less than this fraction of the largest metric."""
 
 
 _FIRST_STEPS = 20
@@ -134,12 +139,17 @@ class VecchiaLearner:
     n_iter: int = 0
     losses: dict[int, dict[str, float]] = field(default_factory=dict)
     """The loss of each kernel, by the number of rows; lower is better."""
+    single: EigenGP | None = None
+    """The best model of the last round whose kernel is not a sum."""
+    _known: dict[tuple[int, int], tuple[Array, Any]] = field(default_factory=dict)
+    """The metric and the neighbours found with it, by the numbers of rows and of neighbours."""
 
     def choose_kernel(self, start: EigenGP, most: int) -> EigenGP:
         """Return the winner of a tournament of kernels.
 
         Kernels are learned on a part of the rows with fixed inducing points, in rounds of at most
-        `most` iterations. The best of each round, by `_score_kernel`, reach the next.
+        `most` iterations. The best of each round, by `_score_kernel`, reach the next, and among
+        them the best kernel that is not a sum.
         """
         best: list[EigenGP] = []
         for count, steps, keep, until in self._plan_rounds():
@@ -153,13 +163,22 @@ class VecchiaLearner:
             }
             self.losses[count] = losses
             models.sort(key=lambda model: losses[name_kernel(model.kernel)])
+            single = next(model for model in models if isinstance(model.kernel, Stationary))
             best = models[:keep]
+            if keep > 1 and not any(each is single for each in best):
+                best[-1] = single
+        self.single = single
         return best[0]
+
+    @property
+    def _has_time(self) -> bool:
+        limit = self.monitor.clock.limit
+        return limit is None or limit >= _ENOUGH_SECONDS
 
     def _plan_rounds(self) -> Sequence[_Round]:
         """Return the rounds of the tournament: a single small one if time is short."""
         limit = self.monitor.clock.limit
-        if limit is None or limit >= _ENOUGH_SECONDS:
+        if limit is None or self._has_time:
             return _ROUNDS
         count = min(_ROUNDS[0].n_rows, max(_FEWEST_ROWS, round(_ROWS_PER_SECOND * limit)))
         return (_Round(count, _FEW_STEPS, 1, _ROUNDS[-1].until),)
@@ -172,7 +191,8 @@ class VecchiaLearner:
         Rough kernels learn slowly, and not at all from a poor start.
         """
         learned: dict[type[Stationary] | None, EigenGP] = {None: start}
-        n_candidates = len(CANDIDATES) + len(SUMS)
+        pairs = SUMS if self._has_time else ()
+        n_candidates = len(CANDIDATES) + len(pairs)
         for i, (kind, origin) in enumerate(CANDIDATES.items()):
             model = learned[origin.kind]
             before = model.kernel
@@ -182,7 +202,7 @@ class VecchiaLearner:
             model = replace(model, kernel=kernel, vecchia=True)
             learned[kind] = self._learn_on_part(model, count, steps)
         sums = []
-        for i, parts in enumerate(SUMS, len(CANDIDATES)):
+        for i, parts in enumerate(pairs, len(CANDIDATES)):
             self.monitor.clock.spread(until, i, n_candidates)
             model = add_kernels(*(learned[kind] for kind in parts))
             sums.append(self._learn_on_part(model, count, min(steps, _SUM_STEPS)))
@@ -258,8 +278,20 @@ class VecchiaLearner:
         return parameters.unpack(found.vector)
 
     def _find_neighbors(self, model: EigenGP, count: int, n_neighbors: int = _NEIGHBOURS) -> Any:
-        metric = model.kernel.metric(self.rows.X.shape[1])
-        return NeighborSource.of(self.rows, metric, n_neighbors, self.n_threads, count, "auto")
+        """Find the neighbours, or return those found before if the metric has moved little."""
+        metric = np.broadcast_to(model.kernel.metric(self.rows.X.shape[1]), self.rows.X.shape[1:])
+        known = self._known.get((count, n_neighbors))
+        if known is None or not _are_alike(metric, known[0]):
+            args = (self.rows, metric, n_neighbors, self.n_threads, count, "auto")
+            known = self._known[count, n_neighbors] = (metric, NeighborSource.of(*args))
+        return known[1]
+
+
+def _are_alike(metric: Array, other: Array) -> bool:
+    """Return whether two metrics have nearly the same neighbours: inputs that matter, in ratio."""
+    matters = np.maximum(metric / metric.max(), other / other.max()) > _MATTERS
+    ratio = metric[matters] / np.maximum(other[matters], np.finfo(float).tiny)
+    return bool(ratio.max() <= _MOVED * ratio.min())
 
 
 def _get_largest_size(n_rows: int, seconds: float | None = None) -> int:
@@ -296,7 +328,10 @@ class NeighborFit:
     max_iter : int or None
         The largest number of iterations in each stage; None is 25.
     best : EigenGP or None
-        The model with the chosen kernel, learned on a part of the rows.
+        The model with the chosen kernel, learned on a part of the rows; the best one that is not a
+        sum if a sum is chosen.
+    chosen_sum : Sum or None
+        The chosen kernel, if it is a sum.
     """
 
     run: Run
@@ -306,6 +341,7 @@ class NeighborFit:
     learner: VecchiaLearner
     max_iter: int | None
     best: EigenGP | None = None
+    chosen_sum: Sum | None = None
 
     @classmethod
     def begin(cls, run: Run) -> NeighborFit:
@@ -359,15 +395,17 @@ class NeighborFit:
         jitter = Jitter(relative=RELATIVE_JITTER)
         template = EigenGP(start.kernel, points, start.likelihood, count, jitter=jitter)
         with speed_up_passes(count):
-            self.best = self.learner.choose_kernel(template, self._steps)
+            winner = self.learner.choose_kernel(template, self._steps)
+        self.best = self.learner.single
+        assert self.best is not None
+        if isinstance(winner.kernel, Sum):
+            self.chosen_sum = winner.kernel
         n, losses = list(self.learner.losses.items())[-1]
         tried = len(next(iter(self.learner.losses.values())))
         reason = f"lowest loss on {n:,} rows, the best {len(losses)} of {tried} kernels"
-        self._decide("kernel", name_kernel(self.best.kernel), reason, losses)
+        self._decide("kernel", name_kernel(winner.kernel), reason, losses)
         self._clock.allow(_UNTIL[0])
         first, best = start.kernel, self.best.kernel
-        if isinstance(best, Sum):  # Stage 1 places inducing points, which the smooth part needs.
-            best = best.left
         assert isinstance(first, Stationary)
         assert isinstance(best, Stationary)
         kernel = replace(best, lengthscale=first.lengthscale, variance=first.variance)
@@ -445,6 +483,9 @@ class NeighborFit:
             if steps:
                 model = self.learner.learn_all(model, self._n_learning_rows, steps)
                 self._clock.allow(_UNTIL[2])
+                if self.chosen_sum is not None and not self._clock.is_over():
+                    assert isinstance(model.kernel, Stationary)
+                    model = replace(model, kernel=split_kernel(model.kernel, self.chosen_sum))
                 model = self.learner.refine_kernel(model, steps)
         self.run.n_iter += self.learner.n_iter
         return model
