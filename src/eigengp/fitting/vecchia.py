@@ -282,8 +282,8 @@ class VecchiaLearner:
         metric = np.broadcast_to(model.kernel.metric(self.rows.X.shape[1]), self.rows.X.shape[1:])
         known = self._known.get((count, n_neighbors))
         if known is None or not _are_alike(metric, known[0]):
-            args = (self.rows, metric, n_neighbors, self.n_threads, count, "auto")
-            known = self._known[count, n_neighbors] = (metric, NeighborSource.of(*args))
+            found = NeighborSource.of(self.rows, metric, n_neighbors, self.n_threads, count, "auto")
+            known = self._known[count, n_neighbors] = (metric, found)
         return known[1]
 
 
