@@ -53,6 +53,16 @@ def test_a_ridge_on_them_is_the_regressor_itself(features: EigenFeatures) -> Non
     np.testing.assert_allclose(mean, model.predict(new), rtol=1e-8)
 
 
+@pytest.mark.parametrize("estimator", [None, EigenGPRegressor()], ids=["none", "default"])
+def test_a_regressor_that_chooses_has_eigenfunctions(estimator: Any) -> None:
+    features = EigenFeatures(estimator, random_state=0).fit(X[:20], y[:20])
+    assert features.transform(X).shape == (80, features.estimator_.weights_.size)
+    if estimator is not None:
+        assert estimator.residual == "auto"
+    with pytest.raises(ValueError, match="residual='exact' has no eigenfunctions"):
+        EigenFeatures(EigenGPRegressor(residual="exact")).fit(X, y)
+
+
 def test_they_come_as_a_frame_with_names(features: EigenFeatures) -> None:
     named = clone(features).set_output(transform="pandas").fit(frame, y)
     values = named.transform(frame.iloc[:3])

@@ -246,5 +246,5 @@ def test_errors_say_what_to_do(eigengp: EigenGPRegressor) -> None:
         inspection.slices(eigengp, X[:, :2])
     with pytest.raises(NotFittedError):
         inspection.feature_names(EigenGPRegressor())
-    with pytest.raises(ValueError, match="coverage must lie strictly between 0 and 1"):
+    with pytest.raises(ValueError, match="coverage must be strictly between 0 and 1"):
         inspection.partial_dependence(eigengp, X, 0, values=[0.0], coverage=1.0)

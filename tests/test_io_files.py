@@ -255,12 +255,12 @@ def test_errors_say_what_is_wrong_and_what_to_do(path: Path) -> None:
         eigengp.load(path)
     for size in (200, len(content()) - 1):
         path.write_bytes(content()[:size])
-        with pytest.raises(SavedModelError, match=rf"cut off: it has {size} bytes"):
+        with pytest.raises(SavedModelError, match=rf"incomplete: it has {size} of"):
             eigengp.load(path)
     altered = bytearray(content())
     altered[-5] ^= 1
     path.write_bytes(altered)
-    with pytest.raises(SavedModelError, match="was altered"):
+    with pytest.raises(SavedModelError, match="was changed or damaged"):
         eigengp.load(path)
     for other in (b"", b"x,y\n1,2\n", b"\x80\x04\x95 a pickle", content()[:8]):
         path.write_bytes(other)
@@ -277,7 +277,7 @@ def test_paths_that_will_not_do_are_told(tmp_path: Path) -> None:
         model.save(tmp_path / "model.pkl")
     with pytest.raises(SavedModelError, match=r"'model\.eigengp'"):
         model.save(str(tmp_path / "model"))
-    with pytest.raises(FileNotFoundError, match="make it first"):
+    with pytest.raises(FileNotFoundError, match="create it first"):
         model.save(tmp_path / "none" / "model.eigengp")
     (tmp_path / "folder.eigengp").mkdir()
     for use in (model.save, eigengp.load):

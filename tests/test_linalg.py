@@ -141,7 +141,7 @@ def test_the_error_names_size_causes_and_remedies(factorize: object, K: Array) -
     for words in (
         "2 x 2",
         f"scale {np.mean(np.diag(K)):.2e}",
-        "duplicated inducing inputs",
+        "duplicated inducing points",
         "constant columns",
         "huge scale",
         "standardise",

@@ -33,6 +33,7 @@ from eigengp import (
     SSGPRegressor,
     Stochastic,
     VFERegressor,
+    Warped,
 )
 from eigengp._typing import Array
 from eigengp.backend.namespace import namespace
@@ -79,6 +80,7 @@ MODELS: dict[str, Any] = {
     "SSGP": SSGPRegressor(8, **QUICK),
     "RVM": RVMRegressor(lengthscale=1.0),
     "ExactGP": ExactGPRegressor(**QUICK),
+    "averaged": EigenGPRegressor(residual="exact", **QUICK),
     "Nystrom": NystromRegressor(
         40, optimizer=LBFGS(max_iter=0), kernel=SquaredExponential(1.0), random_state=0
     ),
@@ -89,6 +91,7 @@ KERNELS: dict[str, Any] = {
     "matern52": Matern52(1.5),
     "rational_quadratic": RationalQuadratic(1.5, alpha=0.7),
     "sum": SquaredExponential(1.0) + Matern32(3.0, 0.2),
+    "warped": Warped(SquaredExponential(1.0), [-1.0, -9.0, -2.0], [1.0, 9.0, 2.0], 0.6, 1.4),
     "product": SquaredExponential(1.0) * (Matern52(3.0) + RationalQuadratic(2.0)),
 }
 

@@ -263,6 +263,9 @@ def test_errors_say_what_to_do(one: EigenGPRegressor, three: EigenGPRegressor) -
         plot.eigenfunctions(exact)
     with pytest.raises(TypeError, match="has no inducing points"):
         plot.inducing_points(exact)
+    whole = EigenGPRegressor(residual="exact", optimizer=LBFGS(max_iter=0)).fit(X1, y1)
+    with pytest.raises(AttributeError, match="which has no eigenfunctions"):
+        plot.eigenfunctions(whole)
     with pytest.raises(ValueError, match="Pairs need two inputs"):
         plot.inducing_points(one)
     with pytest.raises(ValueError, match="took no iterations"):

@@ -230,7 +230,7 @@ def test_sums_and_products_of_kernels_are_refused(kernel: Kernel) -> None:
 
 
 class Cubic(Stationary):
-    """A kernel that does not say which squared exponentials it is a mixture of."""
+    """A kernel that has no method `mixture`."""
 
     def profile(self, t: Array) -> Array:
         return np.exp(-(t**1.5))

@@ -25,7 +25,7 @@ def normal_half_width(coverage: float) -> float:
     1.96
     """
     if not 0.0 < coverage < 1.0:
-        raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}.")
+        raise ValueError(f"coverage must be strictly between 0 and 1, got {coverage!r}.")
     return float(special.ndtri(0.5 + 0.5 * coverage))
 
 

@@ -114,11 +114,11 @@ def make_nonstationary(
     Parameters
     ----------
     n : int
-        How many rows.
+        Number of rows.
     noise : float
         Standard deviation of the Gaussian noise.
     random_state : int, RandomState or None
-        Where the noise comes from; an int gives the same rows each time.
+        Seeds the noise; an int gives the same rows each time.
 
     Returns
     -------
@@ -145,7 +145,7 @@ def make_nonstationary(
 
 
 def make_snelson_like(n: int = 200, random_state: RandomState = None) -> Dataset:
-    """Make rows like Snelson's one-dimensional set, of which they are no copy.
+    """Make rows similar to Snelson's one-dimensional data set (not a copy).
 
     The curve is fixed; the inputs in [0, 6] are uneven as Snelson's are, thin between 0.5 and 1,
     and the noise has standard deviation 0.28. From 200 rows the exact GP learns a lengthscale near
@@ -154,9 +154,9 @@ def make_snelson_like(n: int = 200, random_state: RandomState = None) -> Dataset
     Parameters
     ----------
     n : int
-        How many rows.
+        Number of rows.
     random_state : int, RandomState or None
-        Where inputs and noise come from; an int gives the same rows each time.
+        Seeds inputs and noise; an int gives the same rows each time.
 
     Returns
     -------

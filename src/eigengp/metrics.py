@@ -215,7 +215,7 @@ def coverage_curve(
     """
     asked = np.array(levels, dtype=np.float64)
     if not np.all((asked > 0.0) & (asked < 1.0)):
-        raise ValueError("levels must lie strictly between 0 and 1.")
+        raise ValueError("levels must be strictly between 0 and 1.")
     central = 2.0 * np.abs(pit(y_true, y_pred, y_std) - 0.5)
     return asked, np.mean(central[:, None] <= asked, axis=0)
 
@@ -341,7 +341,7 @@ def _predict_with_std(estimator: Any, X: Any) -> tuple[ArrayLike, ArrayLike]:
 
 def _check_level(level: float) -> None:
     if not 0.0 < level < 1.0:
-        raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}; 90 % is 0.9.")
+        raise ValueError(f"level must be strictly between 0 and 1, got {level!r}; 90 % is 0.9.")
 
 
 def _errors(

@@ -63,9 +63,9 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     Parameters
     ----------
     kernel : Kernel or str
-        The GP prior. A `Kernel` object is in the units of the data; its parameters are where
-        learning starts, and a single lengthscale becomes one for each input. A name such as
-        "matern52" is that kernel with a default start.
+        The GP prior. A `Kernel` object is in the units of the data; its parameters are starting
+        values, and a single lengthscale becomes one for each input. A name such as "matern52" is
+        that kernel with a default start.
     likelihood : {"gaussian"} or Gaussian
         The noise. `Gaussian(variance=…)` sets where its variance starts, in the units of the data;
         "gaussian" starts at a tenth of the variance of the targets.
@@ -76,19 +76,19 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         predictions; such a model needs rows in memory, and cannot be saved or exported.
     inducing_points : {"auto", "kmeans", "random", "greedy"} or array of shape (M, D)
         How inducing points are placed at first; "auto" is "kmeans". An array, in the units of the
-        data, is where all restarts begin.
+        data, gives their initial positions for all restarts.
     optimizer : {"auto"} or LBFGS
         How the log marginal likelihood is maximised: `LBFGS(n_restarts=…, max_iter=…, tol=…)`.
     standardize : bool or "robust"
         Whether inputs are centred and scaled one by one. Without it inputs keep their geometry.
         "robust" uses medians and interquartile ranges, and compresses heavy tails.
     precision : {"double", "mixed", "single"}
-        "double" is float64 throughout. "mixed" and "single" use float32 where its rounding does
-        not show.
+        "double" is float64 throughout. "mixed" and "single" use float32 where that is accurate
+        enough.
     device : str or None
-        Where NumPy rows are computed with: None is the CPU, "cuda" a GPU, through PyTorch.
+        Device for NumPy rows: None is the CPU, "cuda" a GPU (through PyTorch).
     random_state : int, RandomState or None
-        Draws the restarts.
+        Seeds the restarts and all other random choices.
     verbose : bool or int
         Whether to show a progress bar with the log marginal likelihood.
 
@@ -322,8 +322,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         X : path, glob pattern or PyArrow dataset
             Where to predict; columns are found by their names.
         path : path
-            What to write: a Parquet, Arrow or CSV file, by its ending. It appears
-            when it is whole.
+            File to write: Parquet, Arrow or CSV, chosen by its suffix. Written atomically.
         coverage : float or None
             Where given, the columns `lower` and `upper` hold the ends of the central
             interval with this probability.

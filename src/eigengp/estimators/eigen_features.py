@@ -24,17 +24,17 @@ from eigengp.estimators.eigengp import EigenGPRegressor
 class EigenFeatures(Around, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Turn inputs into the values of eigenfunctions that were learned with the targets.
 
-    Fits an `EigenGPRegressor` and hands on what its eigenfunctions `φ_1(x), …, φ_R(x)` say of
-    each row: smooth features, made for these targets, for a linear model, a tree or whatever
-    follows in a pipeline. A ridge regression on them with the penalties `1/weights_` is the
+    Fits an `EigenGPRegressor` and returns the values of its eigenfunctions `φ_1(x), …, φ_R(x)` as
+    features for another model. A ridge regression on them with the penalties `1/weights_` is the
     regressor itself.
 
     Parameters
     ----------
     estimator : EigenGPRegressor or None
-        The regressor that learns them; it is cloned. None is EigenGP without neighbours.
+        The regressor that learns them; it is cloned. None is the default regressor.
+        `residual="auto"` becomes None, because the exact GP has no eigenfunctions.
     random_state : int, RandomState or None
-        Where given, it takes the place of the regressor's own.
+        If given, replaces the `random_state` of the regressor.
 
     Attributes
     ----------
@@ -95,8 +95,11 @@ class EigenFeatures(Around, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         self : object
             The fitted transformer.
         """
-        plain = EigenGPRegressor(residual=None)
-        estimator = plain if self.estimator is None else clone(self.estimator)
+        estimator = EigenGPRegressor() if self.estimator is None else clone(self.estimator)
+        if estimator.residual == "exact":
+            raise ValueError("residual='exact' has no eigenfunctions; use another residual.")
+        if estimator.residual == "auto":
+            estimator.set_params(residual=None)
         if self.random_state is not None:
             estimator.set_params(random_state=self.random_state)
         self.estimator_ = estimator.fit(X, y, sample_weight=sample_weight)

@@ -1,4 +1,4 @@
-"""EigenGP, EigenGP*, EigenGP+ and the nearest-neighbour residual as a scikit-learn regressor."""
+"""EigenGP, EigenGP*, EigenGP+, nearest neighbours and the exact GP as a scikit-learn regressor."""
 
 from __future__ import annotations
 
@@ -46,41 +46,47 @@ def _keeps_no_rows(estimator: EigenGPRegressor) -> bool:
 
 
 class EigenGPRegressor(InducingPointRegressor):
-    """Gaussian-process regression with a few learned eigenfunctions.
+    """Gaussian-process regression, exact for few rows and with learned eigenfunctions for many.
 
-    The latent function is a Bayesian sum of R eigenfunctions of a GP prior, each a combination of
-    kernels at M inducing points. Inducing points, lengthscales, signal, noise and the prior
-    variance of each eigenfunction are learned by maximising the log marginal likelihood, in O(N·M²)
-    time. From 1,000 rows on, the residual between nearest neighbours is added by default.
+    Up to 2,000 rows the default is the exact GP. For more rows, or with `n_components`, the latent
+    function is a Bayesian sum of R eigenfunctions of a GP prior, each a combination of kernels at M
+    inducing points. Inducing points, lengthscales, signal, noise and the prior variance of each
+    eigenfunction are learned by maximising the log marginal likelihood, in O(N·M²) time. Up to
+    100,000 rows the residual between nearest neighbours is added by default.
 
     Parameters
     ----------
     n_components : int or "auto"
-        R, the number of eigenfunctions. "auto" is 100, or a quarter of the rows if that is fewer.
-        With the residual between neighbours it is 200, doubled while the loss of a held-out set
-        clearly falls, up to 400, or ten for each second of `max_time` and 800, and one for 25
-        rows; where the kernel is given, 400 for a smooth and 200 for a rough one. With `guard`,
-        and unless `inducing_points` is given, fewer are used on small data (N·M² up to 10⁷) with
-        fewer than ten rows for each, if more do not improve the log marginal likelihood enough.
+        R, the number of eigenfunctions; the exact GP has none. "auto" is 100, or a quarter of the
+        rows if that is fewer. With the residual between neighbours it is 200, doubled while the
+        loss of a held-out set clearly falls, up to 400, or ten for each second of `max_time` and
+        800, and one for 25 rows; where the kernel is given, 400 for a smooth and 200 for a rough
+        one. With `guard`, and unless `inducing_points` is given, fewer are used on small data
+        (N·M² up to 10⁷) with fewer than ten rows for each, if more do not improve the log marginal
+        likelihood enough.
     kernel : Kernel, str or "auto"
-        The GP prior. A `Kernel` object is in the units of the data; its parameters are where
-        learning starts, and a single lengthscale becomes one for each input. A name such as
-        "matern52" is that kernel with a default start. "auto" is the squared exponential or, with
-        the residual between neighbours, the best of squared exponential, rational quadratic and
-        Matérn 5/2, 3/2 and 1/2, and of the sums of squared exponential and Matérn 5/2, rational
-        quadratic and Matérn 1/2, and Matérn 3/2 and 1/2, on a part of the rows.
-    residual : {"auto", None, "diagonal", "neighbors"}
-        What happens to the prior variance that the eigenfunctions leave out. None ignores it (the
-        paper's EigenGP). "diagonal" adds it to the variance of each input (EigenGP+), which gives
-        wide error bars far from the data; rows with equal inputs share it, except in files, Dask
-        collections, on GPUs and beyond 200,000 rows. "neighbors" lets it act between nearest
-        neighbours (Vecchia approximation): every prediction also uses the nearest rows, and
-        everything is learned with it; all rows are held in memory, in float64, on the CPU. Up to
-        30,000 rows, and as `max_time` allows, the predictive mean is that of the full GP with the
-        learned kernel, by conjugate gradients (up to 1.8 GB of memory); error bars use
-        neighbours. "exact" is the exact GP of all rows (see Notes). "auto"
-        is "neighbors" for 1,000 to 100,000 rows, unless its leave-one-out loss is worse or another
-        setting rules it out, and None otherwise; `selection_` says which and why.
+        The GP prior. A `Kernel` object is in the units of the data; its parameters are starting
+        values, and a single lengthscale becomes one for each input. A name such as "matern52" is
+        that kernel with a default start. "auto" is the squared exponential or, with the exact GP
+        and with the residual between neighbours, the best of squared exponential, rational
+        quadratic and Matérn 5/2, 3/2 and 1/2 on a part of the rows. The exact GP also tries a
+        linear kernel plus a squared exponential for one input, and a `Warped` squared exponential
+        for up to three; neighbours also try the sums of squared exponential and Matérn 5/2,
+        rational quadratic and Matérn 1/2, and Matérn 3/2 and 1/2.
+    residual : {"auto", None, "diagonal", "neighbors", "exact"}
+        How to treat the prior variance that the eigenfunctions leave out (the residual). None
+        ignores it (the paper's EigenGP). "diagonal" adds it to the variance of each input
+        (EigenGP+), which gives wide error bars far from the data; rows with equal inputs share it,
+        except in files, Dask collections, on GPUs and beyond 200,000 rows. "neighbors" lets it act
+        between nearest neighbours (Vecchia approximation): every prediction also uses the nearest
+        rows, and everything is learned with it; all rows are held in memory, in float64, on the
+        CPU. Up to 30,000 rows, and as `max_time` allows, the predictive mean is that of the full
+        GP with the learned kernel, by conjugate gradients (up to 1.8 GB of memory); error bars use
+        neighbours. "exact" is the exact GP of all rows, without eigenfunctions, for up to 20,000
+        rows (see Notes). "auto" is "exact" for up to 2,000 rows, unless `n_components` or
+        `inducing_points` is given; "neighbors" for 1,000 to 100,000 rows, unless eigenfunctions
+        alone predict a held-out set better; None for other numbers of rows, and where another
+        setting rules out keeping all rows. `selection_` says which and why.
     n_neighbors : int
         How many rows a prediction uses with `residual="neighbors"`. Hyperparameters are learned
         with 15 neighbours of each row, and the coefficients with at most 32. With as many as there
@@ -88,11 +94,11 @@ class EigenGPRegressor(InducingPointRegressor):
     likelihood : {"auto", "gaussian", "heteroscedastic"}, Gaussian or Heteroscedastic
         The noise. "heteroscedastic" fits input-dependent noise to leave-one-out residuals; it is
         kept only if it improves the leave-one-out density, and needs at least 100 rows. "auto" is
-        "heteroscedastic" where neighbours are considered, else "gaussian".
+        "heteroscedastic" with the exact GP and where neighbours are considered, else "gaussian".
         `Gaussian(variance=…)` also sets where the noise variance starts.
     inducing_points : {"auto", "kmeans", "random", "greedy"}, int or array of shape (M, D)
         How inducing points are placed at first; "auto" is "kmeans". An int is M ≥ R, their number.
-        An array, in the units of the data, is where all restarts begin.
+        An array, in the units of the data, gives their initial positions for all restarts.
     optimizer : {"auto"}, LBFGS or Stochastic
         How the model is learned; "auto" is `LBFGS()`.
     guard : bool
@@ -105,21 +111,24 @@ class EigenGPRegressor(InducingPointRegressor):
         equal), and what is more than three such units from the median is compressed by a
         logarithm. Quantiles are those of 10,000 rows, where there are more.
     max_time : float or None
-        About how many seconds the fit may take. The result then depends on the machine.
+        About how many seconds the fit may take. The result then depends on the machine: the exact
+        GP compares fewer kernels, neighbours use fewer inducing points, and all models take fewer
+        iterations.
     precision : {"double", "mixed", "single"}
         "double" is float64 throughout. "mixed" computes the gradient of stage 1 and predictions
-        in float32 wherever its rounding does not show. "single" also computes the sums of stage 1
+        in float32 where that is accurate enough. "single" also computes the sums of stage 1
         in float32: for very many rows and for GPUs. Sums of blocks, factorisations and learned
         weights are always in float64.
     device : str or None
-        Where NumPy rows are computed with: None is the CPU, "cuda" a GPU, through PyTorch. Arrays
-        of PyTorch or CuPy are used where they are, with scikit-learn's `array_api_dispatch`. Up to
-        5,000 rows always use the CPU, which is faster for so few.
+        Device for NumPy rows: None is the CPU, "cuda" a GPU (through PyTorch). Arrays of PyTorch
+        or CuPy are used where they are, with scikit-learn's `array_api_dispatch`. Up to 5,000 rows
+        always use the CPU, which is faster for so few.
 
     Attributes
     ----------
     inducing_points_ : array of shape (M, D)
-        The learned inducing points. This and all that follow are in the units of the data.
+        The learned inducing points. This and all that follow are in the units of the data. The
+        exact GP has no `inducing_points_`, `weights_`, `eigenvalues_` and `jitter_`.
     kernel_ : Kernel
         The learned kernel. With `standardize="robust"` it holds between inputs in the middle of
         each column; in the tails, functions vary more slowly than its lengthscales say.
@@ -139,6 +148,20 @@ class EigenGPRegressor(InducingPointRegressor):
     leave_one_out_errors_ : array of shape (n,)
         With heteroscedastic noise: leave-one-out errors of training rows in units of their
         standard deviations, sorted. `predict_interval` uses them.
+
+    Notes
+    -----
+    The exact GP (`residual="exact"`) has weak log-normal priors on kernel parameters and noise.
+    Candidate kernels are compared on at most 300 rows, by the Laplace approximation to their
+    evidence. Predictions are averaged over up to 16 draws from the Laplace approximation to the
+    posterior of the hyperparameters: 16 for up to 500 rows, none beyond 1,400. `kernel_`,
+    `noise_variance_` and `log_marginal_likelihood_` are those of the most probable
+    hyperparameters. Heteroscedastic noise is fitted to exact leave-one-out residuals. With ten or
+    more inputs and fewer than ten rows for each, lengthscales over-fit, and all variances are
+    multiplied by one factor instead, which cross-validation gives. Beyond 2,000 rows, kernel and
+    noise are learned from 2,000 of them. It takes O(N³) time and 16·N² bytes, and O(N²) for each
+    standard deviation. `ExactGPRegressor` maximises the log marginal likelihood alone, without
+    priors and averages.
 
     Examples
     --------
@@ -308,8 +331,8 @@ class EigenGPRegressor(InducingPointRegressor):
             One column for each eigenfunction, largest eigenvalue first.
         """
         X = self._inputs(X, "eigenfunctions")
-        lam, U = self._spectrum.values, self._spectrum.vectors
         R = self.weights_.shape[0]
+        lam, U = self._spectrum.values, self._spectrum.vectors
         combination = Placed(np.sqrt(lam.size) * U[:, :R] / lam[:R])
         features = self._posterior.features
 

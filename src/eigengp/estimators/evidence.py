@@ -29,7 +29,7 @@ class EvidenceGradient:
     """
 
     inducing_points: Array
-    """With respect to the inducing inputs, shape (M, D)."""
+    """With respect to the inducing points, shape (M, D)."""
     kernel: Array
     """With respect to `kernel.theta`, the logarithms named by `kernel.parameter_names`."""
     log_noise_variance: float
@@ -81,8 +81,7 @@ def log_marginal_likelihood(
 ) -> float | tuple[float, EvidenceGradient]:
     """Return the log evidence `ln N(y | 0, C)` of an EigenGP model.
 
-    Data and hyperparameters are taken as they stand: nothing is centred,
-    scaled or learned.
+    Data and hyperparameters are used unchanged: nothing is centred, scaled or learned.
 
     Parameters
     ----------
@@ -185,7 +184,7 @@ def _check(
 def _check_power(power: float, residual: str | None, weights: ArrayLike | None) -> None:
     _check_number("power", power)
     if not 0.0 <= power <= 1.0:
-        raise ValueError(f"power must lie between 0 and 1, got {power!r}.")
+        raise ValueError(f"power must be between 0 and 1, got {power!r}.")
     if power != 1.0 and residual is None:
         raise ValueError(f"power={power!r} has no meaning without residual='diagonal'.")
     if power == 0.0 and weights is not None:

@@ -181,19 +181,19 @@ class TransformerMap:
         values = found.values(distinct)
         if not (np.all(np.isfinite(values)) and np.all(np.diff(values) > 0.0)):
             raise ValueError(
-                f"transformer={transformer!r} does not increase strictly from target to target, "
-                "so it cannot be taken back. Use one that does."
+                f"transformer={transformer!r} is not strictly increasing, so it cannot be "
+                "inverted. Use one that is."
             )
         if not np.allclose(found.targets(values), distinct, atol=1e-6 * np.ptp(distinct)):
             raise ValueError(
-                f"transformer={transformer!r} has an inverse_transform that does not give the "
-                "targets back. Use one that does."
+                f"inverse_transform of transformer={transformer!r} does not return the original "
+                "targets."
             )
         if not found._reaches(values):
             raise ValueError(
-                f"transformer={transformer!r} does not reach all real numbers, so a normal "
-                'distribution cannot be taken back through it. Use "yeo-johnson" or "quantile", '
-                "which do."
+                f"transformer={transformer!r} does not map onto all real numbers, so a normal "
+                'distribution cannot be transformed back. Use "yeo-johnson" or "quantile", which '
+                "do."
             )
         return found
 

@@ -36,7 +36,7 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
     Targets `y` that are skewed or have heavy tails are learned as `t = m(y)`, with a strictly
     increasing map m under which they are closer to normal. Where the regressor predicts
     `t ~ N(μ, s²)`, the target has the density `N(m(y) | μ, s²) m′(y)`, from which all that is
-    predicted here follows: error bars are not symmetric, and none reaches where no target can be.
+    predicted here follows. Error bars are asymmetric and stay within the range of possible targets.
 
     Parameters
     ----------
@@ -45,8 +45,8 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
         default settings.
     transformer : {"yeo-johnson", "log", "quantile"} or object
         "yeo-johnson" is the power transform of Yeo and Johnson, with the power between 0 and 2
-        that makes the targets most likely; it takes targets as they stand, and does little to
-        those much smaller than one. "log" is for positive targets. "quantile" brings any
+        that maximises their likelihood; targets are not rescaled first, so it has little effect on
+        targets much smaller than one. "log" is for positive targets. "quantile" brings any
         distribution to a normal one, by straight lines between up to 100 of its quantiles, so
         densities have steps. A transformer of scikit-learn must increase strictly and reach all
         real numbers; its derivative is taken by differences.
@@ -120,7 +120,7 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
         """
         if is_out_of_core(X) or is_dask(X) or is_dask(y):
             raise TypeError(
-                "TargetTransformed.fit takes arrays, for the map is learned from all targets. "
+                "TargetTransformed.fit needs arrays, because the map is learned from all targets. "
                 "Transform the column of the target yourself, or read it into memory."
             )
         targets = self._checked_targets(y)
@@ -234,7 +234,7 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
         check_is_fitted(self)
         levels = np.asarray(quantiles, dtype=np.float64)
         if levels.ndim != 1 or not np.all((levels > 0.0) & (levels < 1.0)):
-            raise ValueError(f"quantiles must lie strictly between 0 and 1, got {quantiles!r}.")
+            raise ValueError(f"quantiles must be strictly between 0 and 1, got {quantiles!r}.")
         deviations = np.array([self._deviations(level) for level in levels])
         mean, std = self._moments(X)
         return self.target_map_.targets(mean[:, None] + std[:, None] * deviations)

@@ -107,6 +107,7 @@ class TracedArray:
     __lt__ = _elementwise("Less", dtype=bool)
     __ge__ = _elementwise("GreaterOrEqual", dtype=bool)
     __le__ = _elementwise("LessOrEqual", dtype=bool)
+    __and__ = _elementwise("And", dtype=bool)
 
     @property
     def T(self) -> TracedArray:

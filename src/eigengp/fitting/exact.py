@@ -182,6 +182,11 @@ class ExactFit:
         own = self.run.settings.optimizer.max_iter
         return None if isinstance(own, str) else own
 
+    @property
+    def _tol(self) -> float:
+        own = self.run.settings.optimizer.tol
+        return _TOLERANCE if isinstance(own, str) else own
+
     def _steps(self, default: int) -> int:
         return default if self._max_iter is None else min(default, self._max_iter)
 
@@ -254,7 +259,7 @@ class ExactFit:
             evaluated = CheckpointedObjective(objective, run.checkpoint, name)
         run.monitor.begin(stage, steps)
         found = minimize(
-            *(evaluated, parameters.pack(start), parameters.bounds, steps, _TOLERANCE),
+            *(evaluated, parameters.pack(start), parameters.bounds, steps, self._tol),
             *(run.monitor.step, run.monitor.clock.is_over),
         )
         run.monitor.end()

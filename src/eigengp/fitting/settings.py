@@ -43,15 +43,17 @@ class LBFGS(BaseEstimator):  # type: ignore[misc]
     n_restarts : int or "auto"
         The number of starts that short runs screen before the best continues. "auto" is 32 on
         small data (N·M² up to 10⁷) and 4 on large data, 64 for `SSGPRegressor` and 8 for
-        `ExactGPRegressor`. 1 with a `Kernel` object starts at that kernel, with the best of a few
-        noise variances, unless `guard` compares several numbers of inducing points.
+        `ExactGPRegressor`. `residual="exact"` has two starts for each kernel. 1 with a `Kernel`
+        object starts at that kernel, with the best of a few noise variances, unless `guard`
+        compares several numbers of inducing points.
     max_iter : int or "auto"
         The largest number of iterations in each stage. "auto" is 200, or 1000 on small data, or
-        25 with `residual="neighbors"`. 0 learns nothing and keeps the kernel and the inducing
+        25 with `residual="neighbors"`. With `residual="exact"` at most 60 are used to compare
+        kernels, and 40 to learn the best. 0 learns nothing and keeps the kernel and the inducing
         points where they start.
     tol : float or "auto"
         Relative change of the log marginal likelihood at which a stage stops. "auto" is 1e-9, or
-        1e-7 for `ExactGPRegressor`.
+        1e-7 for the exact GP.
     exact_start : bool
         Whether a sparse method starts from kernel and noise of an exact GP that is learned on a
         tenth of the rows (at least 500, at most 2,000), as the paper does on large data.

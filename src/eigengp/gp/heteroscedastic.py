@@ -1,9 +1,7 @@
-"""How a predictive variance varies with the input, beyond what a constant noise says.
+"""Heteroscedastic predictive variance.
 
-The variance of a prediction is multiplied by `exp(η(x))`, where `η` is linear
-in a few covariates of how well predictions do around `x`: the variance itself, how
-well the nearest rows predict one another, and the eigenfunctions. A little is
-added to all variances, for surprises of which no row told.
+The variance is multiplied by `exp(η(x))`, with `η` linear in covariates: the variance itself, how
+well nearest rows predict one another, and the eigenfunctions. A floor covers outliers.
 """
 
 from __future__ import annotations
@@ -31,11 +29,11 @@ from eigengp.gp.posterior import Posterior
 from eigengp.kernels.cross_covariance import KernelColumns
 
 _NEAR = (8, 16, 32, 64)
-"""Among how many of the nearest rows surprise is measured, as far as there are so many."""
+"""Number of nearest rows used to measure prediction errors among neighbours."""
 _PSEUDO = 2.0
-"""How many neighbours without surprise, or with, it takes to be believed."""
+"""Pseudo-observations with error one that are added to those of the neighbours."""
 _LEAST_FREE = 0.1
-"""A row that decides itself what it is predicted to be is taken to leave so much open."""
+"""The smallest `1 − h` of a row with the leverage `h`."""
 
 
 def covariates(variance: AnyArray, surprise: AnyArray | None, explained: AnyArray) -> AnyArray:
@@ -66,7 +64,7 @@ def leave_one_out_moments(
 ) -> tuple[Array, Array]:
     """Return mean and variance of training rows as if each had been left out, of shape (n,).
 
-    That a row has had a say in the coefficients is undone: given them it was an
+    The influence of a row on the coefficients is removed: given them it was an
     observation with the variance `d_w`, which is `d` with `σ²/weight` for `σ²`,
     so with `h = tᵀP t/d_w` its error grows by `1/(1 − h)`, and its variance is
     `d + tᵀP t/(1 − h)`.
@@ -91,11 +89,11 @@ def leave_one_out_moments(
 
 @dataclass(frozen=True)
 class VarianceScale:
-    """`v ↦ v mean_c exp(η_c) + floor`, with `η_c = β₀ + Σ_j β_j (sign_j − centre_j)/spread_j`.
+    """`v ↦ v mean_c exp(η_c) + floor`, with `η_c = β₀ + Σ_j β_j (z_j − centre_j)` of covariates z.
 
-    There may be several `η`: where they disagree the largest has the most say.
-    Signs beyond what the rows had are taken as the nearest that they had: far
-    from the data error bars grow with the variance of the GP, and no faster.
+    There may be several `η`; where they disagree the largest dominates. Covariates outside their
+    range in training are clipped to it, so that far from the data error bars grow with the variance
+    of the GP, and no faster.
     """
 
     intercept: Array
@@ -108,7 +106,7 @@ class VarianceScale:
     floor: float = 0.0
 
     def __call__(self, variance: AnyArray, found: AnyArray) -> AnyArray:
-        """Return variances as they vary, shape (n,), from covariates of shape (n, p)."""
+        """Return scaled variances, shape (n,), from covariates of shape (n, p)."""
         xp = namespace(found)
         low, high, centre, slopes, intercept = (
             beside(each, found)
@@ -119,7 +117,7 @@ class VarianceScale:
         return variance * (xp.sum(xp.exp(eta), axis=1) / self.intercept.size) + self.floor
 
     def joint(self, covariance: AnyArray, found: AnyArray) -> AnyArray:
-        """Return a joint covariance whose diagonal varies so, with the same correlations."""
+        """Return a joint covariance with this diagonal and the same correlations."""
         xp = namespace(covariance)
         variance = xp.linalg.diagonal(covariance)
         root = xp.sqrt(self(variance, found) / variance)
@@ -138,16 +136,16 @@ class HeteroscedasticGradientError(ValueError):
 
 @dataclass(frozen=True)
 class HeteroscedasticPosterior:
-    """A posterior whose variances vary beyond what a constant noise says.
+    """A posterior with heteroscedastic variance.
 
     Parameters
     ----------
     own : Posterior, ConditionalPosterior or MixturePosterior
-        With a constant noise.
+        The posterior with constant noise.
     factor : array of shape (M, R)
         `F`, which takes features to eigenfunctions with a white prior.
     scale : VarianceScale or None
-        How variances vary; None where that is still to be learned.
+        The variance factor; None before it is fitted.
     basis : KernelColumns or None
         The features `k(x, B)` of the eigenfunctions; None are those of the posterior.
     """

@@ -3,9 +3,8 @@
 LAPACK is called directly: for the small matrices of a small problem the
 checks of the general routines cost more than the factorisation.
 
-A kernel matrix of nearby points is singular to working precision. A little
-jitter on its diagonal mends that; it grows while it must, says so, and ends
-in an error that names the likely causes.
+A kernel matrix of nearby points is singular to working precision. A small jitter on the diagonal
+fixes that. It is increased as needed, with a warning, and finally an error names the likely causes.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Advice(NamedTuple):
     remedy: str
 
 
-_INDUCING = Advice("inducing inputs", "use fewer of them, or ask for a larger jitter")
+_INDUCING = Advice("inducing points", "use fewer of them, or a larger jitter")
 
 
 def guarded(factorize: Callable[[Array], T], K: Array, advice: Advice = _INDUCING) -> T:

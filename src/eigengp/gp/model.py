@@ -63,7 +63,7 @@ class Gradient:
 
 @dataclass(frozen=True)
 class EigenGP:
-    """The model: eigenfunctions of a kernel at inducing inputs, their weights, the noise.
+    """The model: eigenfunctions of a kernel at inducing points, their weights, the noise.
 
     FITC, VFE and power EP are the same model with the weights of the prior
     and the residual, which enters the log marginal likelihood as `power` says.

@@ -32,15 +32,15 @@ class Arithmetic:
     """Precision of the passes over the rows, and memory between them.
 
     Sums over blocks, and all that is M × M, are in float64 whatever the
-    precision. Unless that is double, predictions are in float32 where its
-    rounding does not show.
+    precision. Unless that is double, predictions are in float32 where that
+    is accurate enough.
 
     Parameters
     ----------
     precision : {"double", "mixed", "single"}
         "double" is float64 throughout; "mixed" makes the sums in float64, and
         the products of the gradient and of predicted variances in float32
-        wherever its rounding does not show; "single" makes the sums in
+        where that is accurate enough; "single" makes the sums in
         float32 too. Rows that enter whitened or with a residual are always in
         float64.
     memory_limit : int

@@ -1,4 +1,4 @@
-"""From the kernel matrix of the inducing inputs to the prior of the coefficients.
+"""From the kernel matrix of the inducing points to the prior of the coefficients.
 
 The latent function is `f(x) = k(x,B) F z` with `z ~ N(0, I)`: a factor `F`
 of shape (M, R) is all that distinguishes the stages of EigenGP. The log

@@ -93,7 +93,7 @@ class VecchiaPosterior:
     n_neighbors : int
         How many it finds.
     scale : VarianceScale or None
-        How variances vary beyond a constant noise.
+        The heteroscedastic variance factor.
     coefficients : array of shape (N,) or None
         `c = (k(X, X) + σ²S⁻¹)⁻¹ y`; None where the mean is that of the neighbours.
     """
@@ -198,7 +198,7 @@ class VecchiaPosterior:
         return row_dots(latent, latent)
 
     def covariates(self, variance: Array, near: Near) -> Array:
-        """Return what a varying noise depends on, shape (n, p)."""
+        """Return what the variance factor depends on, shape (n, p)."""
         unit = np.sqrt(self.features.prior_scale)
         return covariates(variance, near.surprise, near.explained / unit)
 

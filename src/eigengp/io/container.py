@@ -129,11 +129,12 @@ def _refuse(path: Path, content: bytes) -> NoReturn:
         _refuse_other(path)
     if len(content) < whole:
         raise SavedModelError(
-            f"{path} is cut off: it has {len(content)} bytes of at least {whole}. Copy or save the "
-            "model again."
+            f"{path} is incomplete: it has {len(content)} of at least {whole} bytes. Copy or save "
+            "the model again."
         )
     raise SavedModelError(
-        f"{path} was altered after it had been saved: its checksum is not right. Copy or save the "
+        f"{path} was changed or damaged after it was saved: its checksum does not match. "
+        "Copy or save the "
         "model again."
     )
 

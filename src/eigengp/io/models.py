@@ -167,7 +167,7 @@ def _checked_target(path: str | Path) -> Path:
             f"{target.with_suffix(SUFFIX).name!r}."
         )
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"The folder {target.parent} is not there; make it first.")
+        raise FileNotFoundError(f"The folder {target.parent} does not exist; create it first.")
     return target
 
 

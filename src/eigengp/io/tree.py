@@ -117,7 +117,7 @@ class Reader:
         """Return the value that a node stands for."""
         if not isinstance(node, dict):
             if isinstance(node, list):
-                raise SavedModelError("a saved model has a list out of its place.")
+                raise SavedModelError("a saved model contains an unexpected list.")
             return node
         ((kind, content),) = node.items()
         match kind:

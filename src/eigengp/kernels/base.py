@@ -416,6 +416,6 @@ def _as_dims(dims: Sequence[int]) -> tuple[int, ...]:
     found = tuple(int(each) for each in np.atleast_1d(dims))
     if not found or min(found) < 0 or len(set(found)) < len(found):
         raise ValueError(
-            f"active_dims must be different numbers of inputs, counted from 0, got {dims!r}."
+            f"active_dims must be distinct indices of inputs, counted from 0, got {dims!r}."
         )
     return found

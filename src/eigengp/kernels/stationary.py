@@ -62,8 +62,8 @@ class Stationary(ParametricKernel):
         Optional: only a sparse spectrum GP asks for it.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} does not say which squared exponentials it is a mixture of. "
-            "Give it a method `mixture`, or use another kernel for a sparse spectrum GP."
+            f"{type(self).__name__} has no method `mixture`, which a sparse spectrum GP needs. "
+            "Add one, or use another kernel."
         )
 
     def draw_frequencies(self, count: int, n_features: int, rng: np.random.RandomState) -> Array:

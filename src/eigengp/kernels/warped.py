@@ -120,7 +120,7 @@ class Warped(Kernel):
         xp = namespace(X)
         u = (cast(X, "float64") - beside(self.low, X)) / beside(self.high - self.low, X)
         inside = (u > 0.0) & (u < 1.0)
-        return xp.where(inside, u, xp.full_like(u, 0.5)), inside
+        return xp.where(inside, u, 0.5 * xp.ones_like(u)), inside
 
     def slopes(self, X: AnyArray) -> tuple[AnyArray, AnyArray, AnyArray]:
         """Return `dw/dx`, `dw/d ln a` and `dw/d ln b`, each of shape (n, D)."""

@@ -174,7 +174,10 @@ def inducing_points(
     """
     names, points = feature_names(model), inspection.inducing_points_of(model)
     if points is None:
-        raise TypeError(f"{type(model).__name__} has no inducing points.")
+        raise TypeError(
+            f"This {type(model).__name__} has no inducing points; fit an EigenGPRegressor with "
+            "n_components=…."
+        )
     if len(names) < 2 or count < 2:
         raise ValueError(
             "Pairs need two inputs; for a model of one input `prediction` marks inducing points."

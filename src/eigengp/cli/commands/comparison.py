@@ -37,7 +37,7 @@ _SCORING = {
 }
 _PANELS = {
     "nmse": "NMSE: squared error\n(1 is that of the mean)",
-    "mnlp": "MNLP: means and error bars\n(lower is better)",
+    "mnlp": "MNLP: mean negative log density\n(lower is better)",
 }
 
 
@@ -135,7 +135,7 @@ def check_matplotlib() -> None:
         import_module("matplotlib")
     except ImportError as error:
         raise ImportError(
-            f'A picture needs Matplotlib: pip install "eigengp[plot]" ({error}).'
+            f'Plots need Matplotlib: pip install "eigengp[plot]" ({error}).'
         ) from error
 
 

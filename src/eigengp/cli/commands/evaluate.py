@@ -11,8 +11,8 @@ from eigengp.cli.commands.session import Session, open_session
 _MEANINGS = {
     "nmse": "squared error; 1 is that of the mean",
     "rmse": "root mean squared error, in the target's unit",
-    "mnlp": "means and error bars; lower is better",
-    "crps": "means and error bars, in the target's unit; lower is better",
+    "mnlp": "mean negative log density; lower is better",
+    "crps": "continuous ranked probability score, in the target's unit; lower is better",
     "coverage": "targets inside their prediction intervals; {level:.0%} expected",
 }
 

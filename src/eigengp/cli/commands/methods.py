@@ -66,7 +66,7 @@ class Method:
 
 METHODS = {
     Name.AUTO: Method(
-        "EigenGPRegressor", "eigengp or neighbors, chosen to suit the data, like all other settings"
+        "EigenGPRegressor", "the exact GP, neighbors or eigengp, chosen to suit the data"
     ),
     Name.EIGENGP: Method(
         "EigenGPRegressor", "a few learned eigenfunctions; fast", {"residual": None}

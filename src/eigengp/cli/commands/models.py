@@ -54,7 +54,7 @@ class SavedModel:
         """Return a copy with this target; models saved from Python have none."""
         name = target or self.schema.target
         if not name:
-            raise TableError("The model does not know its target; name the column with --target.")
+            raise TableError("The model file does not name a target; pass --target.")
         return replace(self, schema=replace(self.schema, target=name))
 
     def read_table(self, path: Path, drop: list[str] | None, out: Session) -> Any:

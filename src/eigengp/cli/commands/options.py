@@ -11,7 +11,7 @@ Data = Annotated[
     Path,
     typer.Argument(
         metavar="DATA",
-        help="The table: CSV, TSV, Parquet or Arrow, by its ending.",
+        help="The table: CSV, TSV, Parquet or Arrow, recognised by its suffix.",
         show_default=False,
     ),
 ]
@@ -65,15 +65,16 @@ Components = Annotated[
         "--components",
         "-m",
         min=1,
-        help="Number of eigenfunctions, inducing points or frequencies: more are finer and slower.",
-        show_default="100, or a quarter of few rows",
+        help="Number of eigenfunctions, inducing points or frequencies: more capture finer detail "
+        "but take longer.",
+        show_default="100, or a quarter of few rows; none with the exact GP",
     ),
 ]
 Holdout = Annotated[
     float,
     typer.Option(
-        help="Fraction of rows, such as 0.2, to hold out: they measure the model and calibrate "
-        "its prediction intervals."
+        help="Fraction of rows, such as 0.2, to hold out for scoring the model and calibrating its "
+        "prediction intervals."
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seeds all random choices.")]
@@ -95,7 +96,7 @@ Predictions = Annotated[
         "--out",
         "-o",
         metavar="FILE",
-        help="The file to write: Parquet, Arrow or CSV, by its ending.",
+        help="The file to write: Parquet, Arrow or CSV, recognised by its suffix.",
         show_default="CSV to standard output",
     ),
 ]
@@ -118,5 +119,5 @@ def check_coverage(coverage: float) -> None:
     """Raise unless `coverage` is a probability."""
     if not 0.0 < coverage < 1.0:
         raise typer.BadParameter(
-            f"{coverage} must lie between 0 and 1; 90 % is 0.9.", param_hint="'--coverage'"
+            f"{coverage} must be between 0 and 1; 90 % is 0.9.", param_hint="'--coverage'"
         )

@@ -237,7 +237,7 @@ class Spectrum:
 
 def compute_spectrum(model: Any, rows: Rows, ranking: Sequence[Input]) -> Spectrum | None:
     """Evaluate the leading eigenfunctions along the first inputs; None for a model without."""
-    if not hasattr(model, "eigenfunctions"):
+    if not hasattr(model, "eigenvalues_"):
         return None
     weights, eigenvalues = (np.asarray(on_host(w)) for w in (model.weights_, model.eigenvalues_))
     shown = np.argsort(-weights, kind="stable")[:_MAX_EIGENFUNCTIONS]
