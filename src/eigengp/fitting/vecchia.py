@@ -80,8 +80,8 @@ _REFINED_ROWS, _REFINED_STEPS, _REFINED_NEIGHBOURS = 3_000, 20, 30
 parameters need fewer rows."""
 _TOLERANCE = 1e-6
 _MOVED, _MATTERS = 1.5, 0.1
-"""Neighbours are searched again if the metric of inputs that matter has changed by this ratio;
-others have less than this fraction of the largest metric."""
+"""If time is short, neighbours are searched again only if the metric of inputs that matter has
+changed by this ratio; others have less than this fraction of the largest metric."""
 
 
 _FIRST_STEPS = 20
@@ -248,6 +248,17 @@ class VecchiaLearner:
         """Learn kernel, noise and inducing points on `count` rows."""
         return self._minimize("local", eigengp_parameters(model, self.box), count, steps)
 
+    def choose_start(self, models: list[EigenGP]) -> EigenGP:
+        """Return the model of largest log marginal likelihood before its kernel is refined."""
+
+        def value(model: EigenGP) -> float:
+            try:
+                return model.value(self._find_neighbors(model, _REFINED_ROWS, _REFINED_NEIGHBOURS))
+            except FactorizationError:
+                return float("inf")
+
+        return min(models, key=value)
+
     def refine_kernel(self, model: EigenGP, steps: int) -> EigenGP:
         """Learn kernel and noise on few rows with more neighbours."""
         model = replace(model, kernel=limit_alpha(model.kernel))
@@ -278,20 +289,22 @@ class VecchiaLearner:
         return parameters.unpack(found.vector)
 
     def _find_neighbors(self, model: EigenGP, count: int, n_neighbors: int = _NEIGHBOURS) -> Any:
-        """Find the neighbours, or return those found before if the metric has moved little."""
+        """Find the neighbours; if time is short, those found with nearly the same metric serve."""
         metric = np.broadcast_to(model.kernel.metric(self.rows.X.shape[1]), self.rows.X.shape[1:])
         known = self._known.get((count, n_neighbors))
-        if known is None or not _are_alike(metric, known[0]):
+        moved = 1.0 if self._has_time else _MOVED
+        if known is None or not _are_alike(metric, known[0], moved):
             found = NeighborSource.of(self.rows, metric, n_neighbors, self.n_threads, count, "auto")
             known = self._known[count, n_neighbors] = (metric, found)
         return known[1]
 
 
-def _are_alike(metric: Array, other: Array) -> bool:
-    """Return whether two metrics have nearly the same neighbours: inputs that matter, in ratio."""
-    matters = np.maximum(metric / metric.max(), other / other.max()) > _MATTERS
-    ratio = metric[matters] / np.maximum(other[matters], np.finfo(float).tiny)
-    return bool(ratio.max() <= _MOVED * ratio.min())
+def _are_alike(metric: Array, other: Array, moved: float) -> bool:
+    """Return whether two metrics of the inputs that matter agree up to a ratio."""
+    least = np.finfo(float).tiny
+    metric, other = (np.maximum(each / max(each.max(), least), least) for each in (metric, other))
+    ratio = (metric / other)[np.maximum(metric, other) > _MATTERS]
+    return ratio.size == 0 or bool(ratio.max() <= moved * ratio.min())
 
 
 def _get_largest_size(n_rows: int, seconds: float | None = None) -> int:
@@ -485,7 +498,8 @@ class NeighborFit:
                 self._clock.allow(_UNTIL[2])
                 if self.chosen_sum is not None and not self._clock.is_over():
                     assert isinstance(model.kernel, Stationary)
-                    model = replace(model, kernel=split_kernel(model.kernel, self.chosen_sum))
+                    both = (split_kernel(model.kernel, self.chosen_sum), self.chosen_sum)
+                    model = self.learner.choose_start([replace(model, kernel=k) for k in both])
                 model = self.learner.refine_kernel(model, steps)
         self.run.n_iter += self.learner.n_iter
         return model
