@@ -327,6 +327,14 @@ def test_every_method_has_a_report_and_only_eigengp_has_eigenfunctions(name: str
     assert f"<td>{type(model).__name__}</td>" in html
 
 
+def test_the_exact_model_of_the_default_has_a_report() -> None:
+    X = np.linspace(0.0, 6.0, 30)[:, None]
+    optimizer = LBFGS(max_iter=3)
+    model = EigenGPRegressor(optimizer=optimizer, random_state=0).fit(X, np.sin(X[:, 0]))
+    html = build(model, X, np.sin(X[:, 0]))
+    assert "eigenfunctions" not in re.findall('<section id="([a-z]+)"', html)
+
+
 def test_one_input_has_a_curve_and_no_map() -> None:
     X = np.linspace(0.0, 6.0, 50)[:, None]
     model = quick(5, max_iter=5).fit(X, np.sin(X[:, 0]))

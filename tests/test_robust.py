@@ -185,7 +185,7 @@ def test_units_do_not_matter(name: str) -> None:
 def test_inducing_points_are_in_the_units_of_the_data(name: str) -> None:
     model = fitted(name)
     own = model._scaling.transform_inputs(model.inducing_points_)
-    np.testing.assert_allclose(own, model._posterior.features.inducing_points, atol=1e-9)
+    np.testing.assert_allclose(own, model._posterior.features.points, atol=1e-9)
     assert np.ptp(model.inducing_points_[:, 0]) > 300.0
 
 

@@ -114,11 +114,12 @@ def records() -> list[Record | EstimatorRecord]:
     state = {"key": np.ndarray, "pos": int, "has_gauss": int, "gauss": float}
     vecchia = {**resolved_hints(VecchiaPosterior), "approximate": bool}
     del vecchia["search"]
+    optional = Record.of(VecchiaPosterior).optional
     return [
         *map(Record.of, _PLAIN),
         *map(EstimatorRecord, _ESTIMATORS),
         Record(np.random.RandomState, state, make=_random_state, take=_random_state_fields),
-        Record(VecchiaPosterior, vecchia, make=_vecchia_posterior, take=_vecchia_fields),
+        Record(VecchiaPosterior, vecchia, optional, _vecchia_posterior, _vecchia_fields),
         _columns_record(KernelColumns, "KernelFeatures", "inducing_points", lambda k, B: k.at(B)),
         _columns_record(SpectralFeatures, "SpectralFeatures", "spectral_points", SpectralFeatures),
     ]
