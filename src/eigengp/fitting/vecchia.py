@@ -1,48 +1,34 @@
-"""Learning with the nearest-neighbour (Vecchia) residual: kernel, inducing points, noise."""
+"""Fits with the nearest-neighbour (Vecchia) residual: from kernel choice to calibration."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from eigengp._typing import Array
 from eigengp.backend.threads import count_available_threads, run_in_threads, speed_up_passes
 from eigengp.data.grouping import group_rows
 from eigengp.data.neighbors import Nearest, NeighborSource
-from eigengp.data.standardize import Extent
 from eigengp.fitting.candidate_kernels import (
-    CANDIDATES,
-    SUMS,
-    add_kernels,
-    limit_alpha,
     name_kernel,
     split_kernel,
 )
-from eigengp.fitting.checkpoint import Checkpoint, CheckpointedObjective
 from eigengp.fitting.initialization import InducingPointInit
 from eigengp.fitting.leave_one_out import LeaveOneOut, score, score_predictions
 from eigengp.fitting.model_selection import Decision
-from eigengp.fitting.objectives import (
-    Parameters,
-    RowObjective,
-    eigengp_parameters,
-    kernel_parameters,
-)
-from eigengp.fitting.optimizer import Objective, minimize
 from eigengp.fitting.posterior_mean import find_posterior_mean, is_affordable
-from eigengp.fitting.progress import Clock, Monitor
+from eigengp.fitting.progress import Clock
 from eigengp.fitting.run import Run
 from eigengp.fitting.settings import RELATIVE_JITTER, Plan, is_small
+from eigengp.fitting.vecchia_learner import VecchiaLearner
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP, Jitter
-from eigengp.gp.sums import Kept
 from eigengp.gp.vecchia import VecchiaOutcome, VecchiaPass
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import (
@@ -53,36 +39,6 @@ from eigengp.kernels import (
     Stationary,
     Sum,
 )
-
-
-class _Round(NamedTuple):
-    """One round of the tournament of kernels."""
-
-    n_rows: int
-    """The number of rows."""
-    steps: int
-    """The largest number of iterations."""
-    keep: int
-    """The number of kernels that reach the next round."""
-    until: float
-    """The fraction of `max_time` by which the round must end."""
-
-
-_ROUNDS = (_Round(1_000, 15, 3, 0.12), _Round(3_000, 25, 1, 0.3))
-_SUM_STEPS = 10
-"""The largest number of iterations of a sum of kernels in the first round."""
-_ENOUGH_SECONDS = 20.0
-_ROWS_PER_SECOND, _FEWEST_ROWS, _FEW_STEPS = 80, 200, 8
-"""The only round if `max_time` is less than that: later steps need the time more."""
-_NEIGHBOURS = 15
-_REFINED_ROWS, _REFINED_STEPS, _REFINED_NEIGHBOURS = 3_000, 20, 30
-"""The last learning of kernel and noise: few neighbours bias lengthscales and noise, and the few
-parameters need fewer rows."""
-_TOLERANCE = 1e-6
-_MOVED, _MATTERS = 1.5, 0.1
-"""If time is short, neighbours are searched again only if the metric of inputs that matter has
-changed by this ratio; others have less than this fraction of the largest metric."""
-
 
 _FIRST_STEPS = 20
 _TRIED_POINTS = 50
@@ -97,6 +53,8 @@ SAMPLE_ROWS = 100_000
 """The largest number of rows from which hyperparameters and coefficients are learned. Predictions
 find their neighbours among all rows."""
 _LEFT_OUT_ROWS = 6_000
+_COMPARED_ROWS = 2_000
+"""The number of rows on which the models before and after refinement are compared."""
 _LEFT_OUT_CHUNK = 256
 _FIRST_SIZE, _LAST_SIZE = 200, 400
 """The first and the largest default number of inducing points, without `max_time`."""
@@ -106,205 +64,14 @@ _ROWS_PER_POINT = 25
 _LEAST_SIZE, _MOST_SIZE = 50, 800
 _MOST_FEATURES = 40_000_000
 """The largest number of features of all rows that the default keeps in memory."""
+_NOT_WORSE = 1.05
+"""The largest ratio of leave-one-out mean squared errors, of the mean from all rows to that from
+neighbours, at which the former is used; the approximation adds a few per cent to its errors."""
 _SIZE_PER_SECOND = 10
 _LEARNED_ROWS_PER_SECOND = 500
 _UNTIL = (0.4, 0.62, 0.7, 0.85, 0.95)
 """Fractions of `max_time` by which stage 1, Vecchia learning, its refinement, leave-one-out and the
 solution for all rows must end."""
-
-
-@dataclass
-class VecchiaLearner:
-    """Maximises the Vecchia log marginal likelihood.
-
-    Parameters
-    ----------
-    rows : RowBlock
-        All rows, in random order.
-    box : Extent
-        The box around their inputs.
-    monitor : Monitor
-        Called after every iteration.
-    n_threads : int
-        The number of threads.
-    checkpoint : Checkpoint or None
-        Stores every evaluation.
-    """
-
-    rows: RowBlock
-    box: Extent
-    monitor: Monitor
-    n_threads: int
-    checkpoint: Checkpoint | None = None
-    n_iter: int = 0
-    losses: dict[int, dict[str, float]] = field(default_factory=dict)
-    """The loss of each kernel, by the number of rows; lower is better."""
-    single: EigenGP | None = None
-    """The best model of the last round whose kernel is not a sum."""
-    _known: dict[tuple[int, int], tuple[Array, Any]] = field(default_factory=dict)
-    """The metric and the neighbours found with it, by the numbers of rows and of neighbours."""
-
-    def choose_kernel(self, start: EigenGP, most: int) -> EigenGP:
-        """Return the winner of a tournament of kernels.
-
-        Kernels are learned on a part of the rows with fixed inducing points, in rounds of at most
-        `most` iterations. The best of each round, by `_score_kernel`, reach the next, and among
-        them the best kernel that is not a sum.
-        """
-        best: list[EigenGP] = []
-        for count, steps, keep, until in self._plan_rounds():
-            limits = (count, min(steps, most), until)
-            if best:
-                models = self._continue_learning(best, *limits)
-            else:
-                models = self._learn_candidates(start, *limits)
-            losses = {
-                name_kernel(model.kernel): self._score_kernel(model, count) for model in models
-            }
-            self.losses[count] = losses
-            models.sort(key=lambda model: losses[name_kernel(model.kernel)])
-            single = next(model for model in models if isinstance(model.kernel, Stationary))
-            best = models[:keep]
-            if keep > 1 and not any(each is single for each in best):
-                best[-1] = single
-        self.single = single
-        return best[0]
-
-    @property
-    def _has_time(self) -> bool:
-        limit = self.monitor.clock.limit
-        return limit is None or limit >= _ENOUGH_SECONDS
-
-    def _plan_rounds(self) -> Sequence[_Round]:
-        """Return the rounds of the tournament: a single small one if time is short."""
-        limit = self.monitor.clock.limit
-        if limit is None or self._has_time:
-            return _ROUNDS
-        count = min(_ROUNDS[0].n_rows, max(_FEWEST_ROWS, round(_ROWS_PER_SECOND * limit)))
-        return (_Round(count, _FEW_STEPS, 1, _ROUNDS[-1].until),)
-
-    def _learn_candidates(
-        self, start: EigenGP, count: int, steps: int, until: float
-    ) -> list[EigenGP]:
-        """Learn all candidate kernels, each from where a smoother one ended.
-
-        Rough kernels learn slowly, and not at all from a poor start.
-        """
-        learned: dict[type[Stationary] | None, EigenGP] = {None: start}
-        pairs = SUMS if self._has_time else ()
-        n_candidates = len(CANDIDATES) + len(pairs)
-        for i, (kind, origin) in enumerate(CANDIDATES.items()):
-            model = learned[origin.kind]
-            before = model.kernel
-            assert isinstance(before, Stationary)
-            self.monitor.clock.spread(until, i, n_candidates)
-            kernel = kind(before.lengthscale * origin.stretch, before.variance)
-            model = replace(model, kernel=kernel, vecchia=True)
-            learned[kind] = self._learn_on_part(model, count, steps)
-        sums = []
-        for i, parts in enumerate(pairs, len(CANDIDATES)):
-            self.monitor.clock.spread(until, i, n_candidates)
-            model = add_kernels(*(learned[kind] for kind in parts))
-            sums.append(self._learn_on_part(model, count, min(steps, _SUM_STEPS)))
-        return [*list(learned.values())[1:], *sums]
-
-    def _continue_learning(
-        self, models: list[EigenGP], count: int, steps: int, until: float
-    ) -> list[EigenGP]:
-        """Continue learning the kernels of an earlier round."""
-        learned = []
-        for i, model in enumerate(models):
-            self.monitor.clock.spread(until, i, len(models))
-            learned.append(self._learn_on_part(model, count, steps))
-        return learned
-
-    def _learn_on_part(self, model: EigenGP, count: int, steps: int) -> EigenGP:
-        model = replace(model, kernel=limit_alpha(model.kernel))
-        return self._minimize(name_kernel(model.kernel), kernel_parameters(model), count, steps)
-
-    def _score_kernel(self, model: EigenGP, count: int) -> float:
-        """Average `−ln p(y)` per row and its value with one variance for all rows.
-
-        The second term measures the means alone, since the variances are learned again at the end.
-        """
-        source = self._find_neighbors(model, count)
-        try:
-            outcome = model.forward(source, kept=Kept(model.arithmetic.memory_limit))
-        except FactorizationError:
-            return float("inf")
-        assert isinstance(outcome, VecchiaOutcome)
-        assert outcome.whitened is not None
-        seen = outcome.whitened
-        errors = (seen.eta - seen.kappa @ outcome.evidence.mean) / seen.w[:, -1]
-        weight = source.rows.weight[source.index[:, -1]]
-        alike = 0.5 * float(np.log(2.0 * np.pi * np.average(errors**2, weights=weight)) + 1.0)
-        return 0.5 * (outcome.value / outcome.n + alike)
-
-    def learn_kernel(self, model: EigenGP, count: int, steps: int) -> EigenGP:
-        """Learn kernel and noise on `count` rows."""
-        return self._minimize("kernel", kernel_parameters(model), count, steps)
-
-    def learn_all(self, model: EigenGP, count: int, steps: int) -> EigenGP:
-        """Learn kernel, noise and inducing points on `count` rows."""
-        return self._minimize("local", eigengp_parameters(model, self.box), count, steps)
-
-    def choose_start(self, models: list[EigenGP]) -> EigenGP:
-        """Return the model of largest log marginal likelihood before its kernel is refined."""
-
-        def value(model: EigenGP) -> float:
-            try:
-                return model.value(self._find_neighbors(model, _REFINED_ROWS, _REFINED_NEIGHBOURS))
-            except FactorizationError:
-                return float("inf")
-
-        return min(models, key=value)
-
-    def refine_kernel(self, model: EigenGP, steps: int) -> EigenGP:
-        """Learn kernel and noise on few rows with more neighbours."""
-        model = replace(model, kernel=limit_alpha(model.kernel))
-        limits = (_REFINED_ROWS, min(steps, _REFINED_STEPS), _REFINED_NEIGHBOURS)
-        return self._minimize("refine", kernel_parameters(model), *limits)
-
-    def _minimize(
-        self,
-        name: str,
-        parameters: Parameters[EigenGP],
-        count: int,
-        steps: int,
-        n_neighbors: int = _NEIGHBOURS,
-    ) -> EigenGP:
-        """Minimise over the last `count` rows, with neighbours among all rows."""
-        model = parameters.template
-        source = self._find_neighbors(model, count, n_neighbors)
-        objective: Objective = RowObjective(parameters, source)
-        if self.checkpoint is not None:
-            objective = CheckpointedObjective(objective, self.checkpoint, f"{name} {count}")
-        self.monitor.begin(name, steps)
-        start, bounds, clock = parameters.pack(model), parameters.bounds, self.monitor.clock
-        found = minimize(
-            objective, start, bounds, steps, _TOLERANCE, self.monitor.step, clock.is_over
-        )
-        self.monitor.end()
-        self.n_iter += found.n_iter
-        return parameters.unpack(found.vector)
-
-    def _find_neighbors(self, model: EigenGP, count: int, n_neighbors: int = _NEIGHBOURS) -> Any:
-        """Find the neighbours; if time is short, those found with nearly the same metric serve."""
-        metric = np.broadcast_to(model.kernel.metric(self.rows.X.shape[1]), self.rows.X.shape[1:])
-        known = self._known.get((count, n_neighbors))
-        moved = 1.0 if self._has_time else _MOVED
-        if known is None or not _are_alike(metric, known[0], moved):
-            found = NeighborSource.of(self.rows, metric, n_neighbors, self.n_threads, count, "auto")
-            known = self._known[count, n_neighbors] = (metric, found)
-        return known[1]
-
-
-def _are_alike(metric: Array, other: Array, moved: float) -> bool:
-    """Return whether two metrics of the inputs that matter agree up to a ratio."""
-    least = np.finfo(float).tiny
-    metric, other = (np.maximum(each / max(each.max(), least), least) for each in (metric, other))
-    ratio = (metric / other)[np.maximum(metric, other) > _MATTERS]
-    return ratio.size == 0 or bool(ratio.max() <= moved * ratio.min())
 
 
 def _get_largest_size(n_rows: int, seconds: float | None = None) -> int:
@@ -495,14 +262,41 @@ class NeighborFit:
                 )
             if steps:
                 model = self.learner.learn_all(model, self._n_learning_rows, steps)
-                self._clock.allow(_UNTIL[2])
-                if self.chosen_sum is not None and not self._clock.is_over():
-                    assert isinstance(model.kernel, Stationary)
-                    both = (split_kernel(model.kernel, self.chosen_sum), self.chosen_sum)
-                    model = self.learner.choose_start([replace(model, kernel=k) for k in both])
-                model = self.learner.refine_kernel(model, steps)
+                model = self._refine(model, steps)
         self.run.n_iter += self.learner.n_iter
         return model
+
+    def _refine(self, model: EigenGP, steps: int) -> EigenGP:
+        """Learn kernel and noise with more neighbours, and keep what leave-one-out prefers.
+
+        A chosen sum of kernels enters here. With many inputs, the rows of the refinement are few
+        for its parameters.
+        """
+        self._clock.allow(_UNTIL[2])
+        if self._clock.is_over():
+            return model
+        start = model
+        if self.chosen_sum is not None:
+            assert isinstance(model.kernel, Stationary)
+            both = (split_kernel(model.kernel, self.chosen_sum), self.chosen_sum)
+            start = self.learner.choose_start([replace(model, kernel=each) for each in both])
+        refined = self.learner.refine_kernel(start, steps)
+        found = {"learned": model, "refined": refined}
+        losses = {name: self._score_leave_one_out(each) for name, each in found.items()}
+        chosen = min(losses, key=lambda name: losses[name])
+        self._decide("refinement", chosen, "leave-one-out loss", losses)
+        return found[chosen]
+
+    def _score_leave_one_out(self, model: EigenGP) -> float:
+        """Return the leave-one-out loss of some rows; those of the refinement are the last."""
+        try:
+            posterior, search = self._make_posterior(self.condition(model), self.rows)
+        except FactorizationError:
+            return float("inf")
+        some, _ = self.rows.cut(min(_COMPARED_ROWS, self.rows.n_rows))
+        mean, variance, _ = self._predict_leave_one_out(posterior, search, some)
+        seen, _ = some.cut(mean.size)
+        return score_predictions(seen, mean, variance)
 
     def condition(self, model: EigenGP) -> VecchiaOutcome:
         """Condition the coefficients of the model on all rows, or on a sample of many.
@@ -558,19 +352,27 @@ class NeighborFit:
     def _use_all_rows(
         self, posterior: VecchiaPosterior, targets: Any, predicted: tuple[Any, ...]
     ) -> tuple[VecchiaPosterior, tuple[Any, ...]]:
-        """Replace the mean by that of the full GP, if memory and time allow."""
+        """Replace the mean by that of the full GP, if memory and time allow and it is not worse."""
         name, clock = "posterior_mean", self._clock
         if not is_affordable(self.rows.n_rows, clock.limit):
             reason = "the kernel matrix of all rows takes too much memory or time"
             self._decide(name, "neighbors", reason, {})
             return posterior, predicted
         clock.allow(_UNTIL[4])
-        _, variance, covariates = predicted
+        own, variance, covariates = predicted
         found = find_posterior_mean(posterior, variance, self.learner.n_threads, clock.is_over)
         if found is None:
             self._decide(name, "neighbors", "conjugate gradients did not converge", {})
             return posterior, predicted
-        self._decide(name, "all rows", "memory and time allow", {})
+        scores: dict[str, float] = {}
+        if targets.size:
+            scores["all rows"] = float(np.mean(found.errors**2))
+            scores["neighbors"] = float(np.mean((targets - own) ** 2))
+        worse = bool(scores) and scores["all rows"] > _NOT_WORSE * scores["neighbors"]
+        reason = "leave-one-out mean squared error" if scores else "memory and time allow"
+        self._decide(name, "neighbors" if worse else "all rows", reason, scores)
+        if worse:
+            return posterior, predicted
         posterior = replace(posterior, coefficients=found.coefficients)
         return posterior, (targets - found.errors, variance, covariates)
 
