@@ -285,7 +285,16 @@ class NeighborFit:
         losses = {name: self._score_leave_one_out(each) for name, each in found.items()}
         chosen = min(losses, key=lambda name: losses[name])
         self._decide("refinement", chosen, "leave-one-out loss", losses)
+        if self.chosen_sum is not None and chosen == "learned":
+            self._decide_against_sum(model.kernel)
         return found[chosen]
+
+    def _decide_against_sum(self, kernel: Kernel) -> None:
+        """Correct the decision about the kernel: a sum did not improve leave-one-out."""
+        decisions = self.run.decisions
+        at = next(i for i, each in enumerate(decisions) if each.name == "kernel")
+        reason = f"{decisions[at].reason}; a sum was no better in leave-one-out"
+        decisions[at] = replace(decisions[at], chosen=name_kernel(kernel), reason=reason)
 
     def _score_leave_one_out(self, model: EigenGP) -> float:
         """Return the leave-one-out loss of some rows; those of the refinement are the last."""
