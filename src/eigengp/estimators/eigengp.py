@@ -51,8 +51,8 @@ class EigenGPRegressor(InducingPointRegressor):
     Up to 2,000 rows the default is the exact GP. For more rows, or with `n_components`, the latent
     function is a Bayesian sum of R eigenfunctions of a GP prior, each a combination of kernels at M
     inducing points. Inducing points, lengthscales, signal, noise and the prior variance of each
-    eigenfunction are learned by maximising the log marginal likelihood, in O(N·M²) time. Up to
-    100,000 rows the residual between nearest neighbours is added by default.
+    eigenfunction are learned by maximising the log marginal likelihood, in O(N·M²) time. Up to ten
+    million rows the residual between nearest neighbours is added by default.
 
     Parameters
     ----------
@@ -84,9 +84,10 @@ class EigenGPRegressor(InducingPointRegressor):
         GP with the learned kernel, by conjugate gradients (up to 1.8 GB of memory); error bars use
         neighbours. "exact" is the exact GP of all rows, without eigenfunctions, for up to 20,000
         rows (see Notes). "auto" is "exact" for up to 2,000 rows, unless `n_components` or
-        `inducing_points` is given; "neighbors" for 1,000 to 100,000 rows, unless eigenfunctions
-        alone predict a held-out set better; None for other numbers of rows, and where another
-        setting rules out keeping all rows. `selection_` says which and why.
+        `inducing_points` is given; "neighbors" from 1,000 to 10 million rows, unless
+        eigenfunctions alone predict a held-out set better (compared up to 100,000 rows, beyond
+        which a sample of 100,000 is learned from); None for other numbers of rows, and where
+        another setting rules out keeping all rows. `selection_` says which and why.
     n_neighbors : int
         How many rows a prediction uses with `residual="neighbors"`. Hyperparameters are learned
         with 15 neighbours of each row, and the coefficients with at most 32. With as many as there
