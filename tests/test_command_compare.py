@@ -24,7 +24,8 @@ from eigengp.cli.tables import TableSchema, read_table
 def test_compare_agrees_with_scikit_learn(folder: Path, tmp_path: Path) -> None:
     found = answer(
         *("compare", folder / "houses.csv", "-t", "price", "--folds", "3", "--components", "4"),
-        *("--method", "mean", "--method", "linear", "--method", "exact", "--rows", "50"),
+        *("--method", "mean", "--method", "linear", "--method", "exact", "--method", "auto"),
+        *("--rows", "50"),
         *("--out", tmp_path / "picture.png"),
     )
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
@@ -32,7 +33,7 @@ def test_compare_agrees_with_scikit_learn(folder: Path, tmp_path: Path) -> None:
     assert found["notes"] == ["A sample of 50 of 60 rows is used; --rows changes its size."]
     results = {each["name"]: each for each in found["methods"]}
     assert [each["name"] for each in found["methods"]][-1] == "mean"
-    assert set(results) == {"mean", "linear", "exact"}
+    assert set(results) == {"mean", "linear", "exact", "auto"}
     table = read_table(folder / "houses.csv")
     schema = TableSchema.learn(table, "price")
     chosen = np.sort(np.random.RandomState(0).permutation(60)[:50])
@@ -41,6 +42,9 @@ def test_compare_agrees_with_scikit_learn(folder: Path, tmp_path: Path) -> None:
     exact = eigengp.ExactGPRegressor(random_state=0)
     wanted = -cross_val_score(exact, X, y, scoring=metrics.mnlp_scorer, cv=parts)
     assert results["exact"]["mnlp"] == pytest.approx(wanted.tolist())
+    default = eigengp.EigenGPRegressor(random_state=0)
+    wanted = -cross_val_score(default, X, y, scoring=metrics.mnlp_scorer, cv=parts)
+    assert results["auto"]["mnlp"] == pytest.approx(wanted.tolist())
     wanted = -cross_val_score(DummyRegressor(), X, y, scoring=metrics.nmse_scorer, cv=parts)
     assert results["mean"]["nmse"] == pytest.approx(wanted.tolist())
     assert np.mean(results["linear"]["nmse"]) < 0.1

@@ -171,6 +171,13 @@ def test_attributes_of_eigenfunctions_say_how_to_get_them() -> None:
         model.partial_fit(X, y)
 
 
+def test_another_fit_forgets_the_eigenfunctions() -> None:
+    X, y, *_ = smooth(30, 0)
+    model = EigenGPRegressor(5, optimizer=LBFGS(n_restarts=1, max_iter=3)).fit(X, y)
+    model.set_params(n_components="auto").fit(X, y)
+    assert not {"_spectrum", "weights_", "jitter_"} & vars(model).keys()
+
+
 def test_everything_a_regressor_has_works(tmp_path: Path) -> None:
     X, y, X_new, _ = smooth(150, 0, 20)
     model = EigenGPRegressor(random_state=0).fit(X, y)

@@ -196,7 +196,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """Store the result of a fit in place of an earlier one."""
         for note in result.notes:  # Before anything is stored: a warning may be an error.
             warnings.warn(note, UserWarning, stacklevel=5)
-        for name in [name for name in vars(self) if name.endswith("_")]:
+        for name in [name for name in vars(self) if name.endswith("_") or name == "_spectrum"]:
             del self.__dict__[name]
         self.__dict__.update(result.attributes)
         return self

@@ -18,7 +18,7 @@ from eigengp.cli.commands.session import Session, open_session
 
 BASELINES = ("mean", "linear", "boosting")
 LEVEL = 0.9
-_CHOICES = (*BASELINES, *(str(name) for name in Name if name != Name.AUTO))
+_CHOICES = (*BASELINES, *map(str, Name))
 _PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -58,7 +58,7 @@ def compare(
     folds: Annotated[int, typer.Option(min=2, help="Number of folds.")] = 3,
     rows: Annotated[int, typer.Option(min=10, help="Sample at most this many rows.")] = 500,
     components: Annotated[
-        int, typer.Option("--components", "-m", min=1, help="As in fit, for all methods.")
+        int, typer.Option("--components", "-m", min=1, help="As in fit, for all methods but auto.")
     ] = 30,
     impute: options.Impute = False,
     drop: options.Drop = None,

@@ -114,7 +114,8 @@ class CrossValidation:
         }
         if name in baselines:
             return ConstantErrorBar(baselines[name])
-        return METHODS[Name(name)].build(self.components, self.seed)
+        components = None if name == Name.AUTO else self.components
+        return METHODS[Name(name)].build(components, self.seed)
 
     def _score(self, estimator: Any) -> dict[str, Any]:
         """Return the scores of each fold, and the mean seconds of a fit."""
