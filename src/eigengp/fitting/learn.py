@@ -216,9 +216,10 @@ def _learn_with_neighbors(run: Run, compare: bool) -> FitResult:
         if other is not None:
             return other
     run.decisions.extend(scored.decisions)
-    return run.make_result(
-        model, outcome, scored.kept_posterior, errors=scored.errors, _online=None
-    )
+    # That of a sample of the rows is scaled to all of them.
+    total = outcome.value * (run.dataset.summary.weight / outcome.n)
+    own = {"_online": None, "log_marginal_likelihood_": run.offset - total}
+    return run.make_result(model, outcome, scored.kept_posterior, scored.errors, **own)
 
 
 def _compare_without_neighbors(

@@ -132,16 +132,13 @@ class Run:
         errors: Array | None = None,
         **own: Any,
     ) -> FitResult:
-        """Make the result of the run; `own` are further attributes of a method.
-
-        The log marginal likelihood of a sample of the rows is scaled to all rows.
-        """
-        dataset, weight = self.dataset, self.dataset.summary.weight
+        """Make the result of the run; `own` are further attributes of a method."""
+        dataset = self.dataset
         found = {
             "n_features_in_": dataset.n_features,
             "feature_names_in_": dataset.feature_names,
             "target_mean_": dataset.scaling.target_centre,
-            "log_marginal_likelihood_": self.offset - outcome.value * (weight / outcome.n),
+            "log_marginal_likelihood_": self.offset - outcome.value,
             "selection_": Selection(tuple(self.decisions)),
             "history_": self.monitor.history,
             "n_iter_": self.n_iter,
