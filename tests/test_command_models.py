@@ -136,7 +136,7 @@ def test_models_from_python_are_understood(tmp_path: Path) -> None:
     found = answer("predict", *asked, "--drop", "price")["predictions"]
     assert np.array_equal(found["mean"], model.predict(X))
     unknown = call("evaluate", *asked)
-    assert "name the column with --target" in unknown.stderr
+    assert "pass --target" in unknown.stderr
     assert answer("evaluate", *asked, "--target", "price")["nmse"] < 1.0
     told = answer("inspect", tmp_path / "m.eigengp")
     assert sum(told["eigenfunctions"]) == pytest.approx(1.0)

@@ -189,7 +189,7 @@ def test_active_dims_see_some_inputs_alone() -> None:
 
 @pytest.mark.parametrize("bad", [[], [-1], [1, 1]])
 def test_active_dims_must_be_different_inputs(bad: list[int]) -> None:
-    with pytest.raises(ValueError, match="active_dims must be different numbers"):
+    with pytest.raises(ValueError, match="active_dims must be distinct indices"):
         SquaredExponential(active_dims=bad)
 
 

@@ -240,5 +240,5 @@ class Cubic(Stationary):
 
 
 def test_a_kernel_without_a_spectral_density_says_so() -> None:
-    with pytest.raises(NotImplementedError, match="Cubic does not say"):
+    with pytest.raises(NotImplementedError, match="Cubic has no method `mixture`"):
         SSGPRegressor(4, kernel=Cubic(), **QUICK).fit(X, y)
