@@ -79,41 +79,26 @@ def minimize(
     FactorizationError
         If the starting point cannot be evaluated.
     """
-    best, stopped = Minimum(np.clip(start, *bounds), np.inf, np.inf, 0), False
-
-    def evaluate(vector: Array) -> tuple[float, Array]:
-        nonlocal best
-        try:
-            value, gradient, evidence = objective(vector)
-            if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
-                raise FactorizationError("The log marginal likelihood is not finite.")
-        except FactorizationError:
-            if not np.isfinite(best.value):
-                raise
-            return best.value + _REJECTED, np.zeros_like(vector)
-        if value < best.value:
-            best = Minimum(vector.copy(), value, evidence, 0)
-        return value, gradient
+    search = _Search(objective, Minimum(np.clip(start, *bounds), np.inf, np.inf, 0))
 
     def report(_: Array) -> None:
-        nonlocal stopped
         if on_iteration:
-            on_iteration(best.evidence)
-        stopped = stop is not None and stop()
-        if stopped:
+            on_iteration(search.best.evidence)
+        search.stopped = stop is not None and stop()
+        if search.stopped:
             raise StopIteration
 
     n_iter = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", JitterWarning)
-        evaluate(best.vector)
+        search.evaluate(search.best.vector)
         for _ in range(_ATTEMPTS):
-            before, remaining = best.value, max_iter - n_iter
+            before, remaining = search.best.value, max_iter - n_iter
             if remaining < 1:
                 break
             found = optimize.minimize(
-                evaluate,
-                best.vector,
+                search.evaluate,
+                search.best.vector,
                 jac=True,
                 method="L-BFGS-B",
                 bounds=np.column_stack(bounds),
@@ -121,6 +106,30 @@ def minimize(
                 options={"maxiter": remaining, "maxcor": _MEMORY, "ftol": tol, "gtol": 1e-7},
             )
             n_iter += int(found.nit)
-            if stopped or before - best.value <= _WORTH_GOING_ON * max(1.0, abs(best.value)):
+            gained = before - search.best.value
+            if search.stopped or gained <= _WORTH_GOING_ON * max(1.0, abs(search.best.value)):
                 break
-    return replace(best, n_iter=n_iter)
+    return replace(search.best, n_iter=n_iter)
+
+
+@dataclass
+class _Search:
+    """An objective with its best point so far; points that cannot be factorised are rejected."""
+
+    objective: Objective
+    best: Minimum
+    stopped: bool = False
+
+    def evaluate(self, vector: Array) -> tuple[float, Array]:
+        """Return value and gradient."""
+        try:
+            value, gradient, evidence = self.objective(vector)
+            if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
+                raise FactorizationError("The log marginal likelihood is not finite.")
+        except FactorizationError:
+            if not np.isfinite(self.best.value):
+                raise
+            return self.best.value + _REJECTED, np.zeros_like(vector)
+        if value < self.best.value:
+            self.best = Minimum(vector.copy(), value, evidence, 0)
+        return value, gradient
