@@ -339,8 +339,9 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> tuple[Array, Array]:
         """Return the central interval that holds a new observation with this probability.
 
-        After `calibrate` it does so whatever the distribution of the data; before, as far as the
-        model is right.
+        Without `calibrate` the coverage is correct if the model is. After `calibrate` it holds, on
+        average over new rows, for any distribution, if these are exchangeable with the calibration
+        rows.
 
         Parameters
         ----------
@@ -359,12 +360,12 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         return mean - half * std, mean + half * std
 
     def calibrate(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Make intervals hold their coverage, by rows that `fit` has not seen.
+        """Calibrate prediction intervals on held-out rows, by split conformal prediction.
 
-        Split conformal prediction: intervals keep their shape and get the
-        width that those rows called for, with a guarantee for finite samples.
-        Means and standard deviations stay as they are; `fit` and
-        `partial_fit` forget it.
+        All intervals are rescaled by one factor estimated from these rows. If they are
+        exchangeable with new rows, the coverage on average over new rows is guaranteed, for
+        any number of rows. `predict` does not change. `fit` and `partial_fit` discard the
+        calibration.
 
         Parameters
         ----------
@@ -456,16 +457,15 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         return average, scaling.target_scale * float(np.sqrt(variance))
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
-        """Draw whole latent functions from the posterior and evaluate them.
+        """Draw latent functions from the posterior and evaluate them.
 
-        For EigenGP, SSGP and RVM the same `random_state` is the same function
-        wherever it is evaluated, at O(M) for each point. The other methods
-        draw the values at all n inputs together, at O(n³). Observation noise
-        is not part of the function. The residual of EigenGP+ is: it is independent
-        between distinct inputs, and equal inputs share it. With
-        `residual="neighbors"` what neighbours leave open is drawn for each input
-        on its own, so draws at inputs close together are rougher than they
-        should be.
+        With `residual=None` and "diagonal", and for SSGP and RVM, one `random_state` always gives
+        the same functions, whatever X is; each value costs O(M). The other methods, including
+        `residual="exact"`, draw jointly at the n inputs, in O(n³). Observation noise is not part
+        of the function. The residual of EigenGP+ is: it is independent between distinct inputs,
+        and equal inputs share it. With `residual="neighbors"` the variance that remains given the
+        neighbours is drawn independently at each input, so that draws at inputs close together
+        are too rough.
 
         Parameters
         ----------

@@ -49,53 +49,58 @@ class EigenGPRegressor(InducingPointRegressor):
     """Gaussian-process regression, exact for few rows and with learned eigenfunctions for many.
 
     Up to 2,000 rows the default is the exact GP. For more rows, or with `n_components`, the latent
-    function is a Bayesian sum of R eigenfunctions of a GP prior, each a combination of kernels at M
-    inducing points. Inducing points, lengthscales, signal, noise and the prior variance of each
-    eigenfunction are learned by maximising the log marginal likelihood, in O(N·M²) time. Up to ten
-    million rows the residual between nearest neighbours is added by default.
+    function is a linear combination of R eigenfunctions of a GP prior with Gaussian weights; each
+    eigenfunction combines kernels at M inducing points. Inducing points, lengthscales, signal and
+    noise variance and the prior variances of the weights are learned by maximising the log marginal
+    likelihood, in O(N·M²) time. Up to ten million rows the default adds a nearest-neighbour
+    (Vecchia) residual.
 
     Parameters
     ----------
     n_components : int or "auto"
         R, the number of eigenfunctions; the exact GP has none. "auto" is 100, or a quarter of the
-        rows if that is fewer. With the residual between neighbours it is 200, doubled while the
-        loss of a held-out set clearly falls, up to 400, or ten for each second of `max_time` and
-        800, and one for 25 rows; where the kernel is given, 400 for a smooth and 200 for a rough
-        one. With `guard`, and unless `inducing_points` is given, fewer are used on small data
-        (N·M² up to 10⁷) with fewer than ten rows for each, if more do not improve the log marginal
-        likelihood enough.
+        rows if that is fewer. With `residual="neighbors"` it starts at 200 and doubles while the
+        loss of a held-out set clearly falls. It exceeds neither N/25 nor 400; with `max_time` the
+        second limit is ten for each second, between 50 and 800. If the kernel is given, it is 400
+        for a smooth and 200 for a rough one. On small data (N·M² up to 10⁷ and N < 10·M), `guard`
+        uses fewer if more do not improve the log marginal likelihood enough, unless
+        `inducing_points` is given.
     kernel : Kernel, str or "auto"
         The GP prior. A `Kernel` object is in the units of the data; its parameters are starting
         values, and a single lengthscale becomes one for each input. A name such as "matern52" is
-        that kernel with a default start. "auto" is the squared exponential or, with the exact GP
-        and with the residual between neighbours, the best of squared exponential, rational
-        quadratic and Matérn 5/2, 3/2 and 1/2 on a part of the rows. The exact GP also tries a
-        linear kernel plus a squared exponential for one input, and a `Warped` squared exponential
-        for up to three; neighbours also try the sums of squared exponential and Matérn 5/2,
-        rational quadratic and Matérn 1/2, and Matérn 3/2 and 1/2.
+        that kernel with a default start. "auto" is the squared exponential for `residual=None` and
+        "diagonal". For "exact" and "neighbors" it is the best, on a subset of the rows, of squared
+        exponential, rational quadratic and Matérn 5/2, 3/2 and 1/2: by evidence and by the Vecchia
+        log marginal likelihood. "exact" also tries a linear kernel plus a squared exponential for
+        one input, and a `Warped` squared exponential for up to three. "neighbors" also tries the
+        sums of squared exponential and Matérn 5/2, rational quadratic and Matérn 1/2, and Matérn
+        3/2 and 1/2.
     residual : {"auto", None, "diagonal", "neighbors", "exact"}
         How to treat the prior variance that the eigenfunctions leave out (the residual). None
         ignores it (the paper's EigenGP). "diagonal" adds it to the variance of each input
         (EigenGP+), which gives wide error bars far from the data; rows with equal inputs share it,
-        except in files, Dask collections, on GPUs and beyond 200,000 rows. "neighbors" lets it act
-        between nearest neighbours (Vecchia approximation): every prediction also uses the nearest
-        rows, and everything is learned with it; all rows are held in memory, in float64, on the
-        CPU. Up to 30,000 rows, and as `max_time` allows, the predictive mean is that of the full
-        GP with the learned kernel, by conjugate gradients (up to 1.8 GB of memory); error bars use
-        neighbours. "exact" is the exact GP of all rows, without eigenfunctions, for up to 20,000
-        rows (see Notes). "auto" is "exact" for up to 2,000 rows, unless `n_components` or
-        `inducing_points` is given; "neighbors" from 1,000 to 10 million rows, unless
-        eigenfunctions alone predict a held-out set better (compared up to 100,000 rows, beyond
-        which a sample of 100,000 is learned from); None for other numbers of rows, and where
-        another setting rules out keeping all rows. `selection_` says which and why.
+        except in files, Dask collections, on GPUs and beyond 200,000 rows. "neighbors" models it by
+        a Vecchia approximation: each prediction also conditions on its nearest training rows, and
+        all hyperparameters are learned under this model. It keeps all rows in memory, in float64,
+        on the CPU. Up to 30,000 rows, if `max_time` allows, the predictive mean is the exact GP
+        mean under the learned kernel, by conjugate gradients (up to 1.8 GB of memory); the
+        predictive variance still comes from the neighbours. "exact" is the exact GP of all rows,
+        without eigenfunctions, for up to 20,000 rows (see Notes). "auto" is the first of these that
+        applies: "exact" for up to 2,000 rows, if neither `n_components` nor `inducing_points` is
+        given; "neighbors" from 1,000 to 10 million rows; None. It is also None where another
+        setting rules out keeping all rows, and, up to 100,000 rows, where that predicts a held-out
+        set better than "neighbors". Beyond 100,000 rows "neighbors" learns its hyperparameters from
+        a random sample of 100,000. `selection_` says what was chosen and why.
     n_neighbors : int
         How many rows a prediction uses with `residual="neighbors"`. Hyperparameters are learned
-        with 15 neighbours of each row, and the coefficients with at most 32. With as many as there
-        are rows, coefficients and predictions are those of the exact GP.
+        with 15 neighbours of each row, and the posterior of the weights with at most 32. If
+        `n_neighbors` is at least the number of rows, all of them are used, and the posterior is
+        that of the exact GP.
     likelihood : {"auto", "gaussian", "heteroscedastic"}, Gaussian or Heteroscedastic
         The noise. "heteroscedastic" fits input-dependent noise to leave-one-out residuals; it is
-        kept only if it improves the leave-one-out density, and needs at least 100 rows. "auto" is
-        "heteroscedastic" with the exact GP and where neighbours are considered, else "gaussian".
+        kept only if it improves the leave-one-out density, and needs at least 100 rows. "auto"
+        tries heteroscedastic noise with `residual="exact"` and "neighbors", and where "auto"
+        compares "neighbors" with None; otherwise it is "gaussian".
         `Gaussian(variance=…)` also sets where the noise variance starts.
     inducing_points : {"auto", "kmeans", "random", "greedy"}, int or array of shape (M, D)
         How inducing points are placed at first; "auto" is "kmeans". An int is M ≥ R, their number.
@@ -128,13 +133,13 @@ class EigenGPRegressor(InducingPointRegressor):
     Attributes
     ----------
     inducing_points_ : array of shape (M, D)
-        The learned inducing points. This and all that follow are in the units of the data. The
-        exact GP has no `inducing_points_`, `weights_`, `eigenvalues_` and `jitter_`.
+        The learned inducing points. Attributes are in the units of the data unless they say
+        otherwise. The exact GP has no `inducing_points_`, `weights_`, `eigenvalues_` and `jitter_`.
     kernel_ : Kernel
         The learned kernel. With `standardize="robust"` it holds between inputs in the middle of
         each column; in the tails, functions vary more slowly than its lengthscales say.
     weights_ : array of shape (R,)
-        The prior variance of each eigenfunction.
+        The prior variance of the weight of each eigenfunction.
     eigenvalues_ : array of shape (R,)
         The eigenvalues of the kernel matrix at the inducing points, largest first.
     log_marginal_likelihood_ : float
@@ -154,15 +159,15 @@ class EigenGPRegressor(InducingPointRegressor):
     -----
     The exact GP (`residual="exact"`) has weak log-normal priors on kernel parameters and noise.
     Candidate kernels are compared on at most 300 rows, by the Laplace approximation to their
-    evidence. Predictions are averaged over up to 16 draws from the Laplace approximation to the
-    posterior of the hyperparameters: 16 for up to 500 rows, none beyond 1,400. `kernel_`,
-    `noise_variance_` and `log_marginal_likelihood_` are those of the most probable
+    evidence. Predictions are averaged over draws from the Laplace approximation to the posterior of
+    the hyperparameters: 16 for up to 500 rows, fewer for up to 1,400, and the mode alone beyond.
+    `kernel_`, `noise_variance_` and `log_marginal_likelihood_` are those of the most probable
     hyperparameters. Heteroscedastic noise is fitted to exact leave-one-out residuals. With ten or
-    more inputs and fewer than ten rows for each, lengthscales over-fit, and all variances are
-    multiplied by one factor instead, which cross-validation gives. Beyond 2,000 rows, kernel and
-    noise are learned from 2,000 of them. It takes O(N³) time and 16·N² bytes, and O(N²) for each
-    standard deviation. `ExactGPRegressor` maximises the log marginal likelihood alone, without
-    priors and averages.
+    more inputs and fewer than ten rows for each, lengthscales over-fit; the fit then multiplies all
+    predictive variances by one factor, found by cross-validation, and keeps the noise constant.
+    Beyond 2,000 rows, kernel and noise are learned from 2,000 of them. It takes O(N³) time and
+    16·N² bytes, and O(N²) for each standard deviation. `ExactGPRegressor` maximises the log
+    marginal likelihood alone, without priors and averages.
 
     Examples
     --------

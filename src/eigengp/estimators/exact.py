@@ -20,19 +20,20 @@ from eigengp.kernels import Kernel
 class ExactGPRegressor(GPRegressor):
     """The exact Gaussian process, at O(N³) time and O(N²) memory.
 
-    Kernel and noise are learned by maximising the log marginal likelihood. Nothing is
-    approximated, so it is the reference for sparse methods, and the method of choice up to some
-    thousand rows. With more than 4,000 rows the kernel is settled on 2,000 of them first.
+    Kernel and noise are learned by maximising the log marginal likelihood. Inference is
+    exact, so it is the reference for sparse methods, and the method of choice for up to a few
+    thousand rows. Beyond 4,000 rows, hyperparameters are optimised on a subset of 2,000 first, and
+    then on all rows.
 
     Parameters
     ----------
     max_rows : int
-        More rows than this are refused, since they need 16·N² bytes.
+        `fit` raises an error for more rows than this: N rows need 16·N² bytes of memory.
 
     Notes
     -----
-    `sample_y` draws the values at all its inputs together, so a function is the same only where
-    the inputs are.
+    `sample_y` draws jointly at all inputs of a call. A call with other inputs gives other
+    functions, even with the same `random_state`.
 
     Examples
     --------
