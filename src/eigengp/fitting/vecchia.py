@@ -182,6 +182,7 @@ class NeighborFit:
             self.chosen_sum = winner.kernel
         n, losses = list(self.learner.losses.items())[-1]
         tried = len(next(iter(self.learner.losses.values())))
+        n = min(n, self.rows.n_rows)
         reason = f"lowest loss on {n:,} rows, the best {len(losses)} of {tried} kernels"
         self._decide("kernel", name_kernel(winner.kernel), reason, losses)
         self._clock.allow(_UNTIL[0])
