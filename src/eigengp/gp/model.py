@@ -93,6 +93,9 @@ class EigenGP:
     vecchia : bool
         Whether the residual acts between neighbours too; rows then come with
         theirs.
+    shared : bool
+        Whether rows with equal inputs share their residual (EigenGP+). FITC and power EP give
+        each observation its own.
     """
 
     kernel: Kernel
@@ -105,6 +108,7 @@ class EigenGP:
     power: float = 1.0
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
     vecchia: bool = False
+    shared: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "likelihood", as_likelihood(self.likelihood))
@@ -159,10 +163,10 @@ class EigenGP:
             if self.vecchia:
                 return VecchiaPass(*common, factor, self.jitter.relative)
             if noisy:
-                return ResidualPass(*common, factor, None, self.power)
+                return ResidualPass(*common, factor, None, self.power, self.shared)
             return PriorPass(*common, factor, self.arithmetic)
         if noisy:
-            return ResidualPass(*common, self.spectrum, self._learned, self.power)
+            return ResidualPass(*common, self.spectrum, self._learned, self.power, self.shared)
         return SpectralPass(*common, self.spectrum, self._learned)
 
     @cached_property
