@@ -52,7 +52,13 @@ any_weight = pytest.mark.parametrize("weighted", [False, True], ids=["once", "we
 
 def model_of(kernel: Kernel, power: float, n_components: int = M) -> EigenGP:
     return EigenGP(
-        kernel, B, NOISE, n_components, residual=True, jitter=Jitter(1e-6, 1e-7), power=power
+        kernel,
+        B,
+        NOISE,
+        n_components,
+        residual=True,
+        jitter=Jitter(1e-6, 1e-7),
+        power=power,
     )
 
 

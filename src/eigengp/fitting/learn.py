@@ -131,7 +131,9 @@ def learn_by_plan(run: Run, start: ExactGP, plan: Plan, power: float | None) -> 
         residual=power is not None,
         jitter=Jitter(relative=RELATIVE_JITTER),
         power=power or 0.0,
+        shared=run.settings.has_weights,
     )
+    plan = replace(plan, groups=run.settings.has_weights)
     model: EigenGP = run.learn(InducingFamily(init, plan.n_components), plan, template)
     return model
 
@@ -266,7 +268,7 @@ def _condition(
 ) -> FitResult:
     """Return the result of a model without neighbours, conditioned on all rows."""
     settings = run.settings
-    outcome = model.forward(group_source(run.source))
+    outcome = model.forward(group_source(run.source) if model.shared else run.source)
     state: dict[str, Any] = {}
     if settings.has_weights:
         state["_online"] = online or Online.of(model, outcome, run.source)

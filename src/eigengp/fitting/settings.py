@@ -310,6 +310,8 @@ class Plan:
         Whether fewer inducing points may be used if there are few rows.
     hold_out : bool
         Whether learned weights must improve the predictions of a held-out set.
+    groups : bool
+        Whether rows with equal inputs are merged.
     arithmetic : Arithmetic
         The arithmetic of passes over all rows; those over a subset are in float64.
     """
@@ -324,6 +326,7 @@ class Plan:
     gamma: float = 0.0
     grow: bool = False
     hold_out: bool = False
+    groups: bool = True
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
     begins_at_once: bool = field(init=False)
     """Whether there is nothing to search for: one start with a settled kernel."""

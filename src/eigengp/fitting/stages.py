@@ -85,7 +85,9 @@ class Stages:
         if self.plan.hold_out:
             split = split_training(self.source)
             self.train, self.held_out = split, split.take_held_out()
-        self.train = self._cache_blocks(group_source(self.train))
+        if self.plan.groups:
+            self.train = group_source(self.train)
+        self.train = self._cache_blocks(self.train)
 
     def learn(self, template: Any) -> Any:
         """Learn a model; `template` holds the kernel and noise to start from."""

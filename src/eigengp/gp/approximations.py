@@ -328,10 +328,14 @@ class ResidualPass:
     shrinkage: Array | None
     power: float = 1.0
     """`α`: FITC at 1; smaller is closer to VFE."""
+    shared: bool = True
+    """Whether rows with equal inputs share their residual; see `ResidualRows`."""
 
     @cached_property
     def _rows(self) -> ResidualRows:
-        return ResidualRows(self.features, self.prior_factor, self.noise_variance, self.power)
+        return ResidualRows(
+            self.features, self.prior_factor, self.noise_variance, self.power, self.shared
+        )
 
     @cached_property
     def prior_factor(self) -> Array:

@@ -94,6 +94,9 @@ class EigenGP:
     vecchia : bool
         Whether the residual acts between neighbours too; rows then come with
         theirs.
+    shared : bool
+        Whether rows with equal inputs share their residual (EigenGP+). FITC and power EP give
+        each observation its own.
     """
 
     kernel: Kernel
@@ -106,6 +109,7 @@ class EigenGP:
     power: float = 1.0
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
     vecchia: bool = False
+    shared: bool = True
     noise_variance: float = field(init=False, repr=False, compare=False)
     """`σ²`."""
 
@@ -160,10 +164,12 @@ class EigenGP:
             if self.vecchia:
                 return VecchiaPass(*common, self.jitter.relative)
             if noisy:
-                return ResidualPass(*common, None, self.power)
+                return ResidualPass(*common, None, self.power, self.shared)
             return PriorPass(*common, self.arithmetic)
         whitened = (self.features, self.noise_variance, self.spectrum, learned)
-        return ResidualPass(*whitened, self.power) if noisy else SpectralPass(*whitened)
+        if noisy:
+            return ResidualPass(*whitened, self.power, self.shared)
+        return SpectralPass(*whitened)
 
     @cached_property
     def features(self) -> KernelColumns:

@@ -423,24 +423,33 @@ class ResidualRows:
     noise_variance: float
     power: float = 1.0
     """`α`, between 0 (not included) and 1."""
+    shared: bool = True
+    """Whether the observations of a row share its residual (EigenGP+); else each has its own, and
+    a row is `s_n` rows with `s = 1`."""
 
     @cached_property
     def _F(self) -> Placed:
         return Placed(self.factor)
 
+    def _counts(self, block: RowBlock) -> tuple[AnyArray, AnyArray]:
+        """Return how many observations share a residual, and how often that occurs, (n,)."""
+        weight = block.weight
+        one = namespace(weight).ones_like(weight)
+        return (weight, one) if self.shared else (one, weight)
+
     def sums(self, block: RowBlock, kept: Kept | None = None) -> Sums:
         """Pass 1, one block."""
         K = _made(self.features, block, "float64", kept)
         Phi, xp = K @ self._F.beside(K), namespace(K)
-        s2, alpha, s = self.noise_variance, self.power, block.weight
+        s2, alpha, (s, times) = self.noise_variance, self.power, self._counts(block)
         rest = cast(self.features.prior_variance(block.X) - row_dots(Phi, Phi), "float64")
         share = alpha * positive(rest)
         y = cast(block.y, dtype_name(K))
         wide = xp.concat([Phi, y[:, None]], axis=1)
-        own = _with_scatter(_accumulate(wide, block.y, s / (s2 + share * s)), block, s2)
+        own = _with_scatter(_accumulate(wide, block.y, times * s / (s2 + share * s)), block, s2)
         log_variance = s * float(np.log(s2)) + xp.log1p(share * s / s2) / alpha
-        total = xp.sum(log_variance, dtype=xp.float64)
-        return replace(own, log_precision=-total, n=xp.sum(s, dtype=xp.float64))
+        total = xp.sum(times * log_variance, dtype=xp.float64)
+        return replace(own, log_precision=-total, n=xp.sum(block.weight, dtype=xp.float64))
 
     def pull_back(
         self, block: RowBlock, bar: SumsAdjoint, kept: Kept | None = None
@@ -449,8 +458,8 @@ class ResidualRows:
 
         With the cotangent `ω̄_n = φ_nᵀĀφ_n + y_n b̄ᵀφ_n + c̄ y_n²` of the
         precisions, `r̄_n = −ω_n (α ω_n ω̄_n + l̄)` where the residual is not
-        clipped, and the noise receives `−ω_n² ω̄_n/s_n − l̄ (s_n − r_n ω_n)/σ²`, and
-        `−c̄ scatter_n/σ⁴`.
+        clipped, and the noise receives
+        `−ω_n (ω_n ω̄_n/s_n + l̄ (1 + (α s_n − 1) r_n/σ²)) − c̄ scatter_n/σ⁴`.
         """
         K, back = _taken(self.features, block, "float64", kept)
         xp, dtype, s2, alpha = namespace(K), dtype_name(K), self.noise_variance, self.power
@@ -460,12 +469,12 @@ class ResidualRows:
         quadratic = 0.5 * row_dots(Phi, Phi_A) + y * (Phi @ b_bar + bar.c * y)
         rest = cast(self.features.prior_variance(block.X) - row_dots(Phi, Phi), "float64")
         residual = positive(rest)
-        s = block.weight
+        s, times = self._counts(block)
         variance = s2 + alpha * residual * s
-        precision = s / variance
-        through = cast(quadratic, "float64") * precision
-        own = bar.log_precision * (s - residual * precision) / s2
-        residual_bar = -precision * (alpha * through + bar.log_precision)
+        precision = times * s / variance
+        through = cast(quadratic, "float64") / variance
+        own = bar.log_precision * (1.0 + (alpha * s - 1.0) * residual / s2)
+        residual_bar = -precision * (alpha * s * through + bar.log_precision)
         residual_bar = xp.where(rest > 0.0, residual_bar, 0.0 * rest)
 
         Phi_bar = cast(precision, dtype)[:, None] * (Phi_A + y[:, None] * b_bar)
@@ -475,5 +484,6 @@ class ResidualRows:
             theta=adjoint.theta + self.features.kernel.diag_pull_back(block.X, residual_bar),
             points=adjoint.points,
             factor=cast(K.T @ Phi_bar, "float64"),
-            noise_variance=-xp.sum(through / variance + own) - bar.c * block.total_scatter / s2**2,
+            noise_variance=-xp.sum(precision * (through + own))
+            - bar.c * block.total_scatter / s2**2,
         )
