@@ -313,6 +313,32 @@ def basis_size(
     benchmark.run(names, sizes, max_iter, strength)
 
 
+Cases = Annotated[int, typer.Option(min=0, help="How many cases.")]
+
+
+@app.command()
+def campaign(
+    out: Out = RESULTS,
+    fits: Cases = 10_000,
+    larger_fits: Cases = 500,
+    files: Cases = 10_000,
+    tables: Cases = 500,
+    kills: Cases = 200,
+    processes: Cases = 100,
+    again: Annotated[bool, typer.Option(help="Repeat batches with failures.")] = False,
+    minutes: Annotated[float | None, typer.Option(help="Start no batch after so long.")] = None,
+) -> None:
+    """Fuzzed fits, forged files, malformed tables, kills: how many keep what is promised."""
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    import campaign as benchmark
+
+    sizes = (fits, larger_fits, files, tables, kills, processes)
+    counts = dict(zip(benchmark.PARTS, sizes, strict=True))
+    if not benchmark.run(out, counts=counts, again=again, minutes=minutes):
+        raise typer.Exit(1)
+
+
 def main() -> None:
     """Run the command line; errors are reported in one line."""
     try:

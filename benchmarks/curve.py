@@ -50,7 +50,7 @@ def run(
 ) -> None:
     """Measure, print the table and draw the picture."""
     check_known(models, MODELS)
-    results = Results(out, "curve", {"test_rows": TEST_ROWS}, ["data", "model", "rows", "seed"])
+    results = opened(out)
     todo = [
         (name, model, n, seed)
         for n in sorted(rows, reverse=True)
@@ -65,6 +65,11 @@ def run(
         results.extend([record])
     show(results)
     draw(results)
+
+
+def opened(out: Path) -> Results:
+    """Return the stored results."""
+    return Results(out, "curve", {"test_rows": TEST_ROWS}, ["data", "model", "rows", "seed"])
 
 
 def sample(name: str, n: int, seed: int) -> tuple[Array, Array, Array, Array]:
@@ -84,7 +89,7 @@ def measure(name: str, model: str, n: int, seed: int) -> Record:
     scores = {
         "nmse": nmse(y_test, mean),
         "mnlp": mnlp(y_test, mean, std),
-        "coverage": coverage(y_test, mean, std, 0.9),
+        "coverage": coverage(y_test, mean, std, level=0.9),
         "seconds": time.perf_counter() - begun,
     }
     return {"library": model, "data": name, "model": model, "rows": n, "seed": seed, **scores}

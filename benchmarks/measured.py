@@ -10,6 +10,8 @@ import json
 import re
 from pathlib import Path
 
+import campaign
+import curve
 import how_good
 from drawing import title
 from peers.asking import OURS
@@ -52,8 +54,10 @@ def contents(out: Path) -> dict[Path, str]:
     )
     if count != 1:
         raise ValueError("README.md needs one block <!-- measured: headline … --> … <!-- end -->.")
+    campaign_records = json.loads((out / "campaign.json").read_text())["records"]
     return {
-        how_good.PAGE: how_good.text(results),
+        FRAGMENTS / "campaign.md": campaign.make_text(campaign_records),
+        how_good.PAGE: how_good.text(results, curve.opened(out)),
         FRAGMENTS / "headline.md": headline,
         FRAGMENTS / "gpu.md": _gpu(stored),
         README: readme,
@@ -62,7 +66,7 @@ def contents(out: Path) -> dict[Path, str]:
 
 def _headline(by_set: dict[str, dict[tuple[str, str], list[Record]]]) -> str:
     """Return a table with a row for each data set and a column for each library."""
-    shown = {(OURS, DEFAULT): "EigenGP", (OURS, _FIVE): f"EigenGP, `{_FIVE}`"}
+    shown = {(OURS, DEFAULT): "`EigenGPRegressor()`", (OURS, _FIVE): f"with `{_FIVE}`"}
     methods = list(dict.fromkeys(key for found in by_set.values() for key in found))
     peers = [key for key in methods if key[0] != OURS]
     shown |= {key: title(*key) for key in peers}
@@ -89,7 +93,7 @@ def _cell(mean: dict[str, float], bold: bool) -> str:
 
 def _gpu(records: list[Record]) -> str:
     """Return the table and the sentences about the GPU."""
-    lines = ["| rows | M | EigenGP | plain PyTorch |", "|---|---|---|---|"]
+    lines = ["| rows | M | `eigengp` | plain PyTorch |", "|---|---|---|---|"]
     timed = [each for each in records if each["part"] == "evaluate"]
     for rows, size in sorted({(each["rows"], each["size"]) for each in timed}):
         own = [each for each in timed if (each["rows"], each["size"]) == (rows, size)]

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sphinx.application import Sphinx
+from sphinx.domains.python import PyObject
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 
@@ -63,6 +64,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 # The site is built without PyTorch, which is large
 autodoc_mock_imports = ["botorch", "gpytorch", "linear_operator", "torch"]
+strip_signature_backslash = True  # else names lose the underscore at their end
 napoleon_google_docstring = False
 napoleon_use_ivar = True
 napoleon_use_rtype = False
@@ -151,5 +153,8 @@ def _find_indexed_pages(
 
 def setup(app: Sphinx) -> None:
     """Read pages with index entries in every build, and check the pages that are written."""
+    for field in PyObject.doc_field_types:
+        if field.name == "variable":
+            field.label = "Attributes"  # as in docstrings
     app.connect("env-get-outdated", _find_indexed_pages)
     app.connect("build-finished", _warn_of_far_files)

@@ -2,9 +2,9 @@
 Fit on a Dask cluster
 =====================
 
-Rows enter a model only through sums, so they can stay on the workers that hold them. This program
-starts a cluster of two workers on this machine; for another cluster, only the address in ``Client``
-changes.
+Rows enter a model of eigenfunctions only through sums, so they can stay on the workers that hold
+them. This program starts a cluster of two workers on this machine; for another cluster, only the
+address in ``Client`` changes.
 """
 
 import dask.array as da

@@ -4,7 +4,7 @@ A nonstationary function
 
 ``x sin(x³)`` is flat on the left and oscillates faster and faster to the right. One lengthscale
 cannot describe both sides. EigenGP places its inducing points where the function varies most, so
-each eigenfunction covers one region.
+that its eigenfunctions vary slowly on the left and quickly on the right.
 """
 
 import matplotlib.pyplot as plt
@@ -45,8 +45,7 @@ for ax, (name, model) in zip(axes, models.items(), strict=True):
 axes[0].legend(loc="upper left", frameon=False)
 
 # %%
-# The eigenfunctions, each scaled by the prior standard deviation of its weight: some vary slowly on
-# the left, others quickly on the right.
+# The eigenfunctions, each scaled by the prior standard deviation of its weight.
 
 fig, ax = plt.subplots(figsize=(9, 2.6), layout="constrained")
 eigengp = models["EigenGP"]

@@ -2,10 +2,10 @@
 Online learning from a drifting stream
 ======================================
 
-``partial_fit`` learns from one batch at a time. The first batch is an ordinary fit. After it the
-eigenfunctions are fixed, and the posterior of their weights is updated exactly, in constant memory.
-A ``forgetting`` factor below 1 reduces the weight of earlier batches, so that the model follows a
-function that changes.
+``partial_fit`` learns from one batch at a time. The first batch is an ordinary fit with
+eigenfunctions alone. After it the eigenfunctions are fixed, and the posterior of their weights is
+updated exactly, in constant memory. A ``forgetting`` factor below 1 reduces the weight of earlier
+batches, so that the model follows a function that changes.
 """
 
 import matplotlib.pyplot as plt

@@ -27,12 +27,13 @@ settings.load_profile("eigengp")
 HERE = Path(__file__).resolve().parent
 
 NOT_CORE = {
-    "slow": "checkpoint imports memory methods plot io* stored_fits threads vecchia_fit",
-    "around the model": "bad_input conformal eigen_features files inspection open transformed "
-    "validation",
+    "slow": "atomic campaign checkpoint imports memory methods plot io* stored_fits threads "
+    "vecchia_fit",
+    "around the model": "bad_input conformal eigen_features extremes files inspection open "
+    "transformed validation",
     "baselines": "nystrom relevance rvm",
     "other libraries": "array_api botorch dask fused neighbors onnx realdata robust triton*",
-    "commands and pages": "cli command* docs html report* tables",
+    "commands and pages": "cli command* docs hostile_names html report* tables",
 }
 """Modules that `pytest -m core` leaves out, without `test_`."""
 NOT_CORE_NAMES = ("estimator_checks", "torch")

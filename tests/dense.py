@@ -24,7 +24,7 @@ def low_rank(model: EigenGP, X: Array, Z: Array) -> Array:
 def gram(model: EigenGP) -> Array:
     """Return `K_BB` with its jitter."""
     B = model.inducing_points
-    return model.kernel(B) + model.jitter.of(model.features) * np.eye(B.shape[0])
+    return model.kernel(B) + model.gram.jitter * np.eye(B.shape[0])
 
 
 def residual_variance(model: EigenGP, X: Array) -> Array:

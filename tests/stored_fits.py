@@ -22,7 +22,7 @@ os.environ.setdefault("SCIPY_ARRAY_API", "1")  # Read by SciPy when it is first 
 import numpy as np
 import scipy
 import sklearn
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from eigengp import (
     LBFGS,
@@ -282,9 +282,12 @@ def machine() -> dict[str, str]:
     """Return what the last digits depend on."""
     lines = Path("/proc/cpuinfo")
     text = lines.read_text().splitlines() if lines.exists() else []
-    model = next((line.partition(":")[2].strip() for line in text if "model name" in line), "")
+    facts = {line.partition(":")[0].strip(): line.partition(":")[2].strip() for line in text}
+    names = ("model name", "cpu family", "model", "stepping")
+    blas = {each["architecture"] for each in threadpool_info() if "architecture" in each}
+    processor = " ".join([*(facts.get(name, "") for name in names), *sorted(blas)])
     versions = {each.__name__: each.__version__ for each in (np, scipy, sklearn)}
-    return {"python": platform.python_version(), "processor": model, **versions}
+    return {"python": platform.python_version(), "processor": processor, **versions}
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import Placed, beside, namespace, on_host, place
 from eigengp.data.array_source import ArraySource, map_blocks
 from eigengp.data.holdout import TrainingRows
-from eigengp.data.standardize import Extent, Scaling, StandardizedSource, Summary
+from eigengp.data.standardize import Scaling, StandardizedSource, Summary
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.precision import Arithmetic
 from eigengp.gp.sparse_spectrum import SparseSpectrum
@@ -144,10 +144,10 @@ def test_float32_rows_are_good_to_float32(model: Any, to: Callable[[Array], Any]
 @LIBRARIES
 def test_views_are_numpys(to: Callable[[Array], Any]) -> None:
     mine, theirs = source_of(to, True), source_of(np.asarray, True)
-    box, expected = Extent.of(mine), Extent.of(theirs)
+    box, expected = mine.total(Summary.of).extent, theirs.total(Summary.of).extent
     np.testing.assert_array_equal(box.low, expected.low)
     np.testing.assert_array_equal(box.high, expected.high)
-    scaling, known = (Scaling.of(Summary.of(each), True) for each in (mine, theirs))
+    scaling, known = (Scaling.of(each.total(Summary.of), True) for each in (mine, theirs))
     np.testing.assert_allclose(scaling.input_scale, known.input_scale, rtol=1e-12)
     assert scaling.target_scale == pytest.approx(known.target_scale, rel=1e-12)
     some = StandardizedSource(mine, scaling).take(np.array([3, 1, 80]))

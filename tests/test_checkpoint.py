@@ -22,12 +22,10 @@ from eigengp import LBFGS, EigenGPRegressor, SSGPRegressor
 from eigengp._typing import Array
 from eigengp.fitting.checkpoint import (
     Checkpoint,
-    CheckpointedObjective,
     CheckpointWarning,
     open_checkpoint,
 )
-from eigengp.fitting.objectives import RowObjective
-from eigengp.fitting.optimizer import Evaluation
+from eigengp.fitting.objectives import CheckpointedObjective, Evaluation, RowObjective
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(7_000, 2))

@@ -125,7 +125,7 @@ def test_features_stay_with_their_worker(client: Any) -> None:
         return sum(len(each._made) for each in sums._HERE.values())
 
     assert all(count > 0 for count in client.run(held).values())
-    outcome.flow.pull_back(source, outcome)
+    outcome.flow.pull_back(source, outcome, outcome.evidence.sums_adjoint())
     assert sum(client.run(held).values()) == 0
 
 

@@ -79,7 +79,7 @@ def test_value_is_that_of_the_dense_formula(kernel: Kernel, weighted: bool) -> N
 def test_gradient_is_the_derivative(kernel: Kernel, weighted: bool) -> None:
     model, source = ExactGP(kernel, NOISE), WEIGHTED if weighted else ROWS
     parameters = kernel_parameters(model)
-    at = parameters.pack(model)
+    at = parameters.start
     numeric = gradient(lambda vector: value(parameters.unpack(vector), source), at)
     outcome, own = model.evaluate(source)
     assert outcome.value == value(model, source)
@@ -108,9 +108,7 @@ def test_a_fractional_weight_is_a_power_of_the_likelihood() -> None:
     )
     assert value(model, twice) == pytest.approx(value(model, ROWS), rel=1e-10)
     parameters = kernel_parameters(model)
-    numeric = gradient(
-        lambda vector: value(parameters.unpack(vector), half), parameters.pack(model)
-    )
+    numeric = gradient(lambda vector: value(parameters.unpack(vector), half), parameters.start)
     assert_close(packed(model, half), numeric, 1e-8)
 
 
@@ -131,7 +129,7 @@ def test_gradient_is_right_beyond_the_block_in_which_the_inverse_is_made_symmetr
     model = ExactGP(Matern32(np.array([0.7]), 1.3), 0.1)
     parameters = kernel_parameters(model)
     numeric = gradient(
-        lambda vector: value(parameters.unpack(vector), source), parameters.pack(model), levels=2
+        lambda vector: value(parameters.unpack(vector), source), parameters.start, levels=2
     )
     assert_close(packed(model, source), numeric, 1e-6)
 

@@ -17,6 +17,7 @@ from eigengp import (
     Warped,
     load,
 )
+from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting.objectives import PriorObjective, RowObjective, kernel_parameters
 from eigengp.gp.exact import ExactGP
@@ -51,7 +52,7 @@ def test_the_prior_has_the_right_gradient() -> None:
     X, y, *_ = smooth(20, 1)
     parameters = kernel_parameters(ExactGP(Matern32([0.8, 1.1], 1.3), 0.1))
     objective = PriorObjective(RowObjective(parameters, ArraySource(X, y)), 20.0)
-    at = parameters.pack(parameters.template)
+    at = parameters.start
     assert_close(objective(at).gradient, gradient(lambda v: objective(v).value, at))
 
 
@@ -210,3 +211,26 @@ def test_many_rows_learn_from_a_sample() -> None:
     X, y, X_new, y_new = smooth(2_300, 0)
     model = EigenGPRegressor(residual="exact", kernel="matern52", likelihood="gaussian").fit(X, y)
     assert nmse(y_new, model.predict(X_new)) < 0.1
+
+
+def test_rows_count_by_their_noise_where_it_is_heteroscedastic() -> None:
+    def draw(n: int, seed: int) -> tuple[Array, Array, Array, Array]:
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-2, 2, (n, 2))
+        noise = np.exp(0.8 * X[:, 0] - 1.5)
+        truth = np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] ** 2
+        return X, truth + noise * rng.normal(size=n), truth, noise
+
+    X, y, _, _ = draw(400, 0)
+    X_test, y_test, truth, noise = draw(3_000, 1)
+    model = EigenGPRegressor(random_state=0).fit(X, y)
+    assert model.selection_["weights"].chosen == "by noise"
+    equal = EigenGPRegressor(random_state=0, likelihood="gaussian").fit(X, y)
+    error, other = (np.mean((each.predict(X_test) - truth) ** 2) for each in (model, equal))
+    assert error < other
+    lower, upper = model.predict_interval(X_test, 0.9)
+    held = (lower <= y_test) & (y_test <= upper)
+    quartile = np.digitize(noise, np.quantile(noise, [0.25, 0.5, 0.75]))
+    shares = [held[quartile == k].mean() for k in range(4)]
+    assert min(shares) >= 0.83
+    assert max(shares) <= 0.97

@@ -15,6 +15,7 @@ from eigengp._typing import Array
 from eigengp.gp.sparse_spectrum import SpectralFeatures
 from eigengp.kernels import (
     Kernel,
+    KernelColumns,
     Matern12,
     Matern32,
     Matern52,
@@ -22,7 +23,6 @@ from eigengp.kernels import (
     SquaredExponential,
     Stationary,
 )
-from eigengp.kernels.cross_covariance import KernelColumns
 from finite_differences import assert_close, gradient
 
 N, M, INPUTS = 9, 5, 2

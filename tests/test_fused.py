@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from eigengp import Matern12, Matern32, Matern52, RationalQuadratic, SquaredExponential
+from eigengp.gp.approximations import PlainRows
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.evidence import FactorEvidence
+from eigengp.gp.evidence import PriorEvidence
 from eigengp.gp.gpu.fused import Fused, fused_for
+from eigengp.gp.linalg import CholeskyFactor
 from eigengp.gp.precision import Arithmetic
-from eigengp.gp.sums import PlainRows, SumsAdjoint
+from eigengp.gp.sums import SumsAdjoint
 from eigengp.kernels import Stationary
-from eigengp.kernels.cross_covariance import StationaryColumns
+from eigengp.kernels.stationary import StationaryColumns
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -55,8 +57,8 @@ def test_fused_passes_are_the_plain_ones(kernel: Stationary, weighted: bool) -> 
     np.testing.assert_allclose(A.numpy(), sums.A, rtol=0.0, atol=1e-5 * sums.A.max())
     np.testing.assert_allclose(b.numpy(), sums.b, rtol=0.0, atol=1e-5 * np.abs(sums.b).max())
 
-    factor = np.linalg.inv(np.linalg.cholesky(kernel(X[:M] + 0.1) + 1e-6 * np.eye(M))).T
-    bar = FactorEvidence(sums, factor, 0.1).sums_adjoint()
+    prior = CholeskyFactor.of(kernel(X[:M] + 0.1) + 1e-6 * np.eye(M))
+    bar = PriorEvidence(sums, prior, 0.1).sums_adjoint()
     expected = rows.pull_back(block, bar)
     found = fused(kernel).pull_back(*tensors(weighted), bar.about)
     for name in ("theta", "points"):
@@ -69,8 +71,8 @@ def test_rows_with_small_targets_among_larger_ones_lose_nothing() -> None:
     kernel = KERNELS[0]
     rows = PlainRows(kernel.at(X[:M] + 0.1))
     sums = rows.sums(RowBlock(X, y)).on_host()
-    factor = np.linalg.inv(np.linalg.cholesky(kernel(X[:M] + 0.1) + 1e-6 * np.eye(M))).T
-    bar = FactorEvidence(sums, factor, 1e-3).sums_adjoint()
+    prior = CholeskyFactor.of(kernel(X[:M] + 0.1) + 1e-6 * np.eye(M))
+    bar = PriorEvidence(sums, prior, 1e-3).sums_adjoint()
     assert bar.target_scale == pytest.approx(np.sqrt(np.mean(y**2)))
     expected = rows.pull_back(RowBlock(X, 0.0 * y), bar)
     inputs, targets, _ = tensors(weighted=False)
@@ -103,7 +105,7 @@ def test_rows_that_fill_no_block_take_the_general_path(monkeypatch: pytest.Monke
     columns = kernel.at(X[:M])
     assert isinstance(columns, StationaryColumns)
     monkeypatch.setattr(
-        "eigengp.gp.sums.fused_for",
+        "eigengp.gp.approximations.fused_for",
         lambda _, rows, dtype: Fused(kernel, columns) if dtype == "float32" else None,
     )
     found = general.sums(block).on_host(), general.pull_back(block, bar).on_host()

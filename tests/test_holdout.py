@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from sklearn import config_context
 
+from eigengp import LBFGS, EigenGPRegressor
 from eigengp.data.array_source import ArraySource
 from eigengp.data.holdout import ManyTrainingRows, TrainingRows
+from eigengp.data.standardize import Scaling, StandardizedSource, Summary, standardize_rows
+from eigengp.gp.blocks import RowBlock
 from eigengp.gp.model import EigenGP
-from eigengp.kernels import SquaredExponential
+from eigengp.kernels import Kernel, Matern32, SquaredExponential
 
 
 def make_source(weighted: bool = False) -> ArraySource:
@@ -49,3 +55,66 @@ def test_rows_held_out_of_very_many_are_taken_off_each_sum(weighted: bool) -> No
     np.testing.assert_array_equal(held.y, y[split.held_rows])
     assert split.take(np.arange(400)).y.tolist() == y[keep].tolist()
     assert split.n_rows == 400
+
+
+def _training(source: ArraySource, memory: int) -> TrainingRows:
+    scaling = Scaling.of(source.total(Summary.of), True)
+    return TrainingRows(standardize_rows(source, scaling, memory), 5)
+
+
+@pytest.mark.parametrize("kernel", [SquaredExponential(1.0), SquaredExponential(1.0) * Matern32(2)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_kept_rows_give_the_same_bits_in_every_pass(kernel: Kernel, weighted: bool) -> None:
+    source = make_source(weighted)
+    if source.sample_weight is not None:
+        source.sample_weight[:] += 1.0
+    kept, anew = _training(source, 1 << 20), _training(source, 0)
+    assert isinstance(kept.source, ArraySource)
+    assert isinstance(anew.source, StandardizedSource)
+    model = EigenGP(kernel.with_ard(3), kept.take(np.arange(10)).X[:6], 0.1, 6)
+    expected, gradient = model.evaluate(anew)
+    for _ in range(2):
+        found, own = replace(model).evaluate(kept)
+        assert found.value == expected.value
+        np.testing.assert_array_equal(own.inducing_points, gradient.inducing_points)
+        np.testing.assert_array_equal(own.theta, gradient.theta)
+    rows = np.arange(0, 200, 7)
+    np.testing.assert_array_equal(kept.take(rows).X, anew.take(rows).X)
+
+
+def test_blocks_are_made_once_with_contiguous_columns() -> None:
+    seen: list[RowBlock] = []
+
+    def keep(block: RowBlock) -> float:
+        seen.append(block)
+        return float(block.n_rows)
+
+    kept = _training(make_source(), 1 << 20)
+    assert kept.total(keep) == kept.total(keep)
+    half = len(seen) // 2
+    assert {id(block) for block in seen[:half]} == {id(block) for block in seen[half:]}
+    assert all(block.X.flags.f_contiguous for block in seen)
+    counts: list[int] = []
+    larger = kept.sized(1)
+    assert larger.total(lambda block: counts.append(block.n_rows) or 1) == len(counts) == 1
+
+
+@pytest.mark.parametrize(("working_memory", "kind"), [(1, ArraySource), (0, StandardizedSource)])
+def test_a_fit_standardises_few_rows_once(
+    working_memory: int, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[TrainingRows] = []
+    evaluate = EigenGP.evaluate
+
+    def watched(self: EigenGP, source: TrainingRows, gamma: float = 0.0) -> object:
+        seen.append(source)
+        return evaluate(self, source, gamma)
+
+    monkeypatch.setattr(EigenGP, "evaluate", watched)
+    X = np.random.default_rng(0).normal(size=(2_000, 2))
+    optimizer = LBFGS(n_restarts=1, max_iter=2)
+    model = EigenGPRegressor(8, residual=None, optimizer=optimizer, random_state=0)
+    with config_context(working_memory=working_memory):
+        model.fit(X, np.sin(X[:, 0]))
+    assert isinstance(seen[-1], TrainingRows)
+    assert isinstance(seen[-1].source, kind)

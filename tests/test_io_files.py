@@ -9,6 +9,7 @@ import random
 import re
 import struct
 import sys
+import time
 import tracemalloc
 from copy import deepcopy
 from functools import cache
@@ -23,7 +24,7 @@ from safetensors.numpy import save
 import eigengp
 from eigengp import EigenGPRegressor, io
 from eigengp.io import SavedModelError, container
-from saved_models import assert_same_answers, fitted
+from saved_models import assert_same_answers, fitted, rows
 
 _MOST_MEMORY = 20_000_000
 _COMMANDS = ("os.system", "posix.system", "builtins.eval", "subprocess.Popen", "__import__")
@@ -328,3 +329,83 @@ def test_a_missing_package_is_named(path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ImportError, match=r"eigengp\[save\]"):
         eigengp.load(Path(__file__).with_name("saved") / "joint-1.eigengp")
     assert not path.exists()
+
+
+def _doubled(header: dict[str, Any], depth: int) -> dict[str, Any]:
+    """Return the header of a model whose kernel is a sum of a sum with itself, and so on."""
+    chain = deepcopy(header["objects"])
+    model = chain[-1]
+    at = next(i for i, each in enumerate(chain) if each.get("class") == "Sum")
+    for _ in range(depth):
+        half = {"object": at}
+        chain.append({"class": "Sum", "fields": {"left": half, "right": half}})
+        at = len(chain) - 1
+    chain.append({**model, "fields": {**model["fields"], "kernel": {"object": at}}})
+    return {**header, "objects": chain, "model": {"object": len(chain) - 1}}
+
+
+def test_what_a_file_shares_many_times_is_refused_at_once(path: Path) -> None:
+    header, arrays = parts(path.parent)
+    container.write(path, _doubled(header, 2), arrays)
+    assert len(repr(eigengp.load(path).kernel)) < 10_000
+    for depth in (16, 64, 2000):
+        container.write(path, _doubled(header, depth), arrays)
+        began = time.perf_counter()
+        with pytest.raises(SavedModelError, match="at most 20000 objects"):
+            eigengp.load(path)
+        assert time.perf_counter() - began < 1.0
+
+
+def test_a_model_that_could_not_be_loaded_is_not_saved(path: Path) -> None:
+    kernel: Any = eigengp.Matern32()
+    for _ in range(150):
+        kernel = kernel + eigengp.Matern32()
+    model = deepcopy(fitted("VFE")).set_params(kernel=kernel)
+    with pytest.raises(SavedModelError, match="very many"):
+        model.save(path)
+    model = deepcopy(fitted("exact"))
+    model._scaling.input_centre[0] = np.nan
+    with pytest.raises(SavedModelError, match=r"input_centre of a Scaling.* not finite"):
+        model.save(path)
+    assert not path.exists()
+
+
+_FORGERIES: tuple[Any, ...] = (
+    *(lambda a: a * np.nan, lambda a: a[:-1], lambda a: a[..., None], np.zeros_like),
+)
+
+
+@pytest.mark.parametrize("kind", ["sequential", "neighbors", "exact", "FITC", "SSGP", "RVM"])
+def test_arrays_that_a_model_cannot_use_are_refused(kind: str, path: Path) -> None:
+    fitted(kind).save(path)
+    header, arrays = container.read(path)
+    X = rows(20, seed=9)[0]
+    refused = 0
+    for name, value in arrays.items():
+        for forge in _FORGERIES if value.dtype.kind == "f" else ():
+            container.write(path, header, {**arrays, name: np.ascontiguousarray(forge(value))})
+            try:
+                model = eigengp.load(path)
+            except SavedModelError:
+                refused += 1
+                continue
+            mean, std = model.predict(X, return_std=True)
+            assert np.isfinite([mean, std]).all()
+    assert refused > sum(each.dtype.kind == "f" for each in arrays.values())
+
+
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.eigengp")
+    with pytest.raises(SavedModelError, match="not a regular file"):
+        eigengp.load(tmp_path / "pipe.eigengp")
+
+
+@pytest.mark.parametrize("kind", ["neighbors", "heteroscedastic"])
+def test_rows_of_different_lengths_are_refused(kind: str, path: Path) -> None:
+    fitted(kind).save(path)
+    header, arrays = container.read(path)
+    block = next(each for each in header["objects"] if each.get("class") == "RowBlock")
+    targets = block["fields"]["y"]["array"]
+    container.write(path, header, {**arrays, targets: arrays[targets][:-1]})
+    with pytest.raises(SavedModelError, match="different lengths"):
+        eigengp.load(path)

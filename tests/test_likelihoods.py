@@ -46,7 +46,7 @@ def test_rows_enter_by_the_weights_and_pseudo_targets_of_a_likelihood() -> None:
 def test_the_parameters_of_a_likelihood_are_learned_within_its_bounds() -> None:
     model = ExactGP(SquaredExponential(np.ones(1)), Gaussian(0.2))
     free = kernel_parameters(model)
-    vector = free.pack(model)
+    vector = free.start
     assert vector[-1] == pytest.approx(np.log(0.2))
     low, high = (each[-1] for each in free.bounds)
     assert (low, high) == tuple(each[0] for each in Gaussian().bounds)

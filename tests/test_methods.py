@@ -223,7 +223,7 @@ def test_gradients_of_mean_and_variance_are_derivatives(name: str) -> None:
 
     step = 4e-2
     assert_close(means, np.array([gradient(mean, x, step) for x in X_new[:3]]), 1e-6)
-    assert_close(variances, np.array([gradient(variance, x, step) for x in X_new[:3]]), 1e-5)
+    assert_close(variances, np.array([gradient(variance, x, step) for x in X_new[:3]]), 1e-4)
 
 
 @consistent_method

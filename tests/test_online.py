@@ -14,8 +14,8 @@ from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting.stochastic import Adam, Belief, Reservoir, step_on_batch
 from eigengp.gp.blocks import RowBlock
+from eigengp.gp.linalg import CholeskyFactor
 from eigengp.gp.model import EigenGP, Jitter
-from eigengp.gp.prior import CholeskyFactor
 from eigengp.metrics import nmse
 from finite_differences import assert_close, gradient, symmetric_gradient
 
@@ -138,7 +138,7 @@ def test_a_whole_step_on_all_rows_is_the_posterior_and_the_gradient_of_the_evide
     step = step_on_batch(own, Belief.prior(15), source, float(weight.sum()), rate=1.0)
     outcome, expected = own.evaluate(source)
     m, S = step.belief.compute_moments()
-    F = CholeskyFactor.of(own.gram).matrix
+    F = CholeskyFactor.of(own.gram.matrix).matrix
     np.testing.assert_allclose(F @ m, outcome.evidence.mean, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(F @ S @ F.T, outcome.evidence.covariance, rtol=1e-6, atol=1e-10)
     assert_close(step.gradient.theta, expected.theta, 1e-6)

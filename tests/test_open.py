@@ -15,6 +15,7 @@ import pytest
 from eigengp import LBFGS, EigenGPRegressor, ExactGPRegressor, FITCRegressor
 from eigengp.data import open as opening
 from eigengp.data.open import ReadOptions, open_dataset, register
+from eigengp.data.stream_source import StreamSource
 from eigengp.gp.blocks import RowBlock
 
 N = 6_000
@@ -130,7 +131,7 @@ def model(**settings: Any) -> EigenGPRegressor:
 
 def test_a_fit_from_a_registered_table_is_that_from_arrays(query: Query) -> None:
     with open_dataset(query, "price", "times", ReadOptions("test", True, 1 << 20)) as dataset:
-        assert dataset.streams
+        assert isinstance(dataset.rows, StreamSource)
         assert list(dataset.feature_names) == NAMES
     own = model().fit(query, "price", sample_weight="times")
     other = model().fit(X, y, sample_weight=weight)

@@ -33,20 +33,26 @@ def _rows(n: int = 300, weighted: bool = False) -> RowBlock:
     return RowBlock(X, y, rng.integers(1, 4, n).astype(float) if weighted else None)
 
 
+def _model(rows: RowBlock) -> EigenGP:
+    return EigenGP(KERNEL, rows.X[:7] + 0.1, 0.1, 7, vecchia=True)  # type: ignore[arg-type]
+
+
+def _source(rows: RowBlock, count: int = 8) -> NeighborSource:
+    return NeighborSource.of(rows, np.ones(2), count)
+
+
 def _posterior(rows: RowBlock, count: int = 8) -> VecchiaPosterior:
-    model = EigenGP(KERNEL, rows.X[:7] + 0.1, 0.1, 7, vecchia=True)
-    outcome = model.forward(NeighborSource.of(rows, np.ones(2), count))  # type: ignore[arg-type]
+    outcome = _model(rows).forward(_source(rows, count))  # type: ignore[arg-type]
     assert isinstance(outcome, VecchiaOutcome)
     return VecchiaPosterior.of(outcome, rows, Nearest.of(rows.X, np.ones(2), count), count)
 
 
 def _leave_one_out(posterior: VecchiaPosterior, rows: RowBlock) -> tuple[Array, Array]:
     """Return the exact errors, and the variances by neighbours."""
-    C = KERNEL(rows.X) + np.diag(0.1 / rows.weight)
-    inverse = np.linalg.inv(C)
-    own = np.arange(rows.n_rows)
+    inverse = np.linalg.inv(KERNEL(rows.X) + np.diag(0.1 / rows.weight))
     assert isinstance(posterior.search, Nearest)
-    _, variance, _ = posterior.leave_one_out(rows, posterior.search.find_others(rows.X, own))
+    others = posterior.search.find_others(rows.X, np.arange(rows.n_rows))
+    _, variance, _ = posterior.leave_one_out(rows, others)
     return inverse @ rows.y / np.diagonal(inverse), variance
 
 
@@ -60,7 +66,7 @@ def test_the_mean_is_that_of_the_exact_gp(
     rows = _rows(weighted=weighted)
     posterior = _posterior(rows)
     errors, variance = _leave_one_out(posterior, rows)
-    found = find_posterior_mean(posterior, variance[:200], 1)
+    found = find_posterior_mean(_model(rows), _source(rows), variance[:200])
     assert found is not None
     exact = ExactGP(KERNEL, 0.1)  # type: ignore[arg-type]
     source = ArraySource(rows.X, rows.y, rows.sample_weight)
@@ -78,7 +84,7 @@ def test_the_mean_is_that_of_the_exact_gp(
 def test_the_gradient_of_the_mean_is_its_derivative() -> None:
     rows = _rows(80)
     posterior = _posterior(rows)
-    found = find_posterior_mean(posterior, np.ones(0), 1)
+    found = find_posterior_mean(_model(rows), _source(rows), np.ones(0))
     assert found is not None
     full = replace(posterior, coefficients=found.coefficients)
     x = np.array([0.3, -0.2])
@@ -90,7 +96,8 @@ def test_time_that_is_over_leaves_the_mean_to_the_neighbours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(posterior_mean, "_FEW_ROWS", 10)
-    assert find_posterior_mean(_posterior(_rows()), np.ones(5), 1, lambda: True) is None
+    rows = _rows()
+    assert find_posterior_mean(_model(rows), _source(rows), np.ones(5), lambda: True) is None
 
 
 def test_many_rows_or_little_time_leave_the_mean_to_the_neighbours() -> None:

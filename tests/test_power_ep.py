@@ -116,7 +116,7 @@ def test_value_is_that_of_the_dense_formula(
 
 def assert_gradient_is_the_derivative(model: EigenGP, rows: ArraySource) -> None:
     parameters = eigengp_parameters(model, BOX, weights=model.shrinkage is not None)
-    at = parameters.pack(model)
+    at = parameters.start
     value, own = model.value_and_gradient(rows)
     assert value == pytest.approx(model.value(rows), rel=1e-13)
     numeric = gradient(lambda vector: parameters.unpack(vector).value(rows), at, step=4e-3)

@@ -11,23 +11,22 @@ from sklearn import config_context
 
 from eigengp import LBFGS, EigenGPRegressor, Matern32, SquaredExponential
 from eigengp._typing import Array
-from eigengp.backend.buffers import make_buffer, recycle, reuse_buffers
-from eigengp.backend.matmul import product
+from eigengp.backend.buffers import make_buffer, product, recycle, reuse_buffers
 from eigengp.data.array_source import ArraySource
-from eigengp.data.standardize import Extent
-from eigengp.fitting.objectives import RowObjective, eigengp_parameters
-from eigengp.fitting.optimizer import minimize
+from eigengp.data.standardize import Summary
+from eigengp.fitting.objectives import RowObjective, eigengp_parameters, minimize
 from eigengp.fitting.settings import get_working_memory
-from eigengp.gp.approximations import (
-    PriorPass,
-    SpectralPass,
+from eigengp.gp.approximations import PlainRows, PriorPass, SpectralPass
+from eigengp.gp.blocks import RowBlock
+from eigengp.gp.model import EigenGP, Jitter
+from eigengp.gp.precision import (
+    KEPT_BYTES,
+    PRECISIONS,
+    Arithmetic,
     measure_residual_scatter,
     measure_rounding,
 )
-from eigengp.gp.blocks import RowBlock
-from eigengp.gp.model import EigenGP, Jitter
-from eigengp.gp.precision import KEPT_BYTES, PRECISIONS, Arithmetic
-from eigengp.gp.sums import Kept, PlainRows
+from eigengp.gp.sums import Kept
 from eigengp.kernels import Kernel
 from eigengp.metrics import nmse
 
@@ -65,12 +64,14 @@ def test_kept_features_stay_within_their_room_and_are_given_up_once() -> None:
     block = SOURCE.take(np.arange(100))
     features, size = MODEL.features, 100 * 21 * 8
     kept = Kept(size)
-    first = kept.made(features, block, "float64", spare=1)
+    first = kept.make(features, block, "float64", spare=1)
     assert kept.room == 0
     second = replace(block, start=100)
-    np.testing.assert_array_equal(kept.made(features, second, "float64", spare=1), first)
-    assert kept.taken(features, block, "float64", spare=1)[0] is first
-    assert kept.taken(features, block, "float64", spare=1)[0] is not first
+    np.testing.assert_array_equal(kept.make(features, second, "float64", spare=1), first)
+    found = kept.take(block)
+    assert found is not None
+    assert found[0] is first
+    assert kept.take(block) is None
 
 
 def test_reused_memory_changes_no_bit() -> None:
@@ -233,8 +234,8 @@ def test_the_optimum_agrees_with_that_of_double_precision(precision: str, per_ro
 
     def optimum(precision: str) -> float:
         own = replace(start, arithmetic=Arithmetic(precision))
-        free = eigengp_parameters(own, Extent.of(source))
-        found = minimize(RowObjective(free, source), free.pack(start), free.bounds, 500, 1e-13)
+        free = eigengp_parameters(own, source.total(Summary.of).extent)
+        found = minimize(RowObjective(free, source), free.start, free.bounds, 500, 1e-13)
         return replace(free.unpack(found.vector), arithmetic=Arithmetic()).value(source)
 
     assert abs(optimum(precision) - optimum("double")) / 1_200 < per_row

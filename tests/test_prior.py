@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from eigengp._typing import Array
-from eigengp.gp.prior import CholeskyFactor, Spectrum
+from eigengp.gp.linalg import CholeskyFactor, Spectrum
 from eigengp.kernels import SquaredExponential
 from finite_differences import assert_close, gradient, symmetric_gradient
 

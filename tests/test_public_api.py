@@ -56,8 +56,9 @@ def _described_class(kind: type) -> dict[str, Any]:
     for base in kind.__mro__:
         if base.__module__.startswith("eigengp"):
             for name in vars(base):
-                # scikit-learn adds the methods of metadata routing.
-                if not name.startswith("_") and not name.endswith("_request"):
+                # scikit-learn adds the methods of metadata routing; `fit` stores attributes.
+                private = name.startswith("_") or name.endswith("_request")
+                if not private and hasattr(kind, name):
                     found[name] = _described_member(getattr(kind, name))
     return dict(sorted(found.items()))
 

@@ -92,3 +92,14 @@ def test_a_width_is_the_same_for_all_inputs_and_the_variance_one() -> None:
     kernel = with_width(Matern52([1.0, 2.0], 3.0), 0.7, 2)
     np.testing.assert_allclose(kernel.lengthscale, [0.7, 0.7])
     assert kernel.variance == pytest.approx(1.0)
+
+
+def test_lengthscales_are_compared_on_a_thousand_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def choose(kind: Any, rows: RowBlock, *_: Any) -> WidthChoice:
+        assert rows.n_rows == 1_000
+        return WidthChoice(np.array([1.0]), np.zeros(1), np.zeros(1), np.zeros(1))
+
+    monkeypatch.setattr("eigengp.baselines.rvm.regressor.choose_width", choose)
+    X = np.linspace(0.0, 6.0, 1_200)[:, None]
+    model = RVMRegressor(max_iter=20, tol=1e-3).fit(X, np.sin(X[:, 0]))
+    assert model.lengthscale_ == 1.0

@@ -83,7 +83,7 @@ def test_value_is_that_of_the_dense_formula(kernel: Stationary, weighted: bool) 
 def test_gradient_is_the_derivative(kernel: Stationary, weighted: bool) -> None:
     model, source = SparseSpectrum(kernel, S, NOISE), WEIGHTED if weighted else ROWS
     parameters = spectrum_parameters(model)
-    at = parameters.pack(model)
+    at = parameters.start
     numeric = gradient(lambda vector: value(parameters.unpack(vector), source), at, step=4e-3)
     outcome, own = model.evaluate(source)
     assert outcome.value == value(model, source)

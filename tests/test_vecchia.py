@@ -12,7 +12,7 @@ from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.data.neighbors import Nearest, NeighborSource, find_nearest_before
 from eigengp.fitting.heteroscedastic import OF_THE_MODEL, fit_heteroscedastic
-from eigengp.fitting.leave_one_out import make_posterior
+from eigengp.fitting.leave_one_out import _condition_on_repeats, make_posterior
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter
@@ -232,3 +232,35 @@ def test_leave_one_out_without_neighbours_is_that_of_a_model_without_the_row() -
         without = model.posterior(model.forward(ArraySource.of(others)))
         wanted = without.mean_and_variance(rows.X[i : i + 1])
         assert_allclose([mean[i], variance[i]], np.ravel(wanted), rtol=1e-6)
+
+
+def test_a_row_is_predicted_from_others_with_the_same_input_too() -> None:
+    rng = np.random.default_rng(4)
+    inputs = rng.normal(size=(12, 2))
+    X, number = np.repeat(inputs, 3, axis=0), np.repeat(np.arange(12), 3)
+    y, noise, kernel = rng.normal(size=36), 0.2, Matern32([0.8, 1.5], 1.3)
+    inverse = np.linalg.inv(kernel(X) + noise * np.eye(36))
+    expected = y - inverse @ y / np.diagonal(inverse), 1.0 / np.diagonal(inverse)
+    mean, variance = np.empty(36), np.empty(36)
+    for group in range(12):
+        own, others = number == group, number != group
+        C = kernel(X[others]) + noise * np.eye(33)
+        cross = kernel(X[own], X[others])
+        mean[own] = cross @ np.linalg.solve(C, y[others])
+        latent = kernel(X[own]) - cross @ np.linalg.solve(C, cross.T)
+        variance[own] = np.diagonal(latent) + noise
+    own = np.full(36, noise)
+    found = _condition_on_repeats(RowBlock(X, y), number, mean, variance, noise, own)
+    assert_allclose(found, expected, rtol=1e-8)
+
+
+def test_tiny_variances_are_trusted_only_as_far_as_rows_prove_them() -> None:
+    rng = np.random.default_rng(0)
+    errors, variance = rng.normal(size=2_000), np.ones(2_000)
+    errors[:40], variance[:40] = 1e-4 * errors[:40], 1e-6
+    covariates = np.column_stack([np.log(variance), rng.normal(size=(2_000, 4))])
+    found = fit_heteroscedastic(errors, variance, covariates, 1)
+    assert found.scale is not None
+    scaled = found.scale(variance, covariates)
+    assert np.all(scaled[:40] >= 1.0 / 60.0)
+    assert_allclose(scaled[40:], 1.0, rtol=0.2)

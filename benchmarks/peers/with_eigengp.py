@@ -15,7 +15,6 @@ from eigengp import LBFGS, EigenGPRegressor, SquaredExponential
 from eigengp.backend.buffers import reuse_buffers
 from eigengp.backend.threads import count_available_threads, limit_threads
 from eigengp.data.array_source import ArraySource, choose_block_rows
-from eigengp.data.cached_source import cache_blocks
 from eigengp.fitting.run import EXACT_BLOCK_ROWS
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter
@@ -52,8 +51,8 @@ def evaluation(X: Any, y: Any, points: Array, precision: str) -> Callable[[], tu
         jitter=Jitter(relative=JITTER),
         arithmetic=Arithmetic(precision),
     )
-    rows = ArraySource(X, y, None, choose_block_rows(X, size), count_available_threads())
-    source = cache_blocks(rows, model.arithmetic.memory_limit)
+    X = np.asfortranarray(X) if isinstance(X, np.ndarray) else X
+    source = ArraySource(X, y, None, choose_block_rows(X, size), count_available_threads())
 
     def evaluate() -> tuple[Any, Any]:
         with limit_threads(size):

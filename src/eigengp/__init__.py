@@ -1,4 +1,4 @@
-"""EigenGP: sparse Gaussian processes with adaptive eigenfunctions.
+"""Gaussian-process regression, exact for few rows and with learned eigenfunctions for many.
 
 What is named here is imported when it is first used, so that `import eigengp` and the command line
 begin at once.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +13,11 @@ from uuid import uuid4
 
 @contextmanager
 def replace_atomically(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, with its ending, which replaces it at the end.
+    """Yield an empty file beside `path`, with its ending, which replaces it at the end.
 
-    After an error, a full disk or a kill, the previous file remains.
+    After an error, a full disk or a kill, the previous file remains. The new file has its
+    permissions; a symbolic link stays, and the file it points to is replaced. Files that killed
+    processes left behind are removed.
 
     Examples
     --------
@@ -24,12 +28,32 @@ def replace_atomically(path: Path) -> Iterator[Path]:
     ...     [each.name for each in Path(folder).iterdir()]
     ['page.html']
     """
-    scratch = path.with_name(f".{uuid4().hex}.{path.name}")
+    path = path.resolve()
+    start = f".eigengp-{re.sub('[^a-zA-Z0-9]', '', socket.gethostname())[:40]}-"
+    _remove_abandoned(path.parent, start)
+    scratch = path.with_name(f"{start}{os.getpid()}-{uuid4().hex[:12]}{path.suffix}")
+    mode = path.stat().st_mode & 0o777 if path.exists() else None
     try:
+        scratch.touch(0o666 if mode is None else 0o600, exist_ok=False)
         yield scratch
+        if mode is not None:
+            scratch.chmod(mode)
         os.replace(scratch, path)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def _remove_abandoned(folder: Path, start: str) -> None:
+    """Remove the scratch files of processes of this machine that have ended."""
+    if os.name != "posix":  # Elsewhere one cannot ask without harm whether a process runs.
+        return
+    for each in folder.glob(f"{start}*-*"):
+        try:
+            os.kill(int(each.name.removeprefix(start).partition("-")[0]), 0)
+        except ProcessLookupError:
+            each.unlink(missing_ok=True)
+        except (ValueError, OSError, OverflowError):  # Not ours, or of another user.
+            continue
 
 
 def write_atomically(path: Path, content: bytes) -> None:

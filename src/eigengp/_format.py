@@ -1,8 +1,43 @@
-"""Format numbers for people."""
+"""Format numbers and names for people."""
 
 from __future__ import annotations
 
+import json
 import math
+
+_LONG = 60
+
+
+def shorten(name: object) -> str:
+    """Return a name, without its middle if it is long.
+
+    Examples
+    --------
+    >>> shorten("town"), len(shorten("a" * 10_000))
+    ('town', 60)
+    """
+    text = str(name)
+    return text if len(text) <= _LONG else f"{text[:40]}…{text[-19:]}"
+
+
+def quoted(name: object) -> str:
+    """Return the `repr` of a name or value, shortened."""
+    return shorten(repr(name))
+
+
+def make_printable(text: str) -> str:
+    r"""Return text with its control characters, except for line ends, written as in JSON.
+
+    Names from files can then not command the terminal that shows them.
+
+    Examples
+    --------
+    >>> print(make_printable("a\x1b[2Jb"))
+    a\u001b[2Jb
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def format_number(value: float | None) -> str:

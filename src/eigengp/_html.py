@@ -17,7 +17,7 @@ _SIZES = {
     "relevance_vectors_": "relevance vectors",
     "spectral_points_": "spectral points",
 }
-_MOST_INPUTS = 12
+_MOST_INPUTS, _MOST_EFFECTS = 12, 1_000
 _BAR = 80
 _COLUMNS = {
     "effect": "share of the prediction's variance that goes with the input (input_effects)",
@@ -81,7 +81,9 @@ def _facts(model: Any) -> Iterator[tuple[str, str]]:
 
 
 def _inputs(model: Any) -> str:
-    """Return a table of the inputs, that of the largest effect first."""
+    """Return a table of the inputs, that of the largest effect first; none if they are many."""
+    if model.n_features_in_ > _MOST_EFFECTS:  # Each takes a prediction.
+        return ""
     effects, relevance = model.input_effects(), model.input_relevance()
     lengths = _lengthscales(model.kernel_, effects.size)
     names = getattr(model, "feature_names_in_", [f"x{d}" for d in range(effects.size)])

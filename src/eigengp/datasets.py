@@ -58,7 +58,7 @@ class Dataset:
 
 
 def nonstationary_function(x: ArrayLike) -> Array:
-    """Return `x·sin(x³)`, which is calm near 0 and turns faster and faster as x grows.
+    """Return `x·sin(x³)`, which is flat near 0 and oscillates faster and faster as x grows.
 
     Parameters
     ----------

@@ -238,8 +238,9 @@ def partial_dependence(
     """Average the latent function over rows, with one input set to each of several values.
 
     The band is a credible interval of the average, from the joint posterior at all rows
-    (`predict_average`), without noise. For EigenGP, SSGP and RVM it costs as little as the mean;
-    other methods need the joint covariance of all rows at each value.
+    (`predict_average`), without noise. With `residual=None` or "diagonal", and for SSGP and RVM, it
+    costs as little as the mean. With "neighbors" it takes a search for each row and value; other
+    methods need the joint covariance of all rows at each value.
 
     Parameters
     ----------

@@ -100,13 +100,6 @@ class Placed:
         return self._copies[key]
 
 
-def row_dots(x: AnyArray, z: AnyArray) -> AnyArray:
-    """Return the inner product of each row of `x` with the same row of `z`, shape (n,)."""
-    if is_numpy(x):
-        return np.einsum("ni,ni->n", x, z)
-    return namespace(x).sum(x * z, axis=1)
-
-
 def positive(x: AnyArray) -> AnyArray:
     """Return `max(x, 0)`, entry by entry."""
     return namespace(x).where(x > 0.0, x, 0.0 * x)

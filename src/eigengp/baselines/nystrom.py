@@ -13,7 +13,7 @@ from eigengp._typing import Array, Standardize
 from eigengp.backend.namespace import AnyArray, on_host, positive
 from eigengp.data.open import Dataset
 from eigengp.estimators.sparse import InducingPointRegressor
-from eigengp.fitting.learn import learn
+from eigengp.fitting.learn import learn_sparse
 from eigengp.fitting.run import FitResult
 from eigengp.fitting.settings import LBFGS, Settings
 from eigengp.gp.exact_posterior import ConditionalPosterior, nystrom_posterior
@@ -28,7 +28,7 @@ class NegativeVarianceWarning(UserWarning):
 
 
 def _learn(dataset: Dataset, settings: Settings) -> FitResult:
-    result = learn(dataset, settings)
+    result = learn_sparse(dataset, settings)
     rows = dataset.source.take(np.arange(dataset.n_rows))
     low_rank: Any = result.posterior
     posterior = nystrom_posterior(low_rank, result.model.features, rows)

@@ -28,7 +28,7 @@ _EXIT_CODES = (
 )
 
 app = typer.Typer(
-    help="Sparse Gaussian processes with adaptive eigenfunctions.",
+    help="Gaussian-process regression for tables, with prediction intervals.",
     epilog=_EXIT_CODES,
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -50,7 +50,7 @@ def _root(
         typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Sparse Gaussian processes with adaptive eigenfunctions."""
+    """Gaussian-process regression for tables, with prediction intervals."""
 
 
 app.command(epilog=describe_methods())(fit)

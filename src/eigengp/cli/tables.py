@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from eigengp._format import quoted
 from eigengp._typing import Array
 from eigengp.data.encode import (
     Column,
@@ -28,6 +29,7 @@ from eigengp.data.encode import (
 )
 from eigengp.data.formats import FORMATS, find_tables, get_ending, import_arrow, open_dataset
 
+_MOST_OPTIONS, _LONG_OPTION = 8, 100
 _SEPARATORS = (",", ";", "\t", "|")
 
 
@@ -156,7 +158,8 @@ class TableSchema:
         if clash := set(special) & {*drop, *(only or ())}:
             raise TableError(f"{join(clash)} cannot be both an input and the target or weights.")
         others = [name for name in table.column_names if name not in special]
-        inputs = [name for name in others if name not in drop and name in (only or others)]
+        wanted = set(only or others) - set(drop)
+        inputs = [name for name in others if name in wanted]
         named = [name for name in inputs if name in categorical]
         problem = _find_problem(table, target, "target")
         try:
@@ -166,7 +169,7 @@ class TableSchema:
             raise TableError(f"{problem} {error} {hint}".strip()) from None
         if problem:
             raise TableError(problem)
-        dropped = tuple(name for name in others if name not in inputs)
+        dropped = tuple(name for name in others if name not in wanted)
         return cls(encoder, target, weights, dropped)
 
     @property
@@ -187,8 +190,8 @@ class TableSchema:
 
     def encode(self, frame: Any) -> Array:
         """Encode the inputs of a table, shape (n, D); raise if it has unknown columns."""
-        table = as_table(frame)
-        unknown = [name for name in table.column_names if name not in self.names]
+        table, known = as_table(frame), self.names
+        unknown = [name for name in table.column_names if name not in known]
         if unknown:
             raise TableError(
                 f"The table has columns that the model was not fitted with: {join(unknown)}. "
@@ -204,7 +207,7 @@ class TableSchema:
         if self.weights is not None and self.weights in table.column_names:
             weights = _read_numbers(table, self.weights, "weight")
             if weights.min() < 0.0 or weights.max() == 0.0:
-                raise TableError(f"The weights {self.weights!r} are negative or all zero.")
+                raise TableError(f"The weights {quoted(self.weights)} are negative or all zero.")
         return X, y, weights
 
     def to_dict(self) -> dict[str, Any]:
@@ -254,14 +257,16 @@ def _summarize_numbers(values: Any) -> dict[str, float]:
 
 
 def format_drop(names: Iterable[str]) -> str:
-    """Return the options that drop columns.
+    """Return the options that drop columns; some of them, if they are many or their names long.
 
     Examples
     --------
     >>> format_drop(["id", "full name"])
     "--drop id --drop 'full name'"
     """
-    return " ".join(f"--drop {quote(name)}" for name in names)
+    options = [f"--drop {quote(name)}" for name in names]
+    shown = [each for each in options if len(each) < _LONG_OPTION][:_MOST_OPTIONS]
+    return " ".join(shown) + (" …" if len(shown) < len(options) else "")
 
 
 def _read_numbers(table: Any, name: str, role: str) -> Array:
@@ -276,12 +281,12 @@ def _find_problem(table: Any, name: str, role: str) -> str:
     """Return why a column does not consist of finite numbers, "" if it does."""
     values = table[name]
     if get_kind(values.type) not in ("number", "empty"):
-        return f"The {role} {name!r} must be numeric, but its type is {values.type}."
+        return f"The {role} {quoted(name)} must be numeric, but its type is {values.type}."
     missing = int(find_missing(values).sum())
     if missing:
         return (
-            f"The {role} {name!r} is missing in {missing} of {len(values)} rows. Remove these "
-            "rows; fit --impute drops rows without a target."
+            f"The {role} {quoted(name)} is missing in {missing} of {len(values)} rows. Remove "
+            "these rows; fit --impute drops rows without a target."
         )
     infinite = int(np.isinf(to_numbers(values)).sum())
-    return f"The {role} {name!r} is infinite in {infinite} rows." if infinite else ""
+    return f"The {role} {quoted(name)} is infinite in {infinite} rows." if infinite else ""

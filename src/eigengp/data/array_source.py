@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
+from functools import reduce
 from itertools import pairwise
 from operator import iadd
 from typing import Any, TypeVar
@@ -160,8 +160,13 @@ class ArraySource:
 
         n_threads = self.n_threads
         assert n_threads is not None
-        sums = (run_in_threads(stripe, blocks, n_threads) for blocks in self._cut_chunks(n_threads))
-        total: Any = reduce(iadd, (reduce(iadd, parts) for parts in sums))
+        sums = (
+            stripe(blocks)
+            if len(blocks) == 1
+            else reduce(iadd, run_in_threads(stripe, blocks, n_threads))
+            for blocks in self._cut_chunks(n_threads)
+        )
+        total: Any = reduce(iadd, sums)
         return total.on_host() if hasattr(total, "on_host") else total
 
     def _cut_chunks(self, n_threads: int) -> Iterator[Sequence[slice]]:
@@ -176,7 +181,6 @@ class ArraySource:
             yield _cut_blocks(start, end, self.block_rows, n_threads)
 
 
-@lru_cache(maxsize=256)
 def _cut_blocks(
     start: int, end: int, block_rows: int, n_threads: int, step: int = 1
 ) -> tuple[slice, ...]:
@@ -186,8 +190,9 @@ def _cut_blocks(
     """
     n_rows = end - start
     count = -(-n_rows // block_rows)
-    if count > 1:
-        count = -(-count // n_threads) * n_threads
+    if count <= 1:
+        return (slice(start, end),)
+    count = -(-count // n_threads) * n_threads
     edges = np.linspace(0, n_rows, min(count, n_rows) + 1)
     inner = start + np.unique((edges[1:-1] / step).round().astype(int)) * step
     inner = inner[(inner > start) & (inner < end)]
@@ -208,8 +213,11 @@ def map_blocks(
     n_columns : int
         The number of features per row, which determines the size of blocks.
     """
+    size = choose_block_rows(X, n_columns)
+    if X.shape[0] <= size:
+        return function(np.asarray(X, dtype=np.float64) if isinstance(X, np.ndarray) else X)
     n_threads = count_available_threads() if isinstance(X, np.ndarray) else 1
-    blocks = _cut_blocks(0, X.shape[0], choose_block_rows(X, n_columns), n_threads)
+    blocks = _cut_blocks(0, X.shape[0], size, n_threads)
 
     def stripe(part: Sequence[slice]) -> list[AnyArray]:
         cut = (X[rows, :] for rows in part)

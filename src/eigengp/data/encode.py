@@ -18,6 +18,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from eigengp._format import quoted, shorten
 from eigengp._typing import Array
 from eigengp.data.formats import import_arrow
 
@@ -145,7 +146,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         table = as_table(X)
-        absent = [each.name for each in self.columns_ if each.name not in table.column_names]
+        present = set(table.column_names)
+        absent = [each.name for each in self.columns_ if each.name not in present]
         if absent:
             raise TableError(
                 f"The table lacks columns that the model was fitted with: {join(absent)}. It has "
@@ -277,10 +279,10 @@ class Column:
         integer = self.kind == "category" and import_arrow().types.is_integer(values.type)
         if found not in (self.kind, "empty") and not integer:
             first = values.drop_null().slice(0, 1).to_pylist()
-            example = f" ({first[0]!r})" if first else ""
+            example = f" ({quoted(first[0])})" if first else ""
             raise TableError(
-                f"Column {self.name!r} held {_KIND_NAMES[self.kind]} when the model was fitted, "
-                f"but here it holds {_KIND_NAMES.get(found, str(values.type))}{example}."
+                f"Column {quoted(self.name)} held {_KIND_NAMES[self.kind]} when the model was "
+                f"fitted, but here it holds {_KIND_NAMES.get(found, str(values.type))}{example}."
             )
 
     def encode(self, values: Any) -> Array:
@@ -302,8 +304,8 @@ class Column:
         if unknown.any():
             names = text.filter(pa.array(unknown)).unique().drop_null().to_pylist()
             warnings.warn(
-                f"Column {self.name!r} has {int(unknown.sum())} rows with unknown categories "
-                f"({join(names)}), which are encoded as zeros.",
+                f"Column {quoted(self.name)} has {int(unknown.sum())} rows with unknown "
+                f"categories ({join(names)}), which are encoded as zeros.",
                 TableWarning,
                 stacklevel=4,
             )
@@ -344,10 +346,13 @@ def check_names(names: list[str]) -> None:
 
 def check_present(table: Any, names: Iterable[str]) -> None:
     """Raise unless a table has all these columns."""
-    absent = [name for name in names if name not in table.column_names]
+    present = set(table.column_names)
+    absent = [name for name in names if name not in present]
     if absent:
         near = get_close_matches(absent[0], table.column_names, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {join(table.column_names)}."
+        hint = (
+            f"did you mean {quoted(near[0])}?" if near else f"there are {join(table.column_names)}."
+        )
         raise TableError(f"There is no column {join(map(repr, absent))}; {hint}")
 
 
@@ -400,14 +405,14 @@ def count_categories(values: Any) -> dict[str, int]:
 
 
 def join(names: Iterable[object]) -> str:
-    """Join names with commas, at most eight of them.
+    """Join names with commas, at most eight of them, long ones shortened.
 
     Examples
     --------
     >>> join(range(10))
     '0, 1, 2, 3, 4, 5, 6, 7 and 2 more'
     """
-    texts = [str(name) for name in names]
+    texts = [shorten(name) for name in names]
     more = len(texts) - _MAX_LISTED
     return ", ".join(texts[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
 
@@ -494,8 +499,8 @@ def _describe_crowded(name: str, values: Any) -> str:
     if 2 * sum(bool(_DATE.fullmatch(text)) for text in texts) > len(texts):
         guess = "these look like dates; convert them to numbers, such as the year"
     elif odd and 2 * sum(bool(_NUMBER.fullmatch(text)) for text in texts) > len(texts):
-        guess = f"these look like numbers; correct or empty cells such as {odd[0]!r}"
+        guess = f"these look like numbers; correct or empty cells such as {quoted(odd[0])}"
     return (
-        f"Column {name!r} has {len(texts)} different texts in {len(values)} rows, such as "
-        f"{texts[0]!r}: too many categories (at most {MAX_CATEGORIES}); {guess}."
+        f"Column {quoted(name)} has {len(texts)} different texts in {len(values)} rows, such as "
+        f"{quoted(texts[0])}: too many categories (at most {MAX_CATEGORIES}); {guess}."
     )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
-from eigengp.data.cached_source import get_arrays
+from eigengp.data.holdout import View
 from eigengp.gp.blocks import RowBlock, RowSource
 
 _MOST_ROWS = 200_000
@@ -58,8 +58,12 @@ def group_source(source: RowSource) -> RowSource:
     More than 200,000 rows, and those of files, Dask collections and GPUs, stay as they are: the
     residual of EigenGP+ is then independent between rows with equal inputs.
     """
-    arrays = get_arrays(source)
-    if arrays is None or arrays.n_rows > _MOST_ROWS or not has_equal_inputs(arrays.X):
+    arrays = source
+    while isinstance(arrays, View):
+        arrays = arrays.source
+    if not isinstance(arrays, ArraySource) or not isinstance(arrays.X, np.ndarray):
+        return source
+    if arrays.n_rows > _MOST_ROWS or not has_equal_inputs(arrays.X):
         return source
     rows = group_rows(source.take(np.arange(source.n_rows))).rows
     return ArraySource(

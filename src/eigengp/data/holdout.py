@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.random import sample_without_replacement
 
 from eigengp.backend.namespace import AnyArray, namespace
+from eigengp.data.array_source import ArraySource
 from eigengp.gp.blocks import RowBlock, RowSource
 
 SumT = TypeVar("SumT", bound=Any)
@@ -76,15 +77,29 @@ class View:
 class TrainingRows(View):
     """A source without a held-out set: about one row in `stride`, chosen by a fixed hash.
 
-    `n_rows` includes the held-out rows.
+    `n_rows` includes the held-out rows. Blocks of NumPy arrays are kept, with contiguous columns.
     """
 
     stride: int
+    _blocks: dict[int, RowBlock] = field(default_factory=dict, init=False, repr=False)
+    """Blocks by the number of their first row."""
 
     @property
     def block_map(self) -> BlockMap:
         """See `View.block_map`."""
         return partial(_drop_held_out, stride=self.stride)
+
+    def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
+        """Return the sum of `term(block)` over all blocks of the view."""
+        if not (isinstance(self.source, ArraySource) and isinstance(self.source.X, np.ndarray)):
+            return super().total(term)
+        return self.source.total(lambda block: term(self._get_block(block)))
+
+    def _get_block(self, block: RowBlock) -> RowBlock:
+        if block.start not in self._blocks:
+            own = _drop_held_out(block, self.stride)
+            self._blocks[block.start] = replace(own, X=np.asfortranarray(own.X))
+        return self._blocks[block.start]
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of those of the rows that are not held out."""

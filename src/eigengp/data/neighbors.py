@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, field
+from functools import partial, reduce
 from importlib import import_module
 from importlib.util import find_spec
 from operator import iadd
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,22 +45,9 @@ _FAR = 1e15
 """Inputs are clipped here, because float32 cannot hold larger squares."""
 
 
-class Index(Protocol):
-    """A search among points."""
-
-    @property
-    def n_points(self) -> int:
-        """The number of points."""
-        ...
-
-    def find_nearest(self, X: Array, count: int) -> NDArray[np.intp]:
-        """Return the indices of the nearest points, the nearest first, shape (n, count)."""
-        ...
-
-
 def build_index(
     points: Array, search: NeighborSearch = "exact", n_searched: int | None = None
-) -> Index:
+) -> Exact | Approximate:
     """Build a search among points.
 
     Parameters
@@ -142,11 +129,7 @@ class Exact:
 
     def find_nearest(self, X: Array, count: int) -> NDArray[np.intp]:
         """Return the indices of the nearest points, the nearest first, shape (n, count)."""
-
-        def search(some: Array) -> NDArray[np.intp]:
-            found: NDArray[np.intp] = self.search.kneighbors(some, count, return_distance=False)
-            return found
-
+        search = partial(self.search.kneighbors, n_neighbors=count, return_distance=False)
         return _search_in_parts(search, X, count)
 
 
@@ -157,6 +140,9 @@ def _search_in_parts(
 
     The parts do not depend on the number of threads.
     """
+    if X.shape[0] <= _SEARCHED_AT_ONCE:
+        with use_one_openmp_thread():
+            return search(X)
     found = np.empty((X.shape[0], count), dtype=np.intp)
     parts = [slice(i, i + _SEARCHED_AT_ONCE) for i in range(0, X.shape[0], _SEARCHED_AT_ONCE)]
 
@@ -253,7 +239,7 @@ class Nearest:
 
     Parameters
     ----------
-    index : Index
+    index : Exact or Approximate
         The search among the points.
     metric : array of shape (D,)
         The factor on each input.
@@ -261,7 +247,7 @@ class Nearest:
         The number of neighbours.
     """
 
-    index: Index
+    index: Exact | Approximate
     metric: Array
     count: int
 
@@ -392,6 +378,12 @@ class NeighborSource:
     rows: RowBlock
     index: NDArray[np.intp]
     n_threads: int = 1
+    members: ArraySource = field(init=False)
+    """All rows, without their neighbours."""
+
+    def __post_init__(self) -> None:
+        members = ArraySource.of(self.rows, _MEMBER_COLUMNS, self.n_threads)
+        object.__setattr__(self, "members", members)
 
     @classmethod
     def of(
@@ -440,11 +432,6 @@ class NeighborSource:
     def is_complete(self) -> bool:
         """Whether every row is summed, with all earlier rows as neighbours."""
         return self.index.shape == (self.rows.n_rows, self.rows.n_rows)
-
-    @property
-    def members(self) -> ArraySource:
-        """All rows, without their neighbours."""
-        return ArraySource.of(self.rows, _MEMBER_COLUMNS, self.n_threads)
 
     def total(self, term: Callable[[Neighborhoods], SumT]) -> SumT:
         """Return the sum of `term(neighbourhoods)` over all rows."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -25,7 +25,7 @@ from eigengp.data.array_source import ArraySource, choose_block_rows
 from eigengp.data.dask_source import DaskSource, align, get_client, is_dask
 from eigengp.data.file_source import FileTable
 from eigengp.data.formats import is_table
-from eigengp.data.standardize import Extent, Scaling, StandardizedSource, Summary
+from eigengp.data.standardize import Extent, Scaling, StandardizedSource, Summary, standardize_rows
 from eigengp.data.stream_source import StreamSource, Table
 from eigengp.data.validation import (
     MERGE_UP_TO,
@@ -34,7 +34,7 @@ from eigengp.data.validation import (
     merge_rows,
     move_to_device,
 )
-from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.blocks import RowSource
 from eigengp.gp.mean import MEANS, RegressorMean
 
 _EXACT = 1e-10
@@ -131,6 +131,8 @@ class Dataset:
         The names of the inputs, if they have names.
     like : array of shape (0, D)
         An array of the library and on the device of the results.
+    n_rows, n_features : int
+        The numbers of rows and inputs.
     resizable : bool
         Whether the size of blocks adapts to the number of features.
     opened : float
@@ -144,33 +146,10 @@ class Dataset:
     summary: Summary
     feature_names: NDArray[Any] | None
     like: AnyArray
+    n_rows: int
+    n_features: int
     resizable: bool = True
     opened: float = 0.0
-    n_rows: int = field(init=False)
-    """The number of rows."""
-    n_counted: int = field(init=False)
-    """The number of rows, each as often as it counts, but at least once."""
-    n_features: int = field(init=False)
-    """The number of inputs."""
-    streams: bool = field(init=False)
-    """Whether rows are read in every pass."""
-    in_numpy: bool = field(init=False)
-    """Whether all rows lie in NumPy arrays."""
-
-    def __post_init__(self) -> None:
-        rows = self.rows
-        in_numpy = isinstance(rows, ArraySource) and isinstance(rows.X, np.ndarray)
-        object.__setattr__(self, "n_rows", rows.n_rows)
-        object.__setattr__(self, "n_features", rows.n_features)
-        object.__setattr__(self, "streams", isinstance(rows, StreamSource))
-        object.__setattr__(self, "in_numpy", in_numpy)
-        counted = max(rows.n_rows, int(self.summary.weight))
-        object.__setattr__(self, "n_counted", counted)
-
-    def restrict(self, rows: RowBlock) -> Dataset:
-        """Return the dataset with only some standardised rows."""
-        source = ArraySource.of(rows)
-        return replace(self, rows=source, source=source)
 
     def match_library(self, x: Array) -> AnyArray:
         """Return an array in the library and on the device of the inputs passed to `fit`."""
@@ -197,43 +176,34 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
             opened = _open_table(X, y, sample_weight, options)
         else:
             opened = _open_arrays(X, y, sample_weight, options)
-        yield _measure(opened, options, began)
-
-
-def _measure(opened: _Opened, options: ReadOptions, began: float) -> Dataset:
-    """Measure opened rows in one pass, and return the dataset."""
-    rows = opened.rows
-    summary = Summary.of(rows)
-    if summary.weight == 0.0:
-        raise ValueError("Sample weights must contain at least one non-zero number.")
-    if isinstance(options.mean, str):
-        centred = options.mean == "constant"
-        scaling = Scaling.measure(rows, summary, options.standardize, centred)
-        if options.mean in MEANS:
+        rows, mean = opened.rows, None
+        if not isinstance(options.mean, str):
+            rows, mean = _cross_fit(options.mean, rows)
+        summary = rows.total(Summary.of)
+        if summary.weight == 0.0:
+            raise ValueError("Sample weights must contain at least one non-zero number.")
+        scaling = Scaling.measure(rows, summary, options.standardize, options.mean == "constant")
+        if mean is None and options.mean in MEANS:
             scaling = _fit_mean(options.mean, rows, scaling)
-        source = StandardizedSource(rows, scaling)
-    else:
-        rows, mean = _cross_fit(options.mean, rows)
-        summary = Summary.of(rows)
-        scaling = Scaling.measure(rows, summary, options.standardize, centred=False)
-        source, scaling = StandardizedSource(rows, scaling), replace(scaling, mean=mean)
-    return Dataset(
-        rows,
-        source,
-        scaling,
-        scaling.transform_extent(summary.extent),
-        summary,
-        opened.names,
-        opened.like,
-        options.block_rows is None,
-        began,
-    )
+        yield Dataset(
+            rows,
+            standardize_rows(rows, scaling, options.memory),
+            replace(scaling, mean=mean or scaling.mean),
+            scaling.transform_extent(summary.extent),
+            summary,
+            opened.names,
+            opened.like,
+            rows.n_rows,
+            rows.n_features,
+            options.block_rows is None,
+            began,
+        )
 
 
 def _fit_mean(name: str, rows: RowSource, scaling: Scaling) -> Scaling:
     """Fit a mean function, and scale targets by the spread of its residuals."""
     mean = MEANS[name].fit(rows, scaling.input_centre, scaling.input_scale)
-    residual = Summary.of(StandardizedSource(rows, replace(scaling, mean=mean)))
+    residual = StandardizedSource(rows, replace(scaling, mean=mean)).total(Summary.of)
     spread = float(np.sqrt(residual.squares[-1] / residual.weight))
     if spread < _EXACT:  # Only rounding errors are left.
         return replace(scaling, mean=mean)
@@ -345,5 +315,7 @@ def _open_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _O
         targets = beside(targets, rows, dtype_name(targets))
         weight = None if weight is None else beside(weight, rows)
     like = namespace(given).empty_like(given[:0, :])  # A view would keep all rows in memory.
+    n_threads = count_available_threads()
     size = options.block_rows or choose_block_rows(rows, 1)
-    return _Opened(ArraySource(rows, targets, weight, size), like, names)
+    source = ArraySource(rows, targets, weight, size, n_threads)
+    return _Opened(source, like, names)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
-from queue import Empty, Full, Queue
-from threading import Event, Thread
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -22,7 +21,6 @@ SumT = TypeVar("SumT", bound=Any)
 
 _AHEAD = 2
 """The number of chunks read ahead."""
-_PATIENCE = 0.1
 
 
 class Table(Protocol):
@@ -49,57 +47,14 @@ def read_ahead(items: Callable[[], Iterator[T]]) -> Generator[T]:
 
     Errors in the thread are raised here. The thread ends when the generator is closed.
     """
-    queue: Queue[tuple[T | None, BaseException | None]] = Queue(_AHEAD)
-    over = Event()
-    reader = Thread(target=partial(_read, items, queue, over), name="eigengp-reader", daemon=True)
-    reader.start()
+    reader, rest = ThreadPoolExecutor(1, "eigengp-reader"), items()
     try:
-        while True:
-            item, error = queue.get()
-            if error is not None:
-                raise error
-            if item is None:
-                return
+        ahead = deque(reader.submit(next, rest, None) for _ in range(_AHEAD))
+        while (item := ahead.popleft().result()) is not None:
+            ahead.append(reader.submit(next, rest, None))
             yield item
     finally:
-        over.set()
-        while reader.is_alive():
-            _discard(queue)
-            reader.join(_PATIENCE)
-
-
-def _read(
-    items: Callable[[], Iterator[T]],
-    queue: Queue[tuple[T | None, BaseException | None]],
-    over: Event,
-) -> None:
-    error: BaseException | None = None
-    try:
-        for item in items():
-            if not _put(queue, (item, None), over):
-                return
-    except BaseException as raised:  # Raised again in the consumer.
-        error = raised
-    _put(queue, (None, error), over)
-
-
-def _put(queue: Queue[Any], item: Any, over: Event) -> bool:
-    """Put an item into the queue; return False if the reader is stopped first."""
-    while not over.is_set():
-        try:
-            queue.put(item, timeout=_PATIENCE)
-        except Full:
-            continue
-        return True
-    return False
-
-
-def _discard(queue: Queue[Any]) -> None:
-    try:
-        while True:
-            queue.get_nowait()
-    except Empty:
-        return
+        reader.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,10 +20,9 @@ from eigengp.backend.namespace import (
     on_host,
     place,
 )
-from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.blocks import RowBlock
 
 MERGE_UP_TO = 5_000
-_SAMPLE_ROWS = 2_000
 
 
 def follows_dispatch(X: Any) -> bool:
@@ -139,40 +137,6 @@ def merge_rows(
     total = np.bincount(inverse.ravel(), weights=weight)
     single: Array | None = None if np.all(total == 1.0) else total.astype(np.float64)
     return np.ascontiguousarray(unique[:, :-1]), np.ascontiguousarray(unique[:, -1]), single
-
-
-def count_distinct(rows: RowSource, wanted: int) -> int:
-    """Count the distinct inputs, up to `wanted`.
-
-    A sample of the rows is nearly always enough; all rows are compared only if it has many
-    duplicates.
-    """
-    stride = max(1, rows.n_rows // max(2 * wanted, _SAMPLE_ROWS))
-    sample = _Distinct.among(rows.take(np.arange(0, rows.n_rows, stride)).X, wanted)
-    if sample.count >= wanted:
-        return wanted
-    return rows.total(lambda block: _Distinct.among(on_host(block.X), wanted)).count
-
-
-@dataclass(frozen=True)
-class _Distinct:
-    """Distinct inputs, at most `wanted`; the sum of two holds those of both."""
-
-    inputs: Array
-    wanted: int
-
-    @classmethod
-    def among(cls, X: Array, wanted: int) -> _Distinct:
-        return cls(np.unique(X, axis=0)[:wanted], wanted)
-
-    @property
-    def count(self) -> int:
-        return int(self.inputs.shape[0])
-
-    def __add__(self, other: _Distinct) -> _Distinct:
-        if self.count >= self.wanted:
-            return self
-        return _Distinct.among(np.concatenate([self.inputs, other.inputs]), self.wanted)
 
 
 def check_frame(X: Any) -> None:

@@ -22,7 +22,6 @@ from eigengp.backend.namespace import (
     AnyArray,
     beside,
     cast,
-    is_numpy,
     namespace,
     on_host,
 )
@@ -101,7 +100,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     log_marginal_likelihood_ : float
         The log marginal likelihood of the training data.
     selection_ : Selection
-        What was chosen, among what, and by which score: one readable line per decision.
+        What was chosen, among which candidates, and by which score: one line per decision.
     history_ : list of dict
         Stage, iteration, log marginal likelihood and seconds after each iteration.
     n_iter_ : int
@@ -125,9 +124,9 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     _place: Hashable
     """The library and device of the inputs that were learned from."""
     _block_rows: ClassVar[int | None] = None
+    """Rows in a block while learning; None adapts to the number of features."""
     _learns_in_memory: ClassVar[bool] = False
     """Whether the method needs all rows at once, in NumPy, to learn."""
-    """Rows in a block while learning; None adapts to the number of features."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [Kernel, KERNEL_NAMES],
@@ -164,7 +163,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     # scikit-learn ships no types.
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Learn the model; a fit that fails leaves an earlier one unchanged.
+        """Fit the model; a fit that fails leaves an earlier one unchanged.
 
         Parameters
         ----------
@@ -181,9 +180,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         self : object
             The fitted regressor.
         """
-        return self._fit(X, y, sample_weight, Settings.from_estimator(self))
-
-    def _fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> Self:
+        settings = Settings.from_estimator(self)
         with open_dataset(X, y, sample_weight, settings.reading) as dataset:
             result = self._learn(dataset, settings)
         return self._adopt(result)
@@ -195,7 +192,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     def _adopt(self, result: FitResult) -> Self:
         """Store the result of a fit in place of an earlier one."""
         for note in result.notes:  # Before anything is stored: a warning may be an error.
-            warnings.warn(note, UserWarning, stacklevel=5)
+            warnings.warn(note, UserWarning, stacklevel=4)
         for name in [name for name in vars(self) if name.endswith("_") or name == "_spectrum"]:
             del self.__dict__[name]
         self.__dict__.update(result.attributes)
@@ -219,7 +216,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     def _moved(self, X: AnyArray) -> AnyArray:
         """Return inputs where they are computed with: in NumPy, where they are, or on `device`."""
         if self._predicts_on_host:
-            return X if is_numpy(X) else on_host(X)
+            return X if isinstance(X, np.ndarray) else on_host(X)
         few = X.shape[0] <= MERGE_UP_TO
         return X if few else move_to_device(X, getattr(self, "device", None))
 
@@ -243,17 +240,19 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         Parameters
         ----------
         X : array of shape (n, D), path, glob pattern or PyArrow dataset
-            Where to predict. Files are read chunk by chunk; `predict_to_file` writes so too.
+            Where to predict. Files are read in chunks; `predict_to_file` also writes in chunks.
         return_std : bool
             Whether to return standard deviations too, noise included.
         return_cov : bool
-            Whether to return the joint covariance too, noise included.
+            Whether to return the joint covariance too, noise included. Cannot be combined with
+            `return_std`.
 
         Returns
         -------
         mean : array of shape (n,)
-            The predictive mean. Alone it costs O(M) for each row; O(N) for the exact GP and
-            Nyström; a search and O(m²M) for m neighbours with `residual="neighbors"`.
+            The predictive mean. Without standard deviations it costs O(M) for each row; O(N) for
+            the exact GP, Nyström, and `residual="neighbors"` with up to 30,000 rows. With
+            neighbours and more rows, it takes a search and O(m²M) for m neighbours.
         std : array of shape (n,)
             Only if `return_std`.
         cov : array of shape (n, n)
@@ -324,8 +323,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         path : path
             File to write: Parquet, Arrow or CSV, chosen by its suffix. Written atomically.
         coverage : float or None
-            Where given, the columns `lower` and `upper` hold the ends of the central
-            interval with this probability.
+            If given, the columns `lower` and `upper` hold the ends of `predict_interval` with this
+            coverage.
 
         Returns
         -------
@@ -337,11 +336,14 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         return write_predictions(self, X, path, half)
 
     def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> tuple[Array, Array]:
-        """Return the central interval that holds a new observation with this probability.
+        """Return central prediction intervals with the given coverage.
 
-        Without `calibrate` the coverage is correct if the model is. After `calibrate` it holds, on
-        average over new rows, for any distribution, if these are exchangeable with the calibration
-        rows.
+        Without `calibrate`, the interval is `mean ± c·std`. The factor c is a normal quantile or,
+        if the fit considered heteroscedastic noise, that quantile of the leave-one-out errors in
+        units of their standard deviations (`leave_one_out_errors_`). In both cases the coverage is
+        correct only if the model is.
+        After `calibrate` the coverage is guaranteed for any distribution, on average over new rows
+        that are exchangeable with the calibration rows.
 
         Parameters
         ----------
@@ -432,20 +434,20 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     def predict_average(self, X: ArrayLike) -> tuple[float, float]:
         """Predict the average of the latent function over rows, with its own error bar.
 
-        Errors of neighbouring rows go together, so the error bar of an average is neither that
-        of a row nor √n times smaller; it follows from the joint posterior of all of them. The
-        noise, which averages out, is not part of it.
+        Errors of neighbouring rows are correlated, so the error bar of an average is neither that
+        of a row nor √n times smaller; it follows from the joint posterior of all rows. The noise,
+        which averages out, is not included.
 
         Parameters
         ----------
         X : array of shape (n, D)
-            The rows; each counts as often as it stands there.
+            The rows; repeated rows count repeatedly.
 
         Returns
         -------
         mean, std : floats
-            The average and its standard deviation, at O(n·M), or O(n²) for the methods whose
-            `sample_y` draws all inputs together.
+            The average and its standard deviation, in O(n·M) time, or O(n²) for the methods whose
+            `sample_y` draws the values at all inputs jointly.
         """
         rows = cast(on_host(self._inputs(X, "predict_average")), "float64")
         distinct, counts = np.unique(rows, axis=0, return_counts=True)
@@ -459,13 +461,20 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Draw latent functions from the posterior and evaluate them.
 
-        With `residual=None` and "diagonal", and for SSGP and RVM, one `random_state` always gives
-        the same functions, whatever X is; each value costs O(M). The other methods, including
-        `residual="exact"`, draw jointly at the n inputs, in O(n³). Observation noise is not part
-        of the function. The residual of EigenGP+ is: it is independent between distinct inputs,
-        and equal inputs share it. With `residual="neighbors"` the variance that remains given the
-        neighbours is drawn independently at each input, so that draws at inputs close together
-        are too rough.
+        Draws do not include observation noise and ignore heteroscedastic noise: they come from the
+        model with one noise variance. How they are drawn depends on the method:
+
+        - `EigenGPRegressor` with `residual=None` or "diagonal", SSGP and RVM draw whole functions.
+          One `random_state` gives the same functions in every call, whatever X is, and each value
+          costs O(M). The residual of EigenGP+ is part of the function: equal inputs share its
+          value, and distinct inputs have independent values.
+        - The exact GP (also `residual="exact"`), FITC, VFE, power EP and Nyström draw the values
+          at the n inputs jointly, in O(n³) time. Calls with different inputs give different
+          functions. If predictions are averaged over hyperparameters, each function uses one draw
+          of them.
+        - With `residual="neighbors"` calls with different inputs give different functions too. The
+          variance that remains given the neighbours is drawn independently at each input, so that
+          draws at inputs close together are too rough.
 
         Parameters
         ----------
@@ -474,7 +483,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         n_samples : int
             How many functions.
         random_state : int, RandomState or None
-            Which functions.
+            Seed of the draws; the default gives the same draws in every call.
 
         Returns
         -------
@@ -493,45 +502,46 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         Parameters
         ----------
         path : path
-            The file, which ends in `.eigengp`. It appears when it is whole; one
-            of the same name is replaced. See `eigengp.io` for more.
+            The file, which ends in `.eigengp`. It is written atomically, and replaces a file of
+            the same name. See `eigengp.io.save` for more.
         """
         from eigengp import io
 
         io.save(self, path)
 
     def input_relevance(self) -> Array:
-        """Return how much of the prior's variance goes with each input, shape (D,).
+        """Return the fraction of the prior variance that is due to each input, shape (D,).
 
-        `1 − E k(x, x′)/k(x, x)`, where `x′` is `x` with input d alone drawn anew from a normal
-        distribution of the data's spread `s_d`: the share of the variance (Sobol's total index)
-        that functions of the learned prior are expected to owe to that input, alone or
-        together with others. It is 0 for an input that is constant or has a lengthscale far
-        beyond its spread and nears 1 as that gets short; for a squared exponential it is
-        `1 − 1/√(1 + 2s_d²/ℓ_d²)`. Shares overlap and do not add up to one.
+        `1 − E k(x, x′)/k(x, x)`, where `x′` is `x` with input d alone drawn again from a normal
+        distribution with the spread `s_d` of the data. It is the fraction of the variance that
+        functions of the learned prior are expected to owe to that input, alone or together with
+        others (Sobol's total index). It is 0 for an input that is constant, or whose lengthscale is
+        far longer than its spread, and approaches 1 for short lengthscales; for a squared
+        exponential it is `1 − 1/√(1 + 2s_d²/ℓ_d²)`. Fractions overlap and do not add up to one.
 
-        It says how fast the function may vary along an input, not how far it does: a strong but
-        nearly linear effect has a long lengthscale and a low relevance. `input_effects` says how
-        far. The inputs of an `RVMRegressor` share one lengthscale, so there it tells nothing.
+        It measures how fast the function may vary along an input, not by how much it does: a strong
+        but nearly linear effect has a long lengthscale and a low relevance. `input_effects`
+        measures by how much. All inputs of an `RVMRegressor` share one lengthscale, so there it is
+        not informative.
 
         Returns
         -------
         relevance : array of shape (D,)
-            Each between 0 and 1, for sums and products of kernels too; of SSGP by its waves.
+            Each between 0 and 1, also for sums and products of kernels; for SSGP computed from its
+            waves.
         """
         check_is_fitted(self)
         return sensitivities(self._prior_correlation, self._scaling.input_spread)
 
     def input_effects(self) -> Array:
-        """Return how much of the prediction's variance goes with each input, shape (D,).
+        """Return the fraction of the variance of predictions due to each input, shape (D,).
 
         `½ E(μ(x) − μ(x′))² / Var μ(x)` of the predictive mean μ, where `x′` is `x` with input d
-        alone exchanged for that of another point: Sobol's total index. It is 0 for an input that
-        the prediction does not depend on, and near 1 for one that decides it; inputs that work
-        together count in full for each of them, so the values need not add up to one. No data
-        are needed: the points are inducing points or relevance vectors, training rows of the
-        methods that keep them (at most 100), and draws over the range of the data for SSGP,
-        which has neither.
+        alone replaced by that of another point: Sobol's total index. It is 0 for an input that the
+        prediction does not depend on, and near 1 for one that determines it. An interaction counts
+        in full for each of its inputs, so the values need not add up to one. No data are needed:
+        the points are at most 100 inducing points, relevance vectors, or training rows if the model
+        keeps them, and for SSGP, which has none of these, random points over the range of the data.
 
         Returns
         -------

@@ -16,10 +16,11 @@ from eigengp._typing import Array, Standardize
 from eigengp.backend.namespace import AnyArray, Placed
 from eigengp.backend.threads import speed_up_passes
 from eigengp.data.dask_source import is_dask
-from eigengp.data.open import is_out_of_core
+from eigengp.data.open import is_out_of_core, open_dataset
 from eigengp.data.validation import check_further_rows
 from eigengp.estimators.base import KERNEL_NAMES
 from eigengp.estimators.sparse import POINTS, InducingPointRegressor
+from eigengp.fitting.learn import learn
 from eigengp.fitting.online import Online, extend_fit
 from eigengp.fitting.run import describe, get_log_unit
 from eigengp.fitting.settings import LBFGS, Settings, Stochastic
@@ -27,13 +28,27 @@ from eigengp.fitting.stochastic import StochasticLearner
 from eigengp.gp.exact_posterior import ConditionalPosterior
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.likelihoods import Gaussian, Heteroscedastic
+from eigengp.gp.linalg import Spectrum
 from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.posterior import Posterior
-from eigengp.gp.prior import Spectrum
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import Kernel
 
-_OF_EIGENFUNCTIONS = ("inducing_points_", "weights_", "eigenvalues_", "jitter_", "_spectrum")
+
+class _OfEigenfunctions:
+    """An attribute that the exact GP lacks; `fit` stores it in other models, which hides this."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, model: Any, owner: type) -> Any:
+        """Explain why there is no such attribute."""
+        if model is None or "_posterior" not in vars(model):
+            raise AttributeError(f"{owner.__name__!r} object has no attribute {self._name!r}")
+        raise AttributeError(
+            f"This model has no {self._name}: it is the exact GP, which has no eigenfunctions. Fit "
+            "with n_components=… or with residual=None, 'diagonal' or 'neighbors' for them."
+        )
 
 
 def _keeps_no_rows(estimator: EigenGPRegressor) -> bool:
@@ -59,48 +74,59 @@ class EigenGPRegressor(InducingPointRegressor):
     ----------
     n_components : int or "auto"
         R, the number of eigenfunctions; the exact GP has none. "auto" is 100, or a quarter of the
-        rows if that is fewer. With `residual="neighbors"` it starts at 200 and doubles while the
-        loss of a held-out set clearly falls. It exceeds neither N/25 nor 400; with `max_time` the
-        second limit is ten for each second, between 50 and 800. If the kernel is given, it is 400
-        for a smooth and 200 for a rough one. On small data (N·M² up to 10⁷ and N < 10·M), `guard`
-        uses fewer if more do not improve the log marginal likelihood enough, unless
-        `inducing_points` is given.
+        rows if that is fewer. With `residual="neighbors"`, "auto" tries 200 and doubles this number
+        as long as the loss of a held-out set clearly falls; if `kernel` is given, it uses 400 for a
+        smooth kernel and 200 for a rough one. With neighbours the number is limited to N/25 and to
+        400 (with `max_time`, to 12 per second, but at least 50 and at most 800). On small data
+        (N·M² up to 10⁷ and N < 10·M), `guard` uses fewer if more do not improve the log marginal
+        likelihood enough, unless `inducing_points` is given.
     kernel : Kernel, str or "auto"
         The GP prior. A `Kernel` object is in the units of the data; its parameters are starting
         values, and a single lengthscale becomes one for each input. A name such as "matern52" is
         that kernel with a default start. "auto" is the squared exponential for `residual=None` and
-        "diagonal". For "exact" and "neighbors" it is the best, on a subset of the rows, of squared
-        exponential, rational quadratic and Matérn 5/2, 3/2 and 1/2: by evidence and by the Vecchia
-        log marginal likelihood. "exact" also tries a linear kernel plus a squared exponential for
-        one input, and a `Warped` squared exponential for up to three. "neighbors" also tries the
-        sums of squared exponential and Matérn 5/2, rational quadratic and Matérn 1/2, and Matérn
-        3/2 and 1/2.
+        "diagonal". Otherwise it is chosen on a subset of the rows, by the evidence for "exact" and
+        by the Vecchia log marginal likelihood for "neighbors", among squared exponential, rational
+        quadratic, Matérn 5/2, 3/2 and 1/2. "exact" also tries a linear kernel plus a squared
+        exponential for one input, and a `Warped` squared exponential for up to three. "neighbors"
+        also tries three sums: squared exponential + Matérn 5/2, rational quadratic + Matérn 1/2,
+        and Matérn 3/2 + Matérn 1/2.
     residual : {"auto", None, "diagonal", "neighbors", "exact"}
-        How to treat the prior variance that the eigenfunctions leave out (the residual). None
-        ignores it (the paper's EigenGP). "diagonal" adds it to the variance of each input
-        (EigenGP+), which gives wide error bars far from the data; rows with equal inputs share it,
-        except in files, Dask collections, on GPUs and beyond 200,000 rows. "neighbors" models it by
-        a Vecchia approximation: each prediction also conditions on its nearest training rows, and
-        all hyperparameters are learned under this model. It keeps all rows in memory, in float64,
-        on the CPU. Up to 30,000 rows, if `max_time` allows, the predictive mean is the exact GP
-        mean under the learned kernel, by conjugate gradients (up to 1.8 GB of memory); the
-        predictive variance still comes from the neighbours. "exact" is the exact GP of all rows,
-        without eigenfunctions, for up to 20,000 rows (see Notes). "auto" is the first of these that
-        applies: "exact" for up to 2,000 rows, if neither `n_components` nor `inducing_points` is
-        given; "neighbors" from 1,000 to 10 million rows; None. It is also None where another
-        setting rules out keeping all rows, and, up to 100,000 rows, where that predicts a held-out
-        set better than "neighbors". Beyond 100,000 rows "neighbors" learns its hyperparameters from
-        a random sample of 100,000. `selection_` says what was chosen and why.
+        How to treat the prior variance that the eigenfunctions leave out (the residual).
+
+        - None ignores it (the paper's EigenGP).
+        - "diagonal" adds it to the variance of each input (EigenGP+), which gives wide error bars
+          far from the data. Rows with equal inputs share it, except in files, Dask collections, on
+          GPUs and beyond 200,000 rows.
+        - "neighbors" models it by a Vecchia approximation: each prediction also conditions on its
+          nearest training rows, and all hyperparameters are learned under this model, beyond
+          100,000 rows from a random sample of 100,000. It keeps all rows in memory, in float64, on
+          the CPU. Up to 30,000 rows, if `max_time` allows it, the predictive mean is computed from
+          all rows (the exact GP with the learned kernel, up to 2 GB of memory), unless the
+          neighbours predict held-out rows better. The predictive variance always comes from the
+          neighbours.
+        - "exact" is the exact GP of all rows, without eigenfunctions, for up to 20,000 rows (see
+          Notes).
+        - "auto" is "exact" for up to 2,000 rows, if neither `n_components` nor `inducing_points` is
+          given; otherwise "neighbors" from 1,000 to 10 million rows, and None below and beyond. It
+          is also None if all rows cannot be kept in NumPy arrays on the CPU in double precision
+          (large files, Dask, `device`, `precision`, `Stochastic`, `partial_fit`), if `LBFGS` uses
+          "joint" or "direct", or if `n_components` differs from the number of inducing points. Up
+          to 100,000 rows and without `max_time`, the models with and without neighbours are
+          compared, and the better one is kept.
+
+        `selection_` says what was chosen and why.
     n_neighbors : int
-        How many rows a prediction uses with `residual="neighbors"`. Hyperparameters are learned
+        Number of nearest training rows that a prediction conditions on with
+        `residual="neighbors"`. Where the mean is computed from all rows (see `residual`), it
+        affects only the variance. Hyperparameters are learned
         with 15 neighbours of each row, and the posterior of the weights with at most 32. If
         `n_neighbors` is at least the number of rows, all of them are used, and the posterior is
         that of the exact GP.
     likelihood : {"auto", "gaussian", "heteroscedastic"}, Gaussian or Heteroscedastic
         The noise. "heteroscedastic" fits input-dependent noise to leave-one-out residuals; it is
         kept only if it improves the leave-one-out density, and needs at least 100 rows. "auto"
-        tries heteroscedastic noise with `residual="exact"` and "neighbors", and where "auto"
-        compares "neighbors" with None; otherwise it is "gaussian".
+        tries heteroscedastic noise if the residual is "exact" or "neighbors", also when
+        `residual="auto"` compares "neighbors" with None; otherwise it is "gaussian".
         `Gaussian(variance=…)` also sets where the noise variance starts.
     inducing_points : {"auto", "kmeans", "random", "greedy"}, int or array of shape (M, D)
         How inducing points are placed at first; "auto" is "kmeans". An int is M ≥ R, their number.
@@ -108,8 +134,9 @@ class EigenGPRegressor(InducingPointRegressor):
     optimizer : {"auto"}, LBFGS or Stochastic
         How the model is learned; "auto" is `LBFGS()`.
     guard : bool
-        Whether to guard against over-fitting as M grows. False is the paper's procedure: the log
-        marginal likelihood alone.
+        Whether to use three safeguards against over-fitting with many inducing points: a penalty, a
+        search over smaller numbers, and a held-out check of the learned weights. False is the
+        paper's procedure: the log marginal likelihood alone.
     standardize : bool or "robust"
         Whether inputs are centred and scaled one by one. Without it inputs keep their geometry.
         "robust" is for columns with heavy tails: inputs are centred at their medians and scaled
@@ -118,13 +145,13 @@ class EigenGPRegressor(InducingPointRegressor):
         logarithm. Quantiles are those of 10,000 rows, where there are more.
     max_time : float or None
         About how many seconds the fit may take. The result then depends on the machine: the exact
-        GP compares fewer kernels, neighbours use fewer inducing points, and all models take fewer
-        iterations.
+        GP compares fewer kernels and learns from fewer rows, neighbours use fewer inducing points,
+        and all models take fewer iterations.
     precision : {"double", "mixed", "single"}
-        "double" is float64 throughout. "mixed" computes the gradient of stage 1 and predictions
-        in float32 where that is accurate enough. "single" also computes the sums of stage 1
-        in float32: for very many rows and for GPUs. Sums of blocks, factorisations and learned
-        weights are always in float64.
+        "double" is float64 throughout. "mixed" computes the gradient of stage 1 (learning kernel
+        and inducing points) and predictions in float32 where that is accurate enough. "single" also
+        computes the matrix products within each block of rows in float32, for very many rows or
+        GPUs. Sums over blocks, factorisations and learned weights are always in float64.
     device : str or None
         Device for NumPy rows: None is the CPU, "cuda" a GPU (through PyTorch). Arrays of PyTorch
         or CuPy are used where they are, with scikit-learn's `array_api_dispatch`. Up to 5,000 rows
@@ -136,8 +163,11 @@ class EigenGPRegressor(InducingPointRegressor):
         The learned inducing points. Attributes are in the units of the data unless they say
         otherwise. The exact GP has no `inducing_points_`, `weights_`, `eigenvalues_` and `jitter_`.
     kernel_ : Kernel
-        The learned kernel. With `standardize="robust"` it holds between inputs in the middle of
-        each column; in the tails, functions vary more slowly than its lengthscales say.
+        The learned kernel. With `standardize="robust"`, its lengthscales apply to the central part
+        of each column; in the compressed tails, the function varies more slowly.
+    noise_variance_ : float
+        The learned noise variance. With heteroscedastic noise, it is the variance without the
+        input-dependent factor.
     weights_ : array of shape (R,)
         The prior variance of the weight of each eigenfunction.
     eigenvalues_ : array of shape (R,)
@@ -152,8 +182,9 @@ class EigenGPRegressor(InducingPointRegressor):
     target_mean_ : float
         The prior mean of the targets.
     leave_one_out_errors_ : array of shape (n,)
-        With heteroscedastic noise: leave-one-out errors of training rows in units of their
-        standard deviations, sorted. `predict_interval` uses them.
+        If heteroscedastic noise was considered, even if it was not chosen: absolute leave-one-out
+        errors of training rows in units of their standard deviations, sorted. `predict_interval`
+        uses them.
 
     Notes
     -----
@@ -163,11 +194,13 @@ class EigenGPRegressor(InducingPointRegressor):
     the hyperparameters: 16 for up to 500 rows, fewer for up to 1,400, and the mode alone beyond.
     `kernel_`, `noise_variance_` and `log_marginal_likelihood_` are those of the most probable
     hyperparameters. Heteroscedastic noise is fitted to exact leave-one-out residuals. With ten or
-    more inputs and fewer than ten rows for each, lengthscales over-fit; the fit then multiplies all
-    predictive variances by one factor, found by cross-validation, and keeps the noise constant.
-    Beyond 2,000 rows, kernel and noise are learned from 2,000 of them. It takes O(N³) time and
-    16·N² bytes, and O(N²) for each standard deviation. `ExactGPRegressor` maximises the log
-    marginal likelihood alone, without priors and averages.
+    more inputs and fewer than ten rows per input, lengthscales tend to over-fit; unless the
+    likelihood is "gaussian", the fit then multiplies all predictive variances by one factor, found
+    by cross-validation, and keeps the noise constant. Beyond 2,000 rows, kernel and noise are
+    learned from 2,000 of them, and predictions use all. Conditioning on all rows takes O(N³) time
+    and 16·N² bytes of memory; each predicted standard deviation takes O(N²) time.
+    `ExactGPRegressor` maximises the log marginal likelihood of all rows, without priors or
+    averaging over hyperparameters.
 
     Examples
     --------
@@ -188,8 +221,13 @@ class EigenGPRegressor(InducingPointRegressor):
         | ConditionalPosterior
         | MixturePosterior
     )
+    _learn = staticmethod(learn)
     _has_weights = True
-    _spectrum: Spectrum
+    inducing_points_: Array = _OfEigenfunctions()  # type: ignore[assignment]
+    weights_: Array = _OfEigenfunctions()  # type: ignore[assignment]
+    eigenvalues_: Array = _OfEigenfunctions()  # type: ignore[assignment]
+    jitter_: float = _OfEigenfunctions()  # type: ignore[assignment]
+    _spectrum: Spectrum = _OfEigenfunctions()  # type: ignore[assignment]
     _online: Online | StochasticLearner | None
     """From which `partial_fit` continues; None where it cannot."""
 
@@ -250,15 +288,6 @@ class EigenGPRegressor(InducingPointRegressor):
     def _draws_jointly(self) -> bool:  # type: ignore[override]  # Decided by what was learned.
         return self._keeps_rows
 
-    def __getattr__(self, name: str) -> Any:
-        """Explain why a fitted model has no eigenfunctions."""
-        if name in _OF_EIGENFUNCTIONS and "_posterior" in vars(self):
-            raise AttributeError(
-                f"This model has no {name}: it is the exact GP, which has no eigenfunctions. Fit "
-                "with n_components=… or with residual=None, 'diagonal' or 'neighbors' for them."
-            )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
     # scikit-learn ships no types.
     @available_if(_keeps_no_rows)  # type: ignore[untyped-decorator]
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
@@ -269,13 +298,13 @@ class EigenGPRegressor(InducingPointRegressor):
         sample_weight: ArrayLike | None = None,
         forgetting: float = 1.0,
     ) -> Self:
-        """Learn from more rows; the first call is `fit`.
+        """Learn from more rows; the first call fits a model with eigenfunctions.
 
-        The eigenfunctions do not change, and the posterior of their weights is updated exactly:
-        it is that of all rows so far, which are not kept. The prior variances of the weights and
-        the noise are learned again, unless `max_iter` is 0 or there is a residual. With
-        `optimizer=Stochastic()` the eigenfunctions are learned on too; the posterior is then that
-        of a sample of at most 10,000 of all rows.
+        Later calls do not change the eigenfunctions, and update the posterior of their weights
+        exactly: it is that of all rows so far, which are not kept. The prior variances of the
+        weights and the noise are learned again, unless `max_iter` is 0 or there is a residual. With
+        `optimizer=Stochastic()` later calls also continue to learn the eigenfunctions; the
+        posterior is then that of a sample of at most 10,000 of all rows.
 
         Parameters
         ----------
@@ -286,8 +315,8 @@ class EigenGPRegressor(InducingPointRegressor):
         sample_weight : array of shape (n,) or None
             How many times each row counts.
         forgetting : float
-            By what the weight of all earlier rows is multiplied: 1 keeps them, less follows data
-            that drift. Stochastic optimisation does not forget.
+            The factor by which the weight of all earlier rows is multiplied: 1 keeps it, and
+            smaller values are for data that drift. `Stochastic` ignores it.
 
         Returns
         -------
@@ -300,7 +329,8 @@ class EigenGPRegressor(InducingPointRegressor):
             raise ValueError(f"forgetting must be above 0 and at most 1, got {forgetting!r}.")
         if not self.__sklearn_is_fitted__():
             settings = replace(Settings.from_estimator(self), keeps_rows=False)
-            return self._fit(X, y, sample_weight, settings)
+            with open_dataset(X, y, sample_weight, settings.reading) as dataset:
+                return self._adopt(learn(dataset, settings))
         if self._online is None:
             raise ValueError(
                 "partial_fit cannot continue a fit that keeps its rows: selection_ says that "

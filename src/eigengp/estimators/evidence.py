@@ -79,7 +79,7 @@ def log_marginal_likelihood(
     jitter: float = 1e-6,
     eval_gradient: bool = False,
 ) -> float | tuple[float, EvidenceGradient]:
-    """Return the log evidence `ln N(y | 0, C)` of an EigenGP model.
+    """Return the log marginal likelihood `ln N(y | 0, C)` of a model with eigenfunctions.
 
     Data and hyperparameters are used unchanged: nothing is centred, scaled or learned.
 
@@ -101,19 +101,19 @@ def log_marginal_likelihood(
         None is stage 1, `w_j = λ_j/M` for all M.
     residual : {None, "diagonal"}
         "diagonal" adds `δ(x − x′) max(0, k(x,x) − k̃(x,x))` to the covariance, which rows with equal
-        inputs share (EigenGP+; FITC in stage 1).
+        inputs share (EigenGP+; FITC in stage 1 if all inputs differ).
     power : float
-        With `residual`, the power α of power EP: 1 is FITC, and 0 VFE, whose value is a bound on
-        the evidence of the full GP.
+        With `residual`, the power α of power EP: 1 is FITC, and 0 VFE, whose value is a lower bound
+        on the log marginal likelihood of the exact GP.
     jitter : float
-        Added to the diagonal of `K_BB` as it stands.
+        Added to the diagonal of `K_BB`, in the units of the kernel.
     eval_gradient : bool
         Whether to return the gradient too.
 
     Returns
     -------
     value : float
-        The log evidence.
+        The log marginal likelihood.
     gradient : EvidenceGradient
         Only if `eval_gradient`.
 

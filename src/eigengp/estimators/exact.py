@@ -20,10 +20,11 @@ from eigengp.kernels import Kernel
 class ExactGPRegressor(GPRegressor):
     """The exact Gaussian process, at O(N³) time and O(N²) memory.
 
-    Kernel and noise are learned by maximising the log marginal likelihood. Inference is
-    exact, so it is the reference for sparse methods, and the method of choice for up to a few
-    thousand rows. Beyond 4,000 rows, hyperparameters are optimised on a subset of 2,000 first, and
-    then on all rows.
+    Kernel and noise maximise the log marginal likelihood of all rows; beyond 4,000 rows they are
+    learned from 2,000 of them first, and then from all. Inference is exact, so this is the
+    reference for sparse methods. To predict from few rows, `EigenGPRegressor` is usually better:
+    its exact GP also chooses the kernel, averages over hyperparameters and fits heteroscedastic
+    noise, but beyond 2,000 rows it learns kernel and noise from 2,000 of them.
 
     Parameters
     ----------
@@ -32,8 +33,8 @@ class ExactGPRegressor(GPRegressor):
 
     Notes
     -----
-    `sample_y` draws jointly at all inputs of a call. A call with other inputs gives other
-    functions, even with the same `random_state`.
+    `sample_y` draws the values at all inputs of a call jointly. A call with other inputs gives
+    other functions, even with the same `random_state`.
 
     Examples
     --------

@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp._typing import Array, Standardize
 from eigengp.estimators.base import GPRegressor
-from eigengp.fitting.learn import learn
+from eigengp.fitting.learn import learn_sparse
 from eigengp.fitting.settings import LBFGS
 from eigengp.gp.likelihoods import Gaussian
 from eigengp.kernels import Kernel
@@ -60,7 +60,7 @@ class InducingPointRegressor(GPRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
-    _learn = staticmethod(learn)
+    _learn = staticmethod(learn_sparse)
 
 
 class FITCRegressor(InducingPointRegressor):
@@ -68,9 +68,9 @@ class FITCRegressor(InducingPointRegressor):
 
     The covariance of the training targets is exact on its diagonal and `K_XB K_BB⁻¹ K_BX`
     elsewhere. Inducing points `B`, kernel and noise are learned together by maximising the log
-    marginal likelihood. It is stage 1 of EigenGP+. The residual acts as noise that depends on the
-    input, which gives good densities, but it can replace the noise: `noise_variance_` may come
-    out much too small.
+    marginal likelihood. It is stage 1 of EigenGP+, except that rows with equal inputs do not share
+    their residual. The residual acts as noise that depends on the input, which gives good
+    densities, but it can replace the noise: `noise_variance_` may be much too small.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class FITCRegressor(InducingPointRegressor):
 class VFERegressor(InducingPointRegressor):
     """Sparse GP by a variational bound (Titsias, 2009).
 
-    The log marginal likelihood of stage 1 of EigenGP less the whole trace term,
+    The log marginal likelihood of stage 1 of EigenGP minus the whole trace term,
     `Σ_n (k(x_n,x_n) − k̃(x_n,x_n))/(2σ²)`, is a lower bound on that of the exact GP. Maximising it
     cannot over-fit through the inducing points, and predictions approach the exact GP as their
     number grows. With few of them the noise is over-estimated.
@@ -137,8 +137,8 @@ class VFERegressor(InducingPointRegressor):
 class PowerEPRegressor(InducingPointRegressor):
     """Sparse GP by power expectation propagation (Bui, Yan and Turner, 2017).
 
-    A share α of the residual is noise to the rows, and the rest is a penalty: α = 1 is FITC,
-    α → 0 is VFE, and α = 0 is that limit. Values in between often predict best.
+    A fraction α of the residual is treated as noise of the rows, and the rest as a penalty: α = 1
+    is FITC, and α = 0 is VFE. Values in between often predict best.
 
     Parameters
     ----------

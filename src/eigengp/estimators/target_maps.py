@@ -85,8 +85,9 @@ class YeoJohnsonMap:
         def loss(power: float) -> float:
             t = cls(power).values(y)
             about = t - np.average(t, weights=weight)
-            variance = np.average(about**2, weights=weight)
-            return float(0.5 * np.log(variance) - (power - 1.0) * logarithm)
+            size = float(np.abs(about).max()) or 1.0  # Its square may be no number.
+            variance = np.average((about / size) ** 2, weights=weight)
+            return float(0.5 * np.log(variance) + np.log(size) - (power - 1.0) * logarithm)
 
         if np.ptp(y) == 0.0:
             return cls(1.0)
@@ -132,7 +133,8 @@ class QuantileMap:
         knots, which = np.unique(found, return_inverse=True)
         levels = np.bincount(which, weights=levels) / np.bincount(which)
         if knots.size == 1:
-            return cls(knots + np.array([-1.0, 1.0]), np.array([-1.0, 1.0]))
+            unit = max(1.0, 1e-6 * abs(float(knots[0])))
+            return cls(knots + np.array([-unit, unit]), np.array([-1.0, 1.0]))
         return cls(knots, special.ndtri(levels))
 
     def values(self, y: Array) -> Array:

@@ -15,14 +15,17 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import on_host
 from eigengp.data.dask_source import is_dask
 from eigengp.data.open import is_out_of_core
+from eigengp.data.standardize import Summary
 from eigengp.data.validation import check_weight, follows_dispatch
 from eigengp.estimators.around import Around
 from eigengp.estimators.base import GPRegressor
 from eigengp.estimators.eigengp import EigenGPRegressor
 from eigengp.estimators.target_maps import MAPS, TargetMap, TransformerMap
+from eigengp.gp.blocks import RowBlock
 
 _MEDIAN = 1e-6
 """Quantiles that differ from 0.5 by less than half of this are the median."""
+_LARGEST = 1e150
 _NODES = np.arange(-12.0, 12.125, 0.125)
 _WEIGHTS = np.exp(-0.5 * _NODES**2) / np.sum(np.exp(-0.5 * _NODES**2))
 """The trapezoidal rule for means under the standard normal distribution: exact to rounding for
@@ -34,15 +37,15 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
     """A regressor of transformed targets that predicts in the units of the data.
 
     Targets `y` that are skewed or have heavy tails are learned as `t = m(y)`, with a strictly
-    increasing map m under which they are closer to normal. Where the regressor predicts
-    `t ~ N(μ, s²)`, the target has the density `N(m(y) | μ, s²) m′(y)`, from which all that is
-    predicted here follows. Error bars are asymmetric and stay within the range of possible targets.
+    increasing map m under which they are closer to normal. If the regressor predicts
+    `t ~ N(μ, s²)`, the target has the density `N(m(y) | μ, s²) m′(y)`, from which all predictions
+    follow. Error bars are asymmetric and stay within the range of possible targets.
 
     Parameters
     ----------
     regressor : GPRegressor or None
-        What learns the transformed targets; it is cloned. None is an `EigenGPRegressor` with its
-        default settings.
+        The regressor of the transformed targets; it is cloned. None is an `EigenGPRegressor` with
+        its default settings.
     transformer : {"yeo-johnson", "log", "quantile"} or object
         "yeo-johnson" is the power transform of Yeo and Johnson, with the power between 0 and 2
         that maximises their likelihood; targets are not rescaled first, so it has little effect on
@@ -102,7 +105,7 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
     # scikit-learn ships no types.
     @_fit_context(prefer_skip_nested_validation=False)  # type: ignore[untyped-decorator]
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Learn the map of the targets, and the regressor of what it makes of them.
+        """Learn the map, and fit the regressor to the transformed targets.
 
         Parameters
         ----------
@@ -128,10 +131,12 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
             raise ValueError("There are no rows to learn from: y is empty.")
         weight = check_weight(sample_weight, targets.size)
         counted = slice(None) if weight is None else weight > 0.0
-        own = self._learned_map(targets[counted], None if weight is None else weight[counted])
+        used = targets[counted]
+        Summary.of(RowBlock(used[:, None][:, :0], used)).check_range()
+        own = self._learned_map(used, None if weight is None else weight[counted])
         regressor = EigenGPRegressor() if self.regressor is None else clone(self.regressor)
         values = np.zeros_like(targets)  # Rows without weight may have no value.
-        values[counted] = own.values(targets[counted])
+        values[counted] = own.values(used)
         self.regressor_ = regressor.fit(X, values, sample_weight=sample_weight)
         self.target_map_ = own
         return self
@@ -183,20 +188,24 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
             Only if `return_std`.
         """
         middle, deviation = self._moments(X)
-        median = self.target_map_.targets(middle)
+        median = self._bounded_targets(middle)
         first, second = np.zeros_like(median), np.zeros_like(median)
         for node, weight in zip(_NODES, _WEIGHTS, strict=True):
-            about = self.target_map_.targets(middle + node * deviation) - median
+            about = self._bounded_targets(middle + node * deviation) - median
             first += weight * about
             second += weight * about**2
         mean = median + first
         return (mean, np.sqrt(np.maximum(second - first**2, 0.0))) if return_std else mean
 
-    def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> tuple[Array, Array]:
-        """Return the central interval that holds a new observation with this probability.
+    def _bounded_targets(self, t: Array) -> Array:
+        """Return targets of which the squares are numbers, however far a map stretches."""
+        return np.clip(self.target_map_.targets(t), -_LARGEST, _LARGEST)
 
-        Its ends are those of the transformed target's interval, taken back. After `calibrate` it
-        holds its coverage whatever the distribution of the data.
+    def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> tuple[Array, Array]:
+        """Return the central interval that contains a new observation with this probability.
+
+        Its ends are those of the interval of the transformed target, mapped back. After `calibrate`
+        the coverage is guaranteed as in `EigenGPRegressor.predict_interval`.
 
         Parameters
         ----------
@@ -249,8 +258,8 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
     def log_density(self, X: ArrayLike, y: ArrayLike) -> Array:
         """Return the log predictive density of targets, in their own units.
 
-        `ln N(m(y) | μ, s²) + ln m′(y)`, noise included. Minus its mean over rows is the mean
-        negative log predictive density, to be compared with `metrics.mnlp` of other models.
+        `ln N(m(y) | μ, s²) + ln m′(y)`, noise included. Its negative mean over rows can be compared
+        with `metrics.mnlp` of other models.
 
         Parameters
         ----------
@@ -273,10 +282,9 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
         return values
 
     def calibrate(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Make intervals hold their coverage, by rows that `fit` has not seen.
+        """Calibrate prediction intervals on held-out rows, by split conformal prediction.
 
-        Means, standard deviations and densities stay as they are; see
-        `EigenGPRegressor.calibrate`.
+        Means, standard deviations and densities do not change; see `EigenGPRegressor.calibrate`.
 
         Parameters
         ----------
@@ -295,7 +303,9 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
         return self
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
-        """Draw functions from the posterior: medians of an observation, noise not included.
+        """Draw latent functions from the posterior, mapped back; noise is not included.
+
+        A value is the median of an observation, given the function.
 
         Parameters
         ----------
@@ -318,7 +328,7 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file, which `eigengp.load` reads.
 
-        One with a transformer of scikit-learn cannot be saved so; pickle it.
+        A model with a scikit-learn transformer cannot be saved like this; pickle it instead.
 
         Parameters
         ----------

@@ -18,8 +18,7 @@ from eigengp.gp.exact_posterior import ConditionalPosterior
 from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
-from eigengp.kernels import Kernel
-from eigengp.kernels.cross_covariance import KernelColumns
+from eigengp.kernels import Kernel, KernelColumns
 
 
 def differentiable(posterior: Posterior | ConditionalPosterior | MixturePosterior) -> Any:

@@ -12,7 +12,6 @@ import json
 import sqlite3
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from pathlib import Path
 
@@ -20,10 +19,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from eigengp._typing import Array
-from eigengp.fitting.optimizer import Evaluation, Objective
 
 _TABLE = "records (key BLOB, content BLOB, digest BLOB)"
 _Record = tuple[bytes, bytes, bytes]
+_Evaluation = tuple[float, Array, float]
+"""Value, gradient and log marginal likelihood."""
 _WORDS = 624
 """Length of the Mersenne Twister's state; NumPy does not check that a position lies in it."""
 
@@ -56,7 +56,7 @@ class Checkpoint:
     def __init__(self, path: Path, fingerprint: str, rng: np.random.RandomState) -> None:
         self.path = path
         self._fingerprint = fingerprint.encode()
-        self._known: dict[bytes, Evaluation] = {}
+        self._known: dict[bytes, _Evaluation] = {}
         self._database: sqlite3.Connection | None = None
         try:
             records = self._read()
@@ -100,7 +100,7 @@ class Checkpoint:
             numbers = np.frombuffer(content, dtype=np.float64)
             if len(numbers) < 2 or not np.isfinite(numbers).all():
                 raise ValueError("a record is damaged")
-            self._known[key] = Evaluation(float(numbers[0]), numbers[2:].copy(), float(numbers[1]))
+            self._known[key] = float(numbers[0]), numbers[2:].copy(), float(numbers[1])
         state = json.loads(text)
         if 0 <= state["state"].get("pos", 0) <= _WORDS:
             rng.set_state(state)
@@ -110,11 +110,11 @@ class Checkpoint:
     def _digest(self, key: bytes, content: bytes) -> bytes:
         return blake2b(self._fingerprint + key + content, digest_size=16).digest()
 
-    def look_up(self, key: bytes) -> Evaluation | None:
+    def look_up(self, key: bytes) -> _Evaluation | None:
         """Return the stored evaluation at a point, or None."""
         return self._known.get(key)
 
-    def add(self, key: bytes, evaluation: Evaluation) -> None:
+    def add(self, key: bytes, evaluation: _Evaluation) -> None:
         """Store the evaluation at a point; a full disk ends the checkpoint, not the fit."""
         value, gradient, evidence = evaluation
         numbers = np.concatenate([[value, evidence], gradient])
@@ -157,36 +157,6 @@ class Checkpoint:
         self.close()
         for ending in ("", "-wal"):
             self.path.with_name(self.path.name + ending).unlink(missing_ok=True)
-
-
-@dataclass(frozen=True)
-class CheckpointedObjective:
-    """An objective that is evaluated only at points that are not in the checkpoint.
-
-    Parameters
-    ----------
-    objective : Objective
-        Evaluates new points.
-    checkpoint : Checkpoint
-        Holds the evaluations so far.
-    name : str
-        The name of the objective, unique within the fit.
-    """
-
-    objective: Objective
-    checkpoint: Checkpoint
-    name: str
-
-    def __call__(self, vector: Array) -> Evaluation:
-        """Look up the evaluation, or evaluate."""
-        key = blake2b(self.name.encode() + vector.tobytes(), digest_size=16).digest()
-        known = self.checkpoint.look_up(key)
-        if known is None:
-            known = self.objective(vector)
-            self.checkpoint.add(key, known)
-        elif known.gradient.shape != vector.shape:
-            raise self.checkpoint.make_error("a record is damaged")
-        return known
 
 
 def open_checkpoint(

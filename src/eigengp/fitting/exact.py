@@ -17,23 +17,22 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.backend.threads import limit_threads
 from eigengp.data.array_source import ArraySource
-from eigengp.fitting.checkpoint import CheckpointedObjective
-from eigengp.fitting.initialization import (
-    InducingPointInit,
-    get_lengthscale_range,
-    with_lengthscale,
-)
+from eigengp.fitting.heteroscedastic import reweight_rows
+from eigengp.fitting.initialization import InducingPointInit, Start, get_lengthscale_range
 from eigengp.fitting.leave_one_out import LeaveOneOut, score
 from eigengp.fitting.model_selection import EXACT_UP_TO, Decision
-from eigengp.fitting.objectives import PriorObjective, RowObjective, kernel_parameters
-from eigengp.fitting.optimizer import minimize
+from eigengp.fitting.objectives import (
+    PriorObjective,
+    RowObjective,
+    kernel_parameters,
+    learn_parameters,
+)
 from eigengp.fitting.run import EXACT_BLOCK_ROWS, FitResult, Run
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
-from eigengp.gp.linalg import FactorizationError
+from eigengp.gp.linalg import CholeskyFactor, FactorizationError
 from eigengp.gp.mixture import MixturePosterior
-from eigengp.gp.prior import CholeskyFactor
 from eigengp.kernels import (
     Kernel,
     Linear,
@@ -44,11 +43,13 @@ from eigengp.kernels import (
     Stationary,
     Warped,
 )
+from eigengp.kernels.base import with_lengthscale
 
 _SCREENED_ROWS = 300
 """Rows on which candidate kernels are compared."""
 _STEPS = 60
 _LAST_STEPS = 40
+_REWEIGHTED_STEPS = 15
 _TOLERANCE = 1e-7
 _STRETCH = {RationalQuadratic: 1.0, Matern52: 1.3, Matern32: 1.7, Matern12: 4.0}
 """Rougher kernels start at the lengthscales of the squared exponential, times this."""
@@ -76,17 +77,17 @@ _UNTIL = (0.4, 0.8)
 """Fractions of `max_time` by which the comparison of kernels and learning must end."""
 
 
-def learn_exact_of_few(run: Run) -> FitResult:
+def learn_exact_of_few(run: Run, start: Start) -> FitResult:
     """Fit the exact GP, averaged over its hyperparameters."""
     rows = run.source.take(np.arange(run.source.n_rows))
     fit = ExactFit(run, rows)
     with limit_threads(rows.n_rows):
-        found = fit.learn(fit.choose_kernel(run.make_start()))
-        outcome = found.model.forward(found.source)
-        scored = fit.calibrate(found, fit.condition(found))
+        found = fit.learn(fit.choose_kernel(ExactGP(start.kernel, start.likelihood)))
+        found, scored = fit.calibrate(found)
+        outcome = found.model.forward(_make_source(rows))
     run.decisions.extend(scored.decisions)
     return run.make_result(
-        found.model, outcome, scored.kept_posterior, errors=scored.errors, _online=None
+        found.model, outcome.value, scored.kept_posterior, errors=scored.errors, _online=None
     )
 
 
@@ -250,32 +251,28 @@ class ExactFit:
         return min(found, key=lambda each: each.value)
 
     def _learn(self, start: ExactGP, rows: RowBlock, steps: int, stage: str) -> Optimum:
-        source = ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
         parameters, run = kernel_parameters(start), self.run
-        objective = PriorObjective(RowObjective(parameters, source), float(rows.weight.sum()))
-        evaluated: Any = objective
-        if run.checkpoint is not None:
-            name = f"{stage} {start.kernel!r} {rows.n_rows}"
-            evaluated = CheckpointedObjective(objective, run.checkpoint, name)
-        run.monitor.begin(stage, steps)
-        found = minimize(
-            *(evaluated, parameters.pack(start), parameters.bounds, steps, self._tol),
-            *(run.monitor.step, run.monitor.clock.is_over),
-        )
-        run.monitor.end()
+        likelihood = RowObjective(parameters, _make_source(rows))
+        objective = PriorObjective(likelihood, float(rows.weight.sum()))
+        limits, key = (steps, self._tol), (start.kernel, rows.n_rows)
+        found = learn_parameters(objective, *limits, stage, run.monitor, run.checkpoint, key)
         run.n_iter += found.n_iter
         return Optimum(objective, found.vector, found.value)
+
+    @property
+    def _most_rows(self) -> int:
+        """The largest number of rows from which kernel and noise are learned."""
+        limit = self.run.monitor.clock.limit
+        share = 1.0 if limit is None else min(1.0, (limit / _SECONDS_FOR_ALL) ** (1 / 3))
+        return round(EXACT_UP_TO * share)
 
     def learn(self, start: ExactGP) -> Optimum:
         """Learn kernel and noise, from a sample of the rows where there are many."""
         self.run.monitor.clock.allow(_UNTIL[1])
         n, steps = self.rows.n_rows, self._steps(_LAST_STEPS)
-        limit, most = self.run.monitor.clock.limit, EXACT_UP_TO
-        if limit is not None:
-            most = min(most, round(EXACT_UP_TO * (limit / _SECONDS_FOR_ALL) ** (1 / 3)))
-        if n <= most:
+        if n <= self._most_rows:
             return self._learn(start, self.rows, steps, "learning")
-        some = self.rows.picked(self.run.rng.permutation(n)[:most])
+        some = self.rows.picked(self.run.rng.permutation(n)[: self._most_rows])
         found = self._learn(start, some, steps, "learning")
         return self._learn(found.model, self.rows, 0, "learning")
 
@@ -297,17 +294,37 @@ class ExactFit:
             parts = [found.model.posterior(found.model.forward(found.source))]
         return parts[0] if len(parts) == 1 else MixturePosterior(tuple(parts))
 
-    def calibrate(self, found: Optimum, posterior: Any) -> LeaveOneOut:
-        """Fit the noise to leave-one-out residuals, or all variances to cross-validated ones."""
+    def calibrate(self, found: Optimum) -> tuple[Optimum, LeaveOneOut]:
+        """Fit the noise to leave-one-out residuals, or all variances to cross-validated ones.
+
+        Where the noise is heteroscedastic, kernel and noise are learned again from reweighted rows.
+        """
         n, D = self.rows.X.shape
-        wide = D >= _WIDE_FROM and n < _ROWS_PER_INPUT * D
-        if not self.run.settings.is_heteroscedastic(with_neighbors=True) or self._max_iter == 0:
-            return LeaveOneOut(posterior)
+        posterior = self.condition(found)
+        if self.run.settings.noise == "gaussian" or self._max_iter == 0:
+            return found, LeaveOneOut(posterior)
         own = self._with_covariates(found.model, posterior)
-        if wide:
-            return self._scale_by_cross_validation(found.model, own)
-        size = own.factor.shape[1]
-        return score(own, self.rows, own.leave_one_out(self.rows), np.arange(n), size, True)
+        if D >= _WIDE_FROM and 1 < n < _ROWS_PER_INPUT * D:
+            return found, self._scale_by_cross_validation(found.model, own)
+        scored = self._score(own, self.rows)
+        if scored.smooth is None or self.run.monitor.clock.is_over():
+            return found, scored
+        explained = own.covariates(self.rows.X, np.ones(n))[:, 1:]
+        rows = reweight_rows(self.rows, scored.smooth, explained)
+        steps = self._steps(_REWEIGHTED_STEPS) if n <= self._most_rows else 0
+        try:
+            again = self._learn(found.model, rows, steps, "reweighted")
+            other = self._score(self._with_covariates(again.model, self.condition(again)), rows)
+        except FactorizationError:
+            return found, scored
+        best = scored.choose_weights(other)
+        return (found if best.posterior is scored.posterior else again), best
+
+    def _score(self, own: HeteroscedasticPosterior, rows: RowBlock) -> LeaveOneOut:
+        """Score a posterior of these rows, which may be reweighted."""
+        predicted, number = own.leave_one_out(rows), np.arange(rows.n_rows)
+        factor = rows.weight / self.rows.weight
+        return score(own, self.rows, predicted, number, own.factor.shape[1], True, factor)
 
     def _with_covariates(self, model: ExactGP, posterior: Any) -> HeteroscedasticPosterior:
         """Return the posterior with eigenfunctions on which its variances may depend."""
@@ -332,7 +349,7 @@ class ExactFit:
         ratios = []
         for k in range(folds):
             seen, new = (self.rows.picked(np.flatnonzero(each)) for each in (fold != k, fold == k))
-            found = self._learn(start, seen, self._steps(_STEPS), "folds")
+            found = self._learn(start, seen, self._steps(_STEPS), f"fold {k + 1}")
             mean, variance = self.condition(found).mean_and_variance(new.X)
             ratios.append((new.y - mean) ** 2 / variance)
         factor = float(np.clip(np.mean(np.concatenate(ratios)), *_FACTORS))
@@ -342,6 +359,10 @@ class ExactFit:
         decision = Decision("likelihood", f"variances × {factor:.3g}", reason)
         self.run.decisions.append(decision)
         return LeaveOneOut(replace(own, scale=scale))
+
+
+def _make_source(rows: RowBlock) -> ArraySource:
+    return ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
 
 
 def _restart(kernel: Kernel) -> Kernel:

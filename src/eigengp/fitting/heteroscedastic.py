@@ -3,20 +3,31 @@
 With `q = r²/v`, the squared residuals in units of their predicted variances, the log factor `η`
 minimises `½ Σ (η + q e^{−η})` plus a ridge penalty on the slopes, which is convex; rows count by
 their sample weights. A constant factor and several sets of covariates compete by cross-validated
-log density. The best must clearly improve on the variances of the model.
+log density. The best must clearly improve on the variances of the model. Where noise is
+heteroscedastic, rows with little noise should count more (`reweight_rows`).
 
-Training rows show few outliers, and one outlier with a tiny variance costs more than all other
-rows gain. The mean share of the largest squared error is therefore a floor of all variances.
+Cross-validation also chooses a floor of all variances, since a row with a large error and a tiny
+variance costs more than all other rows gain. Variances are trusted only as far as training rows
+prove them: if `k` of them have no larger variance than `v`, one more could still have a typical
+error, and no variance is smaller than the least `max(v, mean r²/k)`. That matters for inputs that
+repeat a training row, which are few.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
+from eigengp.backend.threads import (
+    count_available_threads,
+    run_in_threads,
+    use_one_blas_thread,
+)
+from eigengp.gp.blocks import RowBlock
 from eigengp.gp.heteroscedastic import VarianceScale
 
 OF_THE_MODEL = "model variance"
@@ -25,8 +36,15 @@ _FOLDS = 5
 _MARGIN = 0.01
 _ERRORS = 2.0
 """The required improvement in nats per row, and in standard errors."""
+_LARGE = 0.1
+"""An improvement in nats per row on the variances of the model that a few rows may bring alone:
+where these fail, they fail by far."""
 _KNOWN = (0.005, 0.995)
 """Covariates are clipped at these quantiles of the training rows."""
+_FAR = 10.0
+"""The ratio of the smallest trusted variance to the smallest one from which the former limits the
+variances of the model."""
+_MOST_WEIGHT = 100.0
 _LEAST_SPREAD = 1e-3
 _MOST_STEPS = 50
 _LEAST_WEIGHT = 0.05
@@ -37,22 +55,22 @@ _RIDGE_PER_ROW = 1e-3
 _LEAST_RIDGE = 1e-6
 _SHORTEST = 1e-4
 _ENOUGH = 1e-6
+_FLOORS: Array = np.exp2(np.arange(-12.0, 9.0))
+"""Candidate floors, relative to the mean share of the largest squared error."""
 
 
-def list_candidates(n_local: int, n_covariates: int) -> dict[str, tuple[slice, ...]]:
-    """Return the candidate sets of covariates; the first `n_local` are not eigenfunctions.
+def list_candidates(n_local: int, n_covariates: int) -> tuple[list[slice], dict[str, list[int]]]:
+    """Return sets of covariates, and the sets of each candidate; the first `n_local` are local.
 
     Neighbours are informative, but their errors are correlated. The candidate with neighbours
     therefore averages two variance models, with and without them.
     """
-    eigenfunctions = slice(n_local, n_covariates)
-    found: dict[str, tuple[slice, ...]] = {
-        "constant": (slice(0, 0),),
-        "eigenfunctions": (eigenfunctions,),
-    }
+    sets = [slice(0, 0), slice(n_local, n_covariates)]
+    candidates = {"constant": [0], "eigenfunctions": [1]}
     if n_local > 1:
-        found["neighbors"] = (eigenfunctions, slice(0, n_covariates))
-    return found
+        sets.append(slice(0, n_covariates))
+        candidates["neighbors"] = [1, 2]
+    return sets, candidates
 
 
 @dataclass(frozen=True)
@@ -66,6 +84,27 @@ class FittedVariance:
     """Cross-validated mean negative log density of each candidate, without constants."""
     errors: Array
     """Absolute errors in units of cross-validated standard deviations, shape (n,)."""
+    smooth: VarianceScale | None = None
+    """A factor of eigenfunctions alone, if the noise is heteroscedastic; see `reweight_rows`."""
+
+
+def reweight_rows(rows: RowBlock, smooth: VarianceScale, explained: Array) -> RowBlock:
+    """Return rows that count less where their noise is larger, with the same total weight.
+
+    Parameters
+    ----------
+    rows : RowBlock
+        All training rows.
+    smooth : VarianceScale
+        The factor `exp(η)` of the variance.
+    explained : array of shape (N, M)
+        The eigenfunctions, which are the last covariates.
+    """
+    own = slice(-explained.shape[1], None)
+    known = np.clip(explained, smooth.low[own], smooth.high[own])
+    factor = np.exp(-(known - smooth.centre[own]) @ smooth.slopes[own, 0])
+    weight = rows.weight * np.clip(factor, 1.0 / _MOST_WEIGHT, _MOST_WEIGHT)
+    return replace(rows, sample_weight=weight * (rows.weight.sum() / weight.sum()))
 
 
 def fit_heteroscedastic(
@@ -95,28 +134,100 @@ def fit_heteroscedastic(
     """
     squares = errors**2
     count = np.ones_like(squares) if weight is None else weight
-    floor = float(np.max(count * squares) / count.sum())
     fold = (np.arange(squares.size) if number is None else number) % _FOLDS
     q = squares / variance
-    unseen = {OF_THE_MODEL: variance}
-    sets = list_candidates(n_local, covariates.shape[1])
-    for name, each in sets.items():
-        scaled = np.empty_like(variance)
-        for k in range(_FOLDS):
-            seen, new = fold != k, fold == k
-            scale = _fit_scale(q[seen], covariates[seen], count[seen], n_local, each)
-            scaled[new] = replace(scale, floor=floor)(variance[new], covariates[new])
-        unseen[name] = scaled
+    unseen, limits = {OF_THE_MODEL: variance}, {}
+    sets, candidates = list_candidates(n_local, covariates.shape[1])
+    with use_one_blas_thread():
+        full = _fit_scale(q, covariates, count, n_local, sets)
+        found = _cross_validate(q, variance, covariates, count, fold, full, n_local, sets)
+    for name, own in candidates.items() if np.ptp(fold) > 0 else ():
+        scaled = found[:, own].mean(axis=1)
+        limits[name] = _choose_limits(squares, scaled, count)
+        unseen[name] = np.maximum(scaled + limits[name][0], limits[name][1])
     each_row = {name: 0.5 * (np.log(v) + squares / v) for name, v in unseen.items()}
     losses = {name: float(np.average(loss, weights=count)) for name, loss in each_row.items()}
-    best = min(losses, key=lambda name: losses[name])
-    if not _is_clearly_less(each_row[best], each_row[OF_THE_MODEL], count):
-        best = OF_THE_MODEL
+    best = _choose(each_row, losses, count)
     in_deviations = np.abs(errors) / np.sqrt(unseen[best])
     if best == OF_THE_MODEL:
-        return FittedVariance(best, None, losses, in_deviations)
-    learned = _fit_scale(q, covariates, count, n_local, sets[best])
-    return FittedVariance(best, replace(learned, floor=floor), losses, in_deviations)
+        least = _find_least(variance, squares, count)
+        only = _make_limit(least, covariates.shape[1]) if least > _FAR * variance.min() else None
+        return FittedVariance(best, only, losses, in_deviations)
+    smooth = None if best == "constant" else _pick(full, candidates["eigenfunctions"])
+    floor, least = limits[best]
+    scale = replace(_pick(full, candidates[best]), floor=floor, least=least)
+    return FittedVariance(best, scale, losses, in_deviations, smooth)
+
+
+def _pick(scale: VarianceScale, own: list[int]) -> VarianceScale:
+    """Return the scale with some of its log factors."""
+    return replace(scale, intercept=scale.intercept[own], slopes=scale.slopes[:, own])
+
+
+def _cross_validate(
+    q: Array,
+    variance: Array,
+    covariates: Array,
+    count: Array,
+    fold: NDArray[np.intp],
+    full: VarianceScale,
+    n_local: int,
+    sets: list[slice],
+) -> Array:
+    """Return the variances of each row scaled by what the other folds call for, (n, sets)."""
+    found = np.empty((variance.size, len(sets)))
+
+    def stripe(folds: Sequence[slice]) -> None:
+        for k in (each.start for each in folds):
+            seen, new = fold != k, fold == k
+            if seen.any() and new.any():
+                rows = (q[seen], covariates[seen], count[seen])
+                scale = _fit_scale(*rows, n_local, sets, full)
+                for c in range(len(sets)):
+                    found[new, c] = _pick(scale, [c])(variance[new], covariates[new])
+
+    parts = [slice(k, k + 1) for k in range(_FOLDS)]
+    run_in_threads(stripe, parts, count_available_threads())
+    return found
+
+
+def _choose(each_row: dict[str, Array], losses: dict[str, float], count: Array) -> str:
+    """Return the candidate of lowest loss if it clearly improves on simpler ones."""
+    best = min(losses, key=lambda name: losses[name])
+    if "constant" in losses and not _is_clearly_less(each_row[best], each_row["constant"], count):
+        best = "constant"
+    large = losses[best] < losses[OF_THE_MODEL] - _LARGE
+    if large or _is_clearly_less(each_row[best], each_row[OF_THE_MODEL], count):
+        return best
+    return OF_THE_MODEL
+
+
+def _choose_limits(squares: Array, variance: Array, count: Array) -> tuple[float, float]:
+    """Return the floor of largest log density, and the smallest variance that is trusted.
+
+    Parameters
+    ----------
+    squares, variance, count : array of shape (n,)
+        Squared errors, variances and weights of rows that were not seen.
+    """
+    floors = _FLOORS * float(np.max(count * squares) / count.sum())
+    scaled = variance[:, None] + floors
+    losses = count @ (np.log(scaled) + squares[:, None] / scaled)
+    floor = float(floors[np.argmin(losses)])
+    return floor, _find_least(variance + floor, squares, count)
+
+
+def _find_least(variance: Array, squares: Array, count: Array) -> float:
+    """Return the smallest variance that is trusted."""
+    order = np.argsort(variance)
+    mean = float(np.average(squares, weights=count))
+    return float(np.min(np.maximum(variance[order], mean / np.cumsum(count[order]))))
+
+
+def _make_limit(least: float, n_covariates: int) -> VarianceScale:
+    """Return a scale that changes only variances that are not trusted."""
+    none = np.zeros(n_covariates)
+    return VarianceScale(np.zeros(1), none[:, None], none, none, none, least=least)
 
 
 def _is_clearly_less(loss: Array, other: Array, count: Array) -> bool:
@@ -128,9 +239,14 @@ def _is_clearly_less(loss: Array, other: Array, count: Array) -> bool:
 
 
 def _fit_scale(
-    q: Array, covariates: Array, count: Array, n_local: int, sets: tuple[slice, ...]
+    q: Array,
+    covariates: Array,
+    count: Array,
+    n_local: int,
+    sets: list[slice],
+    start: VarianceScale | None = None,
 ) -> VarianceScale:
-    """Fit the coefficients of a candidate; eigenfunctions need no scaling."""
+    """Fit a log factor to each set of covariates; eigenfunctions need no scaling."""
     p = covariates.shape[1]
     centre, spread = np.average(covariates, axis=0, weights=count), np.ones(p)
     around = np.average((covariates[:, :n_local] - centre[:n_local]) ** 2, axis=0, weights=count)
@@ -139,22 +255,25 @@ def _fit_scale(
     for c, each in enumerate(sets):
         used = np.arange(p)[each]
         design = np.column_stack([np.ones(q.size), (covariates - centre)[:, used] / spread[used]])
-        beta = _minimize(q, count, design)
+        beta = np.zeros(design.shape[1])
+        beta[0] = np.log(max(float(np.average(q, weights=count)), _LEAST_MEAN))
+        if start is not None:
+            beta[0], beta[1:] = start.intercept[c], start.slopes[used, c] * spread[used]
+        beta = _minimize(q, count, design, beta)
         intercept[c], slopes[used, c] = beta[0], beta[1:] / spread[used]
     low, high = np.quantile(covariates, _KNOWN, axis=0)
     return VarianceScale(intercept, slopes, centre, low, high)
 
 
-def _minimize(q: Array, count: Array, design: Array) -> Array:
+def _minimize(q: Array, count: Array, design: Array, beta: Array) -> Array:
     """Minimise `½ Σ (η + q e^{−η}) + ½ ridge Σ β²` by Newton's method."""
     ridge = np.full(design.shape[1], _RIDGE_PER_ROW * float(count.sum()))
     ridge[0] = _LEAST_RIDGE
-    beta = np.zeros(design.shape[1])
-    beta[0] = np.log(max(float(np.average(q, weights=count)), _LEAST_MEAN))
 
     def value(at: Array) -> float:
         eta = design @ at
-        return 0.5 * float(count @ (eta + q * np.exp(-eta)) + ridge @ at**2)
+        with np.errstate(over="ignore", invalid="ignore"):  # A step that is too long is halved.
+            return 0.5 * float(count @ (eta + q * np.exp(-eta)) + ridge @ at**2)
 
     now = value(beta)
     for _ in range(_MOST_STEPS):
@@ -164,7 +283,7 @@ def _minimize(q: Array, count: Array, design: Array) -> Array:
         curvature = 0.5 * (design * bend[:, None]).T @ design
         step = np.linalg.solve(curvature + np.diag(ridge), slope)
         length = 1.0
-        while value(beta - length * step) > now and length > _SHORTEST:
+        while not value(beta - length * step) <= now and length > _SHORTEST:
             length *= 0.5
         after = value(beta - length * step)
         if not after < now - _ENOUGH * float(count.sum()):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 from sklearn.cluster import KMeans
@@ -20,24 +20,26 @@ from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array
 from eigengp.backend.threads import use_one_openmp_thread
-from eigengp.data.standardize import Extent
+from eigengp.data.standardize import Extent, Scaling
 from eigengp.fitting.objectives import (
     Parameters,
     eigengp_parameters,
     kernel_parameters,
     spectrum_parameters,
 )
+from eigengp.fitting.settings import Settings
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
+from eigengp.gp.likelihoods import Gaussian, Likelihood
 from eigengp.gp.model import EigenGP
-from eigengp.gp.precision import Arithmetic
 from eigengp.gp.sparse_spectrum import SparseSpectrum
-from eigengp.kernels import Kernel, SquaredExponential, Stationary, kernel_named
-
-KernelT = TypeVar("KernelT", bound=Kernel)
+from eigengp.kernels import KERNELS, Kernel, SquaredExponential, Stationary
+from eigengp.kernels.base import KernelT, with_lengthscale
 
 _NEIGHBOURS = 6
 _KMEANS_ROWS = 10_000
+_FIRST_NOISE = 0.1
+"""The noise variance to start from, relative to the variance of the targets."""
 
 
 @dataclass(frozen=True)
@@ -133,30 +135,33 @@ def get_lengthscale_range(n_features: int) -> tuple[float, float]:
     return float(max(0.035, 0.3 * root * (1.0 - 1.0 / n_features))), float(max(3.46, 2.0 * root))
 
 
-def make_start_kernel(name: str, n_features: int) -> Kernel:
-    """Return a kernel by its name, with the middle of the plausible lengthscales."""
-    low, high = get_lengthscale_range(n_features)
-    kernel = SquaredExponential() if name == "auto" else kernel_named(name)
-    if isinstance(kernel, Stationary):
-        return replace(kernel, lengthscale=np.full(n_features, np.sqrt(low * high)))
-    return kernel.with_ard(n_features)
+@dataclass(frozen=True)
+class Start:
+    """Kernel and noise to start from, in standardised units."""
+
+    kernel: Kernel
+    likelihood: Likelihood
 
 
-def with_lengthscale(kernel: KernelT, lengthscale: float, rng: np.random.RandomState) -> KernelT:
-    """Return the kernel with all lengthscales at one value.
+def make_start(settings: Settings, scaling: Scaling) -> Start:
+    """Return the kernel and noise of the settings, or their defaults.
 
-    In sums and products each part gets its own multiple of it, so that the parts can learn
-    different structure.
+    The default lengthscale is in the middle of the plausible ones.
     """
-    theta = kernel.theta.copy()
-    shift: dict[str, float] = {}
-    named = zip(kernel.parameter_names, kernel.parameters, strict=True)
-    for i, (name, parameter) in enumerate(named):
-        part = name.rpartition(".")[0]
-        if parameter.restarts:
-            extra = shift.setdefault(part, rng.uniform(-1.0, 1.0) if part else 0.0)
-            theta[i] = np.log(lengthscale) + extra
-    return kernel.with_theta(theta)
+    own, D, unit = settings.kernel, scaling.input_scale.size, scaling.target_scale**2
+    noise = _FIRST_NOISE if settings.noise_variance is None else settings.noise_variance / unit
+    if isinstance(own, Kernel):
+        own.with_ard(D)  # Raises if it does not match these inputs.
+        per_unit = 1.0 / scaling.input_scale
+        shift = -scaling.input_centre * per_unit
+        return Start(own.rescaled(per_unit, 1.0 / unit, shift).with_ard(D), Gaussian(noise))
+    low, high = get_lengthscale_range(D)
+    kernel = SquaredExponential() if own == "auto" else KERNELS[own]()
+    if isinstance(kernel, Stationary):
+        kernel = replace(kernel, lengthscale=np.full(D, np.sqrt(low * high)))
+    else:
+        kernel = kernel.with_ard(D)
+    return Start(kernel, Gaussian(noise))
 
 
 def draw_kernels(
@@ -240,9 +245,6 @@ class Family(Protocol):
     def place(self, model: Any, rows: RowBlock, size: int, rng: np.random.RandomState) -> Any:
         """Place the points of `size` features for the kernel of the model."""
 
-    def set_arithmetic(self, model: Any, arithmetic: Arithmetic) -> Any:
-        """Return the model with this arithmetic for its passes over the rows."""
-
 
 @dataclass(frozen=True)
 class InducingFamily:
@@ -255,25 +257,18 @@ class InducingFamily:
     n_components : int or None
         The number R of eigenfunctions; None is one for each inducing point. All starts have as
         many, since hyperparameters that suit all M eigenfunctions can be poor for the first R.
+    relocates : bool
+        False if the points are given, and not to be moved.
     screening_rows, warms_up : int, bool
         See `Family`.
     """
 
     init: InducingPointInit
     n_components: int | None = None
+    relocates: bool = True
     screening_rows: int = 1_000
     warms_up: bool = True
-
-    @property
-    def relocates(self) -> bool:
-        """See `Family.relocates`; given points are not moved."""
-        return isinstance(self.init.method, str)
-
-    def parameters(
-        self, model: EigenGP, box: Extent, basis: bool = True, weights: bool = False
-    ) -> Parameters[EigenGP]:
-        """See `Family.parameters`."""
-        return eigengp_parameters(model, box, basis, weights)
+    parameters = staticmethod(eigengp_parameters)
 
     def make_starts(
         self, template: EigenGP, rows: RowBlock, size: int, count: int, rng: np.random.RandomState
@@ -294,10 +289,6 @@ class InducingFamily:
 
     def _count_components(self, size: int) -> int:
         return size if self.n_components is None else min(self.n_components, size)
-
-    def set_arithmetic(self, model: EigenGP, arithmetic: Arithmetic) -> EigenGP:
-        """See `Family.set_arithmetic`."""
-        return replace(model, arithmetic=arithmetic)
 
 
 @dataclass(frozen=True)
@@ -334,10 +325,6 @@ class SpectralFamily:
         points = model.kernel.draw_frequencies((size + 1) // 2, rows.X.shape[1], rng)
         return replace(model, spectral_points=points)
 
-    def set_arithmetic(self, model: SparseSpectrum, arithmetic: Arithmetic) -> SparseSpectrum:
-        """See `Family.set_arithmetic`."""
-        return replace(model, arithmetic=arithmetic)
-
 
 @dataclass(frozen=True)
 class ExactFamily:
@@ -364,8 +351,4 @@ class ExactFamily:
         self, model: ExactGP, rows: RowBlock, size: int, rng: np.random.RandomState
     ) -> ExactGP:
         """See `Family.place`; there is nothing to place."""
-        return model
-
-    def set_arithmetic(self, model: ExactGP, arithmetic: Arithmetic) -> ExactGP:
-        """See `Family.set_arithmetic`; the exact GP has only one."""
         return model

@@ -14,13 +14,14 @@ from eigengp.backend.threads import speed_up_passes
 from eigengp.data.grouping import group_source
 from eigengp.data.holdout import sample_rows
 from eigengp.data.open import Dataset
-from eigengp.data.validation import count_distinct
 from eigengp.fitting.exact import learn_exact_of_few
 from eigengp.fitting.initialization import (
     ExactFamily,
     InducingFamily,
     InducingPointInit,
     SpectralFamily,
+    Start,
+    make_start,
 )
 from eigengp.fitting.leave_one_out import (
     LeaveOneOut,
@@ -30,19 +31,17 @@ from eigengp.fitting.leave_one_out import (
 )
 from eigengp.fitting.model_selection import Decision, choose_residual
 from eigengp.fitting.online import Online
-from eigengp.fitting.run import SUBSET_RANGE, FitResult, Run, begin_run
-from eigengp.fitting.settings import RELATIVE_JITTER, Plan, Settings, get_default_size
+from eigengp.fitting.plan import RELATIVE_JITTER, Plan, get_default_size, make_plan, resolve_sizes
+from eigengp.fitting.run import FitResult, Run, begin_run
+from eigengp.fitting.settings import Settings
+from eigengp.fitting.stages import SUBSET_RANGE, Stages, learn_exact_on_subset
 from eigengp.fitting.stochastic import FIRST_ITERATIONS, StochasticLearner
-from eigengp.fitting.vecchia import SAMPLE_ROWS, NeighborFit
+from eigengp.fitting.vecchia import NeighborFit
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import Stationary
 
-_GUARD_STRENGTH = 1.5
-"""The guard's share of the trace term for one inducing point per row (benchmarks/README.md)."""
-_SCARCE_ROWS_PER_POINT = 10
-_HOLD_OUT_FROM = 2_000
 _FIRST_ROWS_PER_POINT = 10
 _CLEARLY = 0.02
 """By how much neighbours must improve the leave-one-out loss to be accepted without a full fit of
@@ -52,20 +51,27 @@ _HELD_OUT, _LEAST_HELD_OUT = 10, 500
 
 
 def learn(dataset: Dataset, settings: Settings) -> FitResult:
-    """Fit a model with inducing points: EigenGP, FITC, VFE, power EP."""
+    """Fit EigenGP, with the residual of the settings or the best one."""
     with begin_run(dataset, settings) as run:
         choice = choose_residual(settings, dataset)
-        if settings.has_weights:
-            run.decisions.append(choice.decision)
+        run.decisions.append(choice.decision)
         if settings.is_stochastic:
             return _learn_from_batches(run)
         if choice.residual == "exact":
-            return learn_exact_of_few(run)
+            return learn_exact_of_few(run, _make_start(run))
         if choice.residual == "neighbors":
             return _learn_with_neighbors(run, choice.compare)
-        power = 1.0 if choice.residual == "diagonal" else settings.power
-        model = _learn_inducing(run, run.make_start(), get_default_size(dataset.n_counted), power)
-        return _condition(run, model)
+        power = 1.0 if choice.residual == "diagonal" else None
+        return _condition(run, _learn_inducing(run, power))
+
+
+def learn_sparse(dataset: Dataset, settings: Settings) -> FitResult:
+    """Fit another model with inducing points: FITC, VFE, power EP."""
+    with begin_run(dataset, settings) as run:
+        model = _learn_inducing(run, settings.power)
+        outcome = model.forward(run.source)
+        posterior = replace(model.posterior(outcome), kernel=model.kernel)
+        return run.make_result(model, outcome.value, posterior)
 
 
 def learn_exact(dataset: Dataset, settings: Settings) -> FitResult:
@@ -78,43 +84,53 @@ def learn_exact(dataset: Dataset, settings: Settings) -> FitResult:
             f"{max_rows}) if the machine has the memory."
         )
     with begin_run(dataset, settings) as run:
-        template, large = run.make_start(), n > 2 * SUBSET_RANGE[1]
-        plan = Plan.of(settings, n, n, n, n_restarts=8, max_iter=200, tol=1e-7)
+        start, large = _make_start(run), n > 2 * SUBSET_RANGE[1]
+        template = ExactGP(start.kernel, start.likelihood)
+        plan = Plan.of(settings, dataset, n, n_restarts=8, max_iter=200, tol=1e-7)
         plan = replace(plan, settled=large)
         if large and plan.max_iter > 0:
             count = SUBSET_RANGE[1]
             own = replace(plan, n_components=count, n_inducing=count, settled=False)
-            template = run.learn_exact_on_subset(template, own)
-        model = run.learn(ExactFamily(), plan, template)
+            template = learn_exact_on_subset(run, start, own)
+        model = Stages(run, ExactFamily(), plan).learn(template)
         outcome = model.forward(group_source(run.source))
-        return run.make_result(model, outcome, model.posterior(outcome))
+        return run.make_result(model, outcome.value, model.posterior(outcome))
 
 
 def learn_sparse_spectrum(dataset: Dataset, settings: Settings) -> FitResult:
     """Fit the sparse spectrum GP."""
     with begin_run(dataset, settings) as run:
-        start = run.make_start()
+        start = _make_start(run)
         if not isinstance(start.kernel, Stationary):
             raise TypeError(
                 "A sparse spectrum GP needs one stationary kernel, which has a spectral density, "
                 f"got {settings.kernel!r}."
             )
-        size = settings.n_components or get_default_size(dataset.n_counted)
-        plan = Plan.of(settings, dataset.n_rows, size, size, dataset.streams, n_restarts=64)
+        count = max(dataset.n_rows, int(dataset.summary.weight))
+        size = settings.n_components or get_default_size(count)
+        plan = Plan.of(settings, dataset, size, n_restarts=64)
         no_points = np.zeros((0, dataset.n_features))
         template = SparseSpectrum(start.kernel, no_points, start.likelihood)
-        model = run.learn(SpectralFamily(), plan, template)
+        model = Stages(run, SpectralFamily(), plan).learn(template)
         outcome = model.forward(run.source)
-        return run.make_result(model, outcome, model.posterior(outcome))
+        return run.make_result(model, outcome.value, model.posterior(outcome))
 
 
-def _learn_inducing(run: Run, start: ExactGP, default: int, power: float | None) -> EigenGP:
-    """Learn a model with inducing points; `start` holds the first kernel and noise."""
-    plan = _make_plan(run, default)
-    return learn_by_plan(run, start, plan, power)
+def _make_start(run: Run) -> Start:
+    """Make the kernel and noise to start from."""
+    start = make_start(run.settings, run.dataset.scaling)
+    if not getattr(run.settings.optimizer, "exact_start", False):
+        return start
+    exact = learn_exact_on_subset(run, start)
+    return Start(exact.kernel, exact.likelihood)
 
 
-def learn_by_plan(run: Run, start: ExactGP, plan: Plan, power: float | None) -> EigenGP:
+def _learn_inducing(run: Run, power: float | None) -> EigenGP:
+    """Learn a model with inducing points."""
+    return _learn_by_plan(run, _make_start(run), make_plan(run), power)
+
+
+def _learn_by_plan(run: Run, start: Start, plan: Plan, power: float | None) -> EigenGP:
     """Learn a model by the stages of a plan."""
     own, scaling, D = run.settings.inducing_points, run.dataset.scaling, run.dataset.n_features
     if not isinstance(own, str) and own.shape[1] != D:
@@ -133,86 +149,30 @@ def learn_by_plan(run: Run, start: ExactGP, plan: Plan, power: float | None) -> 
         power=power or 0.0,
         shared=run.settings.has_weights,
     )
-    plan = replace(plan, groups=run.settings.has_weights)
-    model: EigenGP = run.learn(InducingFamily(init, plan.n_components), plan, template)
+    family = InducingFamily(init, plan.n_components, relocates=isinstance(own, str))
+    model: EigenGP = Stages(run, family, plan).learn(template)
     return model
 
 
-def _make_plan(run: Run, default: int, neighbors: bool = False) -> Plan:
-    """Resolve the settings against the rows; `default` is the default number of components."""
-    settings, n, streams = run.settings, run.dataset.n_rows, run.dataset.streams
-    R, M = _resolve_sizes(settings, default, neighbors)
-    given = not isinstance(settings.inducing_points, str)
-    possible = M if given else count_distinct(run.dataset.rows, M)
-    if possible < M != default:
-        run.notes.append(
-            f"X has only {possible} distinct rows: {possible} inducing points are used instead "
-            f"of {M}."
-        )
-    M = min(M, possible)
-    plan = Plan.of(settings, n, min(R, M), M, streams)
-    if settings.is_stochastic:
-        return replace(plan, max_iter=0 if settings.learns_nothing else FIRST_ITERATIONS)
-    if not settings.has_weights:
-        return plan
-    weight = run.dataset.summary.weight
-    gamma = min(1.0, _GUARD_STRENGTH * M / weight) if settings.guard else 0.0
-    plan = replace(plan, gamma=gamma)
-    if neighbors:
-        return plan
-    scarce = weight < _SCARCE_ROWS_PER_POINT * M
-    free = not given and settings.n_inducing is None
-    return replace(
-        plan,
-        strategy=settings.strategy,
-        grow=bool(settings.guard and scarce and free),
-        hold_out=bool(settings.guard and n >= _HOLD_OUT_FROM),
-    )
-
-
-def _resolve_sizes(settings: Settings, default: int, neighbors: bool = False) -> tuple[int, int]:
-    """Return R and M as set by the user, or their defaults."""
-    own = settings.inducing_points
-    given = None if isinstance(own, str) else own.shape[0]
-    default = given or default
-    M = given or settings.n_inducing
-    R = settings.n_components or (M if neighbors and M else min(M or default, default))
-    M = M or R
-    if R > M:
-        raise ValueError(
-            f"n_components={R} eigenfunctions need at least as many inducing points, but "
-            f"inducing_points gives {M}."
-        )
-    if not settings.has_weights and R != M:
-        raise ValueError(
-            f"inducing_points gives {M} points but n_components is {R}; "
-            f"{settings.reading.name} needs equal numbers."
-        )
-    if neighbors and R < M:
-        raise ValueError(
-            "residual='neighbors' requires as many components as inducing points, got "
-            f"n_components={R} and {M} inducing points."
-        )
-    return R, M
-
-
 def _learn_with_neighbors(run: Run, compare: bool) -> FitResult:
-    """Fit the nearest-neighbour residual; `compare` it with the model without it."""
+    """Fit the nearest-neighbour residual; `compare` it, if time is not limited, with none."""
     settings = run.settings
-    heteroscedastic = settings.is_heteroscedastic(with_neighbors=True)
+    heteroscedastic = settings.noise != "gaussian"
+    compare = compare and settings.max_time is None
     fit = NeighborFit.begin(run)
-    start = run.make_start()
+    start = _make_start(run)
     if isinstance(settings.kernel, str) and settings.kernel == "auto":
         start = fit.choose_kernel(start)
     given = settings.n_components or settings.n_inducing
     given = given or not isinstance(settings.inducing_points, str)
     default = fit.largest_size if given else fit.choose_size(start.kernel)
-    part = run if run.dataset.n_rows <= SAMPLE_ROWS else run.restrict(fit.learner.rows)
-    plan = fit.plan_first_stage(_make_plan(part, default, neighbors=True))
-    first = learn_by_plan(part, start, plan, None)
+    many = fit.learner.rows.n_rows < fit.rows.n_rows
+    part = run.restrict(fit.learner.rows) if many else run
+    plan = fit.plan_first_stage(make_plan(part, default, neighbors=True))
+    first = _learn_by_plan(part, start, plan, None)
     model = fit.learn(first)
-    outcome = fit.condition(model)
-    scored = fit.score(outcome, heteroscedastic, compare)
+    outcome = fit.conditioning.condition(model)
+    scored = fit.conditioning.score(model, outcome, heteroscedastic, compare)
     if compare:
         other = _compare_without_neighbors(run, fit, first, scored, heteroscedastic)
         if other is not None:
@@ -220,8 +180,7 @@ def _learn_with_neighbors(run: Run, compare: bool) -> FitResult:
     run.decisions.extend(scored.decisions)
     # That of a sample of the rows is scaled to all of them.
     total = outcome.value * (run.dataset.summary.weight / outcome.n)
-    own = {"_online": None, "log_marginal_likelihood_": run.offset - total}
-    return run.make_result(model, outcome, scored.kept_posterior, scored.errors, **own)
+    return run.make_result(model, total, scored.kept_posterior, scored.errors, _online=None)
 
 
 def _compare_without_neighbors(
@@ -237,14 +196,12 @@ def _compare_without_neighbors(
     possible = score_leave_one_out(first, outcome, run.source, run.rng, heteroscedastic)
     losses = {"neighbors": scored.loss, "None": possible.loss}
     plain: EigenGP | None = None
-    if run.settings.max_time is None and possible.loss < scored.loss + _CLEARLY:
+    if possible.loss < scored.loss + _CLEARLY:
         assert scored.predicted is not None
         n = fit.rows.n_rows
         count = max(n // _HELD_OUT, min(n // 4, _LEAST_HELD_OUT))
         held_out, seen = fit.rows.cut(min(scored.predicted[0].size, count))
-        part = run.restrict(seen)
-        size = get_default_size(part.dataset.n_counted)
-        plain = _learn_inducing(part, part.make_start(), size, run.settings.power)
+        plain = _learn_inducing(run.restrict(seen), None)
         posterior = make_posterior(plain, plain.forward(run.source))
         own = (each[: held_out.n_rows] for each in scored.predicted)
         losses = {
@@ -267,25 +224,19 @@ def _condition(
     heteroscedastic: bool = False,
 ) -> FitResult:
     """Return the result of a model without neighbours, conditioned on all rows."""
-    settings = run.settings
-    outcome = model.forward(group_source(run.source) if model.shared else run.source)
-    state: dict[str, Any] = {}
-    if settings.has_weights:
-        state["_online"] = online or Online.of(model, outcome, run.source)
-    if not (heteroscedastic or settings.is_heteroscedastic(with_neighbors=False)):
-        posterior = model.posterior(outcome)
-        if not settings.has_weights:
-            posterior = replace(posterior, kernel=model.kernel)
-        return run.make_result(model, outcome, posterior, **state)
+    outcome = model.forward(group_source(run.source))
+    state: dict[str, Any] = {"_online": online or Online.of(model, outcome, run.source)}
+    if not (heteroscedastic or run.settings.noise == "heteroscedastic"):
+        return run.make_result(model, outcome.value, model.posterior(outcome), **state)
     scored = score_leave_one_out(model, outcome, run.source, run.rng, True)
     run.decisions.extend(scored.decisions)
-    return run.make_result(model, outcome, scored.kept_posterior, scored.errors, **state)
+    return run.make_result(model, outcome.value, scored.kept_posterior, scored.errors, **state)
 
 
 def _learn_from_batches(run: Run) -> FitResult:
     """Learn from a sample of the rows by L-BFGS, then from batches."""
     settings, dataset = run.settings, run.dataset
-    R, M = _resolve_sizes(settings, get_default_size(dataset.n_rows))
+    R, M = resolve_sizes(settings, get_default_size(dataset.n_rows))
     if R < M or settings.residual not in (None, "auto"):
         raise ValueError(
             "optimizer=Stochastic() keeps all eigenfunctions and has no residual: use as many "
@@ -294,7 +245,9 @@ def _learn_from_batches(run: Run) -> FitResult:
     optimizer: Any = settings.optimizer
     count = max(optimizer.batch_size, _FIRST_ROWS_PER_POINT * M)
     first = run.restrict(sample_rows(run.source, count, run.rng))
-    model = _learn_inducing(first, first.make_start(), get_default_size(first.dataset.n_rows), None)
+    start, plan = _make_start(first), make_plan(first, get_default_size(first.dataset.n_rows))
+    plan = replace(plan, max_iter=0 if settings.learns_nothing else FIRST_ITERATIONS)
+    model = _learn_by_plan(first, start, plan, None)
     run.n_iter += first.n_iter
     learner = StochasticLearner.begin(dataset.extent, model, run.rng)
     with speed_up_passes(M):

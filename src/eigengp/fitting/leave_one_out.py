@@ -13,8 +13,8 @@ from eigengp.data.grouping import group_rows
 from eigengp.data.holdout import sample_rows
 from eigengp.fitting.heteroscedastic import fit_heteroscedastic
 from eigengp.fitting.model_selection import Decision
-from eigengp.gp.approximations import Outcome
 from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.evidence import Outcome
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
 from eigengp.gp.model import EigenGP
 
@@ -44,6 +44,10 @@ class LeaveOneOut:
         The chosen variance model.
     predicted : pair of arrays of shape (n,) or None
         Leave-one-out mean and variance of each distinct input, before the noise was fitted.
+    smooth : VarianceScale or None
+        What `reweight_rows` needs, if the noise is heteroscedastic.
+    others : tuple of Decision
+        Decisions about the posterior, beside that about the noise.
     """
 
     posterior: Any
@@ -52,14 +56,25 @@ class LeaveOneOut:
     scores: dict[str, float] = field(default_factory=dict)
     chosen: str = ""
     predicted: tuple[Array, Array] | None = None
+    smooth: VarianceScale | None = None
+    others: tuple[Decision, ...] = ()
 
     @property
     def decisions(self) -> list[Decision]:
-        """The decision about the noise."""
+        """The decisions about the posterior and the noise."""
         if not self.scores:
-            return []
+            return list(self.others)
         reason = "mean negative log density of rows not used"
-        return [Decision("likelihood", self.chosen, reason, self.scores)]
+        return [*self.others, Decision("likelihood", self.chosen, reason, self.scores)]
+
+    def choose_weights(self, reweighted: LeaveOneOut) -> LeaveOneOut:
+        """Return this, or that of reweighted rows if its log density is larger."""
+        losses = {"equal": self.scores[self.chosen]}
+        losses["by noise"] = reweighted.scores[reweighted.chosen]
+        chosen = min(losses, key=lambda name: losses[name])
+        best = self if chosen == "equal" else reweighted
+        decision = Decision("weights", chosen, "mean negative log density of rows not used", losses)
+        return replace(best, others=(*best.others, decision))
 
     @property
     def kept_posterior(self) -> Any:
@@ -80,7 +95,8 @@ def score_predictions(rows: RowBlock, mean: Array, variance: Array) -> float:
 
 def _score_constant_variance(squares: Array, weight: Array) -> float:
     """Return twice the mean negative log density with one variance, without constants."""
-    return float(np.log(np.average(squares, weights=weight))) + 1.0
+    average = max(float(np.average(squares, weights=weight)), np.finfo(np.float64).tiny)
+    return float(np.log(average)) + 1.0
 
 
 def score(
@@ -90,10 +106,12 @@ def score(
     number: NDArray[np.intp],
     n_eigenfunctions: int,
     heteroscedastic: bool,
+    factor: Array | None = None,
 ) -> LeaveOneOut:
     """Score leave-one-out predictions; `heteroscedastic` fits the noise to them.
 
-    Rows with equal inputs are left out together. A row with a whole weight counts as so many rows.
+    A row is predicted from all other rows, those with the same input included. A row with a whole
+    weight counts as so many rows.
 
     Parameters
     ----------
@@ -102,16 +120,23 @@ def score(
     rows : RowBlock
         Some of the training rows.
     predicted : mean, variance and covariates
-        Leave-one-out predictions for each distinct input.
+        Predictions for each distinct input, from the rows with other inputs.
     number : array of shape (n,)
         The number of the input of each row.
     n_eigenfunctions : int
         The number of covariates that are eigenfunctions.
     heteroscedastic : bool
         Whether the noise may depend on the input.
+    factor : array or None
+        By how much the posterior weights the rows of each distinct input more; None is one.
     """
     rows, number = _repeat_rows(rows, number)
     mean, variance, covariates = (each[number] for each in predicted)
+    if number.size > predicted[0].size:
+        noise = posterior.noise_variance
+        own_noise = np.full(number.size, noise) if factor is None else noise / factor[number]
+        mean, variance = _condition_on_repeats(rows, number, mean, variance, noise, own_noise)
+        covariates[:, 0] = np.log(variance)  # See `gp.heteroscedastic.covariates`.
     if not heteroscedastic or float(rows.weight.sum()) < LEAST_ROWS:
         loss = score_predictions(rows, mean, variance)
         return LeaveOneOut(posterior, loss, predicted=(predicted[0], predicted[1]))
@@ -121,7 +146,7 @@ def score(
     constant = 0.5 * _score_constant_variance(errors**2, rows.weight)
     loss = 0.5 * (found.losses[found.name] + constant)
     scaled = replace(posterior, scale=found.scale)
-    own = (found.losses, found.name, (predicted[0], predicted[1]))
+    own = (found.losses, found.name, (predicted[0], predicted[1]), found.smooth)
     return LeaveOneOut(scaled, loss, np.sort(found.errors), *own)
 
 
@@ -133,6 +158,33 @@ def _repeat_rows(rows: RowBlock, number: NDArray[np.intp]) -> tuple[RowBlock, ND
         return rows, number
     at = np.repeat(np.arange(rows.n_rows), weight.astype(int))
     return RowBlock(rows.X[at], rows.y[at]), number[at]
+
+
+def _condition_on_repeats(
+    rows: RowBlock,
+    number: NDArray[np.intp],
+    mean: Array,
+    variance: Array,
+    noise_variance: float,
+    own_noise: Array,
+) -> tuple[Array, Array]:
+    """Condition predictions from rows with other inputs on the other rows with the same input.
+
+    With `S` the weight of the others, `ȳ` their mean and `f ~ N(μ, v)` given the rows with other
+    inputs, the gain is `g = S v/(S v + τ²)` with the noise `τ²` of these rows: the mean becomes
+    `μ + g (ȳ − μ)` and the variance of a new observation `(1 − g) v + σ²`. A row with a whole
+    weight is one of so many rows; others are left out whole. New rows repeat a training input as
+    often as training rows repeat each other, so this is what shows whether the noise is large
+    enough for them.
+    """
+    whole = bool(np.all(rows.weight == np.round(rows.weight)))
+    unit = np.minimum(rows.weight, 1.0) if whole else rows.weight
+    others = np.maximum(np.bincount(number, rows.weight)[number] - unit, 0.0)
+    total = np.bincount(number, rows.weight * rows.y)[number] - unit * rows.y
+    latent = np.maximum(variance - noise_variance, 0.0)
+    gain = others * latent / (others * latent + own_noise)
+    centre = np.divide(total, others, out=mean.copy(), where=others > 0.0)
+    return mean + gain * (centre - mean), (1.0 - gain) * latent + noise_variance
 
 
 def make_posterior(

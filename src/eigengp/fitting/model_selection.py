@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
+from eigengp.data.array_source import ArraySource
 from eigengp.data.open import Dataset
 from eigengp.fitting.settings import LBFGS, Settings
 
@@ -133,7 +136,7 @@ def _find_obstacle(settings: Settings, dataset: Dataset) -> str | None:
         return f"it is computed on the CPU, not on device={settings.reading.device!r}"
     if settings.precision != "double":
         return f"it is computed in double precision, not precision={settings.precision!r}"
-    if not dataset.in_numpy:
+    if not (isinstance(dataset.rows, ArraySource) and isinstance(dataset.rows.X, np.ndarray)):
         return "it needs all rows in NumPy arrays"
     points = settings.inducing_points
     M = settings.n_inducing if isinstance(points, str) else points.shape[0]

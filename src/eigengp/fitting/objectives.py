@@ -1,34 +1,43 @@
-"""The negative log marginal likelihood per row as a function of a vector of free parameters.
+"""The negative log marginal likelihood per row as a function of free parameters, and its minimum.
 
 All positive parameters are moved through their logarithms, inside bounds wide enough for any
 sensible model of standardised data and narrow enough that every point within them can be
-factorised.
+factorised. L-BFGS-B minimises, and the best point of all evaluations is returned.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+from scipy import optimize
 
 from eigengp._typing import Array
 from eigengp.data.standardize import Extent
-from eigengp.fitting.optimizer import Evaluation
-from eigengp.gp.approximations import Outcome, SpectralPass
+from eigengp.fitting.checkpoint import Checkpoint
+from eigengp.fitting.progress import Monitor
+from eigengp.gp.approximations import SpectralPass
 from eigengp.gp.blocks import RowSource
+from eigengp.gp.evidence import Outcome
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.likelihoods import Likelihood
+from eigengp.gp.linalg import FactorizationError, JitterWarning
 from eigengp.gp.model import EigenGP
 from eigengp.gp.sparse_spectrum import SparseSpectrum
 from eigengp.gp.sums import Sums
-from eigengp.kernels import Kernel
 
 SHRINKAGE_RANGE = (1e-8, 1e4)
 HIGHEST_FREQUENCY = 1e3
 _NOISE_LOG_PRIOR = (float(np.log(0.1)), 2.5)
 """Mean and standard deviation of the log noise variance of standardised targets."""
+_MEMORY = 20
+_REJECTED = 1e3
+_ATTEMPTS = 4
+_WORTH_GOING_ON = 1e-6
 
 ModelT = TypeVar("ModelT")
 KernelT = TypeVar("KernelT", ExactGP, EigenGP)
@@ -36,16 +45,16 @@ KernelT = TypeVar("KernelT", ExactGP, EigenGP)
 
 @dataclass(frozen=True)
 class Part:
-    """One kind of free parameter: how to read it, write it and get its gradient."""
+    """One kind of free parameter: its entries and bounds, how to write it and get its gradient."""
 
-    read: Callable[[Any], Array]
-    """Returns the entries of a model as a vector."""
+    start: Array
+    """The entries of the template as a vector."""
+    low: Array
+    high: Array
     write: Callable[[Any, Array], Any]
     """Returns the model with new entries."""
     slope: Callable[[Any], Array]
     """Returns the derivatives by these entries from a gradient of the model."""
-    low: Array
-    high: Array
 
 
 @dataclass(frozen=True)
@@ -53,20 +62,19 @@ class Parameters(Generic[ModelT]):
     """The free parameters of a model, and their order in the vector."""
 
     template: ModelT
-    """Holds all other parameters."""
+    """Where they start; holds all other parameters."""
     parts: tuple[Part, ...]
-    bounds: tuple[Array, Array] = field(init=False)
-    """The lower and the upper bound of each entry."""
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def bounds(self) -> tuple[Array, Array]:
+        """The lower and the upper bound of each entry."""
         low = np.concatenate([part.low for part in self.parts])
-        high = np.concatenate([part.high for part in self.parts])
-        object.__setattr__(self, "bounds", (low, high))
+        return low, np.concatenate([part.high for part in self.parts])
 
-    def pack(self, model: ModelT) -> Array:
-        """Return the free parameters of `model` as one vector, within the bounds."""
-        entries: Array = np.concatenate([part.read(model) for part in self.parts])
-        return np.clip(entries, *self.bounds)
+    @property
+    def start(self) -> Array:
+        """The free parameters of the template as one vector, within the bounds."""
+        return np.clip(np.concatenate([part.start for part in self.parts]), *self.bounds)
 
     def unpack(self, vector: Array) -> ModelT:
         """Return the model with the free parameters of `vector`."""
@@ -88,13 +96,12 @@ def eigengp_parameters(
 
     Inducing points may leave the box around the inputs by its width.
     """
-    parts: list[Part] = []
+    kernel, noise = _free_kernel_and_noise(model)
+    parts = [noise]
     if basis:
         reach, count = box.high - box.low, model.inducing_points.shape[0]
         low, high = np.tile(box.low - reach, count), np.tile(box.high + reach, count)
-        shape = model.inducing_points.shape
-        parts = [_free_kernel(model.kernel), _free_points("inducing_points", shape, low, high)]
-    parts.append(_free_likelihood(model.likelihood))
+        parts = [kernel, _free_points(model, "inducing_points", low, high), noise]
     if weights:
         parts.append(_free_weights(model))
     return Parameters(model, tuple(parts))
@@ -102,47 +109,46 @@ def eigengp_parameters(
 
 def spectrum_parameters(model: SparseSpectrum) -> Parameters[SparseSpectrum]:
     """Free kernel, spectral points and noise."""
+    kernel, noise = _free_kernel_and_noise(model)
     most = np.full(model.spectral_points.size, HIGHEST_FREQUENCY)
-    points = _free_points("spectral_points", model.spectral_points.shape, -most, most)
-    return Parameters(
-        model, (_free_kernel(model.kernel), points, _free_likelihood(model.likelihood))
-    )
+    points = _free_points(model, "spectral_points", -most, most)
+    return Parameters(model, (kernel, points, noise))
 
 
 def kernel_parameters(model: KernelT) -> Parameters[KernelT]:
     """Free kernel and noise."""
-    return Parameters(model, (_free_kernel(model.kernel), _free_likelihood(model.likelihood)))
+    return Parameters(model, _free_kernel_and_noise(model))
 
 
-def _free_kernel(kernel: Kernel) -> Part:
-    ranges = np.log([each.bounds for each in kernel.parameters])
-    return Part(
-        read=lambda model: model.kernel.theta,
-        write=lambda model, values: replace(model, kernel=model.kernel.with_theta(values)),
-        slope=lambda gradient: gradient.theta,
+def _free_kernel_and_noise(model: Any) -> tuple[Part, Part]:
+    likelihood = model.likelihood
+    ranges = np.log([each.bounds for each in model.kernel.parameters])
+    kernel = Part(
+        start=model.kernel.theta,
         low=ranges[:, 0],
         high=ranges[:, 1],
+        write=lambda model, values: replace(model, kernel=model.kernel.with_theta(values)),
+        slope=lambda gradient: gradient.theta,
     )
-
-
-def _free_points(name: str, shape: tuple[int, ...], low: Array, high: Array) -> Part:
-    return Part(
-        read=lambda model: getattr(model, name).ravel(),
-        write=lambda model, values: replace(model, **{name: values.reshape(shape)}),
-        slope=lambda gradient: getattr(gradient, name).ravel(),
+    low, high = likelihood.bounds
+    noise = Part(
+        start=likelihood.theta,
         low=low,
         high=high,
-    )
-
-
-def _free_likelihood(likelihood: Likelihood) -> Part:
-    low, high = likelihood.bounds
-    return Part(
-        read=lambda model: model.likelihood.theta,
         write=lambda model, values: replace(model, likelihood=likelihood.with_theta(values)),
         slope=lambda gradient: likelihood.gradient(gradient.log_noise_variance),
+    )
+    return kernel, noise
+
+
+def _free_points(model: Any, name: str, low: Array, high: Array) -> Part:
+    points = getattr(model, name)
+    return Part(
+        start=points.ravel(),
         low=low,
         high=high,
+        write=lambda model, values: replace(model, **{name: values.reshape(points.shape)}),
+        slope=lambda gradient: getattr(gradient, name).ravel(),
     )
 
 
@@ -154,12 +160,162 @@ def _free_weights(model: EigenGP) -> Part:
     ones = np.ones(model.n_components)
     top = 1.0 if model.residual else SHRINKAGE_RANGE[1]
     return Part(
-        read=lambda model: np.log(ones if model.shrinkage is None else model.shrinkage),
-        write=lambda model, values: replace(model, shrinkage=np.exp(values)),
-        slope=lambda gradient: gradient.log_shrinkage,
+        start=np.log(ones if model.shrinkage is None else model.shrinkage),
         low=ones * np.log(SHRINKAGE_RANGE[0]),
         high=ones * np.log(top),
+        write=lambda model, values: replace(model, shrinkage=np.exp(values)),
+        slope=lambda gradient: gradient.log_shrinkage,
     )
+
+
+class Evaluation(NamedTuple):
+    """One evaluation of an objective; all per row."""
+
+    value: float
+    """The minimised value."""
+    gradient: Array
+    evidence: float
+    """`−ln p(y)`, without the guard against over-fitting."""
+
+
+Objective: TypeAlias = Callable[[Array], Evaluation]
+"""A function of a vector, with its gradient."""
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """The result of an optimisation."""
+
+    vector: Array
+    value: float
+    evidence: float
+    n_iter: int
+
+
+def minimize(
+    objective: Objective,
+    start: Array,
+    bounds: tuple[Array, Array],
+    max_iter: int,
+    tol: float = 1e-9,
+    on_iteration: Callable[[float], bool | None] | None = None,
+) -> Minimum:
+    """Minimise by L-BFGS-B, stepping back from points that cannot be factorised.
+
+    A line search can fail early where eigenvalues cross. L-BFGS-B is then restarted with an empty
+    memory while that still improves the value.
+
+    Parameters
+    ----------
+    objective : Objective
+        The function to minimise; of order one, like `−ln p(y)` per row.
+    start : array of shape (p,)
+        The starting point.
+    bounds : pair of arrays of shape (p,)
+        The lower and the upper bound of each entry.
+    max_iter : int
+        The largest number of iterations.
+    tol : float
+        Relative decrease of the value at which to stop.
+    on_iteration : callable or None
+        Called with `−ln p(y)` per row at the best point after each iteration; returns whether to
+        stop.
+
+    Raises
+    ------
+    FactorizationError
+        If the starting point cannot be evaluated.
+    """
+    search = _Search(objective, Minimum(np.clip(start, *bounds), np.inf, np.inf, 0))
+
+    def report(_: Array) -> None:
+        search.stopped = on_iteration is not None and bool(on_iteration(search.best.evidence))
+        if search.stopped:
+            raise StopIteration
+
+    n_iter = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", JitterWarning)
+        search.evaluate(search.best.vector)
+        for _ in range(_ATTEMPTS):
+            before, remaining = search.best.value, max_iter - n_iter
+            if remaining < 1:
+                break
+            found = optimize.minimize(
+                search.evaluate,
+                search.best.vector,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=np.column_stack(bounds),
+                callback=report,
+                options={"maxiter": remaining, "maxcor": _MEMORY, "ftol": tol, "gtol": 1e-7},
+            )
+            n_iter += int(found.nit)
+            gained = before - search.best.value
+            if search.stopped or gained <= _WORTH_GOING_ON * max(1.0, abs(search.best.value)):
+                break
+    return replace(search.best, n_iter=n_iter)
+
+
+@dataclass
+class _Search:
+    """An objective with its best point so far; points that cannot be factorised are rejected."""
+
+    objective: Objective
+    best: Minimum
+    stopped: bool = False
+
+    def evaluate(self, vector: Array) -> tuple[float, Array]:
+        """Return value and gradient."""
+        try:
+            value, gradient, evidence = self.objective(vector)
+            if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
+                raise FactorizationError("The log marginal likelihood is not finite.")
+        except FactorizationError:
+            if not np.isfinite(self.best.value):
+                raise
+            return self.best.value + _REJECTED, np.zeros_like(vector)
+        if value < self.best.value:
+            self.best = Minimum(vector.copy(), value, evidence, 0)
+        return value, gradient
+
+
+def learn_parameters(
+    objective: RowObjective | PriorObjective | WeightObjective,
+    max_iter: int,
+    tol: float,
+    stage: str = "",
+    monitor: Monitor | None = None,
+    checkpoint: Checkpoint | None = None,
+    key: object = "",
+) -> Minimum:
+    """Minimise an objective from where its parameters start.
+
+    Parameters
+    ----------
+    objective : objective
+        The function of the free parameters.
+    max_iter, tol : int, float
+        See `minimize`.
+    stage : str
+        The name of the stage of a fit.
+    monitor : Monitor or None
+        Called after every iteration of a stage.
+    checkpoint : Checkpoint or None
+        Stores every evaluation.
+    key : object
+        Tells objectives of stages with one name apart in the checkpoint.
+    """
+    start, bounds = objective.parameters.start, objective.parameters.bounds
+    if monitor is None:
+        return minimize(objective, start, bounds, max_iter, tol)
+    evaluated: Objective = objective
+    if checkpoint is not None:
+        evaluated = CheckpointedObjective(objective, checkpoint, f"{stage} {key}")
+    monitor.begin(stage, max_iter)
+    found = minimize(evaluated, start, bounds, max_iter, tol, monitor.step)
+    monitor.end()
+    return found
 
 
 @dataclass(frozen=True)
@@ -264,7 +420,7 @@ class WeightObjective:
     def knows(self, model: EigenGP) -> bool:
         """Return whether a model has the eigenfunctions of the sums."""
         own = self.parameters.template
-        return model.inducing_points is own.inducing_points and model.kernel == own.kernel
+        return model.inducing_points is own.inducing_points and model.kernel is own.kernel
 
     def compute_outcome(self, model: EigenGP) -> Outcome:
         """Condition a model with these eigenfunctions on the rows."""
@@ -281,3 +437,34 @@ class WeightObjective:
         weights = self.flow.spectrum.tied(log_shrinkage)
         gradient = np.concatenate([[flow.noise_variance * noise_bar], weights])
         return Evaluation(value / n, gradient / n, value / n)
+
+
+@dataclass(frozen=True)
+class CheckpointedObjective:
+    """An objective that is evaluated only at points that are not in the checkpoint.
+
+    Parameters
+    ----------
+    objective : Objective
+        Evaluates new points.
+    checkpoint : Checkpoint
+        Holds the evaluations so far.
+    name : str
+        The name of the objective, unique within the fit.
+    """
+
+    objective: Objective
+    checkpoint: Checkpoint
+    name: str
+
+    def __call__(self, vector: Array) -> Evaluation:
+        """Look up the evaluation, or evaluate."""
+        key = blake2b(self.name.encode() + vector.tobytes(), digest_size=16).digest()
+        known = self.checkpoint.look_up(key)
+        if known is None:
+            found = self.objective(vector)
+            self.checkpoint.add(key, found)
+            return found
+        if known[1].shape != vector.shape:
+            raise self.checkpoint.make_error("a record is damaged")
+        return Evaluation(*known)

@@ -17,14 +17,15 @@ from eigengp.data.array_source import ArraySource
 from eigengp.data.grouping import group_rows
 from eigengp.data.standardize import Extent
 from eigengp.fitting.leave_one_out import make_posterior
-from eigengp.fitting.objectives import WeightObjective, eigengp_parameters
-from eigengp.fitting.optimizer import minimize
+from eigengp.fitting.objectives import WeightObjective, eigengp_parameters, learn_parameters
 from eigengp.fitting.settings import LBFGS, Stochastic
 from eigengp.fitting.stochastic import StochasticLearner
-from eigengp.gp.approximations import Outcome, PriorPass, ResidualPass, SpectralPass
+from eigengp.gp.approximations import PriorPass, SpectralPass
 from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.evidence import Outcome
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.model import EigenGP
+from eigengp.gp.residual import ResidualPass
 from eigengp.gp.sums import Sums
 
 _ITERATIONS = 25
@@ -70,7 +71,7 @@ class Online:
         no_box = Extent(np.zeros(0), np.zeros(0))
         free = eigengp_parameters(self.model, no_box, basis=False, weights=True)
         objective = WeightObjective(free, self.flow, self.sums)
-        found = minimize(objective, free.pack(self.model), free.bounds, _ITERATIONS, _TOLERANCE)
+        found = learn_parameters(objective, _ITERATIONS, _TOLERANCE)
         return Online(free.unpack(found.vector), objective.make_pass(found.vector), self.sums)
 
     @property

@@ -7,14 +7,19 @@ functions are smooth.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from eigengp._typing import Array
+from eigengp.data.neighbors import NeighborSource
+from eigengp.gp.blocks import RowBlock
 from eigengp.gp.conjugate_gradients import Preconditioner, SymmetricKernelMatrix, solve
 from eigengp.gp.linalg import FactorizationError, cholesky, guarded, inverse_lower, solve_lower
-from eigengp.gp.vecchia_posterior import VecchiaPosterior
+from eigengp.gp.model import EigenGP
+from eigengp.gp.vecchia import VecchiaOutcome
+from eigengp.kernels import Kernel
 
 _FEW_ROWS = 3_000
 """The largest number of rows for which the covariance is factorised."""
@@ -22,12 +27,17 @@ _MOST_ROWS = 30_000
 """The largest number of rows: half of the kernel matrix then takes 1.8 GB in float32."""
 _ENTRIES_PER_SECOND = 5e6
 """The largest number of entries of the kernel matrix for each second of `max_time`."""
-_POINTS, _ROWS_PER_POINT = 1_000, 4
-"""The largest number of inducing points of the preconditioner, and the fewest rows for each."""
 _TOLERANCE, _PROBE_TOLERANCE = 1e-3, 3e-2
 """Relative residuals. Errors of quadratic forms are of second order, so that probes need less."""
 _PROBES = 3
+_HELD_OUT, _LEAST_SHARE = 1_000, 10
+"""The largest number of held-out rows, at most one in so many."""
 _MOST_ITERATIONS = 400
+_POINTS, _ROWS_PER_POINT, _MOST_FEATURES = 1_000, 4, 10_000_000
+"""The largest number of inducing points of the preconditioner, the fewest rows for each, and the
+largest number of features of all rows: smooth functions need many points."""
+_NEIGHBORS = 15
+"""The number of neighbours of the preconditioner."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +50,14 @@ class PosteriorMean:
         `a = C⁻¹y`; the mean is `k(x, X) a`.
     errors : array of shape (n,)
         Leave-one-out errors of the first n rows.
+    held_out : array of shape (h,) or None
+        Errors of the last h rows, predicted from the others. Leave-one-out errors of many rows are
+        approximate, and these are not. None where leave-one-out is exact.
     """
 
     coefficients: Array
     errors: Array
+    held_out: Array | None = None
 
 
 def is_affordable(n_rows: int, seconds: float | None) -> bool:
@@ -52,9 +66,9 @@ def is_affordable(n_rows: int, seconds: float | None) -> bool:
 
 
 def find_posterior_mean(
-    posterior: VecchiaPosterior,
+    model: EigenGP,
+    source: NeighborSource,
     variance: Array,
-    n_threads: int,
     is_over: Callable[[], bool] = lambda: False,
 ) -> PosteriorMean | None:
     """Solve `C a = y` with `C = k(X, X) + σ² S⁻¹`; None if that fails or time is over.
@@ -66,73 +80,99 @@ def find_posterior_mean(
 
     Parameters
     ----------
-    posterior : VecchiaPosterior
-        Kernel, noise and rows.
+    model : EigenGP
+        Kernel and noise.
+    source : NeighborSource
+        The rows with their neighbours.
     variance : array of shape (n,)
         Leave-one-out variances of the first n rows by their neighbours, for rows that count once.
-    n_threads : int
-        The number of threads.
     is_over : callable
         Returns whether time is over.
     """
-    rows, sigma2 = posterior.rows, posterior.noise_variance
-    kernel = posterior.features.kernel
-    noise = sigma2 / rows.weight + posterior.flow.jitter * kernel.diag(rows.X)
+    rows, kernel = source.rows, model.kernel
+    noise = model.noise_variance / rows.weight + model.jitter.relative * kernel.diag(rows.X)
     try:
         if rows.n_rows <= _FEW_ROWS:
-            return _factorize(posterior, noise, variance.size)
+            return _factorize(kernel, rows, noise, variance.size)
+        sigma2 = model.noise_variance
         own = variance + (sigma2 / rows.weight - sigma2)[: variance.size]
-        return _iterate(posterior, noise, own, n_threads, is_over)
+        K = SymmetricKernelMatrix.of(kernel, rows.X, source.n_threads)
+        return _iterate(_System(K, noise, _precondition(model, source), is_over), rows, own)
     except (FactorizationError, np.linalg.LinAlgError):
         return None
 
 
-def _factorize(posterior: VecchiaPosterior, noise: Array, count: int) -> PosteriorMean:
-    """Solve by Cholesky, with exact leave-one-out errors of the first `count` rows."""
-    rows = posterior.rows
-    C = posterior.features.kernel.matrix(rows.X, rows.X)
+def _factorize(kernel: Kernel, rows: RowBlock, noise: Array, n_errors: int) -> PosteriorMean:
+    """Solve by Cholesky, with exact leave-one-out errors."""
+    C = kernel.matrix(rows.X, rows.X)
     C.flat[:: rows.n_rows + 1] += noise
     L = guarded(cholesky, C)
     a = solve_lower(L, solve_lower(L, rows.y), transposed=True)
     inverse = inverse_lower(L)
     precision = np.einsum("nm,nm->m", inverse, inverse)
-    return PosteriorMean(a, a[:count] / precision[:count])
+    return PosteriorMean(a, (a / precision)[:n_errors])
 
 
-def _iterate(
-    posterior: VecchiaPosterior,
-    noise: Array,
-    variance: Array,
-    n_threads: int,
-    is_over: Callable[[], bool],
-) -> PosteriorMean | None:
+def _precondition(model: EigenGP, source: NeighborSource) -> Preconditioner:
+    """Make the preconditioner, with many inducing points and few neighbours."""
+    n = source.n_rows
+    points = source.rows.X[: max(1, min(_POINTS, n // _ROWS_PER_POINT, _MOST_FEATURES // n))]
+    model = replace(model, inducing_points=points, n_components=points.shape[0])
+    near = np.hstack([source.index[:, :-1][:, :_NEIGHBORS], source.index[:, -1:]])
+    outcome = model.forward(replace(source, index=near))  # type: ignore[arg-type]
+    assert isinstance(outcome, VecchiaOutcome)
+    return Preconditioner.of(outcome)
+
+
+def _iterate(system: _System, rows: RowBlock, variance: Array) -> PosteriorMean | None:
     """Solve by conjugate gradients; None if they do not converge."""
-    rows, kernel = posterior.rows, posterior.features.kernel
-    n = rows.n_rows
-    probes = _draw_probes(variance, n)
-    points = rows.X[: min(_POINTS, n // _ROWS_PER_POINT)]
-    preconditioner = Preconditioner.of(kernel, rows.X, noise, points)
-    K = SymmetricKernelMatrix.of(kernel, rows.X, n_threads)
-    tolerance = np.array([_TOLERANCE, *probes.shape[1] * [_PROBE_TOLERANCE]])
-    found = solve(
-        lambda p: K.multiply(p) + noise[:, None] * p,
-        preconditioner.solve,
-        np.column_stack([rows.y, probes]),
-        tolerance,
-        _MOST_ITERATIONS,
-        is_over,
-    )
-    if not np.all(found.errors <= tolerance):
+    if not variance.size:
+        a = system.solve(rows.y[:, None], np.array([_TOLERANCE]))
+        return None if a is None else PosteriorMean(a[:, 0], np.empty(0))
+    count = rows.n_rows - min(_HELD_OUT, rows.n_rows // _LEAST_SHARE)
+    probes = _draw_probes(variance, rows.n_rows)
+    tolerance = np.array([_TOLERANCE, *_PROBES * [_PROBE_TOLERANCE]])
+    without = system.restrict(count).solve(rows.y[:count, None], tolerance[:1])
+    found = system.solve(np.column_stack([rows.y, probes]), tolerance)
+    if without is None or found is None:
         return None
-    a = found.x[:, 0]
-    factor = float(np.vdot(probes, found.x[:, 1:])) / max(1, variance.size * probes.shape[1])
-    return PosteriorMean(a, a[: variance.size] * variance / (factor or 1.0))
+    held_out = (rows.y - system.K.multiply(without)[:, 0])[count:]
+    factor = float(np.vdot(probes, found[:, 1:])) / (_PROBES * variance.size)
+    errors = found[: variance.size, 0] * variance / factor
+    return PosteriorMean(found[:, 0], errors, held_out)
 
 
 def _draw_probes(variance: Array, n_rows: int) -> Array:
-    """Return `V^½ z` for random signs `z` of the first rows, shape (N, k); none without rows."""
-    count = variance.size
-    probes = np.zeros((n_rows, _PROBES if count else 0))
-    signs = np.random.RandomState(0).choice([-1.0, 1.0], (count, probes.shape[1]))
-    probes[:count] = np.sqrt(variance)[:, None] * signs
+    """Return `V^½ z` for random signs `z` of the first rows, shape (N, k)."""
+    probes = np.zeros((n_rows, _PROBES))
+    signs = np.random.RandomState(0).choice([-1.0, 1.0], (variance.size, _PROBES))
+    probes[: variance.size] = np.sqrt(variance)[:, None] * signs
     return probes
+
+
+class _System(NamedTuple):
+    """The equations `C x = b`, with what solves them."""
+
+    K: SymmetricKernelMatrix
+    noise: Array
+    """The diagonal of `C − K`."""
+    preconditioner: Preconditioner
+    is_over: Callable[[], bool]
+
+    def restrict(self, count: int) -> _System:
+        """Return the equations of the first rows."""
+        first = self.preconditioner.restrict(count)
+        return self._replace(noise=self.noise[:count], preconditioner=first)
+
+    def solve(self, right: Array, tolerance: Array) -> Array | None:
+        """Return the solutions, shape (n, k); None if the iteration does not converge."""
+        n = right.shape[0]
+
+        def multiply(p: Array) -> Array:
+            return self.K.multiply(p)[:n] + self.noise[:, None] * p
+
+        found = solve(
+            *(multiply, self.preconditioner.solve, right, tolerance),
+            *(_MOST_ITERATIONS, self.is_over),
+        )
+        return found.x if np.all(found.errors <= tolerance) else None

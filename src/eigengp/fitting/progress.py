@@ -94,8 +94,8 @@ class Monitor:
         self._stage, self._total, self._done = stage, max(total, 1), 0
         self._begun = time.monotonic()
 
-    def step(self, value: float) -> None:
-        """Record one step; `value` is `−ln p(y)` per row."""
+    def step(self, value: float) -> bool:
+        """Record one step, and return whether time is over; `value` is `−ln p(y)` per row."""
         self._done += 1
         self.history.append(
             {
@@ -107,6 +107,7 @@ class Monitor:
         )
         if self.verbose and self._out.isatty():
             self._draw(self._done / self._total)
+        return self.clock.is_over()
 
     def end(self) -> None:
         """Finish the line of the stage."""

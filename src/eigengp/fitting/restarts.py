@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,10 +21,9 @@ from eigengp.data.array_source import ArraySource
 from eigengp.data.holdout import sample_rows
 from eigengp.data.standardize import Extent
 from eigengp.fitting.initialization import Family
-from eigengp.fitting.objectives import RowObjective
-from eigengp.fitting.optimizer import minimize
+from eigengp.fitting.objectives import RowObjective, learn_parameters
+from eigengp.fitting.plan import Plan, is_small
 from eigengp.fitting.progress import Monitor
-from eigengp.fitting.settings import Plan, is_small
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP
@@ -78,19 +76,13 @@ class Search:
     rows: RowBlock
     box: Extent
     gamma: float
-    tick: Callable[[float], None]
-
-    @property
-    def n_rows(self) -> int:
-        """The number of rows."""
-        return self.rows.y.size
+    tick: Callable[[float], object]
 
     def run(self, model: Any, max_iter: int) -> Candidate:
         """Run a few iterations on kernel, points and noise."""
         parameters = self.family.parameters(model, self.box)
         objective = RowObjective(parameters, self.source, self.gamma)
-        start = parameters.pack(model)
-        minimum = minimize(objective, start, parameters.bounds, max_iter, tol=1e-7)
+        minimum = learn_parameters(objective, max_iter, tol=1e-7)
         self.tick(minimum.evidence)
         return Candidate(parameters.unpack(minimum.vector), minimum.value)
 
@@ -179,15 +171,17 @@ class Screening:
 
     def choose_start(self, template: Any) -> Any:
         """Choose the model to start from; `template` holds the first kernel and noise."""
-        size = self.plan.n_inducing
-        small = is_small(self.source.n_rows, size)
-        if self.plan.max_iter == 0:
-            return self._place(template, size)
-        if small and not self.plan.begins_at_once:
+        plan, asked = self.plan, self.plan.n_inducing
+        if plan.max_iter == 0:
+            return self._place(template)
+        if is_small(self.source.n_rows, asked) and not plan.begins_at_once:
             return self._search_whole(template)
-        return self._choose_noise(
-            self._place(template, size) if self.plan.settled else self._choose_kernel(template)
-        )
+        if plan.settled:
+            return self._choose_noise(self._place(template))
+        # The kernel is chosen on a few rows; then all inducing points are placed for it.
+        search, size = self._make_search(self.family.screening_rows), min(asked, _SCREENING_SIZE)
+        found = self._search_at_size(search, template, size, "kernel", 0).model
+        return self._choose_noise(found if size == asked else self._place(found))
 
     def _search_whole(self, template: Any) -> Any:
         """Search a small problem, with more inducing points while they pay off.
@@ -195,17 +189,21 @@ class Screening:
         As in Akaike's criterion, they must gain one nat for each new hyperparameter: the D
         coordinates and the weight of each point.
         """
-        search = self._make_search(self._draw_rows(self.source.n_rows))
-        if self.plan.n_components < self.plan.n_inducing and self.family.relocates:
+        search, plan = self._make_search(self.source.n_rows), self.plan
+        if plan.n_components < plan.n_inducing and self.family.relocates:
             return self._search_fewer(search, template).model
-        sizes = _list_sizes(self.plan.n_inducing) if self.plan.grow else [self.plan.n_inducing]
-        best = self._search_at_size(search, template, sizes[0])
-        for smaller, size in pairwise(sizes):
-            larger = self._search_at_size(search, template, size)
-            earned = (best.value - larger.value) * search.n_rows
-            if earned < (size - smaller) * (self.source.n_features + 1):
-                break
+        sizes = _list_sizes(plan.n_inducing) if plan.grow else [plan.n_inducing]
+        best: Candidate | None = None
+        for smaller, size in zip([0, *sizes], sizes, strict=False):
+            stage = f"M = {size}" if plan.grow else "search"
+            relocations = self._count_relocations(search, size)
+            larger = self._search_at_size(search, template, size, stage, relocations)
+            if best is not None:
+                earned = (best.value - larger.value) * search.rows.y.size
+                if earned < (size - smaller) * (self.source.n_features + 1):
+                    break
             best = larger
+        assert best is not None
         return best.model
 
     def _search_fewer(self, search: Search, template: Any) -> Candidate:
@@ -216,49 +214,45 @@ class Screening:
         points doubled, competes with the best start with M points.
         """
         R, M = self.plan.n_components, self.plan.n_inducing
-        own = self._search_at_size(search, template, M)
-        fewer = self._search_at_size(search, template, R).model
-        relocate = self._relocates(search, M)
-        self.monitor.begin("doubled points", len(_DOUBLED) + RELOCATIONS * relocate)
+        relocations = self._count_relocations(search, M)
+        own = self._search_at_size(search, template, M, "search", relocations)
+        few = self._count_relocations(search, R)
+        fewer = self._search_at_size(search, template, R, "search", few).model
+        self.monitor.begin("doubled points", len(_DOUBLED) + relocations)
         doubled: list[Candidate] = []
         for distance in _DOUBLED:
             points = _double_points(fewer, M, distance, self.rng)
             with suppress(FactorizationError):
                 doubled.append(search.run(replace(fewer, inducing_points=points), ROUNDS[-1][1]))
         best = min(doubled, key=_get_value, default=own)
-        if relocate and doubled:
+        if relocations and doubled:
             best = search.relocate(best, self.rng)
         self.monitor.end()
         return min(own, best, key=_get_value)
 
-    def _search_at_size(self, search: Search, template: Any, size: int) -> Candidate:
-        relocate = self._relocates(search, size)
-        runs = _count_runs(self.plan.n_restarts) + RELOCATIONS * relocate
-        self.monitor.begin(f"M = {size}" if self.plan.grow else "search", runs)
-        found = search.choose_best(self._make_starts(template, search.rows, size))
-        if relocate:
+    def _search_at_size(
+        self, search: Search, template: Any, size: int, stage: str, relocations: int
+    ) -> Candidate:
+        """Choose the best of all starts with this number of inducing points."""
+        n_restarts = self.plan.n_restarts
+        runs = sum(max(1, round(share * n_restarts)) for share, _ in ROUNDS)
+        self.monitor.begin(stage, runs + relocations)
+        starts = self.family.make_starts(template, search.rows, size, n_restarts, self.rng)
+        found = search.choose_best(starts)
+        if relocations:
             found = search.relocate(found, self.rng)
         self.monitor.end()
         return found
 
-    def _relocates(self, search: Search, size: int) -> bool:
-        """Return whether so many inducing points are relocated."""
+    def _count_relocations(self, search: Search, size: int) -> int:
+        """Return how often inducing points are relocated; 0 if there are few, or very many."""
         several = self.plan.n_restarts > 1 and size > 3
-        affordable = search.n_rows * size**2 <= _RELOCATION_WORK
-        return self.family.relocates and several and affordable
+        affordable = search.rows.y.size * size**2 <= _RELOCATION_WORK
+        return RELOCATIONS if self.family.relocates and several and affordable else 0
 
-    def _choose_kernel(self, template: Any) -> Any:
-        """Choose the kernel on a few rows, then place all inducing points for it."""
-        asked = self.plan.n_inducing
-        size = min(asked, _SCREENING_SIZE)
-        search = self._make_search(self._draw_rows(self.family.screening_rows))
-        self.monitor.begin("kernel", _count_runs(self.plan.n_restarts))
-        found = search.choose_best(self._make_starts(template, search.rows, size))
-        self.monitor.end()
-        return found.model if size == asked else self._place(found.model, asked)
-
-    def _place(self, model: Any, size: int) -> Any:
+    def _place(self, model: Any) -> Any:
         """Place all inducing points for the kernel of the model."""
+        size = self.plan.n_inducing
         rows = self._draw_rows(max(_PLACING_ROWS, 3 * size))
         return self.family.place(model, rows, size, self.rng)
 
@@ -281,14 +275,12 @@ class Screening:
                 best, least = trial, value
         return best
 
-    def _make_starts(self, template: Any, rows: RowBlock, size: int) -> list[Any]:
-        return self.family.make_starts(template, rows, size, self.plan.n_restarts, self.rng)
-
-    def _make_search(self, rows: RowBlock) -> Search:
-        box = Extent.around(rows.X)
-        return Search(
-            self.family, ArraySource.of(rows), rows, box, self.plan.gamma, self.monitor.step
-        )
+    def _make_search(self, count: int) -> Search:
+        """Return a search on about `count` rows."""
+        rows, gamma, tick = self._draw_rows(count), self.plan.gamma, self.monitor.step
+        box = Extent(rows.X.min(axis=0), rows.X.max(axis=0))
+        source = ArraySource(rows.X, rows.y, rows.sample_weight, scatter=rows.scatter)
+        return Search(self.family, source, rows, box, gamma, tick)
 
     def _draw_rows(self, count: int) -> RowBlock:
         """Draw about `count` training rows at random, or return all if they are fewer."""
@@ -300,11 +292,6 @@ class Screening:
 
 def _get_value(candidate: Candidate) -> float:
     return candidate.value
-
-
-def _count_runs(n_restarts: int) -> int:
-    """Count the short runs of successive halving."""
-    return sum(max(1, round(share * n_restarts)) for share, _ in ROUNDS)
 
 
 def _double_points(model: EigenGP, size: int, distance: float, rng: np.random.RandomState) -> Array:

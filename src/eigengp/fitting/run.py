@@ -13,31 +13,20 @@ from sklearn.utils import check_random_state
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, place
-from eigengp.backend.threads import limit_threads, speed_up_passes
 from eigengp.data.array_source import ArraySource
-from eigengp.data.holdout import sample_rows
 from eigengp.data.open import Dataset
-from eigengp.data.standardize import Extent, Scaling
+from eigengp.data.standardize import Scaling
 from eigengp.fitting.checkpoint import Checkpoint, open_checkpoint
-from eigengp.fitting.initialization import ExactFamily, Family, make_start_kernel
 from eigengp.fitting.model_selection import Decision, Selection
 from eigengp.fitting.progress import Clock, Monitor
-from eigengp.fitting.settings import Plan, Settings
-from eigengp.fitting.stages import Stages
+from eigengp.fitting.settings import Settings
 from eigengp.gp.blocks import RowBlock, RowSource
-from eigengp.gp.exact import ExactGP
-from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.model import EigenGP
 from eigengp.gp.posterior import Predictive
 from eigengp.gp.sparse_spectrum import SparseSpectrum
-from eigengp.kernels import Kernel
 
 EXACT_BLOCK_ROWS = 128
 """Rows in a block of the exact GP: with N columns each, small blocks keep memory near N²."""
-SUBSET_RANGE = (500, 2_000)
-"""The smallest and largest number of rows of the exact GP that a fit starts from."""
-_FIRST_NOISE = 0.1
-"""The noise variance to start from, relative to the variance of the targets."""
 
 
 @dataclass(frozen=True)
@@ -79,66 +68,29 @@ class Run:
 
     def restrict(self, rows: RowBlock) -> Run:
         """Return a run on some standardised rows, without a checkpoint."""
-        dataset = self.dataset.restrict(rows)
-        return replace(self, dataset=dataset, source=dataset.source, checkpoint=None, n_iter=0)
-
-    def make_start(self) -> ExactGP:
-        """Make the kernel and noise to start from, in standardised units."""
-        settings, scaling, D = self.settings, self.dataset.scaling, self.dataset.n_features
-        unit, own = scaling.target_scale**2, settings.noise_variance
-        noise = _FIRST_NOISE if own is None else own / unit
-        if isinstance(settings.kernel, Kernel):
-            settings.kernel.with_ard(D)  # Raises if it does not match these inputs.
-            per_unit = 1.0 / scaling.input_scale
-            shift = -scaling.input_centre * per_unit
-            kernel = settings.kernel.rescaled(per_unit, 1.0 / unit, shift).with_ard(D)
-        else:
-            kernel = make_start_kernel(settings.kernel, D)
-        first = ExactGP(kernel, Gaussian(noise))
-        exact_start = getattr(settings.optimizer, "exact_start", False)
-        return self.learn_exact_on_subset(first) if exact_start else first
-
-    def learn_exact_on_subset(self, template: ExactGP, plan: Plan | None = None) -> ExactGP:
-        """Learn the exact GP on a subset of the rows; by default a tenth, within limits."""
-        low, high = SUBSET_RANGE
-        n = self.dataset.n_rows
-        count = min(n, max(low, min(high, n // 10))) if plan is None else plan.n_inducing
-        plan = plan or Plan(count, count, n_restarts=8, max_iter=100, tol=1e-8)
-        rows = sample_rows(self.source, count, self.rng)
-        part = ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
-        box = Extent.around(rows.X)
-        stages = Stages(ExactFamily(), plan, part, self.monitor, self.rng, box)
-        with limit_threads(count):
-            model: ExactGP = stages.learn(template)
-        self.n_iter += stages.n_iter
-        return model
-
-    def learn(self, family: Family, plan: Plan, template: Any) -> Any:
-        """Learn a model, with the rows in blocks for its number of features."""
-        if self.dataset.resizable:
-            self.source = self.source.sized(plan.n_inducing)
-        monitor, rng, box = self.monitor, self.rng, self.dataset.extent
-        stages = Stages(family, plan, self.source, monitor, rng, box, self.checkpoint)
-        with speed_up_passes(plan.n_inducing):
-            model = stages.learn(template)
-        self.n_iter += stages.n_iter
-        return model
+        source = ArraySource.of(replace(rows, X=np.asfortranarray(rows.X)))
+        dataset = replace(self.dataset, rows=source, source=source, n_rows=source.n_rows)
+        return replace(self, dataset=dataset, source=source, checkpoint=None, n_iter=0)
 
     def make_result(
         self,
         model: Any,
-        outcome: Any,
+        value: float,
         posterior: Predictive,
         errors: Array | None = None,
         **own: Any,
     ) -> FitResult:
-        """Make the result of the run; `own` are further attributes of a method."""
+        """Make the result of the run; `own` are further attributes of a method.
+
+        `value` is the negative log marginal likelihood, in standardised units.
+        """
         dataset = self.dataset
+        offset = get_log_unit(dataset.scaling, dataset.summary.weight)
         found = {
             "n_features_in_": dataset.n_features,
             "feature_names_in_": dataset.feature_names,
             "target_mean_": dataset.scaling.target_centre,
-            "log_marginal_likelihood_": self.offset - outcome.value,
+            "log_marginal_likelihood_": offset - value,
             "selection_": Selection(tuple(self.decisions)),
             "history_": self.monitor.history,
             "n_iter_": self.n_iter,
@@ -152,11 +104,6 @@ class Run:
         optional = ("feature_names_in_", "leave_one_out_errors_")
         kept = {name: v for name, v in found.items() if v is not None or name not in optional}
         return FitResult(model, posterior, kept, tuple(dict.fromkeys(self.notes)))
-
-    @property
-    def offset(self) -> float:
-        """What the units of the data add to the log marginal likelihood."""
-        return get_log_unit(self.dataset.scaling, self.dataset.summary.weight)
 
 
 def get_log_unit(scaling: Scaling, weight: float) -> float:
@@ -208,7 +155,7 @@ def describe(model: Any, scaling: Scaling, like: AnyArray, has_weights: bool) ->
     }
     if isinstance(model, EigenGP):
         found["inducing_points_"] = beside(scaling.restore_inputs(model.inducing_points), like)
-        found["jitter_"] = model.jitter.of(model.features) * unit
+        found["jitter_"] = model.gram.jitter * unit
         if has_weights:
             spectrum = model.spectrum
             eigenvalues = spectrum.values[: model.n_components]

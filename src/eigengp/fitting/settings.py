@@ -1,4 +1,4 @@
-"""Settings of a fit: every parameter of an estimator, typed, and a plan for its rows."""
+"""Settings of a fit: every parameter of an estimator, typed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from eigengp._typing import Array
 from eigengp.data.open import ReadOptions
 from eigengp.gp.likelihoods import Heteroscedastic
-from eigengp.gp.precision import KEPT_BYTES, Arithmetic
+from eigengp.gp.precision import KEPT_BYTES
 from eigengp.kernels import Kernel
 
-RELATIVE_JITTER = 1e-6
-_SMALL_PROBLEM = 1e7
-_DEFAULT_COMPONENTS = 100
 _DEFAULT_WORKING_MEMORY = 1024
 """The default of scikit-learn, in MiB; any other value is set by the user."""
 _COUNT = Interval(Integral, 1, None, closed="left")
@@ -30,7 +27,10 @@ _COUNT = Interval(Integral, 1, None, closed="left")
 
 # scikit-learn ships no types, so its classes are Any to mypy.
 class LBFGS(BaseEstimator):  # type: ignore[misc]
-    """Maximise the log marginal likelihood by L-BFGS-B, over all rows.
+    """Maximise the log marginal likelihood with L-BFGS-B.
+
+    Each iteration uses all rows rather than mini-batches; with many rows, the first iterations run
+    on subsets.
 
     Parameters
     ----------
@@ -41,19 +41,20 @@ class LBFGS(BaseEstimator):  # type: ignore[misc]
         which finds poor optima more often. "auto" is "sequential". Other regressors learn in one
         stage and accept "auto" only.
     n_restarts : int or "auto"
-        The number of starts that short runs screen before the best continues. "auto" is 32 on
-        small data (N·M² up to 10⁷) and 4 on large data, 64 for `SSGPRegressor` and 8 for
-        `ExactGPRegressor`. `residual="exact"` has two starts for each kernel. 1 with a `Kernel`
-        object starts at that kernel, with the best of a few noise variances, unless `guard`
-        compares several numbers of inducing points.
+        Number of starting points; each is optimised briefly, and only the best continues. "auto" is
+        32 on small data (N·M² up to 10⁷) and 4 on large data, 64 for `SSGPRegressor` and 8 for
+        `ExactGPRegressor`. `residual="exact"` ignores it, and starts from a short and from a long
+        lengthscale. With `n_restarts=1` and a `Kernel` object, the fit starts at that kernel and
+        at the best of a few noise variances, unless `guard` compares several numbers of inducing
+        points.
     max_iter : int or "auto"
         The largest number of iterations in each stage. "auto" is 200, or 1000 on small data, or
         25 with `residual="neighbors"`. With `residual="exact"` at most 60 are used to compare
-        kernels, and 40 to learn the best. 0 learns nothing and keeps the kernel and the inducing
-        points where they start.
+        kernels, and 40 to learn the best. `max_iter=0` learns nothing and keeps the kernel and the
+        inducing points where they start.
     tol : float or "auto"
         Relative change of the log marginal likelihood at which a stage stops. "auto" is 1e-9, or
-        1e-7 for the exact GP.
+        1e-7 for `ExactGPRegressor` and `residual="exact"`.
     exact_start : bool
         Whether a sparse method starts from kernel and noise of an exact GP that is learned on a
         tenth of the rows (at least 500, at most 2,000), as the paper does on large data.
@@ -99,8 +100,8 @@ class LBFGS(BaseEstimator):  # type: ignore[misc]
 class Stochastic(BaseEstimator):  # type: ignore[misc]
     """Learn from batches by stochastic variational inference with natural gradients.
 
-    `EigenGPRegressor` starts from a short L-BFGS run on the first rows and then learns everything
-    from batches, with the weights of the GP prior. `partial_fit` continues in the same way.
+    `EigenGPRegressor` starts from a short L-BFGS run on a sample of the rows and then learns
+    everything from batches, with the weights of the GP prior. `partial_fit` continues in this way.
 
     Parameters
     ----------
@@ -109,7 +110,7 @@ class Stochastic(BaseEstimator):  # type: ignore[misc]
     max_iter : int
         Passes over the rows. 0 learns nothing from the batches.
     n_restarts : int or "auto"
-        As in `LBFGS`, for the run on the first rows.
+        As in `LBFGS`, for the run on the sample.
 
     Examples
     --------
@@ -137,16 +138,6 @@ class Stochastic(BaseEstimator):  # type: ignore[misc]
         self.n_restarts = n_restarts
 
 
-def is_small(n_rows: int, n_inducing: int) -> bool:
-    """Return whether a problem is cheap enough to search as a whole, by N·M²."""
-    return n_rows * n_inducing**2 <= _SMALL_PROBLEM
-
-
-def get_default_size(n_rows: int) -> int:
-    """Return the default number of components: 100, or a quarter of few rows."""
-    return max(1, min(_DEFAULT_COMPONENTS, n_rows // 4))
-
-
 def get_working_memory() -> int:
     """Return the memory limit for features between passes over the rows, in bytes.
 
@@ -170,7 +161,7 @@ class Settings:
     """The initial noise variance, in the units of the data; None is a tenth of the variance of the
     targets."""
     noise: str
-    """"auto", "gaussian" or "heteroscedastic"."""
+    """"gaussian", "heteroscedastic", or "auto": heteroscedastic where a fit keeps its rows."""
     optimizer: LBFGS | Stochastic
     n_components: int | None
     n_inducing: int | None
@@ -244,23 +235,6 @@ class Settings:
             verbose=bool(own["verbose"]),
         )
 
-    def is_heteroscedastic(self, with_neighbors: bool) -> bool:
-        """Return whether the noise may depend on the input; "auto" allows it if rows are kept."""
-        return self.noise == "heteroscedastic" or (self.noise == "auto" and with_neighbors)
-
-    @property
-    def kernel_is_settled(self) -> bool:
-        """Whether the initial kernel needs no screening on large data."""
-        optimizer = self.optimizer
-        exact = isinstance(optimizer, LBFGS) and optimizer.exact_start
-        own = isinstance(self.kernel, Kernel) and optimizer.n_restarts == 1
-        return bool(exact or own or (isinstance(self.kernel, str) and self.kernel == "auto"))
-
-    def make_arithmetic(self, streams: bool) -> Arithmetic:
-        """Make the arithmetic of passes over the rows; streamed rows share the memory."""
-        memory = get_working_memory()
-        return Arithmetic(self.precision, memory // 2 if streams else memory)
-
 
 def _check_optimizer(method: str, optimizer: Any, staged: bool) -> LBFGS | Stochastic:
     """Return the validated optimizer of an estimator."""
@@ -284,83 +258,3 @@ def _check_points(inducing_points: Any) -> str | Array:
         return "kmeans"
     points: Array = check_array(inducing_points, dtype=np.float64, input_name="inducing_points")
     return points
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How one model is learned from rows of a known size.
-
-    Parameters
-    ----------
-    n_components, n_inducing : int
-        R and M; both are the number of features, or of rows, without inducing points.
-    n_restarts : int
-        The number of starts that are screened.
-    max_iter : int
-        The largest number of iterations in each stage.
-    tol : float
-        Relative change at which a stage stops.
-    strategy : {"prior", "sequential", "joint", "direct"}
-        Stage 1; stages 1 and 2; both and then all parameters jointly; all jointly from the start.
-    settled : bool
-        Whether the initial kernel needs no screening on large data.
-    gamma : float
-        The weight of the trace term while inducing points are learned.
-    grow : bool
-        Whether fewer inducing points may be used if there are few rows.
-    hold_out : bool
-        Whether learned weights must improve the predictions of a held-out set.
-    groups : bool
-        Whether rows with equal inputs are merged.
-    arithmetic : Arithmetic
-        The arithmetic of passes over all rows; those over a subset are in float64.
-    """
-
-    n_components: int
-    n_inducing: int
-    n_restarts: int
-    max_iter: int
-    tol: float
-    strategy: str = "prior"
-    settled: bool = False
-    gamma: float = 0.0
-    grow: bool = False
-    hold_out: bool = False
-    groups: bool = True
-    arithmetic: Arithmetic = field(default_factory=Arithmetic)
-    begins_at_once: bool = field(init=False)
-    """Whether there is nothing to search for: one start with a settled kernel."""
-
-    def __post_init__(self) -> None:
-        at_once = self.settled and self.n_restarts == 1 and not self.grow
-        object.__setattr__(self, "begins_at_once", at_once)
-
-    @classmethod
-    def of(
-        cls,
-        settings: Settings,
-        n_rows: int,
-        n_components: int,
-        n_inducing: int,
-        streams: bool = False,
-        *,
-        max_iter: int | None = None,
-        n_restarts: int | None = None,
-        tol: float = 1e-9,
-    ) -> Plan:
-        """Resolve the settings of a method; keywords override the general defaults."""
-        small = is_small(n_rows, n_inducing)
-        own = settings.optimizer
-        defaults = {
-            "n_restarts": n_restarts or (32 if small else 4),
-            "max_iter": max_iter or (1000 if small else 200),
-            "tol": tol,
-        }
-        given = {name: getattr(own, name, "auto") for name in defaults}
-        resolved: dict[str, Any] = {
-            name: defaults[name] if isinstance(value, str) else value
-            for name, value in given.items()
-        }
-        arithmetic = settings.make_arithmetic(streams)
-        settled = settings.kernel_is_settled
-        return cls(n_components, n_inducing, settled=settled, arithmetic=arithmetic, **resolved)

@@ -14,30 +14,27 @@ learned weights are kept only if they improve the predictions of a held-out set.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from eigengp.backend.threads import count_available_threads
+from eigengp.backend.threads import count_available_threads, speed_up_passes
 from eigengp.data.array_source import ArraySource, map_blocks
-from eigengp.data.cached_source import cache_blocks
 from eigengp.data.grouping import group_source
 from eigengp.data.holdout import sample_rows, split_training
-from eigengp.data.standardize import Extent
-from eigengp.fitting.checkpoint import Checkpoint, CheckpointedObjective
-from eigengp.fitting.initialization import Family
-from eigengp.fitting.objectives import Parameters, RowObjective, WeightObjective
-from eigengp.fitting.optimizer import Objective, minimize
-from eigengp.fitting.progress import Monitor
+from eigengp.fitting.initialization import ExactFamily, Family, Start
+from eigengp.fitting.objectives import RowObjective, WeightObjective, learn_parameters
+from eigengp.fitting.plan import Plan
 from eigengp.fitting.restarts import Screening
-from eigengp.fitting.settings import Plan
-from eigengp.gp.approximations import Outcome
-from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.fitting.run import EXACT_BLOCK_ROWS, Run
+from eigengp.gp.blocks import RowBlock
+from eigengp.gp.exact import ExactGP
 from eigengp.gp.linalg import JitterWarning
 from eigengp.gp.model import EigenGP
-from eigengp.metrics import mnlp
 
+SUBSET_RANGE = (500, 2_000)
+"""The smallest and largest number of rows of the exact GP that a fit starts from."""
 _WARM_ROWS = 2_000
 _WARM_ROWS_PER_POINT = 10
 _WARM_GROWTH = 9
@@ -46,57 +43,68 @@ _WARM_ITERATIONS = 30
 _WARM_TOLERANCE = 1e-7
 
 
+def learn_exact_on_subset(run: Run, start: Start, plan: Plan | None = None) -> ExactGP:
+    """Learn the exact GP on a subset of the rows; by default a tenth, within limits."""
+    low, high = SUBSET_RANGE
+    n = run.dataset.n_rows
+    count = min(n, max(low, min(high, n // 10))) if plan is None else plan.n_inducing
+    plan = plan or Plan(count, count, n_restarts=8, max_iter=100, tol=1e-8)
+    rows = sample_rows(run.source, count, run.rng)
+    part = run.restrict(rows)
+    part.dataset = replace(part.dataset, resizable=False)
+    part.source = ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
+    template = ExactGP(start.kernel, start.likelihood)
+    model: ExactGP = Stages(part, ExactFamily(), plan).learn(template)
+    run.n_iter += part.n_iter
+    return model
+
+
 @dataclass
 class Stages:
     """The stages of one fit.
 
     Parameters
     ----------
+    run : Run
+        Its rows, random numbers, progress and checkpoint.
     family : Family
         The kind of model.
     plan : Plan
         The resolved settings.
-    source : RowSource
-        All rows.
-    monitor : Monitor
-        Called after every iteration.
-    rng : RandomState
-        The random number generator.
-    box : Extent
-        The box around all inputs.
-    checkpoint : Checkpoint or None
-        Stores every evaluation.
     """
 
+    run: Run
     family: Family
     plan: Plan
-    source: RowSource
-    monitor: Monitor
-    rng: np.random.RandomState
-    box: Extent
-    checkpoint: Checkpoint | None = None
-
-    def __post_init__(self) -> None:
-        self.n_threads = count_available_threads()
-        self.n_iter = 0
-        self.train: RowSource = self.source
-        self.held_out: RowBlock | None = None
-        self._weight_objective: WeightObjective | None = None
-        if self.plan.hold_out:
-            split = split_training(self.source)
-            self.train, self.held_out = split, split.take_held_out()
-        if self.plan.groups:
-            self.train = group_source(self.train)
-        self.train = self._cache_blocks(self.train)
+    n_threads: int = field(default_factory=count_available_threads)
+    """The number of threads before BLAS is limited to one."""
+    held_out: RowBlock | None = None
+    _weight_objective: WeightObjective | None = None
 
     def learn(self, template: Any) -> Any:
-        """Learn a model; `template` holds the kernel and noise to start from."""
-        screening = Screening(self.family, self.plan, self.train, self.monitor, self.rng)
-        start = self._warm_up(screening.choose_start(template))
-        start = self.family.set_arithmetic(start, self.plan.arithmetic)
-        if self.plan.strategy == "prior":
-            return self._run_stage("learning", start, basis=True, weights=False)
-        return self._learn_weights(start)
+        """Learn a model, with the rows in blocks for its number of features.
+
+        `template` holds the kernel and noise to start from.
+        """
+        run, plan = self.run, self.plan
+        if run.dataset.resizable:
+            run.source = run.source.sized(plan.n_inducing)
+        self.train = run.source
+        with speed_up_passes(plan.n_inducing):
+            if plan.hold_out:
+                self.train = split_training(run.source)
+                self.held_out = self.train.take_held_out()
+            if plan.groups:
+                self.train = group_source(self.train)
+            screening = Screening(self.family, plan, self.train, run.monitor, run.rng)
+            start = screening.choose_start(template)
+            if self.family.warms_up and plan.max_iter > 0 and not plan.begins_at_once:
+                start = self._warm_up(start)
+            if hasattr(start, "arithmetic"):  # The exact GP has only one.
+                start = replace(start, arithmetic=plan.arithmetic)
+            if plan.strategy == "prior":
+                return self._run_stage("learning", start, basis=True, weights=False)
+            return self._learn_weights(start)
 
     def _warm_up(self, start: Any) -> Any:
         """Learn on growing subsets of the rows before all of them.
@@ -104,30 +112,23 @@ class Stages:
         A subset shows the direction of the large early steps well enough. The weight of the trace
         term is that of a data set of this size.
         """
-        model = start
-        for count in self._list_warm_up_sizes():
-            rows = sample_rows(self.train, count, self.rng)
-            source = self._cache_blocks(ArraySource.of(rows, self.plan.n_inducing, self.n_threads))
-            gamma = min(1.0, self.plan.gamma * self.train.n_rows / count)
-            parameters = self.family.parameters(model, self.box)
-            objective = RowObjective(parameters, source, gamma)
-            name = f"{count} rows"
-            model = self._minimize(name, objective, model, _WARM_ITERATIONS, _WARM_TOLERANCE)
-        return model
-
-    def _cache_blocks(self, source: RowSource) -> RowSource:
-        return cache_blocks(source, self.plan.arithmetic.memory_limit)
-
-    def _list_warm_up_sizes(self) -> list[int]:
-        """Return the sizes of the subsets to warm up on: none if there are few rows."""
-        sizes: list[int] = []
-        if not self.family.warms_up or self.plan.max_iter == 0 or self.plan.begins_at_once:
-            return sizes
-        count = max(_WARM_ROWS, _WARM_ROWS_PER_POINT * self.plan.n_inducing)
+        model, plan, run = start, self.plan, self.run
+        count = max(_WARM_ROWS, _WARM_ROWS_PER_POINT * plan.n_inducing)
         while count <= min(self.train.n_rows // 3, _MOST_WARM_ROWS):
-            sizes.append(count)
+            rows = sample_rows(self.train, count, run.rng)
+            rows = replace(rows, X=np.asfortranarray(rows.X))
+            objective = RowObjective(
+                self.family.parameters(model, run.dataset.extent),
+                ArraySource.of(rows, plan.n_inducing, self.n_threads),
+                min(1.0, plan.gamma * self.train.n_rows / count),
+            )
+            limits = (_WARM_ITERATIONS, _WARM_TOLERANCE)
+            stage = f"{count} rows"
+            found = learn_parameters(objective, *limits, stage, run.monitor, run.checkpoint)
+            run.n_iter += found.n_iter
+            model = objective.parameters.unpack(found.vector)
             count *= _WARM_GROWTH
-        return sizes
+        return model
 
     def _learn_weights(self, start: EigenGP) -> EigenGP:
         """Run the stages that learn the weights of the eigenfunctions."""
@@ -155,45 +156,22 @@ class Stages:
 
     def _run_stage(self, name: str, model: Any, basis: bool, weights: bool) -> Any:
         """Optimise the free parameters on the training rows."""
-        if self.plan.max_iter == 0:
+        plan, run = self.plan, self.run
+        if plan.max_iter == 0:
             return model
-        parameters = self.family.parameters(model, self.box, basis, weights)
-        objective = self._make_objective(parameters, basis)
-        if isinstance(objective, WeightObjective):
-            self._weight_objective = objective
-        return self._minimize(name, objective, model, self.plan.max_iter, self.plan.tol)
-
-    def _minimize(
-        self,
-        name: str,
-        objective: RowObjective | WeightObjective,
-        model: Any,
-        max_iter: int,
-        tol: float,
-    ) -> Any:
-        """Minimise an objective, report to the monitor, and return the model at the minimum."""
-        parameters = objective.parameters
-        evaluated: Objective = objective
-        if self.checkpoint is not None and isinstance(objective, RowObjective):
-            evaluated = CheckpointedObjective(objective, self.checkpoint, name)
-        self.monitor.begin(name, max_iter)
-        start, bounds, clock = parameters.pack(model), parameters.bounds, self.monitor.clock
-        found = minimize(evaluated, start, bounds, max_iter, tol, self.monitor.step, clock.is_over)
-        self.monitor.end()
-        self.n_iter += found.n_iter
+        parameters = self.family.parameters(model, run.dataset.extent, basis, weights)
+        objective: RowObjective | WeightObjective
+        checkpoint = run.checkpoint
+        if basis or parameters.template.residual:
+            objective = RowObjective(parameters, self.train, plan.gamma if basis else 0.0)
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", JitterWarning)
+                objective = self._weight_objective = WeightObjective.of(parameters, self.train)
+            checkpoint = None  # Cheaper to evaluate than to store.
+        found = learn_parameters(objective, plan.max_iter, plan.tol, name, run.monitor, checkpoint)
+        run.n_iter += found.n_iter
         return parameters.unpack(found.vector)
-
-    def _make_objective(
-        self, parameters: Parameters[Any], basis: bool
-    ) -> RowObjective | WeightObjective:
-        """Return the cheapest objective for these free parameters."""
-        if basis:
-            return RowObjective(parameters, self.train, self.plan.gamma)
-        if parameters.template.residual:
-            return RowObjective(parameters, self.train)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", JitterWarning)
-            return WeightObjective.of(parameters, self.train)
 
     def _choose_better(self, before: EigenGP, after: EigenGP) -> EigenGP:
         """Return `after`, unless there is a held-out set and `before` predicts it better."""
@@ -203,15 +181,15 @@ class Stages:
         return before if losses[0] < losses[1] else after
 
     def _score_held_out(self, model: EigenGP, rows: RowBlock) -> float:
-        """Return the mean negative log density of the held-out set."""
-        posterior = model.posterior(self._compute_outcome(model))
+        """Return twice the mean negative log density of the held-out set, without constants."""
+        known = self._weight_objective
+        if known is not None and known.knows(model):  # The sums of stage 2 save a pass.
+            posterior = model.posterior(known.compute_outcome(model))
+        else:
+            posterior = model.posterior(model.forward(self.train))
         both = map_blocks(
             lambda X: np.column_stack(posterior.mean_and_variance(X)), rows.X, posterior.n_columns
         )
-        return mnlp(rows.y, both[:, 0], np.sqrt(both[:, 1]), sample_weight=rows.sample_weight)
-
-    def _compute_outcome(self, model: EigenGP) -> Outcome:
-        """Condition on the training rows; the sums of stage 2 save a pass over them."""
-        if self._weight_objective is not None and self._weight_objective.knows(model):
-            return self._weight_objective.compute_outcome(model)
-        return model.forward(self.train)
+        mean, variance = both.T
+        loss = np.log(variance) + (rows.y - mean) ** 2 / variance
+        return float(np.average(loss, weights=rows.sample_weight))

@@ -24,11 +24,11 @@ from eigengp.data.open import Dataset
 from eigengp.data.standardize import Extent
 from eigengp.fitting.objectives import eigengp_parameters
 from eigengp.fitting.progress import Monitor
+from eigengp.gp.approximations import WhitenedRows, WhitenedSums
 from eigengp.gp.blocks import RowBlock, RowSource, joined, regrouped
-from eigengp.gp.linalg import cholesky, inverse_from
+from eigengp.gp.linalg import CholeskyFactor, cholesky, inverse_from
 from eigengp.gp.model import EigenGP, Gradient
-from eigengp.gp.prior import CholeskyFactor
-from eigengp.gp.sums import Kept, Sums, SumsAdjoint, WhitenedRows, WhitenedSums
+from eigengp.gp.sums import Kept, Sums, SumsAdjoint
 
 _FIRST_MOMENT, _SECOND_MOMENT, _TINY = 0.9, 0.999, 1e-10
 FIRST_ITERATIONS = 30
@@ -103,7 +103,7 @@ def step_on_batch(
     rate : float
         The natural-gradient step size, between 0 and 1.
     """
-    prior, s2 = CholeskyFactor.of(model.gram), model.noise_variance
+    prior, s2 = CholeskyFactor.of(model.gram.matrix), model.noise_variance
     rows, kept = WhitenedRows(model.features, prior.matrix), Kept(model.arithmetic.memory_limit)
     sums = batch.total(lambda block: rows.sums(block, kept))
     assert isinstance(sums, WhitenedSums)
@@ -231,9 +231,8 @@ class StochasticLearner:
             monitor.begin("batches", -(-dataset.n_rows // batch_size))
             for batch in dataset.source.batches(batch_size, self.reservoir.rng):
                 shown = self.absorb(batch, number == 0, passes > 0)
-                if np.isfinite(shown):
-                    monitor.step(shown)
-                if number and monitor.clock.is_over():
+                over = np.isfinite(shown) and monitor.step(shown)
+                if number and over:
                     break
             monitor.end()
             if monitor.clock.is_over():
@@ -277,6 +276,6 @@ class StochasticLearner:
         free = eigengp_parameters(self.model, self.box)
         length = _FIRST_LENGTH / np.sqrt(1.0 + self.steps / _LONG_STEPS)
         change = self.optimizer.step(free.pack_gradient(step.gradient) / self.weight, length)
-        self.model = free.unpack(np.clip(free.pack(self.model) + change, *free.bounds))
+        self.model = free.unpack(np.clip(free.start + change, *free.bounds))
         self.belief = step.belief
         return step.value / self.weight

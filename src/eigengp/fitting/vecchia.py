@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from eigengp.backend.threads import count_available_threads, run_in_threads, speed_up_passes
+from eigengp.backend.threads import count_available_threads, speed_up_passes
 from eigengp.data.grouping import group_rows
-from eigengp.data.neighbors import Nearest, NeighborSource
-from eigengp.fitting.candidate_kernels import (
-    name_kernel,
-    split_kernel,
-)
-from eigengp.fitting.initialization import InducingPointInit
-from eigengp.fitting.leave_one_out import LeaveOneOut, score, score_predictions
+from eigengp.fitting.conditioning import CHUNK, Conditioning
+from eigengp.fitting.initialization import InducingPointInit, Start
+from eigengp.fitting.leave_one_out import score_predictions
 from eigengp.fitting.model_selection import Decision
-from eigengp.fitting.posterior_mean import find_posterior_mean, is_affordable
+from eigengp.fitting.plan import RELATIVE_JITTER, Plan, is_small
 from eigengp.fitting.progress import Clock
 from eigengp.fitting.run import Run
-from eigengp.fitting.settings import RELATIVE_JITTER, Plan, is_small
-from eigengp.fitting.vecchia_learner import VecchiaLearner
+from eigengp.fitting.vecchia_learner import VecchiaLearner, name_kernel, split_kernel
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.exact import ExactGP
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP, Jitter
-from eigengp.gp.vecchia import VecchiaOutcome, VecchiaPass
-from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import (
     Kernel,
     Matern52,
@@ -47,15 +36,15 @@ _KERNEL_STEPS = 15
 _STEPS = 25
 _LEARNED_ROWS = 10_000
 _LEAST_LEARNED_ROWS = 1_000
-_CONDITIONED = 32
-"""The largest number of neighbours while the coefficients are learned; more change little."""
 SAMPLE_ROWS = 100_000
 """The largest number of rows from which hyperparameters and coefficients are learned. Predictions
 find their neighbours among all rows."""
-_LEFT_OUT_ROWS = 6_000
+_SAMPLE_ROWS_PER_SECOND = 4_000
+"""The largest number of them for each second of `max_time`."""
+_REFINED_FROM = 10.0
+"""The `max_time` from which kernel and noise are refined."""
 _COMPARED_ROWS = 2_000
 """The number of rows on which the models before and after refinement are compared."""
-_LEFT_OUT_CHUNK = 256
 _FIRST_SIZE, _LAST_SIZE = 200, 400
 """The first and the largest default number of inducing points, without `max_time`."""
 _WORTH = 0.01
@@ -64,14 +53,18 @@ _ROWS_PER_POINT = 25
 _LEAST_SIZE, _MOST_SIZE = 50, 800
 _MOST_FEATURES = 40_000_000
 """The largest number of features of all rows that the default keeps in memory."""
-_NOT_WORSE = 1.05
-"""The largest ratio of leave-one-out mean squared errors, of the mean from all rows to that from
-neighbours, at which the former is used; the approximation adds a few per cent to its errors."""
-_SIZE_PER_SECOND = 10
-_LEARNED_ROWS_PER_SECOND = 500
-_UNTIL = (0.4, 0.62, 0.7, 0.85, 0.95)
-"""Fractions of `max_time` by which stage 1, Vecchia learning, its refinement, leave-one-out and the
-solution for all rows must end."""
+_SIZE_PER_SECOND = 12
+_LEARNED_ROWS_PER_SECOND = 800
+_UNTIL = (0.35, 0.5, 0.6)
+"""Fractions of `max_time` by which stage 1, Vecchia learning and its refinement must end."""
+
+
+def _get_sample_size(seconds: float | None) -> int:
+    """Return the largest number of rows from which a fit of so many seconds learns."""
+    if seconds is None:
+        return SAMPLE_ROWS
+    few = max(_LEAST_LEARNED_ROWS, round(_SAMPLE_ROWS_PER_SECOND * seconds))
+    return min(SAMPLE_ROWS, few)
 
 
 def _get_largest_size(n_rows: int, seconds: float | None = None) -> int:
@@ -97,12 +90,8 @@ class NeighborFit:
     ----------
     run : Run
         The fit to which it belongs.
-    rows : RowBlock
-        All standardised rows, those with equal inputs merged, in random order.
-    single : RowBlock
-        All standardised rows, in the same order.
-    number : array of shape (N,)
-        The indices in `rows` of those in `single`.
+    conditioning : Conditioning
+        The rows on which models are conditioned.
     learner : VecchiaLearner
         Maximises the Vecchia log marginal likelihood.
     max_iter : int or None
@@ -115,9 +104,7 @@ class NeighborFit:
     """
 
     run: Run
-    rows: RowBlock
-    single: RowBlock
-    number: NDArray[np.intp]
+    conditioning: Conditioning
     learner: VecchiaLearner
     max_iter: int | None
     best: EigenGP | None = None
@@ -126,24 +113,26 @@ class NeighborFit:
     @classmethod
     def begin(cls, run: Run) -> NeighborFit:
         """Read all rows into memory, in random order."""
+        clock, n_threads = run.monitor.clock, count_available_threads()
+        sample_size = _get_sample_size(clock.limit)
         single = run.source.take(np.arange(run.source.n_rows))
         groups = group_rows(single)
         order = run.rng.permutation(groups.rows.n_rows)
         rows, number = groups.rows.picked(order), np.argsort(order)[groups.number]
         at = np.argsort(number, kind="stable")
-        sample, _ = rows.cut(SAMPLE_ROWS)
-        learner = VecchiaLearner(
-            sample, run.dataset.extent, run.monitor, count_available_threads(), run.checkpoint
-        )
+        sample, _ = rows.cut(sample_size)
+        n, asked = rows.n_rows, run.settings.n_neighbors
+        n_neighbors = n if asked >= n - 1 else asked
+        own = (rows, single.picked(at), number[at], sample, n_neighbors, n_threads, clock)
+        learner = VecchiaLearner(sample, run.dataset.extent, run.monitor, n_threads, run.checkpoint)
         max_iter = run.settings.optimizer.max_iter
-        return cls(
-            run,
-            rows,
-            single.picked(at),
-            number[at],
-            learner,
-            None if isinstance(max_iter, str) else max_iter,
-        )
+        steps = None if isinstance(max_iter, str) else max_iter
+        return cls(run, Conditioning(*own), learner, steps)
+
+    @property
+    def rows(self) -> RowBlock:
+        """All standardised rows, those with equal inputs merged, in random order."""
+        return self.conditioning.rows
 
     @property
     def _clock(self) -> Clock:
@@ -165,8 +154,8 @@ class NeighborFit:
         """The largest default number of inducing points."""
         return _get_largest_size(self.learner.rows.n_rows, self._clock.limit)
 
-    def choose_kernel(self, start: ExactGP) -> ExactGP:
-        """Choose the kernel and return the model to start from; `best` keeps the learned one."""
+    def choose_kernel(self, start: Start) -> Start:
+        """Choose the kernel and return where to start; `best` keeps the learned one."""
         if self._steps == 0:
             return start
         few, _ = self.rows.cut(_TRIED_ROWS)
@@ -228,20 +217,18 @@ class NeighborFit:
             points = InducingPointInit("kmeans").place(seen, size, model.kernel, rng)
             model = replace(model, inducing_points=points, n_components=points.shape[0])
             try:
-                outcome = self._run_pass(model, seen, _CONDITIONED)
+                outcome = self.conditioning.run_pass(model, seen)
             except FactorizationError:
                 return float("inf")
-            posterior, _ = self._make_posterior(outcome, seen)
-            edges = range(0, held_out.n_rows, _LEFT_OUT_CHUNK)
-            parts = [
-                posterior.mean_and_variance(held_out.X[i : i + _LEFT_OUT_CHUNK]) for i in edges
-            ]
+            posterior, _ = self.conditioning.make_posterior(outcome, seen)
+            edges = range(0, held_out.n_rows, CHUNK)
+            parts = [posterior.mean_and_variance(held_out.X[i : i + CHUNK]) for i in edges]
         mean, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
         return score_predictions(held_out, mean, variance)
 
     def plan_first_stage(self, plan: Plan) -> Plan:
         """Plan a short stage 1, before the residual is learned."""
-        small = is_small(self.learner.rows.n_rows, plan.n_inducing)
+        small = is_small(self.learner.rows.n_rows, plan.n_inducing) and self._clock.limit is None
         return replace(
             plan,
             max_iter=min(plan.max_iter, _FIRST_STEPS),
@@ -274,7 +261,8 @@ class NeighborFit:
         for its parameters.
         """
         self._clock.allow(_UNTIL[2])
-        if self._clock.is_over():
+        limit = self._clock.limit
+        if self._clock.is_over() or (limit is not None and limit < _REFINED_FROM):
             return model
         start = model
         if self.chosen_sum is not None:
@@ -299,111 +287,12 @@ class NeighborFit:
 
     def _score_leave_one_out(self, model: EigenGP) -> float:
         """Return the leave-one-out loss of some rows; those of the refinement are the last."""
+        own = self.conditioning
         try:
-            posterior, search = self._make_posterior(self.condition(model), self.rows)
+            posterior, search = own.make_posterior(own.condition(model), own.rows)
         except FactorizationError:
             return float("inf")
         some, _ = self.rows.cut(min(_COMPARED_ROWS, self.rows.n_rows))
-        mean, variance, _ = self._predict_leave_one_out(posterior, search, some)
+        mean, variance, _ = own.predict_leave_one_out(posterior, search, some)
         seen, _ = some.cut(mean.size)
         return score_predictions(seen, mean, variance)
-
-    def condition(self, model: EigenGP) -> VecchiaOutcome:
-        """Condition the coefficients of the model on all rows, or on a sample of many.
-
-        With all rows as neighbours it is the exact GP, without the jitter of neighbourhoods.
-        """
-        count = min(self._n_neighbors, _CONDITIONED)
-        if self._n_neighbors == self.rows.n_rows:
-            count = self.rows.n_rows
-            model = replace(model, jitter=Jitter(absolute=model.jitter.of(model.features)))
-        with speed_up_passes(model.inducing_points.shape[0]):
-            return self._run_pass(model, self.learner.rows, count)
-
-    @property
-    def _n_neighbors(self) -> int:
-        """The number of neighbours of a prediction: all rows if a row has all others."""
-        n, asked = self.rows.n_rows, self.run.settings.n_neighbors
-        return n if asked >= n - 1 else asked
-
-    def _run_pass(self, model: EigenGP, rows: RowBlock, count: int) -> VecchiaOutcome:
-        metric, n_threads = model.kernel.metric(rows.X.shape[1]), self.learner.n_threads
-        source: Any = NeighborSource.of(rows, metric, count, n_threads, search="auto")
-        outcome = model.forward(source)
-        assert isinstance(outcome, VecchiaOutcome)
-        return outcome
-
-    def _make_posterior(
-        self, outcome: VecchiaOutcome, rows: RowBlock
-    ) -> tuple[VecchiaPosterior, Nearest]:
-        """Return the posterior given these rows, and the neighbour search among them."""
-        assert isinstance(outcome.flow, VecchiaPass)
-        metric = outcome.flow.features.kernel.metric(rows.X.shape[1])
-        search = Nearest.of(rows.X, metric, self._n_neighbors, "auto")
-        return VecchiaPosterior.of(outcome, rows, search, search.count), search
-
-    def score(self, outcome: VecchiaOutcome, heteroscedastic: bool, compare: bool) -> LeaveOneOut:
-        """Return the posterior given all rows, with its leave-one-out score."""
-        posterior, search = self._make_posterior(outcome, self.rows)
-        if not (heteroscedastic or compare):
-            none = np.empty(0)
-            return LeaveOneOut(self._use_all_rows(posterior, none, (none, none, none))[0])
-        some, _ = self.rows.cut(min(_LEFT_OUT_ROWS, self.rows.n_rows))
-        self._clock.allow(_UNTIL[3])
-        size = posterior.mean_coefficients.size
-        with speed_up_passes(size):
-            predicted = self._predict_leave_one_out(posterior, search, some)
-        targets = some.y[: predicted[0].size]
-        posterior, predicted = self._use_all_rows(posterior, targets, predicted)
-        count = int(np.searchsorted(self.number, predicted[0].size))
-        seen, _ = self.single.cut(count)
-        return score(posterior, seen, predicted, self.number[:count], size, heteroscedastic)
-
-    def _use_all_rows(
-        self, posterior: VecchiaPosterior, targets: Any, predicted: tuple[Any, ...]
-    ) -> tuple[VecchiaPosterior, tuple[Any, ...]]:
-        """Replace the mean by that of the full GP, if memory and time allow and it is not worse."""
-        name, clock = "posterior_mean", self._clock
-        if not is_affordable(self.rows.n_rows, clock.limit):
-            reason = "the kernel matrix of all rows takes too much memory or time"
-            self._decide(name, "neighbors", reason, {})
-            return posterior, predicted
-        clock.allow(_UNTIL[4])
-        own, variance, covariates = predicted
-        found = find_posterior_mean(posterior, variance, self.learner.n_threads, clock.is_over)
-        if found is None:
-            self._decide(name, "neighbors", "conjugate gradients did not converge", {})
-            return posterior, predicted
-        scores: dict[str, float] = {}
-        if targets.size:
-            scores["all rows"] = float(np.mean(found.errors**2))
-            scores["neighbors"] = float(np.mean((targets - own) ** 2))
-        worse = bool(scores) and scores["all rows"] > _NOT_WORSE * scores["neighbors"]
-        reason = "leave-one-out mean squared error" if scores else "memory and time allow"
-        self._decide(name, "neighbors" if worse else "all rows", reason, scores)
-        if worse:
-            return posterior, predicted
-        posterior = replace(posterior, coefficients=found.coefficients)
-        return posterior, (targets - found.errors, variance, covariates)
-
-    def _predict_leave_one_out(
-        self, posterior: VecchiaPosterior, search: Nearest, some: RowBlock
-    ) -> tuple[Any, ...]:
-        """Return leave-one-out mean, variance and covariates of the rows that time allows."""
-        count, n_threads = some.n_rows, self.learner.n_threads
-        step = _LEFT_OUT_CHUNK * n_threads
-        parts: list[Any] = []
-        for start in range(0, count, step):
-            own = np.arange(start, min(start + step, count))
-            index = search.find_others(some.X[own], own)
-            edges = range(0, own.size, _LEFT_OUT_CHUNK)
-            chunks = [slice(i, min(i + _LEFT_OUT_CHUNK, own.size)) for i in edges]
-
-            def stripe(part: Sequence[slice], own: Any = own, index: Any = index) -> list[Any]:
-                return [posterior.leave_one_out(some.picked(own[at]), index[at]) for at in part]
-
-            done = run_in_threads(stripe, chunks, n_threads)
-            parts.extend(each for found in done for each in found)
-            if self._clock.is_over():
-                break
-        return tuple(np.concatenate(each) for each in zip(*parts, strict=True))

@@ -1,4 +1,7 @@
-"""Learning kernels, inducing points and noise by the Vecchia log marginal likelihood."""
+"""Learning kernels, inducing points and noise by the Vecchia log marginal likelihood.
+
+The candidates of `kernel="auto"` are here too, and where learning of each starts.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +14,56 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.data.neighbors import NeighborSource
 from eigengp.data.standardize import Extent
-from eigengp.fitting.candidate_kernels import (
-    CANDIDATES,
-    SUMS,
-    add_kernels,
-    limit_alpha,
-    name_kernel,
-)
-from eigengp.fitting.checkpoint import Checkpoint, CheckpointedObjective
+from eigengp.fitting.checkpoint import Checkpoint
 from eigengp.fitting.objectives import (
-    Parameters,
     RowObjective,
     eigengp_parameters,
     kernel_parameters,
+    learn_parameters,
 )
-from eigengp.fitting.optimizer import Objective, minimize
 from eigengp.fitting.progress import Monitor
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP
 from eigengp.gp.sums import Kept
 from eigengp.gp.vecchia import VecchiaOutcome
-from eigengp.kernels import Stationary
+from eigengp.kernels import (
+    Kernel,
+    Matern12,
+    Matern32,
+    Matern52,
+    RationalQuadratic,
+    SquaredExponential,
+    Stationary,
+    Sum,
+)
+
+
+class _Origin(NamedTuple):
+    """Where learning of a candidate kernel starts."""
+
+    kind: type[Stationary] | None
+    """At the learned parameters of this kernel; None is the start of the fit."""
+    stretch: float
+    """The factor by which its lengthscales are multiplied."""
+
+
+CANDIDATES: dict[type[Stationary], _Origin] = {
+    SquaredExponential: _Origin(None, 1.0),
+    RationalQuadratic: _Origin(SquaredExponential, 1.0),
+    Matern52: _Origin(SquaredExponential, 1.3),
+    Matern32: _Origin(Matern52, 1.3),
+    Matern12: _Origin(Matern32, 2.4),
+}
+"""The candidate kernels; each starts where a smoother one ended."""
+SUMS: tuple[tuple[type[Stationary], type[Stationary]], ...] = (
+    (SquaredExponential, Matern52),
+    (RationalQuadratic, Matern12),
+    (Matern32, Matern12),
+)
+"""Candidate sums of a smooth and a rougher kernel; each starts where its parts ended."""
+_LARGEST_ALPHA = 10.0
+"""Where learning of a rational quadratic starts at most: beyond, gradients vanish."""
 
 
 class _Round(NamedTuple):
@@ -56,9 +87,11 @@ _ENOUGH_SECONDS = 20.0
 _ROWS_PER_SECOND, _FEWEST_ROWS, _FEW_STEPS = 80, 200, 8
 """The only round if `max_time` is less than that: later steps need the time more."""
 _NEIGHBOURS = 15
-_REFINED_ROWS, _REFINED_STEPS, _REFINED_NEIGHBOURS = 3_000, 20, 30
+_REFINED_ROWS, _REFINED_STEPS, _REFINED_NEIGHBOURS = 6_000, 20, 30
 """The last learning of kernel and noise: few neighbours bias lengthscales and noise, and the few
 parameters need fewer rows."""
+_REFINED_FEATURES = 1_200_000
+"""The largest number of rows times inducing points there."""
 _TOLERANCE = 1e-6
 _MOVED, _MATTERS = 1.5, 0.1
 """If time is short, neighbours are searched again only if the metric of inputs that matter has
@@ -172,7 +205,7 @@ class VecchiaLearner:
 
     def _learn_on_part(self, model: EigenGP, count: int, steps: int) -> EigenGP:
         model = replace(model, kernel=limit_alpha(model.kernel))
-        return self._minimize(name_kernel(model.kernel), kernel_parameters(model), count, steps)
+        return self._minimize(name_kernel(model.kernel), model, count, steps)
 
     def _score_kernel(self, model: EigenGP, count: int) -> float:
         """Average `−ln p(y)` per row and its value with one variance for all rows.
@@ -188,24 +221,27 @@ class VecchiaLearner:
         assert outcome.whitened is not None
         seen = outcome.whitened
         errors = (seen.eta - seen.kappa @ outcome.evidence.mean) / seen.w[:, -1]
-        weight = source.rows.weight[source.index[:, -1]]
-        alike = 0.5 * float(np.log(2.0 * np.pi * np.average(errors**2, weights=weight)) + 1.0)
+        weight, own = source.rows.sample_weight, source.index[:, -1]
+        mean = np.average(errors**2, weights=None if weight is None else weight[own])
+        square = max(float(mean), np.finfo(np.float64).tiny)
+        alike = 0.5 * float(np.log(2.0 * np.pi * square) + 1.0)
         return 0.5 * (outcome.value / outcome.n + alike)
 
     def learn_kernel(self, model: EigenGP, count: int, steps: int) -> EigenGP:
         """Learn kernel and noise on `count` rows."""
-        return self._minimize("kernel", kernel_parameters(model), count, steps)
+        return self._minimize("kernel", model, count, steps)
 
     def learn_all(self, model: EigenGP, count: int, steps: int) -> EigenGP:
         """Learn kernel, noise and inducing points on `count` rows."""
-        return self._minimize("local", eigengp_parameters(model, self.box), count, steps)
+        return self._minimize("local", model, count, steps, points=True)
 
     def choose_start(self, models: list[EigenGP]) -> EigenGP:
         """Return the model of largest log marginal likelihood before its kernel is refined."""
 
         def value(model: EigenGP) -> float:
             try:
-                return model.value(self._find_neighbors(model, _REFINED_ROWS, _REFINED_NEIGHBOURS))
+                source = self._find_neighbors(model, _count_rows(model), _REFINED_NEIGHBOURS)
+                return model.forward(source).value
             except FactorizationError:
                 return float("inf")
 
@@ -214,31 +250,28 @@ class VecchiaLearner:
     def refine_kernel(self, model: EigenGP, steps: int) -> EigenGP:
         """Learn kernel and noise on few rows with more neighbours."""
         model = replace(model, kernel=limit_alpha(model.kernel))
-        limits = (_REFINED_ROWS, min(steps, _REFINED_STEPS), _REFINED_NEIGHBOURS)
-        return self._minimize("refine", kernel_parameters(model), *limits)
+        limits = (_count_rows(model), min(steps, _REFINED_STEPS), _REFINED_NEIGHBOURS)
+        return self._minimize("refine", model, *limits)
 
     def _minimize(
         self,
         name: str,
-        parameters: Parameters[EigenGP],
+        model: EigenGP,
         count: int,
         steps: int,
         n_neighbors: int = _NEIGHBOURS,
+        points: bool = False,
     ) -> EigenGP:
-        """Minimise over the last `count` rows, with neighbours among all rows."""
-        model = parameters.template
+        """Learn kernel, noise and, with `points`, inducing points on the last `count` rows.
+
+        Their neighbours are among all rows.
+        """
         source = self._find_neighbors(model, count, n_neighbors)
-        objective: Objective = RowObjective(parameters, source)
-        if self.checkpoint is not None:
-            objective = CheckpointedObjective(objective, self.checkpoint, f"{name} {count}")
-        self.monitor.begin(name, steps)
-        start, bounds, clock = parameters.pack(model), parameters.bounds, self.monitor.clock
-        found = minimize(
-            objective, start, bounds, steps, _TOLERANCE, self.monitor.step, clock.is_over
-        )
-        self.monitor.end()
+        free = eigengp_parameters(model, self.box) if points else kernel_parameters(model)
+        objective, limits = RowObjective(free, source), (steps, _TOLERANCE)
+        found = learn_parameters(objective, *limits, name, self.monitor, self.checkpoint, count)
         self.n_iter += found.n_iter
-        return parameters.unpack(found.vector)
+        return free.unpack(found.vector)
 
     def _find_neighbors(self, model: EigenGP, count: int, n_neighbors: int = _NEIGHBOURS) -> Any:
         """Find the neighbours; if time is short, those found with nearly the same metric serve."""
@@ -257,3 +290,56 @@ def _are_alike(metric: Array, other: Array, moved: float) -> bool:
     metric, other = (np.maximum(each / max(each.max(), least), least) for each in (metric, other))
     ratio = (metric / other)[np.maximum(metric, other) > _MATTERS]
     return ratio.size == 0 or bool(ratio.max() <= moved * ratio.min())
+
+
+def name_kernel(kernel: Kernel) -> str:
+    """Return the name of a kernel, or those of both parts of a sum."""
+    parts = [kernel.left, kernel.right] if isinstance(kernel, Sum) else [kernel]
+    return " + ".join(type(part).__name__ for part in parts)
+
+
+def add_kernels(left: EigenGP, right: EigenGP) -> EigenGP:
+    """Return a model with half of each kernel and the smaller noise."""
+    halves = [_halve(limit_alpha(model.kernel)) for model in (left, right)]
+    best = min((left, right), key=lambda model: model.noise_variance)
+    return replace(best, kernel=Sum(*halves))
+
+
+def split_kernel(kernel: Stationary, like: Sum) -> Sum:
+    """Return a sum of the kinds of `like`, each with half of the variance of a learned kernel.
+
+    Parts of a sum that are learned from scratch soon divide the inputs among themselves, and do not
+    find back; with the lengthscales of one kernel of all rows they start closer to the optimum.
+    """
+    halves = []
+    for part in (like.left, like.right):
+        kind = type(part)
+        assert issubclass(kind, Stationary)
+        stretch = _get_stretch(kind) / _get_stretch(type(kernel))
+        halves.append(_halve(kind(kernel.lengthscale * stretch, kernel.variance)))
+    return Sum(*halves)
+
+
+def _halve(kernel: Kernel) -> Kernel:
+    assert isinstance(kernel, Stationary)
+    return replace(kernel, variance=0.5 * kernel.variance)
+
+
+def _get_stretch(kind: type[Stationary]) -> float:
+    """Return the ratio of lengthscales to those of the squared exponential."""
+    origin = CANDIDATES[kind]
+    return origin.stretch * (1.0 if origin.kind is None else _get_stretch(origin.kind))
+
+
+def limit_alpha(kernel: Kernel) -> Kernel:
+    """Return the kernel with each α of a rational quadratic where its gradient is not lost."""
+    if isinstance(kernel, Sum):
+        return Sum(limit_alpha(kernel.left), limit_alpha(kernel.right))
+    if isinstance(kernel, RationalQuadratic) and kernel.alpha > _LARGEST_ALPHA:
+        return replace(kernel, alpha=_LARGEST_ALPHA)
+    return kernel
+
+
+def _count_rows(model: EigenGP) -> int:
+    """Return the number of rows on which kernel and noise are refined."""
+    return min(_REFINED_ROWS, _REFINED_FEATURES // model.inducing_points.shape[0])

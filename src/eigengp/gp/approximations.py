@@ -1,35 +1,48 @@
-"""The passes over the rows, one for each kind of prior factor.
+"""Stages 1 and 2: rows enter through their features, all with the same noise.
 
-Each makes the sums, hands them to `evidence`, and takes the cotangents
-back over the rows: `PriorPass` is stage 1, and VFE with the whole trace term;
-`SpectralPass` has weights of its own (stage 2 and EigenGP*); `ResidualPass`
-is EigenGP+, FITC and power EP; `WhitePass` is for features whose weights are
-independent from the start (SSGP).
+`PriorPass` is stage 1, and VFE with the whole trace term; `SpectralPass` has weights of its own
+(stage 2 and EigenGP*). Each makes the sums, hands them to the evidence, and takes the cotangents
+back over the rows. `eigengp.gp.residual` and `eigengp.gp.vecchia` do so for rows with a residual.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.gp.blocks import RowSource
-from eigengp.gp.evidence import Evidence, FactorEvidence, PriorEvidence, TraceAdjoint, TraceTerm
-from eigengp.gp.precision import Arithmetic
-from eigengp.gp.prior import CholeskyFactor, Spectrum
+from eigengp.backend.buffers import convert, product, recycle
+from eigengp.backend.namespace import AnyArray, Placed, cast, dtype_name, is_numpy, namespace
+from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.evidence import (
+    FactorEvidence,
+    Outcome,
+    PassAdjoint,
+    PriorEvidence,
+    TraceAdjoint,
+    TraceTerm,
+)
+from eigengp.gp.gpu.fused import fused_for
+from eigengp.gp.linalg import CholeskyFactor, FactorizationError, Spectrum
+from eigengp.gp.precision import (
+    Arithmetic,
+    measure_residual_scatter,
+    measure_rounding,
+    measure_scatter,
+)
 from eigengp.gp.sums import (
     Kept,
-    PlainRows,
-    ResidualRows,
+    RowAdjoint,
     Sums,
     SumsAdjoint,
-    WhitenedRows,
-    WhitenedSums,
+    accumulate,
+    complete_sums,
+    make_features,
+    take_features,
 )
-from eigengp.kernels.cross_covariance import KernelColumns
+from eigengp.kernels import KernelColumns, PullBack
 
 _EPSILON = float(np.finfo(np.float64).eps)
 _MOST_LOST = 1e-2
@@ -37,16 +50,152 @@ _MOST_LOST_PER_ROW = 1e-5
 
 
 @dataclass(frozen=True)
-class PassAdjoint:
-    """Derivatives of `−ln p(y)`, before `K_BB` is pulled back to its own parameters."""
+class WhitenedSums(Sums):
+    """Sums of `Φ = K T`, with what the cotangent of `T` needs."""
 
-    theta: Array
-    points: Array
-    gram: Array | None
-    """Of `K_BB`, symmetric, shape (M, M); None where features have no such matrix."""
-    noise_variance: float
-    log_shrinkage: Array | None = None
-    """Of `ln v`, shape (R,)."""
+    cross: Array
+    """`KᵀΩΦ`, shape (M, R)."""
+    features: Array
+    """`KᵀΩy`, shape (M,)."""
+
+
+@dataclass(frozen=True)
+class PlainRows:
+    """Rows that enter through their features `K`, all with the noise `σ²`.
+
+    `ω_n = s_n`, and `σ²` is applied to the sums afterwards. The cheapest
+    way, for stage 1, and the one that mixed precision makes cheaper.
+    """
+
+    features: KernelColumns
+    made: str = "float64"
+    """The data type of features."""
+    pulled: str = "float64"
+    """The data type of the products of pass 2."""
+    pieces: int = 0
+    """Float16 that make up a feature in the products of a fused pass 2: one is faster, two keep
+    more digits, and none leaves the rows to the general path."""
+
+    def sums(self, block: RowBlock, kept: Kept | None = None) -> Sums:
+        """Pass 1, one block."""
+        on_gpu = not is_numpy(block.X)
+        fused = fused_for(self.features, block.X, self.made) if on_gpu else None
+        if fused:
+            whole, rest = block.cut(fused.whole(block.n_rows))
+            A, b = fused.sums(whole.X, whole.y, whole.sample_weight)
+            own = complete_sums(A, b, whole, whole.sample_weight)
+            return own + PlainRows(self.features).sums(rest) if rest.n_rows else own
+        wide = make_features(self.features, block, self.made, kept, targets=True)
+        sums = accumulate(wide, block, block.sample_weight)
+        sums = _with_diagonal(sums, self.features, block)
+        if kept is None or not kept.holds(block):
+            recycle(wide)
+        return sums
+
+    def pull_back(self, block: RowBlock, bar: SumsAdjoint, kept: Kept | None = None) -> RowAdjoint:
+        """Pass 2: `K̄ = ω ∘ (2KĀ + y b̄ᵀ)`, pulled back through the kernel.
+
+        It is formed as `K (2Ā + m b̄ᵀ) + (y − Km) b̄ᵀ`, in which far less cancels.
+        """
+        on_gpu = self.pieces and not is_numpy(block.X)
+        fused = fused_for(self.features, block.X, self.pulled) if on_gpu else None
+        if fused:
+            whole, rest = block.cut(fused.whole(block.n_rows))
+            weight = whole.sample_weight
+            pieces = self.pieces if weight is None else 2
+            adjoint = fused.pull_back(whole.X, whole.y, weight, bar.about, pieces, bar.target_scale)
+            own = RowAdjoint(adjoint.theta, adjoint.points)
+            if rest.n_rows:
+                own += PlainRows(self.features).pull_back(rest, bar)
+            return own
+        K, back = take_features(self.features, block, self.made, kept, targets=True)
+        residual = K @ bar.residual.beside(K)
+        wide = K if self.pulled == self.made else convert(K, self.pulled)
+        wide[:, -1] = cast(residual, self.pulled)
+        if K is not wide:
+            recycle(K)
+        K_bar = product(wide, bar.about.beside(wide)[:-1, :])
+        pulled = _pulled_back(self.features, block, bar, K_bar, back, wide)
+        recycle(K_bar)
+        recycle(wide)
+        return pulled
+
+
+@dataclass(frozen=True)
+class WhitenedRows:
+    """Rows that enter through `Φ = K T`, the eigenfunctions with unit prior variance.
+
+    Eigenfunctions with small eigenvalues lose their digits in `Tᵀ(KᵀK)T`
+    and keep them in `(KT)ᵀ(KT)`, for about twice the work, and only in
+    float64. The sums do not depend on noise and weights: stage 2 needs them
+    once.
+    """
+
+    features: KernelColumns
+    whitening: Array
+    """`T`, shape (M, R)."""
+
+    @cached_property
+    def _T(self) -> Placed:
+        """`T`, and a one through which targets pass: it takes `[K, y]` to `[Φ, y]`."""
+        M, R = self.whitening.shape
+        passing = np.zeros((M + 1, R + 1))
+        passing[:M, :R] = self.whitening
+        passing[M, R] = 1.0
+        return Placed(passing)
+
+    def sums(self, block: RowBlock, kept: Kept | None = None) -> Sums:
+        """Pass 1, one block; with what a pull-back needs where `kept` says that one is to come."""
+        K = make_features(self.features, block, "float64", kept, targets=True)
+        wide, s = product(K, self._T.beside(K)), block.sample_weight
+        sums = _with_diagonal(accumulate(wide, block, s), self.features, block)
+        if kept is not None:
+            weighted = wide if s is None else wide * cast(s, dtype_name(K))[:, None]
+            cross = cast(K[:, :-1].T @ weighted, "float64")
+            sums = WhitenedSums(**vars(sums), cross=cross[:, :-1], features=cross[:, -1])
+        if kept is None or not kept.holds(block):
+            recycle(K)
+        recycle(wide)
+        return sums
+
+    def pull_back(self, block: RowBlock, bar: SumsAdjoint, kept: Kept | None = None) -> RowAdjoint:
+        """Pass 2: `K̄ = ω ∘ (2 Φ Ā + y b̄ᵀ) Tᵀ`, with `Φ` formed first to keep its digits."""
+        K, back = take_features(self.features, block, "float64", kept, targets=True)
+        T = self._T.beside(K)
+        wide = product(K, T)
+        K_bar = product(wide, bar.stacked.beside(K) @ T[:-1, :-1].T)
+        recycle(wide)
+        pulled = _pulled_back(self.features, block, bar, K_bar, back)
+        recycle(K_bar)
+        recycle(K)
+        return pulled
+
+
+def _with_diagonal(sums: Sums, features: KernelColumns, block: RowBlock) -> Sums:
+    """Add the sum of the prior variances of a block with `ω = s`, where these vary."""
+    if features.kernel.constant_diagonal is not None:
+        return sums
+    xp, variance = namespace(block.y), features.prior_variance(block.X)
+    return replace(sums, diagonal=xp.sum(block.weight * variance, dtype=xp.float64))
+
+
+def _pulled_back(
+    features: KernelColumns,
+    block: RowBlock,
+    bar: SumsAdjoint,
+    K_bar: AnyArray,
+    back: PullBack,
+    K: AnyArray | None = None,
+) -> RowAdjoint:
+    """Weigh the cotangent of `K` and take it, and that of a varying diagonal, to the kernel."""
+    weight = block.sample_weight
+    if weight is not None:
+        K_bar *= cast(weight, dtype_name(K_bar))[:, None]
+    adjoint = back(K_bar, overwrite=True, K=K)
+    theta = adjoint.theta
+    if bar.diagonal and features.kernel.constant_diagonal is None:
+        theta = theta + features.kernel.diag_pull_back(block.X, bar.diagonal * block.weight)
+    return RowAdjoint(theta, adjoint.points)
 
 
 class DigitsLostError(ArithmeticError):
@@ -61,47 +210,6 @@ class DigitsLostError(ArithmeticError):
     def __init__(self, in_float64: bool) -> None:
         super().__init__("Sums of plain features do not hold enough digits.")
         self.in_float64 = in_float64
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Value of one pass, and the posterior that came with it."""
-
-    flow: Pass
-    """The pass that made it, and that takes its cotangents back."""
-    evidence: Evidence
-    trace: TraceTerm | None
-    to_coefficients: Array | None
-    """From the coordinates of `evidence` to those of the features; None if they agree."""
-    kept: Kept | None = None
-    """Features on their way to the next pass."""
-
-    n: float = field(init=False)
-    """The number of rows, each counted as often as it weighs."""
-    value: float = field(init=False)
-    """`−ln p(y)`, with the trace term if there is one."""
-
-    def __post_init__(self) -> None:
-        value = self.evidence.negative_log + (self.trace.value if self.trace else 0.0)
-        object.__setattr__(self, "n", self.evidence.sums.n)
-        object.__setattr__(self, "value", value)
-
-
-class Pass(Protocol):
-    """One kind of pass over the rows: log marginal likelihood and derivatives."""
-
-    @property
-    def prior_factor(self) -> Array | None:
-        """`F`, with `f(x) = k(x)ᵀF z` and `z` white under the prior, (M, R); None: the identity."""
-
-    def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
-        """Sum over the rows and return the log marginal likelihood; `gamma` weights the trace term.
-
-        Features go into `kept` for a pull-back to come.
-        """
-
-    def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
-        """Go over the rows again and return the derivatives."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +228,8 @@ class PriorPass:
 
     @property
     def _rows(self) -> PlainRows:
-        return PlainRows(self.features, self.arithmetic.sums)
+        single = self.arithmetic.precision == "single"
+        return PlainRows(self.features, "float32" if single else "float64")
 
     def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """See `Pass.forward`.
@@ -134,7 +243,7 @@ class PriorPass:
         sums = source.total(lambda block: rows.sums(block, kept))
         evidence = PriorEvidence(sums, self.factor, s2)
         in_float64 = _is_trusted(evidence)
-        single = self.arithmetic.sums == "float32"
+        single = rows.made == "float32"
         if not (_is_trusted_in_float32(evidence) if single else in_float64):
             raise DigitsLostError(in_float64=not in_float64)
         trace = None
@@ -143,21 +252,35 @@ class PriorPass:
             trace = TraceTerm(sums, self.factor.inverse, s2, constant, gamma)
         return Outcome(self, evidence, trace, None, kept)
 
-    def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
+    def pull_back(self, source: RowSource, outcome: Outcome, bar: SumsAdjoint) -> PassAdjoint:
         """See `Pass.pull_back`."""
         evidence, kept = outcome.evidence, outcome.kept
         assert isinstance(evidence, PriorEvidence)
-        sums_bar, s2_bar = evidence.sums_adjoint(), evidence.noise_adjoint()
-        gram = evidence.gram_adjoint(sums_bar)
+        s2_bar = evidence.noise_adjoint()
+        gram = evidence.gram_adjoint(bar)
         diagonal: Array | float = 0.0
         if outcome.trace:
             trace = outcome.trace.adjoint()
-            sums_bar, diagonal = _add_trace(self.features, evidence.sums, sums_bar, trace)
+            bar, diagonal = _add_trace(self.features, evidence.sums, bar, trace)
             gram += self.factor.weights_pull_back(trace.weights)
             s2_bar += trace.noise_variance
-        rows = _for_pull_back(self._rows, self.arithmetic, sums_bar, evidence.sums)
-        pulled = source.total(lambda block: rows.pull_back(block, sums_bar, kept))
+        rows = self._rows
+        if self.arithmetic.precision != "double":
+            rows = choose_pull_back(rows, self.arithmetic, bar, evidence.sums)
+        pulled = source.total(lambda block: rows.pull_back(block, bar, kept))
         return PassAdjoint(pulled.theta + diagonal, pulled.points, gram, s2_bar)
+
+
+def choose_pull_back(
+    rows: PlainRows, arithmetic: Arithmetic, bar: SumsAdjoint, sums: Sums
+) -> PlainRows:
+    """Return the rows as these cotangents can be taken back: data type, and fused passes."""
+    dtype = arithmetic.gradient_for(lambda: measure_rounding(bar, sums))
+    if dtype == "float64":
+        return replace(rows, pulled=dtype)
+    scatter = measure_scatter(bar, sums, rows.features.prior_scale)
+    pieces = arithmetic.pieces_for(scatter, measure_residual_scatter(bar, sums))
+    return replace(rows, pulled=dtype, pieces=pieces)
 
 
 def _add_trace(
@@ -175,51 +298,6 @@ def _add_trace(
     return own, kernel.diag_pull_back(features.points[:1], through)
 
 
-def _for_pull_back(
-    rows: PlainRows, arithmetic: Arithmetic, bar: SumsAdjoint, sums: Sums
-) -> PlainRows:
-    """Return the rows as these cotangents can be taken back: data type, and fused passes."""
-    if arithmetic.precision == "double":
-        return rows
-    dtype = arithmetic.gradient_for(lambda: measure_rounding(bar, sums))
-    if dtype == "float64":
-        return replace(rows, pulled=dtype)
-    scatter = measure_scatter(bar, sums, rows.features.prior_scale)
-    pieces = arithmetic.pieces_for(scatter, measure_residual_scatter(bar, sums))
-    return replace(rows, pulled=dtype, pieces=pieces)
-
-
-def measure_rounding(bar: SumsAdjoint, sums: Sums) -> float:
-    """Return how much the rounding of these cotangents shows in the gradient of a row.
-
-    An entry rounds the same way for all rows, and meets `Σ_n k_nm k_nm'`;
-    entries of a column round independently.
-    """
-    met = bar.about_mean * sums.A
-    return float(np.sqrt(np.max(np.einsum("ij,ij->j", met, met)))) / max(sums.n, 1.0)
-
-
-def measure_residual_scatter(bar: SumsAdjoint, sums: Sums) -> float:
-    """Return how much the rounding of features in `y − Km` shows in the same.
-
-    It is independent from row to row.
-    """
-    squares = np.diagonal(sums.A) / max(sums.n, 1.0)
-    in_residual = np.sqrt(np.sum(bar.centre**2 * squares))
-    return float(in_residual * np.max(np.abs(bar.b) * np.sqrt(squares)) / np.sqrt(sums.n))
-
-
-def measure_scatter(bar: SumsAdjoint, sums: Sums, variance: float) -> float:
-    """Return how much the rounding of features, where they meet these, shows in the same.
-
-    It is independent from row to row, and for rows without weights
-    `Σ_n k_nm² k_nm'²` is at most `Σ_n k_nm k_nm'` times the largest
-    feature, about the prior variance, squared.
-    """
-    square = np.einsum("ij,ij,ij->j", bar.about_mean, bar.about_mean, np.abs(sums.A))
-    return float(variance * np.sqrt(np.max(square))) / max(sums.n, 1.0)
-
-
 def _is_trusted(evidence: PriorEvidence) -> bool:
     """Return whether float64 sums keep enough digits of `G = I + FᵀAF/σ²` in the worst case."""
     largest = np.max(np.diagonal(evidence.prior.inverse)) / evidence.noise_variance
@@ -234,14 +312,18 @@ def _is_trusted_in_float32(evidence: PriorEvidence) -> bool:
     `ε ‖m‖² tr(A)/(M √n σ²)`, which is much where coefficients are large and
     cancel.
     """
-    if not evidence.exists:
+    try:
+        exists = np.isfinite(evidence.log_determinant)
+    except FactorizationError:
         return False
     sums, F, s2, m = evidence.sums, evidence.prior.matrix, evidence.noise_variance, evidence.mean
     rounding = np.finfo(np.float32).eps * np.mean(np.diagonal(sums.A)) / np.sqrt(sums.n)
     kept = np.einsum("mr,mr->r", F, sums.A @ F) / s2
     in_G = rounding * np.sqrt(m.size) * np.einsum("mr,mr->r", F, F) / s2
     lost = np.max(in_G / (1.0 + np.maximum(kept, 0.0)))
-    return bool(lost <= _MOST_LOST and rounding * (m @ m) < _MOST_LOST_PER_ROW * s2 * sums.n)
+    return bool(
+        exists and lost <= _MOST_LOST and rounding * (m @ m) < _MOST_LOST_PER_ROW * s2 * sums.n
+    )
 
 
 @dataclass(frozen=True)
@@ -292,14 +374,13 @@ class SpectralPass:
         assert isinstance(evidence, FactorEvidence)
         return evidence.log_scale_adjoint(), evidence.noise_adjoint() + extra
 
-    def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
+    def pull_back(self, source: RowSource, outcome: Outcome, bar: SumsAdjoint) -> PassAdjoint:
         """See `Pass.pull_back`.
 
         `T̄ = 2 KᵀΩΦ Ā + KᵀΩy b̄ᵀ` is known from the sums.
         """
         sums = outcome.evidence.sums
         assert isinstance(sums, WhitenedSums)
-        bar = outcome.evidence.sums_adjoint()
         T_bar = 2.0 * sums.cross @ bar.A + np.outer(sums.features, bar.b)
         gram = self.spectrum.pull_back(T_bar, self.shrinkage)
         diagonal: Array | float = 0.0
@@ -313,97 +394,3 @@ class SpectralPass:
         log_shrinkage, s2_bar = self.weight_gradient(outcome)
         theta = pulled.theta + diagonal
         return PassAdjoint(theta, pulled.points, gram, s2_bar, log_shrinkage)
-
-
-@dataclass(frozen=True)
-class ResidualPass:
-    """EigenGP+, FITC, power EP: rows carry the variance that the features leave out.
-
-    That variance already does what the trace term is for, so `gamma` is ignored.
-    """
-
-    features: KernelColumns
-    noise_variance: float
-    factor: CholeskyFactor | Spectrum
-    shrinkage: Array | None
-    power: float = 1.0
-    """`α`: FITC at 1; smaller is closer to VFE."""
-    shared: bool = True
-    """Whether rows with equal inputs share their residual; see `ResidualRows`."""
-
-    @cached_property
-    def _rows(self) -> ResidualRows:
-        return ResidualRows(
-            self.features, self.prior_factor, self.noise_variance, self.power, self.shared
-        )
-
-    @cached_property
-    def prior_factor(self) -> Array:
-        """See `Pass.prior_factor`."""
-        if isinstance(self.factor, CholeskyFactor):
-            return self.factor.matrix
-        assert self.shrinkage is not None
-        return self.factor.whitening(self.shrinkage.size) * np.sqrt(self.shrinkage)
-
-    def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
-        """See `Pass.forward`."""
-        return self.from_sums(self.sums(source, kept), kept=kept)
-
-    def sums(self, source: RowSource, kept: Kept | None = None) -> Sums:
-        """Return the sums, which noise and weights are part of."""
-        rows = self._rows
-        return source.total(lambda block: rows.sums(block, kept))
-
-    def from_sums(self, sums: Sums, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
-        """Return the log marginal likelihood without a pass over the rows."""
-        F = self.prior_factor
-        return Outcome(self, FactorEvidence(sums, np.ones(F.shape[1]), 1.0), None, F, kept)
-
-    def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
-        """See `Pass.pull_back`."""
-        bar = outcome.evidence.sums_adjoint()
-        rows, kept = self._rows, outcome.kept
-        pulled = source.total(lambda block: rows.pull_back(block, bar, kept))
-        if isinstance(self.factor, CholeskyFactor):
-            gram, log_shrinkage = self.factor.pull_back(pulled.factor), None
-        else:
-            assert self.shrinkage is not None
-            root = np.sqrt(self.shrinkage)
-            gram = self.factor.pull_back(pulled.factor * root, self.shrinkage)
-            log_shrinkage = 0.5 * np.einsum("mr,mr->r", self.prior_factor, pulled.factor)
-        return PassAdjoint(pulled.theta, pulled.points, gram, pulled.noise_variance, log_shrinkage)
-
-
-@dataclass(frozen=True)
-class WhitePass:
-    """Features whose weights are independent, with variance one, under the prior (SSGP).
-
-    They leave nothing out of the prior, so the trace term is zero.
-    """
-
-    features: KernelColumns
-    noise_variance: float
-    arithmetic: Arithmetic = field(default_factory=Arithmetic)
-
-    @property
-    def prior_factor(self) -> None:
-        """See `Pass.prior_factor`."""
-
-    @property
-    def _rows(self) -> PlainRows:
-        return PlainRows(self.features)  # Nothing tells here whether float32 sums would do.
-
-    def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
-        """See `Pass.forward`."""
-        rows = self._rows
-        sums = source.total(lambda block: rows.sums(block, kept))
-        evidence = FactorEvidence(sums, np.ones(sums.b.size), self.noise_variance)
-        return Outcome(self, evidence, None, None, kept)
-
-    def pull_back(self, source: RowSource, outcome: Outcome) -> PassAdjoint:
-        """See `Pass.pull_back`."""
-        evidence, kept = outcome.evidence, outcome.kept
-        bar = evidence.sums_adjoint()
-        rows = _for_pull_back(self._rows, self.arithmetic.guarded, bar, evidence.sums)
-        pulled = source.total(lambda block: rows.pull_back(block, bar, kept))
-        return PassAdjoint(pulled.theta, pulled.points, None, evidence.noise_adjoint())

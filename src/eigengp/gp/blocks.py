@@ -1,4 +1,4 @@
-"""Rows, what is summed over them, and where they come from: the seam between mathematics and data.
+"""Rows and where they come from: the seam between mathematics and data.
 
 A source of rows needs to know nothing of the mathematics: it applies a
 function to each block of rows and adds the results.
@@ -7,14 +7,13 @@ function to each block of rows and adds the results.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import Field, dataclass, replace
-from operator import add, sub
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eigengp.backend.namespace import AnyArray, namespace, on_host
+from eigengp.backend.namespace import AnyArray, namespace
 
 
 @dataclass(frozen=True)
@@ -61,21 +60,19 @@ class RowBlock:
 
     def picked(self, rows: AnyArray) -> RowBlock:
         """Return a copy of the rows with these numbers, counted from the first of the block."""
-        xp, own = namespace(self.X), self.sample_weight
-        weight = None if own is None else xp.take(own, rows, axis=0)
-        scatter = None if self.scatter is None else xp.take(self.scatter, rows, axis=0)
-        X, y = xp.take(self.X, rows, axis=0), xp.take(self.y, rows, axis=0)
-        return RowBlock(X, y, weight, self.start, scatter)
+        xp = namespace(self.X)
+        return self._of_each(lambda array: xp.take(array, rows, axis=0), self.start)
 
     def cut(self, count: int) -> tuple[RowBlock, RowBlock]:
         """Return the first `count` rows, and the others."""
-        return self._part(slice(None, count), 0), self._part(slice(count, None), count)
+        first = self._of_each(lambda array: array[:count, ...], self.start)
+        return first, self._of_each(lambda array: array[count:, ...], self.start + count)
 
-    def _part(self, rows: slice, offset: int) -> RowBlock:
-        own = self.sample_weight
-        weight = None if own is None else own[rows]
-        scatter = None if self.scatter is None else self.scatter[rows]
-        return RowBlock(self.X[rows, :], self.y[rows], weight, self.start + offset, scatter)
+    def _of_each(self, function: Callable[[AnyArray], AnyArray], start: int) -> RowBlock:
+        """Return the block with a function of each array."""
+        arrays = (self.X, self.y, self.sample_weight, self.scatter)
+        X, y, weight, scatter = (None if each is None else function(each) for each in arrays)
+        return RowBlock(X, y, weight, start, scatter)
 
 
 def joined(parts: Sequence[RowBlock]) -> RowBlock:
@@ -107,54 +104,6 @@ def regrouped(blocks: Iterable[RowBlock], size: int) -> Iterator[RowBlock]:
             yield whole
     if left and left[-1].n_rows:
         yield joined(left)
-
-
-class Additive:
-    """A dataclass of arrays and numbers that adds field by field."""
-
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-
-    def __add__(self, other: Self) -> Self:
-        return self._paired(other, add)
-
-    def __sub__(self, other: Self) -> Self:
-        return self._paired(other, sub)
-
-    def __mul__(self, factor: float) -> Self:
-        return self._made(factor * each for each in self._values())
-
-    def __iadd__(self, other: Self) -> Self:
-        """Add in the memory of this one's arrays, which are lost."""
-        return self._paired(other, _added_in_place)
-
-    def _paired(self, other: Self, combine: Callable[[Any, Any], Any]) -> Self:
-        return self._made(map(combine, self._values(), other._values()))
-
-    def _made(self, values: Iterable[Any]) -> Self:
-        return type(self)(**dict(zip(self.__dataclass_fields__, values, strict=True)))
-
-    def _values(self) -> list[Any]:
-        return [getattr(self, name) for name in self.__dataclass_fields__]
-
-    def on_host(self) -> Self:
-        """Return the same in NumPy's arrays and plain numbers."""
-        return self._made(map(_hosted, self._values()))
-
-
-def _hosted(x: Any) -> Any:
-    """Return a number as it is, and an array as one of NumPy's."""
-    if isinstance(x, float):
-        return x
-    hosted = on_host(x)
-    return np.ascontiguousarray(hosted) if hosted.ndim else float(hosted)
-
-
-def _added_in_place(x: Any, other: Any) -> Any:
-    """Return `x + other`, in the memory of `x` if that is an array; numbers may be shared."""
-    if not getattr(x, "ndim", 0):
-        return x + other
-    x += other
-    return x
 
 
 SumT = TypeVar("SumT", bound=Any)

@@ -3,12 +3,12 @@
 The mean is `k(x, X) a` with `C a = y` and `C = K + Δ`, where `K = k(X, X)` and `Δ = σ² S⁻¹` is the
 noise of rows that count `s_n` times. Conjugate gradients need products with `K` alone. Eigenvalues
 of `C` spread over many orders of magnitude, so that the iteration needs a preconditioner: the
-covariance of EigenGP+ with `M` inducing points `B`,
+covariance `P` of the nearest-neighbour (Vecchia) approximation. There `U (y − K_XB α)` has
+independent entries of variance one given the coefficients `α` of the inducing points, where row n
+of the sparse `U` has the weights of row n and its neighbours. With `κ = U K_XB` and the posterior
+covariance `V Vᵀ = (K_BB + κᵀκ)⁻¹` of `α`, the lemma of Woodbury gives
 
-    P = G Gᵀ + D,    G = K_XB L⁻ᵀ,    K_BB = L Lᵀ,    D = diag(k − k̃) + Δ.
-
-With `H = D^(−½) G R⁻ᵀ` and `R Rᵀ = I + Gᵀ D⁻¹ G`, the lemma of Woodbury gives
-`P⁻¹ = D^(−½) (I − H Hᵀ) D^(−½)`.
+    P⁻¹ = Uᵀ (I − H Hᵀ) U,    H = κ V.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import row_dots
 from eigengp.backend.threads import run_in_threads
-from eigengp.gp.linalg import cholesky, guarded, solve_lower
+from eigengp.gp.linalg import cholesky, solve_lower
+from eigengp.gp.sums import row_dots
+from eigengp.gp.vecchia import VecchiaOutcome
 from eigengp.kernels import Kernel
 
 _BLOCK = 1_024
 """The number of rows and columns of a block."""
-_RELATIVE_JITTER = 1e-6
-"""Added to the diagonal of `K_BB`; a preconditioner need not be exact."""
 
 
 class _Block(NamedTuple):
@@ -76,12 +76,16 @@ class SymmetricKernelMatrix:
         return cls([b for own in run_in_threads(stripe, at, n_threads) for b in own], n_threads)
 
     def multiply(self, x: Array) -> Array:
-        """Return `K x`, shape (N, k): products of blocks in float32, their sums in float64."""
-        low = x.astype(np.float32)
+        """Return `K x`, shape (N, k): products of blocks in float32, their sums in float64.
+
+        Missing last rows of `x` are zero.
+        """
+        low = np.zeros((self.blocks[-1].rows.stop, x.shape[1]), dtype=np.float32)
+        low[: x.shape[0]] = x
         at = [slice(k, k + 1) for k in range(len(self.blocks))]
 
         def stripe(own: Sequence[slice]) -> Array:
-            total = np.zeros(x.shape)
+            total = np.zeros(low.shape)
             for each in own:
                 rows, columns, values = self.blocks[each.start]
                 total[rows] += values @ low[columns]
@@ -94,51 +98,43 @@ class SymmetricKernelMatrix:
 
 @dataclass(frozen=True)
 class Preconditioner:
-    """`P⁻¹ = D^(−½) (I − H Hᵀ) D^(−½)`, the inverse covariance of EigenGP+.
+    """`P⁻¹ = Uᵀ (I − H Hᵀ) U`, the inverse covariance of the Vecchia approximation.
 
     Parameters
     ----------
-    root : array of shape (N,)
-        The diagonal of `D^(−½)`.
+    U : sparse array of shape (N, N)
+        The weights of each row and its neighbours.
     H : array of shape (N, M)
         See the head of this file.
     """
 
-    root: Array
+    U: sparse.csr_array
     H: Array
 
     @classmethod
-    def of(cls, kernel: Kernel, X: Array, noise: Array, points: Array) -> Preconditioner:
-        """Factorise, at O(N·M²).
+    def of(cls, outcome: VecchiaOutcome) -> Preconditioner:
+        """Return that of a pass over all rows."""
+        whitened = outcome.whitened
+        assert whitened is not None
+        U = whitened.make_matrix(whitened.w.shape[0])
+        return cls(U, whitened.kappa @ outcome.evidence.V)
 
-        Parameters
-        ----------
-        kernel : Kernel
-            `k`.
-        X : array of shape (N, D)
-            The rows.
-        noise : array of shape (N,)
-            The diagonal of `Δ`.
-        points : array of shape (M, D)
-            `B`.
+    def restrict(self, count: int) -> Preconditioner:
+        """Return that of the first rows, which have no neighbours among the others.
+
+        Without the last rows, of which `H` has the part `H₂`, the posterior covariance of the
+        coefficients is `V (I − H₂ᵀH₂)⁻¹ Vᵀ`.
         """
-        gram = kernel.matrix(points, points)
-        gram.flat[:: gram.shape[0] + 1] *= 1.0 + _RELATIVE_JITTER
-        L = guarded(cholesky, gram)
-        G = solve_lower(L, kernel.matrix(points, X))  # Gᵀ, shape (M, N).
-        left_out = np.maximum(kernel.diag(X) - np.einsum("mn,mn->n", G, G), 0.0)
-        root = 1.0 / np.sqrt(left_out + noise)
-        G *= root
-        inner = G @ G.T
-        inner.flat[:: inner.shape[0] + 1] += 1.0
-        return cls(root, solve_lower(cholesky(inner), G).T)
+        last = self.H[count:]
+        L = cholesky(np.eye(last.shape[1]) - last.T @ last)
+        H = solve_lower(L, self.H[:count].T).T
+        return Preconditioner(self.U[:count, :count], H)
 
     def solve(self, r: Array) -> Array:
         """Return `P⁻¹ r`, shape (N, k)."""
-        scaled = self.root[:, None] * r
-        scaled -= self.H @ (self.H.T @ scaled)
-        scaled *= self.root[:, None]
-        return scaled
+        u = self.U @ r
+        u -= self.H @ (self.H.T @ u)
+        return np.asarray(self.U.T @ u)
 
 
 class Solution(NamedTuple):

@@ -11,22 +11,23 @@ coefficients. Where `F Fᵀ = K_BB⁻¹`, that is `P = Λ⁻¹` with
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
-from scipy.linalg import LinAlgError
+from scipy.linalg import LinAlgError, lapack
 
 from eigengp._typing import Array
+from eigengp.gp.blocks import RowSource
 from eigengp.gp.linalg import (
+    CholeskyFactor,
     FactorizationError,
     cholesky,
     inverse_from,
     inverse_lower,
-    solve_lower,
 )
-from eigengp.gp.prior import CholeskyFactor
-from eigengp.gp.sums import Sums, SumsAdjoint
+from eigengp.gp.sums import Kept, Sums, SumsAdjoint
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 
@@ -80,14 +81,6 @@ class Evidence(ABC):
     def determined(self) -> float:
         """`tr(G⁻¹S) = R − tr(G⁻¹)`: how many coefficients the rows determine."""
 
-    @property
-    def exists(self) -> bool:
-        """Whether the posterior precision can be factorised."""
-        try:
-            return bool(np.isfinite(self.log_determinant))
-        except FactorizationError:
-            return False
-
     @cached_property
     def negative_log(self) -> float:
         """`−ln p(y) = ½ [n ln 2πσ² + Σ s_n ln(s_n/ω_n) + ln|G| + c/σ² − hᵀGh]`."""
@@ -134,15 +127,14 @@ def _log_determinant(L: Array) -> float:
 
 @dataclass(frozen=True)
 class FactorEvidence(Evidence):
-    """The evidence for any prior factor, through `G`.
+    """The evidence for a diagonal prior factor, through `G`.
 
     Parameters
     ----------
     sums : Sums
         Pass 1 over the rows.
-    factor : array of shape (M, R) or (R,)
-        The prior factor `F` in the coordinates of the sums; a vector is its
-        diagonal, and saves the products with it.
+    factor : array of shape (R,)
+        The diagonal of the prior factor `F` in the coordinates of the sums.
     noise_variance : float
         `σ²`, applied to sums that were made without it (1 otherwise).
     """
@@ -151,20 +143,10 @@ class FactorEvidence(Evidence):
     factor: Array
     noise_variance: float
 
-    def _times_factor(self, x: Array) -> Array:
-        """Return `x F` for a matrix."""
-        return x * self.factor if self.factor.ndim == 1 else x @ self.factor
-
-    def _transposed_times(self, x: Array) -> Array:
-        """Return `Fᵀ x` for a vector or a matrix."""
-        if self.factor.ndim == 1:
-            return (self.factor * x.T).T
-        return self.factor.T @ x
-
     @cached_property
     def L_G(self) -> Array:
         """The Cholesky factor of `I + S`, shape (R, R)."""
-        S = self._transposed_times(self._times_factor(self.sums.A)) / self.noise_variance
+        S = self.factor[:, None] * (self.sums.A * self.factor) / self.noise_variance
         return self._factorized(np.eye(S.shape[0]) + 0.5 * (S + S.T))
 
     @cached_property
@@ -174,34 +156,36 @@ class FactorEvidence(Evidence):
 
     @cached_property
     def whitened(self) -> Array:
-        """`L_G⁻¹ Fᵀb/σ²`, whose square is `hᵀGh = mᵀb/σ²`, shape (R,)."""
-        return solve_lower(self.L_G, self._transposed_times(self.sums.b) / self.noise_variance)
+        """`L_G⁻¹ Fᵀb/σ²`, shape (R,)."""
+        solution: Array = lapack.dtrtrs(
+            self.L_G, self.factor * self.sums.b / self.noise_variance, lower=1
+        )[0]
+        return solution
 
     @cached_property
     def h(self) -> Array:
         """The posterior mean of `z`, shape (R,)."""
-        return solve_lower(self.L_G, self.whitened, transposed=True)
+        solution: Array = lapack.dtrtrs(self.L_G, self.whitened, lower=1, trans=1)[0]
+        return solution
 
     @property
     def mean_norm(self) -> float:
-        """`hᵀh`, the size of the posterior mean under the prior."""
+        """`hᵀh`."""
         return float(self.h @ self.h)
 
     @cached_property
     def mean(self) -> Array:
-        """`m = F h`, shape (M,)."""
-        return self.factor * self.h if self.factor.ndim == 1 else self.factor @ self.h
+        """`m = F h`, shape (R,)."""
+        return self.factor * self.h
 
     @cached_property
     def V(self) -> Array:
-        """`F L_G⁻ᵀ`, shape (M, R)."""
-        if self.factor.ndim == 1:
-            return self.factor[:, None] * self.root.T
-        return self.factor @ self.root.T
+        """`F L_G⁻ᵀ`, shape (R, R)."""
+        return self.factor[:, None] * self.root.T
 
     @cached_property
     def covariance(self) -> Array:
-        """`P = V Vᵀ`, shape (M, M)."""
+        """`P = V Vᵀ`, shape (R, R)."""
         return self.V @ self.V.T
 
     @cached_property
@@ -217,8 +201,8 @@ class FactorEvidence(Evidence):
 
     @property
     def determined(self) -> float:
-        """`tr(G⁻¹S) = R − tr(G⁻¹)`: how many coefficients the rows determine."""
-        return self.factor.shape[-1] - float(np.vdot(self.root, self.root))
+        """`R − tr(G⁻¹)`."""
+        return self.factor.size - float(np.vdot(self.root, self.root))
 
     def log_scale_adjoint(self) -> Array:
         """Return the cotangents of `ln s²` when the columns of `F` are scaled by `s`, (R,).
@@ -265,12 +249,14 @@ class PriorEvidence(Evidence):
     @cached_property
     def whitened(self) -> Array:
         """`L_Λ⁻¹ b/σ²`, shape (M,)."""
-        return solve_lower(self.L, self.sums.b / self.noise_variance)
+        solution: Array = lapack.dtrtrs(self.L, self.sums.b / self.noise_variance, lower=1)[0]
+        return solution
 
     @cached_property
     def mean(self) -> Array:
         """`L_Λ⁻ᵀ L_Λ⁻¹ b/σ²`, shape (M,)."""
-        return solve_lower(self.L, self.whitened, transposed=True)
+        solution: Array = lapack.dtrtrs(self.L, self.whitened, lower=1, trans=1)[0]
+        return solution
 
     @property
     def mean_norm(self) -> float:
@@ -361,3 +347,57 @@ class TraceTerm:
             noise_variance=-self.value / self.noise_variance,
             diagonal=0.5 * scale,
         )
+
+
+@dataclass(frozen=True)
+class PassAdjoint:
+    """Derivatives of `−ln p(y)`, before `K_BB` is pulled back to its own parameters."""
+
+    theta: Array
+    points: Array
+    gram: Array | None
+    """Of `K_BB`, symmetric, shape (M, M); None where features have no such matrix."""
+    noise_variance: float
+    log_shrinkage: Array | None = None
+    """Of `ln v`, shape (R,)."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Value of one pass, and the posterior that came with it."""
+
+    flow: Pass
+    """The pass that made it, and that takes its cotangents back."""
+    evidence: Evidence
+    trace: TraceTerm | None
+    to_coefficients: Array | None
+    """From the coordinates of `evidence` to those of the features; None if they agree."""
+    kept: Kept | None = None
+    """Features on their way to the next pass."""
+
+    n: float = field(init=False)
+    """The number of rows, each counted as often as it weighs."""
+    value: float = field(init=False)
+    """`−ln p(y)`, with the trace term if there is one."""
+
+    def __post_init__(self) -> None:
+        value = self.evidence.negative_log + (self.trace.value if self.trace else 0.0)
+        object.__setattr__(self, "n", self.evidence.sums.n)
+        object.__setattr__(self, "value", value)
+
+
+class Pass(Protocol):
+    """One kind of pass over the rows: log marginal likelihood and derivatives."""
+
+    @property
+    def prior_factor(self) -> Array | None:
+        """`F`, with `f(x) = k(x)ᵀF z` and `z` white under the prior, (M, R); None: the identity."""
+
+    def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
+        """Sum over the rows and return the log marginal likelihood; `gamma` weights the trace term.
+
+        Features go into `kept` for a pull-back to come.
+        """
+
+    def pull_back(self, source: RowSource, outcome: Outcome, bar: SumsAdjoint) -> PassAdjoint:
+        """Go over the rows again, with the cotangents of their sums, and return the derivatives."""

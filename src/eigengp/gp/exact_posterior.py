@@ -11,32 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 from scipy.linalg import lapack
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, Placed, beside, is_numpy, positive, row_dots
+from eigengp.backend.namespace import AnyArray, Placed, beside, is_numpy, positive
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import inverse_lower, solve_lower
 from eigengp.gp.posterior import Posterior, draw_joint
-from eigengp.kernels.cross_covariance import KernelColumns
+from eigengp.gp.sums import row_dots
+from eigengp.kernels import KernelColumns
 
 _SYMMETRISED = 256
-
-
-class Covariance(Protocol):
-    """The covariance `C` of the training targets, shape (N, N), as an operator."""
-
-    def solve(self, right: Array) -> Array:
-        """Return `C⁻¹ right`, for a vector or a matrix."""
-
-    def quadratic(self, K: AnyArray) -> AnyArray:
-        """Return the diagonal of `K C⁻¹ Kᵀ` for `K` of shape (n, N), shape (n,)."""
-
-    def explained(self, K: AnyArray) -> AnyArray:
-        """Return `K C⁻¹ Kᵀ`, shape (n, n)."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +39,16 @@ class DenseCovariance:
         return float(np.log(np.diagonal(self.L)).sum())
 
     def solve(self, right: Array) -> Array:
-        """See `Covariance.solve`."""
+        """Return `C⁻¹ right`, for a vector or a matrix."""
         return solve_lower(self.L, solve_lower(self.L, right), transposed=True)
 
     def quadratic(self, K: AnyArray) -> AnyArray:
-        """See `Covariance.quadratic`; a sum of squares."""
+        """Return the diagonal of `K C⁻¹ Kᵀ`, a sum of squares, for `K` of shape (n, N)."""
         half = self._half(K)
         return row_dots(half, half)
 
     def explained(self, K: AnyArray) -> AnyArray:
-        """See `Covariance.explained`."""
+        """Return `K C⁻¹ Kᵀ`, shape (n, n)."""
         half = self._half(K)
         return half @ half.T
 
@@ -100,19 +88,19 @@ class LowRankCovariance:
     """The diagonal of `Ω`, shape (N,)."""
 
     def solve(self, right: Array) -> Array:
-        """See `Covariance.solve`."""
+        """Return `C⁻¹ right`, for a vector or a matrix."""
         weighted = (self.precision * right.T).T
         rest: Array = weighted - (self.precision * (self.Q @ (self.Q.T @ weighted)).T).T
         return rest
 
     def quadratic(self, K: AnyArray) -> AnyArray:
-        """See `Covariance.quadratic`; a difference."""
+        """Return the diagonal of `K C⁻¹ Kᵀ`, a difference, for `K` of shape (n, N)."""
         weighted = K * beside(self.precision, K)
         projected = weighted @ beside(self.Q, K)
         return row_dots(weighted, K) - row_dots(projected, projected)
 
     def explained(self, K: AnyArray) -> AnyArray:
-        """See `Covariance.explained`."""
+        """Return `K C⁻¹ Kᵀ`, shape (n, n)."""
         weighted = K * beside(self.precision, K)
         projected = weighted @ beside(self.Q, K)
         return weighted @ K.T - projected @ projected.T
@@ -126,7 +114,7 @@ class ConditionalPosterior:
     """`k(x, X)` with the training inputs `X`."""
     coefficients: Array
     """`C⁻¹y`, shape (N,)."""
-    covariance: Covariance
+    covariance: DenseCovariance | LowRankCovariance
     noise_variance: float
 
     @property

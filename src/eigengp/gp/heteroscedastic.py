@@ -20,18 +20,20 @@ from eigengp.backend.namespace import (
     cast,
     dtype_name,
     namespace,
-    row_dots,
 )
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact_posterior import ConditionalPosterior
 from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.posterior import Posterior
-from eigengp.kernels.cross_covariance import KernelColumns
+from eigengp.gp.sums import row_dots
+from eigengp.kernels import KernelColumns
 
 _NEAR = (8, 16, 32, 64)
 """Number of nearest rows used to measure prediction errors among neighbours."""
 _PSEUDO = 2.0
 """Pseudo-observations with error one that are added to those of the neighbours."""
+_MOST_CHANGE = 18.0
+"""The largest `|η|`."""
 _LEAST_FREE = 0.1
 """The smallest `1 − h` of a row with the leverage `h`."""
 
@@ -93,7 +95,8 @@ class VarianceScale:
 
     There may be several `η`; where they disagree the largest dominates. Covariates outside their
     range in training are clipped to it, so that far from the data error bars grow with the variance
-    of the GP, and no faster.
+    of the GP, and no faster. No error bar changes by more than a factor of `e⁹`, and none is
+    smaller than those of enough training rows.
     """
 
     intercept: Array
@@ -104,6 +107,8 @@ class VarianceScale:
     low: Array
     high: Array
     floor: float = 0.0
+    least: float = 0.0
+    """The smallest variance that enough training rows have to be trusted."""
 
     def __call__(self, variance: AnyArray, found: AnyArray) -> AnyArray:
         """Return scaled variances, shape (n,), from covariates of shape (n, p)."""
@@ -113,8 +118,15 @@ class VarianceScale:
             for each in (self.low, self.high, self.centre, self.slopes, self.intercept)
         )
         known = xp.minimum(xp.maximum(found, low), high)
-        eta = intercept + (known - centre) @ slopes
-        return variance * (xp.sum(xp.exp(eta), axis=1) / self.intercept.size) + self.floor
+        eta = xp.clip(intercept + (known - centre) @ slopes, -_MOST_CHANGE, _MOST_CHANGE)
+        scaled = variance * (xp.sum(xp.exp(eta), axis=1) / self.intercept.size) + self.floor
+        return xp.maximum(scaled, beside(np.full(1, self.least), scaled))
+
+    def pull_back(self, variance: Array, gradient: Array) -> Array:
+        """Return the gradient of scaled variances, if the scale is nothing but a limit."""
+        if np.any(self.slopes) or np.any(self.intercept) or self.floor:
+            raise HeteroscedasticGradientError
+        return gradient * (variance > self.least)[:, None]
 
     def joint(self, covariance: AnyArray, found: AnyArray) -> AnyArray:
         """Return a joint covariance with this diagonal and the same correlations."""
@@ -159,6 +171,11 @@ class HeteroscedasticPosterior:
     def features(self) -> KernelColumns:
         """The features `k(x, B)`."""
         return self.own.features
+
+    @property
+    def noise_variance(self) -> float:
+        """The constant noise variance `σ²`."""
+        return self.own.noise_variance
 
     @property
     def n_columns(self) -> int:
@@ -211,8 +228,11 @@ class HeteroscedasticPosterior:
         return self.own.mean_gradient(X)
 
     def variance_gradient(self, X: AnyArray) -> AnyArray:
-        """Refuse: the slopes of the covariates are not known."""
-        raise HeteroscedasticGradientError
+        """Return `d variance/d x`; refuse if it needs the unknown slopes of covariates."""
+        gradient = self.own.variance_gradient(X)
+        if self.scale is None:
+            return gradient
+        return self.scale.pull_back(self.own.mean_and_variance(X)[1], gradient)
 
     def average(self, X: Array, share: Array) -> tuple[float, float]:
         """See `Predictive.average`."""

@@ -9,9 +9,9 @@ for no likelihood yet: Gaussian noise, whose pseudo-rows are the rows, is all th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray
 from eigengp.gp.blocks import RowBlock
 
-_VARIANCE_RANGE = (1e-6, 1e2)
+_LEAST_VARIANCE, _LARGEST_VARIANCE = 1e-6, 1e2
 """Bounds of a noise variance, relative to that of the targets."""
 
 
@@ -64,11 +64,18 @@ class _GaussianNoise:
     """Gaussian noise with a variance to learn."""
 
     variance: float | None = None
+    theta: Array = field(init=False, repr=False, compare=False)
+    """See `Likelihood.theta`: `ln σ²`, where there is a variance."""
+
+    bounds: ClassVar[tuple[Array, Array]] = np.log([_LEAST_VARIANCE]), np.log([_LARGEST_VARIANCE])
+    """See `Likelihood.bounds`."""
 
     def __post_init__(self) -> None:
         own = self.variance
         if own is not None and (not isinstance(own, Real) or not 0.0 < own < float("inf")):
             raise ValueError(f"variance must be positive and finite, or None, got {own!r}.")
+        if own is not None:
+            object.__setattr__(self, "theta", np.log([own]))
 
     @property
     def scale(self) -> float:
@@ -76,17 +83,6 @@ class _GaussianNoise:
         if self.variance is None:
             raise ValueError("A model needs a noise variance: Gaussian(variance=…).")
         return self.variance
-
-    @property
-    def bounds(self) -> tuple[Array, Array]:
-        """See `Likelihood.bounds`."""
-        low, high = np.log(_VARIANCE_RANGE)
-        return np.array([low]), np.array([high])
-
-    @property
-    def theta(self) -> Array:
-        """See `Likelihood.theta`: `ln σ²`."""
-        return np.log([self.scale])
 
     def with_theta(self, theta: Array) -> Self:
         """See `Likelihood.with_theta`."""

@@ -1,16 +1,24 @@
-"""Factorisations that do not fail in silence.
+"""Factorisations that do not fail in silence, and their pull-backs.
 
-LAPACK is called directly: for the small matrices of a small problem the
-checks of the general routines cost more than the factorisation.
+LAPACK is called directly: for the small matrices of a small problem the checks of the general
+routines cost more than the factorisation.
 
 A kernel matrix of nearby points is singular to working precision. A small jitter on the diagonal
 fixes that. It is increased as needed, with a warning, and finally an error names the likely causes.
+
+`CholeskyFactor` and `Spectrum` take the kernel matrix of the inducing points to the prior of the
+coefficients: the latent function is `f(x) = k(x,B) F z` with `z ~ N(0, I)`, and a factor `F` of
+shape (M, R) is all that distinguishes the stages of EigenGP. The log marginal likelihood depends on
+`F` through `W = F Fᵀ` alone, so its cotangent always has the form `F̄ = 2 W̄ F`; both pull-backs
+rest on that.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -23,6 +31,9 @@ T = TypeVar("T")
 
 _ESCALATIONS = 6
 _FIRST_RELATIVE_JITTER = 1e-10
+_BROADENING = 1e-7
+_ROUNDING = 1e-14
+_COINCIDENT = 1e-8
 
 
 class FactorizationError(ValueError):
@@ -127,25 +138,148 @@ def inverse_from(L: Array) -> Array:
     return inverse
 
 
-def cholesky_stack(K: Array) -> Array:
-    """Return the lower triangular factors of many small matrices, shape (n, s, s)."""
-    try:
-        return cast(Array, np.linalg.cholesky(K))
-    except np.linalg.LinAlgError:
-        raise FactorizationError(
-            "The covariance of a row and its neighbours is not positive definite. Likely causes: "
-            "duplicated rows with different targets at a tiny noise, or inputs of a huge scale. "
-            "Start from a larger noise variance, or merge the duplicates."
-        ) from None
+@dataclass(frozen=True)
+class CholeskyFactor:
+    """Stage 1, all eigenfunctions with the weights of the GP prior: `F = L⁻ᵀ`.
+
+    `K_BB = L Lᵀ` gives `W = K_BB⁻¹`, so `C = K_XB K_BB⁻¹ K_BX + σ²I`, at the
+    price of a Cholesky factorisation and with nothing that can diverge.
+    """
+
+    gram: Array
+    """`K_BB`, with all jitter that was needed."""
+    L: Array
+
+    @classmethod
+    def of(cls, gram: Array) -> CholeskyFactor:
+        """Factorise `K_BB`, shape (M, M)."""
+        return guarded(lambda K: cls(K, cholesky(K)), gram)
+
+    @cached_property
+    def matrix(self) -> Array:
+        """`F`, shape (M, M)."""
+        return np.ascontiguousarray(inverse_lower(self.L).T)
+
+    @cached_property
+    def inverse(self) -> Array:
+        """`K_BB⁻¹`, shape (M, M)."""
+        return inverse_from(self.L)
+
+    def pull_back(self, F_bar: Array) -> Array:
+        """Return `K̄_BB`, shape (M, M).
+
+        `W = K⁻¹` gives `K̄ = −W W̄ W = −½ F (Fᵀ F̄) Fᵀ`, since `F̄ = 2 W̄ F`.
+        """
+        inner = self.matrix.T @ F_bar
+        return -0.25 * self.matrix @ (inner + inner.T) @ self.matrix.T
+
+    def general_pull_back(self, F_bar: Array) -> Array:
+        """Return `K̄_BB` where the factor matters itself and not through `W` alone, shape (M, M).
+
+        `dF = −F dLᵀ F` gives `L̄ = −tril(F F̄ᵀ F)`, and `dL = L Φ(L⁻¹ dK L⁻ᵀ)`, where `Φ` takes the
+        lower triangle with half of the diagonal, gives `K̄ = F Φ(LᵀL̄) Fᵀ`, made symmetric.
+        """
+        F = self.matrix
+        L_bar = -np.tril(F @ F_bar.T @ F)
+        inner = np.tril(self.L.T @ L_bar)
+        inner.flat[:: inner.shape[0] + 1] *= 0.5
+        gram_bar = F @ inner @ F.T
+        return 0.5 * (gram_bar + gram_bar.T)
+
+    def weights_pull_back(self, W_bar: Array) -> Array:
+        """Return `K̄_BB = −W W̄ W` for the symmetric cotangent of `W` itself, shape (M, M)."""
+        return -self.inverse @ W_bar @ self.inverse
 
 
-def solve_stack(L: Array, r: Array, transposed: bool = False) -> Array:
-    """Return `L⁻¹ r`, or `L⁻ᵀ r`, for many small triangular matrices at once, shape (n, s)."""
-    x = np.array(r)
-    s = x.shape[1]
-    order = range(s - 1, -1, -1) if transposed else range(s)
-    for j in order:
-        row, done = (L[:, j + 1 :, j], x[:, j + 1 :]) if transposed else (L[:, j, :j], x[:, :j])
-        x[:, j] -= np.einsum("nk,nk->n", row, done)
-        x[:, j] /= L[:, j, j]
-    return x
+@dataclass(frozen=True)
+class Spectrum:
+    """The eigen-decomposition `K_BB = U diag(λ) Uᵀ`, largest eigenvalue first.
+
+    The top R eigenfunctions enter as `F = T diag(√v)` with the whitening
+    `T = U_R diag(1/√λ)`. The shrinkage `v_j = M w_j/λ_j` is the weight of an
+    eigenfunction relative to the one it has under the GP prior: `v = 1` is
+    stage 1. With the paper's `φ_j(x) = (√M/λ_j) k(x,B) u_j` the j-th column
+    of `F` is `u_j √M √w_j/λ_j`, as it should be.
+    """
+
+    values: Array
+    """`λ`, shape (M,)."""
+    vectors: Array
+    """`U`, eigenvectors as columns, shape (M, M)."""
+
+    @classmethod
+    def of(cls, gram: Array) -> Spectrum:
+        """Decompose `K_BB`, shape (M, M)."""
+        return cls(*guarded(descending_eigh, gram))
+
+    def tied(self, per_eigenfunction: Array) -> Array:
+        """Average within groups of eigenvalues that coincide, shape (R,).
+
+        Their eigenvectors are arbitrary within the group, so weights of
+        their own would mean nothing; the logarithms of the weights, and the
+        cotangents of those, are averaged instead.
+        """
+        lam = self.values[: per_eigenfunction.size]
+        apart = lam[:-1] - lam[1:] > _COINCIDENT * lam[:-1]
+        group = np.concatenate([[0], np.cumsum(apart)]).astype(np.intp)
+        mean: Array = np.bincount(group, per_eigenfunction) / np.bincount(group)
+        return mean[group]
+
+    def shrinkage(self, weights: Array) -> Array:
+        """Return `v_j = M w_j/λ_j` for the paper's prior variances `w_j`, shape (R,)."""
+        return weights * self.values.size / self.values[: weights.size]
+
+    def weights(self, shrinkage: Array) -> Array:
+        """Return `w_j = v_j λ_j/M`, shape (R,)."""
+        return shrinkage * self.values[: shrinkage.size] / self.values.size
+
+    def shrinkage_pull_back(self, log_shrinkage_bar: Array) -> Array:
+        """Return what `ln v = ln w − ln λ + const` adds to `K̄_BB` when `w` is held, (M, M)."""
+        U = self.vectors[:, : log_shrinkage_bar.size]
+        return -(U * (log_shrinkage_bar / self.values[: log_shrinkage_bar.size])) @ U.T
+
+    def whitening(self, n_components: int) -> Array:
+        """Return `T = U_R diag(1/√λ)`, shape (M, R)."""
+        return self.vectors[:, :n_components] / np.sqrt(self.values[:n_components])
+
+    def pull_back(self, T_bar: Array, shrinkage: Array) -> Array:
+        """Pull the cotangent of `T` back to `K_BB`, with `v` held; shape (M, M).
+
+        What is differentiated depends on `T` through `W = U diag(g) Uᵀ`,
+        `g_j = v_j/λ_j` (zero beyond R), so by Daleckii and Krein
+        `K̄ = U (D ∘ UᵀW̄U) Uᵀ` with the divided differences
+        `D_ij = (g_j − g_i)/(λ_j − λ_i)`. They split into
+        `−½(v_i + v_j)/(λ_i λ_j)`, which is smooth and all there is when `v`
+        is constant, and `½(1/λ_i + 1/λ_j)·(v_j − v_i)/(λ_j − λ_i)`, which
+        has a pole where eigenvalues with different weights meet: the model
+        itself jumps there, as the two exchange their weights. Only that
+        part is broadened, `1/δ → δ/(δ² + ε²)`, and stays finite.
+
+        `UᵀW̄U` is read off `Q = Uᵀ T̄ diag(1/√λ)`, where `q_ij = 2 (UᵀW̄U)_ij g_j`.
+        Of `q_ij` and `q_ji` the one with the larger `g` is used, so that
+        nothing is divided by a vanishing weight.
+        """
+        lam, U, R = self.values, self.vectors, shrinkage.size
+        M = lam.size
+        v = np.zeros(M)
+        v[:R] = shrinkage
+        g = v / lam
+        Q = np.zeros((M, M))
+        Q[:, :R] = U.T @ (T_bar / np.sqrt(lam[:R]))
+        W_bar_times_g = 0.5 * np.where(g >= g[:, None], Q, Q.T)
+
+        smooth = -0.5 * (v[:, None] + v) / np.outer(lam, lam)
+        pole = 0.5 * (1.0 / lam[:, None] + 1.0 / lam) * (v - v[:, None]) * self._inverse_gaps
+        largest = np.maximum(g[:, None], g)
+        D = np.divide(smooth + pole, largest, out=np.zeros((M, M)), where=largest > 0.0)
+        gram_bar = U @ (D * W_bar_times_g) @ U.T
+        return 0.5 * (gram_bar + gram_bar.T)
+
+    @cached_property
+    def _inverse_gaps(self) -> Array:
+        """`δ/(δ² + ε²)` with `δ_ij = λ_j − λ_i` and `ε` relative to both, shape (M, M)."""
+        lam = self.values
+        gap = lam - lam[:, None]
+        width = np.maximum(_BROADENING * np.sqrt(np.outer(lam, lam)), _ROUNDING * lam[0])
+        inverse: Array = gap / (gap**2 + width**2)
+        return inverse

@@ -14,7 +14,8 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, cast, namespace, on_host
-from eigengp.gp.blocks import Additive, RowBlock, RowSource
+from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.sums import Additive
 
 
 class Mean(Protocol):

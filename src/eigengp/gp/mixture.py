@@ -16,7 +16,7 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, namespace
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact_posterior import ConditionalPosterior
-from eigengp.kernels.cross_covariance import KernelColumns
+from eigengp.kernels import KernelColumns
 
 
 @dataclass(frozen=True)

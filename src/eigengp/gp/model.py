@@ -8,28 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.gp.approximations import (
-    DigitsLostError,
-    Outcome,
-    Pass,
-    PriorPass,
-    ResidualPass,
-    SpectralPass,
-)
+from eigengp.gp.approximations import DigitsLostError, PriorPass, SpectralPass
 from eigengp.gp.blocks import RowSource
+from eigengp.gp.evidence import Outcome, Pass
 from eigengp.gp.likelihoods import Likelihood, as_likelihood
+from eigengp.gp.linalg import CholeskyFactor, Spectrum
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
-from eigengp.gp.prior import CholeskyFactor, Spectrum
+from eigengp.gp.residual import ResidualPass
 from eigengp.gp.sums import Kept
 from eigengp.gp.vecchia import VecchiaPass
-from eigengp.kernels import Kernel, KernelAdjoint
-from eigengp.kernels.cross_covariance import KernelColumns
+from eigengp.kernels import Kernel, KernelAdjoint, KernelColumns
 
 
 @dataclass(frozen=True)
@@ -42,9 +36,16 @@ class Jitter:
     relative: float = 0.0
     absolute: float = 0.0
 
-    def of(self, features: KernelColumns) -> float:
-        """Return the number that is added."""
-        return self.relative * features.prior_scale + self.absolute
+
+class Gram(NamedTuple):
+    """The kernel matrix of the inducing points."""
+
+    matrix: Array
+    """`K_BB` with the jitter, shape (M, M)."""
+    jitter: float
+    """What was added to its diagonal."""
+    pull_back: Callable[[Array], KernelAdjoint]
+    """That of `K_BB` without the jitter."""
 
 
 @dataclass(frozen=True)
@@ -123,21 +124,19 @@ class EigenGP:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @cached_property
-    def _gram(self) -> tuple[Array, Callable[[Array], KernelAdjoint]]:
-        K, back = self.features.forward(self.inducing_points)
-        gram = K.copy()  # The pull-back needs it without the jitter.
-        gram.flat[:: gram.shape[0] + 1] += self.jitter.of(self.features)
-        return gram, back
-
-    @property
-    def gram(self) -> Array:
+    def gram(self) -> Gram:
         """`K_BB`, with the jitter that was asked for."""
-        return self._gram[0]
+        K, back = self.features.forward(self.inducing_points)
+        scale = float(np.mean(self.kernel.diag(self.inducing_points)))
+        added = self.jitter.relative * scale + self.jitter.absolute
+        gram = K.copy()  # The pull-back needs it without the jitter.
+        gram.flat[:: gram.shape[0] + 1] += added
+        return Gram(gram, added, back)
 
     @cached_property
     def spectrum(self) -> Spectrum:
         """The eigen-decomposition of `K_BB`."""
-        return Spectrum.of(self._gram[0])
+        return Spectrum.of(self.gram.matrix)
 
     @cached_property
     def _learned(self) -> Array | None:
@@ -159,7 +158,7 @@ class EigenGP:
         learned = self._learned
         noisy = self.residual and self.power > 0.0
         if learned is None:
-            factor = CholeskyFactor.of(self._gram[0])
+            factor = CholeskyFactor.of(self.gram.matrix)
             common = (self.features, self.noise_variance, factor)
             if self.vecchia:
                 return VecchiaPass(*common, self.jitter.relative)
@@ -213,7 +212,7 @@ class EigenGP:
     def evaluate(self, source: RowSource, gamma: float = 0.0) -> tuple[Outcome, Gradient]:
         """Return what a pass over the rows found, and the gradient of its value."""
         outcome = self.forward(source, gamma, Kept(self.arithmetic.memory_limit))
-        bar = outcome.flow.pull_back(source, outcome)
+        bar = outcome.flow.pull_back(source, outcome, outcome.evidence.sums_adjoint())
         assert bar.gram is not None
         gram_bar = self.gram_pull_back(bar.gram)
         gradient = Gradient(
@@ -233,7 +232,7 @@ class EigenGP:
 
         Both arguments of `k(B,B)` move, hence twice the pull-back to one.
         """
-        adjoint, kernel, B = self._gram[1](gram_bar), self.kernel, self.inducing_points
+        adjoint, kernel, B = self.gram.pull_back(gram_bar), self.kernel, self.inducing_points
         jitter_bar = self.jitter.relative * float(np.trace(gram_bar))
         if kernel.constant_diagonal is not None:
             theta = kernel.diag_pull_back(B[:1], np.array([jitter_bar]))

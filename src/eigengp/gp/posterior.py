@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import recycle
-from eigengp.backend.matmul import product
+from eigengp.backend.buffers import product, recycle
 from eigengp.backend.namespace import (
     AnyArray,
     Placed,
@@ -25,12 +24,11 @@ from eigengp.backend.namespace import (
     namespace,
     on_host,
     positive,
-    row_dots,
 )
-from eigengp.gp.approximations import Outcome
+from eigengp.gp.evidence import Outcome
 from eigengp.gp.precision import Arithmetic
-from eigengp.kernels import Kernel
-from eigengp.kernels.cross_covariance import KernelColumns
+from eigengp.gp.sums import row_dots
+from eigengp.kernels import Kernel, KernelColumns
 
 
 class Predictive(Protocol):

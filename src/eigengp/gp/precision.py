@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from eigengp.gp.sums import Sums, SumsAdjoint
+
 KEPT_BYTES = 1 << 26
 """How much memory features may take between the two passes, unless told."""
 
@@ -19,12 +23,7 @@ _VISIBLE_IN_GRADIENT = 1e-4
 _INVISIBLE_IN_GRADIENT = 1e-5
 """One that does not where there are others."""
 
-_PRECISIONS = {
-    "double": ("float64", "float64"),
-    "mixed": ("float64", "float32"),
-    "single": ("float32", "float32"),
-}
-PRECISIONS = tuple(_PRECISIONS)
+PRECISIONS = ("double", "mixed", "single")
 
 
 @dataclass(frozen=True)
@@ -52,11 +51,6 @@ class Arithmetic:
     memory_limit: int = KEPT_BYTES
 
     @property
-    def sums(self) -> str:
-        """The data type of pass 1."""
-        return _PRECISIONS[self.precision][0]
-
-    @property
     def guarded(self) -> Arithmetic:
         """The same with a check before float32 is used: "mixed" in the place of "single"."""
         return replace(self, precision="mixed") if self.precision == "single" else self
@@ -70,7 +64,7 @@ class Arithmetic:
             Returns by how much a relative error of one shows in the gradient of a row.
         """
         if self.precision != "mixed":
-            return _PRECISIONS[self.precision][1]
+            return "float64" if self.precision == "double" else "float32"
         return "float32" if amplified() * _EPSILON < _VISIBLE_IN_GRADIENT else "float64"
 
     def pieces_for(self, scatter: float, residual_scatter: float) -> int:
@@ -99,3 +93,34 @@ class Arithmetic:
         """
         harmless = amplified * _EPSILON**2 < _VISIBLE
         return "float64" if self.precision == "double" or not harmless else "float32"
+
+
+def measure_rounding(bar: SumsAdjoint, sums: Sums) -> float:
+    """Return how much the rounding of these cotangents shows in the gradient of a row.
+
+    An entry rounds the same way for all rows, and meets `Σ_n k_nm k_nm'`;
+    entries of a column round independently.
+    """
+    met = bar.about_mean * sums.A
+    return float(np.sqrt(np.max(np.einsum("ij,ij->j", met, met)))) / max(sums.n, 1.0)
+
+
+def measure_residual_scatter(bar: SumsAdjoint, sums: Sums) -> float:
+    """Return how much the rounding of features in `y − Km` shows in the same.
+
+    It is independent from row to row.
+    """
+    squares = np.diagonal(sums.A) / max(sums.n, 1.0)
+    in_residual = np.sqrt(np.sum(bar.centre**2 * squares))
+    return float(in_residual * np.max(np.abs(bar.b) * np.sqrt(squares)) / np.sqrt(sums.n))
+
+
+def measure_scatter(bar: SumsAdjoint, sums: Sums, variance: float) -> float:
+    """Return how much the rounding of features, where they meet these, shows in the same.
+
+    It is independent from row to row, and for rows without weights
+    `Σ_n k_nm² k_nm'²` is at most `Σ_n k_nm k_nm'` times the largest
+    feature, about the prior variance, squared.
+    """
+    square = np.einsum("ij,ij,ij->j", bar.about_mean, bar.about_mean, np.abs(sums.A))
+    return float(variance * np.sqrt(np.max(square))) / max(sums.n, 1.0)

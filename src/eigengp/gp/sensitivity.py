@@ -9,7 +9,9 @@ from scipy import special
 
 from eigengp._typing import Array
 
-_N_DIFFERENCES = 500
+_N_DIFFERENCES, _LEAST_DIFFERENCES = 500, 25
+_ENTRIES = 50_000
+"""Beyond a hundred inputs, so many numbers stand for the differences along one of them."""
 _MOST_DRAWS, _PAIRS = 8, 1_000
 
 
@@ -36,13 +38,15 @@ def sensitivities(correlation: Callable[[Array], Array], spread: Array) -> Array
     >>> sensitivities(squared_exponential, np.array([1.0, 1.0])).round(2)
     array([0.67, 0.01])
     """
-    probability = (np.arange(_N_DIFFERENCES) + 0.5) / _N_DIFFERENCES
+    count = int(np.clip(_ENTRIES // max(spread.size, 1), _LEAST_DIFFERENCES, _N_DIFFERENCES))
+    probability = (np.arange(count) + 0.5) / count
     distances = np.sqrt(2.0) * special.ndtri(0.5 + 0.5 * probability)
     values = np.empty(spread.size)
+    apart = np.zeros((count, spread.size))
     for d in range(spread.size):
-        apart = np.zeros((_N_DIFFERENCES, spread.size))
         apart[:, d] = spread[d] * distances
         values[d] = 1.0 - np.mean(correlation(apart))
+        apart[:, d] = 0.0
     return np.clip(values, 0.0, 1.0)
 
 

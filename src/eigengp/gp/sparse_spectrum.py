@@ -8,14 +8,15 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, cast, namespace
-from eigengp.gp.approximations import Outcome, WhitePass
+from eigengp.gp.approximations import PlainRows, choose_pull_back
 from eigengp.gp.blocks import RowSource
+from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
 from eigengp.gp.likelihoods import Likelihood, as_likelihood
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
-from eigengp.gp.sums import Kept
-from eigengp.kernels import KernelAdjoint, PullBack, Stationary
-from eigengp.kernels.cross_covariance import KernelColumns, times
+from eigengp.gp.sums import Kept, SumsAdjoint
+from eigengp.kernels import KernelAdjoint, KernelColumns, PullBack, Stationary
+from eigengp.kernels.stationary import times
 
 
 class SpectralFeatures(KernelColumns):
@@ -35,7 +36,7 @@ class SpectralFeatures(KernelColumns):
     kept_arrays = 2  # Cosines and sines.
 
     def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
-        """See `Columns.matrix`; phases are formed in float64, for they may be many turns."""
+        """See `KernelColumns.matrix`; phases are formed in float64, for they may be many turns."""
         xp = namespace(X)
         phase = cast(self._scaled(X) @ beside(self.points, X).T, dtype)
         room = xp.zeros_like(phase[:, :spare])
@@ -50,7 +51,7 @@ class SpectralFeatures(KernelColumns):
     def forward(
         self, X: AnyArray, dtype: str = "float64", spare: int = 0
     ) -> tuple[AnyArray, PullBack]:
-        """See `Columns.forward`; with the cotangent `P̄` of the phases `P = (X/ℓ) Sᵀ`.
+        """See `KernelColumns.forward`; with the cotangent `P̄` of the phases `P = (X/ℓ) Sᵀ`.
 
         `S̄ = P̄ᵀ(X/ℓ)`, and `d/d ln ℓ_d = −Σ_n (x_nd/ℓ_d)(P̄ S)_nd`.
         """
@@ -76,9 +77,45 @@ class SpectralFeatures(KernelColumns):
         return Phi_bar[:, m:] * Phi[:, :m] - Phi_bar[:, :m] * Phi[:, m : 2 * m]
 
     def input_gradient(self, X: AnyArray, bar: AnyArray) -> AnyArray:
-        """See `Columns.input_gradient`."""
+        """See `KernelColumns.input_gradient`."""
         phase_bar = self._phase_bar(self.matrix(X), bar)
         return self._scaled(phase_bar @ beside(self.points, X))
+
+
+@dataclass(frozen=True)
+class WhitePass:
+    """Features whose weights are independent, with variance one, under the prior (SSGP).
+
+    They leave nothing out of the prior, so the trace term is zero.
+    """
+
+    features: KernelColumns
+    noise_variance: float
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
+
+    @property
+    def prior_factor(self) -> None:
+        """See `Pass.prior_factor`."""
+
+    @property
+    def _rows(self) -> PlainRows:
+        return PlainRows(self.features)  # Nothing tells here whether float32 sums would do.
+
+    def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
+        """See `Pass.forward`."""
+        rows = self._rows
+        sums = source.total(lambda block: rows.sums(block, kept))
+        evidence = FactorEvidence(sums, np.ones(sums.b.size), self.noise_variance)
+        return Outcome(self, evidence, None, None, kept)
+
+    def pull_back(self, source: RowSource, outcome: Outcome, bar: SumsAdjoint) -> PassAdjoint:
+        """See `Pass.pull_back`."""
+        evidence, kept = outcome.evidence, outcome.kept
+        rows = self._rows
+        if self.arithmetic.precision != "double":
+            rows = choose_pull_back(rows, self.arithmetic.guarded, bar, evidence.sums)
+        pulled = source.total(lambda block: rows.pull_back(block, bar, kept))
+        return PassAdjoint(pulled.theta, pulled.points, None, evidence.noise_adjoint())
 
 
 @dataclass(frozen=True)
@@ -142,6 +179,6 @@ class SparseSpectrum:
     def evaluate(self, source: RowSource, gamma: float = 0.0) -> tuple[Outcome, SpectrumGradient]:
         """Return what a pass over the rows found, and the gradient of its value."""
         outcome = self.forward(source, gamma, Kept(self.arithmetic.memory_limit))
-        bar = outcome.flow.pull_back(source, outcome)
+        bar = outcome.flow.pull_back(source, outcome, outcome.evidence.sums_adjoint())
         gradient = SpectrumGradient(bar.theta, bar.points, self.noise_variance * bar.noise_variance)
         return outcome, gradient

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,14 +36,11 @@ from scipy import sparse
 
 from eigengp._typing import Array
 from eigengp.backend.buffers import make_buffer, recycle
-from eigengp.gp.approximations import Outcome, PassAdjoint
-from eigengp.gp.blocks import Additive, RowBlock, RowSource
-from eigengp.gp.evidence import PriorEvidence
-from eigengp.gp.linalg import cholesky_stack, solve_lower, solve_stack
-from eigengp.gp.prior import CholeskyFactor
-from eigengp.gp.sums import Kept, Sums, SumsAdjoint
-from eigengp.kernels import Kernel, PullBack
-from eigengp.kernels.cross_covariance import KernelColumns
+from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.evidence import Outcome, PassAdjoint, PriorEvidence
+from eigengp.gp.linalg import CholeskyFactor, FactorizationError, solve_lower
+from eigengp.gp.sums import Additive, Kept, RowAdjoint, Sums, SumsAdjoint
+from eigengp.kernels import Kernel, KernelColumns, PullBack
 
 
 @dataclass(frozen=True)
@@ -106,22 +103,14 @@ class Table:
         rows.total(fill)
         return table
 
-    def pull_back(self, rows: RowSource, K_bar: Array) -> PulledFeatures:
+    def pull_back(self, rows: RowSource, K_bar: Array) -> RowAdjoint:
         """Return what a cotangent of `K` gives to kernel and inducing points."""
 
-        def term(block: RowBlock) -> PulledFeatures:
+        def term(block: RowBlock) -> RowAdjoint:
             bar = K_bar[block.start : block.start + block.n_rows]
-            return PulledFeatures(*self.back.pop(block.start)(bar, overwrite=True))
+            return RowAdjoint(*self.back.pop(block.start)(bar, overwrite=True))
 
         return rows.total(term)
-
-
-@dataclass(frozen=True)
-class PulledFeatures(Additive):
-    """Derivatives by kernel and inducing points."""
-
-    theta: Array
-    points: Array
 
 
 @dataclass(frozen=True)
@@ -166,11 +155,10 @@ class Residual:
         if not present.all():
             R *= present[:, :, None] & present[:, None, :]
             R[:, diagonal, diagonal] += ~present
-        if self.kernel.constant_diagonal is not None:
-            return R, back
 
         def pull_back(R_bar: Array) -> Array:
-            R_bar[:, diagonal, diagonal] *= 1.0 + self.jitter
+            if self.kernel.constant_diagonal is None:
+                R_bar[:, diagonal, diagonal] *= 1.0 + self.jitter
             return back(R_bar)
 
         return R, pull_back
@@ -180,6 +168,30 @@ class Residual:
         weight = hoods.rows.sample_weight
         noise: Array = np.full(hoods.index.shape, self.noise_variance)
         return noise if weight is None else noise / weight[hoods.at]
+
+
+def cholesky_stack(K: Array) -> Array:
+    """Return the lower triangular factors of many small matrices, shape (n, s, s)."""
+    try:
+        return cast(Array, np.linalg.cholesky(K))
+    except np.linalg.LinAlgError:
+        raise FactorizationError(
+            "The covariance of a row and its neighbours is not positive definite. Likely causes: "
+            "duplicated rows with different targets at a tiny noise, or inputs of a huge scale. "
+            "Start from a larger noise variance, or merge the duplicates."
+        ) from None
+
+
+def solve_stack(L: Array, r: Array, transposed: bool = False) -> Array:
+    """Return `L⁻¹ r`, or `L⁻ᵀ r`, for many small triangular matrices at once, shape (n, s)."""
+    x = np.array(r)
+    s = x.shape[1]
+    order = range(s - 1, -1, -1) if transposed else range(s)
+    for j in order:
+        row, done = (L[:, j + 1 :, j], x[:, j + 1 :]) if transposed else (L[:, j, :j], x[:, :j])
+        x[:, j] -= np.einsum("nk,nk->n", row, done)
+        x[:, j] /= L[:, j, j]
+    return x
 
 
 def innovation_weights(R: Array) -> tuple[Array, Array]:
@@ -198,33 +210,45 @@ def innovation_pull_back(L: Array, w: Array, w_bar: Array) -> Array:
 
 
 @dataclass
-class Whitened:
-    """What the forward pass leaves for the way back, for all rows."""
+class Tape:
+    """What the pull-back of a pass needs."""
 
     table: Table
-    w: Array
-    """Shape (N, s)."""
     L: Array
     """Shape (N, s, s)."""
+    back: dict[int, Any] = field(default_factory=dict)
+    """The kernel's pull-back for the neighbourhoods that begin at each number."""
+
+
+@dataclass(frozen=True)
+class Whitened:
+    """All whitened rows."""
+
+    index: NDArray[np.intp]
+    """The numbers of the members of each neighbourhood, shape (N, s); see `Neighborhoods`."""
+    w: Array
+    """Shape (N, s)."""
     kappa: Array
     """Shape (N, M)."""
     eta: Array
     """Shape (N,)."""
-    back: dict[int, Any] = field(default_factory=dict)
-    """The kernel's pull-back for the neighbourhoods that begin at each number."""
 
-    @classmethod
-    def room(cls, table: Table, n: int, s: int) -> Whitened:
-        """Return room for so many rows."""
-        kappa = np.empty((n, table.K.shape[1]))
-        return cls(table, np.empty((n, s)), np.empty((n, s, s)), kappa, np.empty(n))
+    def make_matrix(self, n_rows: int, coefficients: Array | None = None) -> sparse.csr_array:
+        """Return the sparse matrix `U` with `η = U y`, or with other coefficients, (N, n_rows)."""
+        present = self.index >= 0
+        values = np.where(present, self.w if coefficients is None else coefficients, 0.0)
+        columns = np.where(present, self.index, 0).ravel()
+        starts = np.arange(0, columns.size + 1, self.index.shape[1])
+        return sparse.csr_array((values.ravel(), columns, starts), (self.w.shape[0], n_rows))
 
 
 @dataclass(frozen=True)
 class VecchiaOutcome(Outcome):
-    """What a pass over the rows found, and what its pull-back needs."""
+    """What a pass over the rows found."""
 
     whitened: Whitened | None = None
+    """None where every row has all earlier rows as neighbours."""
+    tape: Tape | None = None
 
 
 @dataclass(frozen=True)
@@ -282,18 +306,21 @@ class VecchiaPass:
         kept : Kept or None
             Given where there will be a way back.
         """
-        keep = kept is not None
+        keep, (n, s) = kept is not None, source.index.shape
         table = Table.of(self.features, self.prior_factor, source.members, keep)
-        whitened = Whitened.room(table, *source.index.shape) if keep else None
         if source.is_complete and not keep:
             sums = self._sums_of_all(Neighborhoods(source.rows, source.own), table)
-        else:
-            sums = source.total(lambda hoods: self._sums(hoods, table, whitened))
-        return VecchiaOutcome(
-            self, PriorEvidence(sums, self.factor, 1.0), None, None, None, whitened
-        )
+            return VecchiaOutcome(self, PriorEvidence(sums, self.factor, 1.0), None, None)
+        kappa = np.empty((n, table.K.shape[1]))
+        whitened = Whitened(source.index, np.empty((n, s)), kappa, np.empty(n))
+        tape = Tape(table, np.empty((n, s, s))) if keep else None
+        sums = source.total(lambda hoods: self._sums(hoods, table, whitened, tape))
+        evidence = PriorEvidence(sums, self.factor, 1.0)
+        return VecchiaOutcome(self, evidence, None, None, whitened=whitened, tape=tape)
 
-    def _sums(self, hoods: Neighborhoods, table: Table, whitened: Whitened | None) -> Sums:
+    def _sums(
+        self, hoods: Neighborhoods, table: Table, whitened: Whitened, tape: Tape | None
+    ) -> Sums:
         at, n = hoods.at, hoods.index.shape[0]
         K, G = gathered(table.K, at), gathered(table.G, at)
         R, back = self.residual.stack(hoods, G)
@@ -302,11 +329,10 @@ class VecchiaPass:
         kappa = (w[:, None, :] @ K)[:, 0, :]
         recycle(K)
         eta = np.einsum("ns,ns->n", w, hoods.rows.y[at])
-        if whitened is not None:
-            rows = slice(hoods.start, hoods.start + n)
-            whitened.w[rows], whitened.L[rows] = w, L
-            whitened.kappa[rows], whitened.eta[rows] = kappa, eta
-            whitened.back[hoods.start] = back
+        rows = slice(hoods.start, hoods.start + n)
+        whitened.w[rows], whitened.kappa[rows], whitened.eta[rows] = w, kappa, eta
+        if tape is not None:
+            tape.L[rows], tape.back[hoods.start] = L, back
         log_precision = 2.0 * float(np.log(w[:, -1]).sum())
         return self._sums_of_whitened(hoods.rows, at[:, -1], kappa, eta, log_precision)
 
@@ -344,7 +370,7 @@ class VecchiaPass:
             log_precision -= float(extra.sum())
         return Sums(kappa.T @ kappa, kappa.T @ eta, c, log_precision, n, n)
 
-    def pull_back(self, source: Any, outcome: Outcome) -> PassAdjoint:
+    def pull_back(self, source: Any, outcome: Outcome, bar: SumsAdjoint) -> PassAdjoint:
         """See `Pass.pull_back`.
 
         With `W = K_BB⁻¹` and `ϖ_i = Σ_j p_ij k_j`, the features receive
@@ -352,20 +378,21 @@ class VecchiaPass:
         `W̄ = ½ Σ_i (ϖ_i κ_iᵀ + κ_i ϖ_iᵀ)`.
         """
         assert isinstance(outcome, VecchiaOutcome)
-        assert outcome.whitened is not None
-        evidence, whitened = outcome.evidence, outcome.whitened
+        evidence, whitened, tape = outcome.evidence, outcome.whitened, outcome.tape
         assert isinstance(evidence, PriorEvidence)
-        bar = evidence.sums_adjoint()
+        assert whitened is not None
+        assert tape is not None
         p, through_w = np.empty_like(whitened.w), np.empty_like(whitened.kappa)
 
         def term(hoods: Neighborhoods) -> _Pulled:
-            return self._pulled(hoods, whitened, bar, p, through_w)
+            return self._pulled(hoods, whitened, tape, bar, p, through_w)
 
         pulled = source.total(term)
         through_p = whitened.kappa @ self.factor.inverse
-        K_bar = _scattered(source, whitened.w, through_w)
-        K_bar += _scattered(source, p, through_p)
-        adjoint = whitened.table.pull_back(source.members, K_bar)
+        n = source.rows.n_rows
+        K_bar = whitened.make_matrix(n).T @ through_w
+        K_bar += whitened.make_matrix(n, p).T @ through_p
+        adjoint = tape.table.pull_back(source.members, K_bar)
         cross = 0.5 * (pulled.cross + pulled.cross.T)
         gram = evidence.gram_adjoint(bar) + self.factor.weights_pull_back(cross)
         theta = adjoint.theta + pulled.theta
@@ -382,6 +409,7 @@ class VecchiaPass:
         self,
         hoods: Neighborhoods,
         whitened: Whitened,
+        tape: Tape,
         bar: SumsAdjoint,
         p_out: Array,
         through_w: Array,
@@ -390,29 +418,16 @@ class VecchiaPass:
         w, kappa, eta = whitened.w[rows], whitened.kappa[rows], whitened.eta[rows]
         kappa_bar = 2.0 * kappa @ bar.A + np.outer(eta, bar.b)
         eta_bar = kappa @ bar.b + 2.0 * bar.c * eta
-        members = gathered(whitened.table.K, at)
+        members = gathered(tape.table.K, at)
         w_bar = (members @ kappa_bar[:, :, None])[:, :, 0] + eta_bar[:, None] * hoods.rows.y[at]
         w_bar *= hoods.present
         w_bar[:, -1] += 2.0 * bar.log_precision / w[:, -1]
-        p = innovation_pull_back(whitened.L[rows], w, w_bar)
+        p = innovation_pull_back(tape.L[rows], w, w_bar)
         outer = p[:, :, None] * w[:, None, :]
-        theta = whitened.back.pop(hoods.start)(-0.5 * (outer + outer.transpose(0, 2, 1)))
+        theta = tape.back.pop(hoods.start)(-0.5 * (outer + outer.transpose(0, 2, 1)))
         mixed = (p[:, None, :] @ members)[:, 0, :]
         recycle(members)
         p_out[rows], through_w[rows] = p, kappa_bar + mixed @ self.factor.inverse
         share = p * w
         noise = -np.vdot(share, self.residual.noise(hoods)) / self.noise_variance
         return _Pulled(theta, float(noise), -float(share.sum()), mixed.T @ kappa)
-
-
-def _scattered(source: Any, coefficients: Array, values: Array) -> Array:
-    """Return `Σ_i c_ij v_i` for every row j, shape (N, M)."""
-    index = source.index
-    present = index >= 0
-    columns = np.where(present, index, 0).ravel()
-    starts = np.arange(0, columns.size + 1, index.shape[1])
-    shape = (index.shape[0], source.rows.n_rows)
-    matrix = sparse.csr_array(
-        (np.where(present, coefficients, 0.0).ravel(), columns, starts), shape
-    )
-    return np.asarray(matrix.T @ values)

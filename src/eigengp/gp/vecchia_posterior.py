@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import row_dots
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.heteroscedastic import (
-    HeteroscedasticGradientError,
     VarianceScale,
     covariates,
     leave_one_out_moments,
 )
-from eigengp.gp.linalg import solve_stack
 from eigengp.gp.vecchia import (
     Neighborhoods,
     VecchiaOutcome,
     VecchiaPass,
     innovation_weights,
+    solve_stack,
 )
-from eigengp.kernels.cross_covariance import KernelColumns
+from eigengp.kernels import KernelColumns
 
 Search = Callable[[Array], NDArray[np.intp]]
 """Takes inputs (n, D) to the numbers of their nearest rows (n, m), the nearest first."""
@@ -106,6 +103,16 @@ class VecchiaPosterior:
     n_neighbors: int
     scale: VarianceScale | None = None
     coefficients: Array | None = None
+    n_columns: int = field(init=False, repr=False)
+    """How many numbers a row becomes on the way: features of its own and of neighbours."""
+    _all_rows: KernelColumns = field(init=False, repr=False, compare=False)
+    """`k(x, X)`."""
+
+    def __post_init__(self) -> None:
+        own = self.mean_coefficients.size * (self.n_neighbors + 1)
+        n_columns = own if self.coefficients is None else max(own, self.coefficients.size)
+        object.__setattr__(self, "n_columns", n_columns)
+        object.__setattr__(self, "_all_rows", self.features.kernel.at(self.rows.X))
 
     @classmethod
     def of(
@@ -126,21 +133,12 @@ class VecchiaPosterior:
         """`σ²`."""
         return self.flow.noise_variance
 
-    @property
-    def n_columns(self) -> int:
-        """How many numbers a row becomes on the way: features of its own and of neighbours."""
-        own = self.mean_coefficients.size * (self.n_neighbors + 1)
-        return own if self.coefficients is None else max(own, self.rows.n_rows)
-
-    @cached_property
-    def _all_rows(self) -> KernelColumns:
-        """`k(x, X)`."""
-        return self.features.kernel.at(self.rows.X)
-
     def _predict(self, X: Array) -> Near:
         """Return what the nearest rows say, with the mean of all rows where it is known."""
-        near = self.near(X, self.search(X))
-        return near if self.coefficients is None else near._replace(mean=self.mean(X))
+        if self.coefficients is None:
+            return self.near(X, self.search(X))
+        mean = self.mean(X)
+        return self.near(X, self.search(X))._replace(mean=mean)
 
     def near(self, X: Array, index: NDArray[np.intp]) -> Near:
         """Return what inputs and their neighbours, given by their numbers, say."""
@@ -195,12 +193,14 @@ class VecchiaPosterior:
     def _linear(self, near: Near) -> Array:
         """Return `tᵀP t`, shape (n,)."""
         latent = near.shared @ self.covariance_root
-        return row_dots(latent, latent)
+        return np.asarray(np.einsum("nm,nm->n", latent, latent))
 
     def covariates(self, variance: Array, near: Near) -> Array:
         """Return what the variance factor depends on, shape (n, p)."""
         unit = np.sqrt(self.features.prior_scale)
-        return covariates(variance, near.surprise, near.explained / unit)
+        # Where all rows are neighbours, a row that is left out has one neighbour less.
+        surprise = near.surprise[:, : max(0, self.rows.n_rows - 1)]
+        return covariates(variance, surprise, near.explained / unit)
 
     def _scaled(self, variance: Array, near: Near) -> Array:
         if self.scale is None:
@@ -277,9 +277,11 @@ class VecchiaPosterior:
         With `q = 2P t`, `c̄ = −2b − C⁻¹K_S q` is the cotangent of the residual's covariance with
         the neighbours, and `q − 2 F Fᵀk(x)` that of `k(x)` itself.
         """
-        if self.scale is not None:
-            raise HeteroscedasticGradientError
-        return self._by_chunk(self._variance_gradient, X)
+        gradient = self._by_chunk(self._variance_gradient, X)
+        if self.scale is None:
+            return gradient
+        variance = replace(self, scale=None, coefficients=None).mean_and_variance(X)[1]
+        return self.scale.pull_back(variance, gradient)
 
     def _variance_gradient(self, X: Array) -> Array:
         found = self._factorized(X, self.search(X))

@@ -42,7 +42,7 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, AnArray]) 
     content = memoryview(_safetensors().save(dict(arrays), metadata))
     at = _place_of_checksum(content)
     try:
-        with replace_atomically(path) as scratch, scratch.open("xb") as file:
+        with replace_atomically(path) as scratch, scratch.open("wb") as file:
             file.write(content[: at.start])
             file.write(sha256(content).hexdigest().encode())
             file.write(content[at.stop :])

@@ -7,7 +7,7 @@ neighbour search.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -27,25 +27,25 @@ from eigengp.fitting.model_selection import Decision, Selection
 from eigengp.fitting.online import Online
 from eigengp.fitting.settings import LBFGS, Stochastic
 from eigengp.fitting.stochastic import Adam, Belief, Reservoir, StochasticLearner
-from eigengp.gp.approximations import ResidualPass, SpectralPass
+from eigengp.gp.approximations import SpectralPass
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance, LowRankCovariance
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
 from eigengp.gp.likelihoods import Gaussian, Heteroscedastic
+from eigengp.gp.linalg import CholeskyFactor, Spectrum
 from eigengp.gp.mean import MEANS
 from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
-from eigengp.gp.prior import CholeskyFactor, Spectrum
+from eigengp.gp.residual import ResidualPass
 from eigengp.gp.sparse_spectrum import SpectralFeatures
 from eigengp.gp.sums import Sums
 from eigengp.gp.vecchia import VecchiaPass
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.io.errors import SavedModelError
-from eigengp.io.record import EstimatorRecord, Fields, Record, resolved_hints
-from eigengp.kernels import KERNELS, Kernel, Product, Sum, Warped
-from eigengp.kernels.cross_covariance import KernelColumns
+from eigengp.io.record import EstimatorRecord, Fields, Record
+from eigengp.kernels import KERNELS, Kernel, KernelColumns, Product, Sum, Warped
 
 _ESTIMATORS = (
     *(EigenGPRegressor, ExactGPRegressor, FITCRegressor, VFERegressor, PowerEPRegressor),
@@ -54,7 +54,7 @@ _ESTIMATORS = (
 _PLAIN = (
     *(*KERNELS.values(), Sum, Product, Warped),
     *(LBFGS, Stochastic, Gaussian, Heteroscedastic),
-    *(Scaling, Extent, RowBlock, *MEANS.values(), LogMap, YeoJohnsonMap, QuantileMap),
+    *(Scaling, Extent, *MEANS.values(), LogMap, YeoJohnsonMap, QuantileMap),
     *(EigenGP, Jitter, Arithmetic, Spectrum, CholeskyFactor),
     *(SpectralPass, ResidualPass, VecchiaPass, Sums),
     *(Posterior, ConditionalPosterior, MixturePosterior, DenseCovariance, LowRankCovariance),
@@ -81,10 +81,19 @@ def _random_state(
     return rng
 
 
+def _row_block(**found: Any) -> RowBlock:
+    """Return rows of which every array has as many; `predict` may need few of them."""
+    rows = RowBlock(**found)
+    each_row = (rows.y, rows.sample_weight, rows.scatter)
+    if rows.X.ndim != 2 or any(a.shape != rows.X.shape[:1] for a in each_row if a is not None):
+        raise SavedModelError("its training rows have arrays of different lengths.")
+    return rows
+
+
 def _vecchia_fields(posterior: VecchiaPosterior) -> Fields:
     """Return all but the search, of which the kind is enough: the rows make the same again."""
     index = getattr(posterior.search, "index", None)
-    kept = {each.name: getattr(posterior, each.name) for each in fields(posterior)}
+    kept = {each.name: getattr(posterior, each.name) for each in fields(posterior) if each.init}
     del kept["search"]
     return {**kept, "approximate": isinstance(index, Approximate)}
 
@@ -112,14 +121,15 @@ def _columns_record(kind: type, name: str, points: str, make: Callable[..., Any]
 def records() -> list[Record | EstimatorRecord]:
     """Return how each class is stored."""
     state = {"key": np.ndarray, "pos": int, "has_gauss": int, "gauss": float}
-    vecchia = {**resolved_hints(VecchiaPosterior), "approximate": bool}
+    own, block = Record.of(VecchiaPosterior), Record.of(RowBlock)
+    vecchia = {**own.hints, "approximate": bool}
     del vecchia["search"]
-    optional = Record.of(VecchiaPosterior).optional
     return [
+        replace(block, make=_row_block),
         *map(Record.of, _PLAIN),
         *map(EstimatorRecord, _ESTIMATORS),
         Record(np.random.RandomState, state, make=_random_state, take=_random_state_fields),
-        Record(VecchiaPosterior, vecchia, optional, _vecchia_posterior, _vecchia_fields),
+        Record(VecchiaPosterior, vecchia, own.optional, _vecchia_posterior, _vecchia_fields),
         _columns_record(KernelColumns, "KernelFeatures", "inducing_points", lambda k, B: k.at(B)),
         _columns_record(SpectralFeatures, "SpectralFeatures", "spectral_points", SpectralFeatures),
     ]

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from eigengp.io import container
 from eigengp.io.errors import SavedModelError
 from eigengp.io.record import Estimator
-from eigengp.io.tree import Reader, Writer
+from eigengp.io.tree import Reader, Writer, check_size
 
 FORMAT = 1
 """The newest format: raised when files change so that earlier versions cannot read them."""
@@ -45,21 +45,20 @@ def save(model: Estimator, path: str | Path, *, about: Mapping[str, Any] | None 
     model : GPRegressor or TargetTransformed
         A fitted estimator of eigengp.
     path : path
-        The file, which ends in `.eigengp`. It appears when it is whole; one of
-        the same name is replaced.
+        The file, which ends in `.eigengp`. It is written atomically, and replaces a file of the
+        same name.
     about : mapping or None
-        What JSON can hold and should be stored beside the model.
+        Information of your own to store with the model, as JSON.
 
     Raises
     ------
     SavedModelError
-        If the model holds something that a file cannot hold.
+        If a part of the model cannot be stored.
 
     Notes
     -----
-    The file has the format of safetensors: arrays, and a JSON header in the
-    metadata. A `RandomState` is stored as its state, and goes on from there.
-    Arrays of other libraries than NumPy are stored, and loaded, as NumPy's.
+    The file has the safetensors format: arrays, and a JSON header in the metadata. A `RandomState`
+    is stored with its state. Arrays of other libraries are stored, and loaded, as NumPy arrays.
 
     Examples
     --------
@@ -77,6 +76,7 @@ def save(model: Estimator, path: str | Path, *, about: Mapping[str, Any] | None 
     target = _checked_target(path)
     writer = Writer()
     node = writer.node(model, "The model")
+    check_size(writer.objects)
     body = {"model": node, "objects": writer.objects, "about": _plain(about)}
     container.write(target, _summary(model) | body, writer.arrays)
 
@@ -84,8 +84,8 @@ def save(model: Estimator, path: str | Path, *, about: Mapping[str, Any] | None 
 def load(path: str | Path) -> Estimator:
     """Read a model that `save` wrote.
 
-    Nothing in a file is ever executed: only classes that eigengp knows, or
-    that `eigengp.io.register` has made known, are made from it.
+    No code from the file is executed. Only classes of the library, and those registered with
+    `eigengp.io.register`, are created.
 
     Parameters
     ----------
@@ -95,12 +95,12 @@ def load(path: str | Path) -> Estimator:
     Returns
     -------
     model : GPRegressor or TargetTransformed
-        The fitted model, which predicts as the one that was saved, to the last bit.
+        The fitted model. Its predictions are bit-identical to those of the saved model.
 
     Raises
     ------
     SavedModelError
-        If the file was cut off or altered, has a newer format, or is no saved model.
+        If the file is incomplete or was changed, has a newer format, or is not a saved model.
     ImportError
         If the model needs a package that is not installed.
 
@@ -119,7 +119,7 @@ def load(path: str | Path) -> Estimator:
 
 
 def read(path: str | Path) -> Saved:
-    """Read a model with all that is stored beside it.
+    """Read a model with all information stored in its file.
 
     Parameters
     ----------
@@ -129,11 +129,13 @@ def read(path: str | Path) -> Saved:
     Returns
     -------
     saved : Saved
-        The model, what `about` was given to `save`, and the header.
+        The model, the `about` passed to `save`, and the header.
     """
     source = Path(path)
     if source.is_dir():
         raise IsADirectoryError(f"{source} is a folder, not a saved model.")
+    if source.exists() and not source.is_file():  # A pipe or a device may never end.
+        raise SavedModelError(f"{source} is not a regular file.")
     header, arrays = container.read(source)
     try:
         model, about = _made(header, arrays), dict(header["about"])

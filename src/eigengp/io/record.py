@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
 from inspect import Parameter, signature
 from types import UnionType
 from typing import Any, ClassVar, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from eigengp.estimators.base import GPRegressor
 from eigengp.estimators.transformed_target import TargetTransformed
@@ -16,6 +20,8 @@ from eigengp.io.errors import SavedModelError
 Fields = dict[str, Any]
 Estimator: TypeAlias = GPRegressor | TargetTransformed
 """What a file can hold."""
+_USED = ("conformity_", "leave_one_out_errors_", "regressor_", "target_map_")
+"""Learned attributes on which predictions depend."""
 _NEEDED = {"_posterior", "_scaling", "_place", "n_features_in_"}
 _NEEDED_AROUND = {"regressor_", "target_map_"}
 
@@ -71,6 +77,7 @@ class Record:
         """Return an object with these fields."""
         name = self.kind.__name__
         _check_fields(name, found, self.hints)
+        check_finite(name, found)
         _check_complete(name, self.hints.keys() - found.keys() - self.optional)
         return (self.make or self.kind)(**found)
 
@@ -103,11 +110,14 @@ class EstimatorRecord:
         """Return the estimator with these attributes."""
         name, names = self.kind.__name__, self.kind._get_param_names()
         _check_fields(name, found, self._hints(found))
+        check_finite(name, found)
         state = {each: found[each] for each in found if each not in names}
         needed = _NEEDED_AROUND if issubclass(self.kind, TargetTransformed) else _NEEDED
         _check_complete(name, needed - state.keys() if state else set())
         model = self.kind(**{each: found[each] for each in found if each in names})
         model.__dict__.update(state)
+        if state:
+            _check_predictions(model)
         return model
 
     def _hints(self, found: Fields) -> dict[str, Any]:
@@ -140,6 +150,40 @@ def _check_fields(owner: str, found: Fields, hints: Mapping[str, Any]) -> None:
             raise SavedModelError(f"a saved {owner} has the unknown field {name!r}.")
         if not _fits(value, hints[name]):
             raise SavedModelError(f"{name} of a saved {owner} is a {type(value).__name__}.")
+
+
+def check_finite(owner: str, found: Fields) -> None:
+    """Raise if a field that predictions may depend on is NaN, or an array that is not finite.
+
+    What an estimator shows of its search, such as errors of lengthscales that failed, may be.
+    """
+    for name, value in found.items():
+        shown = name.endswith("_") and name not in _USED
+        if not (shown or _is_finite(value)):
+            raise SavedModelError(f"{name} of a {owner} has values that are not finite.")
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind != "f" or bool(np.isfinite(value).all())
+    if isinstance(value, list | tuple):
+        return all(map(_is_finite, value))
+    return not (isinstance(value, float) and math.isnan(value))
+
+
+def _check_predictions(model: Estimator) -> None:
+    """Raise unless a model predicts in the middle of its training rows."""
+    inner: Any = getattr(model, "regressor_", model)
+    scaling = inner._scaling
+    n_rows = 7 + (scaling.input_centre.size == 7)  # Arrays of wrong shapes may fit a square.
+    X = scaling.input_centre + scaling.input_scale * np.linspace(-0.5, 0.5, n_rows)[:, None]
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        mean, std = model.predict(X, return_std=True)
+        low, high = model.predict_interval(X)  # Few calibration rows make it infinite.
+    usable = np.isfinite(mean) & np.isfinite(std) & (std >= 0.0) & (low <= high)
+    if usable.shape != (n_rows,) or not usable.all():
+        raise SavedModelError("its predictions are not finite.")
 
 
 def _check_complete(owner: str, missing: set[str]) -> None:

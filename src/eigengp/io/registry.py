@@ -9,7 +9,7 @@ from eigengp.estimators.base import GPRegressor
 from eigengp.io.errors import SavedModelError
 from eigengp.io.known import records
 from eigengp.io.record import EstimatorRecord, Record
-from eigengp.kernels.cross_covariance import KernelColumns
+from eigengp.kernels import KernelColumns
 
 ClassT = TypeVar("ClassT", bound=type)
 
@@ -19,16 +19,16 @@ _OURS = frozenset(_RECORDS)
 
 
 def register(cls: ClassT) -> ClassT:
-    """Make a class of your own known, so that models that hold it can be saved and loaded.
+    """Register a custom class, so that models that contain it can be saved and loaded.
 
-    A file names it by its `__name__`. Call this, or use it as a decorator, in
+    Files refer to the class by its `__name__`. Call this function, or use it as a decorator, in
     every program that saves or loads such a model, before it does.
 
     Parameters
     ----------
     cls : type
-        A kernel or another dataclass of which a fitted model is made, with the
-        constructor that `dataclass` made; or a subclass of an estimator.
+        A kernel or another dataclass that is part of fitted models, with the constructor that
+        `dataclass` generates; or a subclass of an estimator.
 
     Returns
     -------

@@ -9,7 +9,7 @@ again, and there are no circles.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from eigengp.backend.namespace import is_numpy, on_host
 from eigengp.io.errors import SavedModelError
+from eigengp.io.record import check_finite
 from eigengp.io.registry import record_named, record_of
 
 Node = Any
@@ -27,6 +28,38 @@ AnArray = NDArray[Any]
 
 _KINDS, _WIDEST = "fiub", 8
 """What kinds of numbers arrays may hold, and in how many bytes each."""
+_MOST_OBJECTS, _DEEPEST = 20_000, 100
+"""How many objects, each with all that it holds, and how deep: a model has some hundreds."""
+
+
+def check_size(objects: Sequence[Node]) -> None:
+    """Raise if objects are too many or nested too deep, counted wherever they are used.
+
+    What is shared takes little room in a file, but time wherever it is used: a chain of sums of a
+    kernel with itself doubles with every link.
+    """
+    sizes: list[int] = []
+    depths: list[int] = []
+    total = 0
+    for node in objects:
+        held = [at for at in _references(node) if at in range(len(sizes))]
+        sizes.append(sum(sizes[at] for at in held) + ("class" in node or bool(held)))
+        depths.append(1 + max((depths[at] for at in held), default=0))
+        total += sizes[-1]
+        if total > _MOST_OBJECTS or depths[-1] > _DEEPEST:
+            raise SavedModelError(
+                f"a saved model has at most {_MOST_OBJECTS} objects, at most {_DEEPEST} deep; this "
+                "one has more. Is its kernel a sum or product of very many?"
+            )
+
+
+def _references(node: Node) -> Iterator[int]:
+    """Yield the numbers of the objects that a node holds."""
+    if isinstance(node, dict) and isinstance(node.get("object"), int):
+        yield node["object"]
+    elif isinstance(node, dict | list):
+        for each in node.values() if isinstance(node, dict) else node:
+            yield from _references(each)
 
 
 @dataclass
@@ -68,6 +101,7 @@ class Writer:
         if record is not None:
             owner = record.name
             own = record.fields_of(value)
+            check_finite(owner, own)
             nodes = {name: self.node(each, f"{owner}.{name}") for name, each in own.items()}
             return self._added({"class": owner, "fields": nodes})
         if hasattr(value, "__dlpack__"):
@@ -104,6 +138,7 @@ class Reader:
     _made: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        check_size(self.objects)
         for each in self.objects:
             self._made.append(self._object(each))
 

@@ -4,9 +4,9 @@ from eigengp.kernels.base import (
     LENGTHSCALE,
     SHAPE,
     VARIANCE,
-    Columns,
     Kernel,
     KernelAdjoint,
+    KernelColumns,
     Parameter,
     PullBack,
     parameter,
@@ -28,9 +28,9 @@ __all__ = [
     "LENGTHSCALE",
     "SHAPE",
     "VARIANCE",
-    "Columns",
     "Kernel",
     "KernelAdjoint",
+    "KernelColumns",
     "Linear",
     "Matern12",
     "Matern32",
@@ -46,7 +46,6 @@ __all__ = [
     "Stationary",
     "Sum",
     "Warped",
-    "kernel_named",
     "parameter",
 ]
 
@@ -61,18 +60,3 @@ KERNELS: dict[str, type[Kernel]] = {
     "polynomial": Polynomial,
 }
 """The kernels that an estimator takes by name."""
-
-
-def kernel_named(name: str) -> Kernel:
-    """Return the kernel of this name, with its default parameters.
-
-    Examples
-    --------
-    >>> from eigengp.kernels import kernel_named
-    >>> kernel_named("matern52")
-    Matern52(lengthscale=1.0, variance=1.0)
-    """
-    if name not in KERNELS:
-        names = ", ".join(map(repr, KERNELS))
-        raise ValueError(f"There is no kernel {name!r}. Known names are {names}.")
-    return KERNELS[name]()

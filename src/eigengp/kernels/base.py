@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -17,6 +18,7 @@ from typing import (
     NamedTuple,
     Protocol,
     Self,
+    TypeVar,
     cast,
     dataclass_transform,
 )
@@ -24,11 +26,10 @@ from typing import (
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray
+from eigengp.backend.namespace import AnyArray, beside, is_numpy, namespace
 
 if TYPE_CHECKING:
     from eigengp.kernels.composite import Product, Sum
-    from eigengp.kernels.cross_covariance import KernelColumns
 
 StackPullBack = Callable[[Array], Array]
 """Takes symmetric cotangents of shape (n, s, s) to the derivatives by `theta`."""
@@ -60,36 +61,6 @@ class PullBack(Protocol):
         K : array or None
             If given, the matrix in the data type of `K_bar`. It stands for the one that was
             returned, whose memory may hold something else by now.
-        """
-
-
-class Columns(Protocol):
-    """The functions `x ↦ k(x, z_m)` of a kernel at fixed points `Z`."""
-
-    @property
-    def kept_arrays(self) -> int:
-        """How many arrays of shape (n, m) a pull-back holds on to."""
-
-    def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
-        """Return `k(X, Z)`, shape (n, m + spare), in the library of `X`.
-
-        Parameters
-        ----------
-        X : array of shape (n, D)
-            Rows; the points themselves mark a Gram matrix.
-        dtype : {"float64", "float32"}
-            The precision of the result.
-        spare : {0, 1}
-            How many columns to add at the end, for the caller to fill.
-        """
-
-    def forward(
-        self, X: AnyArray, dtype: str = "float64", spare: int = 0
-    ) -> tuple[AnyArray, PullBack]:
-        """Return `k(X, Z)` and the function that pulls a cotangent on it back.
-
-        The pull-back differentiates with respect to `Z` alone, even where
-        `X` are the same points.
         """
 
 
@@ -134,7 +105,7 @@ class Kernel(ABC):
         """Return the functions `x ↦ k(x, z_m)` at these points, shape (m, D)."""
 
     def forward(self, X: AnyArray, Z: AnyArray) -> tuple[AnyArray, PullBack]:
-        """Return `k(X, Z)`, shape (n, m), and its pull-back; see `Columns.forward`."""
+        """Return `k(X, Z)`, shape (n, m), and its pull-back; see `KernelColumns.forward`."""
         return self.at(Z).forward(X)
 
     def matrix(self, X: AnyArray, Z: AnyArray) -> AnyArray:
@@ -202,6 +173,71 @@ class Kernel(ABC):
         return (type(self).__name__, *self.parameter_names, *self.theta.tolist())
 
 
+KernelT = TypeVar("KernelT", bound=Kernel)
+
+
+@dataclass(eq=False)
+class KernelColumns(ABC):
+    """The functions `x ↦ k(x, z_m)` of a kernel at fixed points `Z`: the features of a row.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        `k`.
+    points : array of shape (m, D)
+        `Z`.
+    """
+
+    kernel: Any
+    points: AnyArray
+
+    kept_arrays: ClassVar[int] = 1
+    """How many arrays of shape (n, m) a pull-back holds on to."""
+
+    @abstractmethod
+    def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
+        """Return `k(X, Z)`, shape (n, m + spare), in the library of `X`.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+            Rows; the points themselves mark a Gram matrix.
+        dtype : {"float64", "float32"}
+            The precision of the result.
+        spare : {0, 1}
+            How many columns to add at the end, for the caller to fill.
+        """
+
+    @abstractmethod
+    def forward(
+        self, X: AnyArray, dtype: str = "float64", spare: int = 0
+    ) -> tuple[AnyArray, PullBack]:
+        """Return `k(X, Z)` and the function that pulls a cotangent on it back.
+
+        The pull-back differentiates with respect to `Z` alone, even where
+        `X` are the same points.
+        """
+
+    def input_gradient(self, X: AnyArray, bar: AnyArray) -> AnyArray:
+        """Return `d/dx Σ_m bar_nm k(x_n, z_m)`, shape (n, D), for `bar` of shape (n, m).
+
+        It is the kernel's pull-back with its arguments exchanged.
+        """
+        _, back = self.kernel.forward(beside(self.points, X), X)
+        return back(bar.T).points
+
+    @cached_property
+    def prior_scale(self) -> float:
+        """A typical value of `k(x, x)`: the mean over the points where it varies."""
+        constant: float | None = self.kernel.constant_diagonal
+        return float(np.mean(self.kernel.diag(self.points))) if constant is None else constant
+
+    def prior_variance(self, X: AnyArray) -> AnyArray | float:
+        """Return `k(x_n, x_n)`: one number where it does not vary, else an array of shape (n,)."""
+        constant = self.kernel.constant_diagonal
+        return self.kernel.diag(X) if constant is None else constant
+
+
 def _as_points(X: Array) -> Array:
     points = np.asarray(X, dtype=np.float64)
     if points.ndim != 2:
@@ -241,6 +277,7 @@ class Parameter:
     log_prior: tuple[float, float] = (0.0, 1.5)
 
 
+_NUMBERS = np.finfo(np.float64)
 LENGTHSCALE = Parameter(
     (1e-3, 1e3), per_input=True, input_power=1.0, restarts=True, log_prior=(float(np.log(3.0)), 1.5)
 )
@@ -253,6 +290,23 @@ def parameter(kind: Parameter, *, default: Any) -> Any:
     return field(default=default, metadata={"parameter": kind})
 
 
+def with_lengthscale(kernel: KernelT, lengthscale: float, rng: np.random.RandomState) -> KernelT:
+    """Return the kernel with all lengthscales at one value.
+
+    In sums and products each part gets its own multiple of it, so that the parts can learn
+    different structure.
+    """
+    theta = kernel.theta.copy()
+    shift: dict[str, float] = {}
+    named = zip(kernel.parameter_names, kernel.parameters, strict=True)
+    for i, (name, parameter) in enumerate(named):
+        part = name.rpartition(".")[0]
+        if parameter.restarts:
+            extra = shift.setdefault(part, rng.uniform(-1.0, 1.0) if part else 0.0)
+            theta[i] = np.log(lengthscale) + extra
+    return kernel.with_theta(theta)
+
+
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(parameter, field))
 @dataclass(frozen=True, eq=False, repr=False)
 class ParametricKernel(Kernel):
@@ -261,7 +315,7 @@ class ParametricKernel(Kernel):
     Parameters
     ----------
     active_dims : sequence of int or None
-        The inputs that the kernel sees, in this order; None is all of them.
+        The inputs that the kernel uses, in this order; None is all of them.
     """
 
     _kinds: ClassVar[dict[str, Parameter]] = {}
@@ -344,40 +398,19 @@ class ParametricKernel(Kernel):
         scale, changed = self._of_active(input_scale), dict[str, Any]()
         for name, kind in self._kinds.items():
             if kind.input_power or kind.variance_power:
-                value = getattr(self, name) * variance_scale**kind.variance_power
-                changed[name] = value * scale**kind.input_power if kind.input_power else value
+                with np.errstate(over="ignore"):  # Units far apart leave the numbers.
+                    value = getattr(self, name) * variance_scale**kind.variance_power
+                    value = value * scale**kind.input_power if kind.input_power else value
+                changed[name] = np.clip(value, _NUMBERS.tiny, _NUMBERS.max)
         return replace(self, **changed)
 
-    def at(self, Z: AnyArray) -> KernelColumns:
-        from eigengp.kernels.composite import ActiveColumns
-
-        if self.active_dims is None:
-            return self._columns(Z)
-        return ActiveColumns(self, Z)
-
-    def stack(self, X: Array) -> tuple[Array, StackPullBack]:
-        dims = self.active_dims
-        return self._stack(X if dims is None else np.ascontiguousarray(X[..., list(dims)]))
-
-    @abstractmethod
-    def _columns(self, Z: AnyArray) -> KernelColumns:
-        """Return `at` for points that have the active inputs alone."""
-
-    @abstractmethod
-    def _stack(self, X: Array) -> tuple[Array, StackPullBack]:
-        """Return `stack` for points that have the active inputs alone."""
-
-    def metric(self, n_features: int) -> Array:
-        own = self._metric(self._n_active(n_features))
+    def _of_all(self, own: Array, n_features: int) -> Array:
+        """Return numbers of the active inputs as numbers of all, zero for the others."""
         if self.active_dims is None:
             return own
-        metric = np.zeros(n_features)
-        metric[list(self.active_dims)] = own
-        return metric
-
-    @abstractmethod
-    def _metric(self, n_active: int) -> Array:
-        """Return `metric` of the active inputs alone."""
+        found = np.zeros(n_features)
+        found[list(self.active_dims)] = own
+        return found
 
     def _n_active(self, n_features: int) -> int:
         return n_features if self.active_dims is None else len(self.active_dims)
@@ -419,3 +452,19 @@ def _as_dims(dims: Sequence[int]) -> tuple[int, ...]:
             f"active_dims must be distinct indices of inputs, counted from 0, got {dims!r}."
         )
     return found
+
+
+def take_inputs(X: AnyArray, dims: Sequence[int]) -> AnyArray:
+    """Return some inputs of all rows, in any library's arrays."""
+    if is_numpy(X):
+        return X[:, list(dims)]
+    return namespace(X).concat([X[:, d : d + 1] for d in dims], axis=1)
+
+
+def put_inputs(own: AnyArray, dims: Sequence[int], n_features: int) -> AnyArray:
+    """Return columns in the place of these inputs, zero for the others, shape (n, D)."""
+    xp = namespace(own)
+    columns = [xp.zeros_like(own[:, :1])] * n_features
+    for i, d in enumerate(dims):
+        columns[d] = own[:, i : i + 1]
+    return xp.concat(columns, axis=1)

@@ -17,15 +17,19 @@ from eigengp.backend.namespace import AnyArray, beside, cast, is_numpy, namespac
 from eigengp.kernels.base import (
     VARIANCE,
     KernelAdjoint,
+    KernelColumns,
     Parameter,
     ParametricKernel,
+    PullBack,
     StackPullBack,
     parameter,
+    put_inputs,
+    take_inputs,
 )
-from eigengp.kernels.composite import put_inputs, take_inputs
-from eigengp.kernels.cross_covariance import PAIRED, KernelColumns, PairwiseColumns
 
 _STEP = 1e-4
+PAIRED = 1 << 16
+"""How many entries arrays of shape (n, m, D) may have."""
 
 
 class PairwiseKernel(ParametricKernel):
@@ -85,10 +89,15 @@ class PairwiseKernel(ParametricKernel):
     def diag_input_gradient(self, X: AnyArray) -> AnyArray:
         x, kernel = self._active(X), self.beside(X)
         slope = 2.0 * kernel.derivatives(x, x, kernel.values(x, x))["z"]
-        return put_inputs(slope, self.active_dims, X.shape[1])
+        return self._put(slope, X.shape[1])
 
     def _active(self, X: AnyArray) -> AnyArray:
-        return cast(take_inputs(X, self.active_dims), "float64")
+        """Return the inputs that the kernel sees, in float64."""
+        return cast(X if self.active_dims is None else take_inputs(X, self.active_dims), "float64")
+
+    def _put(self, own: AnyArray, n_features: int) -> AnyArray:
+        """Return derivatives by the inputs that the kernel sees as those by all inputs."""
+        return own if self.active_dims is None else put_inputs(own, self.active_dims, n_features)
 
     def beside(self, X: AnyArray) -> Self:
         """Return the kernel with its arrays in the library and on the device of `X`."""
@@ -105,10 +114,10 @@ class PairwiseKernel(ParametricKernel):
         """The names of all fields that may be arrays."""
         return tuple(self._kinds)
 
-    def _columns(self, Z: AnyArray) -> KernelColumns:
+    def at(self, Z: AnyArray) -> KernelColumns:
         return PairwiseColumns(self, Z)
 
-    def _stack(self, X: Array) -> tuple[Array, StackPullBack]:
+    def stack(self, X: Array) -> tuple[Array, StackPullBack]:
         """Return `k(x_i, x_j)` within each of `n` sets of `s` points, and the pull-back to `theta`.
 
         Parameters
@@ -116,6 +125,8 @@ class PairwiseKernel(ParametricKernel):
         X : array of shape (n, s, D)
             The sets.
         """
+        if self.active_dims is not None:
+            X = np.ascontiguousarray(X[..., list(self.active_dims)])
         step = max(1, PAIRED // (X.shape[1] ** 2 * X.shape[2] + 1))
         parts = [slice(i, i + step) for i in range(0, X.shape[0], step)]
         K = np.empty((*X.shape[:2], X.shape[1]))
@@ -131,15 +142,63 @@ class PairwiseKernel(ParametricKernel):
 
         return K, pull_back
 
-    def _metric(self, n_active: int) -> Array:
+    def metric(self, n_features: int) -> Array:
         """Return the root of `E(f(x) − f(z))²/(|x − z|² k(x, x))` for small steps along each input.
 
         The steps are taken from the origin, and `k(x, x)` from one standard deviation away.
         """
+        n_active = self._n_active(n_features)
         x, z = np.zeros((n_active, n_active)), _STEP * np.eye(n_active)
         change = self.values(x, x) + self.values(z, z) - 2.0 * self.values(x, z)
         size = self.values(*(2 * [np.ones((1, n_active))]))
-        return np.asarray(np.sqrt(np.maximum(change, 0.0) / size) / _STEP)
+        return self._of_all(np.sqrt(np.maximum(change, 0.0) / size) / _STEP, n_features)
+
+
+class PairwiseColumns(KernelColumns):
+    """The functions `x ↦ k(x, z_m)` of a kernel that gives values and derivatives of pairs.
+
+    Rows are taken a few at a time, so that arrays of shape (n, m, D) stay small.
+    """
+
+    kernel: PairwiseKernel
+
+    def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
+        """See `KernelColumns.matrix`."""
+        xp, kernel, Z = namespace(X), self.kernel.beside(X), self._points_beside(X)
+        parts = [cast(kernel.values(x[:, None, :], Z), dtype) for x in self._in_parts(X, Z)]
+        K = parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
+        return xp.concat([K, xp.zeros_like(K[:, :spare])], axis=1) if spare else K
+
+    def forward(
+        self, X: AnyArray, dtype: str = "float64", spare: int = 0
+    ) -> tuple[AnyArray, PullBack]:
+        """See `KernelColumns.forward`; derivatives are computed once a cotangent is there."""
+
+        def pull_back(
+            K_bar: AnyArray, overwrite: bool = False, K: AnyArray | None = None
+        ) -> KernelAdjoint:
+            kernel, Z = self.kernel.beside(X), self._points_beside(X)
+            start, theta, points = 0, 0.0, 0.0
+            for x in self._in_parts(X, Z):
+                bar = cast(K_bar[start : start + x.shape[0], :], "float64")
+                by = kernel.contracted(x[:, None, :], Z, bar)
+                start, theta = start + x.shape[0], theta + by.theta
+                points = points + namespace(X).sum(by.points, axis=0)
+            return KernelAdjoint(theta, self.kernel._put(points, X.shape[1]))
+
+        return self.matrix(X, dtype, spare), pull_back
+
+    def _points_beside(self, X: AnyArray) -> AnyArray:
+        """Return the points in the library and on the device of `X`, shape (1, m, D)."""
+        return beside(self.kernel._active(self.points), X)[None, :, :]
+
+    def _in_parts(self, X: AnyArray, Z: AnyArray) -> list[AnyArray]:
+        """Return rows, a few at a time; those of an array to be traced at once."""
+        n, rows = X.shape[0], self.kernel._active(X)
+        step = max(1, PAIRED // (Z.shape[1] * Z.shape[2] + 1))
+        if n is None or n <= step:
+            return [rows]
+        return [rows[i : i + step, :] for i in range(0, n, step)]
 
 
 ROUGHNESS = Parameter((1e-2, 1e2), per_input=True)
@@ -158,7 +217,7 @@ class Periodic(PairwiseKernel):
     variance : float
         The prior variance `k(x, x)`.
     active_dims : sequence of int or None
-        The inputs that the kernel sees; None is all of them.
+        The inputs that the kernel uses; None is all of them.
 
     Examples
     --------
@@ -212,7 +271,7 @@ class Linear(PairwiseKernel):
         `c`, which is not learned. None is the centre of the training inputs in a regressor, and
         the origin elsewhere.
     active_dims : sequence of int or None
-        The inputs that the kernel sees, and that `center` is given for; None is all of them.
+        The inputs that the kernel uses, and that `center` is given for; None is all of them.
     """
 
     variance: float | Array = parameter(SLOPE, default=1.0)
@@ -281,7 +340,7 @@ class Polynomial(Linear):
     center : array of shape (D,) or None
         `c`; see `Linear`.
     active_dims : sequence of int or None
-        The inputs that the kernel sees; None is all of them.
+        The inputs that the kernel uses; None is all of them.
     """
 
     degree: int = 2  # type: ignore[misc]

@@ -3,28 +3,54 @@
 A new one is a class with its profile ρ(t) and its slope dρ/dt, like `Matern32`.
 A kernel with a parameter of its own declares a field for it and adds its
 derivative, like `RationalQuadratic`.
+
+The second half of this file computes their matrices: `t`, in units of the lengthscales, is one
+matrix product for a whole block of rows, `[x, 1, |x|²]·[−2z, |z|², 1]`. Large terms cancel in it,
+so it is formed in float64 whatever the precision of the rest.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, beside, cast, is_numpy, namespace
+from eigengp.backend.buffers import contraction, convert, make_buffer, product, recycle
+from eigengp.backend.namespace import (
+    AnyArray,
+    beside,
+    cast,
+    dtype_name,
+    is_numpy,
+    namespace,
+    place,
+)
 from eigengp.kernels.base import (
     LENGTHSCALE,
     SHAPE,
     VARIANCE,
+    KernelAdjoint,
+    KernelColumns,
     ParametricKernel,
+    PullBack,
     StackPullBack,
     parameter,
+    put_inputs,
+    take_inputs,
 )
-from eigengp.kernels.cross_covariance import ExponentialColumns, KernelColumns, StationaryColumns
 
 _COINCIDENT = 1e-14
 """Where `t` is no more than rounding, points coincide."""
+_DEEPEST = {"float64": 300.0, "float32": 85.0}
+"""Where exponents are cut off: products of smaller values underflow, which is slow."""
+_SPARE = 1
+"""How many columns a caller may ask for beyond those of the points."""
+_ALONE = 1e8
+"""From points at such a `t`, the distances of others lose half of their digits."""
 
 
 class Stationary(ParametricKernel):
@@ -38,7 +64,7 @@ class Stationary(ParametricKernel):
     variance : float
         The prior variance `k(x, x)`.
     active_dims : sequence of int or None
-        The inputs that the kernel sees; None is all of them.
+        The inputs that the kernel uses; None is all of them.
     """
 
     lengthscale: float | Array = parameter(LENGTHSCALE, default=1.0)
@@ -98,16 +124,18 @@ class Stationary(ParametricKernel):
     def diag_input_gradient(self, X: AnyArray) -> AnyArray:
         return namespace(X).zeros_like(X)
 
-    def _metric(self, n_active: int) -> Array:
-        return np.asarray(1.0 / np.asarray(self.lengthscale))
+    def metric(self, n_features: int) -> Array:
+        own = np.asarray(1.0 / np.asarray(self.lengthscale))
+        return own if self.active_dims is None else self._of_all(own, n_features)
 
-    def _columns(self, Z: AnyArray) -> KernelColumns:
+    def at(self, Z: AnyArray) -> KernelColumns:
         return StationaryColumns(self, Z)
 
-    def _stack(self, X: Array) -> tuple[Array, StackPullBack]:
+    def stack(self, X: Array) -> tuple[Array, StackPullBack]:
         """Return `k(x_i, x_j)` within each of `n` sets of `s` points, and the pull-back to `theta`.
 
-        Distances are taken from each set's last point, so that they keep their digits.
+        Distances are taken from each set's last point, so that they keep their digits; from its
+        first where the last is far from all others.
         With `W = K̄ ∘ dk/dt`, symmetric, `t_ij = Σ_d (z_id − z_jd)²` and `z = x/ℓ`,
         `d/d ln ℓ_d = −2 Σ_ij W_ij (z_id − z_jd)² = −4 Σ_i z_id [(W1)_i z_id − (W z_d)_i]`.
 
@@ -116,14 +144,19 @@ class Stationary(ParametricKernel):
         X : array of shape (n, s, D)
             The sets.
         """
+        if self.active_dims is not None:
+            X = np.ascontiguousarray(X[..., list(self.active_dims)])
         Z = (X - X[:, -1:, :]) / self.lengthscale
         squares = np.einsum("nsd,nsd->ns", Z, Z)
+        alone = squares[:, :-1].min(axis=1, initial=np.inf) > _ALONE
+        if alone.any():
+            Z[alone] = (X[alone] - X[alone, :1, :]) / self.lengthscale
+            squares[alone] = np.einsum("nsd,nsd->ns", Z[alone], Z[alone])
         t = -2.0 * Z @ Z.transpose(0, 2, 1)
         t += squares[:, :, None]
         t += squares[:, None, :]
         np.maximum(t, 0.0, out=t)
-        diagonal = np.arange(t.shape[1])
-        t[:, diagonal, diagonal] = 0.0
+        np.einsum("nss->ns", t)[...] = 0.0
         rho = self.profile(t)
         K = self.variance * rho
 
@@ -164,7 +197,7 @@ class SquaredExponential(Stationary):
     def slope(self, t: AnyArray, rho: AnyArray) -> AnyArray:
         return -0.5 * rho
 
-    def _columns(self, Z: AnyArray) -> KernelColumns:
+    def at(self, Z: AnyArray) -> KernelColumns:
         return ExponentialColumns(self, Z)
 
     def reach(self, depth: float) -> float:
@@ -177,7 +210,7 @@ class SquaredExponential(Stationary):
 class Matern12(Stationary):
     """The exponential kernel `variance · exp(−√t)`: continuous, rough functions.
 
-    Its slope is infinite at t = 0; coinciding points pull back zero.
+    Its derivative is infinite at t = 0; the gradient of equal points is taken as zero.
     """
 
     def profile(self, t: AnyArray) -> AnyArray:
@@ -261,3 +294,271 @@ class RationalQuadratic(Stationary):
 
     def mixture(self, count: int, rng: np.random.RandomState) -> Array:
         return rng.gamma(self.alpha, 1.0 / self.alpha, count)
+
+
+@dataclass(frozen=True)
+class Side:
+    """The points as rows of one library and device meet them, in units of the lengthscales."""
+
+    kernel: Stationary
+    n_features: int
+    """How many inputs there are; those that the kernel sees are the `D` of what follows."""
+    centre: AnyArray
+    """The mean of the points, in units of the data: differences from it keep their digits."""
+    per_length: AnyArray
+    """The inverse lengthscales, shape (D,) or a number."""
+    points: AnyArray
+    """`Z`, shape (m, D)."""
+    factor: AnyArray
+    """`[−2z, |z|², 1]`, scaled and shifted, with rows of zeros to spare: (m + 1, D + 2)."""
+    largest: float
+    """The largest `|z|²`."""
+
+    @classmethod
+    def of(cls, kernel: Stationary, points: AnyArray, scale: float, shift: float) -> Side:
+        """Prepare the points; the products of `[x, 1, |x|²]` with them are `scale·t + shift`."""
+        xp, n_features = namespace(points), points.shape[1]
+        if kernel.active_dims is not None:
+            points = take_inputs(points, kernel.active_dims)
+        m, D = points.shape
+        per_length = beside(1.0 / np.asarray(kernel.lengthscale), points)
+        centre = xp.mean(points, axis=0)
+        Z = (points - centre) * per_length
+        squares = np.einsum("md,md->m", Z, Z) if is_numpy(Z) else xp.sum(Z * Z, axis=1)
+        factor = xp.zeros((m + _SPARE, D + 2), dtype=Z.dtype, device=Z.device)
+        factor[:m, :D] = Z * (-2.0 * scale)
+        factor[:m, D] = squares * scale + shift
+        factor[:m, D + 1] = scale
+        return cls(kernel, n_features, centre, per_length, Z, factor, float(xp.max(squares)))
+
+    def meet(self, X: AnyArray, dtype: str, spare: int) -> tuple[AnyArray, AnyArray]:
+        """Return rows as columns `[x, 1, |x|²]`, (D + 2, n), and `scale·t + shift`, (n, m + spare).
+
+        The latter is zero in the spare columns.
+        """
+        if self.kernel.active_dims is not None:
+            X = take_inputs(X, self.kernel.active_dims)
+        xp, (n, D) = namespace(X), X.shape
+        column = namespace(self.points).reshape(self.per_length, (-1, 1))
+        if is_numpy(X):
+            rows = make_buffer((D + 2, n))
+            scaled = np.subtract(X.T, self.centre[:, None], out=rows[:D])
+            scaled *= column
+            rows[D] = 1.0
+            np.einsum("dn,dn->n", scaled, scaled, out=rows[D + 1])
+        else:
+            scaled = (X.T - self.centre[:, None]) * column
+            squares = xp.sum(scaled * scaled, axis=0, keepdims=True)
+            rows = xp.concat([scaled, xp.ones_like(squares), squares], axis=0)
+        t = product(rows.T, self.factor[: self.points.shape[0] + spare, :].T)
+        if dtype == "float64":
+            return rows, t
+        narrow = cast(t, dtype)
+        recycle(t)
+        return rows, narrow
+
+
+@dataclass(eq=False)
+class StationaryColumns(KernelColumns):
+    """The functions `x ↦ k(x, z_m)` of a stationary kernel, which gives profile and slope."""
+
+    kernel: Stationary
+    _sides: dict[Hashable, Side] = field(default_factory=dict, init=False)
+
+    kept_arrays = 3
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Keep kernel and points alone: what lies on a device is of no use elsewhere."""
+        return {"kernel": self.kernel, "points": self.points, "_sides": {}}
+
+    @property
+    def _scale_and_shift(self) -> tuple[float, float]:
+        """What products of rows and points are to be: `scale·t + shift`."""
+        return 1.0, 0.0
+
+    def side(self, X: AnyArray) -> Side:
+        """Return the points beside the rows, prepared once for each library and device."""
+        key = place(X)
+        if key not in self._sides:
+            points = beside(self.points, X)
+            self._sides[key] = Side.of(self.kernel, points, *self._scale_and_shift)
+        return self._sides[key]
+
+    def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
+        """See `KernelColumns.matrix`."""
+        _, rows, t = self._distances(X, dtype, spare)
+        recycle(rows)
+        K = self.kernel.profile(t)
+        K *= self.kernel.variance
+        return K
+
+    def _distances(self, X: AnyArray, dtype: str, spare: int) -> tuple[Side, AnyArray, AnyArray]:
+        """Return the points, the rows, and `t`, cut off where the kernel is as good as zero."""
+        side = self.side(X)
+        rows, t = side.meet(X, dtype, spare)
+        t = _clip_in_place(t, 0.0, self.kernel.reach(_DEEPEST[dtype]))
+        return side, rows, _with_diagonal(t, 0.0) if X is self.points else t
+
+    def forward(
+        self, X: AnyArray, dtype: str = "float64", spare: int = 0
+    ) -> tuple[AnyArray, PullBack]:
+        """See `KernelColumns.forward`; `T = K̄ ∘ variance·ρ'(t)`."""
+        side, rows, t = self._distances(X, dtype, spare)
+        rho, m, variance = self.kernel.profile(t), self.points.shape[0], self.kernel.variance
+
+        def pull_back(
+            K_bar: AnyArray, overwrite: bool = False, K: AnyArray | None = None
+        ) -> KernelAdjoint:
+            own, at = rho[:, :m], t[:, :m]
+            slopes = (own, *self.kernel.shape_slopes(at, own))
+            others = [variance * _inner(K_bar, each) for each in slopes]
+            T = times(K_bar, self.kernel.slope(at, own), overwrite)
+            return _adjoint(side, rows, T, variance, overwrite, others)
+
+        return variance * rho, pull_back
+
+
+class ExponentialColumns(StationaryColumns):
+    """The same for the squared exponential, whose slope is `−½ρ`: `K` is all that is kept.
+
+    The products of rows and points are the exponents, variance included.
+    """
+
+    kept_arrays = 1
+
+    @property
+    def _scale_and_shift(self) -> tuple[float, float]:
+        return -0.5, float(np.log(self.kernel.variance))
+
+    def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
+        """See `KernelColumns.matrix`."""
+        _, rows, K = self._values(X, dtype, spare)
+        recycle(rows)
+        return K
+
+    def _values(self, X: AnyArray, dtype: str, spare: int) -> tuple[Side, AnyArray, AnyArray]:
+        """Return the points, the rows, and `K`."""
+        side, (_, shift), deepest = self.side(X), self._scale_and_shift, _DEEPEST[dtype]
+        rows, exponent = side.meet(X, dtype, spare)
+        n = X.shape[0]  # None for rows that are not there yet, which may be anywhere.
+        if n is None or (n and float(namespace(rows).max(rows[-1, :])) + side.largest > deepest):
+            exponent = _clip_in_place(exponent, shift - deepest, shift)
+        if is_numpy(exponent):
+            K = np.exp(exponent, out=exponent)
+        else:
+            K = exponent.exp_() if hasattr(exponent, "exp_") else namespace(exponent).exp(exponent)
+        return side, rows, _with_diagonal(K, self.kernel.variance) if X is self.points else K
+
+    def forward(
+        self, X: AnyArray, dtype: str = "float64", spare: int = 0
+    ) -> tuple[AnyArray, PullBack]:
+        """See `KernelColumns.forward`; `T = −½ K̄ ∘ K`."""
+        side, rows, made = self._values(X, dtype, spare)
+
+        def pull_back(
+            K_bar: AnyArray, overwrite: bool = False, K: AnyArray | None = None
+        ) -> KernelAdjoint:
+            own = made if K is None else K
+            T = times(K_bar, own[:, : K_bar.shape[1]], overwrite)
+            return _adjoint(side, rows, T, -0.5, overwrite)
+
+        return made, pull_back
+
+
+def _adjoint(
+    side: Side,
+    rows: AnyArray,
+    T: AnyArray,
+    scale: float,
+    overwrite: bool,
+    others: list[AnyArray] | None = None,
+) -> KernelAdjoint:
+    """Return what `scale·T` hands back; `others` are the cotangents of variance and shape.
+
+    Without `others` the kernel's variance has the sum of `T`.
+    """
+    xp, D = namespace(T), side.points.shape[1]
+    ones = xp.ones((T.shape[1],), dtype=T.dtype, device=T.device)
+    thin = rows[:-1, :].T
+    if T.dtype == rows.dtype:
+        both = scale * contraction(thin, T).T
+    else:
+        thin = convert(thin, dtype_name(T))
+        both = scale * cast(contraction(thin, T), "float64").T
+        recycle(thin)
+    scaled = rows[:D, :]
+    squares = scale * (times(scaled, scaled, overwrite) @ cast(T @ ones, "float64"))
+    if overwrite:
+        recycle(rows)
+    if others is None:
+        others = [xp.sum(both[:, -1]) / scale]
+    return assembled(side, both[:, :D], both[:, -1], squares, others)
+
+
+def assembled(
+    side: Side,
+    TX: AnyArray,
+    column: AnyArray,
+    row_squares: AnyArray,
+    others: list[AnyArray],
+) -> KernelAdjoint:
+    """Return the adjoint from the sums through which rows enter it.
+
+    In units of the lengthscales `Z̄ = 2 (diag(Tᵀ1) Z − TᵀX)` and
+    `d/d ln ℓ_d = −2 Σ_nm T_nm (x_nd − z_md)²`, the square expanded so that no
+    n × m × D array appears.
+
+    Parameters
+    ----------
+    side : Side
+        Kernel and points.
+    TX, column : arrays of shape (m, D) and (m,)
+        `TᵀX` and `Tᵀ1`.
+    row_squares : array of shape (D,)
+        `Σ_n (T1)_n x_nd²`.
+    others : list of numbers
+        The cotangents of the kernel's other parameters.
+    """
+    xp, Z = namespace(TX), side.points
+    squares = row_squares + column @ (Z * Z) - 2.0 * xp.sum(TX * Z, axis=0)
+    if np.ndim(side.kernel.lengthscale) == 0:
+        squares = xp.sum(squares)[None]
+    rest = xp.stack([xp.asarray(each, dtype=xp.float64) for each in others])
+    points = 2.0 * (column[:, None] * Z - TX) * side.per_length
+    if side.kernel.active_dims is not None:
+        points = put_inputs(points, side.kernel.active_dims, side.n_features)
+    return KernelAdjoint(xp.concat([-2.0 * squares, rest]), points)
+
+
+def times(x: AnyArray, z: AnyArray, overwrite: bool) -> AnyArray:
+    """Return `x ∘ z` in the data type of `x`; `overwrite` allows to compute it in place."""
+    if not is_numpy(x):
+        z = cast(z, dtype_name(x))
+    if not overwrite:
+        return x * z
+    x *= z
+    return x
+
+
+def _clip_in_place(x: AnyArray, low: float, high: float) -> AnyArray:
+    """Clip `x` between two numbers, in place if the library can."""
+    return np.clip(x, low, high, out=x) if is_numpy(x) else namespace(x).clip(x, low, high)
+
+
+def _inner(x: AnyArray, z: AnyArray) -> AnyArray:
+    """Return the sum of the entries of `x ∘ z`, in float64."""
+    if is_numpy(x):
+        return np.einsum("ni,ni->", x, z, dtype=np.float64)
+    xp = namespace(x)
+    return xp.sum(x * z, dtype=xp.float64)
+
+
+def _with_diagonal(K: AnyArray, value: float) -> AnyArray:
+    """Return a square matrix, perhaps with columns to spare, with this number on its diagonal."""
+    n = K.shape[0]
+    if is_numpy(K):
+        np.fill_diagonal(K[:, :n], value)
+        return K
+    xp: Any = namespace(K)
+    eye = xp.eye(n, K.shape[1], dtype=xp.bool, device=K.device)
+    return xp.where(eye, xp.asarray(value, dtype=K.dtype, device=K.device), K)

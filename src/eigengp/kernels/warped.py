@@ -16,11 +16,11 @@ from eigengp.backend.namespace import AnyArray, beside, cast, namespace
 from eigengp.kernels.base import (
     Kernel,
     KernelAdjoint,
+    KernelColumns,
     Parameter,
     PullBack,
     StackPullBack,
 )
-from eigengp.kernels.cross_covariance import KernelColumns
 
 _EXPONENT = Parameter((0.1, 10.0), per_input=True, log_prior=(0.0, 0.75))
 
@@ -193,20 +193,20 @@ class _WarpedColumns(KernelColumns):
 
     @property
     def kept_arrays(self) -> int:  # type: ignore[override]  # That of the warped columns.
-        """See `Columns.kept_arrays`."""
+        """See `KernelColumns.kept_arrays`."""
         return self._columns.kept_arrays
 
     def _rows(self, X: AnyArray) -> AnyArray:
         return self._own_points if X is self.points else self.kernel.warp(X)
 
     def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
-        """See `Columns.matrix`."""
+        """See `KernelColumns.matrix`."""
         return self._columns.matrix(self._rows(X), dtype, spare)
 
     def forward(
         self, X: AnyArray, dtype: str = "float64", spare: int = 0
     ) -> tuple[AnyArray, PullBack]:
-        """See `Columns.forward`; the exponents move both rows and points."""
+        """See `KernelColumns.forward`; the exponents move both rows and points."""
         rows = self._rows(X)
         K, back = self._columns.forward(rows, dtype, spare)
 

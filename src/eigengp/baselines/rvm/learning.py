@@ -185,7 +185,7 @@ def learn_relevance(
     kernel: Kernel,
     max_iter: int = 5000,
     tol: float = 1e-8,
-    step: Callable[[float], None] | None = None,
+    step: Callable[[float], object] | None = None,
 ) -> Relevance:
     """Learn a relevance vector machine by maximising its log marginal likelihood.
 

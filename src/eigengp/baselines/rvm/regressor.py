@@ -20,10 +20,10 @@ from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.run import FitResult, Run, begin_run
 from eigengp.fitting.settings import Settings
 from eigengp.gp.posterior import Posterior
-from eigengp.kernels import Stationary, kernel_named
+from eigengp.kernels import KERNELS, Stationary
 
 _ITERATIONS = 5_000
-_CV_ROWS = 2_000
+_CV_ROWS = 1_000
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class RVMRegressor(GPRegressor):
     Parameters
     ----------
     lengthscale : "cv" or float
-        "cv" compares 16 lengthscales by cross-validated squared error, on at most 2,000 rows, and
+        "cv" compares 16 lengthscales by cross-validated squared error, on at most 1,000 rows, and
         chooses the one of largest log marginal likelihood among those within a standard error of
         the best. A number is in standard deviations of each input with `standardize` (robust ones
         with "robust"), in the units of the data without.
@@ -160,7 +160,7 @@ class RVMRegressor(GPRegressor):
 
     def _learn(self, dataset: Dataset, settings: Settings) -> FitResult:
         own = self.kernel
-        kind = kernel_named(own) if isinstance(own, str) else own
+        kind = KERNELS[own]() if isinstance(own, str) else own
         if not isinstance(kind, Stationary):
             raise ValueError(f"RVMRegressor needs a stationary kernel, got {own!r}.")
         unit = 1.0 if self.standardize else float(dataset.scaling.input_scale[0])
@@ -176,7 +176,7 @@ class RVMRegressor(GPRegressor):
             relevance = self._relevance(kernel, run)
             machine = _Machine(kernel, relevance)
             attributes = _describe(machine, choice, dataset, unit)
-            return run.make_result(machine, machine, machine.posterior(), **attributes)
+            return run.make_result(machine, machine.value, machine.posterior(), **attributes)
 
     def _relevance(self, kernel: Stationary, run: Run) -> Relevance:
         max_iter = _ITERATIONS if isinstance(self.max_iter, str) else self.max_iter

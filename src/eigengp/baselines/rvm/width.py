@@ -63,7 +63,7 @@ def choose_width(
     n_folds: int,
     n_jobs: int | None,
     rng: np.random.RandomState,
-    tick: Callable[[float], None],
+    tick: Callable[[float], object],
 ) -> WidthChoice:
     """Cross-validate lengthscales over the plausible range of standardised inputs.
 

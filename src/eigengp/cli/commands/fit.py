@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from eigengp._format import format_number
+from eigengp._format import format_number, quoted
 from eigengp.cli.commands import options
 from eigengp.cli.commands.evaluate import compute_scores, show_scores
 from eigengp.cli.commands.methods import METHODS, Name, check_components
@@ -17,7 +17,7 @@ from eigengp.cli.commands.session import Session, open_session
 
 MethodName = Annotated[Name, typer.Option(metavar="NAME", help="The method; see below.")]
 _LEVEL = 0.9
-_EFFECT_ROWS = 1_000
+_EFFECT_ROWS = _MOST_EFFECTS = 1_000
 
 
 def fit(
@@ -139,12 +139,15 @@ def compute_effects(
     """Return the total Sobol index of the predictive mean for each column of the table.
 
     A column may have become several inputs (`groups`). Estimated from at most a thousand rows;
-    indices of columns that interact add up to more than one.
+    indices of columns that interact add up to more than one. None are estimated for more than a
+    thousand columns, each of which takes a prediction.
     """
     import numpy as np
 
     from eigengp.gp.sensitivity import total_indices
 
+    if len(groups) > _MOST_EFFECTS:
+        return {}
     rows = X[np.random.RandomState(seed).permutation(len(X))[:_EFFECT_ROWS]]
     shares = total_indices(model.predict, rows, groups.values())
     return dict(zip(groups, shares.tolist(), strict=True))
@@ -157,11 +160,13 @@ def _note_useless(table: Any, schema: Any, out: Session) -> None:
     from eigengp.data.encode import to_numbers
 
     for name, why in schema.encoder.ignored_.items():
-        out.note(f"Column {name!r} is {why} and is ignored.")
+        out.note(f"Column {quoted(name)} is {why} and is ignored.")
     for column in schema.encoder.columns_:
         numeric = column.kind == "number"
         if numeric and np.all(np.diff(to_numbers(table[column.name])) == 1.0):
-            out.note(f"Column {column.name!r} numbers the rows; --drop it if it has no meaning.")
+            out.note(
+                f"Column {quoted(column.name)} numbers the rows; --drop it if it has no meaning."
+            )
 
 
 def _split(table: Any, holdout: float, seed: int) -> tuple[Any, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from eigengp.cli.commands.session import Session
 from eigengp.cli.tables import TableSchema, read_table
-from eigengp.data.encode import TableEncoder, TableError
+from eigengp.data.encode import TableEncoder, TableError, join
 
 
 @dataclass(frozen=True)
@@ -62,5 +62,5 @@ class SavedModel:
         table = read_table(path, text=self.schema.text_columns)
         absent = [name for name in drop or () if name not in table.column_names]
         if absent:
-            out.note(f"There is no column {', '.join(absent)} to drop in {path}.")
+            out.note(f"There is no column {join(absent)} to drop in {path}.")
         return table.drop_columns([name for name in drop or () if name not in absent])

@@ -67,7 +67,7 @@ Components = Annotated[
         min=1,
         help="Number of eigenfunctions, inducing points or frequencies: more capture finer detail "
         "but take longer.",
-        show_default="100, or a quarter of few rows; none with the exact GP",
+        show_default="chosen by the method",
     ),
 ]
 Holdout = Annotated[
@@ -106,6 +106,14 @@ Keep = Annotated[
         "--keep",
         metavar="COLUMN",
         help="Copy a column, such as an identifier, beside the predictions; may be repeated.",
+    ),
+]
+EscapeFormulas = Annotated[
+    bool,
+    typer.Option(
+        "--escape-formulas",
+        help="Put an apostrophe before kept text that a spreadsheet would take for a formula "
+        "(=, +, -, @).",
     ),
 ]
 Json = Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from eigengp._format import make_printable
 from eigengp.cli.commands import options
 from eigengp.cli.commands.session import open_session
 
@@ -16,6 +17,7 @@ def predict(
     coverage: options.Coverage = 0.9,
     keep: options.Keep = None,
     drop: options.Drop = None,
+    escape_formulas: options.EscapeFormulas = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
@@ -28,7 +30,7 @@ def predict(
     options.check_coverage(coverage)
     with open_session(as_json, quiet, debug) as out:
         from eigengp.cli.commands.models import SavedModel
-        from eigengp.data.encode import check_present
+        from eigengp.data.encode import TableError, check_present, join
         from eigengp.data.formats import FORMATS, write_table
 
         if path is not None:
@@ -37,8 +39,12 @@ def predict(
         table = saved.read_table(data, drop, out)
         check_present(table, kept)
         inputs = table.drop_columns([name for name in kept if name not in saved.schema.names])
-        columns = {name: table[name].combine_chunks() for name in kept}
-        columns |= _predict_columns(saved, inputs, coverage)
+        predicted = _predict_columns(saved, inputs, coverage)
+        if clash := predicted.keys() & kept:
+            raise TableError(f"{join(sorted(clash))} cannot be kept: predictions have that name.")
+        columns = {name: table[name].combine_chunks() for name in kept} | predicted
+        if escape_formulas:
+            columns = {name: _escape_formulas(values) for name, values in columns.items()}
         summary = {"rows": table.num_rows, "coverage": coverage}
         if path is not None:
             write_table(path, [columns])
@@ -70,4 +76,16 @@ def _write_csv(columns: dict[str, Any]) -> None:
 
     pa, buffer = import_arrow(), BytesIO()
     pa.csv.write_csv(pa.table(columns), buffer)
-    sys.stdout.write(buffer.getvalue().decode())
+    text = buffer.getvalue().decode()
+    sys.stdout.write(make_printable(text) if sys.stdout.isatty() else text)
+
+
+def _escape_formulas(values: Any) -> Any:
+    """Return text with an apostrophe before what a spreadsheet would take for a formula."""
+    from eigengp.data.encode import get_kind, to_text
+    from eigengp.data.formats import import_arrow
+
+    if not hasattr(values, "type") or get_kind(values.type) != "category":
+        return values
+    pa = import_arrow()
+    return pa.compute.replace_substring_regex(to_text(values), r"^([=+\-@\t\r])", r"'\1")

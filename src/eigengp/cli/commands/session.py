@@ -21,6 +21,8 @@ from typing import Any
 
 import typer
 
+from eigengp._format import make_printable
+
 FAILED, INTERRUPTED = 1, 130
 
 
@@ -51,15 +53,19 @@ class Session:
     def say(self, text: str) -> None:
         """Print a line of the result, unless `--quiet`."""
         if not (self.json or self.quiet):
-            print(text)
+            print(make_printable(text))
 
     def show(self, *parts: Any) -> None:
-        """Print tables and texts of Rich."""
+        """Print tables of Rich; their texts are shown as they are, not as markup."""
         if self.json:
             return
         from rich.console import Console
 
-        console = Console(highlight=False)
+        class Plain(Console):
+            def render_str(self, text: str, **options: Any) -> Any:
+                return super().render_str(make_printable(text), **options)
+
+        console = Plain(highlight=False, markup=False, emoji=False)
         for part in parts:
             console.print(part)
 
@@ -69,7 +75,7 @@ class Session:
             return
         self.notes.append(text)
         if not (self.json or self.quiet):
-            print(f"note: {text}", file=sys.stderr)
+            print(make_printable(f"note: {text}"), file=sys.stderr)
 
     def write_result(self, values: Mapping[str, Any]) -> None:
         """Write the result as JSON, with `--json`."""
@@ -95,10 +101,10 @@ class Session:
         """Print an error in one line and exit."""
         text = " ".join(str(message).split()) or type(message).__name__
         if self.debug:
-            traceback.print_exc()
+            print(make_printable(traceback.format_exc()), file=sys.stderr)
         if self.json:
             _write_json({"error": text, "notes": self.notes})
-        print(f"eigengp: {text}", file=sys.stderr)
+        print(make_printable(f"eigengp: {text}"), file=sys.stderr)
         raise typer.Exit(code) from None
 
 
@@ -133,7 +139,7 @@ def open_session(json: bool, quiet: bool, debug: bool) -> Iterator[Session]:
 
 
 def _write_json(values: Mapping[str, Any]) -> None:
-    print(json.dumps(_to_plain(values), ensure_ascii=False, allow_nan=False))
+    print(make_printable(json.dumps(_to_plain(values), ensure_ascii=False, allow_nan=False)))
 
 
 def _to_plain(value: Any) -> Any:

@@ -117,7 +117,7 @@ def _have_training_scaling(model: Any, rows: Rows) -> bool:
     """Return whether rows have the centres and scales that a model was fitted with."""
     kept = model._scaling
     source = ArraySource.of(RowBlock(rows.X, rows.y, rows.weight), rows.X.shape[1])
-    own = Scaling.measure(source, Summary.of(source), model.standardize)
+    own = Scaling.measure(source, source.total(Summary.of), model.standardize)
     apart = [np.abs(own.input_centre - kept.input_centre) / kept.input_scale]
     apart.append(np.abs(own.input_scale / kept.input_scale - 1.0))
     if kept.mean is None and kept.target_centre != 0.0:  # Else targets are less their mean.

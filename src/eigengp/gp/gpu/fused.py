@@ -16,13 +16,14 @@ from typing import Any
 from eigengp.backend.namespace import AnyArray, Placed, is_numpy
 from eigengp.kernels import (
     KernelAdjoint,
+    KernelColumns,
     Matern12,
     Matern32,
     Matern52,
     SquaredExponential,
     Stationary,
 )
-from eigengp.kernels.cross_covariance import KernelColumns, Side, StationaryColumns, assembled
+from eigengp.kernels.stationary import Side, StationaryColumns, assembled
 
 _PROFILES: dict[type, str] = {
     SquaredExponential: "squared_exponential",
@@ -42,7 +43,9 @@ def fused_for(features: KernelColumns, X: AnyArray, dtype: str) -> Fused | None:
     if not isinstance(features, StationaryColumns) or features.points.shape[0] > _MOST_POINTS:
         return None
     kernel = features.kernel
-    if type(kernel) not in _PROFILES or X.shape[1] > _MOST_INPUTS or X.shape[0] < _BLOCK:
+    if kernel.active_dims is not None or type(kernel) not in _PROFILES:
+        return None
+    if X.shape[1] > _MOST_INPUTS or X.shape[0] < _BLOCK:
         return None
     return Fused(kernel, features)
 
@@ -124,7 +127,6 @@ class Fused:
                 target_scale,
             )
         return assembled(
-            self.kernel,
             side,
             a * pulled.TX,
             a * pulled.column,

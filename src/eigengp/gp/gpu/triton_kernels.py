@@ -18,6 +18,8 @@ kernels read and starts them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import triton
 import triton.language as tl
 
@@ -32,6 +34,55 @@ X_UNIT = tl.constexpr(64.0)
 """Brings the squares of scaled inputs into the range of float16."""
 TOUCHING = tl.constexpr(0.015625)
 """A pair with `−u` below this is closer than rounding can tell from equal."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a kernel is compiled for."""
+
+    size: int
+    """The number of inducing points, a multiple of `basis`."""
+    inputs: int
+    columns: int
+    """The columns of a factor of `u`: inputs, four more, and zeros."""
+    rows: int
+    """Rows in a block."""
+    basis: int
+    """Inducing points in a tile."""
+    bits: float
+    """Features are in units of 2⁻ᵇⁱᵗˢ."""
+    profile: str
+    weighted: bool
+    pieces: int
+    """Float16 that make up a feature."""
+
+
+@dataclass(frozen=True)
+class SumsPlan(Plan):
+    """What `sums_kernel` is compiled for."""
+
+    flush: int
+    """Blocks whose sum is in float32."""
+    diagonal: bool
+    """Whether tiles are on the diagonal of `A`."""
+
+
+@dataclass(frozen=True)
+class PullBackPlan(Plan):
+    """What `pull_back_kernel` is compiled for."""
+
+    half: int
+    """Room for the inputs, a power of two."""
+    inner: int
+    """Inducing points in a step of the product with `C`, where they are more than a tile."""
+    stages: int
+    """Steps whose part of `C` is on its way at the same time."""
+    one_tile: bool
+    """Whether one tile holds all inducing points."""
+    t_unit: float
+    """Brings `T` into the range of float16."""
+    value_is_column: bool
+    """Whether `ρ' ∝ ρ`, so that `Σ ρ̄ ∘ ρ` follows from `Σ T`."""
 
 
 @triton.jit
@@ -91,12 +142,13 @@ def _split_rows(x, k, scale, D: tl.constexpr):
 
 
 @triton.jit
-def _closeness(z, z_square, z_rest, z_missing, x, x_rest):
+def _closeness(points, x, x_rest):
     """Return `u` in two parts, (inducing points, ROWS).
 
     The first is a sum of integers, `−½ |h_x − h_z|²`, and exact: short lengthscales cost no
     digits. They are not added here, which would let the compiler merge the products.
     """
+    z, z_square, z_rest, z_missing = points
     rest = tl.dot(z_missing, tl.trans(x))
     rest = tl.dot(z_rest, tl.trans(x), rest)
     rest = tl.dot(z_rest, tl.trans(x_rest), rest)
@@ -105,8 +157,9 @@ def _closeness(z, z_square, z_rest, z_missing, x, x_rest):
 
 
 @triton.jit
-def _closeness_by_row(z, z_square, z_rest, z_missing, x, x_rest):
+def _closeness_by_row(points, x, x_rest):
     """Return the transposes of the parts of `u`, (ROWS, inducing points)."""
+    z, z_square, z_rest, z_missing = points
     rest = tl.dot(x, tl.trans(z_missing))
     rest = tl.dot(x, tl.trans(z_rest), rest)
     rest = tl.dot(x_rest, tl.trans(z_rest), rest)
@@ -115,8 +168,10 @@ def _closeness_by_row(z, z_square, z_rest, z_missing, x, x_rest):
 
 
 @triton.jit
-def _profile(u, u_rest, rate, BITS: tl.constexpr, PROFILE: tl.constexpr):
+def _profile(u, u_rest, rate, PLAN: tl.constexpr):
     """Return `2ᵇⁱᵗˢ ρ` and `2ᵇⁱᵗˢ ρ'` but for its number in front, shaped as `u`."""
+    BITS: tl.constexpr = PLAN.bits
+    PROFILE: tl.constexpr = PLAN.profile
     if PROFILE == "squared_exponential":
         rho = tl.exp2(u_rest * rate + (u * rate + BITS))
         slope = rho
@@ -146,8 +201,9 @@ def _split(rho, PIECES: tl.constexpr):
 
 
 @triton.jit
-def _add_squares(h, r, missing, exact, small, PIECES: tl.constexpr):
+def _add_squares(pieces, exact, small, PIECES: tl.constexpr):
     """Add the products of features with themselves; `2 h r'` stands for `h r' + r h'`."""
+    h, r, missing = pieces
     exact = tl.dot(h, tl.trans(h), exact)
     if PIECES > 1:
         small = tl.dot(h + h, tl.trans(r), small)
@@ -158,8 +214,10 @@ def _add_squares(h, r, missing, exact, small, PIECES: tl.constexpr):
 
 
 @triton.jit
-def _add_products(h, r, missing, h2, r2, missing2, exact, small, PIECES: tl.constexpr):
+def _add_products(pieces, others, exact, small, PIECES: tl.constexpr):
     """Add the products of the features of two tiles."""
+    h, r, missing = pieces
+    h2, r2, missing2 = others
     exact = tl.dot(h, tl.trans(h2), exact)
     if PIECES > 1:
         small = tl.dot(h, tl.trans(r2), small)
@@ -171,82 +229,82 @@ def _add_products(h, r, missing, h2, r2, missing2, exact, small, PIECES: tl.cons
     return exact, small
 
 
+@triton.jit
+def _features(points, rows, root, rate, PLAN: tl.constexpr):
+    """Return the features of a tile, (BASIS, ROWS), times the roots of the weights."""
+    x, x_rest = rows
+    u, u_rest = _closeness(points, x, x_rest)
+    rho, _ = _profile(u, u_rest, rate, PLAN)
+    if PLAN.weighted:
+        rho = rho * root[None, :]
+    return rho
+
+
+@triton.jit
+def _add_block(sums, own, other, rows, y, weight, normal, block, rate, PLAN: tl.constexpr):
+    """Add a block to the two parts of a tile of `A`, and to `b` if it is on the diagonal.
+
+    `own` and `other` are the inducing points of the tile's rows and columns.
+    """
+    exact, small, lot_b = sums
+    root = normal
+    if PLAN.weighted:
+        root = tl.sqrt(_load_targets(weight, block, PLAN.rows) * normal)
+    rho = _features(own, rows, root, rate, PLAN)
+    pieces = _split(rho, PLAN.pieces)
+    if PLAN.diagonal:
+        targets = _load_targets(y, block, PLAN.rows)
+        if PLAN.weighted:
+            targets = targets * root
+        lot_b += tl.sum(rho * targets[None, :], 1)
+        exact, small = _add_squares(pieces, exact, small, PLAN.pieces)
+    else:
+        others = _split(_features(other, rows, root, rate, PLAN), PLAN.pieces)
+        exact, small = _add_products(pieces, others, exact, small, PLAN.pieces)
+    return exact, small, lot_b
+
+
 @triton.jit(do_not_specialize=["blocks"])
-def sums_kernel(
-    X,
-    y,
-    weight,
-    largest_weight,
-    Z,
-    constants,
-    pairs,
-    A,
-    b,
-    blocks,
-    SIZE: tl.constexpr,
-    D: tl.constexpr,
-    K: tl.constexpr,
-    ROWS: tl.constexpr,
-    BASIS: tl.constexpr,
-    FLUSH: tl.constexpr,
-    BITS: tl.constexpr,
-    PROFILE: tl.constexpr,
-    WEIGHTED: tl.constexpr,
-    DIAGONAL: tl.constexpr,
-    PIECES: tl.constexpr,
-):
+def sums_kernel(X, y, weight, largest, Z, scales, pairs, A, b, blocks, PLAN: tl.constexpr):
     """Sum one tile of `A`, and of `b` if it is on the diagonal, over every `groups`-th lot of rows.
 
     With features `h + r`, a tile is `Σ h h'` and `Σ (h r' + r h' + r r')`, where a third piece
     goes with `h` only. A tile on the diagonal is made symmetric later.
     """
+    D: tl.constexpr = PLAN.inputs
+    ROWS: tl.constexpr = PLAN.rows
+    BASIS: tl.constexpr = PLAN.basis
+    FLUSH: tl.constexpr = PLAN.flush
     group, pair = tl.program_id(0), tl.program_id(1)
     groups = tl.num_programs(0)
-    k, m = tl.arange(0, K), tl.arange(0, BASIS)
-    scale, rate = tl.load(constants), tl.load(constants + 1)
-    z, z_square, z_rest, z_missing = _load_points(Z, tl.load(pairs + pair) * BASIS + m, k, SIZE, K)
-    if not DIAGONAL:
-        other = tl.load(pairs + tl.num_programs(1) + pair) * BASIS + m
-        w, w_square, w_rest, w_missing = _load_points(Z, other, k, SIZE, K)
-    if WEIGHTED:
-        normal = 1.0 / tl.load(largest_weight)
+    k, m = tl.arange(0, PLAN.columns), tl.arange(0, BASIS)
+    scale, rate, normal = tl.load(scales), tl.load(scales + 1), 1.0
+    own = _load_points(Z, tl.load(pairs + pair) * BASIS + m, k, PLAN.size, PLAN.columns)
+    other = own
+    if not PLAN.diagonal:
+        at = tl.load(pairs + tl.num_programs(1) + pair) * BASIS + m
+        other = _load_points(Z, at, k, PLAN.size, PLAN.columns)
+    if PLAN.weighted:
+        normal = 1.0 / tl.load(largest)
     job = pair * groups + group
-    at = A + job.to(tl.int64) * (BASIS * BASIS) + m[:, None] * BASIS + m[None, :]
+    tile = A + job.to(tl.int64) * (BASIS * BASIS) + m[:, None] * BASIS + m[None, :]
     total_b = tl.zeros((BASIS,), tl.float64)
     ahead = _load_rows(X, group * FLUSH, k, D, ROWS)
     for start in range(group * FLUSH, blocks, groups * FLUSH):
         exact = tl.zeros((BASIS, BASIS), tl.float32)
-        small = tl.zeros((BASIS, BASIS), tl.float32)
-        lot_b = tl.zeros((BASIS,), tl.float32)
+        sums = exact, tl.zeros((BASIS, BASIS), tl.float32), tl.zeros((BASIS,), tl.float32)
         end = tl.minimum(start + FLUSH, blocks)
         for block in range(start, end):
             inputs = ahead
             following = tl.where(block + 1 < end, block + 1, start + groups * FLUSH)
             ahead = _load_rows(X, tl.minimum(following, blocks - 1), k, D, ROWS)
-            x, x_rest = _split_rows(inputs, k, scale, D)
-            u, u_rest = _closeness(z, z_square, z_rest, z_missing, x, x_rest)
-            rho, _ = _profile(u, u_rest, rate, BITS, PROFILE)
-            if WEIGHTED:
-                root = tl.sqrt(_load_targets(weight, block, ROWS) * normal)
-                rho = rho * root[None, :]
-            h, r, missing = _split(rho, PIECES)
-            if DIAGONAL:
-                targets = _load_targets(y, block, ROWS)
-                if WEIGHTED:
-                    targets = targets * root
-                lot_b += tl.sum(rho * targets[None, :], 1)
-                exact, small = _add_squares(h, r, missing, exact, small, PIECES)
-            else:
-                u, u_rest = _closeness(w, w_square, w_rest, w_missing, x, x_rest)
-                rho, _ = _profile(u, u_rest, rate, BITS, PROFILE)
-                if WEIGHTED:
-                    rho = rho * root[None, :]
-                h2, r2, missing2 = _split(rho, PIECES)
-                exact, small = _add_products(h, r, missing, h2, r2, missing2, exact, small, PIECES)
-        tl.store(at, tl.load(at) + exact.to(tl.float64) + small.to(tl.float64))
+            rows = _split_rows(inputs, k, scale, D)
+            sums = _add_block(sums, own, other, rows, y, weight, normal, block, rate, PLAN)
+        exact, small, lot_b = sums
+        tl.store(tile, tl.load(tile) + exact.to(tl.float64) + small.to(tl.float64))
         tl.debug_barrier()
         total_b += lot_b.to(tl.float64)
-    if DIAGONAL:
+    if PLAN.diagonal:
         tl.store(b + job * BASIS + m, total_b)
 
 
@@ -286,88 +344,80 @@ def _moments(T, x, q, HALF: tl.constexpr):
     return tl.dot(tl.trans(T1), W1, product)
 
 
+@triton.jit
+def _meet_points(rows, own, Z, C, mean, k, m, rate, PLAN: tl.constexpr):
+    """Return features and slopes of a tile, and two sums over all inducing points.
+
+    These are the fitted values, (ROWS, ·), to be added up along their rows, and the product of all
+    features with `C`, (ROWS, BASIS).
+    """
+    SIZE: tl.constexpr = PLAN.size
+    ROWS: tl.constexpr = PLAN.rows
+    BASIS: tl.constexpr = PLAN.basis
+    INNER: tl.constexpr = PLAN.inner
+    x, x_rest = rows
+    product = tl.zeros((ROWS, BASIS), tl.float32)
+    if PLAN.one_tile:
+        u, u_rest = _closeness_by_row(own, x, x_rest)
+        rho, slope = _profile(u, u_rest, rate, PLAN)
+        fitted = _fitted(rho, mean, m, SIZE)
+        product = _times_C(rho, C, m, m, product, SIZE, PLAN.pieces)
+    else:
+        fitted = tl.zeros((ROWS, INNER), tl.float32)
+        for start in tl.range(0, SIZE, INNER, num_stages=PLAN.stages):
+            j = start + tl.arange(0, INNER)
+            others = _load_points(Z, j, k, SIZE, PLAN.columns)
+            u, u_rest = _closeness_by_row(others, x, x_rest)
+            other, _ = _profile(u, u_rest, rate, PLAN)
+            fitted += _fitted(other, mean, j, SIZE)
+            product = _times_C(other, C, j, m, product, SIZE, PLAN.pieces)
+        u, u_rest = _closeness_by_row(own, x, x_rest)
+        rho, slope = _profile(u, u_rest, rate, PLAN)
+    return rho, slope, fitted, product
+
+
 @triton.jit(do_not_specialize=["blocks"])
 def pull_back_kernel(
-    X,
-    y,
-    weight,
-    largest_weight,
-    Z,
-    constants,
-    C,
-    g,
-    mean,
-    moments,
-    column,
-    value,
-    blocks,
-    SIZE: tl.constexpr,
-    D: tl.constexpr,
-    K: tl.constexpr,
-    HALF: tl.constexpr,
-    ROWS: tl.constexpr,
-    BASIS: tl.constexpr,
-    INNER: tl.constexpr,
-    STAGES: tl.constexpr,
-    BITS: tl.constexpr,
-    PROFILE: tl.constexpr,
-    WEIGHTED: tl.constexpr,
-    ONE_TILE: tl.constexpr,
-    T_UNIT: tl.constexpr,
-    PIECES: tl.constexpr,
+    X, y, weight, largest, Z, scales, C, g, mean, moments, column, value, blocks, PLAN: tl.constexpr
 ):
     """Sum `T`, `Tᵀ [X, X²]` and `ρ̄ ∘ ρ` for a tile of inducing points over every `groups`-th block.
 
     A tile of `ρ̄` needs the features of all inducing points. Where they are more than a tile, they
     are evaluated `INNER` at a time, and those of the tile once more for `T`.
     """
-    group, tile = tl.program_id(0), tl.program_id(1)
-    groups = tl.num_programs(0)
-    k, q = tl.arange(0, K), tl.arange(0, 2 * HALF)
-    m = tile * BASIS + tl.arange(0, BASIS)
-    scale, rate = tl.load(constants), tl.load(constants + 1)
-    z, z_square, z_rest, z_missing = _load_points(Z, m, k, SIZE, K)
-    own_g = tl.load(g + m)
-    if WEIGHTED:
-        normal = 1.0 / tl.load(largest_weight)
+    D: tl.constexpr = PLAN.inputs
+    ROWS: tl.constexpr = PLAN.rows
+    BASIS: tl.constexpr = PLAN.basis
+    HALF: tl.constexpr = PLAN.half
+    T_UNIT: tl.constexpr = PLAN.t_unit
+    group, groups = tl.program_id(0), tl.num_programs(0)
+    k, q = tl.arange(0, PLAN.columns), tl.arange(0, 2 * HALF)
+    m = tl.program_id(1) * BASIS + tl.arange(0, BASIS)
+    scale, rate, normal = tl.load(scales), tl.load(scales + 1), 1.0
+    own, own_g = _load_points(Z, m, k, PLAN.size, PLAN.columns), tl.load(g + m)
+    if PLAN.weighted:
+        normal = 1.0 / tl.load(largest)
     total_moments = tl.zeros((BASIS, 2 * HALF), tl.float32)
-    total_column = tl.zeros((BASIS,), tl.float32)
-    total_value = tl.zeros((BASIS,), tl.float32)
+    total_column, total_value = tl.zeros((BASIS,), tl.float32), tl.zeros((BASIS,), tl.float32)
     ahead = _load_rows(X, group, k, D, ROWS)
     for block in range(group, blocks, groups):
         inputs = ahead
         ahead = _load_rows(X, tl.minimum(block + groups, blocks - 1), k, D, ROWS)
-        x, x_rest = _split_rows(inputs, k, scale, D)
-        product = tl.zeros((ROWS, BASIS), tl.float32)
-        if ONE_TILE:
-            u, u_rest = _closeness_by_row(z, z_square, z_rest, z_missing, x, x_rest)
-            rho, slope = _profile(u, u_rest, rate, BITS, PROFILE)
-            fitted = _fitted(rho, mean, m, SIZE)
-            product = _times_C(rho, C, m, m, product, SIZE, PIECES)
-        else:
-            fitted = tl.zeros((ROWS, INNER), tl.float32)
-            for start in tl.range(0, SIZE, INNER, num_stages=STAGES):
-                j = start + tl.arange(0, INNER)
-                w, w_square, w_rest, w_missing = _load_points(Z, j, k, SIZE, K)
-                u, u_rest = _closeness_by_row(w, w_square, w_rest, w_missing, x, x_rest)
-                other, _ = _profile(u, u_rest, rate, BITS, PROFILE)
-                fitted += _fitted(other, mean, j, SIZE)
-                product = _times_C(other, C, j, m, product, SIZE, PIECES)
-            u, u_rest = _closeness_by_row(z, z_square, z_rest, z_missing, x, x_rest)
-            rho, slope = _profile(u, u_rest, rate, BITS, PROFILE)
+        rows = _split_rows(inputs, k, scale, D)
+        rho, slope, fitted, product = _meet_points(rows, own, Z, C, mean, k, m, rate, PLAN)
         residual = _load_targets(y, block, ROWS) - tl.sum(fitted, 1)
         rho_bar = residual[:, None] * own_g[None, :] + product
-        if WEIGHTED:
+        if PLAN.weighted:
             rho_bar = rho_bar * (_load_targets(weight, block, ROWS) * normal)[:, None]
         T = tl.minimum(tl.maximum(rho_bar * (slope * T_UNIT), -LARGEST), LARGEST)
         total_column += tl.sum(T, 0)
-        if PROFILE != "squared_exponential":
+        if not PLAN.value_is_column:
             total_value += tl.sum(rho_bar * rho, 0)
         twice = _scaled(_load_rows(X, block, q % HALF, D, ROWS), scale) * (1.0 / X_UNIT)
         total_moments += _moments(T, twice, q, HALF)
-    at = group * SIZE + m
+    if PLAN.value_is_column:
+        total_value = total_column * (1.0 / T_UNIT)
+    at = group * PLAN.size + m
     tl.store(moments + at[:, None] * (2 * HALF) + q[None, :], total_moments)
     tl.store(column + at, total_column)
-    if PROFILE == "squared_exponential":
-        total_value = total_column * (1.0 / T_UNIT)
     tl.store(value + at, total_value)

@@ -161,7 +161,7 @@ class _Points(NamedTuple):
 
     Z: Tensor
     """The four factors of the inducing points in `u`, float16, (4, M', K); see `_split_rows`."""
-    constants: Tensor
+    scales: Tensor
     """`S`, and the number in front of `u` in the profile, float32, (2,)."""
     size: int
     """`M'`, a multiple of the tile."""
@@ -258,6 +258,23 @@ def _options(tiling: Tiling) -> dict[str, int]:
     return options if tiling.registers is None else {**options, "maxnreg": tiling.registers}
 
 
+def _plan(
+    rows: _Rows, points: _Points, tiling: Tiling, profile: str, bits: float
+) -> dict[str, Any]:
+    """Return the fields of `Plan`."""
+    return {
+        "size": points.size,
+        "inputs": rows.X.shape[1],
+        "columns": points.columns,
+        "rows": tiling.rows,
+        "basis": tiling.basis,
+        "bits": bits,
+        "profile": profile,
+        "weighted": rows.weight is not None,
+        "pieces": tiling.pieces,
+    }
+
+
 def _fused_sums(rows: _Rows, Z: Tensor, profile: str, tiling: Tiling) -> tuple[Tensor, Tensor]:
     """Sum the tiles of `A` on the diagonal, with `b`, and then those above it."""
     M, B = Z.shape[0], tiling.basis
@@ -285,13 +302,11 @@ def _fused_tiles(
     groups = _groups(tiling, jobs, triton.cdiv(rows.blocks, flush), device)
     A = torch.zeros(jobs, groups, B, B, dtype=torch.float64, device=device)
     b = torch.zeros(jobs, groups, B, dtype=torch.float64, device=device)
-    sizes = {"SIZE": points.size, "ROWS": tiling.rows, "BASIS": B, "FLUSH": flush}
+    common = _plan(rows, points, tiling, profile, tiling.bits)
+    plan = kernels.SumsPlan(**common, flush=flush, diagonal=j is None)
     kernels.sums_kernel[(groups, jobs)](
         *(rows.X, rows.y, rows.y if rows.weight is None else rows.weight, rows.largest),
-        *(points.Z, points.constants, pairs, A, b, rows.blocks),
-        **sizes,
-        **{"D": rows.X.shape[1], "K": points.columns, "BITS": tiling.bits, "PROFILE": profile},
-        **{"WEIGHTED": rows.weight is not None, "DIAGONAL": j is None, "PIECES": tiling.pieces},
+        *(points.Z, points.scales, pairs, A, b, rows.blocks, plan),
         **_options(tiling),
     )
     return A.sum(1), b.sum(1)
@@ -307,20 +322,23 @@ def _fused_pull_back(rows: _Rows, Z: Tensor, profile: str, bars: _Bars, tiling: 
     moments = torch.empty(groups, points.size, 2 * half, dtype=torch.float32, device=device)
     column = torch.empty(groups, points.size, dtype=torch.float32, device=device)
     value = torch.empty_like(column)
-    sizes = {"SIZE": points.size, "ROWS": tiling.rows, "BASIS": tiling.basis}
+    plan = kernels.PullBackPlan(
+        **_plan(rows, points, tiling, profile, PULL_BITS),
+        half=half,
+        inner=tiling.inner,
+        stages=tiling.stages,
+        one_tile=tiles == 1,
+        t_unit=T_UNITS[profile],
+        value_is_column=profile == "squared_exponential",
+    )
     kernels.pull_back_kernel[(groups, tiles)](
         *(rows.X, rows.y, rows.y if rows.weight is None else rows.weight, rows.largest),
-        *(points.Z, points.constants, bar.C, bar.g, bar.mean),
-        *(moments, column, value, rows.blocks),
-        **sizes,
-        **{"INNER": tiling.inner, "STAGES": tiling.stages, "ONE_TILE": tiles == 1},
-        **{"D": D, "K": points.columns, "HALF": half, "BITS": PULL_BITS, "PROFILE": profile},
-        **{"WEIGHTED": rows.weight is not None, "PIECES": tiling.pieces},
-        **{"T_UNIT": T_UNITS[profile]},
+        *(points.Z, points.scales, bar.C, bar.g, bar.mean),
+        *(moments, column, value, rows.blocks, plan),
         **_options(tiling),
     )
     unit = bar.unit * (SLOPES[profile] / T_UNITS[profile])
-    x_unit = kernels.X_UNIT.value / points.constants[0].double()
+    x_unit = kernels.X_UNIT.value / points.scales[0].double()
     moments = unit * moments.sum(0, dtype=torch.float64)[:M]
     return Pulled(
         unit[:, 0] * column.sum(0, dtype=torch.float64)[:M],

@@ -1,0 +1,241 @@
+"""The posterior with the nearest-neighbour (Vecchia) residual, and its leave-one-out score.
+
+Coefficients of the eigenfunctions are conditioned on all rows, or on a sample of many; the mean is
+that of the neighbours or of all rows; the noise is fitted to leave-one-out residuals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigengp._typing import Array
+from eigengp.backend.threads import run_in_threads, speed_up_passes
+from eigengp.data.neighbors import Nearest, NeighborSource
+from eigengp.fitting.heteroscedastic import reweight_rows
+from eigengp.fitting.leave_one_out import LeaveOneOut, score
+from eigengp.fitting.model_selection import Decision
+from eigengp.fitting.posterior_mean import find_posterior_mean, is_affordable
+from eigengp.fitting.progress import Clock
+from eigengp.gp.blocks import RowBlock
+from eigengp.gp.linalg import FactorizationError
+from eigengp.gp.model import EigenGP, Jitter
+from eigengp.gp.vecchia import VecchiaOutcome, VecchiaPass, Whitened
+from eigengp.gp.vecchia_posterior import VecchiaPosterior
+
+MOST_NEIGHBORS = 32
+"""The largest number of neighbours while the coefficients are learned; more change little."""
+CHUNK = 256
+"""The number of rows predicted at once."""
+_LEFT_OUT_ROWS, _MOST_SINGLE_ROWS = 6_000, 20_000
+"""The largest number of distinct inputs, and of their rows, that are left out."""
+_NOT_WORSE = 1.02
+"""The largest ratio of mean squared errors, of the mean from all rows to that from neighbours, at
+which the former is used: it is smoother, and its predictions are faster."""
+_UNTIL = (0.85, 0.95)
+"""Fractions of `max_time` by which leave-one-out and the solution for all rows must end."""
+
+
+@dataclass(frozen=True)
+class Conditioning:
+    """The rows on which models are conditioned.
+
+    Parameters
+    ----------
+    rows : RowBlock
+        All standardised rows, those with equal inputs merged, in random order.
+    single : RowBlock
+        All standardised rows, in the same order.
+    number : array of shape (N,)
+        The indices in `rows` of those in `single`.
+    sample : RowBlock
+        The first of `rows`, from which models and coefficients are learned.
+    n_neighbors : int
+        The number of neighbours of a prediction; all rows if a row has all others.
+    n_threads : int
+        The number of threads.
+    clock : Clock
+        The time that is left.
+    """
+
+    rows: RowBlock
+    single: RowBlock
+    number: NDArray[np.intp]
+    sample: RowBlock
+    n_neighbors: int
+    n_threads: int
+    clock: Clock
+
+    def condition(self, model: EigenGP) -> VecchiaOutcome:
+        """Condition the coefficients of the model on all rows, or on a sample of many.
+
+        With all rows as neighbours it is the exact GP, without the jitter of neighbourhoods.
+        """
+        count = min(self.n_neighbors, MOST_NEIGHBORS)
+        if self.n_neighbors == self.rows.n_rows:
+            count = self.rows.n_rows
+            model = replace(model, jitter=Jitter(absolute=model.gram.jitter))
+        with speed_up_passes(model.inducing_points.shape[0]):
+            return self.run_pass(model, self.sample, count)
+
+    def run_pass(
+        self, model: EigenGP, rows: RowBlock, count: int = MOST_NEIGHBORS
+    ) -> VecchiaOutcome:
+        """Condition the coefficients of a model on rows with so many neighbours."""
+        metric, n_threads = model.kernel.metric(rows.X.shape[1]), self.n_threads
+        source: Any = NeighborSource.of(rows, metric, count, n_threads, search="auto")
+        outcome = model.forward(source)
+        assert isinstance(outcome, VecchiaOutcome)
+        return outcome
+
+    def make_posterior(
+        self, outcome: VecchiaOutcome, rows: RowBlock
+    ) -> tuple[VecchiaPosterior, Nearest]:
+        """Return the posterior given these rows, and the neighbour search among them."""
+        assert isinstance(outcome.flow, VecchiaPass)
+        metric = outcome.flow.features.kernel.metric(rows.X.shape[1])
+        search = Nearest.of(rows.X, metric, self.n_neighbors, "auto")
+        return VecchiaPosterior.of(outcome, rows, search, search.count), search
+
+    def score(
+        self, model: EigenGP, outcome: VecchiaOutcome, heteroscedastic: bool, compare: bool
+    ) -> LeaveOneOut:
+        """Return the posterior of a model given all rows, with its leave-one-out score.
+
+        Where the noise is heteroscedastic, rows that count by their noise compete with equal ones.
+        """
+        scored = self._score(model, outcome, heteroscedastic, compare)
+        many = self.rows.n_rows > self.sample.n_rows
+        if scored.smooth is None or many or self.clock.limit is not None:
+            return scored
+        flow = outcome.flow
+        assert isinstance(flow, VecchiaPass)
+        explained = flow.features.matrix(self.rows.X) @ flow.prior_factor
+        explained /= np.sqrt(flow.features.prior_scale)
+        rows = reweight_rows(self.rows, scored.smooth, explained)
+        again = replace(self, rows=rows, sample=rows)
+        factor = rows.weight / self.rows.weight
+        try:
+            outcome = again.condition(model)
+            other = again._score(model, outcome, heteroscedastic, compare, factor)
+        except FactorizationError:
+            return scored
+        return scored.choose_weights(other)
+
+    def _score(
+        self,
+        model: EigenGP,
+        outcome: VecchiaOutcome,
+        heteroscedastic: bool,
+        compare: bool,
+        factor: Array | None = None,
+    ) -> LeaveOneOut:
+        posterior, search = self.make_posterior(outcome, self.rows)
+        if not (heteroscedastic or compare):
+            none = np.empty(0)
+            posterior, _, decision = self._use_all_rows(
+                model, outcome.whitened, posterior, none, 3 * (none,)
+            )
+            return LeaveOneOut(posterior, others=(decision,))
+        some, _ = self.rows.cut(self._count_scored())
+        self.clock.allow(_UNTIL[0])
+        size = posterior.mean_coefficients.size
+        with speed_up_passes(size):
+            predicted = self.predict_leave_one_out(posterior, search, some)
+        targets = some.y[: predicted[0].size]
+        posterior, predicted, decision = self._use_all_rows(
+            model, outcome.whitened, posterior, targets, predicted
+        )
+        count = int(np.searchsorted(self.number, predicted[0].size))
+        seen, _ = self.single.cut(count)
+        own = (posterior, seen, predicted, self.number[:count], size, heteroscedastic, factor)
+        return replace(score(*own), others=(decision,))
+
+    def _count_scored(self) -> int:
+        """Return the number of distinct inputs that are scored, with a limited number of rows."""
+        count = min(_LEFT_OUT_ROWS, self.rows.n_rows)
+        if self.number.size > _MOST_SINGLE_ROWS:
+            count = min(count, int(self.number[_MOST_SINGLE_ROWS]))
+        return max(1, count)
+
+    def _use_all_rows(
+        self,
+        model: EigenGP,
+        whitened: Whitened | None,
+        posterior: VecchiaPosterior,
+        targets: Any,
+        predicted: tuple[Any, ...],
+    ) -> tuple[VecchiaPosterior, tuple[Any, ...], Decision]:
+        """Replace the mean by that of the full GP, if memory and time allow and it is not worse."""
+        clock = self.clock
+
+        def decide(chosen: str, reason: str, **scores: float) -> Decision:
+            named = {name.replace("_", " "): each for name, each in scores.items()}
+            return Decision("posterior_mean", chosen, reason, named)
+
+        if whitened is None:
+            return posterior, predicted, decide("neighbors", "all rows are neighbours")
+        if whitened.w.shape[0] < self.rows.n_rows or not is_affordable(
+            self.rows.n_rows, clock.limit
+        ):
+            reason = "the kernel matrix of all rows takes too much memory or time"
+            return posterior, predicted, decide("neighbors", reason)
+        clock.allow(_UNTIL[1])
+        if clock.is_over():
+            return posterior, predicted, decide("neighbors", "no time is left for all rows")
+        source = NeighborSource(self.rows, whitened.index, self.n_threads)
+        found = find_posterior_mean(model, source, predicted[1], clock.is_over)
+        if found is None:
+            reason = "conjugate gradients did not converge"
+            return posterior, predicted, decide("neighbors", reason)
+        full = replace(posterior, coefficients=found.coefficients)
+        if not targets.size:
+            return full, predicted, decide("all rows", "memory and time allow")
+        own, variance, covariates = predicted
+        errors, other, how = found.errors, targets - own, "leave-one-out mean squared error"
+        if found.held_out is not None:
+            errors, how = found.held_out, "mean squared error of a held-out set"
+            other = self._predict_held_out(posterior, errors.size)
+        scores = {"all_rows": float(np.mean(errors**2)), "neighbors": float(np.mean(other**2))}
+        if scores["all_rows"] > _NOT_WORSE * scores["neighbors"]:
+            return posterior, predicted, decide("neighbors", how, **scores)
+        predicted = (targets - found.errors, variance, covariates)
+        return full, predicted, decide("all rows", how, **scores)
+
+    def _predict_held_out(self, posterior: VecchiaPosterior, count: int) -> Array:
+        """Return the errors of the last rows, with neighbours among the others alone."""
+        seen, held_out = self.rows.cut(self.rows.n_rows - count)
+        metric = posterior.features.kernel.metric(seen.X.shape[1])
+        index = Nearest.of(seen.X, metric, self.n_neighbors, "auto")(held_out.X)
+        parts = [
+            posterior.leave_one_out(held_out.picked(np.arange(i, j)), index[i:j])[0]
+            for i, j in pairwise([*range(0, count, CHUNK), count])
+        ]
+        return np.asarray(held_out.y - np.concatenate(parts))
+
+    def predict_leave_one_out(
+        self, posterior: VecchiaPosterior, search: Nearest, some: RowBlock
+    ) -> tuple[Any, ...]:
+        """Return leave-one-out mean, variance and covariates of the rows that time allows."""
+        count, n_threads = some.n_rows, self.n_threads
+        step = CHUNK * n_threads
+        parts: list[Any] = []
+        for start in range(0, count, step):
+            own = np.arange(start, min(start + step, count))
+            index = search.find_others(some.X[own], own)
+            edges = range(0, own.size, CHUNK)
+            chunks = [slice(i, min(i + CHUNK, own.size)) for i in edges]
+
+            def stripe(part: Sequence[slice], own: Any = own, index: Any = index) -> list[Any]:
+                return [posterior.leave_one_out(some.picked(own[at]), index[at]) for at in part]
+
+            done = run_in_threads(stripe, chunks, n_threads)
+            parts.extend(each for found in done for each in found)
+            if self.clock.is_over():
+                break
+        return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
