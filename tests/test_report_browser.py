@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from browsing import PHONE, WIDE, Opened, shown
+from browsing import PHONE, WIDE, Opened, drawn, scroll_to, shown
 from eigengp.cli.report import build_from_rows
 from houses import EVIL, fitted, table
 
@@ -27,16 +27,16 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def opened(browser: Any, written: Path) -> Iterator[Opened]:
-    with shown(browser, written, WIDE, color_scheme="light") as opened:
-        for place in opened.tab.locator(".plot").all():
-            place.scroll_into_view_if_needed()
-            place.locator("svg.main-svg").first.wait_for()
+    with drawn(browser, written, WIDE, color_scheme="light") as opened:
         yield opened
 
 
 def settle(opened: Opened) -> None:
     """Wait until the browser has drawn what was asked for."""
-    opened.tab.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(done, 0)))")
+    opened.tab.evaluate(
+        """new Promise(done => { requestAnimationFrame(() => setTimeout(done, 0));
+          setTimeout(done, 500); })"""
+    )
 
 
 def until(opened: Opened, holds: str) -> None:
@@ -62,7 +62,8 @@ def test_every_figure_is_drawn(opened: Opened) -> None:
 
 def test_a_slider_moves_the_curve_by_mouse_and_keyboard(opened: Opened) -> None:
     slider = opened.tab.locator("#slider-1")
-    slider.click(position={"x": 2, "y": 10})
+    scroll_to(slider)
+    slider.click(position={"x": 2, "y": 10}, force=True)
     settle(opened)
     assert slider.input_value() == "0"
     before = opened.tab.evaluate(CURVE)
@@ -173,10 +174,10 @@ def test_nothing_is_wider_than_the_screen(opened: Opened) -> None:
 
 
 def test_paper_is_light_and_holds_the_figures(opened: Opened) -> None:
-    opened.tab.locator("#figure-predicted").scroll_into_view_if_needed()
+    scroll_to(opened.tab.locator("#figure-predicted"))
     light = opened.tab.evaluate(INK)
     opened.tab.locator("input[name=theme][value=dark]").check(force=True)
-    opened.tab.locator("#figure-predicted").scroll_into_view_if_needed()
+    scroll_to(opened.tab.locator("#figure-predicted"))
     until(opened, f"{INK} !== '{light}'")
     dark = opened.tab.evaluate(INK)
     assert opened.tab.pdf(format="A4").startswith(b"%PDF")
@@ -187,19 +188,19 @@ def test_paper_is_light_and_holds_the_figures(opened: Opened) -> None:
     assert max(widths) <= 700
     assert opened.tab.evaluate(INK) == light != dark
     opened.tab.evaluate("dispatchEvent(new Event('afterprint'))")
-    opened.tab.locator("#figure-predicted").scroll_into_view_if_needed()
+    scroll_to(opened.tab.locator("#figure-predicted"))
     until(opened, f"{INK} === '{dark}'")
 
 
 def test_the_theme_is_switched_and_remembered(opened: Opened) -> None:
     themes = opened.tab.locator("input[name=theme]")
     opened.tab.locator("input[name=theme][value=light]").check(force=True)
-    opened.tab.locator("#figure-predicted").scroll_into_view_if_needed()
+    scroll_to(opened.tab.locator("#figure-predicted"))
     settle(opened)
     light = opened.tab.evaluate(BACKGROUND)
     light_ink = opened.tab.evaluate(INK)
     opened.tab.locator("input[name=theme][value=light]").press("ArrowRight")
-    opened.tab.locator("#figure-predicted").scroll_into_view_if_needed()
+    scroll_to(opened.tab.locator("#figure-predicted"))
     until(opened, f"{INK} !== '{light_ink}'")
     assert themes.nth(2).is_checked()
     until(opened, f"{BACKGROUND} !== '{light}'")
