@@ -16,26 +16,25 @@ from eigengp.datasets import make_nonstationary
 from eigengp.fitting.initialization import (
     InducingFamily,
     InducingPointInit,
-    get_lengthscale_range,
     make_starts,
     measure_roughness,
     pick_greedily,
 )
 from eigengp.fitting.objectives import (
     Evaluation,
+    Monitor,
     RowObjective,
-    WeightObjective,
     eigengp_parameters,
     minimize,
 )
 from eigengp.fitting.plan import Plan
-from eigengp.fitting.progress import Monitor
 from eigengp.fitting.restarts import Screening, Search, _double_points, _list_sizes
+from eigengp.fitting.stages import WeightObjective
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.kernels import Matern32, SquaredExponential
-from eigengp.kernels.base import with_lengthscale
+from eigengp.kernels.base import get_lengthscale_range, with_lengthscale
 from finite_differences import assert_close, gradient
 
 RNG = np.random.RandomState(0)

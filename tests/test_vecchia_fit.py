@@ -28,7 +28,7 @@ from eigengp.data.standardize import Extent
 from eigengp.fitting import learn, model_selection
 from eigengp.fitting.conditioning import Conditioning
 from eigengp.fitting.heteroscedastic import OF_THE_MODEL
-from eigengp.fitting.progress import Clock, Monitor
+from eigengp.fitting.objectives import Clock, Monitor
 from eigengp.fitting.vecchia import _get_largest_size
 from eigengp.fitting.vecchia_learner import (
     CANDIDATES,

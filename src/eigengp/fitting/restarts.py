@@ -1,10 +1,12 @@
-"""Restarts: many starts are screened by short runs, and the best one continues.
+"""Stage 1: many starts are screened by short runs, and the best one is learned on all rows.
 
 Successive halving gives each start a few iterations and continues with the best. Relocation moves
 an inducing point of little use to where residuals exceed the noise.
 A small problem is searched as a whole: all rows, all inducing points, and, where rows are scarce,
 growing numbers of inducing points. A large one is screened on a few rows with few inducing points,
-which settles the kernel; all inducing points are then placed for that kernel.
+which settles the kernel; all inducing points are then placed for that kernel. The best start is
+learned on growing subsets of the rows, then on all of them. Methods without weights of
+eigenfunctions end here.
 """
 
 from __future__ import annotations
@@ -18,12 +20,14 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
+from eigengp.data.grouping import group_source
 from eigengp.data.holdout import sample_rows
 from eigengp.data.standardize import Extent
+from eigengp.fitting.checkpoint import Checkpoint
 from eigengp.fitting.initialization import Family
-from eigengp.fitting.objectives import RowObjective, learn_parameters
+from eigengp.fitting.objectives import Monitor, ParameterObjective, RowObjective, learn_parameters
 from eigengp.fitting.plan import Plan, is_small
-from eigengp.fitting.progress import Monitor
+from eigengp.fitting.run import Run
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP
@@ -41,6 +45,12 @@ _DOUBLED = (0.1, 0.01)
 """How far doubled inducing points are moved, in lengthscales."""
 _NOISE_ROWS = 2_000
 _NOISES = (0.01, 0.03, 0.1, 0.3)
+_WARM_ROWS = 2_000
+_WARM_ROWS_PER_POINT = 10
+_WARM_GROWTH = 9
+_MOST_WARM_ROWS = 1 << 18
+_WARM_ITERATIONS = 30
+_WARM_TOLERANCE = 1e-7
 
 
 @dataclass(frozen=True)
@@ -311,3 +321,86 @@ def _list_sizes(size: int) -> list[int]:
         return [size]
     steps = round(2 * np.log2(size / smallest))
     return [round(value) for value in np.geomspace(smallest, size, steps + 1).tolist()]
+
+
+@dataclass(frozen=True)
+class FirstStage:
+    """Learns kernel, points and noise from the best of many starts.
+
+    Parameters
+    ----------
+    run : Run
+        Its settings, random numbers, progress and checkpoint.
+    family : Family
+        The kind of model.
+    plan : Plan
+        The resolved settings.
+    train : RowSource
+        The rows to learn from.
+    """
+
+    run: Run
+    family: Family
+    plan: Plan
+    train: RowSource
+
+    def choose_start(self, template: Any) -> Any:
+        """Choose the model to start from; `template` holds the first kernel and noise."""
+        run, plan = self.run, self.plan
+        screening = Screening(self.family, plan, self.train, run.monitor, run.rng)
+        start = screening.choose_start(template)
+        if self.family.warms_up and plan.max_iter > 0 and not plan.begins_at_once:
+            start = self._warm_up(start)
+        if hasattr(start, "arithmetic"):  # The exact GP has only one.
+            start = replace(start, arithmetic=plan.arithmetic)
+        return start
+
+    def _warm_up(self, start: Any) -> Any:
+        """Learn on growing subsets of the rows before all of them.
+
+        A subset shows the direction of the large early steps well enough. The weight of the trace
+        term is that of a data set of this size.
+        """
+        model, plan, run = start, self.plan, self.run
+        count = max(_WARM_ROWS, _WARM_ROWS_PER_POINT * plan.n_inducing)
+        while count <= min(self.train.n_rows // 3, _MOST_WARM_ROWS):
+            rows = sample_rows(self.train, count, run.rng)
+            rows = replace(rows, X=np.asfortranarray(rows.X))
+            objective = RowObjective(
+                self.family.parameters(model, run.dataset.extent),
+                ArraySource.of(rows, plan.n_inducing, run.n_threads),
+                min(1.0, plan.gamma * self.train.n_rows / count),
+            )
+            limits = _WARM_ITERATIONS, _WARM_TOLERANCE
+            model = self.optimize(f"{count} rows", objective, *limits, run.checkpoint)
+            count *= _WARM_GROWTH
+        return model
+
+    def learn(self, stage: str, start: Any, weights: bool = False) -> Any:
+        """Learn kernel, points and noise, and the weights of the eigenfunctions if `weights`."""
+        plan = self.plan
+        if plan.max_iter == 0:
+            return start
+        free = self.family.parameters(start, self.run.dataset.extent, weights=weights)
+        objective = RowObjective(free, self.train, plan.gamma)
+        return self.optimize(stage, objective, plan.max_iter, plan.tol, self.run.checkpoint)
+
+    def optimize(
+        self,
+        stage: str,
+        objective: ParameterObjective,
+        max_iter: int,
+        tol: float,
+        checkpoint: Checkpoint | None = None,
+    ) -> Any:
+        """Learn the free parameters of an objective in one stage, and return the model."""
+        found = learn_parameters(objective, max_iter, tol, stage, self.run.monitor, checkpoint)
+        self.run.n_iter += found.n_iter
+        return objective.parameters.unpack(found.vector)
+
+
+def learn_one_stage(run: Run, family: Family, plan: Plan, template: Any) -> Any:
+    """Learn a model of one stage; `template` holds the first kernel and noise."""
+    train = group_source(run.source) if plan.groups else run.source
+    stage = FirstStage(run, family, plan, train)
+    return stage.learn("learning", stage.choose_start(template))

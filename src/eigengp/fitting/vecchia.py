@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from sklearn.utils import check_random_state
 
-from eigengp.backend.threads import count_available_threads, speed_up_passes
+from eigengp.backend.passes import count_available_threads, speed_up_passes
 from eigengp.data.grouping import group_rows
 from eigengp.fitting.conditioning import CHUNK, Conditioning
 from eigengp.fitting.initialization import InducingPointInit, Start
 from eigengp.fitting.leave_one_out import score_predictions
 from eigengp.fitting.model_selection import Decision
+from eigengp.fitting.objectives import Clock
 from eigengp.fitting.plan import RELATIVE_JITTER, Plan, is_small
-from eigengp.fitting.progress import Clock
 from eigengp.fitting.run import Run
 from eigengp.fitting.vecchia_learner import VecchiaLearner, name_kernel, split_kernel
 from eigengp.gp.blocks import RowBlock

@@ -15,12 +15,11 @@ from eigengp.baselines.rvm.width import N_WIDTHS, WidthChoice, choose_width, wit
 from eigengp.data.holdout import sample_rows
 from eigengp.data.open import Dataset
 from eigengp.estimators.base import KERNEL_NAMES, GPRegressor
-from eigengp.fitting.initialization import get_lengthscale_range
 from eigengp.fitting.model_selection import Decision
-from eigengp.fitting.run import FitResult, Run, begin_run
-from eigengp.fitting.settings import Settings
+from eigengp.fitting.run import FitResult, Run
 from eigengp.gp.posterior import Posterior
 from eigengp.kernels import KERNELS, Stationary
+from eigengp.kernels.base import get_lengthscale_range
 
 _ITERATIONS = 5_000
 _CV_ROWS = 1_000
@@ -158,25 +157,23 @@ class RVMRegressor(GPRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _learn(self, dataset: Dataset, settings: Settings) -> FitResult:
-        own = self.kernel
+    def _learn(self, run: Run) -> FitResult:
+        own, dataset = self.kernel, run.dataset
         kind = KERNELS[own]() if isinstance(own, str) else own
         if not isinstance(kind, Stationary):
             raise ValueError(f"RVMRegressor needs a stationary kernel, got {own!r}.")
         unit = 1.0 if self.standardize else float(dataset.scaling.input_scale[0])
-        with begin_run(dataset, settings) as run:
-            choice = self._choose(kind, run, unit)
-            if choice:
-                length = choice.best
-            elif isinstance(self.lengthscale, str):
-                length = float(np.sqrt(np.prod(get_lengthscale_range(dataset.n_features))))
-            else:
-                length = float(self.lengthscale) / unit
-            kernel = with_width(kind, length, dataset.n_features)
-            relevance = self._relevance(kernel, run)
-            machine = _Machine(kernel, relevance)
-            attributes = _describe(machine, choice, dataset, unit)
-            return run.make_result(machine, machine.value, machine.posterior(), **attributes)
+        choice = self._choose(kind, run, unit)
+        if choice:
+            length = choice.best
+        elif isinstance(self.lengthscale, str):
+            length = float(np.sqrt(np.prod(get_lengthscale_range(dataset.n_features))))
+        else:
+            length = float(self.lengthscale) / unit
+        kernel = with_width(kind, length, dataset.n_features)
+        machine = _Machine(kernel, self._relevance(kernel, run))
+        attributes = _describe(machine, choice, dataset, unit)
+        return run.make_result(machine, machine.value, machine.posterior(), **attributes)
 
     def _relevance(self, kernel: Stationary, run: Run) -> Relevance:
         max_iter = _ITERATIONS if isinstance(self.max_iter, str) else self.max_iter
