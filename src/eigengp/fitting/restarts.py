@@ -25,7 +25,7 @@ from eigengp.data.holdout import sample_rows
 from eigengp.data.standardize import Extent
 from eigengp.fitting.checkpoint import Checkpoint
 from eigengp.fitting.initialization import Family
-from eigengp.fitting.objectives import Monitor, ParameterObjective, RowObjective, learn_parameters
+from eigengp.fitting.objectives import ParameterObjective, RowObjective, learn_parameters
 from eigengp.fitting.plan import Plan, is_small
 from eigengp.fitting.run import Run
 from eigengp.gp.blocks import RowBlock, RowSource
@@ -156,174 +156,6 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Screening:
-    """One screening of starts.
-
-    Parameters
-    ----------
-    family : Family
-        Makes the starts.
-    plan : Plan
-        The resolved settings.
-    source : RowSource
-        The training rows.
-    monitor : Monitor
-        Called after every short run.
-    rng : RandomState
-        The random number generator.
-    """
-
-    family: Family
-    plan: Plan
-    source: RowSource
-    monitor: Monitor
-    rng: np.random.RandomState
-
-    def choose_start(self, template: Any) -> Any:
-        """Choose the model to start from; `template` holds the first kernel and noise."""
-        plan, asked = self.plan, self.plan.n_inducing
-        if plan.max_iter == 0:
-            return self._place(template)
-        if is_small(self.source.n_rows, asked) and not plan.begins_at_once:
-            return self._search_whole(template)
-        if plan.settled:
-            return self._choose_noise(self._place(template))
-        # The kernel is chosen on a few rows; then all inducing points are placed for it.
-        search, size = self._make_search(self.family.screening_rows), min(asked, _SCREENING_SIZE)
-        found = self._search_at_size(search, template, size, "kernel", 0).model
-        return self._choose_noise(found if size == asked else self._place(found))
-
-    def _search_whole(self, template: Any) -> Any:
-        """Search a small problem, with more inducing points while they pay off.
-
-        As in Akaike's criterion, they must gain one nat for each new hyperparameter: the D
-        coordinates and the weight of each point.
-        """
-        search, plan = self._make_search(self.source.n_rows), self.plan
-        if plan.n_components < plan.n_inducing and self.family.relocates:
-            return self._search_fewer(search, template).model
-        sizes = _list_sizes(plan.n_inducing) if plan.grow else [plan.n_inducing]
-        best: Candidate | None = None
-        for smaller, size in zip([0, *sizes], sizes, strict=False):
-            stage = f"M = {size}" if plan.grow else "search"
-            relocations = self._count_relocations(search, size)
-            larger = self._search_at_size(search, template, size, stage, relocations)
-            if best is not None:
-                earned = (best.value - larger.value) * search.rows.y.size
-                if earned < (size - smaller) * (self.source.n_features + 1):
-                    break
-            best = larger
-        assert best is not None
-        return best.model
-
-    def _search_fewer(self, search: Search, template: Any) -> Candidate:
-        """Search with fewer eigenfunctions than inducing points, R < M.
-
-        Points that nearly coincide add no eigenfunction of large eigenvalue, so that R < M includes
-        all models with R points, which are easier to find. The best of those, with M − R of its
-        points doubled, competes with the best start with M points.
-        """
-        R, M = self.plan.n_components, self.plan.n_inducing
-        relocations = self._count_relocations(search, M)
-        own = self._search_at_size(search, template, M, "search", relocations)
-        few = self._count_relocations(search, R)
-        fewer = self._search_at_size(search, template, R, "search", few).model
-        self.monitor.begin("doubled points", len(_DOUBLED) + relocations)
-        doubled: list[Candidate] = []
-        for distance in _DOUBLED:
-            points = _double_points(fewer, M, distance, self.rng)
-            with suppress(FactorizationError):
-                doubled.append(search.run(replace(fewer, inducing_points=points), ROUNDS[-1][1]))
-        best = min(doubled, key=_get_value, default=own)
-        if relocations and doubled:
-            best = search.relocate(best, self.rng)
-        self.monitor.end()
-        return min(own, best, key=_get_value)
-
-    def _search_at_size(
-        self, search: Search, template: Any, size: int, stage: str, relocations: int
-    ) -> Candidate:
-        """Choose the best of all starts with this number of inducing points."""
-        n_restarts = self.plan.n_restarts
-        runs = sum(max(1, round(share * n_restarts)) for share, _ in ROUNDS)
-        self.monitor.begin(stage, runs + relocations)
-        starts = self.family.make_starts(template, search.rows, size, n_restarts, self.rng)
-        found = search.choose_best(starts)
-        if relocations:
-            found = search.relocate(found, self.rng)
-        self.monitor.end()
-        return found
-
-    def _count_relocations(self, search: Search, size: int) -> int:
-        """Return how often inducing points are relocated; 0 if there are few, or very many."""
-        several = self.plan.n_restarts > 1 and size > 3
-        affordable = search.rows.y.size * size**2 <= _RELOCATION_WORK
-        return RELOCATIONS if self.family.relocates and several and affordable else 0
-
-    def _place(self, model: Any) -> Any:
-        """Place all inducing points for the kernel of the model."""
-        size = self.plan.n_inducing
-        rows = self._draw_rows(max(_PLACING_ROWS, 3 * size))
-        return self.family.place(model, rows, size, self.rng)
-
-    def _choose_noise(self, model: Any) -> Any:
-        """Choose the best of a few noise variances.
-
-        The kernel was chosen with other inducing points or none. The residual of the new ones may
-        be far larger than its noise variance, and an optimiser that starts there can end where all
-        variation is noise.
-        """
-        source = ArraySource.of(self._draw_rows(_NOISE_ROWS))
-        best, least = model, np.inf
-        for noise in (model.noise_variance, *_NOISES):
-            trial = replace(model, likelihood=model.likelihood.with_scale(noise))
-            try:
-                value = trial.forward(source, self.plan.gamma).value
-            except FactorizationError:
-                continue
-            if value < least:
-                best, least = trial, value
-        return best
-
-    def _make_search(self, count: int) -> Search:
-        """Return a search on about `count` rows."""
-        rows, gamma, tick = self._draw_rows(count), self.plan.gamma, self.monitor.step
-        box = Extent(rows.X.min(axis=0), rows.X.max(axis=0))
-        source = ArraySource(rows.X, rows.y, rows.sample_weight, scatter=rows.scatter)
-        return Search(self.family, source, rows, box, gamma, tick)
-
-    def _draw_rows(self, count: int) -> RowBlock:
-        """Draw about `count` training rows at random, or return all if they are fewer."""
-        n = self.source.n_rows
-        if n <= count:
-            return self.source.take(np.arange(n))
-        return sample_rows(self.source, count, self.rng)
-
-
-def _get_value(candidate: Candidate) -> float:
-    return candidate.value
-
-
-def _double_points(model: EigenGP, size: int, distance: float, rng: np.random.RandomState) -> Array:
-    """Return `size` points: those of the model, and some again, moved a little, (size, D)."""
-    points = model.inducing_points
-    count, D = points.shape
-    chosen = points[np.resize(rng.permutation(count), size - count)]
-    step = distance / np.maximum(model.kernel.metric(D), 1.0)
-    moved = chosen + step * rng.standard_normal(chosen.shape)
-    return np.concatenate([points, moved])
-
-
-def _list_sizes(size: int) -> list[int]:
-    """Return growing numbers of inducing points up to `size`, by factors of about √2."""
-    smallest = max(_SMALLEST_SIZE, size // 4)
-    if size < 2 * _SMALLEST_SIZE:
-        return [size]
-    steps = round(2 * np.log2(size / smallest))
-    return [round(value) for value in np.geomspace(smallest, size, steps + 1).tolist()]
-
-
-@dataclass(frozen=True)
 class FirstStage:
     """Learns kernel, points and noise from the best of many starts.
 
@@ -346,14 +178,132 @@ class FirstStage:
 
     def choose_start(self, template: Any) -> Any:
         """Choose the model to start from; `template` holds the first kernel and noise."""
-        run, plan = self.run, self.plan
-        screening = Screening(self.family, plan, self.train, run.monitor, run.rng)
-        start = screening.choose_start(template)
+        start, plan = self._screen(template), self.plan
         if self.family.warms_up and plan.max_iter > 0 and not plan.begins_at_once:
             start = self._warm_up(start)
         if hasattr(start, "arithmetic"):  # The exact GP has only one.
             start = replace(start, arithmetic=plan.arithmetic)
         return start
+
+    def _screen(self, template: Any) -> Any:
+        """Choose the best of many starts by short runs."""
+        plan, asked = self.plan, self.plan.n_inducing
+        if plan.max_iter == 0:
+            return self._place(template)
+        if is_small(self.train.n_rows, asked) and not plan.begins_at_once:
+            return self._search_whole(template)
+        if plan.settled:
+            return self._choose_noise(self._place(template))
+        # The kernel is chosen on a few rows; then all inducing points are placed for it.
+        search, size = self._make_search(self.family.screening_rows), min(asked, _SCREENING_SIZE)
+        found = self._search_at_size(search, template, size, "kernel", 0).model
+        return self._choose_noise(found if size == asked else self._place(found))
+
+    def _search_whole(self, template: Any) -> Any:
+        """Search a small problem, with more inducing points while they pay off.
+
+        As in Akaike's criterion, they must gain one nat for each new hyperparameter: the D
+        coordinates and the weight of each point.
+        """
+        search, plan = self._make_search(self.train.n_rows), self.plan
+        if plan.n_components < plan.n_inducing and self.family.relocates:
+            return self._search_fewer(search, template).model
+        sizes = _list_sizes(plan.n_inducing) if plan.grow else [plan.n_inducing]
+        best: Candidate | None = None
+        for smaller, size in zip([0, *sizes], sizes, strict=False):
+            stage = f"M = {size}" if plan.grow else "search"
+            relocations = self._count_relocations(search, size)
+            larger = self._search_at_size(search, template, size, stage, relocations)
+            if best is not None:
+                earned = (best.value - larger.value) * search.rows.y.size
+                if earned < (size - smaller) * (self.train.n_features + 1):
+                    break
+            best = larger
+        assert best is not None
+        return best.model
+
+    def _search_fewer(self, search: Search, template: Any) -> Candidate:
+        """Search with fewer eigenfunctions than inducing points, R < M.
+
+        Points that nearly coincide add no eigenfunction of large eigenvalue, so that R < M includes
+        all models with R points, which are easier to find. The best of those, with M − R of its
+        points doubled, competes with the best start with M points.
+        """
+        R, M = self.plan.n_components, self.plan.n_inducing
+        relocations = self._count_relocations(search, M)
+        own = self._search_at_size(search, template, M, "search", relocations)
+        few = self._count_relocations(search, R)
+        fewer = self._search_at_size(search, template, R, "search", few).model
+        self.run.monitor.begin("doubled points", len(_DOUBLED) + relocations)
+        doubled: list[Candidate] = []
+        for distance in _DOUBLED:
+            points = _double_points(fewer, M, distance, self.run.rng)
+            with suppress(FactorizationError):
+                doubled.append(search.run(replace(fewer, inducing_points=points), ROUNDS[-1][1]))
+        best = min(doubled, key=_get_value, default=own)
+        if relocations and doubled:
+            best = search.relocate(best, self.run.rng)
+        self.run.monitor.end()
+        return min(own, best, key=_get_value)
+
+    def _search_at_size(
+        self, search: Search, template: Any, size: int, stage: str, relocations: int
+    ) -> Candidate:
+        """Choose the best of all starts with this number of inducing points."""
+        n_restarts = self.plan.n_restarts
+        runs = sum(max(1, round(share * n_restarts)) for share, _ in ROUNDS)
+        self.run.monitor.begin(stage, runs + relocations)
+        starts = self.family.make_starts(template, search.rows, size, n_restarts, self.run.rng)
+        found = search.choose_best(starts)
+        if relocations:
+            found = search.relocate(found, self.run.rng)
+        self.run.monitor.end()
+        return found
+
+    def _count_relocations(self, search: Search, size: int) -> int:
+        """Return how often inducing points are relocated; 0 if there are few, or very many."""
+        several = self.plan.n_restarts > 1 and size > 3
+        affordable = search.rows.y.size * size**2 <= _RELOCATION_WORK
+        return RELOCATIONS if self.family.relocates and several and affordable else 0
+
+    def _place(self, model: Any) -> Any:
+        """Place all inducing points for the kernel of the model."""
+        size = self.plan.n_inducing
+        rows = self._draw_rows(max(_PLACING_ROWS, 3 * size))
+        return self.family.place(model, rows, size, self.run.rng)
+
+    def _choose_noise(self, model: Any) -> Any:
+        """Choose the best of a few noise variances.
+
+        The kernel was chosen with other inducing points or none. The residual of the new ones may
+        be far larger than its noise variance, and an optimiser that starts there can end where all
+        variation is noise.
+        """
+        source = ArraySource.of(self._draw_rows(_NOISE_ROWS))
+        best, least = model, np.inf
+        for noise in (model.noise_variance, *_NOISES):
+            trial = replace(model, likelihood=model.likelihood.with_scale(noise))
+            try:
+                value = trial.forward(source, self.plan.gamma).value
+            except FactorizationError:
+                continue
+            if value < least:
+                best, least = trial, value
+        return best
+
+    def _make_search(self, count: int) -> Search:
+        """Return a search on about `count` rows."""
+        rows, gamma, tick = self._draw_rows(count), self.plan.gamma, self.run.monitor.step
+        box = Extent(rows.X.min(axis=0), rows.X.max(axis=0))
+        source = ArraySource(rows.X, rows.y, rows.sample_weight, scatter=rows.scatter)
+        return Search(self.family, source, rows, box, gamma, tick)
+
+    def _draw_rows(self, count: int) -> RowBlock:
+        """Draw about `count` training rows at random, or return all if they are fewer."""
+        n = self.train.n_rows
+        if n <= count:
+            return self.train.take(np.arange(n))
+        return sample_rows(self.train, count, self.run.rng)
 
     def _warm_up(self, start: Any) -> Any:
         """Learn on growing subsets of the rows before all of them.
@@ -404,3 +354,26 @@ def learn_one_stage(run: Run, family: Family, plan: Plan, template: Any) -> Any:
     train = group_source(run.source) if plan.groups else run.source
     stage = FirstStage(run, family, plan, train)
     return stage.learn("learning", stage.choose_start(template))
+
+
+def _get_value(candidate: Candidate) -> float:
+    return candidate.value
+
+
+def _double_points(model: EigenGP, size: int, distance: float, rng: np.random.RandomState) -> Array:
+    """Return `size` points: those of the model, and some again, moved a little, (size, D)."""
+    points = model.inducing_points
+    count, D = points.shape
+    chosen = points[np.resize(rng.permutation(count), size - count)]
+    step = distance / np.maximum(model.kernel.metric(D), 1.0)
+    moved = chosen + step * rng.standard_normal(chosen.shape)
+    return np.concatenate([points, moved])
+
+
+def _list_sizes(size: int) -> list[int]:
+    """Return growing numbers of inducing points up to `size`, by factors of about √2."""
+    smallest = max(_SMALLEST_SIZE, size // 4)
+    if size < 2 * _SMALLEST_SIZE:
+        return [size]
+    steps = round(2 * np.log2(size / smallest))
+    return [round(value) for value in np.geomspace(smallest, size, steps + 1).tolist()]
