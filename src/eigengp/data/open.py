@@ -142,10 +142,6 @@ class Dataset:
     n_features: int
     opened: float = 0.0
 
-    def match_library(self, x: Array) -> AnyArray:
-        """Return an array in the library and on the device of the inputs passed to `fit`."""
-        return beside(x, self.like)
-
 
 class _Opened(NamedTuple):
     rows: RowSource

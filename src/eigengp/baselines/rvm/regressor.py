@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
@@ -10,6 +11,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp._typing import Standardize
+from eigengp.backend.namespace import beside
 from eigengp.baselines.rvm.learning import Relevance, learn_relevance
 from eigengp.baselines.rvm.width import N_WIDTHS, WidthChoice, choose_width, with_width
 from eigengp.data.holdout import sample_rows
@@ -50,7 +52,7 @@ def _describe(
     machine: _Machine, choice: WidthChoice | None, dataset: Dataset, unit: float
 ) -> dict[str, Any]:
     """Return the attributes of a machine in the units of the data."""
-    scaling, like = dataset.scaling, dataset.match_library
+    scaling, like = dataset.scaling, partial(beside, other=dataset.like)
     squared = scaling.target_scale**2
     lengths, errors = (choice.lengthscales, choice.errors) if choice else (None, None)
     return {
