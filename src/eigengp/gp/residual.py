@@ -70,7 +70,8 @@ class ResidualRows:
     def _counts(self, block: RowBlock) -> tuple[AnyArray, AnyArray]:
         """Return how many observations share a residual, and how often that occurs, (n,)."""
         one = namespace(block.y).ones_like(block.y)
-        return (block.weight, one) if self.shared else (one, block.weight)
+        weight = one if block.sample_weight is None else block.sample_weight
+        return (weight, one) if self.shared else (one, weight)
 
     def sums(self, block: RowBlock, kept: Kept | None = None) -> Sums:
         """Pass 1, one block."""
