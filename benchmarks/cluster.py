@@ -15,7 +15,7 @@ from timing import best_of
 
 from eigengp import SquaredExponential
 from eigengp._typing import Array
-from eigengp.backend.passes import speed_up_passes
+from eigengp.backend.threads import speed_up_passes
 from eigengp.data.dask_source import DaskSource, align
 from eigengp.gp.model import EigenGP, Jitter
 

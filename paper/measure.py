@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from eigengp import metrics
-from eigengp.backend.passes import count_available_threads
+from eigengp.backend.threads import count_available_threads
 from paper.methods import build
 from paper.problems import Problem, problem
 from paper.runs import Record, Run

@@ -8,7 +8,7 @@ from threading import current_thread
 import numpy as np
 import pytest
 
-from eigengp.backend.passes import count_available_threads, use_one_blas_thread
+from eigengp.backend.threads import count_available_threads, use_one_blas_thread
 from eigengp.data.array_source import BLOCK_ROWS, ArraySource, map_blocks
 from eigengp.gp.blocks import RowBlock
 

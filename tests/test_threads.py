@@ -12,13 +12,8 @@ from threading import Barrier, current_thread
 import numpy as np
 import pytest
 
-from eigengp.backend.passes import (
-    count_available_threads,
-    make_buffer,
-    recycle,
-    reuse_buffers,
-    run_in_threads,
-)
+from eigengp.backend.buffers import make_buffer, recycle, reuse_buffers
+from eigengp.backend.threads import count_available_threads, run_in_threads
 
 _BLOCKS = tuple(slice(start, start + 1) for start in range(6))
 
@@ -91,7 +86,7 @@ def test_threads_never_share_memory() -> None:
 _IN_WORKERS = """
 from joblib import Parallel, cpu_count, delayed
 from threadpoolctl import threadpool_limits
-from eigengp.backend.passes import count_available_threads
+from eigengp.backend.threads import count_available_threads
 
 print(cpu_count(), *Parallel(n_jobs=2)(delayed(count_available_threads)() for _ in range(2)))
 with threadpool_limits(1):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp.backend.namespace import AnyArray, namespace, on_host
-from eigengp.backend.passes import count_available_threads, run_in_threads
+from eigengp.backend.threads import count_available_threads, run_in_threads
 from eigengp.gp.blocks import RowBlock
 
 SumT = TypeVar("SumT", bound=Any)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp.backend.namespace import AnyArray, is_numpy, namespace
-from eigengp.backend.passes import speed_up_passes
+from eigengp.backend.threads import speed_up_passes
 from eigengp.data.array_source import ArraySource
 from eigengp.gp.blocks import RowBlock, in_memory
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array, NeighborSearch
-from eigengp.backend.passes import count_available_threads, run_in_threads, use_one_openmp_thread
+from eigengp.backend.threads import count_available_threads, run_in_threads, use_one_openmp_thread
 from eigengp.data.array_source import ArraySource
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.vecchia import Neighborhoods

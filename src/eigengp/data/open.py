@@ -22,7 +22,7 @@ from sklearn.utils.validation import _check_sample_weight, _get_feature_names, v
 
 from eigengp._typing import Array, Standardize
 from eigengp.backend.namespace import AnyArray, beside, dtype_name, namespace, on_host, place
-from eigengp.backend.passes import count_available_threads
+from eigengp.backend.threads import count_available_threads
 from eigengp.data.array_source import ArraySource, choose_block_rows
 from eigengp.data.dask_source import DaskSource, align, get_client, is_dask
 from eigengp.data.file_source import FileTable

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigengp._html import with_summary
 from eigengp._typing import Array
+from eigengp.backend.buffers import reuse_buffers
 from eigengp.backend.namespace import (
     AnyArray,
     beside,
@@ -24,7 +25,6 @@ from eigengp.backend.namespace import (
     namespace,
     on_host,
 )
-from eigengp.backend.passes import reuse_buffers
 from eigengp.conformal import conformal_factor, conformity, known_factor, normal_half_width
 from eigengp.data.array_source import map_blocks
 from eigengp.data.dask_source import is_dask

@@ -14,7 +14,7 @@ from sklearn.utils.metaestimators import available_if
 
 from eigengp._typing import Array, Standardize
 from eigengp.backend.namespace import AnyArray, Placed
-from eigengp.backend.passes import speed_up_passes
+from eigengp.backend.threads import speed_up_passes
 from eigengp.data.dask_source import is_dask
 from eigengp.data.open import check_further_rows, is_out_of_core, open_dataset
 from eigengp.estimators.base import KERNEL_NAMES

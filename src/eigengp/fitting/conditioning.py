@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
-from eigengp.backend.passes import run_in_threads, speed_up_passes
+from eigengp.backend.threads import run_in_threads, speed_up_passes
 from eigengp.data.neighbors import Nearest, NeighborSource
 from eigengp.fitting.heteroscedastic import reweight_rows
 from eigengp.fitting.leave_one_out import LeaveOneOut, score

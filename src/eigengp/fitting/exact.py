@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.passes import limit_threads
+from eigengp.backend.threads import limit_threads
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting.heteroscedastic import reweight_rows
 from eigengp.fitting.initialization import InducingPointInit, Start

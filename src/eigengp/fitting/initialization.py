@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array
-from eigengp.backend.passes import use_one_openmp_thread
+from eigengp.backend.threads import use_one_openmp_thread
 from eigengp.data.standardize import Extent
 from eigengp.fitting.objectives import (
     Parameters,

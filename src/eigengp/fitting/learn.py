@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from eigengp.backend.passes import speed_up_passes
+from eigengp.backend.threads import speed_up_passes
 from eigengp.data.array_source import ArraySource
 from eigengp.data.grouping import group_source
 from eigengp.data.holdout import sample_rows

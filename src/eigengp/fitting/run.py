@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, place
-from eigengp.backend.passes import count_available_threads
+from eigengp.backend.threads import count_available_threads
 from eigengp.data.array_source import ArraySource
 from eigengp.data.open import Dataset
 from eigengp.data.standardize import Scaling

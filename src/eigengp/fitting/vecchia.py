@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from sklearn.utils import check_random_state
 
-from eigengp.backend.passes import count_available_threads, speed_up_passes
+from eigengp.backend.threads import count_available_threads, speed_up_passes
 from eigengp.data.grouping import group_rows
 from eigengp.fitting.conditioning import CHUNK, Conditioning
 from eigengp.fitting.initialization import InducingPointInit, Start

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from eigengp._typing import Array
+from eigengp.backend.buffers import product, recycle
 from eigengp.backend.namespace import (
     AnyArray,
     Placed,
@@ -24,7 +25,6 @@ from eigengp.backend.namespace import (
     on_host,
     positive,
 )
-from eigengp.backend.passes import product, recycle
 from eigengp.gp.evidence import Outcome
 from eigengp.gp.precision import Arithmetic
 from eigengp.gp.sums import row_dots

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from eigengp._typing import Array
-from eigengp.backend.passes import make_buffer, recycle
+from eigengp.backend.buffers import make_buffer, recycle
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import Outcome, PassAdjoint, PriorEvidence
 from eigengp.gp.linalg import CholeskyFactor, FactorizationError, solve_lower

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from eigengp._typing import Array
+from eigengp.backend.buffers import contraction, convert, make_buffer, product, recycle
 from eigengp.backend.namespace import (
     AnyArray,
     beside,
@@ -28,7 +29,6 @@ from eigengp.backend.namespace import (
     namespace,
     place,
 )
-from eigengp.backend.passes import contraction, convert, make_buffer, product, recycle
 from eigengp.kernels.base import (
     LENGTHSCALE,
     SHAPE,

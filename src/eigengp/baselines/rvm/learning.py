@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.passes import use_one_blas_thread
+from eigengp.backend.threads import use_one_blas_thread
 from eigengp.baselines.rvm.relevance import Alignment, Candidates, Indices, RelevanceModel
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.evidence import FactorEvidence
