@@ -28,18 +28,19 @@ from eigengp.backend.namespace import (
 from eigengp.conformal import conformal_factor, conformity, known_factor, normal_half_width
 from eigengp.data.array_source import map_blocks
 from eigengp.data.dask_source import is_dask
-from eigengp.data.open import Dataset, is_out_of_core, open_dataset
-from eigengp.data.out_of_core import predict_files, predict_lazily, write_predictions
-from eigengp.data.standardize import Scaling
-from eigengp.data.validation import (
+from eigengp.data.open import (
     MERGE_UP_TO,
     check_inputs,
     check_same_place,
     follows_dispatch,
+    is_out_of_core,
     move_to_device,
+    open_dataset,
 )
+from eigengp.data.out_of_core import predict_files, predict_lazily, write_predictions
+from eigengp.data.standardize import Scaling
 from eigengp.estimators._docs import complete_docstring
-from eigengp.fitting.run import FitResult
+from eigengp.fitting.run import FitResult, Run, begin_run
 from eigengp.fitting.settings import LBFGS, Settings
 from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.mean import MEANS
@@ -188,13 +189,16 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
             The fitted regressor.
         """
         settings = Settings.from_estimator(self)
-        with open_dataset(X, y, sample_weight, settings.reading) as dataset:
-            result = self._learn(dataset, settings)
+        with (
+            open_dataset(X, y, sample_weight, settings.reading) as dataset,
+            begin_run(dataset, settings) as run,
+        ):
+            result = self._learn(run)
         return self._adopt(result)
 
     @abstractmethod
-    def _learn(self, dataset: Dataset, settings: Settings) -> FitResult:
-        """Return what is learned from a dataset."""
+    def _learn(self, run: Run) -> FitResult:
+        """Return what a fit learns from its rows and settings."""
 
     def _adopt(self, result: FitResult) -> Self:
         """Store the result of a fit in place of an earlier one."""

@@ -18,7 +18,7 @@ from eigengp._typing import Array
 from eigengp.backend.threads import limit_threads
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting.heteroscedastic import reweight_rows
-from eigengp.fitting.initialization import InducingPointInit, Start, get_lengthscale_range
+from eigengp.fitting.initialization import InducingPointInit, Start
 from eigengp.fitting.leave_one_out import LeaveOneOut, score
 from eigengp.fitting.model_selection import EXACT_UP_TO, Decision
 from eigengp.fitting.objectives import (
@@ -43,7 +43,7 @@ from eigengp.kernels import (
     Stationary,
     Warped,
 )
-from eigengp.kernels.base import with_lengthscale
+from eigengp.kernels.base import get_lengthscale_range, with_lengthscale
 
 _SCREENED_ROWS = 300
 """Rows on which candidate kernels are compared."""

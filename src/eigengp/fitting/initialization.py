@@ -20,26 +20,23 @@ from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array
 from eigengp.backend.threads import use_one_openmp_thread
-from eigengp.data.standardize import Extent, Scaling
+from eigengp.data.standardize import Extent
 from eigengp.fitting.objectives import (
     Parameters,
     eigengp_parameters,
     kernel_parameters,
     spectrum_parameters,
 )
-from eigengp.fitting.settings import Settings
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.likelihoods import Gaussian, Likelihood
+from eigengp.gp.likelihoods import Likelihood
 from eigengp.gp.model import EigenGP
 from eigengp.gp.sparse_spectrum import SparseSpectrum
-from eigengp.kernels import KERNELS, Kernel, SquaredExponential, Stationary
-from eigengp.kernels.base import KernelT, with_lengthscale
+from eigengp.kernels import Kernel
+from eigengp.kernels.base import KernelT, get_lengthscale_range, with_lengthscale
 
 _NEIGHBOURS = 6
 _KMEANS_ROWS = 10_000
-_FIRST_NOISE = 0.1
-"""The noise variance to start from, relative to the variance of the targets."""
 
 
 @dataclass(frozen=True)
@@ -125,43 +122,12 @@ def measure_roughness(rows: RowBlock) -> Array:
     return change / change.mean() if change.any() else np.ones(rows.y.size)
 
 
-def get_lengthscale_range(n_features: int) -> tuple[float, float]:
-    """Return the shortest and longest plausible lengthscale of standardised inputs.
-
-    For one input these are 1 and 100 % of the range of a uniform variable, √12 standard deviations.
-    Distances grow like √D with more inputs, and short lengthscales isolate every row.
-    """
-    root = np.sqrt(n_features)
-    return float(max(0.035, 0.3 * root * (1.0 - 1.0 / n_features))), float(max(3.46, 2.0 * root))
-
-
 @dataclass(frozen=True)
 class Start:
     """Kernel and noise to start from, in standardised units."""
 
     kernel: Kernel
     likelihood: Likelihood
-
-
-def make_start(settings: Settings, scaling: Scaling) -> Start:
-    """Return the kernel and noise of the settings, or their defaults.
-
-    The default lengthscale is in the middle of the plausible ones.
-    """
-    own, D, unit = settings.kernel, scaling.input_scale.size, scaling.target_scale**2
-    noise = _FIRST_NOISE if settings.noise_variance is None else settings.noise_variance / unit
-    if isinstance(own, Kernel):
-        own.with_ard(D)  # Raises if it does not match these inputs.
-        per_unit = 1.0 / scaling.input_scale
-        shift = -scaling.input_centre * per_unit
-        return Start(own.rescaled(per_unit, 1.0 / unit, shift).with_ard(D), Gaussian(noise))
-    low, high = get_lengthscale_range(D)
-    kernel = SquaredExponential() if own == "auto" else KERNELS[own]()
-    if isinstance(kernel, Stationary):
-        kernel = replace(kernel, lengthscale=np.full(D, np.sqrt(low * high)))
-    else:
-        kernel = kernel.with_ard(D)
-    return Start(kernel, Gaussian(noise))
 
 
 def draw_kernels(

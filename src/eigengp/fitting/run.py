@@ -13,12 +13,13 @@ from sklearn.utils import check_random_state
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, place
+from eigengp.backend.threads import count_available_threads
 from eigengp.data.array_source import ArraySource
 from eigengp.data.open import Dataset
 from eigengp.data.standardize import Scaling
 from eigengp.fitting.checkpoint import Checkpoint, open_checkpoint
 from eigengp.fitting.model_selection import Decision, Selection
-from eigengp.fitting.progress import Clock, Monitor
+from eigengp.fitting.objectives import Clock, Monitor
 from eigengp.fitting.settings import Settings
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.model import EigenGP
@@ -63,6 +64,8 @@ class Run:
     monitor: Monitor
     checkpoint: Checkpoint | None = None
     n_iter: int = 0
+    n_threads: int = field(default_factory=count_available_threads)
+    """The number of threads before BLAS is limited to one."""
     notes: list[str] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
 

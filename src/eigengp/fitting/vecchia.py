@@ -13,8 +13,8 @@ from eigengp.fitting.conditioning import CHUNK, Conditioning
 from eigengp.fitting.initialization import InducingPointInit, Start, draw_kernels
 from eigengp.fitting.leave_one_out import score_predictions
 from eigengp.fitting.model_selection import Decision
+from eigengp.fitting.objectives import Clock
 from eigengp.fitting.plan import RELATIVE_JITTER, Plan, is_small
-from eigengp.fitting.progress import Clock
 from eigengp.fitting.run import Run
 from eigengp.fitting.vecchia_learner import VecchiaLearner, name_kernel, split_kernel
 from eigengp.gp.blocks import RowBlock
