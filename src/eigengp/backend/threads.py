@@ -238,6 +238,9 @@ def _run_job(
 
     The stripes do not depend on the number of threads; this thread is one of them.
     """
+    if len(blocks) == 1:
+        receive(work(blocks))
+        return
     edges = np.linspace(0, len(blocks), min(_STRIPES, len(blocks)) + 1).round().astype(int)
     stripes = [blocks[low:high] for low, high in pairwise(edges.tolist())]
     n_threads = min(n_threads, len(stripes))

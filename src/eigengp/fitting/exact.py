@@ -18,7 +18,12 @@ from eigengp._typing import Array
 from eigengp.backend.threads import limit_threads
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting.heteroscedastic import reweight_rows
-from eigengp.fitting.initialization import InducingPointInit, Start, get_lengthscale_range
+from eigengp.fitting.initialization import (
+    InducingPointInit,
+    Start,
+    count_varying,
+    get_lengthscale_range,
+)
 from eigengp.fitting.leave_one_out import LeaveOneOut, score
 from eigengp.fitting.model_selection import EXACT_UP_TO, Decision
 from eigengp.fitting.objectives import (
@@ -132,7 +137,11 @@ class Optimum:
         steps = [self.objective(x + _STEP * each).gradient - centre for each in basis.T]
         hessian = np.array(steps) @ basis * (weight / _STEP)
         curvature, U = np.linalg.eigh(0.5 * (hessian + hessian.T))
-        return basis @ U, 1.0 / np.sqrt(np.maximum(curvature, _WIDEST**-2))
+        directions = basis @ U
+        # Their signs are arbitrary; these do not depend on the order of the inputs.
+        largest = np.argmax(np.abs(directions), axis=0)
+        directions *= np.sign(directions[largest, np.arange(directions.shape[1])])
+        return directions, 1.0 / np.sqrt(np.maximum(curvature, _WIDEST**-2))
 
     def _choose_directions(self) -> Array:
         p = self.vector.size
@@ -216,7 +225,7 @@ class ExactFit:
         """Return the start if the user gave it, else starts of short and of long lengthscales."""
         if isinstance(self.run.settings.kernel, Kernel) or self._max_iter == 0:
             return [start]
-        low, high = get_lengthscale_range(self.rows.X.shape[1])
+        low, high = get_lengthscale_range(count_varying(self.rows.X))
         rng = np.random.RandomState(0)
         lengths = (1.5 * low, high)
         return [replace(start, kernel=with_lengthscale(start.kernel, x, rng)) for x in lengths]
