@@ -355,13 +355,15 @@ class ExactFit:
         folds = 4 if self.rows.n_rows <= 2 * _SCREENED_ROWS else 2
         fold = self.run.rng.permutation(self.rows.n_rows) % folds
         start = self._list_starts(replace(model, kernel=_restart(model.kernel)))[-1]
-        ratios = []
+        ratios, weights = [], []
         for k in range(folds):
             seen, new = (self.rows.picked(np.flatnonzero(each)) for each in (fold != k, fold == k))
             found = self._learn(start, seen, self._steps(_STEPS), f"fold {k + 1}")
             mean, variance = self.condition(found).mean_and_variance(new.X)
             ratios.append((new.y - mean) ** 2 / variance)
-        factor = float(np.clip(np.mean(np.concatenate(ratios)), *_FACTORS))
+            weights.append(new.weight)
+        mean_ratio = np.average(np.concatenate(ratios), weights=np.concatenate(weights))
+        factor = float(np.clip(mean_ratio, *_FACTORS))
         none = np.zeros(1 + own.factor.shape[1])
         scale = VarianceScale(np.log([factor]), np.zeros((none.size, 1)), none, none, none)
         reason = "variances scaled to cross-validated errors, since there are many inputs"
