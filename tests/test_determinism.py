@@ -28,6 +28,7 @@ from eigengp import (
     Stochastic,
     VFERegressor,
 )
+from eigengp.data import array_source
 from eigengp.data.array_source import ArraySource
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter
@@ -172,3 +173,25 @@ def test_lower_precision_agrees_across_block_sizes_to_its_own_rounding(precision
     )
     for value, _ in others:
         assert value == pytest.approx(one[0], rel=1e-5)
+
+
+def _fit_in_blocks(make: Callable[[], Any], rows: int, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(array_source, "choose_block_rows", lambda X, n_columns: rows)
+    model = make().fit(*_rows(3000))
+    monkeypatch.undo()
+    return model
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: _eigengp(40, residual=None, **_short(5, 1)), FITS["VFE"][0]]
+)
+def test_learning_magnifies_the_rounding_of_blocks_to_less_than_a_thousandth(
+    make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = np.random.default_rng(1).uniform(-2, 2, (200, 3))
+    one, *others = (_fit_in_blocks(make, rows, monkeypatch) for rows in (97, 512, 4096))
+    for other in others:
+        difference = np.abs(other.predict(new) - one.predict(new)).max() / np.ptp(_rows(3000)[1])
+        assert difference < 1e-3
+        evidence = other.log_marginal_likelihood_
+        assert evidence == pytest.approx(one.log_marginal_likelihood_, rel=1e-3)
