@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from eigengp._typing import Array, Standardize
 from eigengp.backend.namespace import AnyArray, on_host, positive
+from eigengp.backend.threads import use_one_blas_thread
 from eigengp.estimators.sparse import InducingPointRegressor
 from eigengp.fitting.learn import learn_sparse
 from eigengp.fitting.run import FitResult, Run
@@ -30,7 +31,8 @@ def _learn(run: Run) -> FitResult:
     result = learn_sparse(run)
     rows = run.dataset.source.take(np.arange(run.dataset.n_rows))
     low_rank: Any = result.posterior
-    posterior = nystrom_posterior(low_rank, result.model.features, rows)
+    with use_one_blas_thread():
+        posterior = nystrom_posterior(low_rank, result.model.features, rows)
     return replace(result, attributes={**result.attributes, "_posterior": posterior})
 
 

@@ -15,7 +15,12 @@ from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array, NeighborSearch
-from eigengp.backend.threads import count_available_threads, run_in_threads, use_one_openmp_thread
+from eigengp.backend.threads import (
+    count_available_threads,
+    run_in_threads,
+    sum_in_threads,
+    use_one_openmp_thread,
+)
 from eigengp.data.array_source import ArraySource
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.vecchia import Neighborhoods
@@ -445,5 +450,4 @@ class NeighborSource:
             total: SumT = reduce(iadd, map(term, hoods))
             return total
 
-        total: SumT = reduce(iadd, run_in_threads(stripe, chunks, self.n_threads))
-        return total
+        return sum_in_threads(stripe, chunks, self.n_threads)

@@ -33,6 +33,8 @@ from eigengp.data.stream_source import StreamSource, Table
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.mean import MEANS
 
+_TIED = 9
+"""Decimals to which distances are compared."""
 MERGE_UP_TO = 5_000
 """Up to so many rows are merged, and computed with on the CPU."""
 
@@ -373,7 +375,25 @@ def merge_rows(
     unique, inverse = np.unique(table, axis=0, return_inverse=True)
     total = np.bincount(inverse.ravel(), weights=weight)
     single: Array | None = None if np.all(total == 1.0) else total.astype(np.float64)
-    return np.ascontiguousarray(unique[:, :-1]), np.ascontiguousarray(unique[:, -1]), single
+    order = _order_rows(unique[:, :-1], unique[:, -1])
+    if single is not None:
+        single = single[order]
+    return np.ascontiguousarray(unique[order, :-1]), np.ascontiguousarray(unique[order, -1]), single
+
+
+def _order_rows(X: Array, y: Array) -> NDArray[np.intp]:
+    """Return an order of rows that no order, sign, shift or scale of the inputs changes.
+
+    Rows are ordered by their targets, and rows of equal targets by their distance from the mean.
+    Starts, subsets and folds, which are drawn by the numbers of rows, are then the same rows.
+    """
+    centred = X - X.mean(axis=0)
+    spread = np.abs(centred).max(axis=0)
+    squares = np.sort((centred[:, spread > 0.0] / spread[spread > 0.0]) ** 2, axis=1)
+    distance = np.zeros(y.size)
+    for column in squares.T:  # One by one: the sum does not depend on the number of columns.
+        distance += column
+    return np.lexsort((distance.round(_TIED), y))
 
 
 def check_frame(X: Any) -> None:

@@ -25,6 +25,7 @@ from eigengp.backend.namespace import (
     namespace,
     on_host,
 )
+from eigengp.backend.threads import use_one_blas_thread
 from eigengp.conformal import conformal_factor, conformity, known_factor, normal_half_width
 from eigengp.data.array_source import map_blocks
 from eigengp.data.dask_source import is_dask
@@ -313,7 +314,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     def _by_blocks(self, function: Callable[[AnyArray], AnyArray], X: AnyArray) -> AnyArray:
         """Return a function of standardised inputs for all rows."""
         moved, transform = self._moved(X), self._scaling.transform_inputs
-        with reuse_buffers():
+        with use_one_blas_thread(), reuse_buffers():
             values = map_blocks(
                 lambda rows: function(transform(rows)), moved, self._posterior.n_columns
             )
@@ -322,7 +323,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     def _whole(self, function: Callable[[AnyArray], AnyArray], X: AnyArray) -> AnyArray:
         """Return a function of all standardised inputs at once."""
         moved = cast(self._moved(X), "float64")
-        return beside(function(self._scaling.transform_inputs(moved)), X)
+        with use_one_blas_thread():
+            return beside(function(self._scaling.transform_inputs(moved)), X)
 
     def predict_to_file(self, X: Any, path: str | Path, coverage: float | None = None) -> int:
         """Predict the rows of files, and write mean and standard deviation to another.
@@ -462,9 +464,10 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """
         rows = cast(on_host(self._inputs(X, "predict_average")), "float64")
         distinct, counts = np.unique(rows, axis=0, return_counts=True)
-        mean, variance = self._posterior.average(
-            self._scaling.transform_inputs(distinct), counts / rows.shape[0]
-        )
+        with use_one_blas_thread():
+            mean, variance = self._posterior.average(
+                self._scaling.transform_inputs(distinct), counts / rows.shape[0]
+            )
         shares, scaling = counts / rows.shape[0], self._scaling
         average = float(shares @ scaling.restore_targets(distinct, np.full(shares.shape, mean)))
         return average, scaling.target_scale * float(np.sqrt(variance))

@@ -122,6 +122,14 @@ def measure_roughness(rows: RowBlock) -> Array:
     return change / change.mean() if change.any() else np.ones(rows.y.size)
 
 
+def count_varying(X: Array) -> int:
+    """Return the number of inputs that are not constant, and at least one.
+
+    The lengthscales that are plausible depend on it; a constant column must not change them.
+    """
+    return max(1, int(np.count_nonzero(np.ptp(X, axis=0))))
+
+
 @dataclass(frozen=True)
 class Start:
     """Kernel and noise to start from, in standardised units."""
@@ -131,14 +139,15 @@ class Start:
 
 
 def draw_kernels(
-    kernel: KernelT, n_features: int, count: int, rng: np.random.RandomState
+    kernel: KernelT, X: Array, count: int, rng: np.random.RandomState
 ) -> Iterator[KernelT]:
     """Yield `count` kernels with variance one, the variance of the standardised targets.
 
-    Their lengthscales are drawn from the plausible range, stratified into `count` parts.
+    Their lengthscales are drawn from the plausible range for inputs `X`, shape (n, D), stratified
+    into `count` parts.
     """
-    low, high = np.log(get_lengthscale_range(n_features))
-    variance = float(kernel.diag(np.ones((1, n_features)))[0])  # One standard deviation away.
+    low, high = np.log(get_lengthscale_range(count_varying(X)))
+    variance = float(kernel.diag(np.ones((1, X.shape[1])))[0])  # One standard deviation away.
     unit = kernel.rescaled(np.ones(1), 1.0 / variance)
     for i in range(count):
         length = float(np.exp(low + (high - low) * (i + rng.uniform()) / count))
@@ -174,7 +183,7 @@ def make_starts(
     if count == 1:
         return starts
     rough = 0.5 + 0.5 * measure_roughness(rows)
-    tried = draw_kernels(template.kernel, rows.X.shape[1], count - 1, rng)
+    tried = draw_kernels(template.kernel, rows.X, count - 1, rng)
     for i, kernel in enumerate(tried):
         points = placed
         if not fixed and i % 4:
@@ -280,15 +289,23 @@ class SpectralFamily:
         rng: np.random.RandomState,
     ) -> list[SparseSpectrum]:
         """See `Family.make_starts`."""
-        tried = draw_kernels(template.kernel, rows.X.shape[1], count - 1, rng)
+        tried = draw_kernels(template.kernel, rows.X, count - 1, rng)
         models = [template, *(replace(template, kernel=kernel) for kernel in tried)]
         return [self.place(model, rows, size, rng) for model in models]
 
     def place(
         self, model: SparseSpectrum, rows: RowBlock, size: int, rng: np.random.RandomState
     ) -> SparseSpectrum:
-        """See `Family.place`; a spectral point is two features."""
-        points = model.kernel.draw_frequencies((size + 1) // 2, rows.X.shape[1], rng)
+        """See `Family.place`; a spectral point is two features.
+
+        Inputs are taken in the order of their correlations with the targets, with the same signs,
+        so that their own order and signs do not matter; constant ones have frequency zero.
+        """
+        along = rows.X.T @ (rows.weight * rows.y)
+        order = np.argsort(-np.abs(along), kind="stable")[: count_varying(rows.X)]
+        drawn = model.kernel.draw_frequencies((size + 1) // 2, order.size, rng)
+        points = np.zeros((drawn.shape[0], along.size))
+        points[:, order] = np.where(along[order] < 0.0, -drawn, drawn)
         return replace(model, spectral_points=points)
 
 
@@ -310,7 +327,7 @@ class ExactFamily:
         self, template: ExactGP, rows: RowBlock, size: int, count: int, rng: np.random.RandomState
     ) -> list[ExactGP]:
         """See `Family.make_starts`; the starts differ in their lengthscales."""
-        tried = draw_kernels(template.kernel, rows.X.shape[1], count - 1, rng)
+        tried = draw_kernels(template.kernel, rows.X, count - 1, rng)
         return [template, *(replace(template, kernel=kernel) for kernel in tried)]
 
     def place(

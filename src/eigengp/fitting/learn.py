@@ -118,7 +118,7 @@ def learn_sparse_spectrum(run: Run) -> FitResult:
 def make_start(run: Run) -> Start:
     """Return the kernel and noise of the settings, or their defaults.
 
-    The default lengthscale is in the middle of the plausible ones.
+    The default lengthscale is in the middle of those that are plausible for as many varying inputs.
     """
     settings, scaling, D = run.settings, run.dataset.scaling, run.dataset.n_features
     own, unit = settings.kernel, scaling.target_scale**2
@@ -131,7 +131,9 @@ def make_start(run: Run) -> Start:
     else:
         kernel = SquaredExponential() if own == "auto" else KERNELS[own]()
         if isinstance(kernel, Stationary):
-            middle = np.sqrt(np.prod(get_lengthscale_range(D)))
+            summary = run.dataset.summary
+            n_varying = max(1, int(np.count_nonzero(summary.high > summary.low)))
+            middle = np.sqrt(np.prod(get_lengthscale_range(n_varying)))
             kernel = replace(kernel, lengthscale=np.full(D, middle))
         kernel = kernel.with_ard(D)
     start = Start(kernel, Gaussian(noise))

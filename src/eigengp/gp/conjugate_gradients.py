@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import iadd
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from eigengp._typing import Array
-from eigengp.backend.threads import run_in_threads
+from eigengp.backend.threads import run_in_threads, sum_in_threads
 from eigengp.gp.linalg import cholesky, solve_lower
 from eigengp.gp.sums import row_dots
 from eigengp.gp.vecchia import VecchiaOutcome
@@ -93,7 +91,7 @@ class SymmetricKernelMatrix:
                     total[columns] += values.T @ low[rows]
             return total
 
-        return reduce(iadd, run_in_threads(stripe, at, self.n_threads))
+        return sum_in_threads(stripe, at, self.n_threads)
 
 
 @dataclass(frozen=True)
