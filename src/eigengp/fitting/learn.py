@@ -22,6 +22,7 @@ from eigengp.fitting.initialization import (
     InducingPointInit,
     SpectralFamily,
     Start,
+    count_varying,
 )
 from eigengp.fitting.leave_one_out import (
     LeaveOneOut,
@@ -131,8 +132,8 @@ def make_start(run: Run) -> Start:
     else:
         kernel = SquaredExponential() if own == "auto" else KERNELS[own]()
         if isinstance(kernel, Stationary):
-            summary = run.dataset.summary
-            n_varying = max(1, int(np.count_nonzero(summary.high > summary.low)))
+            box = run.dataset.extent
+            n_varying = count_varying(np.stack([box.low, box.high]))
             middle = np.sqrt(np.prod(get_lengthscale_range(n_varying)))
             kernel = replace(kernel, lengthscale=np.full(D, middle))
         kernel = kernel.with_ard(D)
