@@ -62,9 +62,8 @@ def test_stack_is_the_kernel_and_its_pull_back_the_derivative(kernel: Kernel) ->
     X = rng.normal(size=(3, 4, 2))
     K, back = kernel.stack(X)
     for each, points in zip(K, X, strict=True):
-        assert_allclose(each, kernel.matrix(points, points), atol=1e-12)
+        assert_allclose(each, kernel.matrix(points, points)[np.triu_indices(4)], atol=1e-12)
     K_bar = rng.normal(size=K.shape)
-    K_bar += K_bar.transpose(0, 2, 1)
 
     def value(theta: Array) -> float:
         return float(np.vdot(K_bar, kernel.with_theta(theta).stack(X)[0]))
