@@ -60,25 +60,20 @@ def sum_squares(W, X, per_length):
     return total
 
 
-@numba.njit(nogil=True)
-def _row(G, at, own, i, j):
-    number = at[i, min(j, at.shape[1] - 1)]
-    return own[i] if number < 0 else G[number]
-
-
-@_compile(_READ_2, _INDEX_2, _READ_2, _WRITE_2)
-def subtract_products(G, at, own, R):
+@_compile(_READ_2, _INDEX_2, _WRITE_2)
+def subtract_products(G, at, R):
     # Four rows times four rows: each number that is read serves four products.
-    n, s = at.shape
+    n, count = at.shape
+    s, last = int((np.sqrt(8.0 * R.shape[1] + 1.0) - 1.0) / 2.0), count - 1
     M = G.shape[1]
     tile = np.empty((4, 4))
     for i in range(n):
-        for a in range(0, s, 4):
-            p0, p1 = _row(G, at, own, i, a), _row(G, at, own, i, a + 1)
-            p2, p3 = _row(G, at, own, i, a + 2), _row(G, at, own, i, a + 3)
-            for b in range(a, s, 4):
-                q0, q1 = _row(G, at, own, i, b), _row(G, at, own, i, b + 1)
-                q2, q3 = _row(G, at, own, i, b + 2), _row(G, at, own, i, b + 3)
+        for a in range(0, count, 4):
+            p0, p1 = G[at[i, a]], G[at[i, min(a + 1, last)]]
+            p2, p3 = G[at[i, min(a + 2, last)]], G[at[i, min(a + 3, last)]]
+            for b in range(a, count, 4):
+                q0, q1 = G[at[i, b]], G[at[i, min(b + 1, last)]]
+                q2, q3 = G[at[i, min(b + 2, last)]], G[at[i, min(b + 3, last)]]
                 t00 = t01 = t02 = t03 = t10 = t11 = t12 = t13 = 0.0
                 t20 = t21 = t22 = t23 = t30 = t31 = t32 = t33 = 0.0
                 for m in range(M):
@@ -104,9 +99,9 @@ def subtract_products(G, at, own, R):
                 tile[1, 0], tile[1, 1], tile[1, 2], tile[1, 3] = t10, t11, t12, t13
                 tile[2, 0], tile[2, 1], tile[2, 2], tile[2, 3] = t20, t21, t22, t23
                 tile[3, 0], tile[3, 1], tile[3, 2], tile[3, 3] = t30, t31, t32, t33
-                for j in range(a, min(a + 4, s)):
+                for j in range(a, min(a + 4, count)):
                     start = j * s - j * (j + 1) // 2
-                    for k in range(max(b, j), min(b + 4, s)):
+                    for k in range(max(b, j), min(b + 4, count)):
                         R[i, start + k] -= tile[j - a, k - b]
 
 

@@ -67,13 +67,14 @@ def sum_squares(W: Array, X: Array, per_length: Array) -> Array:
     return np.array([np.vdot(square, _square_differences(X, per_length, d)) for d in inputs])
 
 
-def subtract_products(G: Array, at: NDArray[np.intp], own: Array, R: Array) -> None:
-    """Subtract `g_a·g_b` from the packed `R_ab`; where `at_ij` is −1, the row is `own_i`."""
+def subtract_products(G: Array, at: NDArray[np.intp], R: Array) -> None:
+    """Subtract `g_a·g_b` from the packed `R_ab`; `at` may name the first rows of `R` alone."""
+    s, count = count_members(R.shape[1]), at.shape[1]
     for rows in _parts(at, G.shape[1]):
         members = G[at[rows]]
-        i, j = np.nonzero(at[rows] < 0)
-        members[i, j] = own[rows][i]
-        R[rows] -= _pack(members @ members.transpose(0, 2, 1))
+        products = np.zeros((members.shape[0], s, s))
+        np.matmul(members, members.transpose(0, 2, 1), out=products[:, :count, :count])
+        R[rows] -= _pack(products)
 
 
 def factorize(R: Array) -> int:

@@ -55,7 +55,7 @@ class Neighborhoods(NamedTuple):
     X: Array
     """The inputs of all members, shape (n, s, D)."""
     at: NDArray[np.intp]
-    """Their numbers in a table of features, shape (n, s); −1 for rows beside the table."""
+    """The numbers in a table of features of all members, or of the neighbours alone, (n, s)."""
     present: NDArray[np.bool_] | None = None
     """Which members there are, shape (n, s); another row stands in for those that are not."""
     weight: Array | None = None
@@ -136,13 +136,19 @@ class Residual:
         explained : array of shape (N, M)
             `K F` of the table, whose products are `k̃`.
         own : array of shape (n, M) or None
-            `K F` of the rows beside the table.
+            `K F` of the last members, where the table holds their neighbours alone.
         """
         R, back = self.kernel.stack(hoods.X)
         first, second = list_pairs(hoods.X.shape[1])
         diagonal = np.flatnonzero(first == second)
         prior = R[:, diagonal]
-        load_loops().subtract_products(explained, hoods.at, explained if own is None else own, R)
+        load_loops().subtract_products(explained, hoods.at, R)
+        if own is not None:
+            last = np.flatnonzero(second == second[-1])
+            between = np.empty(hoods.at.shape)
+            load_loops().project(explained, hoods.at, own, between)
+            R[:, last[:-1]] -= between
+            R[:, -1] -= np.einsum("nm,nm->n", own, own)
         R[:, diagonal] += self.noise(hoods) + self.jitter * prior
         if hoods.present is not None:
             R *= hoods.present[:, first] & hoods.present[:, second]

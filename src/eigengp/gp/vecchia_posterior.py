@@ -33,9 +33,11 @@ Search = Callable[[Array], NDArray[np.intp]]
 
 _CHUNK = 128
 """For so many inputs at a time gradients are made."""
-_BLOCK, _COLUMNS = 512, 1_024
-"""The number of training rows whose features are made at once, and of those whose covariance with
-inputs is: it then stays in the cache of the processor."""
+_AT_ONCE, _COLUMNS = 64, 1_024
+"""The number of inputs that are treated at once, and of training rows whose covariance with them
+is made at once: what belongs to them then stays in the cache of the processor."""
+_BLOCK = 512
+"""The number of training rows whose features are made at once."""
 _MOST_FEATURES = 25_000_000
 """The largest number of features of all training rows that are kept, in 200 MB."""
 
@@ -166,6 +168,11 @@ class VecchiaPosterior:
 
     def near(self, X: Array, index: NDArray[np.intp]) -> Near:
         """Return what inputs and their neighbours, given by their numbers, say."""
+        edges = range(0, max(1, X.shape[0]), _AT_ONCE)
+        parts = [self._near(X[i : i + _AT_ONCE], index[i : i + _AT_ONCE]) for i in edges]
+        return Near(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def _near(self, X: Array, index: NDArray[np.intp]) -> Near:
         found = self._factorize(X, index)
         missed = self._missed(found)
         mean = found.K @ self.mean_coefficients
@@ -182,8 +189,7 @@ class VecchiaPosterior:
         if self.rows.sample_weight is not None:
             weight = np.column_stack([self.rows.sample_weight[index], np.ones(n)])
         together = np.concatenate([self.rows.X[index], X[:, None]], axis=1)
-        beside = np.column_stack([at, np.full(n, -1)])
-        hoods = Neighborhoods(together, beside, None, weight)
+        hoods = Neighborhoods(together, at, None, weight)
         R, _ = self.flow.residual.stack(hoods, members.G, own_G)
         w = innovation_weights(R, m + 1)
         b = -w[:, :-1] / w[:, -1:]
@@ -231,14 +237,14 @@ class VecchiaPosterior:
     def mean(self, X: Array) -> Array:
         """Return the predictive mean, shape (n,)."""
         if self.coefficients is None:
-            found = self._factorize(X, self.search(X))
-            mean = found.K @ self.mean_coefficients
-            return np.asarray(mean + np.einsum("nm,nm->n", found.b, self._missed(found)))
+            return self.near(X, self.search(X)).mean
         mean = np.zeros(X.shape[0])
-        for columns, part in self._columns:
-            K = columns.matrix(X)
-            mean += K @ self.coefficients[part]
-            recycle(K)
+        for i in range(0, X.shape[0], _AT_ONCE):
+            own = slice(i, i + _AT_ONCE)
+            for columns, part in self._columns:
+                K = columns.matrix(X[own])
+                mean[own] += K @ self.coefficients[part]
+                recycle(K)
         return mean
 
     def mean_and_variance(self, X: Array) -> tuple[Array, Array]:

@@ -214,7 +214,10 @@ class Matern32(Stationary):
     def profile(self, t: AnyArray) -> AnyArray:
         xp = namespace(t)
         s = xp.sqrt(3.0 * t)
-        return (1.0 + s) * xp.exp(-s)
+        rho = xp.exp(-s)
+        s += 1.0
+        rho *= s
+        return rho
 
     def slope(self, t: AnyArray, rho: AnyArray) -> AnyArray:
         return -1.5 * rho / (1.0 + namespace(t).sqrt(3.0 * t))
