@@ -226,8 +226,9 @@ def _to_float32(X: Array, centre: Array, scale: float) -> NDArray[np.float32]:
 
 _CHUNK, _CHUNK_PAIRS = 256, 1_000_000
 """The number of neighbourhoods at once, and the largest number of their pairs."""
-_BLOCK = 512
-"""The number of rows whose features are computed at once."""
+_BLOCK = 500
+"""The number of rows whose features are computed at once; columns whose length is a power of two
+share few places of the cache."""
 _GROUPS, _LEAST_GROUP = 16, 512
 """The largest number of sums over rows that are added in order, and the least rows of each."""
 _FIRST = 256
