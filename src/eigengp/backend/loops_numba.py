@@ -16,7 +16,7 @@ import numpy as np
 from numba import types
 from numba.core import config
 
-if config.DISABLE_JIT:
+if getattr(config, "DISABLE_JIT", False):
     raise ImportError("Numba is switched off by NUMBA_DISABLE_JIT.")
 
 _READ_1, _READ_2, _READ_3 = (types.Array(types.float64, d, "C", readonly=True) for d in (1, 2, 3))
@@ -24,9 +24,13 @@ _WRITE_2 = types.Array(types.float64, 2, "C")
 _INDEX_1, _INDEX_2 = (types.Array(types.intp, d, "C", readonly=True) for d in (1, 2))
 
 
+_FAST = {"reassoc", "contract", "nsz"}
+
+
 def _compile(*arguments: Any, result: Any = types.void) -> Callable[[Any], Any]:
-    options = {"nogil": True, "cache": True, "fastmath": {"reassoc", "contract", "nsz"}}
-    return numba.njit(result(*arguments), **options)
+    signature: Any = result(*arguments)
+    compiler: Callable[[Any], Any] = numba.njit(signature, nogil=True, cache=True, fastmath=_FAST)
+    return compiler
 
 
 @_compile(_READ_3, _READ_1, _WRITE_2)
@@ -60,12 +64,40 @@ def sum_squares(W, X, per_length):
     return total
 
 
+@numba.njit(inline="always")
+def _multiply(p0, p1, p2, p3, q0, q1, q2, q3, tile):
+    # Four rows times four rows: each number that is read serves four products.
+    t00 = t01 = t02 = t03 = t10 = t11 = t12 = t13 = 0.0
+    t20 = t21 = t22 = t23 = t30 = t31 = t32 = t33 = 0.0
+    for m in range(p0.size):
+        x0, x1, x2, x3 = p0[m], p1[m], p2[m], p3[m]
+        z0, z1, z2, z3 = q0[m], q1[m], q2[m], q3[m]
+        t00 += x0 * z0
+        t01 += x0 * z1
+        t02 += x0 * z2
+        t03 += x0 * z3
+        t10 += x1 * z0
+        t11 += x1 * z1
+        t12 += x1 * z2
+        t13 += x1 * z3
+        t20 += x2 * z0
+        t21 += x2 * z1
+        t22 += x2 * z2
+        t23 += x2 * z3
+        t30 += x3 * z0
+        t31 += x3 * z1
+        t32 += x3 * z2
+        t33 += x3 * z3
+    tile[0, 0], tile[0, 1], tile[0, 2], tile[0, 3] = t00, t01, t02, t03
+    tile[1, 0], tile[1, 1], tile[1, 2], tile[1, 3] = t10, t11, t12, t13
+    tile[2, 0], tile[2, 1], tile[2, 2], tile[2, 3] = t20, t21, t22, t23
+    tile[3, 0], tile[3, 1], tile[3, 2], tile[3, 3] = t30, t31, t32, t33
+
+
 @_compile(_READ_2, _INDEX_2, _WRITE_2)
 def subtract_products(G, at, R):
-    # Four rows times four rows: each number that is read serves four products.
     n, count = at.shape
     s, last = int((np.sqrt(8.0 * R.shape[1] + 1.0) - 1.0) / 2.0), count - 1
-    M = G.shape[1]
     tile = np.empty((4, 4))
     for i in range(n):
         for a in range(0, count, 4):
@@ -74,31 +106,7 @@ def subtract_products(G, at, R):
             for b in range(a, count, 4):
                 q0, q1 = G[at[i, b]], G[at[i, min(b + 1, last)]]
                 q2, q3 = G[at[i, min(b + 2, last)]], G[at[i, min(b + 3, last)]]
-                t00 = t01 = t02 = t03 = t10 = t11 = t12 = t13 = 0.0
-                t20 = t21 = t22 = t23 = t30 = t31 = t32 = t33 = 0.0
-                for m in range(M):
-                    x0, x1, x2, x3 = p0[m], p1[m], p2[m], p3[m]
-                    z0, z1, z2, z3 = q0[m], q1[m], q2[m], q3[m]
-                    t00 += x0 * z0
-                    t01 += x0 * z1
-                    t02 += x0 * z2
-                    t03 += x0 * z3
-                    t10 += x1 * z0
-                    t11 += x1 * z1
-                    t12 += x1 * z2
-                    t13 += x1 * z3
-                    t20 += x2 * z0
-                    t21 += x2 * z1
-                    t22 += x2 * z2
-                    t23 += x2 * z3
-                    t30 += x3 * z0
-                    t31 += x3 * z1
-                    t32 += x3 * z2
-                    t33 += x3 * z3
-                tile[0, 0], tile[0, 1], tile[0, 2], tile[0, 3] = t00, t01, t02, t03
-                tile[1, 0], tile[1, 1], tile[1, 2], tile[1, 3] = t10, t11, t12, t13
-                tile[2, 0], tile[2, 1], tile[2, 2], tile[2, 3] = t20, t21, t22, t23
-                tile[3, 0], tile[3, 1], tile[3, 2], tile[3, 3] = t30, t31, t32, t33
+                _multiply(p0, p1, p2, p3, q0, q1, q2, q3, tile)
                 for j in range(a, min(a + 4, count)):
                     start = j * s - j * (j + 1) // 2
                     for k in range(max(b, j), min(b + 4, count)):

@@ -7,9 +7,8 @@ arguments that are named so. Rows of a table of features are given by their numb
 
 from __future__ import annotations
 
-from functools import lru_cache, reduce
-from operator import iadd
-from typing import Any
+from functools import lru_cache
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,8 +56,10 @@ def _square_differences(X: Array, per_length: Array, d: int) -> Array:
 
 def measure_distances(X: Array, per_length: Array, t: Array) -> None:
     """Set `t_ab = Σ_d (x_ad − x_bd)²/ℓ_d²`, packed, for sets of shape (n, s, D)."""
-    parts = (_square_differences(X, per_length, d) for d in range(X.shape[2]))
-    t[...] = _pack(reduce(iadd, parts))
+    total = np.zeros((*X.shape[:2], X.shape[1]))
+    for d in range(X.shape[2]):
+        total += _square_differences(X, per_length, d)
+    t[...] = _pack(total)
 
 
 def sum_squares(W: Array, X: Array, per_length: Array) -> Array:
@@ -78,12 +79,12 @@ def subtract_products(G: Array, at: NDArray[np.intp], R: Array) -> None:
 
 
 def factorize(R: Array) -> int:
-    """Replace packed `R = L Lᵀ` by `Lᵀ`; return the number of the first that has no `L`, or −1."""
+    """Replace packed `R = L Lᵀ` by `Lᵀ`; return −1, or another number if one has no `L`."""
     try:
-        R[...] = _pack(np.linalg.cholesky(_unpack(R), upper=True))
+        R[...] = _pack(cast(Array, np.linalg.cholesky(_unpack(R), upper=True)))
     except np.linalg.LinAlgError:
         return 0
-    return -1
+    return -1 if np.isfinite(R).all() else 0
 
 
 def solve(L: Array, x: Array, transposed: bool) -> None:

@@ -380,6 +380,7 @@ class NeighborSource:
     rows: RowBlock
     index: NDArray[np.intp]
     n_threads: int = 1
+
     @classmethod
     def of(
         cls,

@@ -311,7 +311,9 @@ class VecchiaPass:
         whitened = Whitened(source.index, np.empty((n, s)), kappa, np.empty(n))
         tape = Tape(table, np.empty((n, s * (s + 1) // 2))) if keep else None
         source.map(lambda rows: self._whiten(source, rows, table, whitened, tape), source.chunks)
-        sums = reduce(iadd, source.map(lambda rows: self._sums(source, rows, whitened), source.groups))
+        sums = reduce(
+            iadd, source.map(lambda rows: self._sums(source, rows, whitened), source.groups)
+        )
         evidence = PriorEvidence(sums, self.factor, 1.0)
         return VecchiaOutcome(self, evidence, None, None, whitened=whitened, tape=tape)
 

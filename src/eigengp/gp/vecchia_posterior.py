@@ -50,7 +50,7 @@ class Near(NamedTuple):
     own: Array
     """`d`, the variance given eigenfunctions and neighbours, noise included, shape (n,)."""
     latent: Array
-    """`Vᵀt` with `t = k(x) − Σ_j b_j k(x_j)`, through which the coefficients still matter, (n, M)."""
+    """`Vᵀt`, `t = k(x) − Σ_j b_j k(x_j)`, through which the coefficients still matter, (n, M)."""
     explained: Array
     """`g = Fᵀk(x)`, shape (n, M)."""
     surprise: Array
@@ -69,14 +69,14 @@ class Members(NamedTuple):
 class Factorized(NamedTuple):
     """Inputs beside their neighbours, with the covariance of all factorised."""
 
-    index: NDArray[np.intp]
+    rows: NDArray[np.intp]
     """The numbers of the neighbours among the training rows, shape (n, m)."""
     at: NDArray[np.intp]
     """The same in the table of members."""
     members: Members
     K: Array
     """`k(x)`, shape (n, M)."""
-    own_G: Array
+    g: Array
     """`g = Fᵀk(x)`."""
     L: Array
     """The packed factors of neighbours and input, of which the input is the last, (n, P)."""
@@ -87,7 +87,7 @@ class Factorized(NamedTuple):
 
     def combine(self, weights: Array) -> Array:
         """Return `Σ_j weights_j g_j` over the neighbours, shape (n, M)."""
-        out = np.empty_like(self.own_G)
+        out = np.empty_like(self.g)
         load_loops().combine(weights, self.members.G, self.at, out)
         return out
 
@@ -178,22 +178,22 @@ class VecchiaPosterior:
         mean = found.K @ self.mean_coefficients
         mean += np.einsum("nm,nm->n", found.b, missed)
         load_loops().solve(found.L, missed, False)
-        return Near(mean, found.own, self._latent(found), found.own_G, missed**2)
+        return Near(mean, found.own, self._latent(found), found.g, missed**2)
 
     def _factorize(self, X: Array, index: NDArray[np.intp]) -> Factorized:
         n, m = index.shape
         members, at = self._find_members(index)
         K = np.ascontiguousarray(self.features.matrix(X))
-        own_G = K @ self.flow.prior_factor
+        g = K @ self.flow.prior_factor
         weight = None
         if self.rows.sample_weight is not None:
             weight = np.column_stack([self.rows.sample_weight[index], np.ones(n)])
         together = np.concatenate([self.rows.X[index], X[:, None]], axis=1)
         hoods = Neighborhoods(together, at, None, weight)
-        R, _ = self.flow.residual.stack(hoods, members.G, own_G)
+        R, _ = self.flow.residual.stack(hoods, members.G, g)
         w = innovation_weights(R, m + 1)
         b = -w[:, :-1] / w[:, -1:]
-        return Factorized(index, at, members, K, own_G, R, b, w[:, -1] ** -2.0)
+        return Factorized(index, at, members, K, g, R, b, w[:, -1] ** -2.0)
 
     def _find_members(self, index: NDArray[np.intp]) -> tuple[Members, NDArray[np.intp]]:
         """Return features of training rows, all of them if they are few, and the numbers there."""
@@ -216,7 +216,7 @@ class VecchiaPosterior:
 
     def _missed(self, found: Factorized) -> Array:
         """Return what the eigenfunctions miss at the neighbours, shape (n, m)."""
-        return np.asarray(self.rows.y[found.index] - found.members.fitted[found.at])
+        return np.asarray(self.rows.y[found.rows] - found.members.fitted[found.at])
 
     @cached_property
     def _whitened_root(self) -> Array:
@@ -225,7 +225,7 @@ class VecchiaPosterior:
 
     def _latent(self, found: Factorized) -> Array:
         """Return `Vᵀt`, shape (n, M)."""
-        return np.asarray((found.own_G - found.combine(found.b)) @ self._whitened_root)
+        return np.asarray((found.g - found.combine(found.b)) @ self._whitened_root)
 
     @cached_property
     def _columns(self) -> list[tuple[KernelColumns, slice]]:
@@ -351,7 +351,7 @@ class VecchiaPosterior:
         latent = 2.0 * self._latent(found)
         through = np.empty_like(found.b)
         load_loops().project(found.members.G, found.at, latent @ self._whitened_root.T, through)
-        k_bar = latent @ self.covariance_root.T - 2.0 * found.own_G @ self.flow.prior_factor.T
+        k_bar = latent @ self.covariance_root.T - 2.0 * found.g @ self.flow.prior_factor.T
         c_bar = -2.0 * found.b - solve_stack(found.L, through)
         gradient = self._pulled(X, found, c_bar, k_bar)
         if self.features.kernel.constant_diagonal is None:
@@ -361,13 +361,12 @@ class VecchiaPosterior:
     def _pulled(self, X: Array, found: Factorized, c_bar: Array, k_bar: Array) -> Array:
         """Return what the cotangents of `k_r(x, x_j)` and `k(x)` give to the inputs."""
         k_bar = k_bar - found.combine(c_bar) @ self.flow.prior_factor.T
-        distinct, at = np.unique(found.index, return_inverse=True)
+        distinct, at = np.unique(found.rows, return_inverse=True)
         between = np.zeros((X.shape[0], distinct.size))
-        np.put_along_axis(between, at.reshape(found.index.shape), c_bar, axis=1)
+        np.put_along_axis(between, at.reshape(found.rows.shape), c_bar, axis=1)
         near = self.features.kernel.at(self.rows.X[distinct])
         return self.features.input_gradient(X, k_bar) + near.input_gradient(X, between)
 
     def _by_chunk(self, function: Callable[[Array], Array], X: Array) -> Array:
         parts = [function(X[i : i + _CHUNK]) for i in range(0, X.shape[0], _CHUNK)]
         return np.concatenate(parts) if parts else np.empty_like(X)
-
