@@ -51,8 +51,8 @@ _LABELS = {
     "the default": "`EigenGPRegressor()`",
     "max_time=5": "with `max_time=5`",
     "and heteroscedastic noise": "eigenfunctions and heteroscedastic noise",
-    "with the residual on the diagonal (EigenGP+)": "residual on the diagonal (EigenGP+)",
-    "with half of it (power EP)": "half of the residual on the diagonal (power EP)",
+    "with the residual on the diagonal (EigenGP+)": "diagonal residual covariance (EigenGP+)",
+    "with half of it (power EP)": "half of that diagonal (power EP)",
     "with the whole trace term (VFE)": "the whole trace term (VFE)",
 }
 """How variants are shown, where it differs from how they are stored."""
@@ -84,10 +84,10 @@ _FAMILY = """
 These tables compare objectives for eigenfunctions alone, with 100 inducing points each.
 `residual=None` subtracts a small fraction of the trace term from the log marginal likelihood; the
 fraction is larger with fewer rows per inducing point (`guard`). The paper subtracts none of it, and
-VFE all of it. EigenGP+ adds the whole residual to the variance of each row, and power EP half of
-it. The diagonal residual improves the density but worsens the error. Heteroscedastic noise (above)
-improves the density too, at no cost in error, and neighbours improve both. So the default tries
-neither EigenGP+ nor power EP.
+VFE all of it. EigenGP+ adds the diagonal of the residual covariance to the variance of each row,
+and power EP half of it. That improves the density but worsens the error. Heteroscedastic noise
+(above) improves the density too, at no cost in error, and neighbours improve both. So the default
+tries neither EigenGP+ nor power EP.
 """
 _CONSTANTS = """
 ## How the constants were settled
@@ -101,7 +101,7 @@ for the test rows of the tables above, with the exceptions named here.
   held-out fifths, and the made data with heteroscedastic noise. The rule of the smallest trusted
   variance has no constant.
 - *Mean of all rows*: held-out rows of each fit decide.
-- *Sums of kernels*: where their learning starts was changed after test errors of these splits had
+- *Sums of kernels*: their initial values were changed after test errors of these splits had
   been seen, and that they must improve leave-one-out was added after two looks at pole's test rows.
 - *The guard*: as `benchmarks/README.md` says, by looking at test errors of an earlier version.
 - *The exact GP of few rows* (priors: median lengthscale 3√D, standard deviation 1.5 of its

@@ -43,13 +43,14 @@ def test_features_are_the_eigenfunctions_of_the_regressor(features: EigenFeature
     assert list(features.feature_names_in_) == ["age", "income"]
 
 
-def test_a_ridge_on_them_is_the_regressor_itself(features: EigenFeatures) -> None:
-    model = features.estimator_
-    scale = np.sqrt(model.weights_)
-    ridge = Ridge(alpha=model.noise_variance_, fit_intercept=False)
-    ridge.fit(features.transform(frame) * scale, y - model.target_mean_)
+@pytest.mark.parametrize("guard", [True, False])
+def test_ridge_regression_on_them_has_the_mean_of_the_regressor(guard: bool) -> None:
+    features = EigenFeatures(EigenGPRegressor(6, residual=None, guard=guard, **QUICK)).fit(frame, y)
+    model, Phi = features.estimator_, features.transform(frame)
+    penalties = np.diag(model.noise_variance_ / model.weights_)
+    coefficients = np.linalg.solve(Phi.T @ Phi + penalties, Phi.T @ (y - model.target_mean_))
     new = frame + 0.1
-    mean = ridge.predict(features.transform(new) * scale) + model.target_mean_
+    mean = features.transform(new) @ coefficients + model.target_mean_
     np.testing.assert_allclose(mean, model.predict(new), rtol=1e-8)
 
 

@@ -25,6 +25,7 @@ from eigengp import (
     Stochastic,
     log_marginal_likelihood,
 )
+from eigengp.fitting.initialization import InducingFamily
 from eigengp.gp.model import EigenGP
 from finite_differences import assert_close
 from finite_differences import gradient as numerical_gradient
@@ -59,7 +60,7 @@ def quick(
     n_components: Any = 6,
     strategy: Any = "auto",
     *,
-    n_restarts: int = 2,
+    n_restarts: Any = 2,
     max_iter: int = 20,
     **settings: Any,
 ) -> EigenGPRegressor:
@@ -308,6 +309,24 @@ def test_the_guard_adds_inducing_points_only_while_they_pay() -> None:
     y = X[:, 0] + 0.3 * rng.normal(size=100)
     model = quick(40, n_restarts=3).fit(X, y)
     assert model.inducing_points_.shape[0] < 40
+
+
+@pytest.mark.parametrize(
+    ("n_restarts", "screened"), [("auto", []), (1, []), (3, [3])], ids=["auto", "one", "three"]
+)
+def test_large_data_has_the_restarts_that_are_asked_for(
+    n_restarts: Any, screened: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eigengp.fitting.plan._SMALL_PROBLEM", 0)
+    usual, counts = InducingFamily.make_starts, []
+
+    def counted(self: Any, template: Any, rows: Any, size: int, count: int, rng: Any) -> Any:
+        counts.append(count)
+        return usual(self, template, rows, size, count, rng)
+
+    monkeypatch.setattr(InducingFamily, "make_starts", counted)
+    quick(n_restarts=n_restarts, max_iter=2, residual=None).fit(*make_data(60))
+    assert counts == screened
 
 
 def test_a_refit_that_fails_leaves_the_fitted_model_as_it_was() -> None:

@@ -44,7 +44,16 @@ from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.vecchia import VecchiaOutcome
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
-from eigengp.kernels import Matern12, Matern32, Matern52, RationalQuadratic, SquaredExponential, Sum
+from eigengp.kernels import (
+    Kernel,
+    Matern12,
+    Matern32,
+    Matern52,
+    RationalQuadratic,
+    SquaredExponential,
+    Sum,
+)
+from eigengp.metrics import nmse
 
 NEIGHBORS: dict[str, Any] = {
     "residual": "neighbors",
@@ -501,3 +510,16 @@ def test_all_rows_as_neighbours_predict_with_heteroscedastic_noise() -> None:
     model = EigenGPRegressor(5, likelihood="heteroscedastic", n_neighbors=40, **NEIGHBORS).fit(X, y)
     _, std = model.predict(np.array([[0.1], [3.9]]), return_std=True)
     assert np.all(np.isfinite(std))
+
+
+@pytest.mark.parametrize(
+    "kernel", [Matern32(), RationalQuadratic(), RationalQuadratic() + Matern12()]
+)
+def test_a_kernel_without_arguments_is_learned_on_inputs_of_any_scale(kernel: Kernel) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (1_100, 3)) * np.array([1e4, 1.0, 1e-3])
+    y = np.sin(X[:, 0] / 5e3) + X[:, 1] * X[:, 2] * 1e3 + 0.1 * rng.normal(size=1_100)
+    model = EigenGPRegressor(
+        kernel=kernel, residual="neighbors", likelihood="gaussian", random_state=0
+    ).fit(X[:1_000], y[:1_000])
+    assert nmse(y[1_000:], model.predict(X[1_000:])) < 0.05

@@ -51,9 +51,10 @@ class NystromRegressor(InducingPointRegressor):
     n_components : int or "auto"
         M, the number of inducing points. "auto" is 100, or a quarter of the rows if that is fewer.
     optimizer : LBFGS, "auto" or None
-        None places the inducing points by `inducing_points`, and learns kernel and noise by the
-        exact GP on a tenth of the rows (at least 500, at most 2,000). "auto" or an `LBFGS`
-        maximises the log marginal likelihood over inducing points, kernel and noise (Nyström*).
+        None places the inducing points by `inducing_points`; kernel hyperparameters and noise
+        variance are those of an exact GP fitted to a tenth of the rows (at least 500, at most
+        2,000). "auto" or an `LBFGS` learns inducing points, kernel hyperparameters and noise
+        variance by maximising the log marginal likelihood (Nyström*).
 
     Examples
     --------

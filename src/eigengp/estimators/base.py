@@ -57,37 +57,42 @@ KERNEL_NAMES = StrOptions(set(KERNELS))
 
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
 class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
-    """What all regressors share; a method adds `_learn`, its parameters, and what differs.
+    """Base class of all regressors; subclasses add `_learn` and their own parameters.
 
     Parameters
     ----------
     kernel : Kernel or str
-        The GP prior. A `Kernel` object is in the units of the data; its parameters are starting
-        values, and a single lengthscale becomes one for each input. A name such as "matern52" is
-        that kernel with a default start.
+        The covariance function of the GP prior. A `Kernel` object is in the units of the data; its
+        hyperparameters are initial values, and a single lengthscale becomes one for each input. A
+        name such as "matern52" selects that kernel with default initial hyperparameters.
     likelihood : {"gaussian"} or Gaussian
-        The noise. `Gaussian(variance=…)` sets where its variance starts, in the units of the data;
-        "gaussian" starts at a tenth of the variance of the targets.
+        The noise model. `Gaussian(variance=…)` sets the initial noise variance, in the units of the
+        data; that of "gaussian" is a tenth of the variance of the targets.
     mean : {"constant", "zero", "linear"} or regressor
-        The mean function of the targets. "constant" is their mean; "linear" a linear function of
-        the inputs, by least squares. A scikit-learn regressor is cross-fitted in five folds, so
-        that it never sees the rows whose residuals the GP learns from, and fitted to all rows for
-        predictions; such a model needs rows in memory, and cannot be saved or exported.
+        The mean function of the GP prior. "constant" is the mean of the targets, "zero" is zero,
+        and "linear" is a linear function of the inputs, fitted by least squares. A scikit-learn
+        regressor is cross-fitted in five folds: the GP learns from its errors on rows to which it
+        was not fitted, and predictions add the regressor fitted to all rows. It needs all rows in
+        NumPy arrays, and the model cannot be saved or exported.
     inducing_points : {"auto", "kmeans", "random", "greedy"} or array of shape (M, D)
-        How inducing points are placed at first; "auto" is "kmeans". An array, in the units of the
-        data, gives their initial positions for all restarts.
+        The initial inducing points. A name is the method that places them; "auto" is "kmeans". An
+        array, in the units of the data, holds the points themselves, which all restarts then use.
     optimizer : {"auto"} or LBFGS
         How the log marginal likelihood is maximised: `LBFGS(n_restarts=…, max_iter=…, tol=…)`.
     standardize : bool or "robust"
-        Whether inputs are centred and scaled one by one. Without it inputs keep their geometry.
-        "robust" uses medians and interquartile ranges, and compresses heavy tails.
+        How inputs are scaled before learning. True centres each input at its mean and divides it by
+        its standard deviation. False divides all inputs by one common scale. "robust" uses medians
+        and interquartile ranges, and compresses heavy tails. Targets are always scaled to unit
+        variance.
     precision : {"double", "mixed", "single"}
-        "double" is float64 throughout. "mixed" and "single" use float32 where that is accurate
-        enough.
+        "double" computes in float64. "mixed" computes gradients and predictions in float32 where
+        that is accurate enough. "single" also computes the matrix products within each block of
+        rows in float32. Sums over blocks and factorisations are always in float64.
     device : str or None
-        Device for NumPy rows: None is the CPU, "cuda" a GPU (through PyTorch).
+        Where NumPy arrays of more than 5,000 rows are computed: None is the CPU, "cuda" a GPU
+        (through PyTorch).
     random_state : int, RandomState or None
-        Seeds the restarts and all other random choices.
+        Seed of the restarts and of all other random choices.
     verbose : bool or int
         Whether to show a progress bar with the log marginal likelihood.
 
@@ -100,13 +105,15 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     log_marginal_likelihood_ : float
         The log marginal likelihood of the training data.
     selection_ : Selection
-        What was chosen, among which candidates, and by which score: one line per decision.
+        The decisions of the fit, one line each: what was chosen, among which candidates, and by
+        which score.
     history_ : list of dict
         Stage, iteration, log marginal likelihood and seconds after each iteration.
     n_iter_ : int
-        Iterations of all stages, without the restarts.
+        Iterations of all stages, without those of the restarts.
     target_mean_ : float
-        The constant part of the mean of the targets.
+        The constant that is subtracted from the targets: their mean with `mean="constant"`, and 0
+        with other mean functions.
     n_features_in_ : int
         The number of inputs.
     feature_names_in_ : array of shape (D,)
@@ -341,9 +348,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         Without `calibrate`, the interval is `mean ± c·std`. The factor c is a normal quantile or,
         if the fit considered heteroscedastic noise, that quantile of the leave-one-out errors in
         units of their standard deviations (`leave_one_out_errors_`). In both cases the coverage is
-        correct only if the model is.
-        After `calibrate` the coverage is guaranteed for any distribution, on average over new rows
-        that are exchangeable with the calibration rows.
+        correct only if the model is. After `calibrate` the coverage is at least the given one for
+        any distribution, on average over new rows that are exchangeable with the calibration rows.
 
         Parameters
         ----------
@@ -364,10 +370,11 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     def calibrate(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Calibrate prediction intervals on held-out rows, by split conformal prediction.
 
-        All intervals are rescaled by one factor estimated from these rows. If they are
-        exchangeable with new rows, the coverage on average over new rows is guaranteed, for
-        any number of rows. `predict` does not change. `fit` and `partial_fit` discard the
-        calibration.
+        All intervals are rescaled by one factor, estimated from these rows. If they are
+        exchangeable with new rows and were not used by `fit`, the coverage on average over new rows
+        is at least the coverage c that `predict_interval` is asked for. It needs at least c/(1 − c)
+        calibration rows: 9 for 0.9, 99 for 0.99. `predict` does not change. `fit` and `partial_fit`
+        discard the calibration.
 
         Parameters
         ----------
@@ -466,8 +473,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
         - `EigenGPRegressor` with `residual=None` or "diagonal", SSGP and RVM draw whole functions.
           One `random_state` gives the same functions in every call, whatever X is, and each value
-          costs O(M). The residual of EigenGP+ is part of the function: equal inputs share its
-          value, and distinct inputs have independent values.
+          costs O(M). With "diagonal" they include the additional function of EigenGP+: equal inputs
+          share its value, and distinct inputs have independent values.
         - The exact GP (also `residual="exact"`), FITC, VFE, power EP and Nyström draw the values
           at the n inputs jointly, in O(n³) time. Calls with different inputs give different
           functions. If predictions are averaged over hyperparameters, each function uses one draw

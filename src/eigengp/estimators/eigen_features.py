@@ -22,17 +22,19 @@ from eigengp.estimators.eigengp import EigenGPRegressor
 
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
 class EigenFeatures(Around, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Turn inputs into the values of eigenfunctions that were learned with the targets.
+    """Eigenfunctions that are learned from inputs and targets, as features for another model.
 
-    Fits an `EigenGPRegressor` and returns the values of its eigenfunctions `φ_1(x), …, φ_R(x)` as
-    features for another model. A ridge regression on them with the penalties `1/weights_` is the
-    regressor itself.
+    Fits an `EigenGPRegressor`; `transform` returns the values of its eigenfunctions
+    `φ_1(x), …, φ_R(x)`. With `residual=None` and a constant mean, ridge regression of
+    `y − target_mean_` on these features, with the penalties `noise_variance_ / weights_`, has the
+    same predictive mean as the regressor.
 
     Parameters
     ----------
     estimator : EigenGPRegressor or None
-        The regressor that learns them; it is cloned. None is the default regressor.
-        `residual="auto"` becomes None, because the exact GP has no eigenfunctions.
+        The regressor that learns the eigenfunctions; it is cloned. None is `EigenGPRegressor()`.
+        `residual="auto"` is replaced by None, so that there are eigenfunctions for any number of
+        rows; "exact" is an error, because the exact GP has none.
     random_state : int, RandomState or None
         If given, replaces the `random_state` of the regressor.
 
@@ -41,9 +43,9 @@ class EigenFeatures(Around, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     estimator_ : EigenGPRegressor
         The fitted regressor.
     n_features_in_ : int
-        How many inputs there are.
+        The number of inputs.
     feature_names_in_ : array of shape (D,)
-        Their names, where `fit` was given names.
+        The names of the inputs, where `fit` was given names.
 
     Examples
     --------
@@ -116,7 +118,7 @@ class EigenFeatures(Around, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         Returns
         -------
         values : array of shape (n, R)
-            One column for each, largest eigenvalue first.
+            One column for each eigenfunction, largest eigenvalue first.
         """
         check_is_fitted(self)
         return self.estimator_.eigenfunctions(X)

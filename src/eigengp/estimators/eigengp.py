@@ -63,142 +63,174 @@ def _keeps_no_rows(estimator: EigenGPRegressor) -> bool:
 class EigenGPRegressor(InducingPointRegressor):
     """Gaussian-process regression, exact for few rows and with learned eigenfunctions for many.
 
-    Up to 2,000 rows the default is the exact GP. For more rows, or with `n_components`, the latent
-    function is a linear combination of R eigenfunctions of a GP prior with Gaussian weights; each
-    eigenfunction combines kernels at M inducing points. Inducing points, lengthscales, signal and
-    noise variance and the prior variances of the weights are learned by maximising the log marginal
-    likelihood, in O(N·M²) time. Up to ten million rows the default adds a nearest-neighbour
-    (Vecchia) residual.
+    Up to 2,000 rows the default is the exact GP. For more rows, or if `n_components` or
+    `inducing_points` is given, the latent function is a linear combination of R eigenfunctions of a
+    GP prior, with Gaussian weights; each eigenfunction is a linear combination of kernel functions
+    centred at M inducing points. From 1,000 to ten million rows the default also approximates the
+    residual covariance, the part of the prior covariance that the eigenfunctions leave out, with
+    nearest neighbours (Vecchia approximation). Inducing points, kernel hyperparameters and noise
+    variance are learned by maximising the log marginal likelihood. Without neighbours, the prior
+    variances of the weights are learned too, and each evaluation takes O(N·M²) time.
 
     Parameters
     ----------
     n_components : int or "auto"
-        R, the number of eigenfunctions; the exact GP has none. "auto" is 100, or a quarter of the
-        rows if that is fewer. With `residual="neighbors"`, "auto" tries 200 and doubles this number
-        as long as the loss of a held-out set clearly falls; if `kernel` is given, it uses 400 for a
-        smooth kernel and 200 for a rough one. With neighbours the number is limited to N/25 and to
-        400 (with `max_time`, to 12 per second, but at least 50 and at most 800). On small data
-        (N·M² up to 10⁷ and N < 10·M), `guard` uses fewer if more do not improve the log marginal
-        likelihood enough, unless `inducing_points` is given.
+        R, the number of eigenfunctions; the exact GP has none. On small data `guard` may use fewer.
+        "auto" depends on `residual`:
+
+        - None and "diagonal": 100, or N/4 if that is smaller.
+        - "neighbors": 200, or 400 if that lowers the loss of a held-out set by more than 0.01 nats
+          per row, but at most N/25. If `kernel` is given, it is 400 for a smooth kernel (squared
+          exponential, Matérn 5/2, rational quadratic with α ≥ 1) and 200 for others, without a
+          comparison. With `max_time` the upper limit is 12 per second, between 50 and 800, instead
+          of 400.
     kernel : Kernel, str or "auto"
-        The GP prior. A `Kernel` object is in the units of the data; its parameters are starting
-        values, and a single lengthscale becomes one for each input. A name such as "matern52" is
-        that kernel with a default start. "auto" is the squared exponential for `residual=None` and
-        "diagonal". Otherwise it is chosen on a subset of the rows, by the evidence for "exact" and
-        by the Vecchia log marginal likelihood for "neighbors", among squared exponential, rational
-        quadratic, Matérn 5/2, 3/2 and 1/2. "exact" also tries a linear kernel plus a squared
-        exponential for one input, and a `Warped` squared exponential for up to three. "neighbors"
-        also tries three sums: squared exponential + Matérn 5/2, rational quadratic + Matérn 1/2,
-        and Matérn 3/2 + Matérn 1/2.
+        The covariance function of the GP prior. A `Kernel` object is in the units of the data; its
+        hyperparameters are initial values, and a single lengthscale becomes one for each input. A
+        name such as "matern52" selects that kernel with default initial hyperparameters. "auto"
+        depends on `residual`:
+
+        - None and "diagonal": the squared exponential.
+        - "exact": the kernel with the highest evidence on at most 300 rows (see Notes), among
+          squared exponential, rational quadratic, Matérn 5/2, 3/2 and 1/2; for one input also a
+          linear kernel plus a squared exponential, and for up to three inputs a `Warped` squared
+          exponential.
+        - "neighbors": the kernel with the lowest loss on up to 3,000 rows, among the same five
+          kernels and, without `max_time` or with at least 20 seconds, three sums: squared
+          exponential + Matérn 5/2, rational quadratic + Matérn 1/2, and Matérn 3/2 + Matérn 1/2.
+          The loss is the negative Vecchia log marginal likelihood per row, averaged with its value
+          if all rows had one common variance.
     residual : {"auto", None, "diagonal", "neighbors", "exact"}
-        How to treat the prior variance that the eigenfunctions leave out (the residual).
+        Which model to fit. None, "diagonal" and "neighbors" have eigenfunctions, and differ in how
+        they treat the residual covariance.
 
         - None ignores it (the paper's EigenGP).
-        - "diagonal" adds it to the variance of each input (EigenGP+), which gives wide error bars
-          far from the data. Rows with equal inputs share it, except in files, Dask collections, on
-          GPUs and beyond 200,000 rows.
-        - "neighbors" models it by a Vecchia approximation: each prediction also conditions on its
-          nearest training rows, and all hyperparameters are learned under this model, beyond
-          100,000 rows from a random sample of 100,000. It keeps all rows in memory, in float64, on
-          the CPU. Up to 30,000 rows, if `max_time` allows it, the predictive mean is computed from
-          all rows (the exact GP with the learned kernel, up to 2 GB of memory), unless the
-          neighbours predict held-out rows better. The predictive variance always comes from the
-          neighbours.
+        - "diagonal" adds its diagonal to the prior covariance (EigenGP+), so that standard
+          deviations are large far from the data. It acts as an additional function with
+          independent values at different inputs. Rows with equal inputs share a value, except in
+          files, Dask collections, on GPUs and beyond 200,000 rows.
+        - "neighbors" uses a Vecchia approximation of it: each prediction is also conditioned on the
+          nearest training rows. The prior variances of the weights are those of the GP prior.
+          Hyperparameters are learned from at most 10,000 rows, and the posterior of the weights
+          from at most 100,000; neighbours are found among all rows, which are kept in memory,
+          in NumPy arrays on the CPU. Up to 30,000 rows, if `max_time` allows it, the predictive
+          mean is that of the exact GP of all rows with the learned hyperparameters (up to 2 GB of
+          memory), unless its mean squared error on held-out rows is more than 2 % larger than that
+          of the neighbours. The predictive variance is always that of the neighbours.
         - "exact" is the exact GP of all rows, without eigenfunctions, for up to 20,000 rows (see
           Notes).
         - "auto" is "exact" for up to 2,000 rows, if neither `n_components` nor `inducing_points` is
           given; otherwise "neighbors" from 1,000 to 10 million rows, and None below and beyond. It
           is also None if all rows cannot be kept in NumPy arrays on the CPU in double precision
           (large files, Dask, `device`, `precision`, `Stochastic`, `partial_fit`), if `LBFGS` uses
-          "joint" or "direct", or if `n_components` differs from the number of inducing points. Up
-          to 100,000 rows and without `max_time`, the models with and without neighbours are
-          compared, and the better one is kept.
+          "joint", "direct" or `max_iter=0`, or if `n_components` differs from the number
+          of inducing points. Up to 100,000 rows and without `max_time`, "neighbors" is compared
+          with None, and the better model is kept.
 
         `selection_` says what was chosen and why.
     n_neighbors : int
-        Number of nearest training rows that a prediction conditions on with
-        `residual="neighbors"`. Where the mean is computed from all rows (see `residual`), it
-        affects only the variance. Hyperparameters are learned
-        with 15 neighbours of each row, and the posterior of the weights with at most 32. If
-        `n_neighbors` is at least the number of rows, all of them are used, and the posterior is
-        that of the exact GP.
+        Number of nearest training rows on which a prediction is conditioned with
+        `residual="neighbors"`. Where the mean is that of all rows (see `residual`), it affects only
+        the variance. It does not affect learning: hyperparameters are learned with 15 neighbours of
+        each row, and kernel hyperparameters and noise variance are then refined with 30. The
+        posterior of the weights uses at most 32. If `n_neighbors` is at least the number of rows,
+        the posterior is that of the exact GP.
     likelihood : {"auto", "gaussian", "heteroscedastic"}, Gaussian or Heteroscedastic
-        The noise. "heteroscedastic" fits input-dependent noise to leave-one-out residuals; it is
-        kept only if it improves the leave-one-out density, and needs at least 100 rows. "auto"
-        tries heteroscedastic noise if the residual is "exact" or "neighbors", also when
-        `residual="auto"` compares "neighbors" with None; otherwise it is "gaussian".
-        `Gaussian(variance=…)` also sets where the noise variance starts.
+        The noise model. "gaussian" has one noise variance. "heteroscedastic" multiplies the
+        predictive variance by an input-dependent factor, which is fitted to leave-one-out errors
+        and kept only if it clearly improves the leave-one-out density; it needs at least 100 rows.
+        "auto" is "heteroscedastic" if the residual is "exact" or "neighbors", also where
+        `residual="auto"` compares "neighbors" with None and keeps None; otherwise it is "gaussian".
+        `Gaussian(variance=…)` and `Heteroscedastic(variance=…)` also set the initial noise
+        variance.
     inducing_points : {"auto", "kmeans", "random", "greedy"}, int or array of shape (M, D)
-        How inducing points are placed at first; "auto" is "kmeans". An int is M ≥ R, their number.
-        An array, in the units of the data, gives their initial positions for all restarts.
+        The initial inducing points. A name is the method that places them; "auto" is "kmeans". An
+        int is their number M ≥ R. An array, in the units of the data, holds the points themselves,
+        which all restarts then use.
     optimizer : {"auto"}, LBFGS or Stochastic
         How the model is learned; "auto" is `LBFGS()`.
     guard : bool
-        Whether to use three safeguards against over-fitting with many inducing points: a penalty, a
-        search over smaller numbers, and a held-out check of the learned weights. False is the
-        paper's procedure: the log marginal likelihood alone.
+        Whether to use three safeguards against over-fitting with many inducing points. False is the
+        paper's procedure: the log marginal likelihood alone. The exact GP has none of them.
+
+        - A penalty on the prior variance that the inducing points leave out: the fraction
+          min(1, 1.5·M/N) of the trace term of VFE. It applies to None, and to "neighbors" in
+          stage 1 only.
+        - A search over smaller numbers of inducing points, for None and "diagonal", if N·M² is at
+          most 10⁷, N < 10·M, M ≥ 24, and `inducing_points` is a name. A larger number must increase
+          the log marginal likelihood by one nat for each additional hyperparameter.
+        - A held-out set, for None and "diagonal", from 2,000 rows on: the learned prior variances
+          of the weights are kept only if they improve its predictions.
     standardize : bool or "robust"
-        Whether inputs are centred and scaled one by one. Without it inputs keep their geometry.
-        "robust" is for columns with heavy tails: inputs are centred at their medians and scaled
-        by their interquartile ranges divided by 1.349 (by standard deviations where quartiles are
-        equal), and what is more than three such units from the median is compressed by a
-        logarithm. Quantiles are those of 10,000 rows, where there are more.
+        How inputs are scaled before learning. True centres each input at its mean and divides it by
+        its standard deviation. False divides all inputs by one common scale, which keeps the ratios
+        of distances. "robust" is for columns with heavy tails: it centres each input at its median,
+        divides it by its interquartile range over 1.349 (by its standard deviation if the quartiles
+        are equal), and compresses values beyond three such units by a logarithm. Quantiles are
+        estimated from 10,000 rows if there are more. Targets are always scaled to unit variance.
     max_time : float or None
-        About how many seconds the fit may take. The result then depends on the machine: the exact
-        GP compares fewer kernels and learns from fewer rows, neighbours use fewer inducing points,
-        and all models take fewer iterations.
+        Approximate time limit of the fit in seconds; None is no limit. With a limit, the result
+        depends on the machine: the exact GP may compare fewer kernels and learn from fewer rows,
+        neighbours may use fewer inducing points, and all models may take fewer iterations.
     precision : {"double", "mixed", "single"}
-        "double" is float64 throughout. "mixed" computes the gradient of stage 1 (learning kernel
-        and inducing points) and predictions in float32 where that is accurate enough. "single" also
+        "double" computes in float64, except for the kernel matrix of all rows with
+        `residual="neighbors"` and more than 3,000 rows, which is in float32. "mixed" computes the
+        gradient of stage 1 and predictions in float32 where that is accurate enough. "single" also
         computes the matrix products within each block of rows in float32, for very many rows or
-        GPUs. Sums over blocks, factorisations and learned weights are always in float64.
+        GPUs. Sums over blocks, factorisations and stage 2 are always in float64.
     device : str or None
-        Device for NumPy rows: None is the CPU, "cuda" a GPU (through PyTorch). Arrays of PyTorch
-        or CuPy are used where they are, with scikit-learn's `array_api_dispatch`. Up to 5,000 rows
-        always use the CPU, which is faster for so few.
+        Where NumPy arrays of more than 5,000 rows are computed: None is the CPU, "cuda" a GPU
+        (through PyTorch). Smaller NumPy arrays stay on the CPU, which is faster for them. Arrays of
+        PyTorch or CuPy (with scikit-learn's `array_api_dispatch`) are computed where they are,
+        whatever `device` is, but `fit` copies up to 5,000 rows to the CPU. The exact GP and models
+        with neighbours always use the CPU.
 
     Attributes
     ----------
     inducing_points_ : array of shape (M, D)
-        The learned inducing points. Attributes are in the units of the data unless they say
-        otherwise. The exact GP has no `inducing_points_`, `weights_`, `eigenvalues_` and `jitter_`.
+        The learned inducing points.
     kernel_ : Kernel
         The learned kernel. With `standardize="robust"`, its lengthscales apply to the central part
         of each column; in the compressed tails, the function varies more slowly.
     noise_variance_ : float
-        The learned noise variance. With heteroscedastic noise, it is the variance without the
+        The learned noise variance. With heteroscedastic noise, it does not include the
         input-dependent factor.
     weights_ : array of shape (R,)
-        The prior variance of the weight of each eigenfunction.
+        The prior variances `w_j` of the weights of the eigenfunctions.
     eigenvalues_ : array of shape (R,)
-        The eigenvalues of the kernel matrix at the inducing points, largest first.
+        The largest R eigenvalues of the kernel matrix at the inducing points, in decreasing order.
     log_marginal_likelihood_ : float
         The log marginal likelihood (evidence) of the training data.
     history_ : list of dict
-        Stage, iteration, log marginal likelihood and seconds after each iteration; the likelihood
-        is that of the rows learned from, scaled to all rows.
+        Stage, iteration, log marginal likelihood and seconds after each iteration. In a stage that
+        learns from some of the rows, the log marginal likelihood is scaled to all rows.
     jitter_ : float
-        What was added to the diagonal of the kernel matrix.
-    target_mean_ : float
-        The prior mean of the targets.
+        The constant added to the diagonal of the kernel matrix at the inducing points.
     leave_one_out_errors_ : array of shape (n,)
-        If heteroscedastic noise was considered, even if it was not chosen: absolute leave-one-out
-        errors of training rows in units of their standard deviations, sorted. `predict_interval`
-        uses them.
+        Absolute leave-one-out errors divided by their standard deviations, sorted. They are those
+        of the n training rows to which heteroscedastic noise was fitted: all rows for the exact GP,
+        and a sample otherwise. Only if heteroscedastic noise was considered, even if it was not
+        chosen. `predict_interval` uses their quantiles.
 
     Notes
     -----
-    The exact GP (`residual="exact"`) has weak log-normal priors on kernel parameters and noise.
-    Candidate kernels are compared on at most 300 rows, by the Laplace approximation to their
-    evidence. Predictions are averaged over draws from the Laplace approximation to the posterior of
-    the hyperparameters: 16 for up to 500 rows, fewer for up to 1,400, and the mode alone beyond.
-    `kernel_`, `noise_variance_` and `log_marginal_likelihood_` are those of the most probable
-    hyperparameters. Heteroscedastic noise is fitted to exact leave-one-out residuals. With ten or
-    more inputs and fewer than ten rows per input, lengthscales tend to over-fit; unless the
-    likelihood is "gaussian", the fit then multiplies all predictive variances by one factor, found
-    by cross-validation, and keeps the noise constant. Beyond 2,000 rows, kernel and noise are
-    learned from 2,000 of them, and predictions use all. Conditioning on all rows takes O(N³) time
-    and 16·N² bytes of memory; each predicted standard deviation takes O(N²) time.
+    Attributes are in the units of the data. The exact GP has no `inducing_points_`, `weights_`,
+    `eigenvalues_` and `jitter_`.
+
+    The exact GP (`residual="exact"`) has weak log-normal priors on kernel hyperparameters and noise
+    variance. Candidate kernels are compared on at most 300 rows, by the Laplace approximation to
+    their evidence. Predictions are averaged over draws from the Laplace approximation to the
+    posterior of the hyperparameters: 16 for up to 500 rows, fewer for up to 1,400, and the mode
+    alone beyond. `kernel_`, `noise_variance_` and `log_marginal_likelihood_` are those of the most
+    probable hyperparameters. Beyond 2,000 rows, kernel hyperparameters and noise variance are
+    learned from 2,000 random rows, and predictions use all rows. Conditioning on all rows takes
+    O(N³) time and 16·N² bytes of memory; each predicted standard deviation takes O(N²) time.
+
+    With ten or more inputs and fewer than ten rows per input, the lengthscales of the exact GP tend
+    to over-fit, which leave-one-out errors do not show. Unless the likelihood is "gaussian", all
+    predictive variances are then multiplied by one factor, estimated by cross-validation, instead
+    of an input-dependent one.
+
     `ExactGPRegressor` maximises the log marginal likelihood of all rows, without priors or
     averaging over hyperparameters.
 
@@ -302,9 +334,9 @@ class EigenGPRegressor(InducingPointRegressor):
 
         Later calls do not change the eigenfunctions, and update the posterior of their weights
         exactly: it is that of all rows so far, which are not kept. The prior variances of the
-        weights and the noise are learned again, unless `max_iter` is 0 or there is a residual. With
-        `optimizer=Stochastic()` later calls also continue to learn the eigenfunctions; the
-        posterior is then that of a sample of at most 10,000 of all rows.
+        weights and the noise variance are learned again, unless `max_iter` is 0 or `residual` is
+        "diagonal". With `optimizer=Stochastic()` later calls also continue to learn the
+        eigenfunctions; the posterior is then that of a sample of at most 10,000 of all rows.
 
         Parameters
         ----------

@@ -92,7 +92,7 @@ def log_marginal_likelihood(
     inducing_points : array of shape (M, D)
         The inducing points `B`.
     kernel : Kernel
-        The GP prior whose eigenfunctions are used.
+        The covariance function of the GP prior.
     noise_variance : float
         `σ²`.
     weights : array of shape (R,) or None

@@ -18,18 +18,22 @@ from eigengp.kernels import Kernel
 
 
 class ExactGPRegressor(GPRegressor):
-    """The exact Gaussian process, at O(N³) time and O(N²) memory.
+    """The exact Gaussian process, in O(N³) time and O(N²) memory.
 
-    Kernel and noise maximise the log marginal likelihood of all rows; beyond 4,000 rows they are
-    learned from 2,000 of them first, and then from all. Inference is exact, so this is the
-    reference for sparse methods. To predict from few rows, `EigenGPRegressor` is usually better:
-    its exact GP also chooses the kernel, averages over hyperparameters and fits heteroscedastic
-    noise, but beyond 2,000 rows it learns kernel and noise from 2,000 of them.
+    Kernel hyperparameters and noise variance are learned by maximising the log marginal likelihood
+    of all rows. Beyond 4,000 rows they are learned from a random 2,000 of them first, and the
+    result is the initial value for all rows. There is no approximation, so this is the reference
+    for sparse methods.
+
+    With few rows, `EigenGPRegressor` usually predicts better. Its exact GP (`residual="exact"`)
+    also chooses the kernel, averages over hyperparameters and fits heteroscedastic noise; beyond
+    2,000 rows, however, it learns hyperparameters from 2,000 of them only.
 
     Parameters
     ----------
     max_rows : int
-        `fit` raises an error for more rows than this: N rows need 16·N² bytes of memory.
+        The largest number of rows; `fit` raises an error for more. N rows need 16·N² bytes of
+        memory.
 
     Notes
     -----

@@ -20,7 +20,7 @@ POINTS = StrOptions({"auto", "kmeans", "random", "greedy"})
 
 
 class InducingPointRegressor(GPRegressor):
-    """A method with inducing points, which are learned with kernel and noise."""
+    """A method whose inducing points are learned with kernel hyperparameters and noise variance."""
 
     inducing_points_: Array
     likelihood: Any
@@ -66,11 +66,13 @@ class InducingPointRegressor(GPRegressor):
 class FITCRegressor(InducingPointRegressor):
     """Sparse GP with pseudo-inputs (Snelson and Ghahramani, 2006).
 
-    The covariance of the training targets is exact on its diagonal and `K_XB K_BB⁻¹ K_BX`
-    elsewhere. Inducing points `B`, kernel and noise are learned together by maximising the log
-    marginal likelihood. It is stage 1 of EigenGP+, except that rows with equal inputs do not share
-    their residual. The residual acts as noise that depends on the input, which gives good
-    densities, but it can replace the noise: `noise_variance_` may be much too small.
+    The prior covariance of the latent function at the training rows is replaced by
+    `K̃ = K_XB K_BB⁻¹ K_BX`, except for its diagonal, which is exact. Inducing points `B`, kernel
+    hyperparameters and noise variance are learned together by maximising the log marginal
+    likelihood. The diagonal of the residual covariance, `k(x_n, x_n) − K̃_nn`, acts as
+    input-dependent noise. That gives good densities, but it can take the place of the noise, so
+    that `noise_variance_` is much too small. FITC is stage 1 of EigenGP+, except that this noise is
+    independent for rows with equal inputs.
 
     Parameters
     ----------
@@ -82,7 +84,7 @@ class FITCRegressor(InducingPointRegressor):
     inducing_points_ : array of shape (M, D)
         The learned inducing points, in the units of the data.
     jitter_ : float
-        What was added to the diagonal of the kernel matrix.
+        The constant added to the diagonal of the kernel matrix at the inducing points.
 
     Examples
     --------
@@ -104,7 +106,8 @@ class VFERegressor(InducingPointRegressor):
     The log marginal likelihood of stage 1 of EigenGP minus the whole trace term,
     `Σ_n (k(x_n,x_n) − k̃(x_n,x_n))/(2σ²)`, is a lower bound on that of the exact GP. Maximising it
     cannot over-fit through the inducing points, and predictions approach the exact GP as their
-    number grows. With few of them the noise is over-estimated.
+    number grows. The predictive variance includes `k(x,x) − k̃(x,x)`. With few inducing points, the
+    noise variance is over-estimated.
 
     Parameters
     ----------
@@ -116,7 +119,7 @@ class VFERegressor(InducingPointRegressor):
     inducing_points_ : array of shape (M, D)
         The learned inducing points, in the units of the data.
     jitter_ : float
-        What was added to the diagonal of the kernel matrix.
+        The constant added to the diagonal of the kernel matrix at the inducing points.
     log_marginal_likelihood_ : float
         The bound on the log marginal likelihood of the training data.
 
@@ -137,8 +140,8 @@ class VFERegressor(InducingPointRegressor):
 class PowerEPRegressor(InducingPointRegressor):
     """Sparse GP by power expectation propagation (Bui, Yan and Turner, 2017).
 
-    A fraction α of the residual is treated as noise of the rows, and the rest as a penalty: α = 1
-    is FITC, and α = 0 is VFE. Values in between often predict best.
+    A fraction α of the diagonal of the residual covariance is treated as noise of the rows, and the
+    rest as a penalty: α = 1 is FITC, and α = 0 is VFE. Values in between often predict best.
 
     Parameters
     ----------
@@ -152,7 +155,7 @@ class PowerEPRegressor(InducingPointRegressor):
     inducing_points_ : array of shape (M, D)
         The learned inducing points, in the units of the data.
     jitter_ : float
-        What was added to the diagonal of the kernel matrix.
+        The constant added to the diagonal of the kernel matrix at the inducing points.
     log_marginal_likelihood_ : float
         The power EP approximation of the log marginal likelihood of the training data.
 

@@ -32,7 +32,7 @@ class SSGPRegressor(GPRegressor):
         method with as many components costs the same; an odd number is rounded up. "auto" is 100,
         or a quarter of the rows if that is fewer.
     kernel : Stationary or str
-        A single stationary kernel; spectral points start as a draw from its spectral density.
+        A single stationary kernel; the initial spectral points are drawn from its spectral density.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class SSGPRegressor(GPRegressor):
         The learned angular frequencies, in the units of the data.
     kernel_ : Kernel
         Holds the learned lengthscales and variance; the covariance of the model is that of its
-        waves, and other parameters of the kernel keep their first values.
+        waves, and other hyperparameters of the kernel keep their initial values.
 
     Examples
     --------

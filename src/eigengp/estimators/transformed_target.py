@@ -36,34 +36,35 @@ smooth maps, and better than Gauss and Hermite's for those with corners."""
 class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """A regressor of transformed targets that predicts in the units of the data.
 
-    Targets `y` that are skewed or have heavy tails are learned as `t = m(y)`, with a strictly
-    increasing map m under which they are closer to normal. If the regressor predicts
-    `t ~ N(μ, s²)`, the target has the density `N(m(y) | μ, s²) m′(y)`, from which all predictions
-    follow. Error bars are asymmetric and stay within the range of possible targets.
+    For targets `y` that are skewed or have heavy tails. A regressor is fitted to `t = m(y)`, where
+    m is a strictly increasing map under which the targets are closer to normal. If the regressor
+    predicts `t ~ N(μ, s²)`, the target has the density `N(m(y) | μ, s²) m′(y)`; means, standard
+    deviations and densities follow from it. Intervals and quantiles are those of the regressor,
+    mapped back, so they are asymmetric. With "log" they are positive.
 
     Parameters
     ----------
     regressor : GPRegressor or None
-        The regressor of the transformed targets; it is cloned. None is an `EigenGPRegressor` with
-        its default settings.
+        The regressor of the transformed targets; it is cloned. None is `EigenGPRegressor()`.
     transformer : {"yeo-johnson", "log", "quantile"} or object
         "yeo-johnson" is the power transform of Yeo and Johnson, with the power between 0 and 2
-        that maximises their likelihood; targets are not rescaled first, so it has little effect on
-        targets much smaller than one. "log" is for positive targets. "quantile" brings any
-        distribution to a normal one, by straight lines between up to 100 of its quantiles, so
-        densities have steps. A transformer of scikit-learn must increase strictly and reach all
-        real numbers; its derivative is taken by differences.
+        that maximises the likelihood of the targets under a normal distribution. Targets are not
+        rescaled first, so it has little effect on targets much smaller than one. "log" is the
+        logarithm, for positive targets. "quantile" maps quantiles of the targets to those of a
+        normal distribution; it is linear between up to 100 quantiles, so the density of the targets
+        has steps. A scikit-learn transformer must be strictly increasing and map onto all real
+        numbers; its derivative is computed by finite differences.
 
     Attributes
     ----------
     regressor_ : GPRegressor
-        The fitted regressor, in the units of the transformed targets.
+        The fitted regressor of the transformed targets.
     target_map_ : object
         The map, with `values(y)`, its inverse `targets(t)`, and `log_slope(y)`.
     n_features_in_ : int
-        How many inputs there are.
+        The number of inputs.
     feature_names_in_ : array of shape (D,)
-        Their names, where `fit` was given names.
+        The names of the inputs, where `fit` was given names.
 
     Examples
     --------
@@ -202,10 +203,10 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
         return np.clip(self.target_map_.targets(t), -_LARGEST, _LARGEST)
 
     def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> tuple[Array, Array]:
-        """Return the central interval that contains a new observation with this probability.
+        """Return central prediction intervals with the given coverage.
 
-        Its ends are those of the interval of the transformed target, mapped back. After `calibrate`
-        the coverage is guaranteed as in `EigenGPRegressor.predict_interval`.
+        Their ends are those of the regressor's intervals of the transformed target, mapped back, so
+        the coverage is the same: see `EigenGPRegressor.predict_interval`.
 
         Parameters
         ----------
@@ -226,7 +227,9 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
         return self.target_map_.targets(ends[0]), self.target_map_.targets(ends[1])
 
     def predict_quantiles(self, X: ArrayLike, quantiles: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
-        """Return quantiles of a new observation: ends of `predict_interval`, and the median.
+        """Return quantiles of a new observation.
+
+        The quantile q is an end of `predict_interval` with coverage `|2q − 1|`; 0.5 is the median.
 
         Parameters
         ----------

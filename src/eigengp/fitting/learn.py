@@ -40,7 +40,7 @@ from eigengp.fitting.vecchia import NeighborFit
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.sparse_spectrum import SparseSpectrum
-from eigengp.kernels import Stationary
+from eigengp.kernels import Kernel, Stationary
 
 _FIRST_ROWS_PER_POINT = 10
 _CLEARLY = 0.02
@@ -163,6 +163,8 @@ def _learn_with_neighbors(run: Run, compare: bool) -> FitResult:
     start = _make_start(run)
     if isinstance(settings.kernel, str) and settings.kernel == "auto":
         start = fit.choose_kernel(start)
+    elif isinstance(settings.kernel, Kernel):
+        start = fit.choose_lengthscales(start)
     given = settings.n_components or settings.n_inducing
     given = given or not isinstance(settings.inducing_points, str)
     default = fit.largest_size if given else fit.choose_size(start.kernel)

@@ -129,7 +129,7 @@ def _find_obstacle(settings: Settings, dataset: Dataset) -> str | None:
     if not isinstance(optimizer, LBFGS):
         return "optimizer=Stochastic() keeps no rows"
     if optimizer.strategy not in ("auto", "sequential"):
-        return f"strategy={optimizer.strategy!r} learns weights of eigenfunctions"
+        return f"strategy={optimizer.strategy!r} learns prior variances of eigenfunctions"
     if not settings.keeps_rows:
         return "partial_fit keeps no rows"
     if settings.reading.device not in (None, "cpu"):

@@ -116,7 +116,7 @@ class Plan:
         if isinstance(settings.kernel, Kernel):
             settled = own.n_restarts == 1
         else:
-            settled = settings.kernel == "auto"
+            settled = settings.kernel == "auto" and own.n_restarts in ("auto", 1)
         settled = bool(settled or getattr(own, "exact_start", False))
         memory = settings.reading.memory // (2 if isinstance(dataset.rows, StreamSource) else 1)
         arithmetic = Arithmetic(settings.precision, memory)  # Streamed rows share the memory.

@@ -35,29 +35,33 @@ class LBFGS(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     strategy : {"auto", "sequential", "joint", "direct"}
-        How `EigenGPRegressor` learns. "sequential" learns inducing points and kernel first, then
-        the weights of the eigenfunctions (EigenGP). "joint" continues from there with all
-        parameters at once (EigenGP*). "direct" learns all parameters at once from the start,
+        How `EigenGPRegressor` learns. "sequential" learns inducing points, kernel hyperparameters
+        and noise variance in stage 1; in stage 2 it learns the prior variances of the
+        eigenfunctions, and the noise variance again (EigenGP). "joint" continues from there with
+        all of them at once (EigenGP*). "direct" learns all of them at once from the initial values,
         which finds poor optima more often. "auto" is "sequential". Other regressors learn in one
         stage and accept "auto" only.
     n_restarts : int or "auto"
-        Number of starting points; each is optimised briefly, and only the best continues. "auto" is
-        32 on small data (N·M² up to 10⁷) and 4 on large data, 64 for `SSGPRegressor` and 8 for
-        `ExactGPRegressor`. `residual="exact"` ignores it, and starts from a short and from a long
-        lengthscale. With `n_restarts=1` and a `Kernel` object, the fit starts at that kernel and
-        at the best of a few noise variances, unless `guard` compares several numbers of inducing
-        points.
+        Number of initial values; each is optimised briefly, and only the best run continues. On
+        large data (N·M² beyond 10⁷) these brief runs use a sample of the rows and at most 50
+        inducing points. "auto" is 32 on small data; on large data it is 4, or 1 if `kernel` is
+        "auto". It is 64 for `SSGPRegressor` and 8 for `ExactGPRegressor`. There are no restarts on
+        large data with `exact_start`, on large data or with `max_time` if the residual is
+        "neighbors", and never if it is "exact", which tries a short and a long lengthscale. With
+        `n_restarts=1` and a `Kernel` object, the fit starts from that kernel and from the best of
+        a few noise variances, unless `guard` compares several numbers of inducing points.
     max_iter : int or "auto"
         The largest number of iterations in each stage. "auto" is 200, or 1000 on small data, or
         25 with `residual="neighbors"`. With `residual="exact"` at most 60 are used to compare
-        kernels, and 40 to learn the best. `max_iter=0` learns nothing and keeps the kernel and the
-        inducing points where they start.
+        kernels, and 40 to learn the best. `max_iter=0` learns nothing: all hyperparameters keep
+        their initial values.
     tol : float or "auto"
         Relative change of the log marginal likelihood at which a stage stops. "auto" is 1e-9, or
         1e-7 for `ExactGPRegressor` and `residual="exact"`.
     exact_start : bool
-        Whether a sparse method starts from kernel and noise of an exact GP that is learned on a
-        tenth of the rows (at least 500, at most 2,000), as the paper does on large data.
+        Whether the initial kernel hyperparameters and noise variance of a sparse method are those
+        of an exact GP fitted to a tenth of the rows (at least 500, at most 2,000), as in the paper
+        on large data.
     checkpoint : path or None
         A file that stores every evaluation while the fit runs. If the process is killed, the same
         call resumes from it and ends at the same optimum. The file is removed after the fit.
@@ -100,8 +104,9 @@ class LBFGS(BaseEstimator):  # type: ignore[misc]
 class Stochastic(BaseEstimator):  # type: ignore[misc]
     """Learn from batches by stochastic variational inference with natural gradients.
 
-    `EigenGPRegressor` starts from a short L-BFGS run on a sample of the rows and then learns
-    everything from batches, with the weights of the GP prior. `partial_fit` continues in this way.
+    `EigenGPRegressor` starts with a short L-BFGS run on a sample of the rows, and then learns
+    inducing points, kernel hyperparameters and noise variance from batches. The prior variances of
+    the eigenfunctions are those of the GP prior. `partial_fit` continues in this way.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 from eigengp.backend.threads import count_available_threads, speed_up_passes
 from eigengp.data.grouping import group_rows
 from eigengp.fitting.conditioning import CHUNK, Conditioning
-from eigengp.fitting.initialization import InducingPointInit, Start
+from eigengp.fitting.initialization import InducingPointInit, Start, draw_kernels
 from eigengp.fitting.leave_one_out import score_predictions
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.plan import RELATIVE_JITTER, Plan, is_small
@@ -32,6 +32,7 @@ from eigengp.kernels import (
 _FIRST_STEPS = 20
 _TRIED_POINTS = 50
 _TRIED_ROWS = 5_000
+_TRIED_LENGTHSCALES, _TRIED_STEPS = 4, 8
 _KERNEL_STEPS = 15
 _STEPS = 25
 _LEARNED_ROWS = 10_000
@@ -158,12 +159,8 @@ class NeighborFit:
         """Choose the kernel and return where to start; `best` keeps the learned one."""
         if self._steps == 0:
             return start
-        few, _ = self.rows.cut(_TRIED_ROWS)
-        count = min(_TRIED_POINTS, max(1, few.n_rows // 4))
-        points = InducingPointInit("kmeans").place(few, count, start.kernel, self.run.rng)
-        jitter = Jitter(relative=RELATIVE_JITTER)
-        template = EigenGP(start.kernel, points, start.likelihood, count, jitter=jitter)
-        with speed_up_passes(count):
+        template = self._make_template(start, self.run.rng)
+        with speed_up_passes(template.n_components):
             winner = self.learner.choose_kernel(template, self._steps)
         self.best = self.learner.single
         assert self.best is not None
@@ -180,6 +177,36 @@ class NeighborFit:
         assert isinstance(best, Stationary)
         kernel = replace(best, lengthscale=first.lengthscale, variance=first.variance)
         return replace(start, kernel=kernel)
+
+    def choose_lengthscales(self, start: Start) -> Start:
+        """Learn the given kernel for a few steps, also from lengthscales of plausible size.
+
+        Far too short or too long lengthscales have no gradient, and 1, that of a kernel without
+        arguments, is either in the units of most data.
+        """
+        if self._steps == 0 or self.run.settings.optimizer.n_restarts == 1:
+            return start
+        rng = check_random_state(0)  # Does not advance the random numbers of the fit.
+        given = replace(self._make_template(start, rng), vecchia=True)
+        D, count, steps = given.inducing_points.shape[1], _LEAST_LEARNED_ROWS, _TRIED_STEPS
+        others = draw_kernels(start.kernel, D, _TRIED_LENGTHSCALES, rng)
+        with speed_up_passes(given.n_components):
+            tried = [
+                self.learner.learn_kernel(
+                    replace(given, kernel=each), count, min(steps, self._steps)
+                )
+                for each in (start.kernel, *others)
+            ]
+            best = self.learner.choose_start(tried, count)
+        return Start(best.kernel, best.likelihood)
+
+    def _make_template(self, start: Start, rng: np.random.RandomState) -> EigenGP:
+        """Return a model with few inducing points, on which kernels are tried."""
+        few, _ = self.rows.cut(_TRIED_ROWS)
+        count = min(_TRIED_POINTS, max(1, few.n_rows // 4))
+        points = InducingPointInit("kmeans").place(few, count, start.kernel, rng)
+        jitter = Jitter(relative=RELATIVE_JITTER)
+        return EigenGP(start.kernel, points, start.likelihood, count, jitter=jitter)
 
     def _decide(self, name: str, chosen: str, reason: str, scores: dict[str, float]) -> None:
         self.run.decisions.append(Decision(name, chosen, reason, scores))

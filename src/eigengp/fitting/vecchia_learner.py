@@ -235,13 +235,16 @@ class VecchiaLearner:
         """Learn kernel, noise and inducing points on `count` rows."""
         return self._minimize("local", model, count, steps, points=True)
 
-    def choose_start(self, models: list[EigenGP]) -> EigenGP:
-        """Return the model of largest log marginal likelihood before its kernel is refined."""
+    def choose_start(self, models: list[EigenGP], count: int | None = None) -> EigenGP:
+        """Return the model of largest log marginal likelihood before its kernel is learned.
+
+        It is that of `count` rows, or of those on which kernels are refined.
+        """
 
         def value(model: EigenGP) -> float:
+            asked = (_count_rows(model), _REFINED_NEIGHBOURS) if count is None else (count,)
             try:
-                source = self._find_neighbors(model, _count_rows(model), _REFINED_NEIGHBOURS)
-                return model.forward(source).value
+                return model.forward(self._find_neighbors(model, *asked)).value
             except FactorizationError:
                 return float("inf")
 

@@ -107,8 +107,8 @@ class Gaussian(_GaussianNoise):
     Parameters
     ----------
     variance : float or None
-        Where learning starts, in the units of the data; None is a tenth of the variance of the
-        targets.
+        The initial noise variance, in the units of the data; None is a tenth of the variance of
+        the targets.
 
     Examples
     --------
@@ -120,13 +120,14 @@ class Gaussian(_GaussianNoise):
 class Heteroscedastic(_GaussianNoise):
     """Gaussian noise whose variance depends on the input.
 
-    A log-linear model of the variance is fitted to leave-one-out residuals, and kept only if it
-    improves the leave-one-out density.
+    The predictive variance is multiplied by a factor whose logarithm is linear in covariates. The
+    factor is fitted to leave-one-out errors, and kept only if it clearly improves the leave-one-out
+    density.
 
     Parameters
     ----------
     variance : float or None
-        Where learning of the constant part starts, as in `Gaussian`.
+        The initial noise variance without this factor, as in `Gaussian`.
     """
 
 
