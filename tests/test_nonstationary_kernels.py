@@ -130,10 +130,10 @@ def test_diagonal_pull_backs_are_the_derivatives(kernel: Kernel) -> None:
 
 @every_kernel
 def test_stack_holds_the_gram_matrices_and_pulls_back(kernel: Kernel) -> None:
-    X, K_bar = points(15, 0).reshape(3, 5, 2), points(15, 1, 5).reshape(3, 5, 5)
-    K_bar = K_bar + K_bar.transpose(0, 2, 1)
+    X, K_bar = points(15, 0).reshape(3, 5, 2), points(3, 1, 15)
     K, back = kernel.stack(X)
-    np.testing.assert_allclose(K, [kernel(each) for each in X], rtol=1e-9, atol=1e-12)
+    dense = [kernel(each)[np.triu_indices(5)] for each in X]
+    np.testing.assert_allclose(K, dense, rtol=1e-9, atol=1e-12)
     theta = gradient(lambda t: np.vdot(K_bar, kernel.with_theta(t).stack(X)[0]), kernel.theta)
     assert_close(back(K_bar), theta, 1e-8)
 

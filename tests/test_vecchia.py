@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from eigengp._typing import Array
+from eigengp.backend import loops_numpy
 from eigengp.data.array_source import ArraySource
 from eigengp.data.neighbors import Nearest, NeighborSource, find_nearest_before
 from eigengp.fitting.heteroscedastic import OF_THE_MODEL, fit_heteroscedastic
@@ -62,9 +63,8 @@ def test_stack_is_the_kernel_and_its_pull_back_the_derivative(kernel: Kernel) ->
     X = rng.normal(size=(3, 4, 2))
     K, back = kernel.stack(X)
     for each, points in zip(K, X, strict=True):
-        assert_allclose(each, kernel.matrix(points, points), atol=1e-12)
+        assert_allclose(each, kernel.matrix(points, points)[np.triu_indices(4)], atol=1e-12)
     K_bar = rng.normal(size=K.shape)
-    K_bar += K_bar.transpose(0, 2, 1)
 
     def value(theta: Array) -> float:
         return float(np.vdot(K_bar, kernel.with_theta(theta).stack(X)[0]))
@@ -72,6 +72,14 @@ def test_stack_is_the_kernel_and_its_pull_back_the_derivative(kernel: Kernel) ->
     assert_close(back(K_bar), numerical_gradient(value, kernel.theta))
 
 
+@pytest.fixture(params=["compiled", "NumPy"])
+def either_loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the test with compiled loops, and with those of NumPy."""
+    if request.param == "NumPy":
+        monkeypatch.setattr("eigengp.backend.loops._import_loops", lambda: loops_numpy)
+
+
+@pytest.mark.usefixtures("either_loops")
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 def test_gradient_is_the_derivative(kernel: Kernel, weighted: bool) -> None:
@@ -103,12 +111,15 @@ def test_all_rows_as_neighbours_give_the_exact_gp(weighted: bool) -> None:
     assert_allclose(vecchia.value(_source(rows, rows.n_rows - 1)), expected, rtol=1e-7)
 
 
-def test_threads_do_not_change_the_sums() -> None:
-    rows = _rows(700)
+def test_threads_do_not_change_a_bit() -> None:
+    rows = _rows(1_300)
     model = _model(Matern32([0.8, 1.5], 1.3), rows)
-    one, two = (model.value_and_gradient(_source(rows, 5, n)) for n in (1, 2))
-    assert_allclose(one[0], two[0], rtol=1e-12)
-    assert_allclose(one[1].inducing_points, two[1].inducing_points, rtol=1e-8, atol=1e-10)
+    one, *others = (model.value_and_gradient(_source(rows, 5, n)) for n in (1, 2, 4))
+    for value, gradient in others:
+        assert value == one[0]
+        assert gradient.log_noise_variance == one[1].log_noise_variance
+        assert_array_equal(gradient.theta, one[1].theta)
+        assert_array_equal(gradient.inducing_points, one[1].inducing_points)
 
 
 def test_neighbours_come_before_and_the_nearest_is_first() -> None:
@@ -183,6 +194,7 @@ def test_leave_one_out_predictions_are_those_of_a_model_without_the_row(weighted
         assert_allclose([mean[i], variance[i]], np.ravel(wanted), rtol=1e-6)
 
 
+@pytest.mark.usefixtures("either_loops")
 def test_gradients_of_predictions_are_derivatives_with_the_neighbours_held() -> None:
     rows = _rows()
     posterior = _posterior(_model(Matern52([0.8, 1.5], 1.3), rows), rows, rows.n_rows)

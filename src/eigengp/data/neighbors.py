@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial, reduce
+from dataclasses import dataclass
+from functools import cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
-from operator import iadd
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array, NeighborSearch
-from eigengp.backend.threads import (
-    count_available_threads,
-    run_in_threads,
-    sum_in_threads,
-    use_one_openmp_thread,
-)
-from eigengp.data.array_source import ArraySource
+from eigengp.backend.threads import count_available_threads, run_in_threads, use_one_openmp_thread
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.vecchia import Neighborhoods
 
-SumT = TypeVar("SumT", bound=Any)
+T = TypeVar("T")
 
 _TREE_UP_TO, _FLAT = 10, 3
 """The largest number of inputs for which a tree is used, and for which it is among few points."""
@@ -232,8 +224,13 @@ def _to_float32(X: Array, centre: Array, scale: float) -> NDArray[np.float32]:
     return np.clip((X - centre) / scale, -_FAR, _FAR).astype(np.float32)
 
 
-_SUMMED_AT_ONCE = 256
-_MEMBER_COLUMNS = 512
+_CHUNK, _CHUNK_PAIRS = 256, 1_000_000
+"""The number of neighbourhoods at once, and the largest number of their pairs."""
+_BLOCK = 500
+"""The number of rows whose features are computed at once; columns whose length is a power of two
+share few places of the cache."""
+_GROUPS, _LEAST_GROUP = 16, 512
+"""The largest number of sums over rows that are added in order, and the least rows of each."""
 _FIRST = 256
 """The number of points up to which nearest earlier points are found by brute force."""
 
@@ -383,12 +380,6 @@ class NeighborSource:
     rows: RowBlock
     index: NDArray[np.intp]
     n_threads: int = 1
-    members: ArraySource = field(init=False)
-    """All rows, without their neighbours."""
-
-    def __post_init__(self) -> None:
-        members = ArraySource.of(self.rows, _MEMBER_COLUMNS, self.n_threads)
-        object.__setattr__(self, "members", members)
 
     @classmethod
     def of(
@@ -438,16 +429,49 @@ class NeighborSource:
         """Whether every row is summed, with all earlier rows as neighbours."""
         return self.index.shape == (self.rows.n_rows, self.rows.n_rows)
 
-    def total(self, term: Callable[[Neighborhoods], SumT]) -> SumT:
-        """Return the sum of `term(neighbourhoods)` over all rows."""
-        chunks = [
-            slice(i, min(i + _SUMMED_AT_ONCE, self.n_rows))
-            for i in range(0, self.n_rows, _SUMMED_AT_ONCE)
-        ]
+    @property
+    def chunks(self) -> list[slice]:
+        """Neighbourhoods that are treated at once."""
+        s = self.index.shape[1]
+        return _cut(self.n_rows, max(1, min(_CHUNK, 2 * _CHUNK_PAIRS // (s * (s + 1)))))
 
-        def stripe(part: Sequence[slice]) -> SumT:
-            hoods = (Neighborhoods(self.rows, self.index[rows], rows.start) for rows in part)
-            total: SumT = reduce(iadd, map(term, hoods))
-            return total
+    @property
+    def blocks(self) -> list[slice]:
+        """All rows, in blocks whose features are computed at once."""
+        return _cut(self.rows.n_rows, _BLOCK)
 
-        return sum_in_threads(stripe, chunks, self.n_threads)
+    @property
+    def groups(self) -> list[slice]:
+        """Neighbourhoods that are summed at once."""
+        return _cut(self.n_rows, max(_LEAST_GROUP, -(-self.n_rows // _GROUPS)))
+
+    @cached_property
+    def occurrences(self) -> Occurrences:
+        """Where each row is a member."""
+        flat = self.index.ravel()
+        order = np.argsort(flat, kind="stable")[np.count_nonzero(flat < 0) :]
+        starts = np.searchsorted(flat[order], np.arange(self.rows.n_rows + 1))
+        return Occurrences(order, order // self.index.shape[1], starts)
+
+    def map(self, term: Callable[[slice], T], parts: Sequence[slice]) -> list[T]:
+        """Return `term(part)` of all parts, in order, computed in threads.
+
+        Parts do not depend on the number of threads, nor do sums of results in their order.
+        """
+        done = run_in_threads(lambda own: [term(part) for part in own], parts, self.n_threads)
+        return [each for own in done for each in own]
+
+
+class Occurrences(NamedTuple):
+    """The entries of an index (n, s), sorted by the rows that they name."""
+
+    order: NDArray[np.intp]
+    """The place of each entry in the flat index, shape (E,)."""
+    sets: NDArray[np.intp]
+    """The neighbourhood to which each belongs, shape (E,)."""
+    starts: NDArray[np.intp]
+    """Where the entries of each row begin, and where the last end, shape (N + 1,)."""
+
+
+def _cut(n: int, size: int) -> list[slice]:
+    return [slice(i, min(i + size, n)) for i in range(0, n, size)]

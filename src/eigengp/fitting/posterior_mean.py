@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from eigengp._typing import Array
+from eigengp.backend.threads import speed_up_passes
 from eigengp.data.neighbors import NeighborSource
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.conjugate_gradients import Preconditioner, SymmetricKernelMatrix, solve
@@ -96,8 +97,9 @@ def find_posterior_mean(
             return _factorize(kernel, rows, noise, variance.size)
         sigma2 = model.noise_variance
         own = variance + (sigma2 / rows.weight - sigma2)[: variance.size]
-        K = SymmetricKernelMatrix.of(kernel, rows.X, source.n_threads)
-        return _iterate(_System(K, noise, _precondition(model, source), is_over), rows, own)
+        with speed_up_passes(_POINTS):
+            K = SymmetricKernelMatrix.of(kernel, rows.X, source.n_threads)
+            return _iterate(_System(K, noise, _precondition(model, source), is_over), rows, own)
     except (FactorizationError, np.linalg.LinAlgError):
         return None
 
@@ -121,7 +123,7 @@ def _precondition(model: EigenGP, source: NeighborSource) -> Preconditioner:
     near = np.hstack([source.index[:, :-1][:, :_NEIGHBORS], source.index[:, -1:]])
     outcome = model.forward(replace(source, index=near))  # type: ignore[arg-type]
     assert isinstance(outcome, VecchiaOutcome)
-    return Preconditioner.of(outcome)
+    return Preconditioner.of(outcome, source.n_threads)
 
 
 def _iterate(system: _System, rows: RowBlock, variance: Array) -> PosteriorMean | None:

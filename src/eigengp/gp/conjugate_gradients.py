@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import iadd
 from typing import NamedTuple
 
 import numpy as np
@@ -104,18 +106,23 @@ class Preconditioner:
         The weights of each row and its neighbours.
     H : array of shape (N, M)
         See the head of this file.
+    n_threads : int
+        The number of threads.
     """
 
     U: sparse.csr_array
     H: Array
+    n_threads: int = 1
 
     @classmethod
-    def of(cls, outcome: VecchiaOutcome) -> Preconditioner:
+    def of(cls, outcome: VecchiaOutcome, n_threads: int = 1) -> Preconditioner:
         """Return that of a pass over all rows."""
-        whitened = outcome.whitened
+        whitened, V = outcome.whitened, outcome.evidence.V
         assert whitened is not None
-        U = whitened.make_matrix(whitened.w.shape[0])
-        return cls(U, whitened.kappa @ outcome.evidence.V)
+        kappa = whitened.kappa
+        U = whitened.make_matrix(kappa.shape[0])
+        H = _map_rows(lambda rows: kappa[rows] @ V, kappa.shape[0], n_threads)
+        return cls(U, np.concatenate(H), n_threads)
 
     def restrict(self, count: int) -> Preconditioner:
         """Return that of the first rows, which have no neighbours among the others.
@@ -125,14 +132,23 @@ class Preconditioner:
         """
         last = self.H[count:]
         L = cholesky(np.eye(last.shape[1]) - last.T @ last)
-        H = solve_lower(L, self.H[:count].T).T
-        return Preconditioner(self.U[:count, :count], H)
+        H = _map_rows(lambda rows: solve_lower(L, self.H[rows].T).T, count, self.n_threads)
+        return Preconditioner(self.U[:count, :count], np.concatenate(H), self.n_threads)
 
     def solve(self, r: Array) -> Array:
         """Return `P⁻¹ r`, shape (N, k)."""
-        u = self.U @ r
-        u -= self.H @ (self.H.T @ u)
+        u, H, n = self.U @ r, self.H, self.H.shape[0]
+        parts = _map_rows(lambda rows: H[rows].T @ u[rows], n, self.n_threads)
+        inner = reduce(iadd, parts)
+        u -= np.concatenate(_map_rows(lambda rows: H[rows] @ inner, n, self.n_threads))
         return np.asarray(self.U.T @ u)
+
+
+def _map_rows(term: Callable[[slice], Array], n: int, n_threads: int) -> list[Array]:
+    """Return `term(rows)` of blocks of rows, in order, computed in threads."""
+    blocks = [slice(i, min(i + _BLOCK, n)) for i in range(0, n, _BLOCK)]
+    done = run_in_threads(lambda own: [term(rows) for rows in own], blocks, n_threads)
+    return [each for own in done for each in own]
 
 
 class Solution(NamedTuple):

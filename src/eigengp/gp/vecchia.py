@@ -28,48 +28,50 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from functools import reduce
+from operator import iadd
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import make_buffer, recycle
-from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.backend.loops import load_loops
+from eigengp.backend.loops_numpy import list_pairs
+from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import Outcome, PassAdjoint, PriorEvidence
-from eigengp.gp.linalg import CholeskyFactor, FactorizationError, solve_lower
+from eigengp.gp.linalg import CholeskyFactor, FactorizationError, cholesky, solve_lower
 from eigengp.gp.sums import Additive, Kept, RowAdjoint, Sums, SumsAdjoint
 from eigengp.kernels import Kernel, KernelColumns, PullBack
 
 
-@dataclass(frozen=True)
-class Neighborhoods:
-    """Some rows, each with its neighbours."""
+class Neighborhoods(NamedTuple):
+    """Some sets of rows: neighbours, then the row itself.
 
-    rows: RowBlock
-    """All rows."""
-    index: NDArray[np.intp]
-    """The numbers of the neighbours, nearest first, then of the row itself, (n, s); −1 for none."""
-    start: int = 0
-    """Where these are among all neighbourhoods."""
+    `present` and `weight` are None where all members are there, and where each counts once.
+    """
 
-    @property
-    def present(self) -> NDArray[np.bool_]:
-        """Which neighbours there are, shape (n, s)."""
-        return self.index >= 0
+    X: Array
+    """The inputs of all members, shape (n, s, D)."""
+    at: NDArray[np.intp]
+    """The numbers in a table of features of all members, or of the neighbours alone, (n, s)."""
+    present: NDArray[np.bool_] | None = None
+    """Which members there are, shape (n, s); another row stands in for those that are not."""
+    weight: Array | None = None
+    """How often each counts, shape (n, s)."""
 
-    @property
-    def at(self) -> NDArray[np.intp]:
-        """The numbers of all members; the row itself stands in for those that are not there."""
-        return np.where(self.present, self.index, self.index[:, -1:])
-
-
-def gathered(K: Array, at: NDArray[np.intp]) -> Array:
-    """Return the rows of `K` with these numbers, shape (n, s, M), in recycled memory."""
-    room: Array = make_buffer((*at.shape, K.shape[1]))
-    np.take(K, at, axis=0, out=room, mode="clip")
-    return room
+    @classmethod
+    def of(cls, rows: RowBlock, index: NDArray[np.intp]) -> Neighborhoods:
+        """Look up the members; −1 means none, for which the row itself stands in."""
+        present = index >= 0
+        at = index
+        if all_there := bool(present.all()):
+            at = np.ascontiguousarray(at)
+        else:
+            at = np.where(present, at, at[:, -1:])
+        weight = None if rows.sample_weight is None else rows.sample_weight[at]
+        return cls(rows.X[at], at, None if all_there else present, weight)
 
 
 @dataclass
@@ -84,33 +86,21 @@ class Table:
     """The pull-back of the block that begins at each number."""
 
     @classmethod
-    def of(
-        cls, features: KernelColumns, factor: Array, rows: RowSource, keep: bool = False
-    ) -> Table:
+    def of(cls, features: KernelColumns, factor: Array, source: Any, keep: bool = False) -> Table:
         """Compute features block by block; `keep` what a pull-back needs."""
-        shape = (rows.n_rows, features.points.shape[0])
+        shape = (source.rows.n_rows, features.points.shape[0])
         table = cls(np.empty(shape), np.empty(shape))
 
-        def fill(block: RowBlock) -> float:
-            at = slice(block.start, block.start + block.n_rows)
+        def fill(at: slice) -> None:
+            X = source.rows.X[at]
             if keep:
-                table.K[at], table.back[block.start] = features.forward(block.X)
+                table.K[at], table.back[at.start] = features.forward(X)
             else:
-                table.K[at] = features.matrix(block.X)
+                table.K[at] = features.matrix(X)
             np.matmul(table.K[at], factor, out=table.G[at])
-            return 0.0
 
-        rows.total(fill)
+        source.map(fill, source.blocks)
         return table
-
-    def pull_back(self, rows: RowSource, K_bar: Array) -> RowAdjoint:
-        """Return what a cotangent of `K` gives to kernel and inducing points."""
-
-        def term(block: RowBlock) -> RowAdjoint:
-            bar = K_bar[block.start : block.start + block.n_rows]
-            return RowAdjoint(*self.back.pop(block.start)(bar, overwrite=True))
-
-        return rows.total(term)
 
 
 @dataclass(frozen=True)
@@ -132,9 +122,9 @@ class Residual:
     jitter: float
 
     def stack(
-        self, hoods: Neighborhoods, explained: Array
+        self, hoods: Neighborhoods, explained: Array, own: Array | None = None
     ) -> tuple[Array, Callable[[Array], Array]]:
-        """Return `R` of each neighbourhood, (n, s, s), and its pull-back to the kernel.
+        """Return the packed `R` of each neighbourhood, and its pull-back to the kernel.
 
         The pull-back may overwrite the cotangent. It leaves the jitter out where `k(x, x)` is one
         number for all rows.
@@ -143,70 +133,66 @@ class Residual:
         ----------
         hoods : Neighborhoods
             Who belongs together.
-        explained : array of shape (n, s, M)
-            `K F` of the members, whose products are `k̃`.
+        explained : array of shape (N, M)
+            `K F` of the table, whose products are `k̃`.
+        own : array of shape (n, M) or None
+            `K F` of the last members, where the table holds their neighbours alone.
         """
-        at, present, noise = hoods.at, hoods.present, self.noise(hoods)
-        R, back = self.kernel.stack(hoods.rows.X[at])
-        diagonal = np.arange(at.shape[1])
-        prior = R[:, diagonal, diagonal]
-        R -= explained @ explained.transpose(0, 2, 1)
-        R[:, diagonal, diagonal] += noise + self.jitter * prior
-        if not present.all():
-            R *= present[:, :, None] & present[:, None, :]
-            R[:, diagonal, diagonal] += ~present
+        R, back = self.kernel.stack(hoods.X)
+        first, second = list_pairs(hoods.X.shape[1])
+        diagonal = np.flatnonzero(first == second)
+        prior = R[:, diagonal]
+        load_loops().subtract_products(explained, hoods.at, R)
+        if own is not None:
+            last = np.flatnonzero(second == second[-1])
+            between = np.empty(hoods.at.shape)
+            load_loops().project(explained, hoods.at, own, between)
+            R[:, last[:-1]] -= between
+            R[:, -1] -= np.einsum("nm,nm->n", own, own)
+        R[:, diagonal] += self.noise(hoods) + self.jitter * prior
+        if hoods.present is not None:
+            R *= hoods.present[:, first] & hoods.present[:, second]
+            R[:, diagonal] += ~hoods.present
 
         def pull_back(R_bar: Array) -> Array:
             if self.kernel.constant_diagonal is None:
-                R_bar[:, diagonal, diagonal] *= 1.0 + self.jitter
+                R_bar[:, diagonal] *= 1.0 + self.jitter
             return back(R_bar)
 
         return R, pull_back
 
-    def noise(self, hoods: Neighborhoods) -> Array:
+    def noise(self, hoods: Neighborhoods) -> Array | float:
         """Return the noise variance of all members, less where a row counts more, (n, s)."""
-        weight = hoods.rows.sample_weight
-        noise: Array = np.full(hoods.index.shape, self.noise_variance)
-        return noise if weight is None else noise / weight[hoods.at]
+        return self.noise_variance if hoods.weight is None else self.noise_variance / hoods.weight
 
 
-def cholesky_stack(K: Array) -> Array:
-    """Return the lower triangular factors of many small matrices, shape (n, s, s)."""
-    try:
-        return cast(Array, np.linalg.cholesky(K))
-    except np.linalg.LinAlgError:
+def innovation_weights(R: Array, s: int) -> Array:
+    """Return `w = L⁻ᵀe`, shape (n, s), and replace each packed `R` of `s` rows by its factor."""
+    if load_loops().factorize(R) >= 0:
         raise FactorizationError(
             "The covariance of a row and its neighbours is not positive definite. Likely causes: "
             "duplicated rows with different targets at a tiny noise, or inputs of a huge scale. "
             "Start from a larger noise variance, or merge the duplicates."
-        ) from None
-
-
-def solve_stack(L: Array, r: Array, transposed: bool = False) -> Array:
-    """Return `L⁻¹ r`, or `L⁻ᵀ r`, for many small triangular matrices at once, shape (n, s)."""
-    x = np.array(r)
-    s = x.shape[1]
-    order = range(s - 1, -1, -1) if transposed else range(s)
-    for j in order:
-        row, done = (L[:, j + 1 :, j], x[:, j + 1 :]) if transposed else (L[:, j, :j], x[:, :j])
-        x[:, j] -= np.einsum("nk,nk->n", row, done)
-        x[:, j] /= L[:, j, j]
-    return x
-
-
-def innovation_weights(R: Array) -> tuple[Array, Array]:
-    """Return the factors `L` of each `R`, (n, s, s), and `w = L⁻ᵀe`, (n, s)."""
-    L = cholesky_stack(R)
-    last = np.zeros(R.shape[:2])
-    last[:, -1] = 1.0
-    return L, solve_stack(L, last, transposed=True)
+        )
+    w = np.zeros((R.shape[0], s))
+    w[:, -1] = 1.0
+    load_loops().solve(R, w, True)
+    return w
 
 
 def innovation_pull_back(L: Array, w: Array, w_bar: Array) -> Array:
     """Return `p`, of which `R̄ = −½ (p wᵀ + w pᵀ)` is made, shape (n, s)."""
-    p = solve_stack(L, solve_stack(L, w_bar), transposed=True)
+    p = solve_stack(L, w_bar)
     p -= 0.5 * np.einsum("ns,ns->n", w_bar, w)[:, None] * w
     return p
+
+
+def solve_stack(L: Array, r: Array) -> Array:
+    """Return `R⁻¹r` for packed factors of `R`, or of its first rows, shape (n, m)."""
+    x, loops = np.array(r), load_loops()
+    loops.solve(L, x, False)
+    loops.solve(L, x, True)
+    return x
 
 
 @dataclass
@@ -215,7 +201,7 @@ class Tape:
 
     table: Table
     L: Array
-    """Shape (N, s, s)."""
+    """The packed factors, shape (N, P)."""
     back: dict[int, Any] = field(default_factory=dict)
     """The kernel's pull-back for the neighbourhoods that begin at each number."""
 
@@ -225,7 +211,8 @@ class Whitened:
     """All whitened rows."""
 
     index: NDArray[np.intp]
-    """The numbers of the members of each neighbourhood, shape (N, s); see `Neighborhoods`."""
+    """The numbers of the members of each neighbourhood, nearest first, then of the row itself,
+    shape (N, s); −1 for none."""
     w: Array
     """Shape (N, s)."""
     kappa: Array
@@ -233,10 +220,10 @@ class Whitened:
     eta: Array
     """Shape (N,)."""
 
-    def make_matrix(self, n_rows: int, coefficients: Array | None = None) -> sparse.csr_array:
-        """Return the sparse matrix `U` with `η = U y`, or with other coefficients, (N, n_rows)."""
+    def make_matrix(self, n_rows: int) -> sparse.csr_array:
+        """Return the sparse matrix `U` with `η = U y`, shape (N, n_rows)."""
         present = self.index >= 0
-        values = np.where(present, self.w if coefficients is None else coefficients, 0.0)
+        values = np.where(present, self.w, 0.0)
         columns = np.where(present, self.index, 0).ravel()
         starts = np.arange(0, columns.size + 1, self.index.shape[1])
         return sparse.csr_array((values.ravel(), columns, starts), (self.w.shape[0], n_rows))
@@ -259,8 +246,17 @@ class _Pulled(Additive):
     noise: float
     trace: float
     """`Σ R̄_jj`."""
-    cross: Array
-    """`Σ ϖ κᵀ`, shape (M, M)."""
+
+
+class _Back(NamedTuple):
+    """What the way back leaves for each row."""
+
+    p: Array
+    """Shape (N, s)."""
+    kappa_bar: Array
+    """`κ̄`, shape (N, M)."""
+    mixed: Array
+    """`ϖ`, shape (N, M)."""
 
 
 @dataclass(frozen=True)
@@ -307,49 +303,53 @@ class VecchiaPass:
             Given where there will be a way back.
         """
         keep, (n, s) = kept is not None, source.index.shape
-        table = Table.of(self.features, self.prior_factor, source.members, keep)
+        table = Table.of(self.features, self.prior_factor, source, keep)
         if source.is_complete and not keep:
-            sums = self._sums_of_all(Neighborhoods(source.rows, source.own), table)
+            sums = self._sums_of_all(source.rows, table)
             return VecchiaOutcome(self, PriorEvidence(sums, self.factor, 1.0), None, None)
         kappa = np.empty((n, table.K.shape[1]))
         whitened = Whitened(source.index, np.empty((n, s)), kappa, np.empty(n))
-        tape = Tape(table, np.empty((n, s, s))) if keep else None
-        sums = source.total(lambda hoods: self._sums(hoods, table, whitened, tape))
+        tape = Tape(table, np.empty((n, s * (s + 1) // 2))) if keep else None
+        source.map(lambda rows: self._whiten(source, rows, table, whitened, tape), source.chunks)
+        sums = reduce(
+            iadd, source.map(lambda rows: self._sums(source, rows, whitened), source.groups)
+        )
         evidence = PriorEvidence(sums, self.factor, 1.0)
         return VecchiaOutcome(self, evidence, None, None, whitened=whitened, tape=tape)
 
-    def _sums(
-        self, hoods: Neighborhoods, table: Table, whitened: Whitened, tape: Tape | None
-    ) -> Sums:
-        at, n = hoods.at, hoods.index.shape[0]
-        K, G = gathered(table.K, at), gathered(table.G, at)
-        R, back = self.residual.stack(hoods, G)
-        recycle(G)
-        L, w = innovation_weights(R)
-        kappa = (w[:, None, :] @ K)[:, 0, :]
-        recycle(K)
-        eta = np.einsum("ns,ns->n", w, hoods.rows.y[at])
-        rows = slice(hoods.start, hoods.start + n)
-        whitened.w[rows], whitened.kappa[rows], whitened.eta[rows] = w, kappa, eta
+    def _whiten(
+        self, source: Any, rows: slice, table: Table, whitened: Whitened, tape: Tape | None
+    ) -> None:
+        """Whiten some rows."""
+        hoods = Neighborhoods.of(source.rows, source.index[rows])
+        R, back = self.residual.stack(hoods, table.G)
+        w = innovation_weights(R, hoods.at.shape[1])
+        load_loops().combine(w, table.K, hoods.at, whitened.kappa[rows])
+        np.einsum("ns,ns->n", w, source.rows.y[hoods.at], out=whitened.eta[rows])
+        whitened.w[rows] = w
         if tape is not None:
-            tape.L[rows], tape.back[hoods.start] = L, back
-        log_precision = 2.0 * float(np.log(w[:, -1]).sum())
-        return self._sums_of_whitened(hoods.rows, at[:, -1], kappa, eta, log_precision)
+            tape.L[rows], tape.back[rows.start] = R, back
 
-    def _sums_of_all(self, hoods: Neighborhoods, table: Table) -> Sums:
+    def _sums(self, source: Any, rows: slice, whitened: Whitened) -> Sums:
+        """Return the sums of some whitened rows."""
+        log_precision = 2.0 * float(np.log(whitened.w[rows, -1]).sum())
+        own, kappa, eta = source.index[rows, -1], whitened.kappa[rows], whitened.eta[rows]
+        return self._sums_of_whitened(source.rows, own, kappa, eta, log_precision)
+
+    def _sums_of_all(self, rows: RowBlock, table: Table) -> Sums:
         """Return the sums where every row has all earlier rows as neighbours.
 
-        `hoods` is one neighbourhood of all rows. With its covariance `R = L Lᵀ`, the whitened rows
-        are `L⁻¹K` and `L⁻¹y`: O(N³) for all rows instead of each, and the result is the exact GP.
+        With the covariance `R = L Lᵀ` of all rows, the whitened rows are `L⁻¹K` and `L⁻¹y`: O(N³)
+        for all rows instead of each, and the result is the exact GP.
         """
-        R, _ = self.residual.stack(hoods, table.G[None])
-        L = cholesky_stack(R)[0]
-        whitened = solve_lower(L, np.column_stack([table.K, hoods.rows.y]))
+        R = self.features.kernel.matrix(rows.X, rows.X) - table.G @ table.G.T
+        noise = self.noise_variance / rows.weight
+        R.flat[:: rows.n_rows + 1] += noise + self.jitter * self.features.kernel.diag(rows.X)
+        L = cholesky(R)
+        whitened = solve_lower(L, np.column_stack([table.K, rows.y]))
         log_precision = -2.0 * float(np.log(np.diagonal(L)).sum())
-        own = np.arange(hoods.rows.n_rows)
-        return self._sums_of_whitened(
-            hoods.rows, own, whitened[:, :-1], whitened[:, -1], log_precision
-        )
+        own = np.arange(rows.n_rows)
+        return self._sums_of_whitened(rows, own, whitened[:, :-1], whitened[:, -1], log_precision)
 
     def _sums_of_whitened(
         self,
@@ -374,26 +374,22 @@ class VecchiaPass:
         """See `Pass.pull_back`.
 
         With `W = K_BB⁻¹` and `ϖ_i = Σ_j p_ij k_j`, the features receive
-        `k̄_j = Σ_i w_ij (κ̄_i + W ϖ_i) + p_ij W κ_i`, and
-        `W̄ = ½ Σ_i (ϖ_i κ_iᵀ + κ_i ϖ_iᵀ)`.
+        `k̄_j = Σ_i w_ij κ̄_i + W Σ_i (w_ij ϖ_i + p_ij κ_i)`, and `W̄ = ½ Σ_i (ϖ_i κ_iᵀ + κ_i ϖ_iᵀ)`.
         """
         assert isinstance(outcome, VecchiaOutcome)
         evidence, whitened, tape = outcome.evidence, outcome.whitened, outcome.tape
         assert isinstance(evidence, PriorEvidence)
         assert whitened is not None
         assert tape is not None
-        p, through_w = np.empty_like(whitened.w), np.empty_like(whitened.kappa)
-
-        def term(hoods: Neighborhoods) -> _Pulled:
-            return self._pulled(hoods, whitened, tape, bar, p, through_w)
-
-        pulled = source.total(term)
-        through_p = whitened.kappa @ self.factor.inverse
-        n = source.rows.n_rows
-        K_bar = whitened.make_matrix(n).T @ through_w
-        K_bar += whitened.make_matrix(n, p).T @ through_p
-        adjoint = tape.table.pull_back(source.members, K_bar)
-        cross = 0.5 * (pulled.cross + pulled.cross.T)
+        kappa = whitened.kappa
+        back = _Back(np.empty_like(whitened.w), np.empty_like(kappa), np.empty_like(kappa))
+        chunks = source.map(
+            lambda rows: self._pulled(source, rows, whitened, tape, bar, back), source.chunks
+        )
+        pulled = reduce(iadd, chunks)
+        adjoint = self._pull_back_features(source, whitened, tape.table, back)
+        cross = reduce(iadd, source.map(lambda at: back.mixed[at].T @ kappa[at], source.groups))
+        cross = 0.5 * (cross + cross.T)
         gram = evidence.gram_adjoint(bar) + self.factor.weights_pull_back(cross)
         theta = adjoint.theta + pulled.theta
         kernel, points = self.features.kernel, self.features.points
@@ -407,27 +403,50 @@ class VecchiaPass:
 
     def _pulled(
         self,
-        hoods: Neighborhoods,
+        source: Any,
+        rows: slice,
         whitened: Whitened,
         tape: Tape,
         bar: SumsAdjoint,
-        p_out: Array,
-        through_w: Array,
+        back: _Back,
     ) -> _Pulled:
-        at, rows = hoods.at, slice(hoods.start, hoods.start + hoods.index.shape[0])
+        """Pull the sums back to the covariances of some neighbourhoods."""
+        hoods, loops = Neighborhoods.of(source.rows, source.index[rows]), load_loops()
         w, kappa, eta = whitened.w[rows], whitened.kappa[rows], whitened.eta[rows]
-        kappa_bar = 2.0 * kappa @ bar.A + np.outer(eta, bar.b)
+        kappa_bar = np.matmul(kappa, 2.0 * bar.A, out=back.kappa_bar[rows])
+        kappa_bar += np.outer(eta, bar.b)
         eta_bar = kappa @ bar.b + 2.0 * bar.c * eta
-        members = gathered(tape.table.K, at)
-        w_bar = (members @ kappa_bar[:, :, None])[:, :, 0] + eta_bar[:, None] * hoods.rows.y[at]
-        w_bar *= hoods.present
+        w_bar = np.empty_like(w)
+        loops.project(tape.table.K, hoods.at, kappa_bar, w_bar)
+        w_bar += eta_bar[:, None] * source.rows.y[hoods.at]
+        if hoods.present is not None:
+            w_bar *= hoods.present
         w_bar[:, -1] += 2.0 * bar.log_precision / w[:, -1]
         p = innovation_pull_back(tape.L[rows], w, w_bar)
-        outer = p[:, :, None] * w[:, None, :]
-        theta = tape.back.pop(hoods.start)(-0.5 * (outer + outer.transpose(0, 2, 1)))
-        mixed = (p[:, None, :] @ members)[:, 0, :]
-        recycle(members)
-        p_out[rows], through_w[rows] = p, kappa_bar + mixed @ self.factor.inverse
+        R_bar = tape.L[rows]  # Of no more use.
+        loops.pack_outer(-p, w, R_bar)
+        theta = tape.back.pop(rows.start)(R_bar)
+        loops.combine(p, tape.table.K, hoods.at, back.mixed[rows])
+        back.p[rows] = p
         share = p * w
-        noise = -np.vdot(share, self.residual.noise(hoods)) / self.noise_variance
-        return _Pulled(theta, float(noise), -float(share.sum()), mixed.T @ kappa)
+        noise = -float(np.sum(share if hoods.weight is None else share / hoods.weight))
+        return _Pulled(theta, noise, -float(share.sum()))
+
+    def _pull_back_features(
+        self, source: Any, whitened: Whitened, table: Table, back: _Back
+    ) -> RowAdjoint:
+        """Return what features give to kernel and inducing points."""
+        loops, (order, sets, starts) = load_loops(), source.occurrences
+        w, p = whitened.w.ravel()[order], back.p.ravel()[order]
+
+        def term(rows: slice) -> RowAdjoint:
+            own = starts[rows.start : rows.stop + 1]
+            direct, through = np.zeros((2, own.size - 1, table.K.shape[1]))
+            loops.spread(own, sets, w, back.kappa_bar, direct)
+            loops.spread(own, sets, w, back.mixed, through)
+            loops.spread(own, sets, p, whitened.kappa, through)
+            K_bar = (self.factor.inverse @ through.T).T
+            K_bar += direct
+            return RowAdjoint(*table.back.pop(rows.start)(K_bar, overwrite=True))
+
+        return reduce(iadd, source.map(term, source.blocks))

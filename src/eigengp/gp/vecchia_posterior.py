@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
+from eigengp.backend.buffers import recycle
+from eigengp.backend.loops import load_loops
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.heteroscedastic import (
     VarianceScale,
@@ -30,6 +33,13 @@ Search = Callable[[Array], NDArray[np.intp]]
 
 _CHUNK = 128
 """For so many inputs at a time gradients are made."""
+_AT_ONCE, _COLUMNS = 64, 1_024
+"""The number of inputs that are treated at once, and of training rows whose covariance with them
+is made at once: what belongs to them then stays in the cache of the processor."""
+_BLOCK = 512
+"""The number of training rows whose features are made at once."""
+_MOST_FEATURES = 25_000_000
+"""The largest number of features of all training rows that are kept, in 200 MB."""
 
 
 class Near(NamedTuple):
@@ -39,32 +49,47 @@ class Near(NamedTuple):
     """Predictive means, shape (n,)."""
     own: Array
     """`d`, the variance given eigenfunctions and neighbours, noise included, shape (n,)."""
-    shared: Array
-    """`t = k(x) − Σ_j b_j k(x_j)`, through which the coefficients still matter, (n, M)."""
+    latent: Array
+    """`Vᵀt`, `t = k(x) − Σ_j b_j k(x_j)`, through which the coefficients still matter, (n, M)."""
     explained: Array
-    """`Fᵀk(x)`, shape (n, M)."""
+    """`g = Fᵀk(x)`, shape (n, M)."""
     surprise: Array
     """Squares of what each neighbour adds to those nearer, shape (n, m)."""
+
+
+class Members(NamedTuple):
+    """Training rows that may be neighbours."""
+
+    G: Array
+    """`Fᵀk` of each, shape (N, M)."""
+    fitted: Array
+    """`k·m`, what the eigenfunctions say at each, shape (N,)."""
 
 
 class Factorized(NamedTuple):
     """Inputs beside their neighbours, with the covariance of all factorised."""
 
-    hoods: Neighborhoods
+    rows: NDArray[np.intp]
+    """The numbers of the neighbours among the training rows, shape (n, m)."""
+    at: NDArray[np.intp]
+    """The same in the table of members."""
+    members: Members
     K: Array
-    """`k(x, B)` of all members, shape (n, s, M)."""
-    G: Array
-    """`K F`."""
+    """`k(x)`, shape (n, M)."""
+    g: Array
+    """`g = Fᵀk(x)`."""
     L: Array
-    """The factor of the neighbours' covariance `C`, shape (n, m, m)."""
+    """The packed factors of neighbours and input, of which the input is the last, (n, P)."""
     b: Array
     """The weights of the neighbours, shape (n, m)."""
     own: Array
     """`d`, shape (n,)."""
 
-    def solved(self, r: Array) -> Array:
-        """Return `C⁻¹r`, shape (n, m)."""
-        return solve_stack(self.L, solve_stack(self.L, r), transposed=True)
+    def combine(self, weights: Array) -> Array:
+        """Return `Σ_j weights_j g_j` over the neighbours, shape (n, M)."""
+        out = np.empty_like(self.g)
+        load_loops().combine(weights, self.members.G, self.at, out)
+        return out
 
 
 @dataclass(frozen=True)
@@ -104,15 +129,16 @@ class VecchiaPosterior:
     scale: VarianceScale | None = None
     coefficients: Array | None = None
     n_columns: int = field(init=False, repr=False)
-    """How many numbers a row becomes on the way: features of its own and of neighbours."""
-    _all_rows: KernelColumns = field(init=False, repr=False, compare=False)
-    """`k(x, X)`."""
+    """How many numbers a row becomes on the way: pairs of neighbours, or features."""
 
     def __post_init__(self) -> None:
-        own = self.mean_coefficients.size * (self.n_neighbors + 1)
-        n_columns = own if self.coefficients is None else max(own, self.coefficients.size)
-        object.__setattr__(self, "n_columns", n_columns)
-        object.__setattr__(self, "_all_rows", self.features.kernel.at(self.rows.X))
+        s = self.n_neighbors + 1
+        n_columns = max(2 * s * (s + 1), s * self.rows.X.shape[1], self.mean_coefficients.size)
+        object.__setattr__(self, "n_columns", max(n_columns, _COLUMNS))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Keep the fields alone: the rest can be made again."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @classmethod
     def of(
@@ -142,47 +168,84 @@ class VecchiaPosterior:
 
     def near(self, X: Array, index: NDArray[np.intp]) -> Near:
         """Return what inputs and their neighbours, given by their numbers, say."""
-        found = self._factorized(X, index)
-        missed = self._missed(found)
-        mean = found.K[:, -1] @ self.mean_coefficients
-        mean += np.einsum("nm,nm->n", found.b, missed)
-        surprise = solve_stack(found.L, missed)
-        return Near(mean, found.own, _shared(found), found.G[:, -1, :], surprise**2)
+        edges = range(0, max(1, X.shape[0]), _AT_ONCE)
+        parts = [self._near(X[i : i + _AT_ONCE], index[i : i + _AT_ONCE]) for i in edges]
+        return Near(*map(np.concatenate, zip(*parts, strict=True)))
 
-    def _factorized(self, X: Array, index: NDArray[np.intp]) -> Factorized:
-        hoods = self._hoods(X, index)
-        K = self.features.matrix(hoods.rows.X)
-        G = (K @ self.flow.prior_factor)[hoods.at]
-        R, _ = self.flow.residual.stack(hoods, G)
-        L, w = innovation_weights(R)
+    def _near(self, X: Array, index: NDArray[np.intp]) -> Near:
+        found = self._factorize(X, index)
+        missed = self._missed(found)
+        mean = found.K @ self.mean_coefficients
+        mean += np.einsum("nm,nm->n", found.b, missed)
+        load_loops().solve(found.L, missed, False)
+        return Near(mean, found.own, self._latent(found), found.g, missed**2)
+
+    def _factorize(self, X: Array, index: NDArray[np.intp]) -> Factorized:
+        n, m = index.shape
+        members, at = self._find_members(index)
+        K = np.ascontiguousarray(self.features.matrix(X))
+        g = K @ self.flow.prior_factor
+        weight = None
+        if self.rows.sample_weight is not None:
+            weight = np.column_stack([self.rows.sample_weight[index], np.ones(n)])
+        together = np.concatenate([self.rows.X[index], X[:, None]], axis=1)
+        hoods = Neighborhoods(together, at, None, weight)
+        R, _ = self.flow.residual.stack(hoods, members.G, g)
+        w = innovation_weights(R, m + 1)
         b = -w[:, :-1] / w[:, -1:]
-        return Factorized(hoods, K[hoods.at], G, L[:, :-1, :-1], b, w[:, -1] ** -2.0)
+        return Factorized(index, at, members, K, g, R, b, w[:, -1] ** -2.0)
+
+    def _find_members(self, index: NDArray[np.intp]) -> tuple[Members, NDArray[np.intp]]:
+        """Return features of training rows, all of them if they are few, and the numbers there."""
+        if self.rows.n_rows * self.mean_coefficients.size <= _MOST_FEATURES:
+            return self._all_members, np.ascontiguousarray(index)
+        distinct, at = np.unique(index, return_inverse=True)
+        return self._make_members(self.rows.X[distinct]), at.reshape(index.shape)
+
+    @cached_property
+    def _all_members(self) -> Members:
+        return self._make_members(self.rows.X)
+
+    def _make_members(self, X: Array) -> Members:
+        G, fitted = np.empty((X.shape[0], self.mean_coefficients.size)), np.empty(X.shape[0])
+        for i in range(0, X.shape[0], _BLOCK):
+            K = self.features.matrix(X[i : i + _BLOCK])
+            np.matmul(K, self.flow.prior_factor, out=G[i : i + _BLOCK])
+            np.matmul(K, self.mean_coefficients, out=fitted[i : i + _BLOCK])
+        return Members(G, fitted)
 
     def _missed(self, found: Factorized) -> Array:
         """Return what the eigenfunctions miss at the neighbours, shape (n, m)."""
-        targets: Array = found.hoods.rows.y[found.hoods.at[:, :-1]]
-        return targets - found.K[:, :-1] @ self.mean_coefficients
+        return np.asarray(self.rows.y[found.rows] - found.members.fitted[found.at])
 
-    def _hoods(self, X: Array, index: NDArray[np.intp]) -> Neighborhoods:
-        """Return the inputs as rows of their own, beside those of their neighbours."""
-        distinct, back = np.unique(index, return_inverse=True)
-        rows, n = self.rows, X.shape[0]
-        weight = None
-        if rows.sample_weight is not None:
-            weight = np.concatenate([rows.sample_weight[distinct], np.ones(n)])
-        both = RowBlock(
-            np.concatenate([rows.X[distinct], X]),
-            np.concatenate([rows.y[distinct], np.zeros(n)]),
-            weight,
-        )
-        own = distinct.size + np.arange(n)[:, None]
-        return Neighborhoods(both, np.hstack([back.reshape(index.shape), own]))
+    @cached_property
+    def _whitened_root(self) -> Array:
+        """`F⁻¹V`, so that `Vᵀk = (F⁻¹V)ᵀg`, shape (M, M)."""
+        return np.asarray(self.flow.factor.L.T @ self.covariance_root)
+
+    def _latent(self, found: Factorized) -> Array:
+        """Return `Vᵀt`, shape (n, M)."""
+        return np.asarray((found.g - found.combine(found.b)) @ self._whitened_root)
+
+    @cached_property
+    def _columns(self) -> list[tuple[KernelColumns, slice]]:
+        """`k(x, X)`, in blocks of training rows."""
+        edges = range(0, self.rows.n_rows, _COLUMNS)
+        parts = [slice(i, min(i + _COLUMNS, self.rows.n_rows)) for i in edges]
+        return [(self.features.kernel.at(self.rows.X[part]), part) for part in parts]
 
     def mean(self, X: Array) -> Array:
         """Return the predictive mean, shape (n,)."""
         if self.coefficients is None:
             return self.near(X, self.search(X)).mean
-        return np.asarray(self._all_rows.matrix(X) @ self.coefficients)
+        mean = np.zeros(X.shape[0])
+        for i in range(0, X.shape[0], _AT_ONCE):
+            own = slice(i, i + _AT_ONCE)
+            for columns, part in self._columns:
+                K = columns.matrix(X[own])
+                mean[own] += K @ self.coefficients[part]
+                recycle(K)
+        return mean
 
     def mean_and_variance(self, X: Array) -> tuple[Array, Array]:
         """Return mean and variance of noisy observations, each of shape (n,)."""
@@ -192,8 +255,7 @@ class VecchiaPosterior:
 
     def _linear(self, near: Near) -> Array:
         """Return `tᵀP t`, shape (n,)."""
-        latent = near.shared @ self.covariance_root
-        return np.asarray(np.einsum("nm,nm->n", latent, latent))
+        return np.asarray(np.einsum("nm,nm->n", near.latent, near.latent))
 
     def covariates(self, variance: Array, near: Near) -> Array:
         """Return what the variance factor depends on, shape (n, p)."""
@@ -229,8 +291,7 @@ class VecchiaPosterior:
     def joint_covariance(self, X: Array) -> Array:
         """Return the joint covariance of noisy observations at `X`, shape (n, n)."""
         near = self.near(X, self.search(X))
-        latent = near.shared @ self.covariance_root
-        joint = latent @ latent.T + np.diag(near.own)
+        joint = near.latent @ near.latent.T + np.diag(near.own)
         if self.scale is None:
             return joint
         return np.asarray(self.scale.joint(joint, self.covariates(np.diagonal(joint), near)))
@@ -238,7 +299,7 @@ class VecchiaPosterior:
     def average(self, X: Array, share: Array) -> tuple[float, float]:
         """See `Predictive.average`; what neighbours leave open is independent between inputs."""
         near = self._predict(X)
-        latent = share @ near.shared @ self.covariance_root
+        latent = share @ near.latent
         open_ = np.maximum(near.own - self.noise_variance, 0.0)
         return float(share @ near.mean), float(latent @ latent + share**2 @ open_)
 
@@ -247,8 +308,7 @@ class VecchiaPosterior:
 
         def values(X: Array) -> Array:
             near = self._predict(X)
-            latent = near.shared @ self.covariance_root
-            drawn = latent @ rng.standard_normal((latent.shape[1], n_samples))
+            drawn = near.latent @ rng.standard_normal((near.latent.shape[1], n_samples))
             own = np.sqrt(np.maximum(near.own - self.noise_variance, 0.0))
             drawn += own[:, None] * rng.standard_normal(drawn.shape)
             return near.mean[:, None] + drawn
@@ -265,10 +325,13 @@ class VecchiaPosterior:
 
     def _mean_gradient(self, X: Array) -> Array:
         if self.coefficients is not None:
-            bar = np.broadcast_to(self.coefficients, (X.shape[0], self.coefficients.size))
-            return np.asarray(self._all_rows.input_gradient(X, bar))
-        found = self._factorized(X, self.search(X))
-        alpha = found.solved(self._missed(found))
+            gradient = np.zeros_like(X)
+            for columns, part in self._columns:
+                bar = np.broadcast_to(self.coefficients[part], (X.shape[0], part.stop - part.start))
+                gradient += columns.input_gradient(X, bar)
+            return gradient
+        found = self._factorize(X, self.search(X))
+        alpha = solve_stack(found.L, self._missed(found))
         return self._pulled(X, found, alpha, np.tile(self.mean_coefficients, (X.shape[0], 1)))
 
     def variance_gradient(self, X: Array) -> Array:
@@ -284,35 +347,26 @@ class VecchiaPosterior:
         return self.scale.pull_back(variance, gradient)
 
     def _variance_gradient(self, X: Array) -> Array:
-        found = self._factorized(X, self.search(X))
-        q = 2.0 * (_shared(found) @ self.covariance_root) @ self.covariance_root.T
-        through = (found.K[:, :-1] @ q[:, :, None])[:, :, 0]
-        k_bar = q - 2.0 * found.G[:, -1] @ self.flow.prior_factor.T
-        gradient = self._pulled(X, found, -2.0 * found.b - found.solved(through), k_bar)
+        found = self._factorize(X, self.search(X))
+        latent = 2.0 * self._latent(found)
+        through = np.empty_like(found.b)
+        load_loops().project(found.members.G, found.at, latent @ self._whitened_root.T, through)
+        k_bar = latent @ self.covariance_root.T - 2.0 * found.g @ self.flow.prior_factor.T
+        c_bar = -2.0 * found.b - solve_stack(found.L, through)
+        gradient = self._pulled(X, found, c_bar, k_bar)
         if self.features.kernel.constant_diagonal is None:
             gradient += (1.0 + self.flow.jitter) * self.features.kernel.diag_input_gradient(X)
         return gradient
 
     def _pulled(self, X: Array, found: Factorized, c_bar: Array, k_bar: Array) -> Array:
         """Return what the cotangents of `k_r(x, x_j)` and `k(x)` give to the inputs."""
-        k_bar = k_bar - _combined(c_bar, found.G[:, :-1]) @ self.flow.prior_factor.T
-        others = found.hoods.rows.X[: -X.shape[0]]
-        between = np.zeros((X.shape[0], others.shape[0]))
-        np.put_along_axis(between, found.hoods.index[:, :-1], c_bar, axis=1)
-        near = self.features.kernel.at(others)
+        k_bar = k_bar - found.combine(c_bar) @ self.flow.prior_factor.T
+        distinct, at = np.unique(found.rows, return_inverse=True)
+        between = np.zeros((X.shape[0], distinct.size))
+        np.put_along_axis(between, at.reshape(found.rows.shape), c_bar, axis=1)
+        near = self.features.kernel.at(self.rows.X[distinct])
         return self.features.input_gradient(X, k_bar) + near.input_gradient(X, between)
 
     def _by_chunk(self, function: Callable[[Array], Array], X: Array) -> Array:
         parts = [function(X[i : i + _CHUNK]) for i in range(0, X.shape[0], _CHUNK)]
         return np.concatenate(parts) if parts else np.empty_like(X)
-
-
-def _shared(found: Factorized) -> Array:
-    """Return `t = k(x) − Σ_j b_j k(x_j)`, shape (n, M)."""
-    own: Array = found.K[:, -1]
-    return own - _combined(found.b, found.K[:, :-1])
-
-
-def _combined(weights: Array, members: Array) -> Array:
-    """Return `Σ_j w_j k_j` of each neighbourhood, shape (n, M)."""
-    return np.asarray((weights[:, None, :] @ members)[:, 0, :])

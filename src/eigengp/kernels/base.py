@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from eigengp.kernels.composite import Product, Sum
 
 StackPullBack = Callable[[Array], Array]
-"""Takes symmetric cotangents of shape (n, s, s) to the derivatives by `theta`."""
+"""Takes cotangents of packed pairs, shape (n, P), to the derivatives by `theta`."""
 
 
 class KernelAdjoint(NamedTuple):
@@ -116,10 +116,13 @@ class Kernel(ABC):
     def stack(self, X: Array) -> tuple[Array, StackPullBack]:
         """Return the Gram matrices of `n` sets of points, and their pull-back to `theta`.
 
+        The matrices are packed: the entries on and above the diagonal, row by row, as
+        `np.triu_indices(s)` lists them, shape (n, P) with `P = s (s + 1)/2`.
+
         Parameters
         ----------
         X : array of shape (n, s, D)
-            The sets; the matrices have shape (n, s, s).
+            The sets.
         """
 
     @property

@@ -13,6 +13,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from eigengp._typing import Array
+from eigengp.backend.loops_numpy import list_pairs
 from eigengp.backend.namespace import AnyArray, beside, cast, is_numpy, namespace
 from eigengp.kernels.base import (
     VARIANCE,
@@ -118,26 +119,19 @@ class PairwiseKernel(ParametricKernel):
         return PairwiseColumns(self, Z)
 
     def stack(self, X: Array) -> tuple[Array, StackPullBack]:
-        """Return `k(x_i, x_j)` within each of `n` sets of `s` points, and the pull-back to `theta`.
-
-        Parameters
-        ----------
-        X : array of shape (n, s, D)
-            The sets.
-        """
         if self.active_dims is not None:
             X = np.ascontiguousarray(X[..., list(self.active_dims)])
-        step = max(1, PAIRED // (X.shape[1] ** 2 * X.shape[2] + 1))
+        first, second = list_pairs(X.shape[1])
+        step = max(1, PAIRED // (first.size * X.shape[2] + 1))
         parts = [slice(i, i + step) for i in range(0, X.shape[0], step)]
-        K = np.empty((*X.shape[:2], X.shape[1]))
+        K = np.empty((X.shape[0], first.size))
         for part in parts:
-            K[part] = self.values(X[part, :, None, :], X[part, None, :, :])
+            K[part] = self.values(X[part, first], X[part, second])
 
         def pull_back(K_bar: Array) -> Array:
             theta = np.zeros(self.theta.size)
             for part in parts:
-                x, z = X[part, :, None, :], X[part, None, :, :]
-                theta += self.contracted(x, z, K_bar[part]).theta
+                theta += self.contracted(X[part, first], X[part, second], K_bar[part]).theta
             return theta
 
         return K, pull_back

@@ -20,6 +20,7 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.backend.buffers import contraction, convert, make_buffer, product, recycle
+from eigengp.backend.loops import load_loops
 from eigengp.backend.namespace import (
     AnyArray,
     beside,
@@ -49,8 +50,6 @@ _DEEPEST = {"float64": 300.0, "float32": 85.0}
 """Where exponents are cut off: products of smaller values underflow, which is slow."""
 _SPARE = 1
 """How many columns a caller may ask for beyond those of the points."""
-_ALONE = 1e8
-"""From points at such a `t`, the distances of others lose half of their digits."""
 
 
 class Stationary(ParametricKernel):
@@ -132,45 +131,25 @@ class Stationary(ParametricKernel):
         return StationaryColumns(self, Z)
 
     def stack(self, X: Array) -> tuple[Array, StackPullBack]:
-        """Return `k(x_i, x_j)` within each of `n` sets of `s` points, and the pull-back to `theta`.
-
-        Distances are taken from each set's last point, so that they keep their digits; from its
-        first where the last is far from all others.
-        With `W = K̄ ∘ dk/dt`, symmetric, `t_ij = Σ_d (z_id − z_jd)²` and `z = x/ℓ`,
-        `d/d ln ℓ_d = −2 Σ_ij W_ij (z_id − z_jd)² = −4 Σ_i z_id [(W1)_i z_id − (W z_d)_i]`.
-
-        Parameters
-        ----------
-        X : array of shape (n, s, D)
-            The sets.
-        """
+        """See `Kernel.stack`; `d/d ln ℓ_d = −2 Σ_ab K̄_ab dk/dt (x_ad − x_bd)²/ℓ_d²`."""
         if self.active_dims is not None:
-            X = np.ascontiguousarray(X[..., list(self.active_dims)])
-        Z = (X - X[:, -1:, :]) / self.lengthscale
-        squares = np.einsum("nsd,nsd->ns", Z, Z)
-        alone = squares[:, :-1].min(axis=1, initial=np.inf) > _ALONE
-        if alone.any():
-            Z[alone] = (X[alone] - X[alone, :1, :]) / self.lengthscale
-            squares[alone] = np.einsum("nsd,nsd->ns", Z[alone], Z[alone])
-        t = -2.0 * Z @ Z.transpose(0, 2, 1)
-        t += squares[:, :, None]
-        t += squares[:, None, :]
-        np.maximum(t, 0.0, out=t)
-        np.einsum("nss->ns", t)[...] = 0.0
+            X = X[..., list(self.active_dims)]
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        n, s, D = X.shape
+        loops, t = load_loops(), np.empty((n, s * (s + 1) // 2))
+        per_length = np.full(D, 1.0 / np.asarray(self.lengthscale))
+        loops.measure_distances(X, per_length, t)
         rho = self.profile(t)
-        K = self.variance * rho
 
         def pull_back(K_bar: Array) -> Array:
             K_bar = self.variance * K_bar
-            W = K_bar * self.slope(t, rho)
-            lengths = np.einsum("ns,nsd,nsd->d", W.sum(axis=2), Z, Z)
-            lengths -= np.einsum("nsd,nsd->d", W @ Z, Z)
+            shapes = [np.vdot(K_bar, each) for each in self.shape_slopes(t, rho)]
+            lengths = -2.0 * loops.sum_squares(K_bar * self.slope(t, rho), X, per_length)
             if np.ndim(self.lengthscale) == 0:
                 lengths = np.array([lengths.sum()])
-            shapes = [np.vdot(K_bar, each) for each in self.shape_slopes(t, rho)]
-            return np.concatenate([-4.0 * lengths, [np.vdot(K_bar, rho)], shapes])
+            return np.concatenate([lengths, [np.vdot(K_bar, rho)], shapes])
 
-        return K, pull_back
+        return self.variance * rho, pull_back
 
     def reach(self, depth: float) -> float:
         """Return the `t` at which the profile has fallen to about exp(−depth); infinite if slow."""
@@ -235,7 +214,10 @@ class Matern32(Stationary):
     def profile(self, t: AnyArray) -> AnyArray:
         xp = namespace(t)
         s = xp.sqrt(3.0 * t)
-        return (1.0 + s) * xp.exp(-s)
+        rho = xp.exp(-s)
+        s += 1.0
+        rho *= s
+        return rho
 
     def slope(self, t: AnyArray, rho: AnyArray) -> AnyArray:
         return -1.5 * rho / (1.0 + namespace(t).sqrt(3.0 * t))
