@@ -36,6 +36,8 @@ _AT_ONCE = 8 * CHUNK
 """The number of rows between looks at the clock, which does not depend on the threads."""
 _LEFT_OUT_ROWS, _MOST_SINGLE_ROWS = 6_000, 20_000
 """The largest number of distinct inputs, and of their rows, that are left out."""
+_FIRST_PER_REPEAT = 20
+"""For so many inputs that are left out, one more that several rows share is left out."""
 _NOT_WORSE = 1.02
 """The largest ratio of mean squared errors, of the mean from all rows to that from neighbours, at
 which the former is used: it is smoother, and its predictions are faster."""
@@ -144,19 +146,23 @@ class Conditioning:
                 model, outcome.whitened, posterior, none, 3 * (none,)
             )
             return LeaveOneOut(posterior, others=(decision,))
-        some, _ = self.rows.cut(self._count_scored())
         self.clock.allow(_UNTIL[0])
         size = posterior.mean_coefficients.size
         with speed_up_passes(size):
-            predicted = self.predict_leave_one_out(posterior, search, some)
-        targets = some.y[: predicted[0].size]
-        posterior, predicted, decision = self._use_all_rows(
-            model, outcome.whitened, posterior, targets, predicted
+            first = self.predict_leave_one_out(posterior, search, np.arange(self._count_scored()))
+            more = self._list_more_repeats(first[0].size)
+            also = self.predict_leave_one_out(posterior, search, more)
+        targets = self.rows.y[: first[0].size]
+        posterior, first, decision = self._use_all_rows(
+            model, outcome.whitened, posterior, targets, first
         )
-        count = int(np.searchsorted(self.number, predicted[0].size))
-        seen, _ = self.single.cut(count)
-        own = (posterior, seen, predicted, self.number[:count], size, heteroscedastic, factor)
-        return replace(score(*own), others=(decision,))
+        predicted = tuple(np.concatenate(each) for each in zip(first, also, strict=True))
+        at = np.concatenate([np.arange(first[0].size), more[: also[0].size]])
+        seen = np.flatnonzero(np.isin(self.number, at))
+        number = np.searchsorted(at, self.number[seen])
+        factor = None if factor is None else factor[at]
+        own = (posterior, self.single.picked(seen), predicted, number, size, heteroscedastic)
+        return replace(score(*own, factor), predicted=first[:2], others=(decision,))
 
     def _count_scored(self) -> int:
         """Return the number of distinct inputs that are scored, with a limited number of rows."""
@@ -164,6 +170,14 @@ class Conditioning:
         if self.number.size > _MOST_SINGLE_ROWS:
             count = min(count, int(self.number[_MOST_SINGLE_ROWS]))
         return max(1, count)
+
+    def _list_more_repeats(self, count: int) -> NDArray[np.intp]:
+        """Return inputs after the first `count` that several rows share.
+
+        Few rows repeat an input, and they alone show how far targets at one input differ.
+        """
+        repeats = count + np.flatnonzero(self.rows.weight[count:] > 1.0)
+        return repeats[: count // _FIRST_PER_REPEAT]
 
     def _use_all_rows(
         self,
@@ -221,21 +235,23 @@ class Conditioning:
         return np.asarray(held_out.y - np.concatenate(parts))
 
     def predict_leave_one_out(
-        self, posterior: VecchiaPosterior, search: Nearest, some: RowBlock
+        self, posterior: VecchiaPosterior, search: Nearest, at: NDArray[np.intp]
     ) -> tuple[Any, ...]:
-        """Return leave-one-out mean, variance and covariates of the rows that time allows."""
-        count, n_threads = some.n_rows, self.n_threads
+        """Return leave-one-out mean, variance and covariates of the rows that time allows.
+
+        `at` are the numbers of the rows, of which the first are predicted.
+        """
         parts: list[Any] = []
-        for start in range(0, count, _AT_ONCE):
-            own = np.arange(start, min(start + _AT_ONCE, count))
-            index = search.find_others(some.X[own], own)
-            edges = range(0, own.size, CHUNK)
+        for start in range(0, max(1, at.size), _AT_ONCE):
+            own = at[start : start + _AT_ONCE]
+            index = search.find_others(self.rows.X[own], own)
+            edges = range(0, max(1, own.size), CHUNK)
             chunks = [slice(i, min(i + CHUNK, own.size)) for i in edges]
 
             def stripe(part: Sequence[slice], own: Any = own, index: Any = index) -> list[Any]:
-                return [posterior.leave_one_out(some.picked(own[at]), index[at]) for at in part]
+                return [posterior.leave_one_out(self.rows.picked(own[i]), index[i]) for i in part]
 
-            done = run_in_threads(stripe, chunks, n_threads)
+            done = run_in_threads(stripe, chunks, self.n_threads)
             parts.extend(each for found in done for each in found)
             if self.clock.is_over():
                 break

@@ -317,12 +317,12 @@ class NeighborFit:
         Where time ends, a model may predict fewer rows than another.
         """
         own, predicted = self.conditioning, {}
-        some, _ = self.rows.cut(min(_COMPARED_ROWS, self.rows.n_rows))
+        at = np.arange(min(_COMPARED_ROWS, self.rows.n_rows))
         for name, model in models.items():
             with suppress(FactorizationError):
                 posterior, search = own.make_posterior(own.condition(model), own.rows)
-                predicted[name] = own.predict_leave_one_out(posterior, search, some)[:2]
-        seen, _ = some.cut(min((mean.size for mean, _ in predicted.values()), default=0))
+                predicted[name] = own.predict_leave_one_out(posterior, search, at)[:2]
+        seen, _ = self.rows.cut(min((mean.size for mean, _ in predicted.values()), default=0))
         scored = {
             name: score_predictions(seen, *(each[: seen.n_rows] for each in both))
             for name, both in predicted.items()
