@@ -357,7 +357,7 @@ def test_random_state_makes_it_repeatable_and_row_order_does_not_matter() -> Non
 def test_pandas_pipelines_searches_clones_and_pickles() -> None:
     X, y = make_data(90)
     frame = pd.DataFrame(X, columns=["east", "north"])
-    regressor = quick(n_restarts=2, max_iter=20)
+    regressor = quick(n_restarts=6, max_iter=20)
     model = clone(regressor).fit(frame, pd.Series(y))
     assert list(model.feature_names_in_) == ["east", "north"]
     with pytest.raises(ValueError, match="feature names"):
