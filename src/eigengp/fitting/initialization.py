@@ -20,7 +20,8 @@ from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array
 from eigengp.backend.threads import use_one_openmp_thread
-from eigengp.data.standardize import Extent, Scaling
+from eigengp.data.open import Dataset
+from eigengp.data.standardize import Extent
 from eigengp.fitting.objectives import (
     Parameters,
     eigengp_parameters,
@@ -151,11 +152,12 @@ class Start:
     likelihood: Likelihood
 
 
-def make_start(settings: Settings, scaling: Scaling, n_varying: int) -> Start:
+def make_start(settings: Settings, dataset: Dataset) -> Start:
     """Return the kernel and noise of the settings, or their defaults.
 
-    The default lengthscale is in the middle of those that are plausible for `n_varying` inputs.
+    The default lengthscale is in the middle of those that are plausible for inputs that vary.
     """
+    scaling, summary = dataset.scaling, dataset.summary
     own, D, unit = settings.kernel, scaling.input_scale.size, scaling.target_scale**2
     noise = _FIRST_NOISE if settings.noise_variance is None else settings.noise_variance / unit
     if isinstance(own, Kernel):
@@ -163,7 +165,7 @@ def make_start(settings: Settings, scaling: Scaling, n_varying: int) -> Start:
         per_unit = 1.0 / scaling.input_scale
         shift = -scaling.input_centre * per_unit
         return Start(own.rescaled(per_unit, 1.0 / unit, shift).with_ard(D), Gaussian(noise))
-    low, high = get_lengthscale_range(n_varying)
+    low, high = get_lengthscale_range(count_varying(np.stack([summary.low, summary.high])))
     kernel = SquaredExponential() if own == "auto" else KERNELS[own]()
     if isinstance(kernel, Stationary):
         kernel = replace(kernel, lengthscale=np.full(D, np.sqrt(low * high)))

@@ -118,9 +118,7 @@ def learn_sparse_spectrum(dataset: Dataset, settings: Settings) -> FitResult:
 
 def _make_start(run: Run) -> Start:
     """Make the kernel and noise to start from."""
-    summary = run.dataset.summary
-    n_varying = max(1, int(np.count_nonzero(summary.high > summary.low)))
-    start = make_start(run.settings, run.dataset.scaling, n_varying)
+    start = make_start(run.settings, run.dataset)
     if not getattr(run.settings.optimizer, "exact_start", False):
         return start
     exact = learn_exact_on_subset(run, start)
