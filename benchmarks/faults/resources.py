@@ -12,6 +12,7 @@ import resource
 import signal
 import threading
 import time
+import warnings
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from eigengp import EigenGPRegressor
+from eigengp.fitting.checkpoint import CheckpointWarning
 from faults import promise
 from faults.fits import Rng
 from faults.processes import check_one, fitted, join, make, make_rows, start
@@ -125,6 +127,7 @@ def _leave_room(room: int) -> None:
 
 def _fit_with_little_room(kind: int, path: Path, room: int) -> None:
     _leave_room(room)
+    warnings.simplefilter("ignore", CheckpointWarning)
     with suppress(OSError):
         make(kind, path).fit(*make_rows())
     os._exit(0)
