@@ -24,8 +24,10 @@ from eigengp.backend.buffers import reuse_buffers
 
 T = TypeVar("T")
 
-_SMALL = 1000
-"""The size of matrices up to which one BLAS thread is fastest: idle ones keep spinning."""
+_SMALL = 2000
+"""The size of matrices up to which BLAS has one thread: as many rows as the default exact GP has.
+Threads would be a third faster on an idle machine, and far slower on a busy one, since idle ones
+keep spinning."""
 _STRIPES = 16
 """The largest number of stripes, and so of threads; it does not depend on the machine."""
 

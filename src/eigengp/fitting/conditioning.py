@@ -148,16 +148,17 @@ class Conditioning:
             return LeaveOneOut(posterior, others=(decision,))
         self.clock.allow(_UNTIL[0])
         size = posterior.mean_coefficients.size
+        count = self._count_scored()
+        at = np.concatenate([np.arange(count), self._list_more_repeats(count)])
         with speed_up_passes(size):
-            first = self.predict_leave_one_out(posterior, search, np.arange(self._count_scored()))
-            more = self._list_more_repeats(first[0].size)
-            also = self.predict_leave_one_out(posterior, search, more)
+            predicted = self.predict_leave_one_out(posterior, search, at)
+        first, also = zip(*((each[:count], each[count:]) for each in predicted), strict=True)
         targets = self.rows.y[: first[0].size]
         posterior, first, decision = self._use_all_rows(
             model, outcome.whitened, posterior, targets, first
         )
         predicted = tuple(np.concatenate(each) for each in zip(first, also, strict=True))
-        at = np.concatenate([np.arange(first[0].size), more[: also[0].size]])
+        at = at[: predicted[0].size]
         seen = np.flatnonzero(np.isin(self.number, at))
         number = np.searchsorted(at, self.number[seen])
         factor = None if factor is None else factor[at]
@@ -242,10 +243,10 @@ class Conditioning:
         `at` are the numbers of the rows, of which the first are predicted.
         """
         parts: list[Any] = []
-        for start in range(0, max(1, at.size), _AT_ONCE):
+        for start in range(0, at.size, _AT_ONCE):
             own = at[start : start + _AT_ONCE]
             index = search.find_others(self.rows.X[own], own)
-            edges = range(0, max(1, own.size), CHUNK)
+            edges = range(0, own.size, CHUNK)
             chunks = [slice(i, min(i + CHUNK, own.size)) for i in edges]
 
             def stripe(part: Sequence[slice], own: Any = own, index: Any = index) -> list[Any]:
