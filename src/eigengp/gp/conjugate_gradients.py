@@ -32,6 +32,9 @@ from eigengp.kernels import Kernel
 
 _BLOCK = 1_024
 """The number of rows and columns of a block."""
+_PATIENCE = 100
+"""The largest number of iterations in which errors are not halved: where the noise is below the
+rounding of the kernel matrix, they never fall."""
 
 
 class _Block(NamedTuple):
@@ -189,7 +192,13 @@ def solve(
     z = precondition(r)
     p, inner = z, _dots(r, z)
     errors, n_iter = np.linalg.norm(r, axis=0) / size, 0
+    least, since = np.inf, 0
     while n_iter < max_iter and np.any(errors > tolerance) and not is_over():
+        worst = float(np.max(errors / tolerance))
+        if worst < 0.5 * least:
+            least, since = worst, n_iter
+        elif n_iter - since >= _PATIENCE:
+            break
         product = multiply(p)
         step = _ratio(inner, _dots(p, product))
         x += step * p
