@@ -325,6 +325,7 @@ def campaign(
     tables: Cases = 500,
     kills: Cases = 200,
     processes: Cases = 100,
+    resources: Cases = 200,
     again: Annotated[bool, typer.Option(help="Repeat batches with failures.")] = False,
     minutes: Annotated[float | None, typer.Option(help="Start no batch after so long.")] = None,
 ) -> None:
@@ -333,7 +334,7 @@ def campaign(
         os.environ.setdefault(name, "1")
     import campaign as benchmark
 
-    sizes = (fits, larger_fits, files, tables, kills, processes)
+    sizes = (fits, larger_fits, files, tables, kills, processes, resources)
     counts = dict(zip(benchmark.PARTS, sizes, strict=True))
     if not benchmark.run(out, counts=counts, again=again, minutes=minutes):
         raise typer.Exit(1)

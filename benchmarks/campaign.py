@@ -29,7 +29,8 @@ PARTS = {
     "files": "damaged and forged model files",
     "tables": "malformed tables on the command line",
     "kills": "fit, save, predictions, command; full disk",
-    "processes": "fork, spawn, threads",
+    "processes": "fork, spawn, loky, threads",
+    "resources": "Dask workers killed, memory limits, full disks",
 }
 
 
@@ -51,7 +52,7 @@ def run(out: Path, *, counts: dict[str, int], again: bool, minutes: float | None
 
 def get_check(part: str) -> Check:
     """Return the function that runs a case of a part."""
-    from faults import files, fits, processes, tables
+    from faults import files, fits, processes, resources, tables
 
     return {
         "fits": fits.check,
@@ -60,6 +61,7 @@ def get_check(part: str) -> Check:
         "tables": tables.check,
         "kills": processes.check_kills,
         "processes": processes.check,
+        "resources": resources.check,
     }[part]
 
 

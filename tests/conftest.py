@@ -27,8 +27,8 @@ settings.load_profile("eigengp")
 HERE = Path(__file__).resolve().parent
 
 NOT_CORE = {
-    "slow": "atomic campaign checkpoint imports memory methods plot io* stored_fits threads "
-    "vecchia_fit",
+    "slow": "atomic campaign checkpoint determinism imports invariance memory methods plot io* "
+    "stored_fits threads vecchia_fit",
     "around the model": "bad_input conformal eigen_features extremes files inspection open "
     "transformed validation",
     "baselines": "nystrom relevance rvm",

@@ -10,9 +10,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 if [[ ! -x .venv/bin/python ]]; then
     "${PYTHON:-python3}" -m venv .venv
 fi
+# Versions are those of tests/constraints.txt, so that tests give the same numbers on another day.
 # The CPU build of PyTorch, for tests alone; and Triton, whose interpreter needs no GPU.
 .venv/bin/python -m pip install -q "torch==2.13.0" "triton==3.6.0"
-.venv/bin/python -m pip install -q -e ".[botorch,docs,test]"
+.venv/bin/python -m pip install -q -c tests/constraints.txt -e ".[botorch,docs,test]"
 
 # The site, with the gallery's examples; warnings are errors.
 OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \

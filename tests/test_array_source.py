@@ -7,6 +7,7 @@ from threading import current_thread
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 from eigengp.backend.threads import count_available_threads, use_one_blas_thread
 from eigengp.data.array_source import BLOCK_ROWS, ArraySource, map_blocks
@@ -20,8 +21,7 @@ def test_every_row_is_summed_once_in_order(threads: int | None) -> None:
     assert (source.n_rows, source.n_features) == (25, 2)
     seen = source.total(lambda block: [(block.start, block.y.tolist())])
     assert [start for start, _ in seen] == [rows[0] for _, rows in seen]
-    assert {len(rows) for _, rows in seen} <= {2, 3, 4}
-    assert len(seen) % (threads or count_available_threads()) == 0
+    assert [len(rows) for _, rows in seen] == [3, 3, 3, 3, 4, 3, 3, 3]  # For any threads.
     assert [row for _, rows in seen for row in rows] == list(range(25))
 
 
@@ -59,8 +59,13 @@ def test_functions_of_rows_come_back_in_order() -> None:
 def test_threads_follow_the_limit_of_blas_and_give_it_back() -> None:
     before = count_available_threads()
     with use_one_blas_thread():
-        assert count_available_threads() == 1
-    assert count_available_threads() == before
+        assert _count_blas_threads() == 1
+        assert count_available_threads() == before  # For the pool.
+    assert _count_blas_threads() == before
+
+
+def _count_blas_threads() -> int:
+    return max(each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas")
 
 
 def test_rows_with_many_columns_come_in_smaller_blocks() -> None:
@@ -72,7 +77,7 @@ def test_rows_with_many_columns_come_in_smaller_blocks() -> None:
 
     X = np.arange(300.0)[:, None]
     np.testing.assert_array_equal(map_blocks(note, X, n_columns=1 << 16), X[:, 0])
-    assert 50 <= max(seen) <= 64
+    assert 32 <= max(seen) <= 64
 
 
 def test_threads_that_leave_in_any_order_give_blas_its_threads_back() -> None:
@@ -80,6 +85,6 @@ def test_threads_that_leave_in_any_order_give_blas_its_threads_back() -> None:
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
-    assert count_available_threads() == 1
+    assert _count_blas_threads() == 1
     second.__exit__(None, None, None)
-    assert count_available_threads() == before
+    assert _count_blas_threads() == before

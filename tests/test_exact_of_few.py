@@ -234,3 +234,19 @@ def test_rows_count_by_their_noise_where_it_is_heteroscedastic() -> None:
     shares = [held[quartile == k].mean() for k in range(4)]
     assert min(shares) >= 0.83
     assert max(shares) <= 0.97
+
+
+def test_the_variance_factor_of_wide_data_counts_rows_by_their_weights() -> None:
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(60, 12))
+    y = X[:, 0] + 0.1 * rng.normal(size=60)
+    y[:6] += 8.0 * rng.choice([-1.0, 1.0], 6)  # Rows that hardly count.
+    weight = np.where(np.arange(60) < 6, 1e-3, 1.0)
+    settings = {"optimizer": LBFGS(max_iter=10), "kernel": "squared_exponential", "random_state": 0}
+    counted = EigenGPRegressor(**settings).fit(X, y, sample_weight=weight)
+    without = EigenGPRegressor(**settings).fit(X[6:], y[6:])
+    found, expected = (
+        float(str(model.selection_["likelihood"].chosen).split("×")[1])
+        for model in (counted, without)
+    )
+    assert found == pytest.approx(expected, rel=0.5)

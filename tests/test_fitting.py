@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,26 +18,25 @@ from eigengp.datasets import make_nonstationary
 from eigengp.fitting.initialization import (
     InducingFamily,
     InducingPointInit,
-    get_lengthscale_range,
     make_starts,
     measure_roughness,
     pick_greedily,
 )
 from eigengp.fitting.objectives import (
     Evaluation,
+    Monitor,
     RowObjective,
-    WeightObjective,
     eigengp_parameters,
     minimize,
 )
 from eigengp.fitting.plan import Plan
-from eigengp.fitting.progress import Monitor
-from eigengp.fitting.restarts import Screening, Search, _double_points, _list_sizes
+from eigengp.fitting.restarts import FirstStage, Search, _double_points, _list_sizes
+from eigengp.fitting.stages import WeightObjective
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.kernels import Matern32, SquaredExponential
-from eigengp.kernels.base import with_lengthscale
+from eigengp.kernels.base import get_lengthscale_range, with_lengthscale
 from finite_differences import assert_close, gradient
 
 RNG = np.random.RandomState(0)
@@ -262,11 +263,10 @@ def test_progress_is_a_moving_bar_on_a_terminal_and_one_line_elsewhere() -> None
 
 def test_many_inducing_points_start_with_a_noise_that_suits_them() -> None:
     plan = Plan(6, 6, n_restarts=1, max_iter=5, tol=1e-9, settled=True)
-    screening = Screening(
-        InducingFamily(InducingPointInit("kmeans")), plan, SOURCE, Monitor(False), RNG
-    )
+    run: Any = SimpleNamespace(rng=RNG, monitor=Monitor(False))
+    stage = FirstStage(run, InducingFamily(InducingPointInit("kmeans")), plan, SOURCE)
     careless = replace(make_model(), likelihood=1e-6)
-    careful = screening._choose_noise(careless)
+    careful = stage._choose_noise(careless)
     assert careful.noise_variance > 1e-3
     assert careful.value(SOURCE) < careless.value(SOURCE)
 

@@ -154,7 +154,7 @@ METHODS: dict[str, Any] = {
     "default size": EigenGPRegressor(residual=None, **FAST),
     "EigenGP+": EigenGPRegressor(6, residual="diagonal", **HELD),
     "heteroscedastic": EigenGPRegressor(6, residual=None, likelihood="heteroscedastic", **FAST),
-    "neighbors": EigenGPRegressor(6, residual="neighbors", n_neighbors=8, **FAST),
+    "neighbors": EigenGPRegressor(6, residual="neighbors", n_neighbors=8, **HELD),
     "FITC": FITCRegressor(6, **HELD),
     "exact": ExactGPRegressor(**FAST),
 }

@@ -81,11 +81,6 @@ def test_bad_variances_are_refused(variance: object) -> None:
         Gaussian(variance)  # type: ignore[arg-type]
 
 
-def test_a_model_needs_a_variance() -> None:
-    with pytest.raises(ValueError, match="needs a noise variance"):
-        assert Gaussian().scale
-
-
 def test_the_start_of_the_noise_is_obeyed() -> None:
     X, y = _rows().X, _rows().y
     frozen = LBFGS(max_iter=0)

@@ -31,7 +31,7 @@ def extra_peak(n: int, residual: str | None, mebibytes: float = 1.0) -> int:
 
 @pytest.mark.parametrize("residual", [None, "diagonal"])
 def test_extra_memory_is_flat_in_the_number_of_rows(residual: str | None) -> None:
-    small, large = extra_peak(90_000, residual), extra_peak(300_000, residual)
+    small, large = extra_peak(200_000, residual), extra_peak(400_000, residual)
     assert large < 1.2 * small
 
 

@@ -406,7 +406,7 @@ def test_a_fit_that_fails_changes_no_attribute(
     targets = {
         "open": "eigengp.estimators.base.open_dataset",
         "settings": "eigengp.fitting.settings.Settings.from_estimator",
-        "learn": "eigengp.fitting.stages.Stages.learn",
+        "learn": "eigengp.fitting.restarts.FirstStage.choose_start",
         "condition": "eigengp.fitting.run.Run.make_result",
     }
     monkeypatch.setattr(targets[step], fail)

@@ -13,7 +13,7 @@ from eigengp import LBFGS, EigenGPRegressor, Matern32, SquaredExponential
 from eigengp._typing import Array
 from eigengp.backend.buffers import make_buffer, product, recycle, reuse_buffers
 from eigengp.data.array_source import ArraySource
-from eigengp.data.standardize import Summary
+from eigengp.data.standardize import Extent
 from eigengp.fitting.objectives import RowObjective, eigengp_parameters, minimize
 from eigengp.fitting.settings import get_working_memory
 from eigengp.gp.approximations import PlainRows, PriorPass, SpectralPass
@@ -234,7 +234,7 @@ def test_the_optimum_agrees_with_that_of_double_precision(precision: str, per_ro
 
     def optimum(precision: str) -> float:
         own = replace(start, arithmetic=Arithmetic(precision))
-        free = eigengp_parameters(own, source.total(Summary.of).extent)
+        free = eigengp_parameters(own, Extent(inputs.min(axis=0), inputs.max(axis=0)))
         found = minimize(RowObjective(free, source), free.start, free.bounds, 500, 1e-13)
         return replace(free.unpack(found.vector), arithmetic=Arithmetic()).value(source)
 

@@ -30,6 +30,7 @@ from eigengp._typing import Array
 from eigengp.cli.report.quality import find_provenance
 from eigengp.cli.report.rows import Rows
 from eigengp.data.array_source import ArraySource
+from eigengp.data.open import check_further_rows
 from eigengp.data.standardize import (
     KNEE,
     Scaling,
@@ -38,7 +39,6 @@ from eigengp.data.standardize import (
     compute_slope,
     stretch_tails,
 )
-from eigengp.data.validation import check_further_rows
 from eigengp.gp.blocks import RowBlock
 from eigengp.inspection import ranges
 from eigengp.metrics import mnlp, nmse

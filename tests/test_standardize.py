@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from eigengp.data.array_source import ArraySource
+from eigengp.data.open import ReadOptions, open_dataset
 from eigengp.data.standardize import Scaling, StandardizedSource, Summary, standardize_rows
 
 
@@ -56,18 +59,14 @@ def test_what_is_constant_up_to_rounding_keeps_its_magnitude_as_scale() -> None:
     assert scaling.target_scale == 4.0
 
 
-def test_extent_is_the_box_around_all_rows() -> None:
+@pytest.mark.parametrize("standardize", [True, False, "robust"])
+def test_extent_is_the_box_around_all_standardised_rows(standardize: Any) -> None:
     source = make_source()
-    extent = (
-        StandardizedSource(source, Scaling.of(source.total(Summary.of), True))
-        .total(Summary.of)
-        .extent
-    )
-    rows = StandardizedSource(source, Scaling.of(source.total(Summary.of), True)).take(
-        np.arange(200)
-    )
-    np.testing.assert_array_equal(extent.low, rows.X.min(axis=0))
-    np.testing.assert_array_equal(extent.high, rows.X.max(axis=0))
+    options = ReadOptions("a", standardize, 0)
+    with open_dataset(source.X, source.y, None, options) as dataset:
+        rows = dataset.source.take(np.arange(dataset.n_rows))
+    np.testing.assert_array_equal(dataset.extent.low, rows.X.min(axis=0))
+    np.testing.assert_array_equal(dataset.extent.high, rows.X.max(axis=0))
 
 
 def test_only_few_rows_in_numpy_are_standardised_at_once() -> None:

@@ -7,15 +7,19 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from itertools import chain
-from threading import Barrier, current_thread
+from threading import Barrier, Event, Thread, current_thread
+from time import sleep
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 from eigengp.backend.buffers import make_buffer, recycle, reuse_buffers
-from eigengp.backend.threads import count_available_threads, run_in_threads
+from eigengp.backend.threads import run_in_threads, sum_in_threads
 
-_BLOCKS = tuple(slice(start, start + 1) for start in range(6))
+_BLOCKS, _MANY_BLOCKS = (
+    tuple(slice(start, start + 1) for start in range(count)) for count in (6, 400)
+)
 
 
 def _starts(part: Sequence[slice]) -> list[int]:
@@ -23,13 +27,23 @@ def _starts(part: Sequence[slice]) -> list[int]:
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 4, 9])
-def test_stripes_are_contiguous_and_in_order(n_threads: int) -> None:
-    parts = run_in_threads(_starts, _BLOCKS, n_threads)
-    assert len(parts) == min(n_threads, len(_BLOCKS))
-    assert list(chain(*parts)) == list(range(6))
+def test_stripes_are_contiguous_in_order_and_the_same_for_any_threads(n_threads: int) -> None:
+    assert run_in_threads(_starts, _BLOCKS, n_threads) == [[each] for each in range(6)]
+    parts = run_in_threads(_starts, _MANY_BLOCKS, n_threads)
+    assert len(parts) == 16
+    assert list(chain(*parts)) == list(range(400))
 
 
-def test_each_stripe_has_a_thread_of_its_own() -> None:
+@pytest.mark.parametrize("n_threads", [1, 2, 4])
+def test_sums_are_added_in_order_whenever_threads_finish(n_threads: int) -> None:
+    def work(part: Sequence[slice]) -> list[int]:
+        sleep(0.01 * (part[0].start % 3 == 0))
+        return _starts(part)
+
+    assert sum_in_threads(work, _BLOCKS, n_threads) == list(range(6))
+
+
+def test_each_thread_takes_a_stripe() -> None:
     together = Barrier(3, timeout=30)
 
     def work(part: Sequence[slice]) -> str:
@@ -39,33 +53,48 @@ def test_each_stripe_has_a_thread_of_its_own() -> None:
     assert len(set(run_in_threads(work, _BLOCKS, 3))) == 3
 
 
+def test_a_pool_that_is_busy_delays_nobody() -> None:
+    free, started = Event(), Event()
+
+    def block(part: Sequence[slice]) -> None:
+        if current_thread().name.startswith("eigengp"):
+            started.set()
+            free.wait(30)
+
+    other = Thread(target=run_in_threads, args=(block, _BLOCKS, 2))
+    other.start()
+    started.wait(1)
+    assert run_in_threads(_starts, _BLOCKS, 2) == [[each] for each in range(6)]
+    free.set()
+    other.join(30)
+
+
 def test_blas_has_one_thread_meanwhile() -> None:
-    before = count_available_threads()
-    counts = run_in_threads(lambda part: count_available_threads(), _BLOCKS, 2)
-    assert counts == [1, 1]
-    assert count_available_threads() == before
+    def count(part: Sequence[slice]) -> int:
+        return max(each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas")
+
+    before = count([])
+    assert run_in_threads(count, _BLOCKS, 2) == 6 * [1]
+    assert count([]) == before
 
 
+@pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("failing", [0, 3])
-def test_errors_of_any_stripe_reach_the_caller(failing: int) -> None:
-    done = []
-
+def test_errors_of_any_stripe_reach_the_caller(failing: int, n_threads: int) -> None:
     def work(part: Sequence[slice]) -> None:
-        if failing in _starts(part):
-            raise ArithmeticError(f"block {failing}")
-        done.append(part)
+        if part[0].start >= failing:
+            raise ArithmeticError(f"block {part[0].start}")
 
     with pytest.raises(ArithmeticError, match=f"block {failing}"):
-        run_in_threads(work, _BLOCKS, 2)
-    assert len(done) == 1  # The other stripe was waited for.
-    assert run_in_threads(_starts, _BLOCKS, 2) == [[0, 1, 2], [3, 4, 5]]
+        run_in_threads(work, _BLOCKS, n_threads)
+    assert run_in_threads(_starts, _BLOCKS, n_threads) == [[each] for each in range(6)]
 
 
 def test_a_stripe_may_have_stripes_of_its_own() -> None:
     def work(part: Sequence[slice]) -> list[int]:
         return list(chain(*run_in_threads(_starts, part, 2)))
 
-    assert run_in_threads(work, _BLOCKS, 2) == [[0, 1, 2], [3, 4, 5]]
+    assert run_in_threads(work, _BLOCKS, 2) == [[each] for each in range(6)]
 
 
 def test_threads_never_share_memory() -> None:
@@ -78,9 +107,8 @@ def test_threads_never_share_memory() -> None:
             recycle(own)
         return whole
 
-    blocks = tuple(slice(start, start + 1) for start in range(400))
     with reuse_buffers():
-        assert run_in_threads(work, blocks, 4) == [True] * 4
+        assert all(run_in_threads(work, _MANY_BLOCKS, 4))
 
 
 _IN_WORKERS = """

@@ -28,7 +28,7 @@ from eigengp.data.standardize import Extent
 from eigengp.fitting import learn, model_selection
 from eigengp.fitting.conditioning import Conditioning
 from eigengp.fitting.heteroscedastic import OF_THE_MODEL
-from eigengp.fitting.progress import Clock, Monitor
+from eigengp.fitting.objectives import Clock, Monitor
 from eigengp.fitting.vecchia import _get_largest_size
 from eigengp.fitting.vecchia_learner import (
     CANDIDATES,
@@ -436,7 +436,7 @@ def test_where_neighbours_do_not_pay_the_model_is_that_without_them(
     assert decision.reason == "loss of a held-out set"
     assert not isinstance(model._posterior, VecchiaPosterior)
     assert held_out[0].n_rows == 100
-    assert not set(held_out[0].y) & set(seen[0].y)
+    assert not set(held_out[0].y) & set(seen[-1].y)
 
 
 @pytest.mark.parametrize("residual", [None, "diagonal"])
@@ -523,3 +523,31 @@ def test_a_kernel_without_arguments_is_learned_on_inputs_of_any_scale(kernel: Ke
         kernel=kernel, residual="neighbors", likelihood="gaussian", random_state=0
     ).fit(X[:1_000], y[:1_000])
     assert nmse(y[1_000:], model.predict(X[1_000:])) < 0.05
+
+
+def test_refinement_is_compared_on_equal_rows_where_time_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from eigengp.fitting import vecchia
+    from eigengp.fitting.conditioning import Conditioning
+
+    scored: list[int] = []
+    predict, score = Conditioning.predict_leave_one_out, vecchia.score_predictions
+    left = iter((300, 200))
+
+    def predict_some(self: Any, *arguments: Any) -> Any:
+        count = next(left, None)
+        return tuple(each[:count] for each in predict(self, *arguments))
+
+    def note(rows: Any, mean: Any, variance: Any) -> float:
+        scored.append(mean.size)
+        return score(rows, mean, variance)
+
+    monkeypatch.setattr(Conditioning, "predict_leave_one_out", predict_some)
+    monkeypatch.setattr(vecchia, "score_predictions", note)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (1200, 2))
+    y = np.sin(3 * X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=1200)
+    settings = {"kernel": "matern32", "optimizer": LBFGS(max_iter=3), "random_state": 0}
+    EigenGPRegressor(12, residual="neighbors", **settings).fit(X, y)
+    assert scored == [200, 200]

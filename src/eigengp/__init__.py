@@ -75,39 +75,25 @@ __all__ = [
     "plot",
 ]
 
-_HOMES = {
-    "EigenFeatures": "estimators.eigen_features",
-    "EigenGPRegressor": "estimators.eigengp",
-    "EvidenceGradient": "estimators.evidence",
-    "ExactGPRegressor": "estimators.exact",
-    "FITCRegressor": "estimators.sparse",
-    "Gaussian": "gp.likelihoods",
-    "Heteroscedastic": "gp.likelihoods",
-    "LBFGS": "fitting.settings",
-    "Linear": "kernels",
-    "Matern12": "kernels",
-    "Matern32": "kernels",
-    "Matern52": "kernels",
-    "NegativeVarianceWarning": "baselines.nystrom",
-    "NystromRegressor": "baselines.nystrom",
-    "Periodic": "kernels",
-    "Polynomial": "kernels",
-    "PowerEPRegressor": "estimators.sparse",
-    "RVMRegressor": "baselines.rvm.regressor",
-    "RationalQuadratic": "kernels",
-    "SSGPRegressor": "estimators.ssgp",
-    "SquaredExponential": "kernels",
-    "Stochastic": "fitting.settings",
-    "TableEncoder": "data.encode",
-    "TableError": "data.encode",
-    "TableWarning": "data.encode",
-    "TargetTransformed": "estimators.transformed_target",
-    "VFERegressor": "estimators.sparse",
-    "Warped": "kernels",
-    "load": "io",
-    "log_marginal_likelihood": "estimators.evidence",
+_NAMES = {
+    "baselines.nystrom": "NegativeVarianceWarning NystromRegressor",
+    "baselines.rvm.regressor": "RVMRegressor",
+    "data.encode": "TableEncoder TableError TableWarning",
+    "estimators.eigen_features": "EigenFeatures",
+    "estimators.eigengp": "EigenGPRegressor",
+    "estimators.evidence": "EvidenceGradient log_marginal_likelihood",
+    "estimators.exact": "ExactGPRegressor",
+    "estimators.sparse": "FITCRegressor PowerEPRegressor VFERegressor",
+    "estimators.ssgp": "SSGPRegressor",
+    "estimators.transformed_target": "TargetTransformed",
+    "fitting.settings": "LBFGS Stochastic",
+    "gp.likelihoods": "Gaussian Heteroscedastic",
+    "io": "load",
+    "kernels": "Linear Matern12 Matern32 Matern52 Periodic Polynomial RationalQuadratic "
+    "SquaredExponential Warped",
 }
-"""The module that each name comes from; names that are modules themselves need none."""
+"""The names that come from each module; names that are modules themselves need none."""
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

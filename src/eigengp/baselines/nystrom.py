@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 
 from eigengp._typing import Array, Standardize
 from eigengp.backend.namespace import AnyArray, on_host, positive
-from eigengp.data.open import Dataset
+from eigengp.backend.threads import use_one_blas_thread
 from eigengp.estimators.sparse import InducingPointRegressor
 from eigengp.fitting.learn import learn_sparse
-from eigengp.fitting.run import FitResult
-from eigengp.fitting.settings import LBFGS, Settings
+from eigengp.fitting.run import FitResult, Run
+from eigengp.fitting.settings import LBFGS
 from eigengp.gp.exact_posterior import ConditionalPosterior, nystrom_posterior
 from eigengp.gp.likelihoods import Gaussian
 from eigengp.kernels import Kernel
@@ -27,11 +27,12 @@ class NegativeVarianceWarning(UserWarning):
     """A predictive variance is negative, and the noise variance is used instead."""
 
 
-def _learn(dataset: Dataset, settings: Settings) -> FitResult:
-    result = learn_sparse(dataset, settings)
-    rows = dataset.source.take(np.arange(dataset.n_rows))
+def _learn(run: Run) -> FitResult:
+    result = learn_sparse(run)
+    rows = run.dataset.source.take(np.arange(run.dataset.n_rows))
     low_rank: Any = result.posterior
-    posterior = nystrom_posterior(low_rank, result.model.features, rows)
+    with use_one_blas_thread():
+        posterior = nystrom_posterior(low_rank, result.model.features, rows)
     return replace(result, attributes={**result.attributes, "_posterior": posterior})
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp.backend.namespace import AnyArray, namespace, on_host
-from eigengp.backend.threads import count_available_threads, run_in_threads
+from eigengp.backend.threads import count_available_threads, run_in_threads, sum_in_threads
 from eigengp.gp.blocks import RowBlock
 
 SumT = TypeVar("SumT", bound=Any)
@@ -23,6 +23,10 @@ BLOCK_ROWS = 1024
 _BLOCK_ENTRIES = 1 << 19
 """The approximate number of features in a block, so large that threads seldom wait for the GIL."""
 _BLOCK_RANGE = (512, 16384)
+_TOGETHER = 4
+"""Several blocks are a multiple of this, so that two or four threads have equal work."""
+_WORTH_THREADS = 1 << 17
+"""The number of features from which predictions in threads are faster."""
 _MOST_CHUNK_ROWS = 1 << 16
 _CHUNK_NUMBERS = 1 << 21
 _MOST_ENTRIES = 1 << 22
@@ -67,9 +71,9 @@ def _get_free_bytes(X: AnyArray) -> int:
 class ArraySource:
     """Row blocks cut from arrays.
 
-    Blocks of NumPy arrays are summed by a pool of threads, with BLAS limited to one thread. Each
-    thread sums one contiguous stripe of blocks, and the stripes are added in order: the same number
-    of threads gives the same bits. Blocks of other arrays are summed one after another.
+    Blocks of NumPy arrays are summed by a pool of threads, with BLAS limited to one thread. Blocks,
+    and the order in which they are added, do not depend on the number of threads, which gives the
+    same bits. Blocks of other arrays are summed one after another.
 
     Parameters
     ----------
@@ -160,31 +164,26 @@ class ArraySource:
 
         n_threads = self.n_threads
         assert n_threads is not None
-        sums = (
-            stripe(blocks)
-            if len(blocks) == 1
-            else reduce(iadd, run_in_threads(stripe, blocks, n_threads))
-            for blocks in self._cut_chunks(n_threads)
-        )
+        sums = (sum_in_threads(stripe, blocks, n_threads) for blocks in self._cut_chunks())
         total: Any = reduce(iadd, sums)
         return total.on_host() if hasattr(total, "on_host") else total
 
-    def _cut_chunks(self, n_threads: int) -> Iterator[Sequence[slice]]:
+    def _cut_chunks(self) -> Iterator[Sequence[slice]]:
         """Yield the blocks of each chunk; on a device all rows are one chunk."""
         if not isinstance(self.X, np.ndarray):
             step = _DEVICE_STEP if self.block_rows > _DEVICE_STEP else 1
-            yield _cut_blocks(0, self.n_rows, self.block_rows, n_threads, step)
+            yield _cut_blocks(0, self.n_rows, self.block_rows, 1, step)
             return
         size = count_chunk_rows(self.n_features)
         for start in range(0, self.n_rows, size):
             end = min(start + size, self.n_rows)
-            yield _cut_blocks(start, end, self.block_rows, n_threads)
+            yield _cut_blocks(start, end, self.block_rows)
 
 
 def _cut_blocks(
-    start: int, end: int, block_rows: int, n_threads: int, step: int = 1
+    start: int, end: int, block_rows: int, multiple: int = _TOGETHER, step: int = 1
 ) -> tuple[slice, ...]:
-    """Return blocks of nearly equal size; several blocks are a multiple of the threads.
+    """Return blocks of nearly equal size; several blocks are a multiple of `multiple`.
 
     All edges but the last are multiples of `step` from the first.
     """
@@ -192,7 +191,7 @@ def _cut_blocks(
     count = -(-n_rows // block_rows)
     if count <= 1:
         return (slice(start, end),)
-    count = -(-count // n_threads) * n_threads
+    count = -(-count // multiple) * multiple
     edges = np.linspace(0, n_rows, min(count, n_rows) + 1)
     inner = start + np.unique((edges[1:-1] / step).round().astype(int)) * step
     inner = inner[(inner > start) & (inner < end)]
@@ -214,10 +213,12 @@ def map_blocks(
         The number of features per row, which determines the size of blocks.
     """
     size = choose_block_rows(X, n_columns)
+    if isinstance(X, np.ndarray) and X.shape[0] * n_columns > _WORTH_THREADS:
+        size = min(size, -(-X.shape[0] // _TOGETHER))
     if X.shape[0] <= size:
         return function(np.asarray(X, dtype=np.float64) if isinstance(X, np.ndarray) else X)
     n_threads = count_available_threads() if isinstance(X, np.ndarray) else 1
-    blocks = _cut_blocks(0, X.shape[0], size, n_threads)
+    blocks = _cut_blocks(0, X.shape[0], size)
 
     def stripe(part: Sequence[slice]) -> list[AnyArray]:
         cut = (X[rows, :] for rows in part)

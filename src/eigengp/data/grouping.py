@@ -38,12 +38,14 @@ def group_rows(rows: RowBlock) -> Groups:
     >>> import numpy as np
     >>> groups = group_rows(RowBlock(np.array([[1.0], [0.0], [1.0]]), np.array([2.0, 5.0, 4.0])))
     >>> groups.rows.y.tolist(), groups.rows.weight.tolist(), groups.number.tolist()
-    ([5.0, 3.0], [1.0, 2.0], [1, 0, 1])
+    ([3.0, 5.0], [2.0, 1.0], [0, 1, 0])
     """
     if not has_equal_inputs(rows.X):
         return Groups(rows, np.arange(rows.n_rows))
-    inputs, number = np.unique(rows.X, axis=0, return_inverse=True)
-    number = number.ravel()
+    _, first, number = np.unique(rows.X, axis=0, return_index=True, return_inverse=True)
+    # In the order of the first row of each, which does not depend on the order of the inputs.
+    order = np.argsort(first)
+    inputs, number = rows.X[first[order]], np.argsort(order)[number.ravel()]
     total = np.bincount(number, weights=rows.weight)
     mean = np.bincount(number, weights=rows.weight * rows.y) / total
     scatter = np.bincount(number, weights=rows.weight * (rows.y - mean[number]) ** 2)

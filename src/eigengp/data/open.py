@@ -1,4 +1,4 @@
-"""Open arrays, tables and Dask collections passed to `fit` as a standardised dataset.
+"""Validate arrays, tables and Dask collections, and open them as a standardised dataset.
 
 `register` adds a new kind of data: a test for its objects, and a function that opens one as a
 `Table`. Files are registered in this way.
@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -15,32 +16,27 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
-from sklearn.utils.validation import has_fit_parameter
+from sklearn import get_config
+from sklearn.utils import check_X_y
+from sklearn.utils.validation import _check_sample_weight, _get_feature_names, validate_data
 
 from eigengp._typing import Array, Standardize
-from eigengp.backend.namespace import AnyArray, beside, dtype_name, is_numpy, namespace, on_host
+from eigengp.backend.namespace import AnyArray, beside, dtype_name, namespace, on_host, place
 from eigengp.backend.threads import count_available_threads
 from eigengp.data.array_source import ArraySource, choose_block_rows
 from eigengp.data.dask_source import DaskSource, align, get_client, is_dask
 from eigengp.data.file_source import FileTable
 from eigengp.data.formats import is_table
-from eigengp.data.standardize import Extent, Scaling, StandardizedSource, Summary, standardize_rows
+from eigengp.data.mean import cross_fit, fit_mean
+from eigengp.data.standardize import Extent, Scaling, Summary, standardize_rows
 from eigengp.data.stream_source import StreamSource, Table
-from eigengp.data.validation import (
-    MERGE_UP_TO,
-    check_rows,
-    check_weight,
-    merge_rows,
-    move_to_device,
-)
-from eigengp.gp.blocks import RowSource
-from eigengp.gp.mean import MEANS, RegressorMean
+from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.mean import MEANS
 
-_EXACT = 1e-10
-"""A mean that leaves less, relative to the spread of the targets, explains them exactly."""
-_FOLDS = 5
-"""The number of folds in which a regressor for the mean is cross-fitted."""
+_TIED = 9
+"""Decimals to which distances are compared."""
+MERGE_UP_TO = 5_000
+"""Up to so many rows are merged, and computed with on the CPU."""
 
 
 class TableOpener(Protocol):
@@ -133,8 +129,6 @@ class Dataset:
         An array of the library and on the device of the results.
     n_rows, n_features : int
         The numbers of rows and inputs.
-    resizable : bool
-        Whether the size of blocks adapts to the number of features.
     opened : float
         When opening started, by the monotonic clock.
     """
@@ -148,12 +142,7 @@ class Dataset:
     like: AnyArray
     n_rows: int
     n_features: int
-    resizable: bool = True
     opened: float = 0.0
-
-    def match_library(self, x: Array) -> AnyArray:
-        """Return an array in the library and on the device of the inputs passed to `fit`."""
-        return beside(x, self.like)
 
 
 class _Opened(NamedTuple):
@@ -178,79 +167,25 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
             opened = _open_arrays(X, y, sample_weight, options)
         rows, mean = opened.rows, None
         if not isinstance(options.mean, str):
-            rows, mean = _cross_fit(options.mean, rows)
+            rows, mean = cross_fit(options.mean, rows)
         summary = rows.total(Summary.of)
         if summary.weight == 0.0:
             raise ValueError("Sample weights must contain at least one non-zero number.")
         scaling = Scaling.measure(rows, summary, options.standardize, options.mean == "constant")
         if mean is None and options.mean in MEANS:
-            scaling = _fit_mean(options.mean, rows, scaling)
+            scaling = fit_mean(options.mean, rows, scaling)
         yield Dataset(
             rows,
             standardize_rows(rows, scaling, options.memory),
             replace(scaling, mean=mean or scaling.mean),
-            scaling.transform_extent(summary.extent),
+            Extent(*scaling.transform_inputs(np.stack([summary.low, summary.high])[:, :-1])),
             summary,
             opened.names,
             opened.like,
             rows.n_rows,
             rows.n_features,
-            options.block_rows is None,
             began,
         )
-
-
-def _fit_mean(name: str, rows: RowSource, scaling: Scaling) -> Scaling:
-    """Fit a mean function, and scale targets by the spread of its residuals."""
-    mean = MEANS[name].fit(rows, scaling.input_centre, scaling.input_scale)
-    residual = StandardizedSource(rows, replace(scaling, mean=mean)).total(Summary.of)
-    spread = float(np.sqrt(residual.squares[-1] / residual.weight))
-    if spread < _EXACT:  # Only rounding errors are left.
-        return replace(scaling, mean=mean)
-    return replace(scaling, mean=mean, target_scale=scaling.target_scale * spread)
-
-
-def _cross_fit(regressor: Any, rows: RowSource) -> tuple[ArraySource, RegressorMean]:
-    """Replace targets by the out-of-fold residuals of a regressor.
-
-    Predictions use the regressor fitted to all rows.
-    """
-    if not (isinstance(rows, ArraySource) and is_numpy(rows.X)):
-        raise ValueError(
-            f"mean={type(regressor).__name__}() needs all rows in NumPy arrays; use "
-            "mean='linear' or mean='constant' for files, Dask collections and GPUs."
-        )
-    n_inputs = np.unique(rows.X, axis=0).shape[0]
-    if n_inputs < _FOLDS:
-        raise ValueError(
-            f"mean={type(regressor).__name__}() is cross-fitted in {_FOLDS} folds and needs at "
-            f"least as many different inputs, got {n_inputs}."
-        )
-    X, y, weight = np.asarray(rows.X, np.float64), rows.y, rows.sample_weight
-    weighs = weight is not None and has_fit_parameter(regressor, "sample_weight")
-    if weight is not None and not weighs and np.any(weight != np.round(weight)):
-        raise ValueError(
-            f"mean={type(regressor).__name__}() takes no sample_weight in its fit, so it cannot "
-            "use weights that are not whole numbers; choose another regressor for the mean."
-        )
-
-    def fit(part: Any) -> RegressorMean:
-        if weight is None:
-            return RegressorMean(clone(regressor).fit(X[part], y[part]))
-        if weighs:
-            return RegressorMean(clone(regressor).fit(X[part], y[part], sample_weight=weight[part]))
-        times = weight[part].astype(int)  # Rows that stand several times were merged.
-        return RegressorMean(
-            clone(regressor).fit(np.repeat(X[part], times, axis=0), np.repeat(y[part], times))
-        )
-
-    _, inputs = np.unique(X, axis=0, return_inverse=True)
-    folds = np.random.RandomState(0).permutation(int(inputs.max()) + 1)[inputs.ravel()] % _FOLDS
-    residual = np.empty_like(y)
-    for fold in np.unique(folds):  # Rows with equal inputs are in one fold.
-        left = folds == fold
-        residual[left] = y[left] - fit(~left)(X[left])
-    return replace(rows, y=residual), fit(slice(None))
 
 
 def _open_dask(client: Any, X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
@@ -282,10 +217,7 @@ def _open_table(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Op
     table = open_table(X, y, sample_weight)
     if table.n_rows == 0:
         raise ValueError(f"{X} has no rows.")
-    if options.max_rows is not None and table.n_rows > options.max_rows:
-        raise ValueError(
-            f"{X} has {table.n_rows} rows; {options.name} takes at most {options.max_rows}."
-        )
+    _check_size(table.n_rows, options)
     names = np.array(table.features, dtype=object)
     if table.n_rows <= MERGE_UP_TO or options.in_memory:
         rows = StreamSource(table).take(np.arange(table.n_rows))
@@ -310,6 +242,7 @@ def _open_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _O
             rows, targets = on_host(rows), on_host(targets)
     if isinstance(rows, np.ndarray):
         rows, targets, weight = merge_rows(rows, targets, weight)
+    _check_size(rows.shape[0], options)
     rows = move_to_device(rows, device)
     if not isinstance(rows, np.ndarray):
         targets = beside(targets, rows, dtype_name(targets))
@@ -319,3 +252,188 @@ def _open_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _O
     size = options.block_rows or choose_block_rows(rows, 1)
     source = ArraySource(rows, targets, weight, size, n_threads)
     return _Opened(source, like, names)
+
+
+def _check_size(n_rows: int, options: ReadOptions) -> None:
+    """Raise if a method that needs N × N matrices is given too many rows."""
+    if options.max_rows is not None and n_rows > options.max_rows:
+        raise ValueError(
+            f"The exact GP of {n_rows} rows needs {16e-9 * n_rows**2:.2g} GB of memory. Fit a "
+            "sample of the rows, use a sparse method such as EigenGPRegressor, or raise max_rows "
+            f"(now {options.max_rows}) if the machine has the memory."
+        )
+
+
+def follows_dispatch(X: Any) -> bool:
+    """Return whether `X` is an array of another library, with `array_api_dispatch` enabled."""
+    if not get_config()["array_api_dispatch"] or isinstance(X, np.ndarray | list | tuple):
+        return False
+    try:
+        return namespace(X) is not np
+    except (TypeError, ImportError):
+        return False
+
+
+def check_inputs(estimator: Any, X: Any) -> AnyArray:
+    """Return the validated inputs of a fitted estimator, in their array library."""
+    check_frame(X)
+    return validate_data(estimator, X, reset=False, dtype=_get_float_types(X))
+
+
+def check_rows(name: str, X: Any, y: Any) -> tuple[AnyArray, AnyArray, NDArray[Any] | None]:
+    """Return validated inputs and targets, and the names of the inputs.
+
+    Targets are moved to the library and device of the inputs. `name` is that of the estimator.
+    """
+    check_frame(X)
+    names, dtypes = _get_feature_names(X), _get_float_types(X)
+    if y is None:
+        raise ValueError(
+            f"This {name} estimator requires y to be passed, but the target y is None."
+        )
+    if follows_dispatch(X):
+        y = np.asarray(y) if isinstance(y, list) else y
+        y = beside(y, X, "float32" if dtype_name(y) == "float32" else "float64")
+    elif follows_dispatch(y):
+        y = on_host(y)
+    X, y = check_X_y(X, y, dtype=dtypes, y_numeric=True, estimator=name)
+    return X, y, names
+
+
+def _get_float_types(X: Any) -> list[Any]:
+    xp = namespace(X) if follows_dispatch(X) else np
+    return [xp.float64, xp.float32]
+
+
+def check_further_rows(estimator: Any, X: Any, y: Any, sample_weight: Any) -> RowBlock:
+    """Return more validated rows for a fitted estimator, as NumPy arrays."""
+    check_frame(X)
+    X, y = (on_host(each) if follows_dispatch(each) else each for each in (X, y))
+    X, y = validate_data(estimator, X, y, reset=False, dtype=np.float64, y_numeric=True)
+    return RowBlock(X, np.asarray(y, np.float64), check_weight(sample_weight, X.shape[0]))
+
+
+def move_to_device(X: AnyArray, device: str | None) -> AnyArray:
+    """Move a NumPy array to a device of PyTorch; None does not move it."""
+    if device is None or device == "cpu" or not isinstance(X, np.ndarray):
+        return X
+    try:
+        import torch
+    except ImportError:
+        raise ImportError(
+            f"device={device!r} needs PyTorch; install it with pip install "
+            '"eigengp[torch]", or leave device=None to compute on the CPU.'
+        ) from None
+    try:
+        return torch.as_tensor(np.require(X, requirements=["C", "W"]), device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise ValueError(
+            f"device={device!r} is not available: {str(error).splitlines()[0]} Use device=None to "
+            "compute on the CPU."
+        ) from error
+
+
+def check_same_place(estimator: Any, X: AnyArray, fitted: Any, method: str) -> None:
+    """Raise if an array is of another library or on another device than in `fit`."""
+    if get_config()["array_api_dispatch"] and place(X) != fitted:
+        raise ValueError(
+            f"Inputs passed to {type(estimator).__name__}.{method}() must use the same namespace "
+            f"and the same device as those passed to fit(): {fitted} then, {place(X)} now. "
+            "Convert them, or fit again."
+        )
+
+
+def check_weight(sample_weight: Any, n_rows: int) -> Array | None:
+    """Return validated sample weights as float64, shape (N,), or None."""
+    if sample_weight is None:
+        return None
+    if follows_dispatch(sample_weight):
+        sample_weight = on_host(sample_weight)
+    weight: Array = _check_sample_weight(
+        sample_weight, np.empty((n_rows, 1)), dtype=np.float64, ensure_non_negative=True
+    )
+    if not weight.any():
+        raise ValueError("Sample weights must contain at least one non-zero number.")
+    return weight
+
+
+def merge_rows(
+    X: NDArray[np.floating], y: NDArray[np.floating], weight: Array | None
+) -> tuple[NDArray[np.floating], Array, Array | None]:
+    """Merge rows with equal inputs and targets, and drop those of weight zero.
+
+    A repeated row and a row of weight two then give identical results, and the order of the rows
+    does not matter. Large data is not merged.
+    """
+    targets: Array = np.asarray(y, dtype=np.float64)
+    if weight is not None and not np.all(weight > 0.0):
+        keep = weight > 0.0
+        X, targets, weight = X[keep], targets[keep], weight[keep]
+    if X.shape[0] > MERGE_UP_TO:
+        return X, targets, weight
+    table = np.column_stack([X.astype(np.float64), targets])
+    unique, inverse = np.unique(table, axis=0, return_inverse=True)
+    total = np.bincount(inverse.ravel(), weights=weight)
+    single: Array | None = None if np.all(total == 1.0) else total.astype(np.float64)
+    order = _order_rows(unique[:, :-1], unique[:, -1])
+    if single is not None:
+        single = single[order]
+    return np.ascontiguousarray(unique[order, :-1]), np.ascontiguousarray(unique[order, -1]), single
+
+
+def _order_rows(X: Array, y: Array) -> NDArray[np.intp]:
+    """Return an order of rows that no order, sign, shift or scale of the inputs changes.
+
+    Rows are ordered by their targets, and rows of equal targets by their distance from the mean.
+    Starts, subsets and folds, which are drawn by the numbers of rows, are then the same rows.
+    """
+    centred = X - X.mean(axis=0)
+    spread = np.abs(centred).max(axis=0)
+    squares = np.sort((centred[:, spread > 0.0] / spread[spread > 0.0]) ** 2, axis=1)
+    distance = np.zeros(y.size)
+    for column in squares.T:  # One by one: the sum does not depend on the number of columns.
+        distance += column
+    return np.lexsort((distance.round(_TIED), y))
+
+
+def check_frame(X: Any) -> None:
+    """Raise if a column of a pandas or Polars frame cannot be an input, and name the column."""
+    if type(X).__name__ == "LazyFrame":
+        raise TypeError("X is a lazy frame without rows; pass X.collect().")
+    if isinstance(X, np.ndarray) or not hasattr(X, "columns"):
+        return
+    names = list(X.columns)
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(
+            f"X has more than one column named {twice[0]!r}; give each input a unique name."
+        )
+    for name in names:
+        _check_column(name, np.asarray(X[name]))
+
+
+def _check_column(name: Any, values: Any) -> None:
+    if values.dtype.kind in "mM":
+        raise ValueError(
+            f"Column {name!r} of X holds dates or times, but inputs are numbers. Convert it to "
+            "numbers, such as days since the first date, or drop it."
+        )
+    if values.dtype.kind in "biufc":
+        return
+    text = next((value for value in values if not _is_number(value)), None)
+    if text is not None:
+        raise ValueError(
+            f"Column {name!r} of X holds text such as {str(text)!r}, but inputs are numbers. "
+            "Encode it, for example by TableEncoder or scikit-learn's OneHotEncoder, or drop it."
+        )
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a value is a number; missing values count as numbers."""
+    try:
+        float(value)
+    except ValueError:
+        return False
+    except TypeError:
+        pass
+    return True

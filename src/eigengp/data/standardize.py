@@ -132,11 +132,6 @@ class Summary:
                 f"size, and differences of at least {1.0 / _LARGEST:g}. Change its unit."
             )
 
-    @property
-    def extent(self) -> Extent:
-        """The box around the inputs."""
-        return Extent(self.low[:-1], self.high[:-1])
-
 
 def _sum_weighted(values: AnyArray, weight: AnyArray | None) -> AnyArray:
     """Return `Σ s_n v_n`, in float64, shape (D + 1,)."""
@@ -281,10 +276,6 @@ class Scaling:
             return values
         mean = self.mean(X)
         return values + (mean if values.ndim == 1 else mean[:, None])
-
-    def transform_extent(self, extent: Extent) -> Extent:
-        """Return a box around inputs as a box around standardised ones."""
-        return Extent(*self.transform_inputs(np.stack(extent)))
 
     def transform_block(self, block: RowBlock) -> RowBlock:
         """Return a standardised row block."""

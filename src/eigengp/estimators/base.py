@@ -25,21 +25,23 @@ from eigengp.backend.namespace import (
     namespace,
     on_host,
 )
+from eigengp.backend.threads import use_one_blas_thread
 from eigengp.conformal import conformal_factor, conformity, known_factor, normal_half_width
 from eigengp.data.array_source import map_blocks
 from eigengp.data.dask_source import is_dask
-from eigengp.data.open import Dataset, is_out_of_core, open_dataset
-from eigengp.data.out_of_core import predict_files, predict_lazily, write_predictions
-from eigengp.data.standardize import Scaling
-from eigengp.data.validation import (
+from eigengp.data.open import (
     MERGE_UP_TO,
     check_inputs,
     check_same_place,
     follows_dispatch,
+    is_out_of_core,
     move_to_device,
+    open_dataset,
 )
+from eigengp.data.out_of_core import predict_files, predict_lazily, write_predictions
+from eigengp.data.standardize import Scaling
 from eigengp.estimators._docs import complete_docstring
-from eigengp.fitting.run import FitResult
+from eigengp.fitting.run import FitResult, Run, begin_run
 from eigengp.fitting.settings import LBFGS, Settings
 from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.mean import MEANS
@@ -188,13 +190,16 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
             The fitted regressor.
         """
         settings = Settings.from_estimator(self)
-        with open_dataset(X, y, sample_weight, settings.reading) as dataset:
-            result = self._learn(dataset, settings)
+        with (
+            open_dataset(X, y, sample_weight, settings.reading) as dataset,
+            begin_run(dataset, settings) as run,
+        ):
+            result = self._learn(run)
         return self._adopt(result)
 
     @abstractmethod
-    def _learn(self, dataset: Dataset, settings: Settings) -> FitResult:
-        """Return what is learned from a dataset."""
+    def _learn(self, run: Run) -> FitResult:
+        """Return what a fit learns from its rows and settings."""
 
     def _adopt(self, result: FitResult) -> Self:
         """Store the result of a fit in place of an earlier one."""
@@ -309,7 +314,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     def _by_blocks(self, function: Callable[[AnyArray], AnyArray], X: AnyArray) -> AnyArray:
         """Return a function of standardised inputs for all rows."""
         moved, transform = self._moved(X), self._scaling.transform_inputs
-        with reuse_buffers():
+        with use_one_blas_thread(), reuse_buffers():
             values = map_blocks(
                 lambda rows: function(transform(rows)), moved, self._posterior.n_columns
             )
@@ -318,7 +323,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     def _whole(self, function: Callable[[AnyArray], AnyArray], X: AnyArray) -> AnyArray:
         """Return a function of all standardised inputs at once."""
         moved = cast(self._moved(X), "float64")
-        return beside(function(self._scaling.transform_inputs(moved)), X)
+        with use_one_blas_thread():
+            return beside(function(self._scaling.transform_inputs(moved)), X)
 
     def predict_to_file(self, X: Any, path: str | Path, coverage: float | None = None) -> int:
         """Predict the rows of files, and write mean and standard deviation to another.
@@ -458,9 +464,10 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """
         rows = cast(on_host(self._inputs(X, "predict_average")), "float64")
         distinct, counts = np.unique(rows, axis=0, return_counts=True)
-        mean, variance = self._posterior.average(
-            self._scaling.transform_inputs(distinct), counts / rows.shape[0]
-        )
+        with use_one_blas_thread():
+            mean, variance = self._posterior.average(
+                self._scaling.transform_inputs(distinct), counts / rows.shape[0]
+            )
         shares, scaling = counts / rows.shape[0], self._scaling
         average = float(shares @ scaling.restore_targets(distinct, np.full(shares.shape, mean)))
         return average, scaling.target_scale * float(np.sqrt(variance))

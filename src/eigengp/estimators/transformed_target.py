@@ -14,9 +14,8 @@ from sklearn.utils.validation import _check_y, check_consistent_length, check_is
 from eigengp._typing import Array
 from eigengp.backend.namespace import on_host
 from eigengp.data.dask_source import is_dask
-from eigengp.data.open import is_out_of_core
+from eigengp.data.open import check_weight, follows_dispatch, is_out_of_core
 from eigengp.data.standardize import Summary
-from eigengp.data.validation import check_weight, follows_dispatch
 from eigengp.estimators.around import Around
 from eigengp.estimators.base import GPRegressor
 from eigengp.estimators.eigengp import EigenGPRegressor

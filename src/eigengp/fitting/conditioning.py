@@ -20,8 +20,8 @@ from eigengp.data.neighbors import Nearest, NeighborSource
 from eigengp.fitting.heteroscedastic import reweight_rows
 from eigengp.fitting.leave_one_out import LeaveOneOut, score
 from eigengp.fitting.model_selection import Decision
+from eigengp.fitting.objectives import Clock
 from eigengp.fitting.posterior_mean import find_posterior_mean, is_affordable
-from eigengp.fitting.progress import Clock
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP, Jitter
@@ -32,6 +32,8 @@ MOST_NEIGHBORS = 32
 """The largest number of neighbours while the coefficients are learned; more change little."""
 CHUNK = 256
 """The number of rows predicted at once."""
+_AT_ONCE = 8 * CHUNK
+"""The number of rows between looks at the clock, which does not depend on the threads."""
 _LEFT_OUT_ROWS, _MOST_SINGLE_ROWS = 6_000, 20_000
 """The largest number of distinct inputs, and of their rows, that are left out."""
 _NOT_WORSE = 1.02
@@ -223,10 +225,9 @@ class Conditioning:
     ) -> tuple[Any, ...]:
         """Return leave-one-out mean, variance and covariates of the rows that time allows."""
         count, n_threads = some.n_rows, self.n_threads
-        step = CHUNK * n_threads
         parts: list[Any] = []
-        for start in range(0, count, step):
-            own = np.arange(start, min(start + step, count))
+        for start in range(0, count, _AT_ONCE):
+            own = np.arange(start, min(start + _AT_ONCE, count))
             index = search.find_others(some.X[own], own)
             edges = range(0, own.size, CHUNK)
             chunks = [slice(i, min(i + CHUNK, own.size)) for i in edges]

@@ -18,7 +18,7 @@ from eigengp._typing import Array
 from eigengp.backend.threads import limit_threads
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting.heteroscedastic import reweight_rows
-from eigengp.fitting.initialization import InducingPointInit, Start, get_lengthscale_range
+from eigengp.fitting.initialization import InducingPointInit, Start, count_varying
 from eigengp.fitting.leave_one_out import LeaveOneOut, score
 from eigengp.fitting.model_selection import EXACT_UP_TO, Decision
 from eigengp.fitting.objectives import (
@@ -43,7 +43,7 @@ from eigengp.kernels import (
     Stationary,
     Warped,
 )
-from eigengp.kernels.base import with_lengthscale
+from eigengp.kernels.base import get_lengthscale_range, with_lengthscale
 
 _SCREENED_ROWS = 300
 """Rows on which candidate kernels are compared."""
@@ -132,7 +132,11 @@ class Optimum:
         steps = [self.objective(x + _STEP * each).gradient - centre for each in basis.T]
         hessian = np.array(steps) @ basis * (weight / _STEP)
         curvature, U = np.linalg.eigh(0.5 * (hessian + hessian.T))
-        return basis @ U, 1.0 / np.sqrt(np.maximum(curvature, _WIDEST**-2))
+        directions = basis @ U
+        # Their signs are arbitrary; these do not depend on the order of the inputs.
+        largest = np.argmax(np.abs(directions), axis=0)
+        directions *= np.sign(directions[largest, np.arange(directions.shape[1])])
+        return directions, 1.0 / np.sqrt(np.maximum(curvature, _WIDEST**-2))
 
     def _choose_directions(self) -> Array:
         p = self.vector.size
@@ -216,7 +220,7 @@ class ExactFit:
         """Return the start if the user gave it, else starts of short and of long lengthscales."""
         if isinstance(self.run.settings.kernel, Kernel) or self._max_iter == 0:
             return [start]
-        low, high = get_lengthscale_range(self.rows.X.shape[1])
+        low, high = get_lengthscale_range(count_varying(self.rows.X))
         rng = np.random.RandomState(0)
         lengths = (1.5 * low, high)
         return [replace(start, kernel=with_lengthscale(start.kernel, x, rng)) for x in lengths]
@@ -346,13 +350,15 @@ class ExactFit:
         folds = 4 if self.rows.n_rows <= 2 * _SCREENED_ROWS else 2
         fold = self.run.rng.permutation(self.rows.n_rows) % folds
         start = self._list_starts(replace(model, kernel=_restart(model.kernel)))[-1]
-        ratios = []
+        ratios, weights = [], []
         for k in range(folds):
             seen, new = (self.rows.picked(np.flatnonzero(each)) for each in (fold != k, fold == k))
             found = self._learn(start, seen, self._steps(_STEPS), f"fold {k + 1}")
             mean, variance = self.condition(found).mean_and_variance(new.X)
             ratios.append((new.y - mean) ** 2 / variance)
-        factor = float(np.clip(np.mean(np.concatenate(ratios)), *_FACTORS))
+            weights.append(new.weight)
+        mean_ratio = np.average(np.concatenate(ratios), weights=np.concatenate(weights))
+        factor = float(np.clip(mean_ratio, *_FACTORS))
         none = np.zeros(1 + own.factor.shape[1])
         scale = VarianceScale(np.log([factor]), np.zeros((none.size, 1)), none, none, none)
         reason = "variances scaled to cross-validated errors, since there are many inputs"

@@ -22,11 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
-from eigengp.backend.threads import (
-    count_available_threads,
-    run_in_threads,
-    use_one_blas_thread,
-)
+from eigengp.backend.threads import count_available_threads, run_in_threads, use_one_blas_thread
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.heteroscedastic import VarianceScale
 

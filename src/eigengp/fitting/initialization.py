@@ -20,26 +20,23 @@ from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array
 from eigengp.backend.threads import use_one_openmp_thread
-from eigengp.data.standardize import Extent, Scaling
+from eigengp.data.standardize import Extent
 from eigengp.fitting.objectives import (
     Parameters,
     eigengp_parameters,
     kernel_parameters,
     spectrum_parameters,
 )
-from eigengp.fitting.settings import Settings
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.likelihoods import Gaussian, Likelihood
+from eigengp.gp.likelihoods import Likelihood
 from eigengp.gp.model import EigenGP
 from eigengp.gp.sparse_spectrum import SparseSpectrum
-from eigengp.kernels import KERNELS, Kernel, SquaredExponential, Stationary
-from eigengp.kernels.base import KernelT, with_lengthscale
+from eigengp.kernels import Kernel
+from eigengp.kernels.base import KernelT, get_lengthscale_range, with_lengthscale
 
 _NEIGHBOURS = 6
 _KMEANS_ROWS = 10_000
-_FIRST_NOISE = 0.1
-"""The noise variance to start from, relative to the variance of the targets."""
 
 
 @dataclass(frozen=True)
@@ -125,14 +122,12 @@ def measure_roughness(rows: RowBlock) -> Array:
     return change / change.mean() if change.any() else np.ones(rows.y.size)
 
 
-def get_lengthscale_range(n_features: int) -> tuple[float, float]:
-    """Return the shortest and longest plausible lengthscale of standardised inputs.
+def count_varying(X: Array) -> int:
+    """Return the number of inputs that are not constant, and at least one.
 
-    For one input these are 1 and 100 % of the range of a uniform variable, √12 standard deviations.
-    Distances grow like √D with more inputs, and short lengthscales isolate every row.
+    The lengthscales that are plausible depend on it; a constant column must not change them.
     """
-    root = np.sqrt(n_features)
-    return float(max(0.035, 0.3 * root * (1.0 - 1.0 / n_features))), float(max(3.46, 2.0 * root))
+    return max(1, int(np.count_nonzero(np.ptp(X, axis=0))))
 
 
 @dataclass(frozen=True)
@@ -143,36 +138,16 @@ class Start:
     likelihood: Likelihood
 
 
-def make_start(settings: Settings, scaling: Scaling) -> Start:
-    """Return the kernel and noise of the settings, or their defaults.
-
-    The default lengthscale is in the middle of the plausible ones.
-    """
-    own, D, unit = settings.kernel, scaling.input_scale.size, scaling.target_scale**2
-    noise = _FIRST_NOISE if settings.noise_variance is None else settings.noise_variance / unit
-    if isinstance(own, Kernel):
-        own.with_ard(D)  # Raises if it does not match these inputs.
-        per_unit = 1.0 / scaling.input_scale
-        shift = -scaling.input_centre * per_unit
-        return Start(own.rescaled(per_unit, 1.0 / unit, shift).with_ard(D), Gaussian(noise))
-    low, high = get_lengthscale_range(D)
-    kernel = SquaredExponential() if own == "auto" else KERNELS[own]()
-    if isinstance(kernel, Stationary):
-        kernel = replace(kernel, lengthscale=np.full(D, np.sqrt(low * high)))
-    else:
-        kernel = kernel.with_ard(D)
-    return Start(kernel, Gaussian(noise))
-
-
 def draw_kernels(
-    kernel: KernelT, n_features: int, count: int, rng: np.random.RandomState
+    kernel: KernelT, X: Array, count: int, rng: np.random.RandomState
 ) -> Iterator[KernelT]:
     """Yield `count` kernels with variance one, the variance of the standardised targets.
 
-    Their lengthscales are drawn from the plausible range, stratified into `count` parts.
+    Their lengthscales are drawn from the plausible range for inputs `X`, shape (n, D), stratified
+    into `count` parts.
     """
-    low, high = np.log(get_lengthscale_range(n_features))
-    variance = float(kernel.diag(np.ones((1, n_features)))[0])  # One standard deviation away.
+    low, high = np.log(get_lengthscale_range(count_varying(X)))
+    variance = float(kernel.diag(np.ones((1, X.shape[1])))[0])  # One standard deviation away.
     unit = kernel.rescaled(np.ones(1), 1.0 / variance)
     for i in range(count):
         length = float(np.exp(low + (high - low) * (i + rng.uniform()) / count))
@@ -208,7 +183,7 @@ def make_starts(
     if count == 1:
         return starts
     rough = 0.5 + 0.5 * measure_roughness(rows)
-    tried = draw_kernels(template.kernel, rows.X.shape[1], count - 1, rng)
+    tried = draw_kernels(template.kernel, rows.X, count - 1, rng)
     for i, kernel in enumerate(tried):
         points = placed
         if not fixed and i % 4:
@@ -314,15 +289,23 @@ class SpectralFamily:
         rng: np.random.RandomState,
     ) -> list[SparseSpectrum]:
         """See `Family.make_starts`."""
-        tried = draw_kernels(template.kernel, rows.X.shape[1], count - 1, rng)
+        tried = draw_kernels(template.kernel, rows.X, count - 1, rng)
         models = [template, *(replace(template, kernel=kernel) for kernel in tried)]
         return [self.place(model, rows, size, rng) for model in models]
 
     def place(
         self, model: SparseSpectrum, rows: RowBlock, size: int, rng: np.random.RandomState
     ) -> SparseSpectrum:
-        """See `Family.place`; a spectral point is two features."""
-        points = model.kernel.draw_frequencies((size + 1) // 2, rows.X.shape[1], rng)
+        """See `Family.place`; a spectral point is two features.
+
+        Inputs are taken in the order of their correlations with the targets, with the same signs,
+        so that their own order and signs do not matter; constant ones have frequency zero.
+        """
+        along = rows.X.T @ (rows.weight * rows.y)
+        order = np.argsort(-np.abs(along), kind="stable")[: count_varying(rows.X)]
+        drawn = model.kernel.draw_frequencies((size + 1) // 2, order.size, rng)
+        points = np.zeros((drawn.shape[0], along.size))
+        points[:, order] = np.where(along[order] < 0.0, -drawn, drawn)
         return replace(model, spectral_points=points)
 
 
@@ -344,7 +327,7 @@ class ExactFamily:
         self, template: ExactGP, rows: RowBlock, size: int, count: int, rng: np.random.RandomState
     ) -> list[ExactGP]:
         """See `Family.make_starts`; the starts differ in their lengthscales."""
-        tried = draw_kernels(template.kernel, rows.X.shape[1], count - 1, rng)
+        tried = draw_kernels(template.kernel, rows.X, count - 1, rng)
         return [template, *(replace(template, kernel=kernel) for kernel in tried)]
 
     def place(

@@ -1,6 +1,7 @@
 """The steps of one fit: initialise, restart, learn, select, condition, calibrate.
 
-`learn` takes a dataset and settings and returns a frozen `FitResult`. It knows no estimator.
+`learn` takes a `Run`, which holds rows and settings, and returns a frozen `FitResult`. It knows no
+estimator.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from eigengp.backend.threads import speed_up_passes
+from eigengp.data.array_source import ArraySource
 from eigengp.data.grouping import group_source
 from eigengp.data.holdout import sample_rows
-from eigengp.data.open import Dataset
 from eigengp.fitting.exact import learn_exact_of_few
 from eigengp.fitting.initialization import (
     ExactFamily,
@@ -21,7 +22,7 @@ from eigengp.fitting.initialization import (
     InducingPointInit,
     SpectralFamily,
     Start,
-    make_start,
+    count_varying,
 )
 from eigengp.fitting.leave_one_out import (
     LeaveOneOut,
@@ -32,17 +33,23 @@ from eigengp.fitting.leave_one_out import (
 from eigengp.fitting.model_selection import Decision, choose_residual
 from eigengp.fitting.online import Online
 from eigengp.fitting.plan import RELATIVE_JITTER, Plan, get_default_size, make_plan, resolve_sizes
-from eigengp.fitting.run import FitResult, Run, begin_run
-from eigengp.fitting.settings import Settings
-from eigengp.fitting.stages import SUBSET_RANGE, Stages, learn_exact_on_subset
+from eigengp.fitting.restarts import learn_one_stage
+from eigengp.fitting.run import EXACT_BLOCK_ROWS, FitResult, Run
+from eigengp.fitting.stages import Stages
 from eigengp.fitting.stochastic import FIRST_ITERATIONS, StochasticLearner
 from eigengp.fitting.vecchia import NeighborFit
 from eigengp.gp.exact import ExactGP
+from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.sparse_spectrum import SparseSpectrum
-from eigengp.kernels import Kernel, Stationary
+from eigengp.kernels import KERNELS, Kernel, SquaredExponential, Stationary
+from eigengp.kernels.base import get_lengthscale_range
 
+_FIRST_NOISE = 0.1
+"""The noise variance to start from, relative to the variance of the targets."""
 _FIRST_ROWS_PER_POINT = 10
+SUBSET_RANGE = (500, 2_000)
+"""The smallest and largest number of rows of the exact GP that a fit starts from."""
 _CLEARLY = 0.02
 """By how much neighbours must improve the leave-one-out loss to be accepted without a full fit of
 the model without them."""
@@ -50,88 +57,114 @@ _HELD_OUT, _LEAST_HELD_OUT = 10, 500
 """One row in so many is held out to compare the two, and at least so many of enough rows."""
 
 
-def learn(dataset: Dataset, settings: Settings) -> FitResult:
+def learn(run: Run) -> FitResult:
     """Fit EigenGP, with the residual of the settings or the best one."""
-    with begin_run(dataset, settings) as run:
-        choice = choose_residual(settings, dataset)
-        run.decisions.append(choice.decision)
-        if settings.is_stochastic:
-            return _learn_from_batches(run)
-        if choice.residual == "exact":
-            return learn_exact_of_few(run, _make_start(run))
-        if choice.residual == "neighbors":
-            return _learn_with_neighbors(run, choice.compare)
-        power = 1.0 if choice.residual == "diagonal" else None
-        return _condition(run, _learn_inducing(run, power))
+    choice = choose_residual(run.settings, run.dataset)
+    run.decisions.append(choice.decision)
+    if run.settings.is_stochastic:
+        return _learn_from_batches(run)
+    if choice.residual == "exact":
+        return learn_exact_of_few(run, make_start(run))
+    if choice.residual == "neighbors":
+        return _learn_with_neighbors(run, choice.compare)
+    power = 1.0 if choice.residual == "diagonal" else None
+    return _condition(run, _learn_inducing(run, power))
 
 
-def learn_sparse(dataset: Dataset, settings: Settings) -> FitResult:
+def learn_sparse(run: Run) -> FitResult:
     """Fit another model with inducing points: FITC, VFE, power EP."""
-    with begin_run(dataset, settings) as run:
-        model = _learn_inducing(run, settings.power)
-        outcome = model.forward(run.source)
-        posterior = replace(model.posterior(outcome), kernel=model.kernel)
-        return run.make_result(model, outcome.value, posterior)
+    model = _learn_inducing(run, run.settings.power)
+    outcome = model.forward(run.source)
+    posterior = replace(model.posterior(outcome), kernel=model.kernel)
+    return run.make_result(model, outcome.value, posterior)
 
 
-def learn_exact(dataset: Dataset, settings: Settings) -> FitResult:
+def learn_exact(run: Run) -> FitResult:
     """Fit the exact GP; with many rows the kernel is learned on a subset first."""
-    n, max_rows = dataset.n_rows, settings.reading.max_rows
-    if max_rows is not None and n > max_rows:
-        raise ValueError(
-            f"The exact GP of {n} rows needs {16e-9 * n**2:.2g} GB of memory. Fit a sample of the "
-            f"rows, use a sparse method such as EigenGPRegressor, or raise max_rows (now "
-            f"{max_rows}) if the machine has the memory."
-        )
-    with begin_run(dataset, settings) as run:
-        start, large = _make_start(run), n > 2 * SUBSET_RANGE[1]
-        template = ExactGP(start.kernel, start.likelihood)
-        plan = Plan.of(settings, dataset, n, n_restarts=8, max_iter=200, tol=1e-7)
-        plan = replace(plan, settled=large)
-        if large and plan.max_iter > 0:
-            count = SUBSET_RANGE[1]
-            own = replace(plan, n_components=count, n_inducing=count, settled=False)
-            template = learn_exact_on_subset(run, start, own)
-        model = Stages(run, ExactFamily(), plan).learn(template)
-        outcome = model.forward(group_source(run.source))
-        return run.make_result(model, outcome.value, model.posterior(outcome))
+    n = run.dataset.n_rows
+    start, large = make_start(run), n > 2 * SUBSET_RANGE[1]
+    template = ExactGP(start.kernel, start.likelihood)
+    plan = Plan.of(run.settings, run.dataset, n, n_restarts=8, max_iter=200, tol=1e-7)
+    plan = replace(plan, settled=large)
+    if large and plan.max_iter > 0:
+        count = SUBSET_RANGE[1]
+        own = replace(plan, n_components=count, n_inducing=count, settled=False)
+        template = _learn_exact_on_subset(run, start, own)
+    with speed_up_passes(n):
+        model = learn_one_stage(run, ExactFamily(), plan, template)
+    outcome = model.forward(group_source(run.source))
+    return run.make_result(model, outcome.value, model.posterior(outcome))
 
 
-def learn_sparse_spectrum(dataset: Dataset, settings: Settings) -> FitResult:
+def learn_sparse_spectrum(run: Run) -> FitResult:
     """Fit the sparse spectrum GP."""
-    with begin_run(dataset, settings) as run:
-        start = _make_start(run)
-        if not isinstance(start.kernel, Stationary):
-            raise TypeError(
-                "A sparse spectrum GP needs one stationary kernel, which has a spectral density, "
-                f"got {settings.kernel!r}."
-            )
-        count = max(dataset.n_rows, int(dataset.summary.weight))
-        size = settings.n_components or get_default_size(count)
-        plan = Plan.of(settings, dataset, size, n_restarts=64)
-        no_points = np.zeros((0, dataset.n_features))
-        template = SparseSpectrum(start.kernel, no_points, start.likelihood)
-        model = Stages(run, SpectralFamily(), plan).learn(template)
-        outcome = model.forward(run.source)
-        return run.make_result(model, outcome.value, model.posterior(outcome))
+    settings, dataset, start = run.settings, run.dataset, make_start(run)
+    if not isinstance(start.kernel, Stationary):
+        raise TypeError(
+            "A sparse spectrum GP needs one stationary kernel, which has a spectral density, "
+            f"got {settings.kernel!r}."
+        )
+    count = max(dataset.n_rows, int(dataset.summary.weight))
+    size = settings.n_components or get_default_size(count)
+    plan = Plan.of(settings, dataset, size, n_restarts=64)
+    no_points = np.zeros((0, dataset.n_features))
+    template = SparseSpectrum(start.kernel, no_points, start.likelihood)
+    run.source = run.source.sized(size)
+    with speed_up_passes(size):
+        model = learn_one_stage(run, SpectralFamily(), plan, template)
+    outcome = model.forward(run.source)
+    return run.make_result(model, outcome.value, model.posterior(outcome))
 
 
-def _make_start(run: Run) -> Start:
-    """Make the kernel and noise to start from."""
-    start = make_start(run.settings, run.dataset.scaling)
-    if not getattr(run.settings.optimizer, "exact_start", False):
+def make_start(run: Run) -> Start:
+    """Return the kernel and noise of the settings, or their defaults.
+
+    The default lengthscale is in the middle of those that are plausible for as many varying inputs.
+    """
+    settings, scaling, D = run.settings, run.dataset.scaling, run.dataset.n_features
+    own, unit = settings.kernel, scaling.target_scale**2
+    noise = _FIRST_NOISE if settings.noise_variance is None else settings.noise_variance / unit
+    if isinstance(own, Kernel):
+        own.with_ard(D)  # Raises if it does not match these inputs.
+        per_unit = 1.0 / scaling.input_scale
+        shift = -scaling.input_centre * per_unit
+        kernel = own.rescaled(per_unit, 1.0 / unit, shift).with_ard(D)
+    else:
+        kernel = SquaredExponential() if own == "auto" else KERNELS[own]()
+        if isinstance(kernel, Stationary):
+            box = run.dataset.extent
+            n_varying = count_varying(np.stack([box.low, box.high]))
+            middle = np.sqrt(np.prod(get_lengthscale_range(n_varying)))
+            kernel = replace(kernel, lengthscale=np.full(D, middle))
+        kernel = kernel.with_ard(D)
+    start = Start(kernel, Gaussian(noise))
+    if not getattr(settings.optimizer, "exact_start", False):
         return start
-    exact = learn_exact_on_subset(run, start)
+    exact = _learn_exact_on_subset(run, start)
     return Start(exact.kernel, exact.likelihood)
 
 
-def _learn_inducing(run: Run, power: float | None) -> EigenGP:
-    """Learn a model with inducing points."""
-    return _learn_by_plan(run, _make_start(run), make_plan(run), power)
+def _learn_exact_on_subset(run: Run, start: Start, plan: Plan | None = None) -> ExactGP:
+    """Learn the exact GP on a subset of the rows; by default a tenth, within limits."""
+    low, high = SUBSET_RANGE
+    n = run.dataset.n_rows
+    count = min(n, max(low, min(high, n // 10))) if plan is None else plan.n_inducing
+    plan = plan or Plan(count, count, n_restarts=8, max_iter=100, tol=1e-8)
+    rows = sample_rows(run.source, count, run.rng)
+    part = run.restrict(rows)
+    part.source = ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
+    with speed_up_passes(count):
+        template = ExactGP(start.kernel, start.likelihood)
+        model: ExactGP = learn_one_stage(part, ExactFamily(), plan, template)
+    run.n_iter += part.n_iter
+    return model
 
 
-def _learn_by_plan(run: Run, start: Start, plan: Plan, power: float | None) -> EigenGP:
-    """Learn a model by the stages of a plan."""
+def _learn_inducing(
+    run: Run, power: float | None, start: Start | None = None, plan: Plan | None = None
+) -> EigenGP:
+    """Learn a model with inducing points; start and plan are by default those of the settings."""
+    start, plan = start or make_start(run), plan or make_plan(run)
     own, scaling, D = run.settings.inducing_points, run.dataset.scaling, run.dataset.n_features
     if not isinstance(own, str) and own.shape[1] != D:
         raise ValueError(
@@ -150,8 +183,11 @@ def _learn_by_plan(run: Run, start: Start, plan: Plan, power: float | None) -> E
         shared=run.settings.has_weights,
     )
     family = InducingFamily(init, plan.n_components, relocates=isinstance(own, str))
-    model: EigenGP = Stages(run, family, plan).learn(template)
-    return model
+    with speed_up_passes(plan.n_inducing):
+        if plan.strategy != "prior":
+            return Stages(run, family, plan).learn(template)
+        model: EigenGP = learn_one_stage(run, family, plan, template)
+        return model
 
 
 def _learn_with_neighbors(run: Run, compare: bool) -> FitResult:
@@ -160,7 +196,7 @@ def _learn_with_neighbors(run: Run, compare: bool) -> FitResult:
     heteroscedastic = settings.noise != "gaussian"
     compare = compare and settings.max_time is None
     fit = NeighborFit.begin(run)
-    start = _make_start(run)
+    start = make_start(run)
     if isinstance(settings.kernel, str) and settings.kernel == "auto":
         start = fit.choose_kernel(start)
     elif isinstance(settings.kernel, Kernel):
@@ -171,7 +207,7 @@ def _learn_with_neighbors(run: Run, compare: bool) -> FitResult:
     many = fit.learner.rows.n_rows < fit.rows.n_rows
     part = run.restrict(fit.learner.rows) if many else run
     plan = fit.plan_first_stage(make_plan(part, default, neighbors=True))
-    first = _learn_by_plan(part, start, plan, None)
+    first = _learn_inducing(part, None, start, plan)
     model = fit.learn(first)
     outcome = fit.conditioning.condition(model)
     scored = fit.conditioning.score(model, outcome, heteroscedastic, compare)
@@ -247,9 +283,9 @@ def _learn_from_batches(run: Run) -> FitResult:
     optimizer: Any = settings.optimizer
     count = max(optimizer.batch_size, _FIRST_ROWS_PER_POINT * M)
     first = run.restrict(sample_rows(run.source, count, run.rng))
-    start, plan = _make_start(first), make_plan(first, get_default_size(first.dataset.n_rows))
+    start, plan = make_start(first), make_plan(first, get_default_size(first.dataset.n_rows))
     plan = replace(plan, max_iter=0 if settings.learns_nothing else FIRST_ITERATIONS)
-    model = _learn_by_plan(first, start, plan, None)
+    model = _learn_inducing(first, None, start, plan)
     run.n_iter += first.n_iter
     learner = StochasticLearner.begin(dataset.extent, model, run.rng)
     with speed_up_passes(M):

@@ -17,8 +17,9 @@ from eigengp.data.array_source import ArraySource
 from eigengp.data.grouping import group_rows
 from eigengp.data.standardize import Extent
 from eigengp.fitting.leave_one_out import make_posterior
-from eigengp.fitting.objectives import WeightObjective, eigengp_parameters, learn_parameters
+from eigengp.fitting.objectives import eigengp_parameters, learn_parameters
 from eigengp.fitting.settings import LBFGS, Stochastic
+from eigengp.fitting.stages import WeightObjective
 from eigengp.fitting.stochastic import StochasticLearner
 from eigengp.gp.approximations import PriorPass, SpectralPass
 from eigengp.gp.blocks import RowBlock, RowSource

@@ -124,7 +124,7 @@ class Plan:
 
 
 def make_plan(run: Run, default: int | None = None, neighbors: bool = False) -> Plan:
-    """Resolve the settings of a model with inducing points.
+    """Resolve the settings of a model with inducing points, and cut rows into blocks for it.
 
     `default` is the default number of components; None is 100, or a quarter of few rows.
     """
@@ -143,6 +143,7 @@ def make_plan(run: Run, default: int | None = None, neighbors: bool = False) -> 
             )
         M = possible
         plan = Plan.of(settings, dataset, min(R, M), M)
+    run.source = run.source.sized(M)
     if not settings.has_weights:
         return replace(plan, groups=False)
     if settings.is_stochastic:

@@ -1,10 +1,12 @@
-"""Restarts: many starts are screened by short runs, and the best one continues.
+"""Stage 1: many starts are screened by short runs, and the best one is learned on all rows.
 
 Successive halving gives each start a few iterations and continues with the best. Relocation moves
 an inducing point of little use to where residuals exceed the noise.
 A small problem is searched as a whole: all rows, all inducing points, and, where rows are scarce,
 growing numbers of inducing points. A large one is screened on a few rows with few inducing points,
-which settles the kernel; all inducing points are then placed for that kernel.
+which settles the kernel; all inducing points are then placed for that kernel. The best start is
+learned on growing subsets of the rows, then on all of them. Methods without weights of
+eigenfunctions end here.
 """
 
 from __future__ import annotations
@@ -18,12 +20,14 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
+from eigengp.data.grouping import group_source
 from eigengp.data.holdout import sample_rows
 from eigengp.data.standardize import Extent
+from eigengp.fitting.checkpoint import Checkpoint
 from eigengp.fitting.initialization import Family
-from eigengp.fitting.objectives import RowObjective, learn_parameters
+from eigengp.fitting.objectives import ParameterObjective, RowObjective, learn_parameters
 from eigengp.fitting.plan import Plan, is_small
-from eigengp.fitting.progress import Monitor
+from eigengp.fitting.run import Run
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP
@@ -41,6 +45,12 @@ _DOUBLED = (0.1, 0.01)
 """How far doubled inducing points are moved, in lengthscales."""
 _NOISE_ROWS = 2_000
 _NOISES = (0.01, 0.03, 0.1, 0.3)
+_WARM_ROWS = 2_000
+_WARM_ROWS_PER_POINT = 10
+_WARM_GROWTH = 9
+_MOST_WARM_ROWS = 1 << 18
+_WARM_ITERATIONS = 30
+_WARM_TOLERANCE = 1e-7
 
 
 @dataclass(frozen=True)
@@ -146,35 +156,41 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Screening:
-    """One screening of starts.
+class FirstStage:
+    """Learns kernel, points and noise from the best of many starts.
 
     Parameters
     ----------
+    run : Run
+        Its settings, random numbers, progress and checkpoint.
     family : Family
-        Makes the starts.
+        The kind of model.
     plan : Plan
         The resolved settings.
-    source : RowSource
-        The training rows.
-    monitor : Monitor
-        Called after every short run.
-    rng : RandomState
-        The random number generator.
+    train : RowSource
+        The rows to learn from.
     """
 
+    run: Run
     family: Family
     plan: Plan
-    source: RowSource
-    monitor: Monitor
-    rng: np.random.RandomState
+    train: RowSource
 
     def choose_start(self, template: Any) -> Any:
         """Choose the model to start from; `template` holds the first kernel and noise."""
+        start, plan = self._screen(template), self.plan
+        if self.family.warms_up and plan.max_iter > 0 and not plan.begins_at_once:
+            start = self._warm_up(start)
+        if hasattr(start, "arithmetic"):  # The exact GP has only one.
+            start = replace(start, arithmetic=plan.arithmetic)
+        return start
+
+    def _screen(self, template: Any) -> Any:
+        """Choose the best of many starts by short runs."""
         plan, asked = self.plan, self.plan.n_inducing
         if plan.max_iter == 0:
             return self._place(template)
-        if is_small(self.source.n_rows, asked) and not plan.begins_at_once:
+        if is_small(self.train.n_rows, asked) and not plan.begins_at_once:
             return self._search_whole(template)
         if plan.settled:
             return self._choose_noise(self._place(template))
@@ -189,7 +205,7 @@ class Screening:
         As in Akaike's criterion, they must gain one nat for each new hyperparameter: the D
         coordinates and the weight of each point.
         """
-        search, plan = self._make_search(self.source.n_rows), self.plan
+        search, plan = self._make_search(self.train.n_rows), self.plan
         if plan.n_components < plan.n_inducing and self.family.relocates:
             return self._search_fewer(search, template).model
         sizes = _list_sizes(plan.n_inducing) if plan.grow else [plan.n_inducing]
@@ -200,7 +216,7 @@ class Screening:
             larger = self._search_at_size(search, template, size, stage, relocations)
             if best is not None:
                 earned = (best.value - larger.value) * search.rows.y.size
-                if earned < (size - smaller) * (self.source.n_features + 1):
+                if earned < (size - smaller) * (self.train.n_features + 1):
                     break
             best = larger
         assert best is not None
@@ -218,16 +234,16 @@ class Screening:
         own = self._search_at_size(search, template, M, "search", relocations)
         few = self._count_relocations(search, R)
         fewer = self._search_at_size(search, template, R, "search", few).model
-        self.monitor.begin("doubled points", len(_DOUBLED) + relocations)
+        self.run.monitor.begin("doubled points", len(_DOUBLED) + relocations)
         doubled: list[Candidate] = []
         for distance in _DOUBLED:
-            points = _double_points(fewer, M, distance, self.rng)
+            points = _double_points(fewer, M, distance, self.run.rng)
             with suppress(FactorizationError):
                 doubled.append(search.run(replace(fewer, inducing_points=points), ROUNDS[-1][1]))
         best = min(doubled, key=_get_value, default=own)
         if relocations and doubled:
-            best = search.relocate(best, self.rng)
-        self.monitor.end()
+            best = search.relocate(best, self.run.rng)
+        self.run.monitor.end()
         return min(own, best, key=_get_value)
 
     def _search_at_size(
@@ -236,12 +252,12 @@ class Screening:
         """Choose the best of all starts with this number of inducing points."""
         n_restarts = self.plan.n_restarts
         runs = sum(max(1, round(share * n_restarts)) for share, _ in ROUNDS)
-        self.monitor.begin(stage, runs + relocations)
-        starts = self.family.make_starts(template, search.rows, size, n_restarts, self.rng)
+        self.run.monitor.begin(stage, runs + relocations)
+        starts = self.family.make_starts(template, search.rows, size, n_restarts, self.run.rng)
         found = search.choose_best(starts)
         if relocations:
-            found = search.relocate(found, self.rng)
-        self.monitor.end()
+            found = search.relocate(found, self.run.rng)
+        self.run.monitor.end()
         return found
 
     def _count_relocations(self, search: Search, size: int) -> int:
@@ -254,7 +270,7 @@ class Screening:
         """Place all inducing points for the kernel of the model."""
         size = self.plan.n_inducing
         rows = self._draw_rows(max(_PLACING_ROWS, 3 * size))
-        return self.family.place(model, rows, size, self.rng)
+        return self.family.place(model, rows, size, self.run.rng)
 
     def _choose_noise(self, model: Any) -> Any:
         """Choose the best of a few noise variances.
@@ -277,17 +293,67 @@ class Screening:
 
     def _make_search(self, count: int) -> Search:
         """Return a search on about `count` rows."""
-        rows, gamma, tick = self._draw_rows(count), self.plan.gamma, self.monitor.step
+        rows, gamma, tick = self._draw_rows(count), self.plan.gamma, self.run.monitor.step
         box = Extent(rows.X.min(axis=0), rows.X.max(axis=0))
         source = ArraySource(rows.X, rows.y, rows.sample_weight, scatter=rows.scatter)
         return Search(self.family, source, rows, box, gamma, tick)
 
     def _draw_rows(self, count: int) -> RowBlock:
         """Draw about `count` training rows at random, or return all if they are fewer."""
-        n = self.source.n_rows
+        n = self.train.n_rows
         if n <= count:
-            return self.source.take(np.arange(n))
-        return sample_rows(self.source, count, self.rng)
+            return self.train.take(np.arange(n))
+        return sample_rows(self.train, count, self.run.rng)
+
+    def _warm_up(self, start: Any) -> Any:
+        """Learn on growing subsets of the rows before all of them.
+
+        A subset shows the direction of the large early steps well enough. The weight of the trace
+        term is that of a data set of this size.
+        """
+        model, plan, run = start, self.plan, self.run
+        count = max(_WARM_ROWS, _WARM_ROWS_PER_POINT * plan.n_inducing)
+        while count <= min(self.train.n_rows // 3, _MOST_WARM_ROWS):
+            rows = sample_rows(self.train, count, run.rng)
+            rows = replace(rows, X=np.asfortranarray(rows.X))
+            objective = RowObjective(
+                self.family.parameters(model, run.dataset.extent),
+                ArraySource.of(rows, plan.n_inducing, run.n_threads),
+                min(1.0, plan.gamma * self.train.n_rows / count),
+            )
+            limits = _WARM_ITERATIONS, _WARM_TOLERANCE
+            model = self.optimize(f"{count} rows", objective, *limits, run.checkpoint)
+            count *= _WARM_GROWTH
+        return model
+
+    def learn(self, stage: str, start: Any, weights: bool = False) -> Any:
+        """Learn kernel, points and noise, and the weights of the eigenfunctions if `weights`."""
+        plan = self.plan
+        if plan.max_iter == 0:
+            return start
+        free = self.family.parameters(start, self.run.dataset.extent, weights=weights)
+        objective = RowObjective(free, self.train, plan.gamma)
+        return self.optimize(stage, objective, plan.max_iter, plan.tol, self.run.checkpoint)
+
+    def optimize(
+        self,
+        stage: str,
+        objective: ParameterObjective,
+        max_iter: int,
+        tol: float,
+        checkpoint: Checkpoint | None = None,
+    ) -> Any:
+        """Learn the free parameters of an objective in one stage, and return the model."""
+        found = learn_parameters(objective, max_iter, tol, stage, self.run.monitor, checkpoint)
+        self.run.n_iter += found.n_iter
+        return objective.parameters.unpack(found.vector)
+
+
+def learn_one_stage(run: Run, family: Family, plan: Plan, template: Any) -> Any:
+    """Learn a model of one stage; `template` holds the first kernel and noise."""
+    train = group_source(run.source) if plan.groups else run.source
+    stage = FirstStage(run, family, plan, train)
+    return stage.learn("learning", stage.choose_start(template))
 
 
 def _get_value(candidate: Candidate) -> float:

@@ -13,12 +13,13 @@ from sklearn.utils import check_random_state
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, place
+from eigengp.backend.threads import count_available_threads, limit_threads
 from eigengp.data.array_source import ArraySource
 from eigengp.data.open import Dataset
 from eigengp.data.standardize import Scaling
 from eigengp.fitting.checkpoint import Checkpoint, open_checkpoint
-from eigengp.fitting.model_selection import Decision, Selection
-from eigengp.fitting.progress import Clock, Monitor
+from eigengp.fitting.model_selection import EXACT_UP_TO, Decision, Selection
+from eigengp.fitting.objectives import Clock, Monitor
 from eigengp.fitting.settings import Settings
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.model import EigenGP
@@ -63,6 +64,8 @@ class Run:
     monitor: Monitor
     checkpoint: Checkpoint | None = None
     n_iter: int = 0
+    n_threads: int = field(default_factory=count_available_threads)
+    """The number of threads before BLAS is limited to one."""
     notes: list[str] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
 
@@ -120,13 +123,27 @@ def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
     monitor = Monitor(settings.verbose, weight, get_log_unit(dataset.scaling, weight), clock=clock)
     checkpoint = _open_checkpoint(dataset, settings, rng)
     try:
-        yield Run(dataset, settings, dataset.source, rng, monitor, checkpoint)
+        with limit_threads(_get_largest_size(dataset, settings)):
+            yield Run(dataset, settings, dataset.source, rng, monitor, checkpoint)
     except BaseException:
         if checkpoint is not None:
             checkpoint.close()
         raise
     if checkpoint is not None:
         checkpoint.remove()
+
+
+def _get_largest_size(dataset: Dataset, settings: Settings) -> int:
+    """Return the size of the largest matrix that is factorised: inducing points, or rows.
+
+    Default numbers of inducing points are small.
+    """
+    points, residual = settings.inducing_points, settings.residual
+    given = 0 if isinstance(points, str) else points.shape[0]
+    size = max(given, settings.n_inducing or 0, settings.n_components or 0)
+    few = residual == "auto" and dataset.n_rows <= EXACT_UP_TO
+    exact = few or residual == "exact" or settings.reading.max_rows is not None
+    return size or (dataset.n_rows if exact else 0)
 
 
 def _open_checkpoint(

@@ -1,9 +1,8 @@
-"""The learning procedure: restarts, stage 1, stage 2, and joint learning.
+"""The stages of EigenGP: stage 1, stage 2, and joint learning.
 
-Every method learns kernel, points and noise from the best of many starts. For EigenGP that is
-stage 1, with the weights of the GP prior; other methods end there. Stage 2 fixes kernel and
-inducing points and learns the weights of the eigenfunctions and the noise. EigenGP* continues with
-all parameters free.
+Stage 1 learns kernel, points and noise with the weights of the GP prior (see
+`eigengp.fitting.restarts`). Stage 2 fixes kernel and inducing points and learns the weights of the
+eigenfunctions and the noise. EigenGP* continues with all parameters free.
 
 The guard against over-fitting has three parts. A fraction of the trace term is added whenever
 inducing points are learned; it grows with the number of inducing points per row. With few rows,
@@ -15,48 +14,77 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
-from eigengp.backend.threads import count_available_threads, speed_up_passes
-from eigengp.data.array_source import ArraySource, map_blocks
+from eigengp._typing import Array
+from eigengp.data.array_source import map_blocks
 from eigengp.data.grouping import group_source
-from eigengp.data.holdout import sample_rows, split_training
-from eigengp.fitting.initialization import ExactFamily, Family, Start
-from eigengp.fitting.objectives import RowObjective, WeightObjective, learn_parameters
+from eigengp.data.holdout import split_training
+from eigengp.fitting.initialization import Family
+from eigengp.fitting.objectives import Evaluation, Parameters, RowObjective
 from eigengp.fitting.plan import Plan
-from eigengp.fitting.restarts import Screening
-from eigengp.fitting.run import EXACT_BLOCK_ROWS, Run
-from eigengp.gp.blocks import RowBlock
-from eigengp.gp.exact import ExactGP
+from eigengp.fitting.restarts import FirstStage
+from eigengp.fitting.run import Run
+from eigengp.gp.approximations import SpectralPass
+from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.evidence import Outcome
 from eigengp.gp.linalg import JitterWarning
 from eigengp.gp.model import EigenGP
-
-SUBSET_RANGE = (500, 2_000)
-"""The smallest and largest number of rows of the exact GP that a fit starts from."""
-_WARM_ROWS = 2_000
-_WARM_ROWS_PER_POINT = 10
-_WARM_GROWTH = 9
-_MOST_WARM_ROWS = 1 << 18
-_WARM_ITERATIONS = 30
-_WARM_TOLERANCE = 1e-7
+from eigengp.gp.sums import Sums
 
 
-def learn_exact_on_subset(run: Run, start: Start, plan: Plan | None = None) -> ExactGP:
-    """Learn the exact GP on a subset of the rows; by default a tenth, within limits."""
-    low, high = SUBSET_RANGE
-    n = run.dataset.n_rows
-    count = min(n, max(low, min(high, n // 10))) if plan is None else plan.n_inducing
-    plan = plan or Plan(count, count, n_restarts=8, max_iter=100, tol=1e-8)
-    rows = sample_rows(run.source, count, run.rng)
-    part = run.restrict(rows)
-    part.dataset = replace(part.dataset, resizable=False)
-    part.source = ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
-    template = ExactGP(start.kernel, start.likelihood)
-    model: ExactGP = Stages(part, ExactFamily(), plan).learn(template)
-    run.n_iter += part.n_iter
-    return model
+@dataclass(frozen=True)
+class WeightObjective:
+    """The objective of stage 2, with weights and noise free: M × M work per evaluation.
+
+    Parameters
+    ----------
+    parameters : Parameters
+        Noise and weights.
+    flow : SpectralPass
+        The pass that computed the sums, in the basis of its eigenvectors.
+    sums : Sums
+        The sums of the whitened features.
+    """
+
+    parameters: Parameters[EigenGP]
+    flow: SpectralPass
+    sums: Sums
+
+    @classmethod
+    def of(cls, parameters: Parameters[EigenGP], source: RowSource) -> WeightObjective:
+        """Compute the sums in one pass over the rows."""
+        ones = np.ones(parameters.template.n_components)
+        flow = replace(parameters.template, shrinkage=ones).flow
+        assert isinstance(flow, SpectralPass)
+        return cls(parameters, flow, flow.sums(source))
+
+    def make_pass(self, vector: Array) -> SpectralPass:
+        """Return the pass with the noise and weights of a vector `[ln σ², ln v]`."""
+        shrinkage = np.exp(self.flow.spectrum.tied(vector[1:]))
+        return replace(self.flow, noise_variance=float(np.exp(vector[0])), shrinkage=shrinkage)
+
+    def knows(self, model: EigenGP) -> bool:
+        """Return whether a model has the eigenfunctions of the sums."""
+        own = self.parameters.template
+        return model.inducing_points is own.inducing_points and model.kernel is own.kernel
+
+    def compute_outcome(self, model: EigenGP) -> Outcome:
+        """Condition a model with these eigenfunctions on the rows."""
+        v = np.ones(model.n_components) if model.shrinkage is None else model.shrinkage
+        vector = np.log(np.append(model.noise_variance, v))
+        return self.make_pass(vector).from_sums(self.sums)
+
+    def __call__(self, vector: Array) -> Evaluation:
+        """Evaluate, per row."""
+        flow = self.make_pass(vector)
+        outcome = flow.from_sums(self.sums)
+        log_shrinkage, noise_bar = flow.weight_gradient(outcome)
+        n, value = self.sums.n, outcome.value
+        weights = self.flow.spectrum.tied(log_shrinkage)
+        gradient = np.concatenate([[flow.noise_variance * noise_bar], weights])
+        return Evaluation(value / n, gradient / n, value / n)
 
 
 @dataclass
@@ -76,68 +104,29 @@ class Stages:
     run: Run
     family: Family
     plan: Plan
-    n_threads: int = field(default_factory=count_available_threads)
-    """The number of threads before BLAS is limited to one."""
+    first: FirstStage = field(init=False)
+    """Learns kernel and inducing points from the training rows."""
     held_out: RowBlock | None = None
     _weight_objective: WeightObjective | None = None
 
-    def learn(self, template: Any) -> Any:
-        """Learn a model, with the rows in blocks for its number of features.
+    def __post_init__(self) -> None:
+        train = self.run.source
+        if self.plan.hold_out:
+            train = split_training(train)
+            self.held_out = train.take_held_out()
+        if self.plan.groups:
+            train = group_source(train)
+        self.first = FirstStage(self.run, self.family, self.plan, train)
 
-        `template` holds the kernel and noise to start from.
-        """
-        run, plan = self.run, self.plan
-        if run.dataset.resizable:
-            run.source = run.source.sized(plan.n_inducing)
-        self.train = run.source
-        with speed_up_passes(plan.n_inducing):
-            if plan.hold_out:
-                self.train = split_training(run.source)
-                self.held_out = self.train.take_held_out()
-            if plan.groups:
-                self.train = group_source(self.train)
-            screening = Screening(self.family, plan, self.train, run.monitor, run.rng)
-            start = screening.choose_start(template)
-            if self.family.warms_up and plan.max_iter > 0 and not plan.begins_at_once:
-                start = self._warm_up(start)
-            if hasattr(start, "arithmetic"):  # The exact GP has only one.
-                start = replace(start, arithmetic=plan.arithmetic)
-            if plan.strategy == "prior":
-                return self._run_stage("learning", start, basis=True, weights=False)
-            return self._learn_weights(start)
-
-    def _warm_up(self, start: Any) -> Any:
-        """Learn on growing subsets of the rows before all of them.
-
-        A subset shows the direction of the large early steps well enough. The weight of the trace
-        term is that of a data set of this size.
-        """
-        model, plan, run = start, self.plan, self.run
-        count = max(_WARM_ROWS, _WARM_ROWS_PER_POINT * plan.n_inducing)
-        while count <= min(self.train.n_rows // 3, _MOST_WARM_ROWS):
-            rows = sample_rows(self.train, count, run.rng)
-            rows = replace(rows, X=np.asfortranarray(rows.X))
-            objective = RowObjective(
-                self.family.parameters(model, run.dataset.extent),
-                ArraySource.of(rows, plan.n_inducing, self.n_threads),
-                min(1.0, plan.gamma * self.train.n_rows / count),
-            )
-            limits = (_WARM_ITERATIONS, _WARM_TOLERANCE)
-            stage = f"{count} rows"
-            found = learn_parameters(objective, *limits, stage, run.monitor, run.checkpoint)
-            run.n_iter += found.n_iter
-            model = objective.parameters.unpack(found.vector)
-            count *= _WARM_GROWTH
-        return model
-
-    def _learn_weights(self, start: EigenGP) -> EigenGP:
-        """Run the stages that learn the weights of the eigenfunctions."""
+    def learn(self, template: EigenGP) -> EigenGP:
+        """Learn a model; `template` holds the kernel and noise to start from."""
+        start = self.first.choose_start(template)
         kept = min(self.plan.n_components, start.inducing_points.shape[0])
         start = replace(start, n_components=kept)
         if self.plan.strategy == "direct":
             return self._learn_jointly(start)
-        first = self._run_stage("stage 1", start, basis=True, weights=False)
-        second = self._run_stage("stage 2", first, basis=False, weights=True)
+        first = self.first.learn("stage 1", start)
+        second = self._learn_weights("stage 2", first)
         best = self._choose_better(first, second)
         if self.plan.strategy == "sequential":
             return best
@@ -149,29 +138,25 @@ class Stages:
         The trace term inflates the noise while inducing points are learned; the last step corrects
         it by the log marginal likelihood alone.
         """
-        joint = self._run_stage("joint", start, basis=True, weights=True)
-        return self._choose_better(
-            joint, self._run_stage("weights", joint, basis=False, weights=True)
-        )
+        joint = self.first.learn("joint", start, weights=True)
+        return self._choose_better(joint, self._learn_weights("weights", joint))
 
-    def _run_stage(self, name: str, model: Any, basis: bool, weights: bool) -> Any:
-        """Optimise the free parameters on the training rows."""
-        plan, run = self.plan, self.run
+    def _learn_weights(self, stage: str, model: EigenGP) -> EigenGP:
+        """Learn the weights of the eigenfunctions and the noise."""
+        plan, run, train = self.plan, self.run, self.first.train
         if plan.max_iter == 0:
             return model
-        parameters = self.family.parameters(model, run.dataset.extent, basis, weights)
-        objective: RowObjective | WeightObjective
-        checkpoint = run.checkpoint
-        if basis or parameters.template.residual:
-            objective = RowObjective(parameters, self.train, plan.gamma if basis else 0.0)
-        else:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", JitterWarning)
-                objective = self._weight_objective = WeightObjective.of(parameters, self.train)
-            checkpoint = None  # Cheaper to evaluate than to store.
-        found = learn_parameters(objective, plan.max_iter, plan.tol, name, run.monitor, checkpoint)
-        run.n_iter += found.n_iter
-        return parameters.unpack(found.vector)
+        free = self.family.parameters(model, run.dataset.extent, basis=False, weights=True)
+        limits, optimize = (plan.max_iter, plan.tol), self.first.optimize
+        learned: EigenGP
+        if model.residual:
+            learned = optimize(stage, RowObjective(free, train), *limits, run.checkpoint)
+            return learned
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", JitterWarning)
+            self._weight_objective = WeightObjective.of(free, train)
+        learned = optimize(stage, self._weight_objective, *limits)  # Cheaper than a checkpoint.
+        return learned
 
     def _choose_better(self, before: EigenGP, after: EigenGP) -> EigenGP:
         """Return `after`, unless there is a held-out set and `before` predicts it better."""
@@ -186,7 +171,7 @@ class Stages:
         if known is not None and known.knows(model):  # The sums of stage 2 save a pass.
             posterior = model.posterior(known.compute_outcome(model))
         else:
-            posterior = model.posterior(model.forward(self.train))
+            posterior = model.posterior(model.forward(self.first.train))
         both = map_blocks(
             lambda X: np.column_stack(posterior.mean_and_variance(X)), rows.X, posterior.n_columns
         )

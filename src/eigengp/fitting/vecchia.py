@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,8 +14,8 @@ from eigengp.fitting.conditioning import CHUNK, Conditioning
 from eigengp.fitting.initialization import InducingPointInit, Start, draw_kernels
 from eigengp.fitting.leave_one_out import score_predictions
 from eigengp.fitting.model_selection import Decision
+from eigengp.fitting.objectives import Clock
 from eigengp.fitting.plan import RELATIVE_JITTER, Plan, is_small
-from eigengp.fitting.progress import Clock
 from eigengp.fitting.run import Run
 from eigengp.fitting.vecchia_learner import VecchiaLearner, name_kernel, split_kernel
 from eigengp.gp.blocks import RowBlock
@@ -188,13 +189,11 @@ class NeighborFit:
             return start
         rng = check_random_state(0)  # Does not advance the random numbers of the fit.
         given = replace(self._make_template(start, rng), vecchia=True)
-        D, count, steps = given.inducing_points.shape[1], _LEAST_LEARNED_ROWS, _TRIED_STEPS
-        others = draw_kernels(start.kernel, D, _TRIED_LENGTHSCALES, rng)
+        count, steps = _LEAST_LEARNED_ROWS, min(_TRIED_STEPS, self._steps)
+        others = draw_kernels(start.kernel, self.rows.X, _TRIED_LENGTHSCALES, rng)
         with speed_up_passes(given.n_components):
             tried = [
-                self.learner.learn_kernel(
-                    replace(given, kernel=each), count, min(steps, self._steps)
-                )
+                self.learner.learn_kernel(replace(given, kernel=each), count, steps)
                 for each in (start.kernel, *others)
             ]
             best = self.learner.choose_start(tried, count)
@@ -298,7 +297,7 @@ class NeighborFit:
             start = self.learner.choose_start([replace(model, kernel=each) for each in both])
         refined = self.learner.refine_kernel(start, steps)
         found = {"learned": model, "refined": refined}
-        losses = {name: self._score_leave_one_out(each) for name, each in found.items()}
+        losses = self._score_leave_one_out(found)
         chosen = min(losses, key=lambda name: losses[name])
         self._decide("refinement", chosen, "leave-one-out loss", losses)
         if self.chosen_sum is not None and chosen == "learned":
@@ -312,14 +311,20 @@ class NeighborFit:
         reason = f"{decisions[at].reason}; a sum was no better in leave-one-out"
         decisions[at] = replace(decisions[at], chosen=name_kernel(kernel), reason=reason)
 
-    def _score_leave_one_out(self, model: EigenGP) -> float:
-        """Return the leave-one-out loss of some rows; those of the refinement are the last."""
-        own = self.conditioning
-        try:
-            posterior, search = own.make_posterior(own.condition(model), own.rows)
-        except FactorizationError:
-            return float("inf")
+    def _score_leave_one_out(self, models: dict[str, EigenGP]) -> dict[str, float]:
+        """Return leave-one-out losses of the same rows; those of the refinement are the last.
+
+        Where time ends, a model may predict fewer rows than another.
+        """
+        own, predicted = self.conditioning, {}
         some, _ = self.rows.cut(min(_COMPARED_ROWS, self.rows.n_rows))
-        mean, variance, _ = own.predict_leave_one_out(posterior, search, some)
-        seen, _ = some.cut(mean.size)
-        return score_predictions(seen, mean, variance)
+        for name, model in models.items():
+            with suppress(FactorizationError):
+                posterior, search = own.make_posterior(own.condition(model), own.rows)
+                predicted[name] = own.predict_leave_one_out(posterior, search, some)[:2]
+        seen, _ = some.cut(min((mean.size for mean, _ in predicted.values()), default=0))
+        scored = {
+            name: score_predictions(seen, *(each[: seen.n_rows] for each in both))
+            for name, both in predicted.items()
+        }
+        return {name: scored.get(name, float("inf")) for name in models}

@@ -16,12 +16,12 @@ from eigengp.data.neighbors import NeighborSource
 from eigengp.data.standardize import Extent
 from eigengp.fitting.checkpoint import Checkpoint
 from eigengp.fitting.objectives import (
+    Monitor,
     RowObjective,
     eigengp_parameters,
     kernel_parameters,
     learn_parameters,
 )
-from eigengp.fitting.progress import Monitor
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP

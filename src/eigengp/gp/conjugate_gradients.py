@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from eigengp._typing import Array
-from eigengp.backend.threads import run_in_threads
+from eigengp.backend.threads import run_in_threads, sum_in_threads
 from eigengp.gp.linalg import cholesky, solve_lower
 from eigengp.gp.sums import row_dots
 from eigengp.gp.vecchia import VecchiaOutcome
@@ -96,7 +96,7 @@ class SymmetricKernelMatrix:
                     total[columns] += values.T @ low[rows]
             return total
 
-        return reduce(iadd, run_in_threads(stripe, at, self.n_threads))
+        return sum_in_threads(stripe, at, self.n_threads)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from eigengp.backend.namespace import AnyArray
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import LOG_2PI
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
-from eigengp.gp.likelihoods import Likelihood, as_likelihood
+from eigengp.gp.likelihoods import Gaussian, Likelihood
 from eigengp.gp.linalg import Advice, cholesky, guarded
 from eigengp.kernels import Kernel
 
@@ -68,9 +68,9 @@ class ExactGP:
     """`σ²`."""
 
     def __post_init__(self) -> None:
-        likelihood = as_likelihood(self.likelihood)
-        object.__setattr__(self, "likelihood", likelihood)
-        object.__setattr__(self, "noise_variance", likelihood.scale)
+        if isinstance(self.likelihood, float):
+            object.__setattr__(self, "likelihood", Gaussian(self.likelihood))
+        object.__setattr__(self, "noise_variance", self.likelihood.scale)
 
     def forward(self, source: RowSource, gamma: float = 0.0) -> ExactOutcome:
         """Return the log marginal likelihood; `gamma` has no effect, for nothing is left out.

@@ -38,14 +38,15 @@ class Likelihood(Protocol):
     def bounds(self) -> tuple[Array, Array]:
         """The lower and upper bounds of `theta`, for standardised targets."""
 
+    @property
+    def log_scale_slopes(self) -> Array:
+        """The derivatives of `ln σ²` by `theta`."""
+
     def with_theta(self, theta: Array) -> Self:
         """Return the likelihood with other parameters."""
 
     def with_scale(self, scale: float) -> Self:
         """Return the likelihood with another `σ²`."""
-
-    def gradient(self, log_scale_bar: float) -> Array:
-        """Return derivatives by `theta`, from the derivative by `ln σ²` that the sums give."""
 
     def pseudo_rows(self, rows: RowBlock, mean: AnyArray, variance: AnyArray) -> RowBlock:
         """Return rows as Gaussian observations of the latent function.
@@ -66,9 +67,13 @@ class _GaussianNoise:
     variance: float | None = None
     theta: Array = field(init=False, repr=False, compare=False)
     """See `Likelihood.theta`: `ln σ²`, where there is a variance."""
+    scale: float = field(init=False, repr=False, compare=False)
+    """See `Likelihood.scale`: `σ²`, where there is a variance."""
 
     bounds: ClassVar[tuple[Array, Array]] = np.log([_LEAST_VARIANCE]), np.log([_LARGEST_VARIANCE])
     """See `Likelihood.bounds`."""
+    log_scale_slopes: ClassVar[Array] = np.ones(1)
+    """See `Likelihood.log_scale_slopes`."""
 
     def __post_init__(self) -> None:
         own = self.variance
@@ -76,13 +81,7 @@ class _GaussianNoise:
             raise ValueError(f"variance must be positive and finite, or None, got {own!r}.")
         if own is not None:
             object.__setattr__(self, "theta", np.log([own]))
-
-    @property
-    def scale(self) -> float:
-        """See `Likelihood.scale`: `σ²`."""
-        if self.variance is None:
-            raise ValueError("A model needs a noise variance: Gaussian(variance=…).")
-        return self.variance
+            object.__setattr__(self, "scale", own)
 
     def with_theta(self, theta: Array) -> Self:
         """See `Likelihood.with_theta`."""
@@ -91,10 +90,6 @@ class _GaussianNoise:
     def with_scale(self, scale: float) -> Self:
         """See `Likelihood.with_scale`."""
         return replace(self, variance=scale)
-
-    def gradient(self, log_scale_bar: float) -> Array:
-        """See `Likelihood.gradient`."""
-        return np.array([log_scale_bar])
 
     def pseudo_rows(self, rows: RowBlock, mean: AnyArray, variance: AnyArray) -> RowBlock:
         """See `Likelihood.pseudo_rows`: rows are Gaussian observations already."""
@@ -129,8 +124,3 @@ class Heteroscedastic(_GaussianNoise):
     variance : float or None
         The initial noise variance without this factor, as in `Gaussian`.
     """
-
-
-def as_likelihood(noise: Likelihood | float) -> Likelihood:
-    """Return a likelihood; a number is the variance of Gaussian noise."""
-    return Gaussian(float(noise)) if isinstance(noise, float | int) else noise

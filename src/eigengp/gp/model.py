@@ -16,7 +16,7 @@ from eigengp._typing import Array
 from eigengp.gp.approximations import DigitsLostError, PriorPass, SpectralPass
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.evidence import Outcome, Pass
-from eigengp.gp.likelihoods import Likelihood, as_likelihood
+from eigengp.gp.likelihoods import Gaussian, Likelihood
 from eigengp.gp.linalg import CholeskyFactor, Spectrum
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
@@ -115,9 +115,9 @@ class EigenGP:
     """`σ²`."""
 
     def __post_init__(self) -> None:
-        likelihood = as_likelihood(self.likelihood)
-        object.__setattr__(self, "likelihood", likelihood)
-        object.__setattr__(self, "noise_variance", likelihood.scale)
+        if isinstance(self.likelihood, float):
+            object.__setattr__(self, "likelihood", Gaussian(self.likelihood))
+        object.__setattr__(self, "noise_variance", self.likelihood.scale)
 
     def __getstate__(self) -> dict[str, Any]:
         """Keep what the model is, and nothing that can be made again."""

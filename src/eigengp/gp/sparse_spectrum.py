@@ -11,7 +11,7 @@ from eigengp.backend.namespace import AnyArray, beside, cast, namespace
 from eigengp.gp.approximations import PlainRows, choose_pull_back
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
-from eigengp.gp.likelihoods import Likelihood, as_likelihood
+from eigengp.gp.likelihoods import Gaussian, Likelihood
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
 from eigengp.gp.sums import Kept, SumsAdjoint
@@ -154,9 +154,9 @@ class SparseSpectrum:
     """`σ²`."""
 
     def __post_init__(self) -> None:
-        likelihood = as_likelihood(self.likelihood)
-        object.__setattr__(self, "likelihood", likelihood)
-        object.__setattr__(self, "noise_variance", likelihood.scale)
+        if isinstance(self.likelihood, float):
+            object.__setattr__(self, "likelihood", Gaussian(self.likelihood))
+        object.__setattr__(self, "noise_variance", self.likelihood.scale)
 
     @property
     def features(self) -> SpectralFeatures:

@@ -293,6 +293,16 @@ def parameter(kind: Parameter, *, default: Any) -> Any:
     return field(default=default, metadata={"parameter": kind})
 
 
+def get_lengthscale_range(n_features: int) -> tuple[float, float]:
+    """Return the shortest and longest plausible lengthscale of standardised inputs.
+
+    For one input these are 1 and 100 % of the range of a uniform variable, √12 standard deviations.
+    Distances grow like √D with more inputs, and short lengthscales isolate every row.
+    """
+    root = np.sqrt(n_features)
+    return float(max(0.035, 0.3 * root * (1.0 - 1.0 / n_features))), float(max(3.46, 2.0 * root))
+
+
 def with_lengthscale(kernel: KernelT, lengthscale: float, rng: np.random.RandomState) -> KernelT:
     """Return the kernel with all lengthscales at one value.
 

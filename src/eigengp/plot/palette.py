@@ -36,14 +36,19 @@ STYLE: dict[Any, Any] = {
 """Settings of Matplotlib."""
 
 
-@contextmanager
-def style(**more: Any) -> Iterator[None]:
-    """Draw with these settings of Matplotlib, and with further ones by name."""
+def import_matplotlib() -> Any:
+    """Import Matplotlib."""
     try:
         import matplotlib
     except ImportError:
         raise ImportError(
             'Plots need Matplotlib; install it with pip install "eigengp[plot]".'
         ) from None
-    with matplotlib.rc_context(STYLE | more):
+    return matplotlib
+
+
+@contextmanager
+def style(**more: Any) -> Iterator[None]:
+    """Draw with these settings of Matplotlib, and with further ones by name."""
+    with import_matplotlib().rc_context(STYLE | more):
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
@@ -10,17 +11,17 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp._typing import Standardize
+from eigengp.backend.namespace import beside
 from eigengp.baselines.rvm.learning import Relevance, learn_relevance
 from eigengp.baselines.rvm.width import N_WIDTHS, WidthChoice, choose_width, with_width
 from eigengp.data.holdout import sample_rows
 from eigengp.data.open import Dataset
 from eigengp.estimators.base import KERNEL_NAMES, GPRegressor
-from eigengp.fitting.initialization import get_lengthscale_range
 from eigengp.fitting.model_selection import Decision
-from eigengp.fitting.run import FitResult, Run, begin_run
-from eigengp.fitting.settings import Settings
+from eigengp.fitting.run import FitResult, Run
 from eigengp.gp.posterior import Posterior
 from eigengp.kernels import KERNELS, Stationary
+from eigengp.kernels.base import get_lengthscale_range
 
 _ITERATIONS = 5_000
 _CV_ROWS = 1_000
@@ -51,7 +52,7 @@ def _describe(
     machine: _Machine, choice: WidthChoice | None, dataset: Dataset, unit: float
 ) -> dict[str, Any]:
     """Return the attributes of a machine in the units of the data."""
-    scaling, like = dataset.scaling, dataset.match_library
+    scaling, like = dataset.scaling, partial(beside, other=dataset.like)
     squared = scaling.target_scale**2
     lengths, errors = (choice.lengthscales, choice.errors) if choice else (None, None)
     return {
@@ -158,25 +159,23 @@ class RVMRegressor(GPRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _learn(self, dataset: Dataset, settings: Settings) -> FitResult:
-        own = self.kernel
+    def _learn(self, run: Run) -> FitResult:
+        own, dataset = self.kernel, run.dataset
         kind = KERNELS[own]() if isinstance(own, str) else own
         if not isinstance(kind, Stationary):
             raise ValueError(f"RVMRegressor needs a stationary kernel, got {own!r}.")
         unit = 1.0 if self.standardize else float(dataset.scaling.input_scale[0])
-        with begin_run(dataset, settings) as run:
-            choice = self._choose(kind, run, unit)
-            if choice:
-                length = choice.best
-            elif isinstance(self.lengthscale, str):
-                length = float(np.sqrt(np.prod(get_lengthscale_range(dataset.n_features))))
-            else:
-                length = float(self.lengthscale) / unit
-            kernel = with_width(kind, length, dataset.n_features)
-            relevance = self._relevance(kernel, run)
-            machine = _Machine(kernel, relevance)
-            attributes = _describe(machine, choice, dataset, unit)
-            return run.make_result(machine, machine.value, machine.posterior(), **attributes)
+        choice = self._choose(kind, run, unit)
+        if choice:
+            length = choice.best
+        elif isinstance(self.lengthscale, str):
+            length = float(np.sqrt(np.prod(get_lengthscale_range(dataset.n_features))))
+        else:
+            length = float(self.lengthscale) / unit
+        kernel = with_width(kind, length, dataset.n_features)
+        machine = _Machine(kernel, self._relevance(kernel, run))
+        attributes = _describe(machine, choice, dataset, unit)
+        return run.make_result(machine, machine.value, machine.posterior(), **attributes)
 
     def _relevance(self, kernel: Stationary, run: Run) -> Relevance:
         max_iter = _ITERATIONS if isinstance(self.max_iter, str) else self.max_iter

@@ -18,10 +18,10 @@ from eigengp._typing import Array
 from eigengp.baselines.rvm.learning import learn_relevance
 from eigengp.baselines.rvm.relevance import Indices
 from eigengp.data.array_source import ArraySource
-from eigengp.fitting.initialization import get_lengthscale_range
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import FactorizationError
 from eigengp.kernels import Stationary
+from eigengp.kernels.base import get_lengthscale_range
 
 N_WIDTHS = 16
 """The number of candidate lengthscales."""

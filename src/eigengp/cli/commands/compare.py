@@ -76,11 +76,12 @@ def compare(
     --method, --rows and --folds reduce the time.
     """
     with open_session(as_json, quiet, debug) as out:
-        from eigengp.cli.commands.comparison import CrossValidation, check_matplotlib, draw_scores
+        from eigengp.cli.commands.comparison import CrossValidation, draw_scores
+        from eigengp.plot.palette import import_matplotlib
 
         if picture is not None:
             out.check_output_path(picture, _PICTURES)
-            check_matplotlib()
+            import_matplotlib()  # Before the work, if it is not installed.
         columns = ColumnOptions(target, None, drop, only, categorical, impute)
         X, y, _ = TrainingData.read(data, columns, out).rows
         X, y = _sample(X, y, rows, seed, out)

@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Self
@@ -128,16 +127,6 @@ class CrossValidation:
         signs = {name: 1.0 if name == "coverage" else -1.0 for name in _SCORING}
         scores = {name: (sign * found[f"test_{name}"]).tolist() for name, sign in signs.items()}
         return {"seconds": float(found["fit_time"].mean()), **scores}
-
-
-def check_matplotlib() -> None:
-    """Raise before the work if Matplotlib is not installed."""
-    try:
-        import_module("matplotlib")
-    except ImportError as error:
-        raise ImportError(
-            f'Plots need Matplotlib: pip install "eigengp[plot]" ({error}).'
-        ) from error
 
 
 def draw_scores(results: list[dict[str, Any]], path: Path) -> None:

@@ -1,0 +1,74 @@
+"""Fit the mean function while data are opened: by least squares, or a cross-fitted regressor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils.validation import has_fit_parameter
+
+from eigengp.backend.namespace import is_numpy
+from eigengp.data.array_source import ArraySource
+from eigengp.data.standardize import Scaling, StandardizedSource, Summary
+from eigengp.gp.blocks import RowSource
+from eigengp.gp.mean import MEANS, RegressorMean
+
+_EXACT = 1e-10
+"""A mean that leaves less, relative to the spread of the targets, explains them exactly."""
+_FOLDS = 5
+"""The number of folds in which a regressor for the mean is cross-fitted."""
+
+
+def fit_mean(name: str, rows: RowSource, scaling: Scaling) -> Scaling:
+    """Fit a mean function, and scale targets by the spread of its residuals."""
+    mean = MEANS[name].fit(rows, scaling.input_centre, scaling.input_scale)
+    residual = StandardizedSource(rows, replace(scaling, mean=mean)).total(Summary.of)
+    spread = float(np.sqrt(residual.squares[-1] / residual.weight))
+    if spread < _EXACT:  # Only rounding errors are left.
+        return replace(scaling, mean=mean)
+    return replace(scaling, mean=mean, target_scale=scaling.target_scale * spread)
+
+
+def cross_fit(regressor: Any, rows: RowSource) -> tuple[ArraySource, RegressorMean]:
+    """Replace targets by the out-of-fold residuals of a regressor.
+
+    Predictions use the regressor fitted to all rows.
+    """
+    if not (isinstance(rows, ArraySource) and is_numpy(rows.X)):
+        raise ValueError(
+            f"mean={type(regressor).__name__}() needs all rows in NumPy arrays; use "
+            "mean='linear' or mean='constant' for files, Dask collections and GPUs."
+        )
+    n_inputs = np.unique(rows.X, axis=0).shape[0]
+    if n_inputs < _FOLDS:
+        raise ValueError(
+            f"mean={type(regressor).__name__}() is cross-fitted in {_FOLDS} folds and needs at "
+            f"least as many different inputs, got {n_inputs}."
+        )
+    X, y, weight = np.asarray(rows.X, np.float64), rows.y, rows.sample_weight
+    weighs = weight is not None and has_fit_parameter(regressor, "sample_weight")
+    if weight is not None and not weighs and np.any(weight != np.round(weight)):
+        raise ValueError(
+            f"mean={type(regressor).__name__}() takes no sample_weight in its fit, so it cannot "
+            "use weights that are not whole numbers; choose another regressor for the mean."
+        )
+
+    def fit(part: Any) -> RegressorMean:
+        if weight is None:
+            return RegressorMean(clone(regressor).fit(X[part], y[part]))
+        if weighs:
+            return RegressorMean(clone(regressor).fit(X[part], y[part], sample_weight=weight[part]))
+        times = weight[part].astype(int)  # Rows that stand several times were merged.
+        return RegressorMean(
+            clone(regressor).fit(np.repeat(X[part], times, axis=0), np.repeat(y[part], times))
+        )
+
+    _, inputs = np.unique(X, axis=0, return_inverse=True)
+    folds = np.random.RandomState(0).permutation(int(inputs.max()) + 1)[inputs.ravel()] % _FOLDS
+    residual = np.empty_like(y)
+    for fold in np.unique(folds):  # Rows with equal inputs are in one fold.
+        left = folds == fold
+        residual[left] = y[left] - fit(~left)(X[left])
+    return replace(rows, y=residual), fit(slice(None))
