@@ -443,7 +443,12 @@ class NeighborSource:
     @property
     def groups(self) -> list[slice]:
         """Neighbourhoods that are summed at once."""
-        return _cut(self.n_rows, max(_LEAST_GROUP, -(-self.n_rows // _GROUPS)))
+        return _cut_groups(self.n_rows)
+
+    @property
+    def row_groups(self) -> list[slice]:
+        """All rows, in groups that are summed at once."""
+        return _cut_groups(self.rows.n_rows)
 
     @cached_property
     def occurrences(self) -> Occurrences:
@@ -475,3 +480,7 @@ class Occurrences(NamedTuple):
 
 def _cut(n: int, size: int) -> list[slice]:
     return [slice(i, min(i + size, n)) for i in range(0, n, size)]
+
+
+def _cut_groups(n: int) -> list[slice]:
+    return _cut(n, max(_LEAST_GROUP, -(-n // _GROUPS)))

@@ -135,8 +135,10 @@ def _iterate(system: _System, rows: RowBlock, variance: Array) -> PosteriorMean 
     probes = _draw_probes(variance, rows.n_rows)
     tolerance = np.array([_TOLERANCE, *_PROBES * [_PROBE_TOLERANCE]])
     without = system.restrict(count).solve(rows.y[:count, None], tolerance[:1])
+    if without is None:
+        return None
     found = system.solve(np.column_stack([rows.y, probes]), tolerance)
-    if without is None or found is None:
+    if found is None:
         return None
     held_out = (rows.y - system.K.multiply(without)[:, 0])[count:]
     factor = float(np.vdot(probes, found[:, 1:])) / (_PROBES * variance.size)

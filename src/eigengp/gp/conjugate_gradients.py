@@ -3,10 +3,10 @@
 The mean is `k(x, X) a` with `C a = y` and `C = K + Δ`, where `K = k(X, X)` and `Δ = σ² S⁻¹` is the
 noise of rows that count `s_n` times. Conjugate gradients need products with `K` alone. Eigenvalues
 of `C` spread over many orders of magnitude, so that the iteration needs a preconditioner: the
-covariance `P` of the nearest-neighbour (Vecchia) approximation. There `U (y − K_XB α)` has
-independent entries of variance one given the coefficients `α` of the inducing points, where row n
-of the sparse `U` has the weights of row n and its neighbours. With `κ = U K_XB` and the posterior
-covariance `V Vᵀ = (K_BB + κᵀκ)⁻¹` of `α`, the lemma of Woodbury gives
+covariance `P` of the nearest-neighbour (Vecchia) approximation. There `U (y − G z)` has
+independent entries of variance one given the coefficients `z` of the whitened features `G`, where
+row n of the sparse `U` has the weights of row n and its neighbours. With `κ = U G` and the
+posterior covariance `V Vᵀ = (I + κᵀκ)⁻¹` of `z`, the lemma of Woodbury gives
 
     P⁻¹ = Uᵀ (I − H Hᵀ) U,    H = κ V.
 """
@@ -32,6 +32,9 @@ from eigengp.kernels import Kernel
 
 _BLOCK = 1_024
 """The number of rows and columns of a block."""
+_PATIENCE = 100
+"""The largest number of iterations in which errors are not halved: where the noise is below the
+rounding of the kernel matrix, they never fall."""
 
 
 class _Block(NamedTuple):
@@ -189,7 +192,13 @@ def solve(
     z = precondition(r)
     p, inner = z, _dots(r, z)
     errors, n_iter = np.linalg.norm(r, axis=0) / size, 0
+    least, since = np.inf, 0
     while n_iter < max_iter and np.any(errors > tolerance) and not is_over():
+        worst = float(np.max(errors / tolerance))
+        if worst < 0.5 * least:
+            least, since = worst, n_iter
+        elif n_iter - since >= _PATIENCE:
+            break
         product = multiply(p)
         step = _ratio(inner, _dots(p, product))
         x += step * p

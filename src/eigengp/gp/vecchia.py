@@ -1,14 +1,15 @@
 """Vecchia's nearest-neighbour approximation of the residual, and its pull-back.
 
 EigenGP+ keeps the residual `k_r = k − k̃`, what the features leave out, on the diagonal alone,
-with `k̃(x, z) = k(x)ᵀ W k(z)` and `W = K_BB⁻¹`. Here each row is conditioned on its nearest rows
-among those before it, which leaves whitened rows
+with `k̃(x, z) = g(x)ᵀg(z)` and the whitened features `g(x) = Fᵀk(x)`, `F Fᵀ = K_BB⁻¹`. Here each
+row is conditioned on its nearest rows among those before it, which leaves whitened rows
 
-    κ_i = Σ_j w_ij k_j,    η_i = Σ_j w_ij y_j
+    κ_i = Σ_j w_ij g_j,    η_i = Σ_j w_ij y_j
 
-that are independent with variance one given the coefficients. The log marginal likelihood is that
-of a linear model in them, `Λ = K_BB + Σ κ κᵀ`, with `Σ ln d` in place of `n ln σ²`; if every row
-had all rows before it as neighbours, this would be the full GP.
+that are independent with variance one given the coefficients `z` of `g`. The log marginal
+likelihood is that of a linear model in them, `G = I + Σ κ κᵀ`, with `Σ ln d` in place of `n ln σ²`;
+if every row had all rows before it as neighbours, this would be the full GP. In the coordinates of
+`k(x)` the same sums would lose half of their digits where `K_BB` is nearly singular.
 
 The last row of a set of `s` rows, its neighbours first, has the covariance `R = k_r + σ²I` with
 them, and what is new in it is `Σ_j w_j (y_j − f_j)`, with variance one:
@@ -40,7 +41,7 @@ from eigengp._typing import Array
 from eigengp.backend.loops import load_loops
 from eigengp.backend.loops_numpy import list_pairs
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.evidence import Outcome, PassAdjoint, PriorEvidence
+from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
 from eigengp.gp.linalg import CholeskyFactor, FactorizationError, cholesky, solve_lower
 from eigengp.gp.sums import Additive, Kept, RowAdjoint, Sums, SumsAdjoint
 from eigengp.kernels import Kernel, KernelColumns, PullBack
@@ -76,28 +77,25 @@ class Neighborhoods(NamedTuple):
 
 @dataclass
 class Table:
-    """The features of all members of neighbourhoods, each computed once."""
+    """The whitened features of all members of neighbourhoods, each computed once."""
 
-    K: Array
-    """`k(x, B)`, shape (N, M)."""
     G: Array
-    """`K F`, shape (N, M), whose products are `k̃`."""
+    """`g = Fᵀk` of each, shape (N, M), whose products are `k̃`."""
     back: dict[int, PullBack] = field(default_factory=dict)
-    """The pull-back of the block that begins at each number."""
+    """The pull-back of `k(x, B)` for the block that begins at each number."""
 
     @classmethod
     def of(cls, features: KernelColumns, factor: Array, source: Any, keep: bool = False) -> Table:
         """Compute features block by block; `keep` what a pull-back needs."""
-        shape = (source.rows.n_rows, features.points.shape[0])
-        table = cls(np.empty(shape), np.empty(shape))
+        table = cls(np.empty((source.rows.n_rows, features.points.shape[0])))
 
         def fill(at: slice) -> None:
             X = source.rows.X[at]
             if keep:
-                table.K[at], table.back[at.start] = features.forward(X)
+                K, table.back[at.start] = features.forward(X)
             else:
-                table.K[at] = features.matrix(X)
-            np.matmul(table.K[at], factor, out=table.G[at])
+                K = features.matrix(X)
+            np.matmul(K, factor, out=table.G[at])
 
         source.map(fill, source.blocks)
         return table
@@ -134,9 +132,9 @@ class Residual:
         hoods : Neighborhoods
             Who belongs together.
         explained : array of shape (N, M)
-            `K F` of the table, whose products are `k̃`.
+            `g` of the table, whose products are `k̃`.
         own : array of shape (n, M) or None
-            `K F` of the last members, where the table holds their neighbours alone.
+            `g` of the last members, where the table holds their neighbours alone.
         """
         R, back = self.kernel.stack(hoods.X)
         first, second = list_pairs(hoods.X.shape[1])
@@ -253,10 +251,8 @@ class _Back(NamedTuple):
 
     p: Array
     """Shape (N, s)."""
-    kappa_bar: Array
-    """`κ̄`, shape (N, M)."""
-    mixed: Array
-    """`ϖ`, shape (N, M)."""
+    through_w: Array
+    """`κ̄ + ϖ`, shape (N, M)."""
 
 
 @dataclass(frozen=True)
@@ -305,17 +301,20 @@ class VecchiaPass:
         keep, (n, s) = kept is not None, source.index.shape
         table = Table.of(self.features, self.prior_factor, source, keep)
         if source.is_complete and not keep:
-            sums = self._sums_of_all(source.rows, table)
-            return VecchiaOutcome(self, PriorEvidence(sums, self.factor, 1.0), None, None)
-        kappa = np.empty((n, table.K.shape[1]))
+            return self._conclude(self._sums_of_all(source.rows, table))
+        kappa = np.empty((n, table.G.shape[1]))
         whitened = Whitened(source.index, np.empty((n, s)), kappa, np.empty(n))
         tape = Tape(table, np.empty((n, s * (s + 1) // 2))) if keep else None
         source.map(lambda rows: self._whiten(source, rows, table, whitened, tape), source.chunks)
-        sums = reduce(
-            iadd, source.map(lambda rows: self._sums(source, rows, whitened), source.groups)
-        )
-        evidence = PriorEvidence(sums, self.factor, 1.0)
-        return VecchiaOutcome(self, evidence, None, None, whitened=whitened, tape=tape)
+        parts = source.map(lambda rows: self._sums(source, rows, whitened), source.groups)
+        return self._conclude(reduce(iadd, parts), whitened, tape)
+
+    def _conclude(
+        self, sums: Sums, whitened: Whitened | None = None, tape: Tape | None = None
+    ) -> VecchiaOutcome:
+        """Return what the sums say."""
+        evidence = FactorEvidence(sums, np.ones(sums.b.size), 1.0)
+        return VecchiaOutcome(self, evidence, None, self.prior_factor, whitened=whitened, tape=tape)
 
     def _whiten(
         self, source: Any, rows: slice, table: Table, whitened: Whitened, tape: Tape | None
@@ -324,7 +323,7 @@ class VecchiaPass:
         hoods = Neighborhoods.of(source.rows, source.index[rows])
         R, back = self.residual.stack(hoods, table.G)
         w = innovation_weights(R, hoods.at.shape[1])
-        load_loops().combine(w, table.K, hoods.at, whitened.kappa[rows])
+        load_loops().combine(w, table.G, hoods.at, whitened.kappa[rows])
         np.einsum("ns,ns->n", w, source.rows.y[hoods.at], out=whitened.eta[rows])
         whitened.w[rows] = w
         if tape is not None:
@@ -339,14 +338,14 @@ class VecchiaPass:
     def _sums_of_all(self, rows: RowBlock, table: Table) -> Sums:
         """Return the sums where every row has all earlier rows as neighbours.
 
-        With the covariance `R = L Lᵀ` of all rows, the whitened rows are `L⁻¹K` and `L⁻¹y`: O(N³)
+        With the covariance `R = L Lᵀ` of all rows, the whitened rows are `L⁻¹g` and `L⁻¹y`: O(N³)
         for all rows instead of each, and the result is the exact GP.
         """
         R = self.features.kernel.matrix(rows.X, rows.X) - table.G @ table.G.T
         noise = self.noise_variance / rows.weight
         R.flat[:: rows.n_rows + 1] += noise + self.jitter * self.features.kernel.diag(rows.X)
         L = cholesky(R)
-        whitened = solve_lower(L, np.column_stack([table.K, rows.y]))
+        whitened = solve_lower(L, np.column_stack([table.G, rows.y]))
         log_precision = -2.0 * float(np.log(np.diagonal(L)).sum())
         own = np.arange(rows.n_rows)
         return self._sums_of_whitened(rows, own, whitened[:, :-1], whitened[:, -1], log_precision)
@@ -373,24 +372,19 @@ class VecchiaPass:
     def pull_back(self, source: Any, outcome: Outcome, bar: SumsAdjoint) -> PassAdjoint:
         """See `Pass.pull_back`.
 
-        With `W = K_BB⁻¹` and `ϖ_i = Σ_j p_ij k_j`, the features receive
-        `k̄_j = Σ_i w_ij κ̄_i + W Σ_i (w_ij ϖ_i + p_ij κ_i)`, and `W̄ = ½ Σ_i (ϖ_i κ_iᵀ + κ_i ϖ_iᵀ)`.
+        With `ϖ_i = Σ_j p_ij g_j`, the features receive `ḡ_j = Σ_i w_ij (κ̄_i + ϖ_i) + p_ij κ_i`.
         """
         assert isinstance(outcome, VecchiaOutcome)
-        evidence, whitened, tape = outcome.evidence, outcome.whitened, outcome.tape
-        assert isinstance(evidence, PriorEvidence)
+        whitened, tape = outcome.whitened, outcome.tape
         assert whitened is not None
         assert tape is not None
-        kappa = whitened.kappa
-        back = _Back(np.empty_like(whitened.w), np.empty_like(kappa), np.empty_like(kappa))
+        back = _Back(np.empty_like(whitened.w), np.empty_like(whitened.kappa))
         chunks = source.map(
             lambda rows: self._pulled(source, rows, whitened, tape, bar, back), source.chunks
         )
         pulled = reduce(iadd, chunks)
-        adjoint = self._pull_back_features(source, whitened, tape.table, back)
-        cross = reduce(iadd, source.map(lambda at: back.mixed[at].T @ kappa[at], source.groups))
-        cross = 0.5 * (cross + cross.T)
-        gram = evidence.gram_adjoint(bar) + self.factor.weights_pull_back(cross)
+        adjoint, inner = self._pull_back_features(source, whitened, tape.table, back)
+        gram = self.factor.whitened_pull_back(inner)
         theta = adjoint.theta + pulled.theta
         kernel, points = self.features.kernel, self.features.points
         if kernel.constant_diagonal is not None:
@@ -413,11 +407,11 @@ class VecchiaPass:
         """Pull the sums back to the covariances of some neighbourhoods."""
         hoods, loops = Neighborhoods.of(source.rows, source.index[rows]), load_loops()
         w, kappa, eta = whitened.w[rows], whitened.kappa[rows], whitened.eta[rows]
-        kappa_bar = np.matmul(kappa, 2.0 * bar.A, out=back.kappa_bar[rows])
+        kappa_bar = np.matmul(kappa, 2.0 * bar.A, out=back.through_w[rows])
         kappa_bar += np.outer(eta, bar.b)
         eta_bar = kappa @ bar.b + 2.0 * bar.c * eta
         w_bar = np.empty_like(w)
-        loops.project(tape.table.K, hoods.at, kappa_bar, w_bar)
+        loops.project(tape.table.G, hoods.at, kappa_bar, w_bar)
         w_bar += eta_bar[:, None] * source.rows.y[hoods.at]
         if hoods.present is not None:
             w_bar *= hoods.present
@@ -426,7 +420,9 @@ class VecchiaPass:
         R_bar = tape.L[rows]  # Of no more use.
         loops.pack_outer(-p, w, R_bar)
         theta = tape.back.pop(rows.start)(R_bar)
-        loops.combine(p, tape.table.K, hoods.at, back.mixed[rows])
+        mixed = np.empty_like(kappa)
+        loops.combine(p, tape.table.G, hoods.at, mixed)
+        kappa_bar += mixed
         back.p[rows] = p
         share = p * w
         noise = -float(np.sum(share if hoods.weight is None else share / hoods.weight))
@@ -434,19 +430,19 @@ class VecchiaPass:
 
     def _pull_back_features(
         self, source: Any, whitened: Whitened, table: Table, back: _Back
-    ) -> RowAdjoint:
-        """Return what features give to kernel and inducing points."""
+    ) -> tuple[RowAdjoint, Array]:
+        """Return what features give to kernel and inducing points, and `Σ g ḡᵀ`, to `F`."""
         loops, (order, sets, starts) = load_loops(), source.occurrences
         w, p = whitened.w.ravel()[order], back.p.ravel()[order]
+        G_bar = np.zeros_like(table.G)
 
         def term(rows: slice) -> RowAdjoint:
             own = starts[rows.start : rows.stop + 1]
-            direct, through = np.zeros((2, own.size - 1, table.K.shape[1]))
-            loops.spread(own, sets, w, back.kappa_bar, direct)
-            loops.spread(own, sets, w, back.mixed, through)
-            loops.spread(own, sets, p, whitened.kappa, through)
-            K_bar = (self.factor.inverse @ through.T).T
-            K_bar += direct
+            loops.spread(own, sets, w, back.through_w, G_bar[rows])
+            loops.spread(own, sets, p, whitened.kappa, G_bar[rows])
+            K_bar = (self.prior_factor @ G_bar[rows].T).T
             return RowAdjoint(*table.back.pop(rows.start)(K_bar, overwrite=True))
 
-        return reduce(iadd, source.map(term, source.blocks))
+        adjoint = reduce(iadd, source.map(term, source.blocks))
+        inner = source.map(lambda rows: table.G[rows].T @ G_bar[rows], source.row_groups)
+        return adjoint, reduce(iadd, inner)

@@ -147,7 +147,8 @@ class VecchiaPosterior:
         """Return the posterior after a pass over the rows."""
         evidence, flow = outcome.evidence, outcome.flow
         assert isinstance(flow, VecchiaPass)
-        return cls(flow, evidence.mean, evidence.V, rows, search, n_neighbors)
+        m, V = flow.prior_factor @ evidence.mean, flow.prior_factor @ evidence.V
+        return cls(flow, m, V, rows, search, n_neighbors)
 
     @property
     def features(self) -> KernelColumns:
