@@ -298,8 +298,8 @@ def test_noiseless_data_can_choose_a_kernel() -> None:
 
 
 IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
-    ({"optimizer": LBFGS("joint")}, "strategy='joint' learns weights"),
-    ({"optimizer": LBFGS("direct")}, "strategy='direct' learns weights"),
+    ({"optimizer": LBFGS("joint")}, "strategy='joint' learns prior variances"),
+    ({"optimizer": LBFGS("direct")}, "strategy='direct' learns prior variances"),
     ({"optimizer": Stochastic()}, "optimizer=Stochastic() keeps no rows"),
     ({"inducing_points": 30}, "n_components equal to the 30 inducing points"),
     ({"inducing_points": np.zeros((12, 2))}, "n_components equal to the 12 inducing points"),
@@ -551,3 +551,32 @@ def test_refinement_is_compared_on_equal_rows_where_time_ends(
     settings = {"kernel": "matern32", "optimizer": LBFGS(max_iter=3), "random_state": 0}
     EigenGPRegressor(12, residual="neighbors", **settings).fit(X, y)
     assert scored == [200, 200]
+
+
+def test_leave_one_out_scores_repeated_inputs_beyond_its_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from eigengp.fitting import conditioning
+
+    scored: list[tuple[RowBlock, Array, Array]] = []
+    score = conditioning.score
+
+    def note(posterior: Any, rows: Any, predicted: Any, number: Any, *others: Any) -> Any:
+        scored.append((rows, predicted[0], number))
+        return score(posterior, rows, predicted, number, *others)
+
+    monkeypatch.setattr(conditioning, "score", note)
+    monkeypatch.setattr(conditioning, "_LEFT_OUT_ROWS", 200)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (1_200, 2))
+    X[1_160:] = X[:40]
+    y = np.sin(3 * X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=1_200)
+    settings = {"kernel": "matern32", "optimizer": LBFGS(max_iter=3), "random_state": 0}
+    EigenGPRegressor(12, residual="neighbors", **settings).fit(X, y)
+    rows, mean, number = scored[0]
+    n_rows = np.bincount(number)
+    assert mean.size == n_rows.size == 210
+    assert np.all(n_rows[200:] == 2)
+    assert np.sqrt(np.mean((rows.y - mean[number]) ** 2)) < 0.5
+    for each in range(200, 210):
+        assert np.ptp(rows.X[number == each], axis=0).max() == 0.0

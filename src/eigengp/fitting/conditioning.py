@@ -177,7 +177,8 @@ class Conditioning:
 
         Few rows repeat an input, and they alone show how far targets at one input differ.
         """
-        repeats = count + np.flatnonzero(self.rows.weight[count:] > 1.0)
+        n_rows = np.bincount(self.number, self.single.weight)
+        repeats = count + np.flatnonzero(n_rows[count:] > 1.0)
         return repeats[: count // _FIRST_PER_REPEAT]
 
     def _use_all_rows(
