@@ -123,3 +123,19 @@ def test_numba_is_not_imported_before_it_is_needed() -> None:
         check=True,
     )
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("error", [ImportError("none"), OSError("disk full"), EOFError("damaged")])
+def test_loops_that_cannot_be_compiled_are_those_of_numpy(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(name: str) -> None:
+        raise error
+
+    monkeypatch.setattr(loops, "import_module", fail)
+    loops._import_loops.cache_clear()
+    try:
+        assert loops.load_loops() is loops_numpy
+    finally:
+        loops._import_loops.cache_clear()
+    assert "slower without compiled loops" in caplog.text

@@ -580,3 +580,11 @@ def test_leave_one_out_scores_repeated_inputs_beyond_its_sample(
     assert np.sqrt(np.mean((rows.y - mean[number]) ** 2)) < 0.5
     for each in range(200, 210):
         assert np.ptp(rows.X[number == each], axis=0).max() == 0.0
+
+
+@pytest.mark.parametrize("kernel", [SquaredExponential(), SquaredExponential(0.2)])
+def test_a_given_kernel_is_learned_where_there_is_no_noise(kernel: Kernel) -> None:
+    x = np.random.default_rng(0).uniform(size=(120, 1))
+    y = np.sin(8.0 * x[:, 0])
+    model = EigenGPRegressor(kernel=kernel, residual="neighbors", random_state=0).fit(x, y)
+    assert np.sqrt(np.mean((model.predict(x) - y) ** 2)) < 0.02

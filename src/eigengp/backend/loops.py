@@ -1,4 +1,4 @@
-"""Loops over many small sets of rows: compiled by Numba where it can be had, else by NumPy.
+"""Loops over many small sets of rows: compiled by Numba if it is available, else NumPy.
 
 Both modules have the same functions, which `loops_numpy` documents. Every function releases the
 interpreter's lock, or spends its time in functions of NumPy that do, and treats each set by itself,
@@ -18,10 +18,11 @@ logger = logging.getLogger(__name__)
 
 
 def load_loops() -> ModuleType:
-    """Return the compiled functions, or those of NumPy if Numba is missing or switched off.
+    """Return the compiled functions, or those of NumPy if Numba cannot compile or store them.
 
-    `NUMBA_DISABLE_JIT=1` switches it off. The first call imports Numba, which takes a moment, and
-    compiles where no earlier process has left its result in Numba's cache.
+    It is not installed, `NUMBA_DISABLE_JIT=1` switches it off, or its cache cannot be written.
+    The first call imports Numba, which takes a moment, and compiles where no earlier process has
+    left its result in the cache.
     """
     return _import_loops()
 
@@ -30,6 +31,6 @@ def load_loops() -> ModuleType:
 def _import_loops() -> ModuleType:
     try:
         return import_module("eigengp.backend.loops_numba")
-    except (ImportError, RuntimeError) as error:
-        logger.info("Fits with nearest neighbours are slower without compiled loops: %s", error)
+    except Exception as error:  # Whatever a damaged cache or a full disk raises.
+        logger.warning("Fits with nearest neighbours are slower without compiled loops: %r", error)
         return loops_numpy

@@ -384,7 +384,8 @@ def merge_rows(
 def _order_rows(X: Array, y: Array) -> NDArray[np.intp]:
     """Return an order of rows that no order, sign, shift or scale of the inputs changes.
 
-    Rows are ordered by their targets, and rows of equal targets by their distance from the mean.
+    Rows are ordered by their targets, and rows of equal targets by their distance from the mean;
+    where both are equal, the order of the inputs remains.
     Starts, subsets and folds, which are drawn by the numbers of rows, are then the same rows.
     """
     centred = X - X.mean(axis=0)

@@ -302,6 +302,7 @@ class SpectralFamily:
         so that their own order and signs do not matter; constant ones have frequency zero.
         """
         along = rows.X.T @ (rows.weight * rows.y)
+        along[np.ptp(rows.X, axis=0) == 0.0] = 0.0
         order = np.argsort(-np.abs(along), kind="stable")[: count_varying(rows.X)]
         drawn = model.kernel.draw_frequencies((size + 1) // 2, order.size, rng)
         points = np.zeros((drawn.shape[0], along.size))

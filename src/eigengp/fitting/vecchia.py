@@ -180,7 +180,7 @@ class NeighborFit:
         return replace(start, kernel=kernel)
 
     def choose_lengthscales(self, start: Start) -> Start:
-        """Learn the given kernel for a few steps, also from lengthscales of plausible size.
+        """Return the start, or one with lengthscales of plausible size if it learns faster.
 
         Far too short or too long lengthscales have no gradient, and 1, that of a kernel without
         arguments, is either in the units of most data.
@@ -189,15 +189,19 @@ class NeighborFit:
             return start
         rng = check_random_state(0)  # Does not advance the random numbers of the fit.
         given = replace(self._make_template(start, rng), vecchia=True)
-        count, steps = _LEAST_LEARNED_ROWS, min(_TRIED_STEPS, self._steps)
         others = draw_kernels(start.kernel, self.rows.X, _TRIED_LENGTHSCALES, rng)
+        steps, until = min(_TRIED_STEPS, self._steps), 0.5 * _UNTIL[0]
+        best, least = start, np.inf
         with speed_up_passes(given.n_components):
-            tried = [
-                self.learner.learn_kernel(replace(given, kernel=each), count, steps)
-                for each in (start.kernel, *others)
-            ]
-            best = self.learner.choose_start(tried, count)
-        return Start(best.kernel, best.likelihood)
+            for i, kernel in enumerate((start.kernel, *others)):
+                self._clock.spread(until, i, 1 + _TRIED_LENGTHSCALES)
+                if i and self._clock.is_over():
+                    break
+                value = self.learner.try_kernel(replace(given, kernel=kernel), steps)
+                if value < least:
+                    best, least = replace(start, kernel=kernel), value
+        self._clock.allow(_UNTIL[0])
+        return best
 
     def _make_template(self, start: Start, rng: np.random.RandomState) -> EigenGP:
         """Return a model with few inducing points, on which kernels are tried."""

@@ -235,16 +235,22 @@ class VecchiaLearner:
         """Learn kernel, noise and inducing points on `count` rows."""
         return self._minimize("local", model, count, steps, points=True)
 
-    def choose_start(self, models: list[EigenGP], count: int | None = None) -> EigenGP:
-        """Return the model of largest log marginal likelihood before its kernel is learned.
+    def try_kernel(self, model: EigenGP, steps: int) -> float:
+        """Return `−ln p(y)` after a few steps on few rows; infinite where they fail."""
+        count = _ROUNDS[0].n_rows
+        try:
+            learned = self._minimize("lengthscales", model, count, steps)
+            return learned.forward(self._find_neighbors(model, count)).value
+        except FactorizationError:
+            return float("inf")
 
-        It is that of `count` rows, or of those on which kernels are refined.
-        """
+    def choose_start(self, models: list[EigenGP]) -> EigenGP:
+        """Return the model of largest log marginal likelihood before its kernel is refined."""
 
         def value(model: EigenGP) -> float:
-            asked = (_count_rows(model), _REFINED_NEIGHBOURS) if count is None else (count,)
             try:
-                return model.forward(self._find_neighbors(model, *asked)).value
+                source = self._find_neighbors(model, _count_rows(model), _REFINED_NEIGHBOURS)
+                return model.forward(source).value
             except FactorizationError:
                 return float("inf")
 

@@ -68,7 +68,7 @@ class ExactGP:
     """`σ²`."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.likelihood, float):
+        if isinstance(self.likelihood, int | float):
             object.__setattr__(self, "likelihood", Gaussian(self.likelihood))
         object.__setattr__(self, "noise_variance", self.likelihood.scale)
 

@@ -115,7 +115,7 @@ class EigenGP:
     """`σ²`."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.likelihood, float):
+        if isinstance(self.likelihood, int | float):
             object.__setattr__(self, "likelihood", Gaussian(self.likelihood))
         object.__setattr__(self, "noise_variance", self.likelihood.scale)
 
