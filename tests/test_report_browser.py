@@ -176,7 +176,7 @@ def test_nothing_is_wider_than_the_screen(opened: Opened) -> None:
 def test_paper_is_light_and_holds_the_figures(opened: Opened) -> None:
     scroll_to(opened.tab.locator("#figure-predicted"))
     light = opened.tab.evaluate(INK)
-    opened.tab.locator("input[name=theme][value=dark]").check(force=True)
+    opened.tab.locator("input[name=theme][value=dark]").evaluate("each => each.click()")
     scroll_to(opened.tab.locator("#figure-predicted"))
     until(opened, f"{INK} !== '{light}'")
     dark = opened.tab.evaluate(INK)
@@ -194,7 +194,7 @@ def test_paper_is_light_and_holds_the_figures(opened: Opened) -> None:
 
 def test_the_theme_is_switched_and_remembered(opened: Opened) -> None:
     themes = opened.tab.locator("input[name=theme]")
-    opened.tab.locator("input[name=theme][value=light]").check(force=True)
+    opened.tab.locator("input[name=theme][value=light]").evaluate("each => each.click()")
     scroll_to(opened.tab.locator("#figure-predicted"))
     settle(opened)
     light = opened.tab.evaluate(BACKGROUND)
@@ -208,7 +208,7 @@ def test_the_theme_is_switched_and_remembered(opened: Opened) -> None:
     until(opened, "document.documentElement.dataset.drawn === 'yes'")
     assert themes.nth(2).is_checked()
     until(opened, f"{BACKGROUND} !== '{light}'")
-    opened.tab.locator("input[name=theme][value=auto]").check(force=True)
+    opened.tab.locator("input[name=theme][value=auto]").evaluate("each => each.click()")
     until(opened, f"{BACKGROUND} === '{light}'")
     opened.tab.emulate_media(color_scheme="dark")
     until(opened, f"{BACKGROUND} !== '{light}'")

@@ -52,7 +52,8 @@ from eigengp.gp.sparse_spectrum import SpectralFeatures
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import KERNELS, Kernel
 
-_MOST_POINTS = 100
+_FEWEST_POINTS, _MOST_POINTS = 20, 100
+"""The number of own points from which a model shows effects at them, and the largest number."""
 
 KERNEL_NAMES = StrOptions(set(KERNELS))
 
@@ -555,7 +556,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         prediction does not depend on, and near 1 for one that determines it. An interaction counts
         in full for each of its inputs, so the values need not add up to one. No data are needed:
         the points are at most 100 inducing points, relevance vectors, or training rows if the model
-        keeps them, and for SSGP, which has none of these, random points over the range of the data.
+        keeps them. If it has fewer than 20 of these, they are random points over the range of the
+        data.
 
         Returns
         -------
@@ -596,14 +598,16 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """Return inputs at which the model knows the function, in the units of the data."""
         posterior: Any = self._posterior
         scaling, features = self._scaling, posterior.features
-        if isinstance(features, SpectralFeatures):
+        points = np.empty((0, scaling.input_scale.size))
+        if isinstance(posterior, VecchiaPosterior):
+            points = posterior.rows.X
+        elif not isinstance(features, SpectralFeatures):
+            points = features.points
+        if len(points) < _FEWEST_POINTS:
             size = (_MOST_POINTS, scaling.input_scale.size)
             points = np.sqrt(3.0) * np.random.default_rng(0).uniform(-1.0, 1.0, size)
-        else:
-            local = isinstance(posterior, VecchiaPosterior)
-            points = posterior.rows.X if local else features.points
-            steps = np.linspace(0, len(points) - 1, min(_MOST_POINTS, len(points)))
-            points = points[steps.astype(int)]
+        steps = np.linspace(0, len(points) - 1, min(_MOST_POINTS, len(points)))
+        points = points[steps.astype(int)]
         return scaling.restore_inputs(points)
 
     def _repr_html_inner(self) -> str:

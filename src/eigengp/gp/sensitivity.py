@@ -78,6 +78,8 @@ def total_indices(
     array([0.8, 0.2])
     """
     n, wanted = len(points), [list(group) for group in groups]
+    # In random order, so that those a few places apart are independent.
+    points = points[np.random.default_rng(0).permutation(n)]
     values = function(points)
     variance = float(np.var(values))
     indices = np.zeros(len(wanted))
