@@ -65,11 +65,12 @@ class EigenGPRegressor(InducingPointRegressor):
     Up to 2,000 rows the default is the exact GP. For more rows, or if `n_components` or
     `inducing_points` is given, the latent function is a linear combination of R eigenfunctions of a
     GP prior, with Gaussian weights; each eigenfunction is a linear combination of kernel functions
-    centred at M inducing points. From 1,000 to ten million rows the default also approximates the
-    residual covariance, the part of the prior covariance that the eigenfunctions leave out, with
-    nearest neighbours (Vecchia approximation). Inducing points, kernel hyperparameters and noise
-    variance are learned by maximising the log marginal likelihood. Without neighbours, the prior
-    variances of the weights are learned too, and each evaluation takes O(N·M²) time.
+    centred at M inducing points. By default, a model with eigenfunctions and 1,000 to ten million
+    rows also approximates the residual covariance, the part of the prior covariance that the
+    eigenfunctions leave out, with nearest neighbours (Vecchia approximation). Inducing points,
+    kernel hyperparameters and noise variance are learned by maximising the log marginal likelihood.
+    Without neighbours, the prior variances of the weights are learned too, and each evaluation
+    takes O(N·M²) time.
 
     Parameters
     ----------
@@ -81,8 +82,9 @@ class EigenGPRegressor(InducingPointRegressor):
         - "neighbors": 200, or 400 if that lowers the loss of a held-out set by more than 0.01 nats
           per row, but at most N/25. If `kernel` is given, it is 400 for a smooth kernel (squared
           exponential, Matérn 5/2, rational quadratic with α ≥ 1) and 200 for others, without a
-          comparison. With `max_time` the upper limit is 12 per second, between 50 and 800, instead
-          of 400.
+          comparison. With `max_time` there are at most 12 for each second of it, where this limit
+          is at least 50 and at most 800; unless a kernel is given, the number is doubled up to this
+          limit instead of 400.
     kernel : Kernel, str or "auto"
         The covariance function of the GP prior. A `Kernel` object is in the units of the data; its
         hyperparameters are initial values, and a single lengthscale becomes one for each input. A
@@ -97,8 +99,8 @@ class EigenGPRegressor(InducingPointRegressor):
         - "neighbors": the kernel with the lowest loss on up to 3,000 rows, among the same five
           kernels and, without `max_time` or with at least 20 seconds, three sums: squared
           exponential + Matérn 5/2, rational quadratic + Matérn 1/2, and Matérn 3/2 + Matérn 1/2.
-          The loss is the negative Vecchia log marginal likelihood per row, averaged with its value
-          if all rows had one common variance.
+          The loss per row is the mean of two values: the negative Vecchia log marginal likelihood,
+          and the same with one common variance in place of the conditional variance of each row.
     residual : {"auto", None, "diagonal", "neighbors", "exact"}
         Which model to fit. None, "diagonal" and "neighbors" have eigenfunctions, and differ in how
         they treat the residual covariance.
@@ -132,8 +134,8 @@ class EigenGPRegressor(InducingPointRegressor):
         `residual="neighbors"`. Where the mean is that of all rows (see `residual`), it affects only
         the variance. It does not affect learning: hyperparameters are learned with 15 neighbours of
         each row, and kernel hyperparameters and noise variance are then refined with 30. The
-        posterior of the weights uses at most 32. If `n_neighbors` is at least the number of rows,
-        the posterior is that of the exact GP.
+        posterior of the weights uses at most 32, unless `n_neighbors` is at least the number of
+        rows: then all rows are used, and the posterior is that of the exact GP.
     likelihood : {"auto", "gaussian", "heteroscedastic"}, Gaussian or Heteroscedastic
         The noise model. "gaussian" has one noise variance. "heteroscedastic" multiplies the
         predictive variance by an input-dependent factor, which is fitted to leave-one-out errors
@@ -208,8 +210,8 @@ class EigenGPRegressor(InducingPointRegressor):
     leave_one_out_errors_ : array of shape (n,)
         Absolute leave-one-out errors divided by their standard deviations, sorted. They are those
         of the n training rows to which heteroscedastic noise was fitted: all rows for the exact GP,
-        and a sample otherwise. Only if heteroscedastic noise was considered, even if it was not
-        chosen. `predict_interval` uses their quantiles.
+        and a sample otherwise. The attribute exists only if heteroscedastic noise was considered,
+        even if it was not chosen. `predict_interval` uses their quantiles.
 
     Notes
     -----

@@ -21,9 +21,9 @@ class ExactGPRegressor(GPRegressor):
     """The exact Gaussian process, in O(N³) time and O(N²) memory.
 
     Kernel hyperparameters and noise variance are learned by maximising the log marginal likelihood
-    of all rows. Beyond 4,000 rows they are learned from a random 2,000 of them first, and the
-    result is the initial value for all rows. There is no approximation, so this is the reference
-    for sparse methods.
+    of all rows. Beyond 4,000 rows they are first learned from 2,000 random rows, and the
+    optimisation on all rows starts from the result. There is no approximation, so this is the
+    reference for sparse methods.
 
     With few rows, `EigenGPRegressor` usually predicts better. Its exact GP (`residual="exact"`)
     also chooses the kernel, averages over hyperparameters and fits heteroscedastic noise; beyond

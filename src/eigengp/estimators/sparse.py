@@ -66,13 +66,13 @@ class InducingPointRegressor(GPRegressor):
 class FITCRegressor(InducingPointRegressor):
     """Sparse GP with pseudo-inputs (Snelson and Ghahramani, 2006).
 
-    The prior covariance of the latent function at the training rows is replaced by
-    `K̃ = K_XB K_BB⁻¹ K_BX`, except for its diagonal, which is exact. Inducing points `B`, kernel
+    The prior covariance of the latent function at the training rows is replaced by `K̃ = K_XB
+    K_BB⁻¹ K_BX`, except for its diagonal, which is exact. Inducing points `B`, kernel
     hyperparameters and noise variance are learned together by maximising the log marginal
     likelihood. The diagonal of the residual covariance, `k(x_n, x_n) − K̃_nn`, acts as
     input-dependent noise. That gives good densities, but it can take the place of the noise, so
-    that `noise_variance_` is much too small. FITC is stage 1 of EigenGP+, except that this noise is
-    independent for rows with equal inputs.
+    that `noise_variance_` is much too small. FITC is stage 1 of EigenGP+ without the guard, except
+    that rows with equal inputs do not share this noise.
 
     Parameters
     ----------
