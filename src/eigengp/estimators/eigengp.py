@@ -82,9 +82,9 @@ class EigenGPRegressor(InducingPointRegressor):
         - "neighbors": 200, or 400 if that lowers the loss of a held-out set by more than 0.01 nats
           per row, but at most N/25. If `kernel` is given, it is 400 for a smooth kernel (squared
           exponential, Matérn 5/2, rational quadratic with α ≥ 1) and 200 for others, without a
-          comparison. With `max_time` there are at most 12 for each second of it, where this limit
-          is at least 50 and at most 800; unless a kernel is given, the number is doubled up to this
-          limit instead of 400.
+          comparison. With `max_time` the limit is not 400 but 12 for each second of it, at least 50
+          and at most 800; the number is doubled up to this limit while each doubling lowers the
+          loss by that much. With a given kernel it is still at most 400.
     kernel : Kernel, str or "auto"
         The covariance function of the GP prior. A `Kernel` object is in the units of the data; its
         hyperparameters are initial values, and a single lengthscale becomes one for each input. A
@@ -183,8 +183,8 @@ class EigenGPRegressor(InducingPointRegressor):
         Where NumPy arrays of more than 5,000 rows are computed: None is the CPU, "cuda" a GPU
         (through PyTorch). Smaller NumPy arrays stay on the CPU, which is faster for them. Arrays of
         PyTorch or CuPy (with scikit-learn's `array_api_dispatch`) are computed where they are,
-        whatever `device` is, but `fit` copies up to 5,000 rows to the CPU. The exact GP and models
-        with neighbours always use the CPU.
+        whatever `device` is, but `fit` copies arrays of at most 5,000 rows to the CPU. The exact GP
+        and models with neighbours always use the CPU.
 
     Attributes
     ----------
