@@ -7,6 +7,7 @@ that of the neighbours or of all rows; the noise is fitted to leave-one-out resi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -23,9 +24,10 @@ from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.objectives import Clock
 from eigengp.fitting.posterior_mean import find_posterior_mean, is_affordable
 from eigengp.gp.blocks import RowBlock
+from eigengp.gp.heteroscedastic import VarianceScale
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP, Jitter
-from eigengp.gp.vecchia import VecchiaOutcome, VecchiaPass, Whitened
+from eigengp.gp.vecchia import VecchiaOutcome, VecchiaPass
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 
 MOST_NEIGHBORS = 32
@@ -106,64 +108,51 @@ class Conditioning:
         search = Nearest.of(rows.X, metric, self.n_neighbors, "auto")
         return VecchiaPosterior.of(outcome, rows, search, search.count), search
 
-    def score(
-        self, model: EigenGP, outcome: VecchiaOutcome, heteroscedastic: bool, compare: bool
-    ) -> LeaveOneOut:
+    def score(self, model: EigenGP, outcome: VecchiaOutcome, heteroscedastic: bool) -> LeaveOneOut:
         """Return the posterior of a model given all rows, with its leave-one-out score.
 
         Where the noise is heteroscedastic, rows that count by their noise compete with equal ones.
+        The mean of all rows then competes with that of the neighbours.
         """
-        scored = self._score(model, outcome, heteroscedastic, compare)
+        if not heteroscedastic:
+            posterior, _ = self.make_posterior(outcome, self.rows)
+            none = np.empty(0)
+            posterior, _, decision = self.use_all_rows(model, outcome, posterior, none, 3 * (none,))
+            return LeaveOneOut(posterior, others=(decision,))
+        self.clock.allow(_UNTIL[0])
+        own = self._predict(outcome)
+        scored = own.score()
         many = self.rows.n_rows > self.sample.n_rows
-        if scored.smooth is None or many or self.clock.limit is not None:
-            return scored
+        if scored.smooth is not None and not many and self.clock.limit is None:
+            with suppress(FactorizationError):
+                weighted = self._reweight(model, outcome, scored.smooth)
+                best = scored.choose_weights(weighted.score())
+                own = own if best.posterior is scored.posterior else weighted
+                scored = best
+        own, decision = own.use_all_rows(model)
+        best = own.score() if decision.chosen == "all rows" else scored
+        return replace(best, others=(decision, *scored.others))
+
+    def _predict(self, outcome: VecchiaOutcome, factor: Array | None = None) -> _Predicted:
+        """Predict rows from all others, with the mean of the neighbours."""
+        posterior, search = self.make_posterior(outcome, self.rows)
+        count = self._count_scored()
+        at = np.concatenate([np.arange(count), self._list_more_repeats(count)])
+        with speed_up_passes(posterior.mean_coefficients.size):
+            found = self.predict_leave_one_out(posterior, search, at)
+        return _Predicted(self, outcome, posterior, at[: found[0].size], found, count, factor)
+
+    def _reweight(
+        self, model: EigenGP, outcome: VecchiaOutcome, smooth: VarianceScale
+    ) -> _Predicted:
+        """Predict rows again, where those with much noise count less."""
         flow = outcome.flow
         assert isinstance(flow, VecchiaPass)
         explained = flow.features.matrix(self.rows.X) @ flow.prior_factor
         explained /= np.sqrt(flow.features.prior_scale)
-        rows = reweight_rows(self.rows, scored.smooth, explained)
+        rows = reweight_rows(self.rows, smooth, explained)
         again = replace(self, rows=rows, sample=rows)
-        factor = rows.weight / self.rows.weight
-        try:
-            outcome = again.condition(model)
-            other = again._score(model, outcome, heteroscedastic, compare, factor)
-        except FactorizationError:
-            return scored
-        return scored.choose_weights(other)
-
-    def _score(
-        self,
-        model: EigenGP,
-        outcome: VecchiaOutcome,
-        heteroscedastic: bool,
-        compare: bool,
-        factor: Array | None = None,
-    ) -> LeaveOneOut:
-        posterior, search = self.make_posterior(outcome, self.rows)
-        if not (heteroscedastic or compare):
-            none = np.empty(0)
-            posterior, _, decision = self._use_all_rows(
-                model, outcome.whitened, posterior, none, 3 * (none,)
-            )
-            return LeaveOneOut(posterior, others=(decision,))
-        self.clock.allow(_UNTIL[0])
-        size = posterior.mean_coefficients.size
-        count = self._count_scored()
-        at = np.concatenate([np.arange(count), self._list_more_repeats(count)])
-        with speed_up_passes(size):
-            predicted = self.predict_leave_one_out(posterior, search, at)
-        first, also = zip(*((each[:count], each[count:]) for each in predicted), strict=True)
-        targets = self.rows.y[: first[0].size]
-        posterior, first, decision = self._use_all_rows(
-            model, outcome.whitened, posterior, targets, first
-        )
-        predicted = tuple(np.concatenate(each) for each in zip(first, also, strict=True))
-        at = at[: predicted[0].size]
-        seen = np.flatnonzero(np.isin(self.number, at))
-        number = np.searchsorted(at, self.number[seen])
-        factor = None if factor is None else factor[at]
-        own = (posterior, self.single.picked(seen), predicted, number, size, heteroscedastic)
-        return replace(score(*own, factor), predicted=first[:2], others=(decision,))
+        return again._predict(again.condition(model), rows.weight / self.rows.weight)
 
     def _count_scored(self) -> int:
         """Return the number of distinct inputs that are scored, with a limited number of rows."""
@@ -181,16 +170,16 @@ class Conditioning:
         repeats = count + np.flatnonzero(n_rows[count:] > 1.0)
         return repeats[: count // _FIRST_PER_REPEAT]
 
-    def _use_all_rows(
+    def use_all_rows(
         self,
         model: EigenGP,
-        whitened: Whitened | None,
+        outcome: VecchiaOutcome,
         posterior: VecchiaPosterior,
         targets: Any,
         predicted: tuple[Any, ...],
     ) -> tuple[VecchiaPosterior, tuple[Any, ...], Decision]:
         """Replace the mean by that of the full GP, if memory and time allow and it is not worse."""
-        clock = self.clock
+        clock, whitened = self.clock, outcome.whitened
 
         def decide(chosen: str, reason: str, **scores: float) -> Decision:
             named = {name.replace("_", " "): each for name, each in scores.items()}
@@ -258,3 +247,55 @@ class Conditioning:
             if self.clock.is_over():
                 break
         return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
+
+
+@dataclass(frozen=True)
+class _Predicted:
+    """Leave-one-out predictions of some rows.
+
+    Parameters
+    ----------
+    conditioning : Conditioning
+        The rows on which the posterior is conditioned.
+    outcome : VecchiaOutcome
+        What a pass over them found.
+    posterior : VecchiaPosterior
+        With constant noise.
+    at : array of shape (n,)
+        The numbers of the predicted inputs: the first `count`, and some that several rows share.
+    found : mean, variance and covariates
+        The predictions.
+    count : int
+        The number of inputs among which the mean of all rows is compared.
+    factor : array of shape (N,) or None
+        How much more rows count than without weights by noise.
+    """
+
+    conditioning: Conditioning
+    outcome: VecchiaOutcome
+    posterior: VecchiaPosterior
+    at: NDArray[np.intp]
+    found: tuple[Any, ...]
+    count: int
+    factor: Array | None
+
+    def score(self) -> LeaveOneOut:
+        """Fit the noise to the predictions, and score them."""
+        own, size = self.conditioning, self.posterior.mean_coefficients.size
+        seen = np.flatnonzero(np.isin(own.number, self.at))
+        number = np.searchsorted(self.at, own.number[seen])
+        factor = None if self.factor is None else self.factor[self.at]
+        rows = own.single.picked(seen)
+        return score(self.posterior, rows, self.found, number, size, factor)
+
+    def use_all_rows(self, model: EigenGP) -> tuple[_Predicted, Decision]:
+        """Replace the mean by that of the full GP, if possible and not worse."""
+        first, also = zip(
+            *((each[: self.count], each[self.count :]) for each in self.found), strict=True
+        )
+        own = self.conditioning
+        posterior, first, decision = own.use_all_rows(
+            model, self.outcome, self.posterior, own.rows.y[: first[0].size], first
+        )
+        found = tuple(np.concatenate(each) for each in zip(first, also, strict=True))
+        return replace(self, posterior=posterior, found=found), decision

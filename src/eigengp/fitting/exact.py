@@ -328,7 +328,7 @@ class ExactFit:
         """Score a posterior of these rows, which may be reweighted."""
         predicted, number = own.leave_one_out(rows), np.arange(rows.n_rows)
         factor = rows.weight / self.rows.weight
-        return score(own, self.rows, predicted, number, own.factor.shape[1], True, factor)
+        return score(own, self.rows, predicted, number, own.factor.shape[1], factor)
 
     def _with_covariates(self, model: ExactGP, posterior: Any) -> HeteroscedasticPosterior:
         """Return the posterior with eigenfunctions on which its variances may depend."""

@@ -19,25 +19,26 @@ from eigengp.fitting.exact import learn_exact_of_few
 from eigengp.fitting.initialization import (
     ExactFamily,
     InducingFamily,
-    InducingPointInit,
     SpectralFamily,
     Start,
     count_varying,
 )
-from eigengp.fitting.leave_one_out import (
-    LeaveOneOut,
-    make_posterior,
-    score_leave_one_out,
-    score_predictions,
-)
-from eigengp.fitting.model_selection import Decision, choose_residual
+from eigengp.fitting.leave_one_out import score_leave_one_out
+from eigengp.fitting.model_selection import choose_residual
 from eigengp.fitting.online import Online
-from eigengp.fitting.plan import RELATIVE_JITTER, Plan, get_default_size, make_plan, resolve_sizes
+from eigengp.fitting.plan import (
+    RELATIVE_JITTER,
+    Plan,
+    get_default_size,
+    make_plan,
+    resolve_placement,
+    resolve_sizes,
+)
 from eigengp.fitting.restarts import learn_one_stage
 from eigengp.fitting.run import EXACT_BLOCK_ROWS, FitResult, Run
 from eigengp.fitting.stages import Stages
 from eigengp.fitting.stochastic import FIRST_ITERATIONS, StochasticLearner
-from eigengp.fitting.vecchia import NeighborFit
+from eigengp.fitting.vecchia import learn_with_neighbors
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.model import EigenGP, Jitter
@@ -50,24 +51,19 @@ _FIRST_NOISE = 0.1
 _FIRST_ROWS_PER_POINT = 10
 SUBSET_RANGE = (500, 2_000)
 """The smallest and largest number of rows of the exact GP that a fit starts from."""
-_CLEARLY = 0.02
-"""By how much neighbours must improve the leave-one-out loss to be accepted without a full fit of
-the model without them."""
-_HELD_OUT, _LEAST_HELD_OUT = 10, 500
-"""One row in so many is held out to compare the two, and at least so many of enough rows."""
 
 
 def learn(run: Run) -> FitResult:
     """Fit EigenGP, with the residual of the settings or the best one."""
-    choice = choose_residual(run.settings, run.dataset)
-    run.decisions.append(choice.decision)
+    residual, decision = choose_residual(run.settings, run.dataset)
+    run.decisions.append(decision)
     if run.settings.is_stochastic:
         return _learn_from_batches(run)
-    if choice.residual == "exact":
+    if residual == "exact":
         return learn_exact_of_few(run, make_start(run))
-    if choice.residual == "neighbors":
-        return _learn_with_neighbors(run, choice.compare)
-    power = 1.0 if choice.residual == "diagonal" else None
+    if residual == "neighbors":
+        return learn_with_neighbors(run, make_start(run))
+    power = 1.0 if residual == "diagonal" else None
     return _condition(run, _learn_inducing(run, power))
 
 
@@ -165,16 +161,10 @@ def _learn_inducing(
 ) -> EigenGP:
     """Learn a model with inducing points; start and plan are by default those of the settings."""
     start, plan = start or make_start(run), plan or make_plan(run)
-    own, scaling, D = run.settings.inducing_points, run.dataset.scaling, run.dataset.n_features
-    if not isinstance(own, str) and own.shape[1] != D:
-        raise ValueError(
-            f"inducing_points has {own.shape[1]} columns but X has {D} features; each inducing "
-            "point needs one value for each feature."
-        )
-    init = InducingPointInit(own if isinstance(own, str) else scaling.transform_inputs(own))
+    init = resolve_placement(run)
     template = EigenGP(
         start.kernel,
-        np.zeros((plan.n_inducing, D)),
+        np.zeros((plan.n_inducing, run.dataset.n_features)),
         start.likelihood,
         plan.n_components,
         residual=power is not None,
@@ -182,7 +172,7 @@ def _learn_inducing(
         power=power or 0.0,
         shared=run.settings.has_weights,
     )
-    family = InducingFamily(init, plan.n_components, relocates=isinstance(own, str))
+    family = InducingFamily(init, plan.n_components, relocates=isinstance(init.method, str))
     with speed_up_passes(plan.n_inducing):
         if plan.strategy != "prior":
             return Stages(run, family, plan).learn(template)
@@ -190,83 +180,13 @@ def _learn_inducing(
         return model
 
 
-def _learn_with_neighbors(run: Run, compare: bool) -> FitResult:
-    """Fit the nearest-neighbour residual; `compare` it, if time is not limited, with none."""
-    settings = run.settings
-    heteroscedastic = settings.noise != "gaussian"
-    compare = compare and settings.max_time is None
-    fit = NeighborFit.begin(run)
-    start = make_start(run)
-    if isinstance(settings.kernel, str) and settings.kernel == "auto":
-        start = fit.choose_kernel(start)
-    elif isinstance(settings.kernel, Kernel):
-        start = fit.choose_lengthscales(start)
-    given = settings.n_components or settings.n_inducing
-    given = given or not isinstance(settings.inducing_points, str)
-    default = fit.largest_size if given else fit.choose_size(start.kernel)
-    many = fit.learner.rows.n_rows < fit.rows.n_rows
-    part = run.restrict(fit.learner.rows) if many else run
-    plan = fit.plan_first_stage(make_plan(part, default, neighbors=True))
-    first = _learn_inducing(part, None, start, plan)
-    model = fit.learn(first)
-    outcome = fit.conditioning.condition(model)
-    scored = fit.conditioning.score(model, outcome, heteroscedastic, compare)
-    if compare:
-        other = _compare_without_neighbors(run, fit, first, scored, heteroscedastic)
-        if other is not None:
-            return other
-    run.decisions.extend(scored.decisions)
-    # That of a sample of the rows is scaled to all of them.
-    total = outcome.value * (run.dataset.summary.weight / outcome.n)
-    return run.make_result(model, total, scored.kept_posterior, scored.errors, _online=None)
-
-
-def _compare_without_neighbors(
-    run: Run, fit: NeighborFit, first: EigenGP, scored: LeaveOneOut, heteroscedastic: bool
-) -> FitResult | None:
-    """Return the model without neighbours if it predicts held-out rows better.
-
-    Both losses are leave-one-out losses of the held-out rows. The model without neighbours is
-    learned without these rows: inducing points that were fitted to a row make its loss too low.
-    That loss of the model of stage 1 shows whether it can be better.
-    """
-    outcome = first.forward(run.source)
-    possible = score_leave_one_out(first, outcome, run.source, run.rng, heteroscedastic)
-    losses = {"neighbors": scored.loss, "None": possible.loss}
-    plain: EigenGP | None = None
-    if possible.loss < scored.loss + _CLEARLY:
-        assert scored.predicted is not None
-        n = fit.rows.n_rows
-        count = max(n // _HELD_OUT, min(n // 4, _LEAST_HELD_OUT))
-        held_out, seen = fit.rows.cut(min(scored.predicted[0].size, count))
-        plain = _learn_inducing(run.restrict(seen), None)
-        posterior = make_posterior(plain, plain.forward(run.source))
-        own = (each[: held_out.n_rows] for each in scored.predicted)
-        losses = {
-            "neighbors": score_predictions(held_out, *own),
-            "None": score_predictions(held_out, *posterior.leave_one_out(held_out)[:2]),
-        }
-    best = "None" if plain is not None and losses["None"] < losses["neighbors"] else "neighbors"
-    reason = "leave-one-out loss" if plain is None else "loss of a held-out set"
-    run.decisions[0] = Decision("residual", best, reason, losses)
-    if plain is None or best == "neighbors":
-        return None
-    run.decisions[:] = run.decisions[:1]
-    return _condition(run, plain, heteroscedastic=heteroscedastic)
-
-
-def _condition(
-    run: Run,
-    model: EigenGP,
-    online: StochasticLearner | None = None,
-    heteroscedastic: bool = False,
-) -> FitResult:
+def _condition(run: Run, model: EigenGP, online: StochasticLearner | None = None) -> FitResult:
     """Return the result of a model without neighbours, conditioned on all rows."""
     outcome = model.forward(group_source(run.source))
     state: dict[str, Any] = {"_online": online or Online.of(model, outcome, run.source)}
-    if not (heteroscedastic or run.settings.noise == "heteroscedastic"):
+    if run.settings.noise != "heteroscedastic":
         return run.make_result(model, outcome.value, model.posterior(outcome), **state)
-    scored = score_leave_one_out(model, outcome, run.source, run.rng, True)
+    scored = score_leave_one_out(model, outcome, run.source, run.rng)
     run.decisions.extend(scored.decisions)
     return run.make_result(model, outcome.value, scored.kept_posterior, scored.errors, **state)
 

@@ -33,17 +33,12 @@ class LeaveOneOut:
     ----------
     posterior : VecchiaPosterior or HeteroscedasticPosterior
         With the fitted variance model.
-    loss : float
-        The average of the negative log density and of its value with one variance for all rows,
-        without constants, so that means count as much as variances. NaN if it is not needed.
     errors : array of shape (n,) or None
         Sorted errors in units of their standard deviations; None if the noise was not fitted.
     scores : dict
         The loss of each variance model.
     chosen : str
         The chosen variance model.
-    predicted : pair of arrays of shape (n,) or None
-        Leave-one-out mean and variance of each distinct input, before the noise was fitted.
     smooth : VarianceScale or None
         What `reweight_rows` needs, if the noise is heteroscedastic.
     others : tuple of Decision
@@ -51,11 +46,9 @@ class LeaveOneOut:
     """
 
     posterior: Any
-    loss: float = float("nan")
     errors: Array | None = None
     scores: dict[str, float] = field(default_factory=dict)
     chosen: str = ""
-    predicted: tuple[Array, Array] | None = None
     smooth: VarianceScale | None = None
     others: tuple[Decision, ...] = ()
 
@@ -85,18 +78,17 @@ class LeaveOneOut:
 
 
 def score_predictions(rows: RowBlock, mean: Array, variance: Array) -> float:
-    """Return `LeaveOneOut.loss` of predictions for rows."""
+    """Return a loss of predictions for rows, in nats per row.
+
+    It is the average of the negative log density and of its value with one variance for all rows,
+    without constants, so that means count as much as variances.
+    """
     squares = (rows.y - mean) ** 2
     if rows.scatter is not None:
         squares += rows.scatter / rows.weight
-    own = np.average(np.log(variance) + squares / variance, weights=rows.weight)
-    return 0.25 * (float(own) + _score_constant_variance(squares, rows.weight))
-
-
-def _score_constant_variance(squares: Array, weight: Array) -> float:
-    """Return twice the mean negative log density with one variance, without constants."""
-    average = max(float(np.average(squares, weights=weight)), np.finfo(np.float64).tiny)
-    return float(np.log(average)) + 1.0
+    own = float(np.average(np.log(variance) + squares / variance, weights=rows.weight))
+    average = max(float(np.average(squares, weights=rows.weight)), np.finfo(np.float64).tiny)
+    return 0.25 * (own + float(np.log(average)) + 1.0)
 
 
 def score(
@@ -105,10 +97,9 @@ def score(
     predicted: tuple[Array, ...],
     number: NDArray[np.intp],
     n_eigenfunctions: int,
-    heteroscedastic: bool,
     factor: Array | None = None,
 ) -> LeaveOneOut:
-    """Score leave-one-out predictions; `heteroscedastic` fits the noise to them.
+    """Fit the noise to leave-one-out predictions, and score them.
 
     A row is predicted from all other rows, those with the same input included. A row with a whole
     weight counts as so many rows.
@@ -125,8 +116,6 @@ def score(
         The number of the input of each row.
     n_eigenfunctions : int
         The number of covariates that are eigenfunctions.
-    heteroscedastic : bool
-        Whether the noise may depend on the input.
     factor : array or None
         By how much the posterior weights the rows of each distinct input more; None is one.
     """
@@ -137,17 +126,13 @@ def score(
         own_noise = np.full(number.size, noise) if factor is None else noise / factor[number]
         mean, variance = _condition_on_repeats(rows, number, mean, variance, noise, own_noise)
         covariates[:, 0] = np.log(variance)  # See `gp.heteroscedastic.covariates`.
-    if not heteroscedastic or float(rows.weight.sum()) < LEAST_ROWS:
-        loss = score_predictions(rows, mean, variance)
-        return LeaveOneOut(posterior, loss, predicted=(predicted[0], predicted[1]))
+    if float(rows.weight.sum()) < LEAST_ROWS:
+        return LeaveOneOut(posterior)
     errors = rows.y - mean
     n_local = covariates.shape[1] - n_eigenfunctions
     found = fit_heteroscedastic(errors, variance, covariates, n_local, rows.sample_weight, number)
-    constant = 0.5 * _score_constant_variance(errors**2, rows.weight)
-    loss = 0.5 * (found.losses[found.name] + constant)
     scaled = replace(posterior, scale=found.scale)
-    own = (found.losses, found.name, (predicted[0], predicted[1]), found.smooth)
-    return LeaveOneOut(scaled, loss, np.sort(found.errors), *own)
+    return LeaveOneOut(scaled, np.sort(found.errors), found.losses, found.name, found.smooth)
 
 
 def _repeat_rows(rows: RowBlock, number: NDArray[np.intp]) -> tuple[RowBlock, NDArray[np.intp]]:
@@ -201,9 +186,8 @@ def score_leave_one_out(
     outcome: Outcome,
     source: RowSource,
     rng: np.random.RandomState,
-    heteroscedastic: bool,
 ) -> LeaveOneOut:
-    """Score a model without neighbours by leave-one-out on a sample of its rows."""
+    """Fit the noise of a model without neighbours by leave-one-out on a sample of its rows."""
     posterior = make_posterior(model, outcome)
     rows = sample_rows(source, min(_SOME_ROWS, source.n_rows), rng)
     groups = group_rows(rows)
@@ -214,4 +198,4 @@ def score_leave_one_out(
     ]
     predicted = tuple(np.concatenate(each) for each in zip(*parts, strict=True))
     size = posterior.factor.shape[1]
-    return score(posterior, rows, predicted, groups.number, size, heteroscedastic)
+    return score(posterior, rows, predicted, groups.number, size)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +17,6 @@ _MOST_EXACT_ROWS = 20_000
 """More rows than this are refused: the exact GP needs 16·N² bytes."""
 _NEIGHBORS_FROM = 1_000
 """With fewer rows and a given number of components, the default has no residual."""
-_COMPARED_UP_TO = 100_000
-"""With more rows, neighbours are not compared with a model without them."""
 _NEIGHBORS_UP_TO = 10_000_000
 """With more rows, these are held in memory only on request."""
 
@@ -79,16 +76,7 @@ class Selection:
         return "\n".join(map(str, self.decisions)) or "nothing to choose"
 
 
-class ResidualChoice(NamedTuple):
-    """The residual of a fit."""
-
-    residual: str | None
-    compare: bool
-    """Whether the model is compared with one without neighbours."""
-    decision: Decision
-
-
-def choose_residual(settings: Settings, dataset: Dataset) -> ResidualChoice:
+def choose_residual(settings: Settings, dataset: Dataset) -> tuple[str | None, Decision]:
     """Resolve `residual="auto"`, and refuse an explicit one that is not possible."""
     own, n = settings.residual, dataset.n_rows
     obstacle = _find_obstacle(settings, dataset)
@@ -99,19 +87,18 @@ def choose_residual(settings: Settings, dataset: Dataset) -> ResidualChoice:
         if own == name and reason is not None:
             raise ValueError(f"residual={name!r} is not possible: {reason}.")
     if own != "auto":
-        return ResidualChoice(own, False, Decision("residual", str(own), "given"))
+        return own, Decision("residual", str(own), "given")
     if settings.learns_nothing:
         obstacle = without_points = "max_iter=0 learns nothing"
     if without_points is None and n <= EXACT_UP_TO:
         reason = f"at most {EXACT_UP_TO:,} rows"
-        return ResidualChoice("exact", False, Decision("residual", "exact", reason))
+        return "exact", Decision("residual", "exact", reason)
     low, high = _NEIGHBORS_FROM, _NEIGHBORS_UP_TO
     if obstacle is None and not low <= n <= high:
         obstacle = f"fewer than {low:,} rows" if n < low else f"more than {high:,} rows"
     if obstacle is not None:
-        return ResidualChoice(None, False, Decision("residual", "None", obstacle))
-    decision = Decision("residual", "neighbors", "default")
-    return ResidualChoice("neighbors", n <= _COMPARED_UP_TO, decision)
+        return None, Decision("residual", "None", obstacle)
+    return "neighbors", Decision("residual", "neighbors", f"{low:,} to {high:,} rows")
 
 
 def _find_points(settings: Settings) -> str | None:

@@ -11,6 +11,7 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import on_host
 from eigengp.data.open import Dataset
 from eigengp.data.stream_source import StreamSource
+from eigengp.fitting.initialization import InducingPointInit
 from eigengp.fitting.run import Run
 from eigengp.fitting.settings import Settings
 from eigengp.gp.blocks import RowSource
@@ -123,7 +124,7 @@ class Plan:
         return cls(n_components, M, settled=settled, arithmetic=arithmetic, **resolved)
 
 
-def make_plan(run: Run, default: int | None = None, neighbors: bool = False) -> Plan:
+def make_plan(run: Run, default: int | None = None) -> Plan:
     """Resolve the settings of a model with inducing points, and cut rows into blocks for it.
 
     `default` is the default number of components; None is 100, or a quarter of few rows.
@@ -131,7 +132,7 @@ def make_plan(run: Run, default: int | None = None, neighbors: bool = False) -> 
     settings, dataset = run.settings, run.dataset
     usual = get_default_size(max(dataset.n_rows, int(dataset.summary.weight)))
     default = default or usual
-    R, M = resolve_sizes(settings, default, neighbors)
+    R, M = resolve_sizes(settings, default)
     given = not isinstance(settings.inducing_points, str)
     plan = Plan.of(settings, dataset, R, M)
     possible = M if given else count_distinct(dataset.rows, M)
@@ -150,8 +151,6 @@ def make_plan(run: Run, default: int | None = None, neighbors: bool = False) -> 
         return plan
     weight = dataset.summary.weight
     gamma = min(1.0, _GUARD_STRENGTH * M / weight) if settings.guard else 0.0
-    if neighbors:
-        return replace(plan, gamma=gamma)
     scarce = weight < _SCARCE_ROWS_PER_POINT * M
     free = not given and settings.n_inducing is None
     return replace(
@@ -163,13 +162,26 @@ def make_plan(run: Run, default: int | None = None, neighbors: bool = False) -> 
     )
 
 
-def resolve_sizes(settings: Settings, default: int, neighbors: bool = False) -> tuple[int, int]:
+def resolve_placement(run: Run) -> InducingPointInit:
+    """Return how inducing points are placed, those of the user in standardised units."""
+    own, D = run.settings.inducing_points, run.dataset.n_features
+    if isinstance(own, str):
+        return InducingPointInit(own)
+    if own.shape[1] != D:
+        raise ValueError(
+            f"inducing_points has {own.shape[1]} columns but X has {D} features; each inducing "
+            "point needs one value for each feature."
+        )
+    return InducingPointInit(run.dataset.scaling.transform_inputs(own))
+
+
+def resolve_sizes(settings: Settings, default: int) -> tuple[int, int]:
     """Return R and M as set by the user, or their defaults."""
     own = settings.inducing_points
     given = None if isinstance(own, str) else own.shape[0]
     default = given or default
     M = given or settings.n_inducing
-    R = settings.n_components or (M if neighbors and M else min(M or default, default))
+    R = settings.n_components or min(M or default, default)
     M = M or R
     if R > M:
         raise ValueError(
@@ -180,11 +192,6 @@ def resolve_sizes(settings: Settings, default: int, neighbors: bool = False) -> 
         raise ValueError(
             f"inducing_points gives {M} points but n_components is {R}; "
             f"{settings.reading.name} needs equal numbers."
-        )
-    if neighbors and R < M:
-        raise ValueError(
-            "residual='neighbors' requires as many components as inducing points, got "
-            f"n_components={R} and {M} inducing points."
         )
     return R, M
 

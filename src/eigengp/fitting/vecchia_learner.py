@@ -13,12 +13,10 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.data.neighbors import NeighborSource
-from eigengp.data.standardize import Extent
 from eigengp.fitting.checkpoint import Checkpoint
 from eigengp.fitting.objectives import (
     Monitor,
     RowObjective,
-    eigengp_parameters,
     kernel_parameters,
     learn_parameters,
 )
@@ -74,24 +72,20 @@ class _Round(NamedTuple):
     steps: int
     """The largest number of iterations."""
     keep: int
-    """The number of kernels, beside sums, that reach the next round."""
+    """The number of kernels that reach the next round."""
     until: float
     """The fraction of `max_time` by which the round must end."""
 
 
-_ROUNDS = (_Round(1_000, 15, 3, 0.12), _Round(3_000, 25, 1, 0.3))
-_SUM_STEPS, _KEPT_SUMS = 10, 2
-"""The largest number of iterations of a sum of kernels in a round, and how many sums are kept:
-rounds rank sums, which are then learned again from one kernel of all rows."""
+_ROUNDS = (_Round(1_000, 15, 4, 0.12), _Round(3_000, 25, 1, 0.3))
+_SUM_STEPS = 10
+"""The largest number of iterations of a sum of kernels in a round."""
 _ENOUGH_SECONDS = 20.0
 _ROWS_PER_SECOND, _FEWEST_ROWS, _FEW_STEPS = 80, 200, 8
 """The only round if `max_time` is less than that: later steps need the time more."""
 _NEIGHBOURS = 15
-_REFINED_ROWS, _REFINED_STEPS, _REFINED_NEIGHBOURS = 6_000, 20, 30
-"""The last learning of kernel and noise: few neighbours bias lengthscales and noise, and the few
-parameters need fewer rows."""
-_REFINED_FEATURES = 1_200_000
-"""The largest number of rows times inducing points there."""
+_MORE_NEIGHBOURS = 30
+"""For the last learning of kernel and noise, since few neighbours bias lengthscales and noise."""
 _TOLERANCE = 1e-6
 _MOVED, _MATTERS = 1.5, 0.1
 """If time is short, neighbours are searched again only if the metric of inputs that matter has
@@ -106,8 +100,6 @@ class VecchiaLearner:
     ----------
     rows : RowBlock
         All rows, in random order.
-    box : Extent
-        The box around their inputs.
     monitor : Monitor
         Called after every iteration.
     n_threads : int
@@ -117,15 +109,12 @@ class VecchiaLearner:
     """
 
     rows: RowBlock
-    box: Extent
     monitor: Monitor
     n_threads: int
     checkpoint: Checkpoint | None = None
     n_iter: int = 0
     losses: dict[int, dict[str, float]] = field(default_factory=dict)
     """The loss of each kernel, by the number of rows; lower is better."""
-    single: EigenGP | None = None
-    """The best model of the last round whose kernel is not a sum."""
     _known: dict[tuple[int, int], tuple[Array, Any]] = field(default_factory=dict)
     """The metric and the neighbours found with it, by the numbers of rows and of neighbours."""
 
@@ -133,26 +122,34 @@ class VecchiaLearner:
         """Return the winner of a tournament of kernels.
 
         Kernels are learned on a part of the rows with fixed inducing points, in rounds of at most
-        `most` iterations. The best kernels and the best sums of each round, by `_score_kernel`,
-        reach the next.
+        `most` iterations. The best kernels of each round, by `_score_kernel`, reach the next.
         """
-        best: list[EigenGP] = []
-        for count, steps, keep, until in self._plan_rounds():
-            limits = (count, min(steps, most), until)
-            if best:
-                models = self._continue_learning(best, *limits)
-            else:
-                models = self._learn_candidates(start, *limits)
-            losses = {
-                name_kernel(model.kernel): self._score_kernel(model, count) for model in models
-            }
-            self.losses[count] = losses
-            models.sort(key=lambda model: losses[name_kernel(model.kernel)])
-            single = [model for model in models if isinstance(model.kernel, Stationary)]
-            sums = [model for model in models if not isinstance(model.kernel, Stationary)]
-            best = [*single[:keep], *sums[:_KEPT_SUMS]]
-        self.single = single[0]
+        first, *others = self._plan_rounds()
+        models = self._learn_candidates(start, first._replace(steps=min(first.steps, most)))
+        return self.learn_in_rounds(self._keep_best(models, first), most, others)
+
+    def learn_in_rounds(
+        self, models: list[EigenGP], most: int, rounds: Sequence[_Round] | None = None
+    ) -> EigenGP:
+        """Learn kernels in rounds, by default all, and return the best model of the last."""
+        for each in self._plan_rounds() if rounds is None else rounds:
+            learned = []
+            for i, model in enumerate(models):
+                self.monitor.clock.spread(each.until, i, len(models))
+                steps = each.steps if isinstance(model.kernel, Stationary) else _SUM_STEPS
+                learned.append(self._learn_on_part(model, each.n_rows, min(steps, most)))
+            models = self._keep_best(learned, each)
         return models[0]
+
+    def _keep_best(self, models: list[EigenGP], own: _Round) -> list[EigenGP]:
+        """Return the best models of a round, in order."""
+        if len(models) == 1:
+            return models
+        losses = {
+            name_kernel(model.kernel): self._score_kernel(model, own.n_rows) for model in models
+        }
+        self.losses[own.n_rows] = losses
+        return sorted(models, key=lambda model: losses[name_kernel(model.kernel)])[: own.keep]
 
     @property
     def _has_time(self) -> bool:
@@ -167,9 +164,7 @@ class VecchiaLearner:
         count = min(_ROUNDS[0].n_rows, max(_FEWEST_ROWS, round(_ROWS_PER_SECOND * limit)))
         return (_Round(count, _FEW_STEPS, 1, _ROUNDS[-1].until),)
 
-    def _learn_candidates(
-        self, start: EigenGP, count: int, steps: int, until: float
-    ) -> list[EigenGP]:
+    def _learn_candidates(self, start: EigenGP, own: _Round) -> list[EigenGP]:
         """Learn all candidate kernels, each from where a smoother one ended.
 
         Rough kernels learn slowly, and not at all from a poor start.
@@ -181,27 +176,16 @@ class VecchiaLearner:
             model = learned[origin.kind]
             before = model.kernel
             assert isinstance(before, Stationary)
-            self.monitor.clock.spread(until, i, n_candidates)
+            self.monitor.clock.spread(own.until, i, n_candidates)
             kernel = kind(before.lengthscale * origin.stretch, before.variance)
-            model = replace(model, kernel=kernel, vecchia=True)
-            learned[kind] = self._learn_on_part(model, count, steps)
+            model = replace(model, kernel=kernel)
+            learned[kind] = self._learn_on_part(model, own.n_rows, own.steps)
         sums = []
         for i, parts in enumerate(pairs, len(CANDIDATES)):
-            self.monitor.clock.spread(until, i, n_candidates)
+            self.monitor.clock.spread(own.until, i, n_candidates)
             model = add_kernels(*(learned[kind] for kind in parts))
-            sums.append(self._learn_on_part(model, count, min(steps, _SUM_STEPS)))
+            sums.append(self._learn_on_part(model, own.n_rows, min(own.steps, _SUM_STEPS)))
         return [*list(learned.values())[1:], *sums]
-
-    def _continue_learning(
-        self, models: list[EigenGP], count: int, steps: int, until: float
-    ) -> list[EigenGP]:
-        """Continue learning the kernels of an earlier round."""
-        learned = []
-        for i, model in enumerate(models):
-            self.monitor.clock.spread(until, i, len(models))
-            most = steps if isinstance(model.kernel, Stationary) else min(steps, _SUM_STEPS)
-            learned.append(self._learn_on_part(model, count, most))
-        return learned
 
     def _learn_on_part(self, model: EigenGP, count: int, steps: int) -> EigenGP:
         model = replace(model, kernel=limit_alpha(model.kernel))
@@ -211,6 +195,7 @@ class VecchiaLearner:
         """Average `−ln p(y)` per row and its value with one variance for all rows.
 
         The second term measures the means alone, since the variances are learned again at the end.
+        As in Akaike's criterion, each parameter costs one nat: those of sums are many.
         """
         source = self._find_neighbors(model, count)
         try:
@@ -225,15 +210,12 @@ class VecchiaLearner:
         mean = np.average(errors**2, weights=None if weight is None else weight[own])
         square = max(float(mean), np.finfo(np.float64).tiny)
         alike = 0.5 * float(np.log(2.0 * np.pi * square) + 1.0)
-        return 0.5 * (outcome.value / outcome.n + alike)
+        return 0.5 * (outcome.value / outcome.n + alike) + len(model.kernel.parameters) / outcome.n
 
     def learn_kernel(self, model: EigenGP, count: int, steps: int) -> EigenGP:
-        """Learn kernel and noise on `count` rows."""
-        return self._minimize("kernel", model, count, steps)
-
-    def learn_all(self, model: EigenGP, count: int, steps: int) -> EigenGP:
-        """Learn kernel, noise and inducing points on `count` rows."""
-        return self._minimize("local", model, count, steps, points=True)
+        """Learn kernel and noise on `count` rows, with more neighbours than in the rounds."""
+        model = replace(model, kernel=limit_alpha(model.kernel))
+        return self._minimize("kernel", model, count, steps, _MORE_NEIGHBOURS)
 
     def try_kernel(self, model: EigenGP, steps: int) -> float:
         """Return `−ln p(y)` after a few steps on few rows; infinite where they fail."""
@@ -244,24 +226,6 @@ class VecchiaLearner:
         except FactorizationError:
             return float("inf")
 
-    def choose_start(self, models: list[EigenGP]) -> EigenGP:
-        """Return the model of largest log marginal likelihood before its kernel is refined."""
-
-        def value(model: EigenGP) -> float:
-            try:
-                source = self._find_neighbors(model, _count_rows(model), _REFINED_NEIGHBOURS)
-                return model.forward(source).value
-            except FactorizationError:
-                return float("inf")
-
-        return min(models, key=value)
-
-    def refine_kernel(self, model: EigenGP, steps: int) -> EigenGP:
-        """Learn kernel and noise on few rows with more neighbours."""
-        model = replace(model, kernel=limit_alpha(model.kernel))
-        limits = (_count_rows(model), min(steps, _REFINED_STEPS), _REFINED_NEIGHBOURS)
-        return self._minimize("refine", model, *limits)
-
     def _minimize(
         self,
         name: str,
@@ -269,14 +233,10 @@ class VecchiaLearner:
         count: int,
         steps: int,
         n_neighbors: int = _NEIGHBOURS,
-        points: bool = False,
     ) -> EigenGP:
-        """Learn kernel, noise and, with `points`, inducing points on the last `count` rows.
-
-        Their neighbours are among all rows.
-        """
+        """Learn kernel and noise on the last `count` rows; their neighbours are among all."""
         source = self._find_neighbors(model, count, n_neighbors)
-        free = eigengp_parameters(model, self.box) if points else kernel_parameters(model)
+        free = kernel_parameters(model)
         objective, limits = RowObjective(free, source), (steps, _TOLERANCE)
         found = learn_parameters(objective, *limits, name, self.monitor, self.checkpoint, count)
         self.n_iter += found.n_iter
@@ -314,30 +274,9 @@ def add_kernels(left: EigenGP, right: EigenGP) -> EigenGP:
     return replace(best, kernel=Sum(*halves))
 
 
-def split_kernel(kernel: Stationary, like: Sum) -> Sum:
-    """Return a sum of the kinds of `like`, each with half of the variance of a learned kernel.
-
-    Parts of a sum that are learned from scratch soon divide the inputs among themselves, and do not
-    find back; with the lengthscales of one kernel of all rows they start closer to the optimum.
-    """
-    halves = []
-    for part in (like.left, like.right):
-        kind = type(part)
-        assert issubclass(kind, Stationary)
-        stretch = _get_stretch(kind) / _get_stretch(type(kernel))
-        halves.append(_halve(kind(kernel.lengthscale * stretch, kernel.variance)))
-    return Sum(*halves)
-
-
 def _halve(kernel: Kernel) -> Kernel:
     assert isinstance(kernel, Stationary)
     return replace(kernel, variance=0.5 * kernel.variance)
-
-
-def _get_stretch(kind: type[Stationary]) -> float:
-    """Return the ratio of lengthscales to those of the squared exponential."""
-    origin = CANDIDATES[kind]
-    return origin.stretch * (1.0 if origin.kind is None else _get_stretch(origin.kind))
 
 
 def limit_alpha(kernel: Kernel) -> Kernel:
@@ -347,8 +286,3 @@ def limit_alpha(kernel: Kernel) -> Kernel:
     if isinstance(kernel, RationalQuadratic) and kernel.alpha > _LARGEST_ALPHA:
         return replace(kernel, alpha=_LARGEST_ALPHA)
     return kernel
-
-
-def _count_rows(model: EigenGP) -> int:
-    """Return the number of rows on which kernel and noise are refined."""
-    return min(_REFINED_ROWS, _REFINED_FEATURES // model.inducing_points.shape[0])
