@@ -123,7 +123,8 @@ class NystromRegressor(InducingPointRegressor):
         return self._scaling.target_scale**2 * (raw + self._posterior.noise_variance)
 
     def _raw(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
-        return self._pairs(self._posterior.mean_and_raw_variance, X)
+        mean, raw = self._by_blocks(self._posterior.mean_and_raw_variance, X)
+        return mean, raw
 
     def _mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         mean, raw = self._raw(X)

@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigengp._html import with_summary
 from eigengp._typing import Array
-from eigengp.backend.buffers import reuse_buffers
 from eigengp.backend.namespace import (
     AnyArray,
     beside,
@@ -303,22 +302,17 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
     def _mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance in standardised units, each of shape (n,)."""
-        return self._pairs(self._posterior.mean_and_variance, X)
+        mean, variance = self._by_blocks(self._posterior.mean_and_variance, X)
+        return mean, variance
 
-    def _pairs(
-        self, function: Callable[[AnyArray], tuple[AnyArray, AnyArray]], X: AnyArray
-    ) -> tuple[AnyArray, AnyArray]:
-        """Return two values for each row, computed block by block from standardised inputs."""
-        both = self._by_blocks(lambda rows: namespace(rows).stack(function(rows), axis=1), X)
-        return both[:, 0], both[:, 1]
-
-    def _by_blocks(self, function: Callable[[AnyArray], AnyArray], X: AnyArray) -> AnyArray:
-        """Return a function of standardised inputs for all rows."""
+    def _by_blocks(self, function: Callable[[AnyArray], Any], X: AnyArray) -> Any:
+        """Return a function of standardised inputs for all rows: an array, or a tuple of them."""
         moved, transform = self._moved(X), self._scaling.transform_inputs
-        with use_one_blas_thread(), reuse_buffers():
-            values = map_blocks(
-                lambda rows: function(transform(rows)), moved, self._posterior.n_columns
-            )
+        values = map_blocks(
+            lambda rows: function(transform(rows)), moved, self._posterior.n_columns
+        )
+        if isinstance(values, tuple):
+            return tuple(beside(each, X) for each in values)
         return beside(values, X)
 
     def _whole(self, function: Callable[[AnyArray], AnyArray], X: AnyArray) -> AnyArray:
