@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, overload
+from typing import Any, ClassVar, Literal, Self, dataclass_transform, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,7 +17,7 @@ from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from eigengp._html import with_summary
-from eigengp._typing import Array
+from eigengp._typing import Array, Standardize
 from eigengp.backend.namespace import (
     AnyArray,
     beside,
@@ -58,8 +59,12 @@ KERNEL_NAMES = StrOptions(set(KERNELS))
 
 
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+@dataclass(eq=False, repr=False, kw_only=True)
 class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """Base class of all regressors; subclasses add `_learn` and their own parameters.
+
+    Subclasses are dataclasses: their fields are the parameters of the constructor, by keyword.
 
     Parameters
     ----------
@@ -124,13 +129,20 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        own_init = "__init__" in vars(cls)
+        dataclass(eq=False, repr=False, kw_only=True, init=not own_init)(cls)
         if cls.__doc__ and GPRegressor.__doc__:
             complete_docstring(cls, GPRegressor.__doc__)
 
-    kernel_: Kernel
-    _posterior: Predictive
-    _scaling: Scaling
-    _place: Hashable
+    kernel: Kernel | str = "squared_exponential"
+    standardize: Standardize = True
+    random_state: int | np.random.RandomState | None = None
+    verbose: bool | int = False
+
+    kernel_: Kernel = field(init=False)
+    _posterior: Predictive = field(init=False)
+    _scaling: Scaling = field(init=False)
+    _place: Hashable = field(init=False)
     """The library and device of the inputs that were learned from."""
     _block_rows: ClassVar[int | None] = None
     """Rows in a block while learning; None adapts to the number of features."""

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from eigengp._typing import Standardize
 from eigengp.backend.namespace import beside
 from eigengp.baselines.rvm.learning import Relevance, learn_relevance
 from eigengp.baselines.rvm.width import N_WIDTHS, WidthChoice, choose_width, with_width
@@ -136,28 +135,11 @@ class RVMRegressor(GPRegressor):
         },
     }
 
-    def __init__(
-        self,
-        *,
-        lengthscale: Literal["cv"] | float = "cv",
-        kernel: Stationary | str = "squared_exponential",
-        n_folds: int = 10,
-        n_jobs: int | None = -1,
-        max_iter: int | Literal["auto"] = "auto",
-        tol: float = 1e-8,
-        standardize: Standardize = True,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool | int = False,
-    ) -> None:
-        self.lengthscale = lengthscale
-        self.kernel = kernel
-        self.n_folds = n_folds
-        self.n_jobs = n_jobs
-        self.max_iter = max_iter
-        self.tol = tol
-        self.standardize = standardize
-        self.random_state = random_state
-        self.verbose = verbose
+    lengthscale: Literal["cv"] | float = "cv"
+    n_folds: int = 10
+    n_jobs: int | None = -1
+    max_iter: int | Literal["auto"] = "auto"
+    tol: float = 1e-8
 
     def _learn(self, run: Run) -> FitResult:
         own, dataset = self.kernel, run.dataset
