@@ -67,7 +67,6 @@ class NystromRegressor(InducingPointRegressor):
 
     _posterior: ConditionalPosterior = field(init=False)
     _learn = staticmethod(_learn)
-    _predicts_on_host = True
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **InducingPointRegressor._parameter_constraints,

@@ -172,13 +172,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         return False
 
     @property
-    def _predicts_on_host(self) -> bool:
-        """Whether it predicts in NumPy wherever the inputs are."""
-        return self._keeps_rows
-
-    @property
     def _keeps_rows(self) -> bool:
-        """Whether predictions use training rows, beside or instead of inducing points."""
+        """Whether predictions use training rows, in NumPy wherever the inputs are."""
         return not isinstance(getattr(self._posterior, "own", self._posterior), Posterior)
 
     # scikit-learn ships no types.
@@ -239,7 +234,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
     def _moved(self, X: AnyArray) -> AnyArray:
         """Return inputs where they are computed with: in NumPy, where they are, or on `device`."""
-        if self._predicts_on_host:
+        if self._keeps_rows:
             return X if isinstance(X, np.ndarray) else on_host(X)
         few = X.shape[0] <= MERGE_UP_TO
         return X if few else move_to_device(X, getattr(self, "device", None))

@@ -53,7 +53,6 @@ class ExactGPRegressor(GPRegressor):
     _draws_jointly = True
     _block_rows = EXACT_BLOCK_ROWS
     _learns_in_memory = True
-    _predicts_on_host = True
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **{
