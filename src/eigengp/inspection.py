@@ -6,7 +6,7 @@ Results are NumPy arrays; `eigengp.plot` draws them.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -277,15 +277,34 @@ def partial_dependence(
     """
     d, rows = feature_index(model, feature), plain_rows(model, X)
     points = grid(rows[:, d], 30) if values is None else np.asarray(values, dtype=np.float64)
-    # Indexing copies the rows.
     rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(max_rows, len(rows))).astype(int))]
-    mean, std = np.empty(points.size), np.empty(points.size)
+    sets = (np.where(np.arange(rows.shape[1]) == d, value, rows) for value in points)
+    return Effect(d, feature_names(model)[d], points, *average_over(model, sets, coverage))
+
+
+def average_over(
+    model: GPRegressor, sets: Iterable[Array], coverage: float
+) -> tuple[Array, Array, Array]:
+    """Return the average of the latent function over each set of rows, and the ends of its band.
+
+    Parameters
+    ----------
+    model : GPRegressor
+        A fitted model.
+    sets : iterable of arrays of shape (n, D)
+        The sets.
+    coverage : float
+        The probability that the band contains the average.
+
+    Returns
+    -------
+    mean, lower, upper : arrays
+        One entry for each set.
+    """
     with plain_inputs():
-        for g, value in enumerate(points):
-            rows[:, d] = value
-            mean[g], std[g] = model.predict_average(rows)
-    half = normal_half_width(coverage)
-    return Effect(d, feature_names(model)[d], points, mean, mean - half * std, mean + half * std)
+        mean, std = np.array([model.predict_average(rows) for rows in sets]).T
+    half = normal_half_width(coverage) * std
+    return mean, mean - half, mean + half
 
 
 def group_effects(

@@ -12,7 +12,6 @@ from eigengp import inspection
 from eigengp._typing import Array
 from eigengp.backend.namespace import on_host
 from eigengp.cli.report.rows import Input, Rows
-from eigengp.conformal import normal_half_width
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 
 _EFFECT_ROWS = 300
@@ -65,10 +64,8 @@ def compute_partial_dependence(
     X, found = rows.sample(_AVERAGED_ROWS).X, []
     for each in inputs[:_MAX_EFFECTS]:
         grid = each.make_grid(rows.X, _STEPS)
-        points = [each.set_values(X, np.full(len(X), value)) for value in grid]
-        mean, std = np.array([model.predict_average(own) for own in points]).T
-        half = normal_half_width(coverage) * std
-        found.append(PartialDependence(each, grid, mean, mean - half, mean + half))
+        sets = (each.set_values(X, np.full(len(X), value)) for value in grid)
+        found.append(PartialDependence(each, grid, *inspection.average_over(model, sets, coverage)))
     return tuple(found)
 
 
