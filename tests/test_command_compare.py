@@ -1,10 +1,9 @@
-"""`eigengp compare`: methods side by side, their picture, and the effects of inputs."""
+"""`eigengp compare`: methods side by side, and the effects of inputs."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,21 +13,17 @@ from sklearn.model_selection import KFold, cross_val_score
 import eigengp
 from command_line import answer, call
 from eigengp import metrics
-from eigengp._atomic import replace_atomically
-from eigengp.cli.commands.comparison import draw_scores
-from eigengp.cli.commands.fit import compute_effects
 from eigengp.cli.commands.methods import METHODS, Method, Name
 from eigengp.cli.tables import TableSchema, read_table
+from eigengp.inspection import group_effects
 
 
-def test_compare_agrees_with_scikit_learn(folder: Path, tmp_path: Path) -> None:
+def test_compare_agrees_with_scikit_learn(folder: Path) -> None:
     found = answer(
         *("compare", folder / "houses.csv", "-t", "price", "--folds", "3", "--components", "4"),
         *("--method", "mean", "--method", "linear", "--method", "exact", "--method", "auto"),
         *("--rows", "50"),
-        *("--out", tmp_path / "picture.png"),
     )
-    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
     assert found["rows"] == 50
     assert found["notes"] == ["A sample of 50 of 60 rows is used; --rows changes its size."]
     results = {each["name"]: each for each in found["methods"]}
@@ -66,37 +61,13 @@ def test_a_method_that_fails_does_not_stop_the_others(
     assert "failed" in result.stdout
 
 
-def test_a_picture_without_matplotlib_is_refused_first(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = call("compare", folder / "houses.csv", "-t", "price", "-o", tmp_path / "a.png")
-    assert result.exit_code == 1
-    assert 'pip install "eigengp[plot]"' in result.stderr
-
-
-def test_a_picture_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="nothing to draw"):
-        draw_scores([{"name": "exact", "error": "odd"}], tmp_path / "a.png")
-
-    def half(path: Path) -> None:
-        with replace_atomically(path) as scratch:
-            assert scratch.suffix == path.suffix
-            scratch.write_text("half")
-            raise RuntimeError("half-way")
-
-    with pytest.raises(RuntimeError, match="half-way"):
-        half(tmp_path / "b.svg")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_effects_are_the_shares_of_the_variance() -> None:
     class Plane:
         def predict(self, X: Any) -> Any:
             return 2.0 * X[:, 0] + X[:, 1] - X[:, 2]
 
     X = np.random.default_rng(0).normal(size=(4000, 4))
-    found = compute_effects(Plane(), X, {"a": [0], "both": [1, 2], "none": [3]}, seed=0)
+    found = group_effects(cast(Any, Plane()), X, {"a": [0], "both": [1, 2], "none": [3]})
     assert found["a"] == pytest.approx(4 / 6, abs=0.05)
     assert found["both"] == pytest.approx(2 / 6, abs=0.05)
     assert found["none"] == 0.0

@@ -140,7 +140,7 @@ def test_models_from_python_are_understood(tmp_path: Path) -> None:
     assert answer("evaluate", *asked, "--target", "price")["nmse"] < 1.0
     told = answer("inspect", tmp_path / "m.eigengp")
     assert sum(told["eigenfunctions"]) == pytest.approx(1.0)
-    assert told["sizes"] == {"inducing points": len(model.inducing_points_)}
+    assert told["sizes"] == {"eigenfunctions": 4, "inducing points": len(model.inducing_points_)}
     shown = call("inspect", tmp_path / "m.eigengp").stdout
     assert "eigenfunction" in shown
     assert "relevance" in shown

@@ -256,12 +256,12 @@ def test_errors_say_what_is_wrong_and_what_to_do(path: Path) -> None:
         eigengp.load(path)
     for size in (200, len(content()) - 1):
         path.write_bytes(content()[:size])
-        with pytest.raises(SavedModelError, match=rf"incomplete: it has {size} of"):
+        with pytest.raises(SavedModelError, match=rf"is incomplete, or.* {size} bytes"):
             eigengp.load(path)
     altered = bytearray(content())
     altered[-5] ^= 1
     path.write_bytes(altered)
-    with pytest.raises(SavedModelError, match="was changed or damaged"):
+    with pytest.raises(SavedModelError, match="changed or damaged"):
         eigengp.load(path)
     for other in (b"", b"x,y\n1,2\n", b"\x80\x04\x95 a pickle", content()[:8]):
         path.write_bytes(other)

@@ -332,14 +332,14 @@ WITH_NAN = np.where(np.arange(50).reshape(25, 2) == 7, np.nan, X)
         ({"inducing_points": B[:0]}, "minimum of 1 is required"),
         ({"inducing_points": B[:, :1]}, "have 1 columns but X has 2"),
         ({"kernel": SquaredExponential([1.0, 1.0, 1.0])}, "3 lengthscales but X has 2"),
-        ({"noise_variance": 0.0}, "noise_variance must be positive and finite, got 0.0"),
-        ({"noise_variance": -1.0}, "noise_variance must be positive"),
-        ({"noise_variance": np.nan}, "noise_variance must be positive"),
-        ({"noise_variance": np.inf}, "noise_variance must be positive"),
-        ({"residual": "full"}, "residual must be None or 'diagonal', got 'full'"),
-        ({"residual": True}, "residual must be None or 'diagonal', got True"),
-        ({"jitter": -1e-6}, "jitter must be zero or positive"),
-        ({"jitter": np.nan}, "jitter must be zero or positive"),
+        ({"noise_variance": 0.0}, "'noise_variance' parameter.* Got 0.0"),
+        ({"noise_variance": -1.0}, "'noise_variance' parameter"),
+        ({"noise_variance": np.nan}, "'noise_variance' parameter"),
+        ({"noise_variance": np.inf}, "'noise_variance' parameter"),
+        ({"residual": "full"}, "'residual' parameter.*'diagonal'.*Got 'full'"),
+        ({"residual": True}, "'residual' parameter.*Got True"),
+        ({"jitter": -1e-6}, "'jitter' parameter"),
+        ({"jitter": np.nan}, "'jitter' parameter"),
         ({"weights": []}, "vector of 1 to 5 values"),
         ({"weights": np.ones(6)}, "vector of 1 to 5 values"),
         ({"weights": np.ones((5, 1))}, "vector of 1 to 5 values"),
@@ -362,7 +362,7 @@ def test_what_is_not_a_number_is_named_in_the_error(name: str, bad: object) -> N
 
 @pytest.mark.parametrize("kernel", ["rbf", None, SquaredExponential, np.eye(2)])
 def test_only_a_kernel_is_a_kernel(kernel: object) -> None:
-    with pytest.raises(TypeError, match="must be an eigengp kernel such as SquaredExponential"):
+    with pytest.raises(TypeError, match=r"'kernel' parameter.*must be an instance of.*Kernel"):
         evidence(kernel=kernel)
 
 
@@ -385,7 +385,7 @@ def test_a_power_between_is_between_the_bound_of_vfe_and_more() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"power": 1.5, "residual": "diagonal"}, "between 0 and 1"),
+        ({"power": 1.5, "residual": "diagonal"}, "'power' parameter"),
         ({"power": 0.5}, "no meaning without residual"),
         ({"power": 0.0, "residual": "diagonal", "weights": [1.0]}, "has no weights"),
     ],

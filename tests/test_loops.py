@@ -24,7 +24,7 @@ SIZES = [(1, 1, 3), (7, 3, 5), (5, 16, 9), (3, 31, 50)]
 @pytest.fixture(scope="module")
 def compiled() -> ModuleType:
     pytest.importorskip("numba")
-    loops._import_loops.cache_clear()
+    loops.load_loops.cache_clear()
     return loops.load_loops()
 
 
@@ -106,11 +106,11 @@ def test_without_numba_numpy_takes_its_place_and_says_so(
 ) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
     monkeypatch.delitem(sys.modules, "eigengp.backend.loops_numba", raising=False)
-    loops._import_loops.cache_clear()
+    loops.load_loops.cache_clear()
     with caplog.at_level(logging.INFO, "eigengp"):
         assert loops.load_loops() is loops_numpy
     assert "slower" in caplog.text
-    loops._import_loops.cache_clear()
+    loops.load_loops.cache_clear()
 
 
 def test_numba_is_not_imported_before_it_is_needed() -> None:
@@ -133,9 +133,9 @@ def test_loops_that_cannot_be_compiled_are_those_of_numpy(
         raise error
 
     monkeypatch.setattr(loops, "import_module", fail)
-    loops._import_loops.cache_clear()
+    loops.load_loops.cache_clear()
     try:
         assert loops.load_loops() is loops_numpy
     finally:
-        loops._import_loops.cache_clear()
+        loops.load_loops.cache_clear()
     assert "slower without compiled loops" in caplog.text

@@ -58,6 +58,7 @@ def _described_class(kind: type) -> dict[str, Any]:
             for name in vars(base):
                 # scikit-learn adds the methods of metadata routing; `fit` stores attributes.
                 private = name.startswith("_") or name.endswith("_request")
+                private |= name in getattr(kind, "__dataclass_fields__", ())  # In `__init__`.
                 if not private and hasattr(kind, name):
                     found[name] = _described_member(getattr(kind, name))
     return dict(sorted(found.items()))

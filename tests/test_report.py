@@ -24,19 +24,16 @@ from eigengp._typing import Array
 from eigengp.cli import report
 from eigengp.cli.app import app
 from eigengp.cli.commands.evaluate import compute_scores
-from eigengp.cli.report import Origin, Rows, build, build_from_rows, write
+from eigengp.cli.report import Origin, Rows, build, write
 from eigengp.cli.report.content import Content
 from eigengp.cli.report.effects import (
-    HIGH,
-    LOW,
-    Resolution,
     compute_partial_dependence,
     compute_slices,
     rank_inputs,
 )
 from eigengp.cli.report.figures import draw_slices, encode, escape
 from eigengp.cli.report.page import draw_figures
-from eigengp.cli.report.quality import Quality, find_provenance
+from eigengp.cli.report.quality import Quality, are_training_rows
 from eigengp.cli.tables import TableSchema
 from houses import EVIL, TOWNS, fitted, table
 from test_methods import METHODS, WITH_OPTIMIZER
@@ -90,15 +87,13 @@ def houses() -> tuple[Any, Any, Rows]:
 @cache
 def content() -> Content:
     model, schema, rows = houses()
-    return Content.compute(
-        model, rows, coverage=0.9, role=None, origin=Origin(ignored=schema.ignored)
-    )
+    return Content.compute(model, rows, coverage=0.9, origin=Origin(ignored=schema.ignored))
 
 
 @cache
 def page() -> Page:
     model, _, rows = houses()
-    return Page(build_from_rows(model, rows))
+    return Page(build(model, rows))
 
 
 def quick(n_components: int, *, max_iter: int, **settings: Any) -> EigenGPRegressor:
@@ -149,7 +144,7 @@ def test_names_of_columns_can_neither_add_tags_nor_end_a_script() -> None:
     assert EVIL in page().texts["th"]
     assert EVIL in page().texts["option"]
     model, _, rows = houses()
-    raw = build_from_rows(model, rows, title="{{ 7 * 7 }} <img src=x onerror=alert(1)>")
+    raw = build(model, rows, title="{{ 7 * 7 }} <img src=x onerror=alert(1)>")
     assert EVIL not in raw
     assert "<img" not in raw.partition("<script")[0]
     assert "{{ 7 * 7 }} &lt;img" in raw
@@ -199,9 +194,12 @@ def test_sliders_show_what_the_model_predicts_there() -> None:
 
 def test_importance_orders_inputs_by_what_they_do() -> None:
     model, X, y = line_model()
-    found = rank_inputs(model, Rows.from_arrays(model, X, y, None), HIGH)
+    found = rank_inputs(model, Rows.from_arrays(model, X, y))
     assert [each.input.name for each in found] == ["x1", "x2", "x0"]
-    assert found[0].importance > 10.0 * found[1].importance
+    assert found[0].effect > 10.0 * found[1].effect
+    assert [each.effect for each in found] == pytest.approx(
+        [model.input_effects()[d] for d in (1, 2, 0)], abs=0.1
+    )
     relevance = model.input_relevance()
     assert [each.relevance for each in found] == pytest.approx([*relevance[[1, 2]], relevance[0]])
 
@@ -211,7 +209,7 @@ def test_categories_are_shuffled_and_set_as_one_input() -> None:
     names = [each.input.name for each in content().importance]
     assert sorted(names) == sorted([EVIL, "rooms", "town", "garden"])
     (town,) = [each for each in rows.inputs if each.name == "town"]
-    (effect,) = compute_partial_dependence(model, rows, [town], 0.9, HIGH)
+    (effect,) = compute_partial_dependence(model, rows, [town], 0.9)
     few = rows.X
     expected = [model.predict(town.set_values(few, np.float64(place))).mean() for place in range(3)]
     np.testing.assert_allclose(effect.mean, expected)
@@ -221,7 +219,7 @@ def test_categories_are_shuffled_and_set_as_one_input() -> None:
 def test_a_number_that_is_set_is_not_missing() -> None:
     model, _, rows = houses()
     (area,) = [each for each in rows.inputs if each.name == EVIL]
-    (effect,) = compute_partial_dependence(model, rows, [area], 0.9, HIGH)
+    (effect,) = compute_partial_dependence(model, rows, [area], 0.9)
     points = rows.X.copy()
     points[:, list(area.features)] = effect.grid[3], 0.0
     assert effect.mean[3] == pytest.approx(model.predict(points).mean())
@@ -274,31 +272,23 @@ def test_missing_values_are_values_of_their_input() -> None:
 
 def test_columns_are_summarised_as_they_were_given() -> None:
     gaps, rooms, town, garden, price = content().rows.columns
-    assert gaps.missing == table()[EVIL].null_count > 0
-    assert (rooms.kind, rooms.distinct, rooms.facts) == ("number", 5, ("1", "3", "5"))
-    assert town.kind == "category"
-    assert sum(int(re.findall(r"\((\d+)\)", fact)[0]) for fact in town.facts) == 150
-    assert (garden.kind, garden.distinct) == ("flag", 2)
-    assert price.missing == 0
+    assert gaps["missing"] == table()[EVIL].null_count > 0
+    assert (rooms["kind"], rooms["distinct"], rooms["min"], rooms["max"]) == ("number", 5, 1.0, 5.0)
+    assert town["kind"] == "category"
+    assert sum(town["counts"].values()) == 150
+    assert (garden["kind"], garden["distinct"]) == ("flag", 2)
+    assert price["missing"] == 0
 
 
 def test_training_rows_are_recognised() -> None:
     model, X, y = line_model()
 
-    def kind(rows: Any, role: Any = None, training: Any = ()) -> str:
-        given = Rows.from_arrays(model, X[rows], y[rows], None)
-        return find_provenance(model, given, role, dict(training))
+    def recognised(rows: Any) -> bool:
+        return are_training_rows(model, Rows.from_arrays(model, X[rows], y[rows]))
 
-    whole, part = slice(None), slice(40)
-    assert kind(whole) == "training"
-    assert kind(np.random.default_rng(0).permutation(60)) == "training"
-    assert kind(part) == "other"
-    assert kind(part, "new") == "new"
-    assert kind(part, "training") == "declared training"
-    assert kind(part, None, {"rows": 30, "held_out": 10}) == "held out"
-    assert kind(part, None, {"rows": 30, "held_out": 11}) == "other"
-    with pytest.raises(ValueError, match="declared new"):
-        kind(whole, "new")
+    assert recognised(slice(None))
+    assert recognised(np.random.default_rng(0).permutation(60))
+    assert not recognised(slice(40))
 
 
 def test_a_weighted_table_is_recognised_and_scored_as_evaluate_does() -> None:
@@ -307,7 +297,7 @@ def test_a_weighted_table_is_recognised_and_scored_as_evaluate_does() -> None:
     schema = TableSchema.learn(houses_, target, impute=True, weights="weight")
     rows = Rows.from_table(houses_, schema)
     model = quick(5, max_iter=2).fit(rows.X, rows.y, sample_weight=rows.weight)
-    assert find_provenance(model, rows, None, {}) == "training"
+    assert are_training_rows(model, rows)
     expected = compute_scores(model, (rows.X, rows.y, rows.weight), 0.9)
     assert Quality.measure(model, rows, 0.9).scores == pytest.approx(expected)
 
@@ -320,7 +310,7 @@ def test_every_method_has_a_report_and_only_eigengp_has_eigenfunctions(name: str
     model = clone(METHODS[name])
     settings = {"optimizer": LBFGS(n_restarts=1, max_iter=3)} if name in WITH_OPTIMIZER else {}
     model.set_params(**settings).fit(X, np.sin(X[:, 0]) + X[:, 1])
-    html = build(model, X, np.sin(X[:, 0]) + X[:, 1])
+    html = build(model, Rows.from_arrays(model, X, np.sin(X[:, 0]) + X[:, 1]))
     ids = re.findall('<section id="([a-z]+)"', html)
     assert ("eigenfunctions" in ids) == (name == "EigenGP")
     assert len(ids) == 7 + (name == "EigenGP")
@@ -331,14 +321,14 @@ def test_the_exact_model_of_the_default_has_a_report() -> None:
     X = np.linspace(0.0, 6.0, 30)[:, None]
     optimizer = LBFGS(max_iter=3)
     model = EigenGPRegressor(optimizer=optimizer, random_state=0).fit(X, np.sin(X[:, 0]))
-    html = build(model, X, np.sin(X[:, 0]))
+    html = build(model, Rows.from_arrays(model, X, np.sin(X[:, 0])))
     assert "eigenfunctions" not in re.findall('<section id="([a-z]+)"', html)
 
 
 def test_one_input_has_a_curve_and_no_map() -> None:
     X = np.linspace(0.0, 6.0, 50)[:, None]
     model = quick(5, max_iter=5).fit(X, np.sin(X[:, 0]))
-    found = Page(build(model, X, np.sin(X[:, 0]))).figures
+    found = Page(build(model, Rows.from_arrays(model, X, np.sin(X[:, 0])))).figures
     assert "maps" not in found
     assert found["explorer"]["axes"][0]["sizes"] == [41]
 
@@ -350,15 +340,15 @@ def test_many_rows_are_scored_but_a_sample_is_drawn() -> None:
     quality = Quality.measure(model, Rows.from_arrays(model, X, y, None), 0.9)
     assert quality.drawn.size == np.unique(quality.drawn).size == 2_000
     assert quality.scores["rmse"] == pytest.approx(root_mean_squared_error(y, model.predict(X)))
-    assert "2,000 rows drawn at random" in build(model, X, y)
+    assert "2,000 rows drawn at random" in build(model, Rows.from_arrays(model, X, y))
 
 
 def test_calibrated_intervals_are_the_bands() -> None:
     model, X, y = line_model()
     rows = Rows.from_arrays(model, X, y, None)
-    plain_half = compute_slices(model, rows, rows.inputs, 0.9, LOW).slices[0].half
+    plain_half = compute_slices(model, rows, rows.inputs, 0.9).slices[0].half
     model.calibrate(X, y + 1.0)
-    wide = compute_slices(model, rows, rows.inputs, 0.9, LOW).slices[0].half
+    wide = compute_slices(model, rows, rows.inputs, 0.9).slices[0].half
     np.testing.assert_allclose(wide / plain_half, (wide / plain_half).flat[0])
     assert wide.flat[0] > 2.0 * plain_half.flat[0]
     lower, upper = model.predict_interval(X, 0.9)
@@ -366,24 +356,17 @@ def test_calibrated_intervals_are_the_bands() -> None:
     assert held == pytest.approx(np.mean((lower <= y) & (y <= upper)))
 
 
-def test_costly_models_are_asked_for_less() -> None:
-    model, X, y = line_model()
-    assert Resolution.choose(model) is HIGH
-    neighbors = quick(5, residual="neighbors", max_iter=0).fit(X, y)
-    assert Resolution.choose(neighbors) is LOW
-
-
 def test_targets_that_are_all_the_same_leave_nmse_out() -> None:
     model, X, _ = line_model()
     rows = Rows.from_arrays(model, X, np.full(len(X), 2.0), None)
     assert Quality.measure(model, rows, 0.9).scores["nmse"] is None
-    assert "not defined: all targets are equal" in build_from_rows(model, rows)
+    assert "not defined: all targets are equal" in build(model, rows)
 
 
 def test_a_model_without_history_says_so() -> None:
     _, X, y = line_model()
     model = quick(5, max_iter=0).fit(X, y)
-    html = build(model, X, y)
+    html = build(model, Rows.from_arrays(model, X, y))
     assert "has no history" in html
     assert "history" not in Page(html).figures
 
@@ -424,7 +407,7 @@ def test_without_plotly_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     model, X, y = line_model()
     with pytest.raises(ImportError, match=r"eigengp\[report\]"):
-        report.build(model, X, y)
+        report.build(model, Rows.from_arrays(model, X, y))
 
 
 @pytest.fixture(scope="module")
@@ -459,7 +442,4 @@ def test_the_command_says_what_is_wrong(folder: Path) -> None:
     model, data = folder / "houses.eigengp", folder / "houses.parquet"
     wrong = run(model, data, "--out", folder / "page.pdf")
     assert (wrong.exit_code, "must end in .html" in wrong.stderr) == (1, True)
-    new = run(model, data, "--out", folder / "new.html", "--rows", "new")
-    assert (new.exit_code, "declared new" in new.stderr) == (1, True)
-    assert not (folder / "new.html").exists()
     assert run(model, data, "--coverage", "90").exit_code == 2

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from browsing import PHONE, WIDE, Opened, drawn, scroll_to, shown
-from eigengp.cli.report import build_from_rows
+from eigengp.cli.report import build
 from houses import EVIL, fitted, table
 
 CURVE = "[...document.getElementById('figure-explorer').data[1].y]"
@@ -21,7 +21,7 @@ INK = "document.getElementById('figure-predicted').layout.font.color"
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model, _, rows = fitted(table(60))
     path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(build_from_rows(model, rows))
+    path.write_text(build(model, rows))
     return path
 
 

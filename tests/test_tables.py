@@ -180,16 +180,16 @@ def test_a_summary_describes_rows_target_and_inputs() -> None:
     }
     found = summarize_table(frame, TableSchema.learn(frame, "price", impute=True))
     assert found["rows"] == 4
-    assert found["target"] == {
-        "name": "price",
-        "mean": 3.0,
-        "std": pytest.approx(np.std([1, 3, 2, 6])),
-        "min": 1.0,
-        "max": 6.0,
-    }
+    target = {"name": "price", "kind": "number", "missing": 0, "distinct": 4}
+    numbers = {"mean": 3.0, "std": pytest.approx(np.std([1, 3, 2, 6])), "min": 1.0, "max": 6.0}
+    bars = found["target"].pop("bars")
+    assert found["target"] == target | numbers
+    assert (len(bars), max(bars), bars[0], bars[1]) == (16, 1.0, 1.0, 0.0)
     assert found["inputs"]["town"] == {
         "kind": "category",
         "missing": 1,
+        "distinct": 2,
         "counts": {"Hull": 2, "Leeds": 1},
+        "bars": [1.0, 0.5],
     }
     assert found["inputs"]["area"]["mean"] == 80.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from eigengp._typing import Array
-from eigengp.backend import loops_numpy
+from eigengp.backend import loops, loops_numpy
 from eigengp.data.array_source import ArraySource
 from eigengp.data.neighbors import Nearest, NeighborSource, find_nearest_before
 from eigengp.fitting.heteroscedastic import OF_THE_MODEL, fit_heteroscedastic
@@ -73,10 +74,13 @@ def test_stack_is_the_kernel_and_its_pull_back_the_derivative(kernel: Kernel) ->
 
 
 @pytest.fixture(params=["compiled", "NumPy"])
-def either_loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def either_loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Run the test with compiled loops, and with those of NumPy."""
     if request.param == "NumPy":
-        monkeypatch.setattr("eigengp.backend.loops._import_loops", lambda: loops_numpy)
+        monkeypatch.setattr(loops, "import_module", lambda name: loops_numpy)
+    loops.load_loops.cache_clear()
+    yield
+    loops.load_loops.cache_clear()
 
 
 @pytest.mark.usefixtures("either_loops")

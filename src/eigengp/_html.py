@@ -40,7 +40,7 @@ def summary(model: Any) -> str:
     """Return what was learned as HTML that needs nothing else, names escaped."""
     facts = "".join(
         f'<tr><th scope="row" {_HEAD}>{escape(name)}</th><td {_CELL}>{escape(value)}</td></tr>'
-        for name, value in _facts(model)
+        for name, value in describe_fit(model)
     )
     return (
         '<div class="eigengp-summary" style="margin-top:6px;font-size:13px;line-height:1.5">'
@@ -67,12 +67,18 @@ def kernel_in_words(kernel: Kernel) -> str:
     return name if variance is None else f"{name}, variance {variance:.4g}"
 
 
-def _facts(model: Any) -> Iterator[tuple[str, str]]:
-    sizes = [
-        f"{getattr(model, attribute).shape[0]} {name}"
+def count_parts(model: Any) -> dict[str, int]:
+    """Return how many eigenfunctions, inducing points and the like a fitted model has."""
+    return {
+        name: len(getattr(model, attribute))
         for attribute, name in _SIZES.items()
         if hasattr(model, attribute)
-    ]
+    }
+
+
+def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
+    """Yield what a fitted model has learned, as names and values."""
+    sizes = [f"{count:,} {name}" for name, count in count_parts(model).items()]
     if sizes:
         yield "Learned", ", ".join(sizes)
     yield "Kernel", kernel_in_words(model.kernel_)

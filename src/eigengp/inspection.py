@@ -6,7 +6,7 @@ Results are NumPy arrays; `eigengp.plot` draws them.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,9 +22,11 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import on_host
 from eigengp.conformal import normal_half_width
 from eigengp.estimators.base import GPRegressor
+from eigengp.gp.sensitivity import total_indices
 
 MAX_LEVELS = 10
 """An input with at most so many distinct values is treated as discrete."""
+_MOST_GROUPS = 1_000
 
 
 @dataclass(frozen=True)
@@ -275,15 +277,73 @@ def partial_dependence(
     """
     d, rows = feature_index(model, feature), plain_rows(model, X)
     points = grid(rows[:, d], 30) if values is None else np.asarray(values, dtype=np.float64)
-    # Indexing copies the rows.
     rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(max_rows, len(rows))).astype(int))]
-    mean, std = np.empty(points.size), np.empty(points.size)
+    sets = (np.where(np.arange(rows.shape[1]) == d, value, rows) for value in points)
+    return Effect(d, feature_names(model)[d], points, *average_over(model, sets, coverage))
+
+
+def average_over(
+    model: GPRegressor, sets: Iterable[Array], coverage: float
+) -> tuple[Array, Array, Array]:
+    """Return the average of the latent function over each set of rows, and the ends of its band.
+
+    Parameters
+    ----------
+    model : GPRegressor
+        A fitted model.
+    sets : iterable of arrays of shape (n, D)
+        The sets.
+    coverage : float
+        The probability that the band contains the average.
+
+    Returns
+    -------
+    mean, lower, upper : arrays
+        One entry for each set.
+    """
     with plain_inputs():
-        for g, value in enumerate(points):
-            rows[:, d] = value
-            mean[g], std[g] = model.predict_average(rows)
-    half = normal_half_width(coverage)
-    return Effect(d, feature_names(model)[d], points, mean, mean - half * std, mean + half * std)
+        mean, std = np.array([model.predict_average(rows) for rows in sets]).T
+    half = normal_half_width(coverage) * std
+    return mean, mean - half, mean + half
+
+
+def group_effects(
+    model: GPRegressor,
+    X: Array,
+    groups: Mapping[str, Sequence[int]],
+    *,
+    max_rows: int = 1_000,
+    random_state: int = 0,
+) -> dict[str, float]:
+    """Return the share of the variance of the predictions that is due to each group of inputs.
+
+    The total Sobol index of the predictive mean, as in `input_effects`, but of several inputs at
+    once, such as those that one column of a table has become. Shares of groups that interact add
+    up to more than one.
+
+    Parameters
+    ----------
+    model : GPRegressor
+        A fitted model.
+    X : array of shape (n, D)
+        Rows.
+    groups : mapping of str to sequence of int
+        The indices of the inputs in each group.
+    max_rows : int
+        The largest number of rows, drawn at random.
+    random_state : int
+        Seed of that draw.
+
+    Returns
+    -------
+    effects : dict
+        One for each group; empty for more than 1,000 groups, each of which takes a prediction.
+    """
+    if len(groups) > _MOST_GROUPS:
+        return {}
+    rows = X[np.random.RandomState(random_state).permutation(len(X))[:max_rows]]
+    shares = total_indices(model.predict, rows, groups.values())
+    return dict(zip(groups, shares.tolist(), strict=True))
 
 
 def scores(

@@ -17,6 +17,7 @@ from eigengp.backend import loops_numpy
 logger = logging.getLogger(__name__)
 
 
+@cache
 def load_loops() -> ModuleType:
     """Return the compiled functions, or those of NumPy if Numba cannot compile or store them.
 
@@ -24,11 +25,6 @@ def load_loops() -> ModuleType:
     The first call imports Numba, which takes a moment, and compiles where no earlier process has
     left its result in the cache.
     """
-    return _import_loops()
-
-
-@cache
-def _import_loops() -> ModuleType:
     try:
         return import_module("eigengp.backend.loops_numba")
     except Exception as error:  # Whatever a damaged cache or a full disk raises.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, lru_cache
 from itertools import pairwise
+from operator import iadd
 from queue import SimpleQueue
 from threading import Event, Lock, Thread, local
 from typing import Any, Generic, TypeVar
@@ -233,19 +234,20 @@ class _Job(Generic[T]):
 def _run_job(
     work: Callable[[Sequence[slice]], T],
     blocks: Sequence[slice],
-    n_threads: int,
+    n_threads: int | None,
     receive: Callable[[T], object],
 ) -> None:
     """Call `receive` with `work(stripe)` for contiguous stripes of the blocks, in order.
 
-    The stripes do not depend on the number of threads; this thread is one of them.
+    The stripes do not depend on the number of threads, of which this thread is one; None uses as
+    many as BLAS.
     """
     if len(blocks) == 1:
         receive(work(blocks))
         return
     edges = np.linspace(0, len(blocks), min(_STRIPES, len(blocks)) + 1).round().astype(int)
     stripes = [blocks[low:high] for low, high in pairwise(edges.tolist())]
-    n_threads = min(n_threads, len(stripes))
+    n_threads = min(n_threads or count_available_threads(), len(stripes))
     with use_one_blas_thread():
         if n_threads <= 1 or hasattr(_ThreadPool.here, "member"):
             for stripe in stripes:
@@ -259,7 +261,7 @@ def _run_job(
 
 
 def run_in_threads(
-    work: Callable[[Sequence[slice]], T], blocks: Sequence[slice], n_threads: int
+    work: Callable[[Sequence[slice]], T], blocks: Sequence[slice], n_threads: int | None = None
 ) -> list[T]:
     """Return `[work(stripe), …]` for contiguous stripes of the blocks."""
     results: list[T] = []
@@ -268,20 +270,19 @@ def run_in_threads(
 
 
 def sum_in_threads(
-    work: Callable[[Sequence[slice]], T], blocks: Sequence[slice], n_threads: int
+    work: Callable[[Sequence[slice]], T], blocks: Sequence[slice], n_threads: int | None = None
 ) -> T:
     """Return the sum of `work(stripe)` over contiguous stripes, added in order, in place.
 
     Few of the parts exist at a time.
     """
     total: list[Any] = []
-
-    def add(part: T) -> None:
-        if total:
-            total[0] += part
-        else:
-            total.append(part)
-
-    _run_job(work, blocks, n_threads, add)
+    add: Any = iadd  # It has no types.
+    _run_job(
+        work,
+        blocks,
+        n_threads,
+        lambda part: total.append(add(total.pop(), part) if total else part),
+    )
     found: T = total[0]
     return found

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from dataclasses import field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from eigengp._typing import Array, Standardize
+from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, on_host, positive
 from eigengp.backend.threads import use_one_blas_thread
 from eigengp.estimators.sparse import InducingPointRegressor
 from eigengp.fitting.learn import learn_sparse
 from eigengp.fitting.run import FitResult, Run
-from eigengp.fitting.settings import LBFGS
 from eigengp.gp.exact_posterior import ConditionalPosterior, nystrom_posterior
-from eigengp.gp.likelihoods import Gaussian
-from eigengp.kernels import Kernel
 
 _ROUNDING = 1e-8
 
@@ -68,43 +65,15 @@ class NystromRegressor(InducingPointRegressor):
     True
     """
 
-    _posterior: ConditionalPosterior
+    _posterior: ConditionalPosterior = field(init=False)
     _learn = staticmethod(_learn)
-    _predicts_on_host = True
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **InducingPointRegressor._parameter_constraints,
         "optimizer": [*InducingPointRegressor._parameter_constraints["optimizer"], None],
     }
 
-    def __init__(
-        self,
-        n_components: int | Literal["auto"] = "auto",
-        *,
-        kernel: Kernel | str = "squared_exponential",
-        likelihood: Gaussian | Literal["gaussian"] = "gaussian",
-        mean: Any = "constant",
-        inducing_points: Literal["auto", "kmeans", "random", "greedy"] | ArrayLike = "auto",
-        optimizer: LBFGS | Literal["auto"] | None = None,
-        standardize: Standardize = True,
-        precision: Literal["double", "mixed", "single"] = "double",
-        device: str | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool | int = False,
-    ) -> None:
-        super().__init__(
-            n_components,
-            kernel=kernel,
-            likelihood=likelihood,
-            mean=mean,
-            inducing_points=inducing_points,
-            standardize=standardize,
-            precision=precision,
-            device=device,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.optimizer = optimizer
+    optimizer: Any = None
 
     def raw_variance(self, X: ArrayLike) -> Array:
         """Return the predictive variance as the formula gives it, noise included.
@@ -123,7 +92,8 @@ class NystromRegressor(InducingPointRegressor):
         return self._scaling.target_scale**2 * (raw + self._posterior.noise_variance)
 
     def _raw(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
-        return self._pairs(self._posterior.mean_and_raw_variance, X)
+        mean, raw = self._by_blocks(self._posterior.mean_and_raw_variance, X)
+        return mean, raw
 
     def _mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         mean, raw = self._raw(X)

@@ -11,10 +11,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from eigengp._format import quoted
+from eigengp._format import format_number, quoted
 from eigengp._typing import Array
 from eigengp.data.encode import (
-    Column,
     TableEncoder,
     TableError,
     TableWarning,
@@ -31,6 +30,8 @@ from eigengp.data.formats import FORMATS, find_tables, get_ending, import_arrow,
 
 _MOST_OPTIONS, _LONG_OPTION = 8, 100
 _SEPARATORS = (",", ";", "\t", "|")
+_NUMBERS = ("mean", "std", "min", "max")
+_HISTOGRAM_BINS, _HISTOGRAM_CATEGORIES, _SHOWN_CATEGORIES = 16, 8, 4
 
 
 def read_table(path: str | Path, text: Collection[str] = ()) -> Any:
@@ -238,22 +239,55 @@ def summarize_table(frame: Any, schema: TableSchema) -> dict[str, Any]:
     columns = schema.encoder.columns_
     return {
         "rows": int(table.num_rows),
-        "target": {"name": schema.target, **_summarize_numbers(table[schema.target])},
-        "inputs": {each.name: _summarize_column(each, table[each.name]) for each in columns},
+        "target": {"name": schema.target, **summarize_numbers(to_numbers(table[schema.target]))},
+        "inputs": {each.name: _summarize_column(each.kind, table[each.name]) for each in columns},
     }
 
 
-def _summarize_column(column: Column, values: Any) -> dict[str, Any]:
-    common = {"kind": column.kind, "missing": int(find_missing(values).sum())}
-    if column.kind == "category":
-        return {**common, "counts": count_categories(values)}
-    return {**common, **_summarize_numbers(values)}
+def _summarize_column(kind: str, values: Any) -> dict[str, Any]:
+    if kind != "category":
+        return summarize_numbers(to_numbers(values), kind)
+    counts = count_categories(values)
+    largest = list(counts.values())[:_HISTOGRAM_CATEGORIES]
+    missing = int(find_missing(values).sum())
+    own = {"kind": kind, "missing": missing, "distinct": len(counts), "counts": counts}
+    return {**own, "bars": [count / largest[0] for count in largest]}
 
 
-def _summarize_numbers(values: Any) -> dict[str, float]:
-    numbers = to_numbers(values)
+def summarize_numbers(numbers: Array, kind: str = "number") -> dict[str, Any]:
+    """Summarize numbers, NaN where missing: their range, and a histogram with maximum 1.
+
+    Examples
+    --------
+    >>> found = summarize_numbers(np.array([1.0, np.nan, 3.0, 3.0]))
+    >>> found["missing"], found["distinct"], found["max"]
+    (1, 2, 3.0)
+    """
     present = numbers[~np.isnan(numbers)]
-    return {name: float(getattr(present, name)()) for name in ("mean", "std", "min", "max")}
+    own = {"kind": kind, "missing": int(numbers.size - present.size), "distinct": 0, "bars": []}
+    if not present.size:
+        return own
+    ends = (present.min(), present.max()) if np.ptp(present) > 0.0 else None
+    heights, _ = np.histogram(present, _HISTOGRAM_BINS, ends)
+    own |= {"distinct": int(np.unique(present).size), "bars": (heights / heights.max()).tolist()}
+    return {**own, **{name: float(getattr(present, name)()) for name in _NUMBERS}}
+
+
+def describe_column(data: dict[str, Any] | None) -> str:
+    """Describe a summary of a column in a few words."""
+    if data is None:
+        return ""
+    missing = f"; {data['missing']} missing" if data["missing"] else ""
+    if not data["distinct"]:
+        return "no values"
+    if data["kind"] == "flag":
+        return f"true in {data['mean']:.0%}{missing}"
+    if data["kind"] == "number":
+        low, high, mean = (format_number(data[name]) for name in ("min", "max", "mean"))
+        return f"{low} to {high}, mean {mean}{missing}"
+    counts = list(data["counts"].items())
+    shown = ", ".join(f"{name} ({count:,})" for name, count in counts[:_SHOWN_CATEGORIES])
+    return shown + (", …" if len(counts) > _SHOWN_CATEGORIES else "") + missing
 
 
 def format_drop(names: Iterable[str]) -> str:

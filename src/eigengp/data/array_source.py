@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from eigengp.backend.buffers import reuse_buffers
 from eigengp.backend.namespace import AnyArray, namespace, on_host
-from eigengp.backend.threads import count_available_threads, run_in_threads, sum_in_threads
+from eigengp.backend.threads import run_in_threads, sum_in_threads, use_one_blas_thread
 from eigengp.gp.blocks import RowBlock
 
 SumT = TypeVar("SumT", bound=Any)
@@ -86,8 +87,7 @@ class ArraySource:
     block_rows : int
         Rows in a block; memory beyond the data is proportional to it.
     n_threads : int or None
-        None uses as many threads as BLAS at the time of creation, so that blocks do not change
-        between passes.
+        None uses as many threads as BLAS.
     first : int
         The number of the first row, if the arrays are a part of a larger source.
     scatter : array of shape (N,) or None
@@ -101,12 +101,6 @@ class ArraySource:
     n_threads: int | None = None
     first: int = 0
     scatter: AnyArray | None = None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.X, np.ndarray):
-            object.__setattr__(self, "n_threads", 1)
-        elif self.n_threads is None:
-            object.__setattr__(self, "n_threads", count_available_threads())
 
     @classmethod
     def of(
@@ -128,13 +122,16 @@ class ArraySource:
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of some rows, as NumPy arrays."""
-        xp = namespace(self.X)
-        wanted = xp.asarray(rows, device=self.X.device)
-        weight = self.sample_weight
-        own = None if weight is None else on_host(xp.take(weight, wanted, axis=0))
-        X, y = (on_host(xp.take(each, wanted, axis=0)) for each in (self.X, self.y))
+        own: Any = (self.X, self.y, self.sample_weight)
+        if isinstance(self.X, np.ndarray):
+            own = (None if each is None else np.asarray(each[rows], np.float64) for each in own)
+        else:
+            xp = namespace(self.X)
+            at = xp.asarray(rows, device=self.X.device)
+            own = (None if each is None else on_host(xp.take(each, at, axis=0)) for each in own)
+        X, y, weight = own
         scatter = None if self.scatter is None else self.scatter[rows]
-        return RowBlock(X, y, own, scatter=scatter)
+        return RowBlock(X, y, weight, scatter=scatter)
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
         """Yield all rows once, in random order, in batches of `size`, as NumPy arrays."""
@@ -146,25 +143,27 @@ class ArraySource:
         """Return the same rows in blocks for `n_columns` features."""
         return replace(self, block_rows=choose_block_rows(self.X, n_columns))
 
-    def _get_block(self, rows: slice, start: int) -> RowBlock:
+    def _get_block(self, rows: slice) -> RowBlock:
         weight = None if self.sample_weight is None else self.sample_weight[rows]
         X, y = self.X[rows, :], self.y[rows]
         if isinstance(X, np.ndarray):
             X, y = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
         scatter = None if self.scatter is None else self.scatter[rows]
-        return RowBlock(X, y, weight, start, scatter)
+        return RowBlock(X, y, weight, self.first + rows.start, scatter)
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all blocks, as NumPy arrays."""
-
-        def stripe(part: Sequence[slice]) -> SumT:
-            return reduce(
-                iadd, (term(self._get_block(rows, self.first + rows.start)) for rows in part)
+        n_threads = self.n_threads if isinstance(self.X, np.ndarray) else 1
+        sums = (
+            term(self._get_block(blocks[0]))
+            if len(blocks) == 1
+            else sum_in_threads(
+                lambda part: reduce(iadd, (term(self._get_block(rows)) for rows in part)),
+                blocks,
+                n_threads,
             )
-
-        n_threads = self.n_threads
-        assert n_threads is not None
-        sums = (sum_in_threads(stripe, blocks, n_threads) for blocks in self._cut_chunks())
+            for blocks in self._cut_chunks()
+        )
         total: Any = reduce(iadd, sums)
         return total.on_host() if hasattr(total, "on_host") else total
 
@@ -198,15 +197,13 @@ def _cut_blocks(
     return tuple(slice(low, high) for low, high in pairwise([start, *inner.tolist(), end]))
 
 
-def map_blocks(
-    function: Callable[[AnyArray], AnyArray], X: AnyArray, n_columns: int = 1
-) -> AnyArray:
+def map_blocks(function: Callable[[AnyArray], Any], X: AnyArray, n_columns: int = 1) -> Any:
     """Apply a function to all rows of `X`, block by block, in threads on a CPU.
 
     Parameters
     ----------
     function : callable
-        Maps rows to an array with the same number of rows.
+        Maps rows to an array with the same number of rows, or to a tuple of such arrays.
     X : array of shape (n, D)
         All rows.
     n_columns : int
@@ -215,16 +212,16 @@ def map_blocks(
     size = choose_block_rows(X, n_columns)
     if isinstance(X, np.ndarray) and X.shape[0] * n_columns > _WORTH_THREADS:
         size = min(size, -(-X.shape[0] // _TOGETHER))
-    if X.shape[0] <= size:
-        return function(np.asarray(X, dtype=np.float64) if isinstance(X, np.ndarray) else X)
-    n_threads = count_available_threads() if isinstance(X, np.ndarray) else 1
-    blocks = _cut_blocks(0, X.shape[0], size)
-
-    def stripe(part: Sequence[slice]) -> list[AnyArray]:
-        cut = (X[rows, :] for rows in part)
-        if isinstance(X, np.ndarray):
-            cut = (np.asarray(block, dtype=np.float64) for block in cut)
-        return [function(block) for block in cut]
-
-    parts = run_in_threads(stripe, blocks, n_threads)
-    return namespace(X).concat([out for part in parts for out in part], axis=0)
+    blocks, host = _cut_blocks(0, X.shape[0], size), isinstance(X, np.ndarray)
+    cut = (lambda rows: np.asarray(X[rows], dtype=np.float64)) if host else lambda rows: X[rows, :]
+    if len(blocks) == 1:
+        with use_one_blas_thread():
+            return function(cut(blocks[0]))
+    with reuse_buffers():
+        parts = run_in_threads(
+            lambda own: [function(cut(rows)) for rows in own], blocks, None if host else 1
+        )
+    found, join = [each for part in parts for each in part], namespace(X).concat
+    if isinstance(found[0], tuple):
+        return tuple(join(each, axis=0) for each in zip(*found, strict=True))
+    return join(found, axis=0)

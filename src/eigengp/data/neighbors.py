@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array, NeighborSearch
-from eigengp.backend.threads import count_available_threads, run_in_threads, use_one_openmp_thread
+from eigengp.backend.threads import run_in_threads, use_one_openmp_thread
 from eigengp.gp.blocks import RowBlock
 
 T = TypeVar("T")
@@ -148,7 +148,7 @@ def _search_in_parts(
             for rows in own:
                 found[rows] = search(X[rows])
 
-    run_in_threads(stripe, parts, count_available_threads())
+    run_in_threads(stripe, parts)
     return found
 
 

@@ -22,7 +22,6 @@ from sklearn.utils.validation import _check_sample_weight, _get_feature_names, v
 
 from eigengp._typing import Array, Standardize
 from eigengp.backend.namespace import AnyArray, beside, dtype_name, namespace, on_host, place
-from eigengp.backend.threads import count_available_threads
 from eigengp.data.array_source import ArraySource, choose_block_rows
 from eigengp.data.dask_source import DaskSource, align, get_client, is_dask
 from eigengp.data.file_source import FileTable
@@ -225,9 +224,7 @@ def _open_table(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Op
     device = options.device
     move_to_device(np.zeros(1), device)
     move = None if device is None else partial(move_to_device, device=device)
-    source = StreamSource(
-        table, options.memory // 2, n_threads=count_available_threads(), move=move
-    )
+    source = StreamSource(table, options.memory // 2, move=move)
     return _Opened(source.sized(table.n_features), np.empty((0, table.n_features)), names)
 
 
@@ -248,10 +245,8 @@ def _open_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _O
         targets = beside(targets, rows, dtype_name(targets))
         weight = None if weight is None else beside(weight, rows)
     like = namespace(given).empty_like(given[:0, :])  # A view would keep all rows in memory.
-    n_threads = count_available_threads()
     size = options.block_rows or choose_block_rows(rows, 1)
-    source = ArraySource(rows, targets, weight, size, n_threads)
-    return _Opened(source, like, names)
+    return _Opened(ArraySource(rows, targets, weight, size), like, names)
 
 
 def _check_size(n_rows: int, options: ReadOptions) -> None:

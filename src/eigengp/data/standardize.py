@@ -97,7 +97,8 @@ class Summary:
             squares = _sum_weighted(about * about, weight) - count * shift * shift
             mean = mean + shift
         ends = xp.min(values, axis=0), xp.max(values, axis=0)
-        mean, squares, low, high = map(on_host, (mean, squares, *ends))
+        found = mean, squares, *ends
+        mean, squares, low, high = found if xp is np else map(on_host, found)
         return cls(count, mean, np.maximum(squares, 0.0), low, high)
 
     def __add__(self, other: Summary) -> Summary:

@@ -9,15 +9,16 @@ from typing import Any
 _ENTRY = re.compile(r"^(\w[\w, ]*) : .*\n(?:(?:    .*)?\n)*", re.MULTILINE)
 _HEAD = r"\w+\n-+\n"
 _WHOLE = re.DOTALL | re.MULTILINE
+_LAST = ("standardize", "precision", "device", "random_state", "verbose")
 
 
 def complete_docstring(cls: Any, shared: str) -> None:
     """Add the entries of `shared` that the docstring of a class lacks.
 
-    Parameters come in the order of the constructor.
+    Parameters come in the order of the constructor, those that all regressors have last.
     """
     doc, shared = inspect.cleandoc(cls.__doc__), inspect.cleandoc(shared)
-    order = list(inspect.signature(cls).parameters)
+    order = sorted(inspect.signature(cls).parameters, key=_LAST.__contains__)
     entries = {**_entries(shared, "Parameters"), **_entries(doc, "Parameters")}
     parameters = "".join(entries[name] for name in order if name in entries)
     doc = _with_section(doc, "Parameters", parameters)

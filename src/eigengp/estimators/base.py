@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, overload
+from typing import Any, ClassVar, Literal, Self, dataclass_transform, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,8 +17,7 @@ from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from eigengp._html import with_summary
-from eigengp._typing import Array
-from eigengp.backend.buffers import reuse_buffers
+from eigengp._typing import Array, Standardize
 from eigengp.backend.namespace import (
     AnyArray,
     beside,
@@ -59,8 +59,12 @@ KERNEL_NAMES = StrOptions(set(KERNELS))
 
 
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+@dataclass(eq=False, repr=False, kw_only=True)
 class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """Base class of all regressors; subclasses add `_learn` and their own parameters.
+
+    Subclasses are dataclasses: their fields are the parameters of the constructor, by keyword.
 
     Parameters
     ----------
@@ -125,13 +129,20 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        own_init = "__init__" in vars(cls)
+        dataclass(eq=False, repr=False, kw_only=True, init=not own_init)(cls)
         if cls.__doc__ and GPRegressor.__doc__:
             complete_docstring(cls, GPRegressor.__doc__)
 
-    kernel_: Kernel
-    _posterior: Predictive
-    _scaling: Scaling
-    _place: Hashable
+    kernel: Kernel | str = "squared_exponential"
+    standardize: Standardize = True
+    random_state: int | np.random.RandomState | None = None
+    verbose: bool | int = False
+
+    kernel_: Kernel = field(init=False)
+    _posterior: Predictive = field(init=False)
+    _scaling: Scaling = field(init=False)
+    _place: Hashable = field(init=False)
     """The library and device of the inputs that were learned from."""
     _block_rows: ClassVar[int | None] = None
     """Rows in a block while learning; None adapts to the number of features."""
@@ -161,13 +172,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         return False
 
     @property
-    def _predicts_on_host(self) -> bool:
-        """Whether it predicts in NumPy wherever the inputs are."""
-        return self._keeps_rows
-
-    @property
     def _keeps_rows(self) -> bool:
-        """Whether predictions use training rows, beside or instead of inducing points."""
+        """Whether predictions use training rows, in NumPy wherever the inputs are."""
         return not isinstance(getattr(self._posterior, "own", self._posterior), Posterior)
 
     # scikit-learn ships no types.
@@ -228,7 +234,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
     def _moved(self, X: AnyArray) -> AnyArray:
         """Return inputs where they are computed with: in NumPy, where they are, or on `device`."""
-        if self._predicts_on_host:
+        if self._keeps_rows:
             return X if isinstance(X, np.ndarray) else on_host(X)
         few = X.shape[0] <= MERGE_UP_TO
         return X if few else move_to_device(X, getattr(self, "device", None))
@@ -303,22 +309,17 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
     def _mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance in standardised units, each of shape (n,)."""
-        return self._pairs(self._posterior.mean_and_variance, X)
+        mean, variance = self._by_blocks(self._posterior.mean_and_variance, X)
+        return mean, variance
 
-    def _pairs(
-        self, function: Callable[[AnyArray], tuple[AnyArray, AnyArray]], X: AnyArray
-    ) -> tuple[AnyArray, AnyArray]:
-        """Return two values for each row, computed block by block from standardised inputs."""
-        both = self._by_blocks(lambda rows: namespace(rows).stack(function(rows), axis=1), X)
-        return both[:, 0], both[:, 1]
-
-    def _by_blocks(self, function: Callable[[AnyArray], AnyArray], X: AnyArray) -> AnyArray:
-        """Return a function of standardised inputs for all rows."""
+    def _by_blocks(self, function: Callable[[AnyArray], Any], X: AnyArray) -> Any:
+        """Return a function of standardised inputs for all rows: an array, or a tuple of them."""
         moved, transform = self._moved(X), self._scaling.transform_inputs
-        with use_one_blas_thread(), reuse_buffers():
-            values = map_blocks(
-                lambda rows: function(transform(rows)), moved, self._posterior.n_columns
-            )
+        values = map_blocks(
+            lambda rows: function(transform(rows)), moved, self._posterior.n_columns
+        )
+        if isinstance(values, tuple):
+            return tuple(beside(each, X) for each in values)
         return beside(values, X)
 
     def _whole(self, function: Callable[[AnyArray], AnyArray], X: AnyArray) -> AnyArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,6 +22,7 @@ from eigengp.estimators.eigengp import EigenGPRegressor
 
 
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
+@dataclass(eq=False, repr=False)
 class EigenFeatures(Around, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Eigenfunctions that are learned from inputs and targets, as features for another model.
 
@@ -61,22 +63,15 @@ class EigenFeatures(Around, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     True
     """
 
-    estimator_: EigenGPRegressor
+    estimator: EigenGPRegressor | None = None
+    random_state: int | np.random.RandomState | None = field(default=None, kw_only=True)
+    estimator_: EigenGPRegressor = field(init=False)
     _inner = "estimator_"
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "estimator": [EigenGPRegressor, None],
         "random_state": ["random_state"],
     }
-
-    def __init__(
-        self,
-        estimator: EigenGPRegressor | None = None,
-        *,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.random_state = random_state
 
     # scikit-learn ships no types.
     @_fit_context(prefer_skip_nested_validation=False)  # type: ignore[untyped-decorator]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import field, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
 
@@ -12,7 +12,7 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
-from eigengp._typing import Array, Standardize
+from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, Placed
 from eigengp.backend.threads import speed_up_passes
 from eigengp.data.dask_source import is_dask
@@ -48,6 +48,10 @@ class _OfEigenfunctions:
             f"This model has no {self._name}: it is the exact GP, which has no eigenfunctions. Fit "
             "with n_components=… or with residual=None, 'diagonal' or 'neighbors' for them."
         )
+
+
+def _absent() -> Any:
+    return _OfEigenfunctions()
 
 
 def _keeps_no_rows(estimator: EigenGPRegressor) -> bool:
@@ -253,15 +257,15 @@ class EigenGPRegressor(InducingPointRegressor):
         | HeteroscedasticPosterior
         | ConditionalPosterior
         | MixturePosterior
-    )
+    ) = field(init=False)
     _learn = staticmethod(learn)
     _has_weights = True
-    inducing_points_: Array = _OfEigenfunctions()  # type: ignore[assignment]
-    weights_: Array = _OfEigenfunctions()  # type: ignore[assignment]
-    eigenvalues_: Array = _OfEigenfunctions()  # type: ignore[assignment]
-    jitter_: float = _OfEigenfunctions()  # type: ignore[assignment]
-    _spectrum: Spectrum = _OfEigenfunctions()  # type: ignore[assignment]
-    _online: Online | StochasticLearner | None
+    inducing_points_: Array = field(default=_absent(), init=False)
+    weights_: Array = field(default=_absent(), init=False)
+    eigenvalues_: Array = field(default=_absent(), init=False)
+    jitter_: float = field(default=_absent(), init=False)
+    _spectrum: Spectrum = field(default=_absent(), init=False)
+    _online: Online | StochasticLearner | None = field(init=False)
     """From which `partial_fit` continues; None where it cannot."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -280,42 +284,12 @@ class EigenGPRegressor(InducingPointRegressor):
         "max_time": [Interval(Real, 0, None, closed="neither"), None],
     }
 
-    def __init__(
-        self,
-        n_components: int | Literal["auto"] = "auto",
-        *,
-        kernel: Kernel | str = "auto",
-        residual: Literal["auto", "diagonal", "neighbors", "exact"] | None = "auto",
-        n_neighbors: int = 64,
-        likelihood: Literal["auto", "gaussian", "heteroscedastic"] | Gaussian | Heteroscedastic = (
-            "auto"
-        ),
-        mean: Any = "constant",
-        inducing_points: Literal["auto", "kmeans", "random", "greedy"] | int | ArrayLike = "auto",
-        optimizer: Literal["auto"] | LBFGS | Stochastic = "auto",
-        guard: bool = True,
-        standardize: Standardize = True,
-        max_time: float | None = None,
-        precision: Literal["double", "mixed", "single"] = "double",
-        device: str | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool | int = False,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.residual = residual
-        self.n_neighbors = n_neighbors
-        self.likelihood = likelihood
-        self.mean = mean
-        self.inducing_points = inducing_points
-        self.optimizer = optimizer
-        self.guard = guard
-        self.standardize = standardize
-        self.max_time = max_time
-        self.precision = precision
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+    kernel: Kernel | str = "auto"
+    residual: Literal["auto", "diagonal", "neighbors", "exact"] | None = "auto"
+    n_neighbors: int = 64
+    likelihood: Any = "auto"
+    guard: bool = True
+    max_time: float | None = None
 
     @property
     def _draws_jointly(self) -> bool:  # type: ignore[override]  # Decided by what was learned.

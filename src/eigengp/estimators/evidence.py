@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_array, check_X_y
+from sklearn.utils._param_validation import Interval, StrOptions, validate_params
 
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
@@ -38,34 +39,18 @@ class EvidenceGradient:
     """With respect to `ln w`, shape (R,); None in stage 1."""
 
 
-@overload
-def log_marginal_likelihood(
-    X: ArrayLike,
-    y: ArrayLike,
-    *,
-    inducing_points: ArrayLike,
-    kernel: Kernel,
-    noise_variance: float,
-    weights: ArrayLike | None = ...,
-    residual: Literal["diagonal"] | None = ...,
-    power: float = ...,
-    jitter: float = ...,
-    eval_gradient: Literal[False] = ...,
-) -> float: ...
-@overload
-def log_marginal_likelihood(
-    X: ArrayLike,
-    y: ArrayLike,
-    *,
-    inducing_points: ArrayLike,
-    kernel: Kernel,
-    noise_variance: float,
-    weights: ArrayLike | None = ...,
-    residual: Literal["diagonal"] | None = ...,
-    power: float = ...,
-    jitter: float = ...,
-    eval_gradient: Literal[True],
-) -> tuple[float, EvidenceGradient]: ...
+# scikit-learn ships no types.
+@validate_params(  # type: ignore[untyped-decorator]
+    {
+        "kernel": [Kernel],
+        "noise_variance": [Interval(Real, 0, None, closed="neither")],
+        "residual": [StrOptions({"diagonal"}), None],
+        "power": [Interval(Real, 0, 1, closed="both")],
+        "jitter": [Interval(Real, 0, None, closed="left")],
+        "eval_gradient": ["boolean"],
+    },
+    prefer_skip_nested_validation=True,
+)
 def log_marginal_likelihood(
     X: ArrayLike,
     y: ArrayLike,
@@ -78,7 +63,7 @@ def log_marginal_likelihood(
     power: float = 1.0,
     jitter: float = 1e-6,
     eval_gradient: bool = False,
-) -> float | tuple[float, EvidenceGradient]:
+) -> Any:
     """Return the log marginal likelihood `ln N(y | 0, C)` of a model with eigenfunctions.
 
     Data and hyperparameters are used unchanged: nothing is centred, scaled or learned.
@@ -128,11 +113,19 @@ def log_marginal_likelihood(
     >>> round(value, 3), gradient.inducing_points.shape
     (10.419, (4, 1))
     """
-    inputs, targets = _checked_rows(X, y)
+    inputs, targets = check_X_y(X, y, dtype=np.float64, y_numeric=True)
     B = check_array(inducing_points, dtype=np.float64, input_name="inducing_points")
-    _check(inputs, B, kernel, noise_variance, residual, jitter)
-    _check_power(power, residual, weights)
-    rows = RowBlock(inputs, targets)
+    if B.shape[1] != inputs.shape[1]:
+        raise ValueError(
+            f"inducing_points have {B.shape[1]} columns but X has {inputs.shape[1]}; "
+            "each inducing point needs one value for each input."
+        )
+    kernel.with_ard(inputs.shape[1])
+    if power != 1.0 and residual is None:
+        raise ValueError(f"power={power!r} has no meaning without residual='diagonal'.")
+    if power == 0.0 and weights is not None:
+        raise ValueError("power=0 is the bound of VFE, which has no weights: leave them out.")
+    rows = RowBlock(inputs, np.asarray(targets, dtype=np.float64))
     source = ArraySource.of(rows if residual is None else group_rows(rows).rows)
     size = B.shape[0]
     noise, added = Gaussian(noise_variance), Jitter(absolute=jitter)
@@ -151,49 +144,6 @@ def log_marginal_likelihood(
         theta, points = theta + through.theta, points + through.points
     log_weights = None if own.log_shrinkage is None else -own.log_shrinkage
     return -value, EvidenceGradient(-points, -theta, -own.log_noise_variance, log_weights)
-
-
-def _checked_rows(X: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
-    inputs, targets = check_X_y(X, y, dtype=np.float64, y_numeric=True)
-    return inputs, np.asarray(targets, dtype=np.float64)
-
-
-def _check(
-    X: Array, B: Array, kernel: Kernel, noise_variance: float, residual: str | None, jitter: float
-) -> None:
-    if B.shape[1] != X.shape[1]:
-        raise ValueError(
-            f"inducing_points have {B.shape[1]} columns but X has {X.shape[1]}; "
-            "each inducing point needs one value for each input."
-        )
-    if not isinstance(kernel, Kernel):
-        raise TypeError(
-            f"kernel must be an eigengp kernel such as SquaredExponential(), got {kernel!r}."
-        )
-    kernel.with_ard(X.shape[1])
-    _check_number("noise_variance", noise_variance)
-    if not 0.0 < noise_variance < np.inf:
-        raise ValueError(f"noise_variance must be positive and finite, got {noise_variance!r}.")
-    if residual not in (None, "diagonal"):
-        raise ValueError(f"residual must be None or 'diagonal', got {residual!r}.")
-    _check_number("jitter", jitter)
-    if not 0.0 <= jitter < np.inf:
-        raise ValueError(f"jitter must be zero or positive, and finite, got {jitter!r}.")
-
-
-def _check_power(power: float, residual: str | None, weights: ArrayLike | None) -> None:
-    _check_number("power", power)
-    if not 0.0 <= power <= 1.0:
-        raise ValueError(f"power must be between 0 and 1, got {power!r}.")
-    if power != 1.0 and residual is None:
-        raise ValueError(f"power={power!r} has no meaning without residual='diagonal'.")
-    if power == 0.0 and weights is not None:
-        raise ValueError("power=0 is the bound of VFE, which has no weights: leave them out.")
-
-
-def _check_number(name: str, value: object) -> None:
-    if not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number, got {value!r}.")
 
 
 def _checked_weights(weights: ArrayLike, size: int) -> Array:

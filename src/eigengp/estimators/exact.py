@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from numbers import Integral
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from eigengp._typing import Standardize
 from eigengp.estimators.base import GPRegressor
 from eigengp.fitting.learn import learn_exact
 from eigengp.fitting.run import EXACT_BLOCK_ROWS
-from eigengp.fitting.settings import LBFGS
-from eigengp.gp.likelihoods import Gaussian
 from eigengp.kernels import Kernel
 
 
@@ -56,7 +53,6 @@ class ExactGPRegressor(GPRegressor):
     _draws_jointly = True
     _block_rows = EXACT_BLOCK_ROWS
     _learns_in_memory = True
-    _predicts_on_host = True
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **{
@@ -67,23 +63,8 @@ class ExactGPRegressor(GPRegressor):
         "max_rows": [Interval(Integral, 1, None, closed="left")],
     }
 
-    def __init__(
-        self,
-        kernel: Kernel | str = "squared_exponential",
-        *,
-        likelihood: Gaussian | Literal["gaussian"] = "gaussian",
-        mean: Any = "constant",
-        optimizer: LBFGS | Literal["auto"] = "auto",
-        standardize: Standardize = True,
-        max_rows: int = 20_000,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool | int = False,
-    ) -> None:
-        self.kernel = kernel
-        self.likelihood = likelihood
-        self.mean = mean
-        self.optimizer = optimizer
-        self.standardize = standardize
-        self.max_rows = max_rows
-        self.random_state = random_state
-        self.verbose = verbose
+    kernel: Kernel | str = field(default="squared_exponential", kw_only=False)
+    likelihood: Any = "gaussian"
+    mean: Any = "constant"
+    optimizer: Any = "auto"
+    max_rows: int = 20_000

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from eigengp._typing import Array, Standardize
+from eigengp._typing import Array
 from eigengp.estimators.base import GPRegressor
 from eigengp.fitting.learn import learn_sparse
-from eigengp.fitting.settings import LBFGS
-from eigengp.gp.likelihoods import Gaussian
-from eigengp.kernels import Kernel
 
 POINTS = StrOptions({"auto", "kmeans", "random", "greedy"})
 
@@ -22,9 +18,15 @@ POINTS = StrOptions({"auto", "kmeans", "random", "greedy"})
 class InducingPointRegressor(GPRegressor):
     """A method whose inducing points are learned with kernel hyperparameters and noise variance."""
 
-    inducing_points_: Array
-    likelihood: Any
-    optimizer: Any
+    n_components: int | Literal["auto"] = field(default="auto", kw_only=False)
+    likelihood: Any = "gaussian"
+    mean: Any = "constant"
+    inducing_points: Any = "auto"
+    optimizer: Any = "auto"
+    precision: Literal["double", "mixed", "single"] = "double"
+    device: str | None = None
+    inducing_points_: Array = field(init=False)
+    _learn = staticmethod(learn_sparse)
     _draws_jointly = True
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -32,35 +34,6 @@ class InducingPointRegressor(GPRegressor):
         "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "inducing_points": [POINTS, "array-like"],
     }
-
-    def __init__(
-        self,
-        n_components: int | Literal["auto"] = "auto",
-        *,
-        kernel: Kernel | str = "squared_exponential",
-        likelihood: Gaussian | Literal["gaussian"] = "gaussian",
-        mean: Any = "constant",
-        inducing_points: Literal["auto", "kmeans", "random", "greedy"] | ArrayLike = "auto",
-        optimizer: LBFGS | Literal["auto"] = "auto",
-        standardize: Standardize = True,
-        precision: Literal["double", "mixed", "single"] = "double",
-        device: str | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool | int = False,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.likelihood = likelihood
-        self.mean = mean
-        self.inducing_points = inducing_points
-        self.optimizer = optimizer
-        self.standardize = standardize
-        self.precision = precision
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
-
-    _learn = staticmethod(learn_sparse)
 
 
 class FITCRegressor(InducingPointRegressor):
@@ -175,34 +148,4 @@ class PowerEPRegressor(InducingPointRegressor):
         **InducingPointRegressor._parameter_constraints,
         "alpha": [Interval(Real, 0, 1, closed="both")],
     }
-
-    def __init__(
-        self,
-        n_components: int | Literal["auto"] = "auto",
-        *,
-        alpha: float = 0.5,
-        kernel: Kernel | str = "squared_exponential",
-        likelihood: Gaussian | Literal["gaussian"] = "gaussian",
-        mean: Any = "constant",
-        inducing_points: Literal["auto", "kmeans", "random", "greedy"] | ArrayLike = "auto",
-        optimizer: LBFGS | Literal["auto"] = "auto",
-        standardize: Standardize = True,
-        precision: Literal["double", "mixed", "single"] = "double",
-        device: str | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool | int = False,
-    ) -> None:
-        super().__init__(
-            n_components,
-            kernel=kernel,
-            likelihood=likelihood,
-            mean=mean,
-            inducing_points=inducing_points,
-            optimizer=optimizer,
-            standardize=standardize,
-            precision=precision,
-            device=device,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.alpha = alpha
+    alpha: float = 0.5

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from numbers import Integral
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from eigengp._typing import Array, Standardize
+from eigengp._typing import Array
 from eigengp.backend.namespace import on_host
 from eigengp.estimators.base import GPRegressor
 from eigengp.fitting.learn import learn_sparse_spectrum
-from eigengp.fitting.settings import LBFGS
-from eigengp.gp.likelihoods import Gaussian
-from eigengp.kernels import Kernel
 
 
 class SSGPRegressor(GPRegressor):
@@ -53,7 +51,7 @@ class SSGPRegressor(GPRegressor):
     True
     """
 
-    spectral_points_: Array
+    spectral_points_: Array = field(init=False)
     _learn = staticmethod(learn_sparse_spectrum)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -61,30 +59,12 @@ class SSGPRegressor(GPRegressor):
         "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
     }
 
-    def __init__(
-        self,
-        n_components: int | Literal["auto"] = "auto",
-        *,
-        kernel: Kernel | str = "squared_exponential",
-        likelihood: Gaussian | Literal["gaussian"] = "gaussian",
-        mean: Any = "constant",
-        optimizer: LBFGS | Literal["auto"] = "auto",
-        standardize: Standardize = True,
-        precision: Literal["double", "mixed", "single"] = "double",
-        device: str | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool | int = False,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.likelihood = likelihood
-        self.mean = mean
-        self.optimizer = optimizer
-        self.standardize = standardize
-        self.precision = precision
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: int | Literal["auto"] = field(default="auto", kw_only=False)
+    likelihood: Any = "gaussian"
+    mean: Any = "constant"
+    optimizer: Any = "auto"
+    precision: Literal["double", "mixed", "single"] = "double"
+    device: str | None = None
 
     def _prior_correlation(self, apart: Array) -> Array:
         phase = apart @ on_host(self.spectral_points_).T

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, overload
 
@@ -32,6 +33,7 @@ smooth maps, and better than Gauss and Hermite's for those with corners."""
 
 
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
+@dataclass(eq=False, repr=False)
 class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """A regressor of transformed targets that predicts in the units of the data.
 
@@ -82,8 +84,10 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
     True
     """
 
-    regressor_: GPRegressor
-    target_map_: TargetMap
+    regressor: GPRegressor | None = None
+    transformer: Literal["yeo-johnson", "log", "quantile"] | Any = "yeo-johnson"
+    regressor_: GPRegressor = field(init=False)
+    target_map_: TargetMap = field(init=False)
     _inner = "regressor_"
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -93,14 +97,6 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
             HasMethods(["fit", "transform", "inverse_transform"]),
         ],
     }
-
-    def __init__(
-        self,
-        regressor: GPRegressor | None = None,
-        transformer: Literal["yeo-johnson", "log", "quantile"] | Any = "yeo-johnson",
-    ) -> None:
-        self.regressor = regressor
-        self.transformer = transformer
 
     # scikit-learn ships no types.
     @_fit_context(prefer_skip_nested_validation=False)  # type: ignore[untyped-decorator]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -42,8 +42,8 @@ class BoTorchModel(Model):  # type: ignore[misc]
     `residual="diagonal"` adds is part of the function. Inputs and values are in the units of the
     data; computations are in float64.
 
-    The model itself is not trained: fit the regressor, wrap it, propose points, evaluate them, and
-    fit again with the new rows.
+    The model itself is not trained, and cannot be conditioned on observations or fantasies: fit the
+    regressor, wrap it, propose points, evaluate them, and fit again with the new rows.
 
     Parameters
     ----------
@@ -164,19 +164,3 @@ class BoTorchModel(Model):  # type: ignore[misc]
         if set(idcs) != {0}:
             raise ValueError(f"The only output is 0, got {idcs}.")
         return self
-
-    def condition_on_observations(
-        self, X: torch.Tensor, Y: torch.Tensor, **kwargs: Any
-    ) -> NoReturn:
-        """Raise an error: fit the regressor with the new rows instead."""
-        raise NotImplementedError(
-            "Fit the regressor with the new rows, or call its partial_fit if it has one, and wrap "
-            "it again in a BoTorchModel."
-        )
-
-    def fantasize(self, X: torch.Tensor, sampler: Any, **kwargs: Any) -> NoReturn:
-        """Raise an error: use acquisition functions that need no fantasies."""
-        raise NotImplementedError(
-            "A BoTorchModel cannot be conditioned on fantasies. Use an acquisition function that "
-            "needs no fantasies, such as qLogExpectedImprovement, and X_pending for pending points."
-        )

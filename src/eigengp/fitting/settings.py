@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -26,6 +26,7 @@ _COUNT = Interval(Integral, 1, None, closed="left")
 
 
 # scikit-learn ships no types, so its classes are Any to mypy.
+@dataclass(eq=False, repr=False)
 class LBFGS(BaseEstimator):  # type: ignore[misc]
     """Maximise the log marginal likelihood with L-BFGS-B.
 
@@ -83,24 +84,16 @@ class LBFGS(BaseEstimator):  # type: ignore[misc]
         "checkpoint": [str, Path, None],
     }
 
-    def __init__(
-        self,
-        strategy: Literal["auto", "sequential", "joint", "direct"] = "auto",
-        *,
-        n_restarts: int | Literal["auto"] = "auto",
-        max_iter: int | Literal["auto"] = "auto",
-        tol: float | Literal["auto"] = "auto",
-        exact_start: bool = False,
-        checkpoint: str | Path | None = None,
-    ) -> None:
-        self.strategy = strategy
-        self.n_restarts = n_restarts
-        self.max_iter = max_iter
-        self.tol = tol
-        self.exact_start = exact_start
-        self.checkpoint = checkpoint
+    strategy: Literal["auto", "sequential", "joint", "direct"] = "auto"
+    _: KW_ONLY
+    n_restarts: int | Literal["auto"] = "auto"
+    max_iter: int | Literal["auto"] = "auto"
+    tol: float | Literal["auto"] = "auto"
+    exact_start: bool = False
+    checkpoint: str | Path | None = None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Stochastic(BaseEstimator):  # type: ignore[misc]
     """Learn from batches by stochastic variational inference with natural gradients.
 
@@ -131,16 +124,9 @@ class Stochastic(BaseEstimator):  # type: ignore[misc]
         "n_restarts": [_COUNT, StrOptions({"auto"})],
     }
 
-    def __init__(
-        self,
-        *,
-        batch_size: int = 1000,
-        max_iter: int = 1,
-        n_restarts: int | Literal["auto"] = "auto",
-    ) -> None:
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.n_restarts = n_restarts
+    batch_size: int = 1000
+    max_iter: int = 1
+    n_restarts: int | Literal["auto"] = "auto"
 
 
 def get_working_memory() -> int:

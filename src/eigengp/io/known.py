@@ -47,7 +47,7 @@ from eigengp.io.errors import SavedModelError
 from eigengp.io.record import EstimatorRecord, Fields, Record
 from eigengp.kernels import KERNELS, Kernel, KernelColumns, Product, Sum, Warped
 
-_ESTIMATORS = (
+_ESTIMATORS: tuple[Any, ...] = (
     *(EigenGPRegressor, ExactGPRegressor, FITCRegressor, VFERegressor, PowerEPRegressor),
     *(SSGPRegressor, NystromRegressor, RVMRegressor, TargetTransformed),
 )

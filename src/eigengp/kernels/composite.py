@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from operator import add, mul
 from typing import Any, ClassVar, Self
 
@@ -152,23 +153,23 @@ class _PairColumns(KernelColumns):
 
     kernel: _Pair
 
-    def __post_init__(self) -> None:
-        self.left, self.right = self.kernel.left.at(self.points), self.kernel.right.at(self.points)
+    @cached_property
+    def _parts(self) -> tuple[KernelColumns, KernelColumns]:
+        return self.kernel.left.at(self.points), self.kernel.right.at(self.points)
 
     @property
     def kept_arrays(self) -> int:  # type: ignore[override]
-        return self.left.kept_arrays + self.right.kept_arrays + 1
+        return 1 + sum(part.kept_arrays for part in self._parts)
 
     def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
-        return self.kernel._join(
-            self.left.matrix(X, dtype, spare), self.right.matrix(X, dtype, spare)
-        )
+        return self.kernel._join(*(part.matrix(X, dtype, spare) for part in self._parts))
 
     def forward(
         self, X: AnyArray, dtype: str = "float64", spare: int = 0
     ) -> tuple[AnyArray, PullBack]:
-        K_left, back_left = self.left.forward(X, dtype, spare)
-        K_right, back_right = self.right.forward(X, dtype, spare)
+        (K_left, back_left), (K_right, back_right) = (
+            part.forward(X, dtype, spare) for part in self._parts
+        )
 
         def pull_back(
             K_bar: AnyArray, overwrite: bool = False, K: AnyArray | None = None

@@ -111,7 +111,7 @@ class Stationary(ParametricKernel):
 
     def diag(self, X: AnyArray) -> AnyArray:
         if is_numpy(X):
-            return np.full(X.shape[0], self.variance)
+            return np.full(X.shape[0], self.constant_diagonal)
         xp = namespace(X)
         return cast(xp.sum(xp.zeros_like(X), axis=1), "float64") + self.variance
 

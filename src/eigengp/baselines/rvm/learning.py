@@ -18,6 +18,7 @@ from eigengp.baselines.rvm.relevance import Alignment, Candidates, Indices, Rele
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.evidence import FactorEvidence
 from eigengp.gp.linalg import FactorizationError
+from eigengp.gp.posterior import Posterior
 from eigengp.kernels import Kernel
 
 _START_NOISE, _LEAST_NOISE = 1e-2, 1e-9  # of the targets' second moment
@@ -35,6 +36,7 @@ class Relevance:
     `evidence.mean` and `evidence.V` are in the coordinates of `k(x, inputs)`.
     """
 
+    kernel: Kernel
     indices: Indices
     """The rows that are relevance vectors, shape (M,)."""
     inputs: Array
@@ -53,6 +55,11 @@ class Relevance:
     def noise_variance(self) -> float:
         """The noise variance `σ²`."""
         return self.evidence.noise_variance
+
+    def posterior(self) -> Posterior:
+        """Return the posterior of the weights of `k(x, inputs)`."""
+        own = self.evidence
+        return Posterior(self.kernel.at(self.inputs), own.mean, own.V, self.noise_variance)
 
 
 @dataclass
@@ -232,4 +239,4 @@ def learn_relevance(
         search.settle(_FEW, search.tol)
     model = search.model
     inputs = search.candidates.inputs[model.indices]
-    return Relevance(model.indices, inputs, model.evidence, n_iter, converged)
+    return Relevance(kernel, model.indices, inputs, model.evidence, n_iter, converged)

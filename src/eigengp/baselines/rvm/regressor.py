@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
@@ -10,7 +9,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from eigengp._typing import Standardize
 from eigengp.backend.namespace import beside
 from eigengp.baselines.rvm.learning import Relevance, learn_relevance
 from eigengp.baselines.rvm.width import N_WIDTHS, WidthChoice, choose_width, with_width
@@ -19,7 +17,6 @@ from eigengp.data.open import Dataset
 from eigengp.estimators.base import KERNEL_NAMES, GPRegressor
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.run import FitResult, Run
-from eigengp.gp.posterior import Posterior
 from eigengp.kernels import KERNELS, Stationary
 from eigengp.kernels.base import get_lengthscale_range
 
@@ -27,29 +24,8 @@ _ITERATIONS = 5_000
 _CV_ROWS = 1_000
 
 
-@dataclass(frozen=True)
-class _Machine:
-    """A learned relevance vector machine with the interface of a model."""
-
-    kernel: Stationary
-    relevance: Relevance
-
-    @property
-    def noise_variance(self) -> float:
-        return self.relevance.noise_variance
-
-    @property
-    def value(self) -> float:
-        return self.relevance.evidence.negative_log
-
-    def posterior(self) -> Posterior:
-        evidence = self.relevance.evidence
-        features = self.kernel.at(self.relevance.inputs)
-        return Posterior(features, evidence.mean, evidence.V, self.noise_variance)
-
-
 def _describe(
-    machine: _Machine, choice: WidthChoice | None, dataset: Dataset, unit: float
+    machine: Relevance, length: float, choice: WidthChoice | None, dataset: Dataset, unit: float
 ) -> dict[str, Any]:
     """Return the attributes of a machine in the units of the data."""
     scaling, like = dataset.scaling, partial(beside, other=dataset.like)
@@ -57,9 +33,9 @@ def _describe(
     lengths, errors = (choice.lengthscales, choice.errors) if choice else (None, None)
     return {
         "kernel_": machine.kernel.rescaled(scaling.input_scale, 1.0),
-        "relevance_vectors_": like(dataset.rows.take(machine.relevance.indices).X),
-        "precisions_": like(machine.relevance.precisions / squared),
-        "lengthscale_": float(np.atleast_1d(machine.kernel.lengthscale)[0]) * unit,
+        "relevance_vectors_": like(dataset.rows.take(machine.indices).X),
+        "precisions_": like(machine.precisions / squared),
+        "lengthscale_": length * unit,
         "cv_lengthscales_": None if lengths is None else like(lengths * unit),
         "cv_errors_": None if errors is None else like(errors * squared),
     }
@@ -121,7 +97,6 @@ class RVMRegressor(GPRegressor):
     """
 
     _learns_in_memory = True
-    _predicts_on_host = True
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "lengthscale": [StrOptions({"cv"}), Interval(Real, 0, None, closed="neither")],
@@ -136,28 +111,11 @@ class RVMRegressor(GPRegressor):
         },
     }
 
-    def __init__(
-        self,
-        *,
-        lengthscale: Literal["cv"] | float = "cv",
-        kernel: Stationary | str = "squared_exponential",
-        n_folds: int = 10,
-        n_jobs: int | None = -1,
-        max_iter: int | Literal["auto"] = "auto",
-        tol: float = 1e-8,
-        standardize: Standardize = True,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool | int = False,
-    ) -> None:
-        self.lengthscale = lengthscale
-        self.kernel = kernel
-        self.n_folds = n_folds
-        self.n_jobs = n_jobs
-        self.max_iter = max_iter
-        self.tol = tol
-        self.standardize = standardize
-        self.random_state = random_state
-        self.verbose = verbose
+    lengthscale: Literal["cv"] | float = "cv"
+    n_folds: int = 10
+    n_jobs: int | None = -1
+    max_iter: int | Literal["auto"] = "auto"
+    tol: float = 1e-8
 
     def _learn(self, run: Run) -> FitResult:
         own, dataset = self.kernel, run.dataset
@@ -173,9 +131,10 @@ class RVMRegressor(GPRegressor):
         else:
             length = float(self.lengthscale) / unit
         kernel = with_width(kind, length, dataset.n_features)
-        machine = _Machine(kernel, self._relevance(kernel, run))
-        attributes = _describe(machine, choice, dataset, unit)
-        return run.make_result(machine, machine.value, machine.posterior(), **attributes)
+        machine = self._relevance(kernel, run)
+        attributes = _describe(machine, length, choice, dataset, unit)
+        value = machine.evidence.negative_log
+        return run.make_result(machine, value, machine.posterior(), **attributes)
 
     def _relevance(self, kernel: Stationary, run: Run) -> Relevance:
         max_iter = _ITERATIONS if isinstance(self.max_iter, str) else self.max_iter

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
 
@@ -19,7 +18,6 @@ from eigengp.cli.commands.session import Session, open_session
 BASELINES = ("mean", "linear", "boosting")
 LEVEL = 0.9
 _CHOICES = (*BASELINES, *map(str, Name))
-_PICTURES = (".png", ".svg", ".pdf")
 
 
 def _check_methods(names: list[str] | None) -> list[str]:
@@ -44,16 +42,11 @@ Methods = Annotated[
         autocompletion=_complete_method,
     ),
 ]
-Picture = Annotated[
-    Path | None,
-    typer.Option("--out", "-o", metavar="FILE", help="A picture to draw: PNG, SVG or PDF."),
-]
 
 
 def compare(
     data: options.Data,
     target: options.Target,
-    picture: Picture = None,
     methods: Methods = None,
     folds: Annotated[int, typer.Option(min=2, help="Number of folds.")] = 3,
     rows: Annotated[int, typer.Option(min=10, help="Sample at most this many rows.")] = 500,
@@ -76,12 +69,8 @@ def compare(
     --method, --rows and --folds reduce the time.
     """
     with open_session(as_json, quiet, debug) as out:
-        from eigengp.cli.commands.comparison import CrossValidation, draw_scores
-        from eigengp.plot.palette import import_matplotlib
+        from eigengp.cli.commands.comparison import CrossValidation
 
-        if picture is not None:
-            out.check_output_path(picture, _PICTURES)
-            import_matplotlib()  # Before the work, if it is not installed.
         columns = ColumnOptions(target, None, drop, only, categorical, impute)
         X, y, _ = TrainingData.read(data, columns, out).rows
         X, y = _sample(X, y, rows, seed, out)
@@ -89,9 +78,6 @@ def compare(
         with _show_progress(len(methods or ()), out) as step:
             results = validation.run(methods or [], step, out)
         out.show(_make_table(results, f"{target}, {len(y):,} rows, {folds} folds:"))
-        if picture is not None:
-            draw_scores(results, picture)
-            out.say(f"Drawn in {picture}.")
         out.write_result({"rows": len(y), "folds": folds, "level": LEVEL, "methods": results})
 
 

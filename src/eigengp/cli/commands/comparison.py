@@ -1,4 +1,4 @@
-"""The cross-validation behind `compare`: methods, baselines, scores and their picture."""
+"""The cross-validation behind `compare`: methods, baselines and scores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 from typing import Any, Self
 
@@ -20,12 +19,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from eigengp import metrics
-from eigengp._atomic import replace_atomically
 from eigengp._typing import Array
-from eigengp.cli.commands.compare import BASELINES, LEVEL
+from eigengp.cli.commands.compare import LEVEL
 from eigengp.cli.commands.methods import METHODS, Name
 from eigengp.cli.commands.session import Session
-from eigengp.plot import palette
 
 _SCORING = {
     "nmse": metrics.nmse_scorer,
@@ -33,10 +30,6 @@ _SCORING = {
     "mnlp": metrics.mnlp_scorer,
     "crps": metrics.crps_scorer,
     "coverage": metrics.make_probabilistic_scorer(metrics.coverage, level=LEVEL),
-}
-_PANELS = {
-    "nmse": "NMSE: squared error\n(1 is that of the mean)",
-    "mnlp": "MNLP: mean negative log density\n(lower is better)",
 }
 
 
@@ -127,42 +120,3 @@ class CrossValidation:
         signs = {name: 1.0 if name == "coverage" else -1.0 for name in _SCORING}
         scores = {name: (sign * found[f"test_{name}"]).tolist() for name, sign in signs.items()}
         return {"seconds": float(found["fit_time"].mean()), **scores}
-
-
-def draw_scores(results: list[dict[str, Any]], path: Path) -> None:
-    """Draw the scores of all methods that did not fail: a dot per fold, and a bar for the mean.
-
-    Parameters
-    ----------
-    results : list of dict
-        From `CrossValidation.run`; the first is on top.
-    path : Path
-        The picture: PNG, SVG or PDF.
-    """
-    from matplotlib.figure import Figure
-
-    shown = [each for each in results if "error" not in each]
-    if not shown:
-        raise ValueError("No method could be fitted, so there is nothing to draw.")
-    with palette.style(**{"svg.hashsalt": "eigengp"}):
-        figure = Figure(figsize=(7.0, 1.1 + 0.28 * len(shown)), layout="constrained")
-        panels = figure.subplots(1, len(_PANELS))
-        for panel, (score, title) in zip(panels, _PANELS.items(), strict=True):
-            _draw_panel(panel, shown, score, title)
-        panels[0].set_xscale("log")
-        panels[1].set_yticklabels([])
-        with replace_atomically(path) as scratch:
-            figure.savefig(scratch, dpi=150)
-
-
-def _draw_panel(panel: Any, shown: list[dict[str, Any]], score: str, title: str) -> None:
-    for height, each in enumerate(shown):
-        color = "0.55" if each["name"] in BASELINES else palette.MODEL_COLOR
-        values = each[score]
-        panel.plot(values, [height] * len(values), "o", color=color, alpha=0.35, ms=4, mew=0)
-        panel.plot([fmean(values)], [height], "|", color=color, ms=13, mew=2.5)
-    panel.set_yticks(range(len(shown)), [each["name"] for each in shown])
-    panel.invert_yaxis()
-    panel.set_title(title)
-    panel.grid(axis="x", color="0.92")
-    panel.set_axisbelow(True)

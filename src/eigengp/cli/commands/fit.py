@@ -17,7 +17,6 @@ from eigengp.cli.commands.session import Session, open_session
 
 MethodName = Annotated[Name, typer.Option(metavar="NAME", help="The method; see below.")]
 _LEVEL = 0.9
-_EFFECT_ROWS = _MOST_EFFECTS = 1_000
 
 
 def fit(
@@ -47,6 +46,7 @@ def fit(
         raise typer.BadParameter(f"{holdout} is not in [0, 1).", param_hint="'--holdout'")
     with open_session(as_json, quiet, debug) as out:
         from eigengp import io
+        from eigengp.inspection import group_effects
 
         out.check_output_path(model, [io.SUFFIX])
         columns = ColumnOptions(target, weights, drop, only, categorical, impute)
@@ -59,7 +59,7 @@ def fit(
             "method": str(method),
             "seed": seed,
             "seconds": seconds,
-            "effects": compute_effects(regressor, training.rows[0], groups, seed),
+            "effects": group_effects(regressor, training.rows[0], groups, random_state=seed),
             "holdout": training.calibrate(regressor, out),
         }
         io.save(regressor, model, about=about)
@@ -131,26 +131,6 @@ class TrainingData:
         if not out.quiet:
             show_scores(out, scores, _LEVEL, f"On {y.size:,} held-out rows:")
         return scores
-
-
-def compute_effects(
-    model: Any, X: Any, groups: dict[str, list[int]], seed: int
-) -> dict[str, float]:
-    """Return the total Sobol index of the predictive mean for each column of the table.
-
-    A column may have become several inputs (`groups`). Estimated from at most a thousand rows;
-    indices of columns that interact add up to more than one. None are estimated for more than a
-    thousand columns, each of which takes a prediction.
-    """
-    import numpy as np
-
-    from eigengp.gp.sensitivity import total_indices
-
-    if len(groups) > _MOST_EFFECTS:
-        return {}
-    rows = X[np.random.RandomState(seed).permutation(len(X))[:_EFFECT_ROWS]]
-    shares = total_indices(model.predict, rows, groups.values())
-    return dict(zip(groups, shares.tolist(), strict=True))
 
 
 def _note_useless(table: Any, schema: Any, out: Session) -> None:

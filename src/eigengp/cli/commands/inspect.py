@@ -13,12 +13,6 @@ if TYPE_CHECKING:
 
 _BAR_WIDTH = 20
 _MAX_EIGENFUNCTIONS = 6
-_MAX_CATEGORIES = 4
-_SIZES = {
-    "inducing points": "inducing_points_",
-    "frequencies": "frequencies_",
-    "relevance vectors": "relevance_vectors_",
-}
 
 
 def inspect(
@@ -45,6 +39,8 @@ def inspect(
 
 def collect_facts(saved: SavedModel) -> dict[str, Any]:
     """Return what a model has learned, as plain values; None for what the file does not know."""
+    from eigengp._html import count_parts
+
     model, kernel = saved.model, saved.model.kernel_
     data, fit = saved.about.get("data"), saved.about.get("fit")
     evidence, noise = float(model.log_marginal_likelihood_), float(model.noise_variance_)
@@ -65,11 +61,7 @@ def collect_facts(saved: SavedModel) -> dict[str, Any]:
         "calibrated": hasattr(model, "conformity_"),
         "leave_one_out": hasattr(model, "leave_one_out_errors_"),
         "iterations": int(model.n_iter_),
-        "sizes": {
-            name: len(getattr(model, attribute))
-            for name, attribute in _SIZES.items()
-            if hasattr(model, attribute)
-        },
+        "sizes": count_parts(model),
         "eigenfunctions": [weight / sum(weights) for weight in weights],
         "inputs": _collect_inputs(saved),
         "data": data,
@@ -111,6 +103,8 @@ def _make_overview(facts: dict[str, Any]) -> Any:
 
 
 def _describe_origin(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    from eigengp.cli.tables import describe_column
+
     data, fit = facts["data"], facts["fit"]
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     lines = [
@@ -121,7 +115,7 @@ def _describe_origin(facts: dict[str, Any]) -> list[tuple[str, str]]:
         held = f", {data['held_out']:,} more held out" if data["held_out"] else ""
         lines += [
             ("Learned from", f"{data['rows']:,} rows of {data['file']}{held}"),
-            ("Target", f"{data['target']['name']}, {_describe_range(data['target'])}"),
+            ("Target", f"{data['target']['name']}, {describe_column(data['target'])}"),
         ]
     return lines
 
@@ -131,14 +125,14 @@ def _describe_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
     of_variance = "" if share is None else f" ({share:.1%} of the target's variance)"
     each = "" if per_row is None else f" ({format_number(per_row)} per row)"
     sizes = ", ".join(f"{count} {name}" for name, count in facts["sizes"].items()) or "all rows"
-    count, kernel, fit = len(facts["eigenfunctions"]), facts["kernel"], facts["fit"]
+    kernel, fit = facts["kernel"], facts["fit"]
     std = kernel["signal_std"]
     signal = "" if std is None else f", signal ± {format_number(std)}"
     intervals = "calibrated by leave-one-out" if facts["leave_one_out"] else "of the model"
     return [
         ("Noise", f"± {format_number(facts['noise_std'])}{of_variance}"),
         ("Kernel", kernel["name"] + signal),
-        ("Size", sizes + (f", {count} eigenfunctions" if count else "")),
+        ("Size", sizes),
         ("Log marginal likelihood", f"{format_number(facts['log_marginal_likelihood'])}{each}"),
         ("Intervals", "calibrated on held-out rows" if facts["calibrated"] else intervals),
         (
@@ -153,6 +147,8 @@ def _make_input_table(inputs: list[dict[str, Any]]) -> Any:
     from rich import box
     from rich.table import Table
 
+    from eigengp.cli.tables import describe_column
+
     leading = "relevance" if any(each["effect"] is None for each in inputs) else "effect"
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("input", overflow="fold")
@@ -164,7 +160,7 @@ def _make_input_table(inputs: list[dict[str, Any]]) -> Any:
     for each in inputs:
         shown = [f"{each[leading]:.1%}", draw_bar(each[leading])]
         more = [f"{each['relevance']:.1%}"] if leading == "effect" else []
-        table.add_row(each["name"], *shown, *more, _describe_column(each["data"]))
+        table.add_row(each["name"], *shown, *more, describe_column(each["data"]))
     return table
 
 
@@ -194,22 +190,3 @@ def draw_bar(share: float) -> str:
     """
     halves = round(2 * _BAR_WIDTH * min(1.0, max(0.0, share)))
     return "█" * (halves // 2) + "▌" * (halves % 2)
-
-
-def _describe_column(data: dict[str, Any] | None) -> str:
-    """Describe an input in the training rows."""
-    if data is None:
-        return ""
-    missing = f"; {data['missing']} missing" if data["missing"] else ""
-    if data["kind"] == "flag":
-        return f"true in {data['mean']:.0%}{missing}"
-    if data["kind"] == "number":
-        return _describe_range(data) + missing
-    counts = list(data["counts"].items())
-    shown = ", ".join(f"{name} ({count})" for name, count in counts[:_MAX_CATEGORIES])
-    return shown + (", …" if len(counts) > _MAX_CATEGORIES else "") + missing
-
-
-def _describe_range(values: dict[str, Any]) -> str:
-    low, high, mean = (format_number(values[name]) for name in ("min", "max", "mean"))
-    return f"{low} to {high}, mean {mean}"

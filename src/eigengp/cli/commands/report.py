@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from eigengp.cli.commands import options
 from eigengp.cli.commands.session import open_session
 
-
-class Role(StrEnum):
-    """Whether the model was fitted to the rows of the report."""
-
-    TRAINING = "training"
-    NEW = "new"
-
-
-DeclaredRole = Annotated[
-    Role | None,
-    typer.Option(
-        help="Whether the model was fitted to these rows.",
-        show_default="compared with the training rows",
-    ),
-]
 Page = Annotated[
     Path, typer.Option("--out", "-o", metavar="PAGE", help="The page to write, .html.")
 ]
@@ -38,7 +22,6 @@ def report(
     model: options.Model,
     data: options.Data,
     page: Page = Path("report.html"),
-    rows: DeclaredRole = None,
     title: Title = None,
     coverage: options.Coverage = 0.9,
     target: options.StoredTarget = None,
@@ -56,7 +39,7 @@ def report(
     with open_session(as_json, quiet, debug) as out:
         from eigengp._atomic import write_atomically
         from eigengp.cli.commands.models import SavedModel
-        from eigengp.cli.report import Origin, Rows, build_from_rows
+        from eigengp.cli.report import Origin, Rows, build
 
         out.check_output_path(page, [".html"])
         saved = SavedModel.read(model).with_target(target)
@@ -65,17 +48,10 @@ def report(
             model_file=model.name,
             data_file=data.name,
             versions=saved.header["versions"],
-            training=saved.about.get("data", {}),
             ignored=saved.schema.ignored,
             has_schema="schema" in saved.about,
         )
-        settings: dict[str, Any] = {
-            "title": title,
-            "role": rows and rows.value,
-            "coverage": coverage,
-            "origin": origin,
-        }
-        html = build_from_rows(saved.model, table, **settings)
+        html = build(saved.model, table, title=title, coverage=coverage, origin=origin)
         write_atomically(page, html.encode())
         out.say(f"Written to {page}: {table.y.size:,} rows of {data}. Open it in a browser.")
         out.write_result({"page": str(page), "rows": int(table.y.size)})

@@ -12,20 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from eigengp._format import format_number
-from eigengp.backend.namespace import on_host
+from eigengp._html import describe_fit
 from eigengp.cli.report.effects import (
     Explorer,
     Importance,
     PartialDependence,
-    Resolution,
     Spectrum,
     compute_partial_dependence,
     compute_slices,
     compute_spectrum,
     rank_inputs,
 )
-from eigengp.cli.report.quality import Provenance, Quality, Role, find_provenance
+from eigengp.cli.report.quality import Quality, are_training_rows
 from eigengp.cli.report.rows import Input, Rows
 from eigengp.inspection import plain_inputs
 
@@ -42,8 +40,6 @@ class Origin:
         Their names.
     versions : mapping
         The versions of the libraries that wrote the model.
-    training : mapping
-        The summary of the training table that is stored with the model.
     ignored : mapping
         Columns of the table that are not used, each with the reason.
     has_schema : bool
@@ -53,7 +49,6 @@ class Origin:
     model_file: str | None = None
     data_file: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
-    training: Mapping[str, Any] = field(default_factory=dict)
     ignored: Mapping[str, str] = field(default_factory=dict)
     has_schema: bool = False
 
@@ -66,7 +61,8 @@ class Content:
     rows: Rows
     coverage: float
     origin: Origin
-    provenance: Provenance
+    is_training: bool
+    """Whether these are the training rows."""
     quality: Quality
     importance: tuple[Importance, ...]
     effects: tuple[PartialDependence, ...]
@@ -75,21 +71,18 @@ class Content:
     stages: list[dict[str, Any]]
 
     @classmethod
-    def compute(
-        cls, model: Any, rows: Rows, *, coverage: float, role: Role | None, origin: Origin
-    ) -> Content:
+    def compute(cls, model: Any, rows: Rows, *, coverage: float, origin: Origin) -> Content:
         """Compute all parts; see `eigengp.cli.report.build`."""
         with plain_inputs():
-            resolution = Resolution.choose(model)
-            importance = rank_inputs(model, rows, resolution)
+            importance = rank_inputs(model, rows)
             ranking = [each.input for each in importance]
-            settings = (model, rows, ranking, coverage, resolution)
+            settings = (model, rows, ranking, coverage)
             return cls(
                 model=model,
                 rows=rows,
                 coverage=coverage,
                 origin=origin,
-                provenance=find_provenance(model, rows, role, origin.training),
+                is_training=are_training_rows(model, rows),
                 quality=Quality.measure(model, rows, coverage),
                 importance=importance,
                 effects=compute_partial_dependence(*settings),
@@ -113,19 +106,8 @@ class Content:
     def facts(self) -> list[tuple[str, str]]:
         """What was learned, as names and values."""
         model = self.model
-        facts = [
-            ("Method", type(model).__name__),
-            ("Features", f"{model.n_features_in_:,}"),
-            ("Kernel", type(model.kernel_).__name__),
-            ("Noise, standard deviation", format_number(float(model.noise_variance_) ** 0.5)),
-            ("Log marginal likelihood", f"{float(model.log_marginal_likelihood_):,.2f}"),
-            ("Iterations", f"{int(model.n_iter_):,}"),
-        ]
-        if hasattr(model, "inducing_points_"):
-            facts.append(("Inducing points", f"{len(on_host(model.inducing_points_)):,}"))
-        if self.spectrum is not None:
-            facts.append(("Eigenfunctions", f"{self.spectrum.weights.size:,}"))
-        return facts
+        size = ("Features", f"{model.n_features_in_:,}")
+        return [("Method", type(model).__name__), size, *describe_fit(model)]
 
     @property
     def settings(self) -> list[tuple[str, str]]:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.inspection import permutation_importance
 
+from eigengp import inspection
 from eigengp._typing import Array
 from eigengp.backend.namespace import on_host
 from eigengp.cli.report.rows import Input, Rows
-from eigengp.conformal import normal_half_width
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 
-_COSTLY_COLUMNS = 300
-_SHUFFLED_VALUES = 20_000
+_EFFECT_ROWS = 300
+_AVERAGED_ROWS, _STEPS = 200, 25
+_POSITIONS, _POINTS = 7, 41
 _MAX_EFFECTS = 6
 _MAX_EIGENFUNCTIONS = 6
 _MAX_CURVES = 4
@@ -25,96 +24,26 @@ _CURVE_POINTS = 101
 _MAP_POINTS = 41
 
 
-@dataclass(frozen=True)
-class Resolution:
-    """How many predictions the parts of a report use.
-
-    Parameters
-    ----------
-    shuffled_rows : int
-        Rows for the permutation importance.
-    averaged_rows, steps : int
-        Rows to average partial dependence over, and values of the input.
-    sliders, positions, points : int
-        Inputs with a slider, positions of each, and points of a curve.
-    """
-
-    shuffled_rows: int
-    averaged_rows: int
-    steps: int
-    sliders: int
-    positions: int
-    points: int
-
-    @classmethod
-    def choose(cls, model: Any) -> Resolution:
-        """Choose the lower resolution for a model with costly predictions."""
-        posterior = model._posterior
-        costly = isinstance(posterior, VecchiaPosterior) or posterior.n_columns > _COSTLY_COLUMNS
-        return LOW if costly else HIGH
-
-
-HIGH = Resolution(1_000, 200, 25, 4, 7, 41)
-LOW = Resolution(300, 100, 15, 3, 5, 31)
-
-
-@dataclass(frozen=True)
-class Importance:
-    """The importance of an input.
-
-    Parameters
-    ----------
-    input : Input
-        The input.
-    importance : float
-        The growth of the RMSE when its values are shuffled among the rows.
-    relevance : float
-        The largest `input_relevance` of its features.
-    """
+class Importance(NamedTuple):
+    """The importance of an input."""
 
     input: Input
-    importance: float
+    effect: float
+    """The share of the variance of the predictions that is due to it (total Sobol index)."""
     relevance: float
+    """The largest `input_relevance` of its features."""
 
 
-# scikit-learn ships no types, so its classes are Any to mypy.
-class _InputModel(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """A fitted model that takes the values of inputs instead of features."""
-
-    def __init__(self, model: Any, inputs: Sequence[Input]) -> None:
-        self.model = model
-        self.inputs = inputs
-
-    def fit(self, X: Array, y: Array) -> _InputModel:
-        """Do nothing."""
-        return self
-
-    def predict(self, values: Array) -> Array:
-        """Predict from the value of each input, shape (n, number of inputs)."""
-        points = np.zeros((values.shape[0], self.model.n_features_in_))
-        for each, own in zip(self.inputs, values.T, strict=True):
-            points = each.set_values(points, own)
-        return np.asarray(self.model.predict(points))
-
-
-def rank_inputs(model: Any, rows: Rows, resolution: Resolution) -> tuple[Importance, ...]:
-    """Measure the permutation importance of each input on a sample of the rows, largest first."""
-    count = min(resolution.shuffled_rows, max(50, _SHUFFLED_VALUES // len(rows.inputs)))
-    few = rows.sample(count)
-    means = permutation_importance(
-        _InputModel(model, rows.inputs),
-        np.column_stack([each.get_values(few.X) for each in rows.inputs]),
-        few.y,
-        scoring="neg_root_mean_squared_error",
-        n_repeats=3,
-        random_state=0,
-    ).importances_mean
+def rank_inputs(model: Any, rows: Rows) -> tuple[Importance, ...]:
+    """Measure the effect of each input on a sample of the rows, largest first."""
+    groups = {str(number): each.features for number, each in enumerate(rows.inputs)}
+    effects = inspection.group_effects(model, rows.X, groups, max_rows=_EFFECT_ROWS)
     relevance = np.asarray(model.input_relevance())
     found = [
-        Importance(each, float(own), float(relevance[list(each.features)].max()))
-        for each, own in zip(rows.inputs, means, strict=True)
+        Importance(each, effects.get(str(number), 0.0), float(relevance[list(each.features)].max()))
+        for number, each in enumerate(rows.inputs)
     ]
-    return tuple(sorted(found, key=lambda each: (-each.importance, -each.relevance)))
+    return tuple(sorted(found, key=lambda each: (-each.effect, -each.relevance)))
 
 
 @dataclass(frozen=True)
@@ -129,16 +58,14 @@ class PartialDependence:
 
 
 def compute_partial_dependence(
-    model: Any, rows: Rows, inputs: Sequence[Input], coverage: float, resolution: Resolution
+    model: Any, rows: Rows, inputs: Sequence[Input], coverage: float
 ) -> tuple[PartialDependence, ...]:
     """Compute the partial dependence on the first inputs, with bands of this coverage."""
-    X, found = rows.sample(resolution.averaged_rows).X, []
+    X, found = rows.sample(_AVERAGED_ROWS).X, []
     for each in inputs[:_MAX_EFFECTS]:
-        grid = each.make_grid(rows.X, resolution.steps)
-        points = [each.set_values(X, np.full(len(X), value)) for value in grid]
-        mean, std = np.array([model.predict_average(own) for own in points]).T
-        half = normal_half_width(coverage) * std
-        found.append(PartialDependence(each, grid, mean, mean - half, mean + half))
+        grid = each.make_grid(rows.X, _STEPS)
+        sets = (each.set_values(X, np.full(len(X), value)) for value in grid)
+        found.append(PartialDependence(each, grid, *inspection.average_over(model, sets, coverage)))
     return tuple(found)
 
 
@@ -181,19 +108,18 @@ class Explorer:
         return [[each.format_value(value) for value in own] for each, own in pairs]
 
 
-def compute_slices(
-    model: Any, rows: Rows, ranking: Sequence[Input], coverage: float, resolution: Resolution
-) -> Explorer:
+def compute_slices(model: Any, rows: Rows, ranking: Sequence[Input], coverage: float) -> Explorer:
     """Predict along each of the first inputs, for all positions of the others."""
-    inputs = tuple(ranking[: resolution.sliders])
-    positions = tuple(each.choose_positions(rows.X, resolution.positions) for each in inputs)
+    costly = isinstance(model._posterior, VecchiaPosterior)
+    inputs = tuple(ranking[: 3 if costly else 4])
+    positions = tuple(each.choose_positions(rows.X, _POSITIONS) for each in inputs)
     typical, slices = rows.typical, []
     starts = tuple(
         int(np.argmin(np.abs(own - each.get_typical(typical[None]))))
         for each, own in zip(inputs, positions, strict=True)
     )
     for along, each in enumerate(inputs):
-        grid = each.make_grid(rows.X, resolution.points)
+        grid = each.make_grid(rows.X, _POINTS)
         others = [pair for pair in zip(inputs, positions, strict=True) if pair[0] is not each]
         points = _make_points(typical, [*others, (each, grid)])
         ends = model.predict_interval(points.reshape(-1, typical.size), coverage)

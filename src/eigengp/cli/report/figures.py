@@ -72,10 +72,12 @@ def draw_importance(ranking: Sequence[Importance]) -> Figure:
     """Draw the importance of the first inputs as bars, the largest on top."""
     shown = list(reversed(ranking[:_MAX_BARS]))
     places = list(range(len(shown)))
-    bars = _bars([each.importance for each in shown], places, "%{x:.4g}<extra></extra>")
+    bars = _bars([each.effect for each in shown], places, "%{x:.4g}<extra></extra>")
     ticks = {"tickvals": places, "ticktext": [escape(each.input.name) for each in shown]}
     axis = {**ticks, "automargin": True}
-    figure = _panel([{**bars, "orientation": "h"}], "growth of RMSE", "", yaxis=axis)
+    figure = _panel(
+        [{**bars, "orientation": "h"}], "share of the variance of the predictions", "", yaxis=axis
+    )
     return {**figure, "height": 110 + 26 * len(shown)}
 
 

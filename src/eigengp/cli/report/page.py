@@ -8,6 +8,7 @@ from typing import Any
 from eigengp._format import format_number
 from eigengp.cli.report import figures
 from eigengp.cli.report.content import Content
+from eigengp.cli.tables import describe_column
 
 _RESIDUAL_INPUTS = 8
 
@@ -38,6 +39,7 @@ def render(content: Content, title: str | None) -> str:
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     environment.filters |= {"number": format_number, "quote": quote, "repr": repr}
+    environment.filters["column"] = describe_column
     environment.globals["zip"] = zip
     return environment.get_template("report.html").render(
         content=content,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +14,6 @@ from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Scaling, Summary
 from eigengp.gp.blocks import RowBlock
 
-Role: TypeAlias = Literal["training", "new"]
-Provenance: TypeAlias = Literal["training", "declared training", "new", "held out", "other"]
 _DRAWN_ROWS = 2_000
 _PIT_BINS = 10
 _TOLERANCE = 1e-6
@@ -78,42 +75,7 @@ class Quality:
         )
 
 
-def find_provenance(
-    model: Any, rows: Rows, role: Role | None, training: Mapping[str, Any]
-) -> Provenance:
-    """Find out whether rows are those that a model was fitted to.
-
-    Parameters
-    ----------
-    model : GPRegressor
-        A fitted model.
-    rows : Rows
-        The rows.
-    role : {"training", "new"} or None
-        What the user declares them to be; None compares them with the scaling of the model.
-    training : mapping
-        The stored summary of the training table: "rows" and "held_out".
-
-    Returns
-    -------
-    provenance : str
-        "held out" if training and held-out rows together may be these rows, "other" if unknown.
-    """
-    same = _have_training_scaling(model, rows)
-    if role == "new" and same:
-        raise ValueError(
-            "The rows are declared new, but their means and standard deviations equal those of "
-            "the training rows. Report on other rows, or do not declare them new."
-        )
-    if same:
-        return "training"
-    if role is not None:
-        return "new" if role == "new" else "declared training"
-    held, kept = training.get("held_out") or 0, training.get("rows") or 0
-    return "held out" if 0 < held == rows.y.size - kept else "other"
-
-
-def _have_training_scaling(model: Any, rows: Rows) -> bool:
+def are_training_rows(model: Any, rows: Rows) -> bool:
     """Return whether rows have the centres and scales that a model was fitted with."""
     kept = model._scaling
     source = ArraySource.of(RowBlock(rows.X, rows.y, rows.weight), rows.X.shape[1])

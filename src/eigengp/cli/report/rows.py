@@ -6,7 +6,6 @@ knows its features, and how to set them.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,13 +15,15 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
 from eigengp._format import format_number
 from eigengp._typing import Array
-from eigengp.cli.tables import TableSchema, drop_unlabelled
-from eigengp.data.encode import Column, to_numbers, to_text
+from eigengp.cli.tables import (
+    TableSchema,
+    drop_unlabelled,
+    summarize_numbers,
+    summarize_table,
+)
+from eigengp.data.encode import Column
 from eigengp.data.formats import import_arrow
 from eigengp.inspection import feature_names, grid, plain_rows
-
-_HISTOGRAM_BINS = 16
-_HISTOGRAM_CATEGORIES = 8
 
 
 @dataclass(frozen=True)
@@ -136,70 +137,6 @@ class Input:
 
 
 @dataclass(frozen=True)
-class ColumnSummary:
-    """A summary of one column of a table.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    kind : {"number", "flag", "category"}
-        Its type.
-    missing, distinct : int
-        Numbers of missing and of different values.
-    facts : tuple of str
-        Minimum, median and maximum, or the most frequent categories.
-    bars : tuple of float
-        A histogram with maximum 1.
-    """
-
-    name: str
-    kind: str
-    missing: int
-    distinct: int
-    facts: tuple[str, ...]
-    bars: tuple[float, ...]
-
-    @classmethod
-    def from_numbers(cls, name: str, values: Array) -> ColumnSummary:
-        """Summarize numbers, NaN where missing.
-
-        Examples
-        --------
-        >>> size = ColumnSummary.from_numbers("size", np.array([1.0, np.nan, 3.0, 3.0]))
-        >>> size.missing, size.distinct, size.facts
-        (1, 2, ('1', '3', '3'))
-        """
-        present = values[np.isfinite(values)]
-        missing = int(values.size - present.size)
-        if not present.size:
-            return cls(name, "number", missing, 0, (), ())
-        low, median, high = (float(each) for each in np.quantile(present, [0.0, 0.5, 1.0]))
-        ends = (low, high) if high > low else None
-        heights, _ = np.histogram(present, bins=_HISTOGRAM_BINS, range=ends)
-        facts = tuple(map(format_number, (low, median, high)))
-        bars = tuple((heights / heights.max()).tolist())
-        return cls(name, "number", missing, int(np.unique(present).size), facts, bars)
-
-    @classmethod
-    def from_texts(cls, name: str, kind: str, values: list[str | None]) -> ColumnSummary:
-        """Summarize texts, None where missing.
-
-        Examples
-        --------
-        >>> towns = ["Ulm", "Ulm", None, "Bonn"]
-        >>> town = ColumnSummary.from_texts("town", "category", towns)
-        >>> town.missing, town.facts
-        (1, ('Ulm (2)', 'Bonn (1)'))
-        """
-        counts = Counter(each for each in values if each is not None).most_common()
-        facts = tuple(f"{each} ({count:,})" for each, count in counts[:3])
-        bars = tuple(count / counts[0][1] for _, count in counts[:_HISTOGRAM_CATEGORIES])
-        missing = sum(each is None for each in values)
-        return cls(name, kind, missing, len(counts), facts, bars)
-
-
-@dataclass(frozen=True)
 class Rows:
     """The rows of a report.
 
@@ -213,8 +150,8 @@ class Rows:
         The columns behind `X`.
     target : str
         The name of the target.
-    columns : tuple of ColumnSummary
-        Summaries of the columns of the table, the target last.
+    columns : list of dict
+        Names and summaries of the columns of the table, the target last.
     weight : array of shape (n,) or None
         The weight of each row.
     """
@@ -223,11 +160,11 @@ class Rows:
     y: Array
     inputs: tuple[Input, ...]
     target: str
-    columns: tuple[ColumnSummary, ...]
+    columns: list[dict[str, Any]]
     weight: Array | None = None
 
     @classmethod
-    def from_arrays(cls, model: Any, X: ArrayLike, y: ArrayLike, target: str | None) -> Rows:
+    def from_arrays(cls, model: Any, X: ArrayLike, y: ArrayLike, target: str | None = None) -> Rows:
         """Take rows from arrays or frames of numbers.
 
         Parameters
@@ -250,7 +187,7 @@ class Rows:
         check_consistent_length(values, targets)
         inputs = tuple(Input(each, (index,)) for index, each in enumerate(names))
         pairs = (*zip(names, values.T, strict=True), (name, targets))
-        columns = tuple(ColumnSummary.from_numbers(*pair) for pair in pairs)
+        columns = [{"name": each, **summarize_numbers(own)} for each, own in pairs]
         return cls(values, targets, inputs, name, columns)
 
     @classmethod
@@ -266,17 +203,13 @@ class Rows:
         """
         complete = drop_unlabelled(table, schema.target)
         X, y, weight = schema.split(complete)
-        encoder, inputs, columns = schema.encoder, [], []
-        for column in encoder.columns_:
-            features, values = tuple(encoder.feature_groups_[column.name]), complete[column.name]
-            inputs.append(Input.from_column(column, features, X))
-            if column.kind == "number":
-                columns.append(ColumnSummary.from_numbers(column.name, to_numbers(values)))
-            else:
-                texts = to_text(values).to_pylist()
-                columns.append(ColumnSummary.from_texts(column.name, column.kind, texts))
-        columns.append(ColumnSummary.from_numbers(schema.target, y))
-        return cls(X, y, tuple(inputs), schema.target, tuple(columns), weight)
+        encoder, summary = schema.encoder, summarize_table(complete, schema)
+        inputs = tuple(
+            Input.from_column(column, tuple(encoder.feature_groups_[column.name]), X)
+            for column in encoder.columns_
+        )
+        columns = [{"name": name, **own} for name, own in summary["inputs"].items()]
+        return cls(X, y, inputs, schema.target, [*columns, summary["target"]], weight)
 
     @property
     def typical(self) -> Array:
@@ -289,7 +222,7 @@ class Rows:
     def sample(self, count: int) -> Rows:
         """Return at most `count` rows, drawn at random."""
         chosen = sample_rows(self.y.size, count)
-        return replace(self, X=self.X[chosen], y=self.y[chosen], columns=())
+        return replace(self, X=self.X[chosen], y=self.y[chosen], columns=[])
 
 
 def sample_rows(n: int, count: int) -> Any:
