@@ -325,9 +325,10 @@ def campaign(
     tables: Cases = 500,
     kills: Cases = 200,
     processes: Cases = 100,
-    resources: Cases = 200,
+    resources: Cases = 100,
     again: Annotated[bool, typer.Option(help="Repeat batches with failures.")] = False,
     minutes: Annotated[float | None, typer.Option(help="Start no batch after so long.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="How many processes.")] = 1,
 ) -> None:
     """Fuzzed fits, forged files, malformed tables, kills: how many keep what is promised."""
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
@@ -336,7 +337,7 @@ def campaign(
 
     sizes = (fits, larger_fits, files, tables, kills, processes, resources)
     counts = dict(zip(benchmark.PARTS, sizes, strict=True))
-    if not benchmark.run(out, counts=counts, again=again, minutes=minutes):
+    if not benchmark.run(out, counts=counts, again=again, minutes=minutes, jobs=jobs):
         raise typer.Exit(1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -50,3 +51,17 @@ def test_a_campaign_goes_on_where_it_was(
     ran += [0] * 50
     assert campaign.run(tmp_path, counts={"files": 250}, again=True)
     assert ran[300:] == list(range(100, 200))
+
+
+def test_the_number_of_processes_does_not_change_a_campaign(
+    campaign: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(campaign, "BATCHES", {"fits": 4})
+    found = []
+    for jobs in (1, 2):
+        out = tmp_path / str(jobs)
+        assert campaign.run(out, counts={"fits": 9}, again=False, jobs=jobs)
+        records = json.loads((out / "campaign.json").read_text())["records"]
+        found.append([{**each, "run": None, "seconds": None} for each in records])
+    assert found[0] == found[1]
+    assert [(each["first"], each["count"]) for each in found[0]] == [(0, 4), (4, 4), (8, 1)]

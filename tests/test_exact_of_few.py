@@ -51,7 +51,7 @@ def test_leave_one_out_equals_refitting_without_the_row() -> None:
 def test_the_prior_has_the_right_gradient() -> None:
     X, y, *_ = smooth(20, 1)
     parameters = kernel_parameters(ExactGP(Matern32([0.8, 1.1], 1.3), 0.1))
-    objective = PriorObjective(RowObjective(parameters, ArraySource(X, y)), 20.0)
+    objective = PriorObjective(RowObjective(parameters, ArraySource(X, y)), 20.0, X.shape[1])
     at = parameters.start
     assert_close(objective(at).gradient, gradient(lambda v: objective(v).value, at))
 

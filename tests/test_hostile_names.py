@@ -28,6 +28,10 @@ def write(path: Path, columns: dict[str, Any]) -> Path:
     return path
 
 
+def is_harmless(text: str) -> bool:
+    return all(each.isprintable() or each == "\n" for each in text)
+
+
 def odd_table(names: tuple[str, ...], n_rows: int = 12) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     return {name: rng.normal(size=n_rows).round(3) for name in names}
@@ -52,7 +56,7 @@ def test_names_are_shown_as_they_are_and_cannot_command_the_terminal(folder: Pat
         also = call(command, folder / "m.eigengp", folder / "odd[b].csv")
         assert also.exit_code == 0, also.stderr
         done.stdout_bytes += also.stdout_bytes + also.stderr_bytes
-    assert make_printable(done.stdout) == done.stdout
+    assert is_harmless(done.stdout)
     assert call("inspect", folder / "m.eigengp", "--json").stdout.isprintable() is False
     facts = json.loads(call("inspect", folder / "m.eigengp", "--json").stdout)
     assert "\x1b[2Jclear" in {each["name"] for each in facts["inputs"]}
@@ -72,7 +76,7 @@ def test_errors_and_notes_cannot_command_the_terminal(name: str, folder: Path) -
         assert done.exit_code in (0, 1)
         assert "Unexpected" not in done.stderr
         for text in (done.stdout, done.stderr):
-            assert make_printable(text) == text
+            assert is_harmless(text)
 
 
 def test_junk_in_a_model_or_table_cannot_command_the_terminal(tmp_path: Path) -> None:
@@ -86,7 +90,7 @@ def test_junk_in_a_model_or_table_cannot_command_the_terminal(tmp_path: Path) ->
     ):
         done = call(*arguments)
         assert done.exit_code == 1
-        assert make_printable(done.stderr) == done.stderr
+        assert is_harmless(done.stderr)
 
 
 def test_a_kept_column_is_never_lost(folder: Path) -> None:

@@ -86,9 +86,20 @@ def test_short_fits_hardly_depend_on_how_inputs_are_given(name: str, change: str
     assert _find_difference(make, change, 60, rounded=True) < bound
 
 
-@pytest.mark.parametrize("change", ["order", "shift", "scale"])
-def test_draws_of_hyperparameters_do_not_depend_on_how_inputs_are_given(change: str) -> None:
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("kernel", ["matern52", "auto"])
+def test_draws_of_hyperparameters_do_not_depend_on_how_inputs_are_given(
+    kernel: str, change: str
+) -> None:
     def make() -> Any:
-        return EigenGPRegressor(kernel="matern52", **_start(5))
+        return EigenGPRegressor(kernel=kernel, residual="exact", **_start(5))
 
     assert _find_difference(make, change, 60, rounded=True) < 1e-6
+
+
+def test_a_constant_column_keeps_the_prior_mean_of_its_lengthscale() -> None:
+    X, y = _rows(60, False)
+    model = EigenGPRegressor(kernel="matern52", residual="exact", **_start(5))
+    model.fit(CHANGES["constant first"](X), y)
+    length = model.kernel_.lengthscale[0] / model._scaling.input_scale[0]
+    assert length == pytest.approx(3.0 * np.sqrt(3.0))

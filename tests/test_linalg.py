@@ -96,6 +96,15 @@ def test_solve_lower_solves(shape: tuple[int, ...], transposed: bool) -> None:
     np.testing.assert_allclose((L.T if transposed else L) @ solution, right, rtol=1e-11)
 
 
+@pytest.mark.parametrize("shape", [(6, 6), (5, 6), (6, 5)])
+def test_solve_lower_refuses_shapes_that_lapack_would_complain_of(
+    shape: tuple[int, int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(linalg.LinAlgError, match="do not agree"):
+        solve_lower(np.eye(*shape), np.ones((5, 2)))
+    assert capfd.readouterr() == ("", "")
+
+
 def test_guarded_passes_a_good_matrix_through_untouched() -> None:
     factorize, K = Failing(0), positive(3)
     assert guarded(factorize, K) is K

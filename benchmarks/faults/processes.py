@@ -230,12 +230,11 @@ def check_one(parts: Any, seed: int, folder: Path) -> str:
     own = folder / f"process{os.getpid()}-{seed}"
     own.mkdir()
     try:
-        parts[seed % len(parts)](rng, own)
+        return parts[seed % len(parts)](rng, own) or "kept"
     finally:
         for each in own.iterdir():
             each.unlink()
         own.rmdir()
-    return "kept"
 
 
 def check_kills(seed: int, folder: Path) -> str:

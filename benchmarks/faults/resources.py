@@ -5,7 +5,6 @@ A fit gives the same to the last bit, or an error of its kind; what was there be
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import resource
@@ -15,6 +14,7 @@ import time
 import warnings
 from contextlib import suppress
 from functools import cache
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from faults.fits import Rng
 from faults.processes import check_one, fitted, join, make, make_rows, start
 
 _WORKERS = 2
+_REPLACED = 5
+"""Seconds in which Dask replaces a worker, unless it never does."""
 _MEMORY_ERROR = 3
 """The exit code of a child whose memory did not suffice, as promised."""
 
@@ -36,21 +38,31 @@ def _client() -> Any:
     """Return the client of a cluster whose lost workers are replaced."""
     import distributed
 
-    for name in ("distributed.nanny", "distributed.scheduler", "distributed.worker"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    for name in ("core", "nanny", "scheduler", "worker"):
+        logging.getLogger(f"distributed.{name}").setLevel(logging.CRITICAL)
     cluster = distributed.LocalCluster(
-        n_workers=_WORKERS, threads_per_worker=1, dashboard_address=None
+        n_workers=_WORKERS, threads_per_worker=1, dashboard_address=":0"
     )
     client = distributed.Client(cluster)
-    atexit.register(cluster.close)
-    atexit.register(client.close)
+    for order, each in enumerate((cluster, client)):  # Also at the end of a child, unlike atexit.
+        Finalize(None, each.close, exitpriority=order)
     return client
+
+
+def _list_workers() -> list[int]:
+    """Return the process ids of the workers, when all are there."""
+    try:
+        _client().wait_for_workers(_WORKERS, timeout=_REPLACED)
+    except TimeoutError:  # Dask sometimes waits for ever for the worker that it has started.
+        _client.cache_clear()
+        _client().wait_for_workers(_WORKERS, timeout=60)
+    workers = _client().run(os.getpid)
+    return [workers[each] for each in sorted(workers)]
 
 
 def _fit_on_cluster() -> Any:
     import dask.array
 
-    _client().wait_for_workers(_WORKERS, timeout=60)
     X, y = _large_rows()
     model = EigenGPRegressor(12, residual=None, optimizer=make(0).optimizer, random_state=0)
     chunks = X.shape[0] // 6
@@ -68,6 +80,7 @@ def _large_rows() -> Any:
 @cache
 def _undisturbed() -> Any:
     """Return the predictions of a fit on the cluster, and the seconds that it took."""
+    _list_workers()
     _fit_on_cluster()
     began = time.perf_counter()
     return _fit_on_cluster(), time.perf_counter() - began
@@ -75,41 +88,46 @@ def _undisturbed() -> Any:
 
 def kill_worker(rng: Rng, folder: Path) -> None:
     """Kill a worker of a cluster during a fit."""
-    expected, seconds = _undisturbed()
-    workers = _client().run(os.getpid)
-    victim = workers[sorted(workers)[int(rng.integers(len(workers)))]]
+    expected, delay = _undisturbed()
+    delay *= float(rng.random())
+    killed = threading.Event()
 
-    def kill() -> None:
-        with suppress(ProcessLookupError):
-            os.kill(victim, signal.SIGKILL)
+    def kill(victim: int) -> None:
+        os.kill(victim, signal.SIGKILL)
+        killed.set()
 
-    timer = threading.Timer(float(rng.uniform(0.0, seconds)), kill)
-    timer.start()
-    try:
+    while not killed.is_set():
+        timer = threading.Timer(delay, kill, [int(rng.choice(_list_workers()))])
+        timer.start()
         found = _fit_on_cluster()
-    finally:
+        timer.cancel()
         timer.join()
-    promise(np.array_equal(found, expected), "a lost worker changes a result")
+        promise(np.array_equal(found, expected), "a lost worker changes a result")
+        delay *= 0.5  # A fit that has ended before is repeated.
 
 
 def _fit_with_little_memory(kind: int, room: int, expected: Any) -> None:
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + room
     X, y = _large_rows()
-    count = 2_000 if kind == 2 else X.shape[0]  # The exact GP takes N² memory.
-    model = fitted(kind)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    count = 1_500 if kind == 2 else X.shape[0]  # The exact GP takes N² memory.
+    model = fitted(kind).set_params(optimizer__max_iter=1, optimizer__n_restarts=1)
+    pages = int(Path("/proc/self/statm").read_text().split()[5])
+    before = resource.getrlimit(resource.RLIMIT_DATA)  # Unlike RLIMIT_AS without free arenas.
+    limit = pages * resource.getpagesize() + room
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, before[1]))
     try:
         model.fit(X[:count], y[:count])
     except MemoryError:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
         same = np.array_equal(model.predict(make_rows()[0]), expected)
         os._exit(_MEMORY_ERROR if same else 1)
+    resource.setrlimit(resource.RLIMIT_DATA, before)
     os._exit(0 if np.isfinite(model.predict(X[:100])).all() else 1)
 
 
-def limit_memory(rng: Rng, folder: Path) -> None:
+def limit_memory(rng: Rng, folder: Path) -> str:
     """Fit where memory runs out: a model, or a `MemoryError` that leaves the earlier model."""
-    kind, room = int(rng.choice([0, 2, 3])), int(2.0 ** rng.uniform(20, 27))
+    kind = int(rng.choice([0, 2, 3]))
+    room = int(2.0 ** rng.uniform(*((20, 26) if kind == 2 else (15, 24))))
     expected = fitted(kind).predict(make_rows()[0])
     child = start("fork", _fit_with_little_memory, kind, room, expected)
     child.join(60.0)
@@ -118,6 +136,7 @@ def limit_memory(rng: Rng, folder: Path) -> None:
         child.kill()
     promise(not hung, "a child hangs")
     promise(child.exitcode in (0, _MEMORY_ERROR), f"a child ended with {child.exitcode}")
+    return "refused" if child.exitcode == _MEMORY_ERROR else "kept"
 
 
 def _leave_room(room: int) -> None:

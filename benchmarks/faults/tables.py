@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from typer.testing import CliRunner
 
-from eigengp._format import make_printable
 from eigengp.cli.app import app
 from faults import promise
 from faults.fits import Rng
@@ -43,7 +42,8 @@ def check(seed: int, folder: Path) -> str:
     promise("Unexpected" not in done.stderr, f"a fault of the program: {done.stderr[:200]}")
     promise(len(done.stderr) < _LONGEST, "a message is too long")
     for text in (done.stdout, done.stderr):
-        promise(make_printable(text) == text, "control characters reach the terminal")
+        harmless = all(each.isprintable() or each == "\n" for each in text)
+        promise(harmless, "control characters reach the terminal")
     if command[0] == "fit":
         promise(out.exists() == (done.exit_code == 0), "output after a failure, or none")
     return "refused" if done.exit_code else "predicted"

@@ -138,14 +138,20 @@ class Optimum:
         directions *= np.sign(directions[largest, np.arange(directions.shape[1])])
         return directions, 1.0 / np.sqrt(np.maximum(curvature, _WIDEST**-2))
 
+    @property
+    def _free(self) -> Any:
+        """The numbers of the parameters that are not held."""
+        low, high = self.objective.parameters.bounds
+        return np.flatnonzero(low < high)
+
     def _choose_directions(self) -> Array:
-        p = self.vector.size
-        identity = np.eye(p)
-        if p <= _MOST_DIRECTIONS:
-            return identity
+        identity, free = np.eye(self.vector.size), self._free
+        if free.size <= _MOST_DIRECTIONS:
+            return identity[:, free]
         kinds = self.model.kernel.parameters
         lengths = np.array([i for i, kind in enumerate(kinds) if kind.restarts], dtype=int)
-        others = np.setdiff1d(np.arange(p), lengths)
+        lengths = np.intersect1d(lengths, free)
+        others = np.setdiff1d(free, lengths)
         order = lengths[np.argsort(self.vector[lengths])]
         count = max(0, _MOST_DIRECTIONS - others.size - 1)
         rest = identity[:, order[count:]].sum(axis=1, keepdims=True)
@@ -155,7 +161,7 @@ class Optimum:
     def log_evidence(self) -> float:
         """The Laplace approximation to `ln p(y)` of the kernel, in nats."""
         _, width = self.laplace
-        normaliser = np.sum(np.log(self.objective.deviation))
+        normaliser = np.sum(np.log(self.objective.deviation[self._free]))
         return float(-self.objective.weight * self.value - normaliser + np.sum(np.log(width)))
 
     def draw(self, count: int, rng: np.random.RandomState) -> list[Array]:
@@ -228,17 +234,22 @@ class ExactFit:
     def _list_candidates(self, best: ExactGP, few: RowBlock) -> Iterator[tuple[str, list[ExactGP]]]:
         """Yield the name and the starts of each further candidate kernel."""
         kernel, D = best.kernel, few.X.shape[1]
+        n_varying = count_varying(self.rows.X)
         assert isinstance(kernel, Stationary)
         for kind, stretch in _STRETCH.items():
             other = kind(kernel.lengthscale * stretch, kernel.variance)
             yield kind.__name__, [replace(best, kernel=other)]
-        if D == 1:
+        if n_varying == 1:
             line = Linear().with_ard(D) + kernel
             yield "Linear + SquaredExponential", [replace(best, kernel=line)]
-        if D <= _WARPED_INPUTS:
+        if n_varying <= _WARPED_INPUTS:
             low, high = few.X.min(axis=0), few.X.max(axis=0)
             margin = _WARP_MARGIN * (high - low) + 1e-6
-            warps = (Warped(kernel, low - margin, high + margin, *each) for each in _WARP_STARTS)
+            low, high = low - margin, high + margin
+            # Targets rise from the first end, so that the sign of an input does not matter.
+            falls = few.X.T @ (few.weight * few.y) < 0.0
+            first, last = np.where(falls, high, low), np.where(falls, low, high)
+            warps = (Warped(kernel, first, last, *each) for each in _WARP_STARTS)
             yield "Warped(SquaredExponential)", [replace(best, kernel=each) for each in warps]
 
     def _learn_best(self, starts: list[ExactGP], rows: RowBlock) -> Optimum:
@@ -257,11 +268,25 @@ class ExactFit:
     def _learn(self, start: ExactGP, rows: RowBlock, steps: int, stage: str) -> Optimum:
         parameters, run = kernel_parameters(start), self.run
         likelihood = RowObjective(parameters, _make_source(rows))
-        objective = PriorObjective(likelihood, float(rows.weight.sum()))
+        n_inputs = count_varying(self.rows.X)
+        objective = PriorObjective(likelihood, float(rows.weight.sum()), n_inputs)
+        objective = objective.hold(self._find_idle(start.kernel))
         limits, key = (steps, self._tol), (start.kernel, rows.n_rows)
         found = learn_parameters(objective, *limits, stage, run.monitor, run.checkpoint, key)
         run.n_iter += found.n_iter
         return Optimum(objective, found.vector, found.value)
+
+    def _find_idle(self, kernel: Kernel) -> Array:
+        """Return which parameters are those of constant inputs, on which no row depends, (p,).
+
+        They stay out of learning and of the draws, which a constant column must not change.
+        Kernels that the user gave may number their inputs otherwise.
+        """
+        if isinstance(self.run.settings.kernel, Kernel):
+            return np.zeros(len(kernel.parameters), dtype=bool)
+        constant = {f"[{d}]" for d in np.flatnonzero(np.ptp(self.rows.X, axis=0) == 0.0)}
+        endings = (name[name.rfind("[") :] for name in kernel.parameter_names)
+        return np.array([each in constant for each in endings])
 
     @property
     def _most_rows(self) -> int:
@@ -303,7 +328,7 @@ class ExactFit:
 
         Where the noise is heteroscedastic, kernel and noise are learned again from reweighted rows.
         """
-        n, D = self.rows.X.shape
+        n, D = self.rows.n_rows, count_varying(self.rows.X)
         posterior = self.condition(found)
         if self.run.settings.noise == "gaussian" or self._max_iter == 0:
             return found, LeaveOneOut(posterior)

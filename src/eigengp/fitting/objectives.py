@@ -507,16 +507,19 @@ class PriorObjective:
         The log marginal likelihood.
     weight : float
         The number of rows, each counted as often as it weighs.
+    n_inputs : int
+        The number of inputs that are not constant.
     """
 
     likelihood: RowObjective
     weight: float
+    n_inputs: int
     mean: Array = field(init=False)
     deviation: Array = field(init=False)
 
     def __post_init__(self) -> None:
         kernel = self.likelihood.parameters.template.kernel
-        half = 0.5 * np.log(self.likelihood.source.n_features)
+        half = 0.5 * np.log(self.n_inputs)
         own = [(p.log_prior[0] + half * p.restarts, p.log_prior[1]) for p in kernel.parameters]
         mean, deviation = np.array([*own, _NOISE_LOG_PRIOR]).T
         object.__setattr__(self, "mean", mean)
@@ -526,6 +529,15 @@ class PriorObjective:
     def parameters(self) -> Parameters[ExactGP]:
         """The free parameters."""
         return self.likelihood.parameters
+
+    def hold(self, held: Array) -> PriorObjective:
+        """Return the objective with some parameters of the kernel held at their prior means."""
+        kernel, *others = self.parameters.parts
+        mean = self.mean[: held.size]
+        low, high = (np.where(held, mean, each) for each in (kernel.low, kernel.high))
+        parts = (replace(kernel, low=low, high=high), *others)
+        parameters = replace(self.parameters, parts=parts)
+        return replace(self, likelihood=replace(self.likelihood, parameters=parameters))
 
     def __call__(self, vector: Array) -> Evaluation:
         """Evaluate, per row."""

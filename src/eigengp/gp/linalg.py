@@ -120,6 +120,8 @@ def descending_eigh(K: Array) -> tuple[Array, Array]:
 
 def solve_lower(L: Array, B: Array, transposed: bool = False) -> Array:
     """Return `L⁻¹ B`, or `L⁻ᵀ B`, by substitution."""
+    if L.shape != (B.shape[0], B.shape[0]):  # LAPACK would print a message, and solve nothing.
+        raise linalg.LinAlgError(f"shapes {L.shape} and {B.shape} do not agree")
     solution, _ = lapack.dtrtrs(L, B, lower=1, trans=int(transposed))
     return cast(Array, solution)
 

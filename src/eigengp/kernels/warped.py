@@ -30,7 +30,8 @@ class Warped(Kernel):
 
     Between `low` and `high`, `w(x) = low + (high − low) (1 − (1 − u^a)^b)` with
     `u = (x − low)/(high − low)`; beyond them `w(x) = x`. `a = b = 1` is the identity. `a < 1`
-    stretches the neighbourhood of `low`, and `b < 1` that of `high`.
+    stretches the neighbourhood of `low`, and `b < 1` that of `high`. The two exponents act
+    differently, so an input with `low` above `high` is warped as its negative would be.
 
     Parameters
     ----------
@@ -58,9 +59,9 @@ class Warped(Kernel):
     ) -> None:
         self.kernel = kernel
         self.low, self.high = (np.array(each, float, ndmin=1) for each in (low, high))
-        if self.low.shape != self.high.shape or not np.all(self.low < self.high):
+        if self.low.shape != self.high.shape or not np.all(self.low != self.high):
             raise ValueError(
-                "low and high must have one entry for each input, with low below high, got "
+                "low and high must have one entry for each input, and must differ, got "
                 f"{low!r} and {high!r}."
             )
         self.a, self.b = (
