@@ -80,8 +80,8 @@ class _Round(NamedTuple):
 _ROUNDS = (_Round(1_000, 15, 4, 0.12), _Round(3_000, 25, 1, 0.3))
 _SUM_STEPS = 10
 """The largest number of iterations of a sum of kernels in a round."""
-_ENOUGH_SECONDS = 20.0
-_ROWS_PER_SECOND, _FEWEST_ROWS, _FEW_STEPS = 80, 200, 8
+_ENOUGH_SECONDS = 10.0
+_ROWS_PER_SECOND, _FEWEST_ROWS, _FEW_STEPS = 200, 200, 15
 """The only round if `max_time` is less than that: later steps need the time more."""
 _NEIGHBOURS = 15
 _MORE_NEIGHBOURS = 30
