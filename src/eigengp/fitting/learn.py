@@ -37,6 +37,7 @@ from eigengp.fitting.restarts import learn_one_stage
 from eigengp.fitting.run import EXACT_BLOCK_ROWS, FitResult, Run
 from eigengp.fitting.stages import Stages
 from eigengp.fitting.stochastic import FIRST_ITERATIONS, StochasticLearner
+from eigengp.fitting.variational import learn_variational
 from eigengp.fitting.vecchia import NeighborFit
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.likelihoods import Gaussian
@@ -58,7 +59,9 @@ _HELD_OUT, _LEAST_HELD_OUT = 10, 500
 
 
 def learn(run: Run) -> FitResult:
-    """Fit EigenGP, with the residual of the settings or the best one."""
+    """Fit EigenGP, with the residual of the settings or the best one, or another likelihood."""
+    if run.settings.likelihood is not None:
+        return learn_variational(run)
     choice = choose_residual(run.settings, run.dataset)
     run.decisions.append(choice.decision)
     if run.settings.is_stochastic:

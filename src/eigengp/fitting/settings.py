@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp._typing import Array
 from eigengp.data.open import ReadOptions
-from eigengp.gp.likelihoods import Heteroscedastic
+from eigengp.gp.likelihoods import LIKELIHOODS, Heteroscedastic, NonGaussian
 from eigengp.gp.precision import KEPT_BYTES
 from eigengp.kernels import Kernel
 
@@ -167,6 +167,8 @@ class Settings:
     targets."""
     noise: str
     """"gaussian", "heteroscedastic", or "auto": heteroscedastic where a fit keeps its rows."""
+    likelihood: NonGaussian | None
+    """A likelihood other than Gaussian noise; None is Gaussian noise."""
     optimizer: LBFGS | Stochastic
     n_components: int | None
     n_inducing: int | None
@@ -207,6 +209,9 @@ class Settings:
         has_weights = estimator._has_weights
         size, points = own.get("n_components", "auto"), own.get("inducing_points", "auto")
         likelihood = own.get("likelihood", "gaussian")
+        other = LIKELIHOODS[likelihood]() if _is_named(likelihood) else likelihood
+        other = other if isinstance(other, NonGaussian) else None
+        likelihood = "gaussian" if other is not None else likelihood
         heteroscedastic = isinstance(likelihood, Heteroscedastic)
         kind = "heteroscedastic" if heteroscedastic else "gaussian"
         return cls(
@@ -216,15 +221,18 @@ class Settings:
                 memory=get_working_memory(),
                 device=own.get("device"),
                 in_memory=estimator._learns_in_memory
+                or other is not None
                 or own.get("residual") in ("neighbors", "exact"),
                 block_rows=estimator._block_rows,
                 max_rows=own.get("max_rows"),
                 mean=own.get("mean", "constant" if own["standardize"] else "zero"),
+                scales_targets=other is None or other.scales_targets,
             ),
             parameters=estimator.get_params(deep=True),
             kernel=own["kernel"],
             noise_variance=None if isinstance(likelihood, str) else likelihood.variance,
             noise=likelihood if isinstance(likelihood, str) else kind,
+            likelihood=other,
             optimizer=_check_optimizer(method, own.get("optimizer", "auto"), has_weights),
             n_components=None if isinstance(size, str) else size,
             n_inducing=int(points) if isinstance(points, Integral) else None,
@@ -239,6 +247,11 @@ class Settings:
             random_state=own["random_state"],
             verbose=bool(own["verbose"]),
         )
+
+
+def _is_named(likelihood: Any) -> bool:
+    """Return whether this is the name of a likelihood other than Gaussian noise."""
+    return isinstance(likelihood, str) and likelihood in LIKELIHOODS
 
 
 def _check_optimizer(method: str, optimizer: Any, staged: bool) -> LBFGS | Stochastic:

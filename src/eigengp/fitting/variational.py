@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy import optimize
 
 from eigengp._typing import Array
 from eigengp.backend.threads import speed_up_passes
 from eigengp.data.array_source import ArraySource
-from eigengp.data.holdout import sample_rows
 from eigengp.data.standardize import Extent
 from eigengp.fitting.initialization import InducingPointInit, count_varying
 from eigengp.fitting.model_selection import Decision
@@ -32,11 +32,18 @@ from eigengp.fitting.run import FitResult, Run
 from eigengp.fitting.settings import LBFGS
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import FactorEvidence
-from eigengp.gp.likelihoods import NonGaussian
-from eigengp.gp.linalg import FactorizationError
+from eigengp.gp.likelihoods import Bernoulli, NonGaussian, Softmax
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.variational import Factors, LatentModel, LatentPosterior, compute_divergence
-from eigengp.kernels import KERNELS, Kernel, Matern32, SquaredExponential, Stationary
+from eigengp.kernels import (
+    KERNELS,
+    Kernel,
+    Matern12,
+    Matern32,
+    Matern52,
+    SquaredExponential,
+    Stationary,
+)
 from eigengp.kernels.base import get_lengthscale_range
 
 _FIRST_ROUNDS, _ROUNDS, _LAST_ROUNDS = 30, 12, 60
@@ -48,9 +55,18 @@ _KEPT_FEATURES = 1 << 25
 """Whitened features of so many rows times inducing points are kept between passes."""
 _COMPARED_ROWS, _COMPARED_POINTS, _COMPARED_ITERATIONS = 1_000, 100, 20
 """Rows, inducing points and iterations by which kernels are compared."""
+_CANDIDATES = (SquaredExponential, Matern52, Matern32, Matern12)
+_ITERATIONS, _TOLERANCE = 100, 1e-6
 _FIRST_ROWS, _GROWTH, _SUBSET_ITERATIONS = 3_000, 5, 30
-_MOST_ROWS = 200_000
+_MOST_ROWS, _FEW_ITERATIONS = 200_000, 5
 """With more rows, the last stage takes few iterations."""
+_ALL_UP_TO, _POINTS = 500, 200
+"""All of so many rows are inducing points, or so many points of more rows."""
+_UNTIL = (0.3, 0.9)
+"""Fractions of `max_time` by which the comparison of kernels and learning must end."""
+_CALIBRATION_ROWS = 3_000
+_CALIBRATION_DEVIATIONS = (0.5, 1.0)
+"""Standard deviations of the weak normal priors of the two logarithms of a calibration."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +181,30 @@ class Rows:
         bound = float(self.weight @ value) - compute_divergence(posteriors)
         return replace(own, posteriors=posteriors, mean=mean, variance=variance, bound=bound)
 
+    def calibrate(self, own: Approximation) -> tuple[float, float]:
+        """Return factors of mean and standard deviation that suit leave-one-out predictions.
+
+        Without its factor a row has the latent precision `1/v − ω` and mean `v' (μ/v − β)`. The
+        factors minimise the leave-one-out log loss plus weak penalties on their logarithms.
+        """
+        floor = 1e-3 / own.variance
+        variance = 1.0 / np.maximum(1.0 / own.variance - own.factors.precision, floor)
+        mean = variance * (own.mean / own.variance - own.factors.shift) + own.offset
+        y, s = self.block.y.astype(int), self.weight
+        some = np.arange(y.size)[:: max(1, y.size // _CALIBRATION_ROWS)]
+
+        def loss(logs: Array) -> float:
+            a, b = np.exp(logs)
+            p = own.likelihood.predict_classes(a * mean[some], b * b * variance[some])
+            surprise = -np.log(np.maximum(p[np.arange(some.size), y[some]], 1e-12))
+            return float(s[some] @ surprise + 0.5 * np.sum((logs / _CALIBRATION_DEVIATIONS) ** 2))
+
+        found = optimize.minimize(
+            loss, np.zeros(2), method="Nelder-Mead", options={"maxiter": 60, "xatol": 1e-2}
+        )
+        a, b = np.exp(np.clip(found.x, -2.0, 2.0)).tolist()
+        return a, b
+
     def improve(
         self, latent: LatentModel, start: Approximation, rounds: int, tol: float = _ROUND_TOLERANCE
     ) -> Approximation:
@@ -209,7 +249,8 @@ class BoundObjective:
     rows: Rows
     best: Approximation
     variance: float
-    _least: float = np.inf
+    least: float = field(default=np.inf, init=False)
+    """The smallest value so far, per row."""
 
     def __post_init__(self) -> None:
         model = self.parameters.template
@@ -228,14 +269,14 @@ class BoundObjective:
     def __call__(self, vector: Array) -> Evaluation:
         """Evaluate, per row."""
         model, weight = self.parameters.unpack(vector), float(self.rows.weight.sum())
-        latent, first = self.rows.make_latent(model), not np.isfinite(self._least)
+        latent, first = self.rows.make_latent(model), not np.isfinite(self.least)
         found = self.rows.improve(latent, self.best, _FIRST_ROUNDS if first else _ROUNDS)
         gradient = self.parameters.pack_gradient(latent.gradient(found.factors, found.posteriors))
         apart = (model.kernel.theta - self._mean) / self._deviation
         value = -found.bound + 0.5 * float(apart @ apart)
         gradient[: apart.size] += apart / self._deviation
-        if value < self._least:
-            self.best, self._least = found, value
+        if value / weight < self.least:
+            self.best, self.least = found, value / weight
         return Evaluation(value / weight, gradient / weight, -found.bound / weight)
 
 
@@ -258,47 +299,38 @@ class VariationalFit:
     likelihood: NonGaussian
 
     def choose_kernel(self, candidates: Sequence[Kernel]) -> Kernel:
-        """Return the kernel with the largest bound on a subset of the rows."""
-        count = min(self.rows.block.n_rows, _COMPARED_ROWS)
-        rows = self._draw(count)
-        found: dict[str, Any] = {}
+        """Return the kernel with the largest bound on a subset of the rows, briefly learned."""
+        rows, size = self._draw(_COMPARED_ROWS), _COMPARED_POINTS
+        found: dict[str, tuple[float, Kernel]] = {}
+        self.run.monitor.clock.allow(_UNTIL[0])
         for kernel in candidates:
-            name = type(kernel).__name__ if isinstance(kernel, Stationary) else repr(kernel)
-            try:
-                model, objective = self._learn(
-                    rows, kernel, min(count, _COMPARED_POINTS), name, _COMPARED_ITERATIONS
-                )
-            except FactorizationError:
-                continue
-            found[name] = objective._least / float(rows.weight.sum()), model.kernel
-        if not found:
-            raise FactorizationError("No kernel could be evaluated; check the data.")
+            name = type(kernel).__name__
+            model, objective = self._learn(rows, kernel, size, name, _COMPARED_ITERATIONS)
+            found[name] = objective.least, model.kernel
+            if self.run.monitor.clock.is_over():
+                break
         scores = {name: each[0] for name, each in found.items()}
-        best = min(scores, key=lambda name: scores[name])
-        if len(scores) > 1:
-            reason = f"lowest negative bound per row of {count} rows"
-            self.run.decisions.append(Decision("kernel", best, reason, scores))
+        best = min(scores, key=scores.__getitem__)
+        reason = f"lowest negative bound per row of {rows.block.n_rows:,} rows"
+        self.run.decisions.append(Decision("kernel", best, reason, scores))
         return found[best][1]
 
     def learn(self, kernel: Kernel, size: int, max_iter: int) -> tuple[EigenGP, Approximation]:
         """Learn on growing subsets of the rows, then on all of them."""
-        n, count, model = self.rows.block.n_rows, _FIRST_ROWS, None
+        n, count, rows = self.rows.block.n_rows, _FIRST_ROWS, self.rows
         points: Array | None = None
+        self.run.monitor.clock.allow(_UNTIL[1])
         while count <= n // 3 and max_iter:
-            small = min(size, max(_COMPARED_POINTS, count // 10))
-            model, _ = self._learn(
-                self._draw(count), kernel, small, f"{count} rows", min(max_iter, _SUBSET_ITERATIONS)
-            )
-            kernel, points = model.kernel, model.inducing_points if small == size else None
+            steps, stage = min(max_iter, _SUBSET_ITERATIONS), f"{count} rows"
+            model, _ = self._learn(self._draw(count), kernel, size, stage, steps, points)
+            kernel, points = model.kernel, model.inducing_points
             count *= _GROWTH
-        many = n > _MOST_ROWS
-        model, objective = self._learn(
-            self.rows, kernel, size, "learning", min(max_iter, 5) if many else max_iter, points
-        )
-        latent = self.rows.make_latent(model)
-        return model, self.rows.improve(latent, objective.best, _LAST_ROUNDS)
+        steps = min(max_iter, _FEW_ITERATIONS) if n > _MOST_ROWS else max_iter
+        model, objective = self._learn(rows, kernel, size, "learning", steps, points)
+        return model, rows.improve(rows.make_latent(model), objective.best, _LAST_ROUNDS)
 
     def _draw(self, count: int) -> Rows:
+        """Draw so many rows, or all if there are fewer."""
         n = self.rows.block.n_rows
         if count >= n:
             return self.rows
@@ -313,25 +345,156 @@ class VariationalFit:
         max_iter: int,
         points: Array | None = None,
     ) -> tuple[EigenGP, BoundObjective]:
-        """Learn kernel and inducing points from some rows."""
+        """Learn kernel and inducing points from rows; points at all inputs are not moved."""
         X, run = rows.block.X, self.run
-        distinct = np.unique(X, axis=0)
-        every = size >= distinct.shape[0]
-        if points is None:
+        every = points is None and size >= count_distinct(ArraySource.of(rows.block), size + 1)
+        if every:
+            points = np.unique(X, axis=0)
+        elif points is None:
             own = run.settings.inducing_points
-            if not isinstance(own, str):
-                own = run.dataset.scaling.transform_inputs(own)
-            init = InducingPointInit(own)
-            points = distinct if every else init.place(rows.block, size, kernel, run.rng)
-        M = points.shape[0]
-        model = EigenGP(kernel, points, 1.0, M, jitter=Jitter(RELATIVE_JITTER))
+            given = None if isinstance(own, str) else run.dataset.scaling.transform_inputs(own)
+            init = InducingPointInit(own if given is None else given)
+            points = init.place(rows.block, size, kernel, run.rng)
+        model = EigenGP(
+            kernel, points, 1.0, points.shape[0], jitter=Jitter(relative=RELATIVE_JITTER)
+        )
         start, variance = rows.begin(self.likelihood)
-        parameters = eigengp_parameters(model, Extent(X.min(axis=0), X.max(axis=0)))
-        parts = parameters.parts[:1] if every else parameters.parts[:2]
-        objective = BoundObjective(Parameters(model, parts), rows, start, variance)
-        if max_iter == 0:
-            objective(objective.parameters.start)
-            return model, objective
-        found = learn_parameters(objective, max_iter, 1e-6, stage, run.monitor)
+        free = eigengp_parameters(model, Extent(X.min(axis=0), X.max(axis=0))).parts
+        parameters = Parameters(model, free[:1] if every else free[:2])
+        objective = BoundObjective(parameters, rows, start, variance)
+        with speed_up_passes(points.shape[0]):
+            found = learn_parameters(objective, max_iter, _TOLERANCE, stage, run.monitor)
         run.n_iter += found.n_iter
-        return objective.parameters.unpack(found.vector), objective
+        return parameters.unpack(found.vector), objective
+
+
+def learn_variational(run: Run) -> FitResult:
+    """Fit the latent functions of a non-Gaussian likelihood."""
+    settings, scaling = run.settings, run.dataset.scaling
+    assert settings.likelihood is not None
+    _refuse_settings(run)
+    likelihood = settings.likelihood.rescaled(1.0 / scaling.target_scale)
+    exposure = _find_exposure(run, likelihood)
+    block = run.source.take(np.arange(run.source.n_rows))
+    likelihood.check_targets(block.y)
+    log_exposure = None
+    if exposure is not None:
+        column, centre, scale = exposure
+        amounts = centre + scale * block.X[:, column : column + 1]
+        if not np.all(amounts > 0.0):
+            raise ValueError("Exposures must be positive, but X contains some that are not.")
+        log_exposure = np.log(amounts)
+    rows = Rows(replace(block, X=np.asfortranarray(block.X)), log_exposure, run.n_threads)
+    fit = VariationalFit(run, rows, likelihood)
+    _, variance = rows.begin(likelihood)
+    max_iter = settings.optimizer.max_iter
+    steps = _ITERATIONS if isinstance(max_iter, str) else max_iter
+    kernels = _make_kernels(run, variance, None if exposure is None else exposure[0])
+    kernel = fit.choose_kernel(kernels) if len(kernels) > 1 and steps else kernels[0]
+    model, found = fit.learn(kernel, _choose_size(run, likelihood.n_latent), steps)
+    posterior = _make_posterior(rows, model, found, exposure)
+    result = run.make_result(
+        model,
+        -found.bound,
+        posterior,
+        likelihood_=found.likelihood.rescaled(scaling.target_scale),
+        _online=None,
+    )
+    for name in ("noise_variance_", "target_mean_"):
+        del result.attributes[name]
+    return result
+
+
+def _make_posterior(
+    rows: Rows, model: EigenGP, found: Approximation, exposure: tuple[int, float, float] | None
+) -> LatentPosterior:
+    """Return the posterior; that of classes is calibrated on leave-one-out moments."""
+    posterior = LatentPosterior(
+        model.features,
+        rows.make_latent(model).whitening,
+        np.stack([each.h for each in found.posteriors], axis=1),
+        np.stack([each.V for each in found.posteriors]),
+        found.offset,
+        found.likelihood,
+        exposure,
+    )
+    if not isinstance(found.likelihood, Bernoulli | Softmax):
+        return posterior
+    return replace(posterior, calibration=rows.calibrate(found))
+
+
+def _refuse_settings(run: Run) -> None:
+    """Raise if a setting is for Gaussian noise only."""
+    settings, own = run.settings, run.settings.likelihood
+    optimizer, mean = settings.optimizer, settings.reading.mean
+    obstacles = {
+        f"residual={settings.residual!r}": settings.residual not in (None, "auto")
+        or (settings.residual is None and settings.has_weights),
+        f"optimizer={optimizer!r}": not isinstance(optimizer, LBFGS)
+        or optimizer.strategy not in ("auto", "sequential")
+        or optimizer.checkpoint is not None
+        or optimizer.exact_start,
+        f"device={settings.reading.device!r}": settings.reading.device not in (None, "cpu"),
+        f"precision={settings.precision!r}": settings.precision != "double",
+        f"mean={mean!r}": mean != "constant" and not settings.reading.scales_targets,
+        "partial_fit": not settings.keeps_rows,
+    }
+    for name, refused in obstacles.items():
+        if refused:
+            raise ValueError(
+                f"{name} is for Gaussian noise, and cannot be combined with likelihood={own!r}, "
+                "whose posterior is found by rounds over all rows in memory."
+            )
+
+
+def _find_exposure(run: Run, likelihood: NonGaussian) -> tuple[int, float, float] | None:
+    """Return the input that holds exposures, with its centre and scale."""
+    own, scaling = likelihood.exposure, run.dataset.scaling
+    if own is None:
+        return None
+    names = run.dataset.feature_names
+    known = list(range(run.dataset.n_features)) if isinstance(own, int) else list(names or ())
+    if own not in known:
+        raise ValueError(f"exposure={own!r} is not one of the inputs; there are {known}.")
+    if np.isfinite(scaling.knee):
+        raise ValueError("An exposure cannot be combined with standardize='robust'.")
+    column = known.index(own)
+    return column, float(scaling.input_centre[column]), float(scaling.input_scale[column])
+
+
+def _make_kernels(run: Run, variance: float, exposure: int | None) -> list[Kernel]:
+    """Return the kernels to compare, with the prior variance to start from."""
+    own, scaling, D = run.settings.kernel, run.dataset.scaling, run.dataset.n_features
+    if isinstance(own, Kernel):
+        per_unit = 1.0 / scaling.input_scale
+        shift, unit = -scaling.input_centre * per_unit, scaling.target_scale**2
+        return [own.with_ard(D).rescaled(per_unit, 1.0 / unit, shift).with_ard(D)]
+    dims = None if exposure is None else tuple(d for d in range(D) if d != exposure)
+    if dims == ():
+        raise ValueError("X has no inputs beside the exposure.")
+    box = run.dataset.extent
+    low, high = get_lengthscale_range(count_varying(np.stack([box.low, box.high])))
+    kinds: Sequence[type[Kernel]] = _CANDIDATES if own == "auto" else (KERNELS[own],)
+    made = []
+    for kind in kinds:
+        first = {"lengthscale": np.sqrt(low * high)} if issubclass(kind, Stationary) else {}
+        kernel: Any = kind(active_dims=dims, **first)
+        scale = variance / float(kernel.diag(np.ones((1, D)))[0])
+        made.append(kernel.rescaled(np.ones(D if dims is None else D), scale).with_ard(D))
+    return made
+
+
+def _choose_size(run: Run, n_latent: int) -> int:
+    """Return the number of inducing points: that of the settings, all of few rows, or 200."""
+    settings, points = run.settings, run.settings.inducing_points
+    given = settings.n_inducing if isinstance(points, str) else points.shape[0]
+    if given and settings.n_components not in (None, given):
+        raise ValueError(
+            f"A likelihood other than Gaussian noise has as many components as inducing points, "
+            f"got n_components={settings.n_components} and {given} inducing points."
+        )
+    chosen = given or settings.n_components
+    if chosen is None:
+        n = run.dataset.n_rows
+        chosen = n if n <= (_ALL_UP_TO if n_latent == 1 else _POINTS) else _POINTS
+    return int(chosen)

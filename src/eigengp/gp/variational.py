@@ -81,6 +81,8 @@ class LatentPosterior:
         What targets are, given the latent functions.
     exposure : tuple of (int, float, float) or None
         The input that holds the exposure, and the centre and scale by which it is standardised.
+    calibration : tuple of (float, float)
+        Factors of the mean and the standard deviation of latent functions in `latent`.
     """
 
     features: KernelColumns
@@ -90,6 +92,7 @@ class LatentPosterior:
     offset: Array
     likelihood: NonGaussian
     exposure: tuple[int, float, float] | None = None
+    calibration: tuple[float, float] = (1.0, 1.0)
 
     @property
     def n_columns(self) -> int:
@@ -106,7 +109,9 @@ class LatentPosterior:
         phi = self.features.matrix(X) @ self.whitening
         mean, variance = compute_moments(phi, self.means, self.roots)
         left = np.maximum(self.features.prior_variance(X) - row_dots(phi, phi), 0.0)
-        return mean + self.offset + self._log_exposure(X), variance + left[:, None]
+        mean += self.offset + self._log_exposure(X)
+        a, b = self.calibration
+        return a * mean, b * b * (variance + left[:, None])
 
     def _log_exposure(self, X: Array) -> Any:
         if self.exposure is None:

@@ -66,6 +66,10 @@ class NonGaussian(ABC):
         """Return the likelihood with other parameters, given by their logarithms."""
         return self
 
+    def rescaled(self, unit: float) -> Self:
+        """Return the likelihood of targets in units that are `unit` times smaller."""
+        return self
+
     def check_targets(self, y: Array) -> None:
         """Raise ValueError if targets cannot have this distribution."""
 

@@ -65,6 +65,10 @@ class StudentT(NonGaussian):
         scale, nu = np.exp(theta).tolist()
         return replace(self, scale=scale, degrees_of_freedom=nu)
 
+    def rescaled(self, unit: float) -> StudentT:
+        """See `NonGaussian.rescaled`."""
+        return self if self.scale is None else replace(self, scale=unit * self.scale)
+
     def start(self, y: Array, weight: Array) -> tuple[StudentT, Array, float]:
         """See `NonGaussian.start`: median, and the noise from the median absolute deviation."""
         middle = float(np.median(y))
@@ -130,6 +134,10 @@ class Quantile(NonGaussian):
     def with_theta(self, theta: Array) -> Quantile:
         """See `NonGaussian.with_theta`."""
         return replace(self, scale=float(np.exp(theta[0])))
+
+    def rescaled(self, unit: float) -> Quantile:
+        """See `NonGaussian.rescaled`."""
+        return self if self.scale is None else replace(self, scale=unit * self.scale)
 
     def start(self, y: Array, weight: Array) -> tuple[Quantile, Array, float]:
         """See `NonGaussian.start`."""
