@@ -598,8 +598,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
           at the n inputs jointly, in O(n³) time. Calls with different inputs give different
           functions. If predictions are averaged over hyperparameters, each function uses one draw
           of them.
-        - With a likelihood other than Gaussian noise, draws are observations: counts, or values with
-          their noise, drawn jointly at the n inputs.
+        - With a likelihood other than Gaussian noise, draws are observations, such as counts, and
+          the latent function is drawn jointly at the n inputs.
         - With `residual="neighbors"` calls with different inputs give different functions too. The
           variance that remains given the neighbours is drawn independently at each input, so that
           draws at inputs close together are too rough.

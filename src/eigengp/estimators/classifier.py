@@ -219,11 +219,12 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         labels : array of shape (n,)
             Elements of `classes_`.
         """
-        found: NDArray[Any] = self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+        best = np.argmax(self.predict_proba(X), axis=1)
+        found: NDArray[Any] = self.classes_[best]
         return found
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Return the means of the latent functions.
+        """Return the logarithms of odds or probabilities.
 
         Parameters
         ----------
@@ -233,16 +234,13 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         Returns
         -------
         values : array of shape (n,) or (n, C)
-            For two classes, one latent function, positive where `classes_[1]` is more probable.
+            For two classes, the log odds of `classes_[1]`; for more, `predict_log_proba`.
         """
-        X = self._inputs(X, "decision_function")
-        values = self._by_blocks(lambda rows: self._posterior.latent(rows)[0], X)
-        return values[:, 0] if values.shape[1] == 1 else values
+        log_p = np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))
+        return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
 
 
-def _check_labels(
-    name: str, y: Any, sample_weight: Any
-) -> tuple[NDArray[Any], Array | None]:
+def _check_labels(name: str, y: Any, sample_weight: Any) -> tuple[NDArray[Any], Array | None]:
     """Return validated labels and weights, each of shape (N,)."""
     if y is None:
         raise ValueError(

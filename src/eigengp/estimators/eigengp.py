@@ -26,10 +26,11 @@ from eigengp.fitting.settings import LBFGS, Settings, Stochastic
 from eigengp.fitting.stochastic import StochasticLearner
 from eigengp.gp.exact_posterior import ConditionalPosterior
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
-from eigengp.gp.likelihoods import Gaussian, Heteroscedastic
+from eigengp.gp.likelihoods import LIKELIHOODS, Gaussian, Heteroscedastic, NonGaussian
 from eigengp.gp.linalg import Spectrum
 from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.posterior import Posterior
+from eigengp.gp.variational import LatentPosterior
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import Kernel
 
@@ -136,14 +137,22 @@ class EigenGPRegressor(InducingPointRegressor):
         each row, and kernel hyperparameters and noise variance are then refined with 30. The
         posterior of the weights uses at most 32, unless `n_neighbors` is at least the number of
         rows: then all rows are used, and the posterior is that of the exact GP.
-    likelihood : {"auto", "gaussian", "heteroscedastic"}, Gaussian or Heteroscedastic
-        The noise model. "gaussian" has one noise variance. "heteroscedastic" multiplies the
-        predictive variance by an input-dependent factor, which is fitted to leave-one-out errors
-        and kept only if it clearly improves the leave-one-out density; it needs at least 100 rows.
-        "auto" is "heteroscedastic" if the residual is "exact" or "neighbors", also where
-        `residual="auto"` compares "neighbors" with None and keeps None; otherwise it is "gaussian".
+    likelihood : str or likelihood object
+        The distribution of the targets given the latent function. "gaussian" has one noise
+        variance. "heteroscedastic" multiplies the predictive variance by an input-dependent factor,
+        which is fitted to leave-one-out errors and kept only if it clearly improves the
+        leave-one-out density; it needs at least 100 rows. "auto" is "heteroscedastic" if the
+        residual is "exact" or "neighbors", also where `residual="auto"` compares "neighbors" with
+        None and keeps None; otherwise it is "gaussian".
         `Gaussian(variance=…)` and `Heteroscedastic(variance=…)` also set the initial noise
         variance.
+
+        "student_t", "poisson", "negative_binomial" and "quantile", or `StudentT`, `Poisson`,
+        `NegativeBinomial` and `Quantile` with parameters, are fitted by a lower bound of the log
+        marginal likelihood, with 200 inducing points by default, or all of up to 500 rows. All rows
+        are held in memory, in NumPy arrays on the CPU. Predictions are in the units of the targets.
+        `residual`, `guard` and `n_neighbors` do not apply; a value of `residual` other than "auto"
+        raises an error.
     inducing_points : {"auto", "kmeans", "random", "greedy"}, int or array of shape (M, D)
         The initial inducing points. A name is the method that places them; "auto" is "kmeans". An
         int is their number M ≥ R. An array, in the units of the data, holds the points themselves,
@@ -253,6 +262,7 @@ class EigenGPRegressor(InducingPointRegressor):
         | HeteroscedasticPosterior
         | ConditionalPosterior
         | MixturePosterior
+        | LatentPosterior
     )
     _learn = staticmethod(learn)
     _has_weights = True
@@ -270,9 +280,10 @@ class EigenGPRegressor(InducingPointRegressor):
         "residual": [StrOptions({"auto", "diagonal", "neighbors", "exact"}), None],
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "likelihood": [
-            StrOptions({"auto", "gaussian", "heteroscedastic"}),
+            StrOptions({"auto", "gaussian", "heteroscedastic", *LIKELIHOODS}),
             Gaussian,
             Heteroscedastic,
+            NonGaussian,
         ],
         "inducing_points": [POINTS, Interval(Integral, 1, None, closed="left"), "array-like"],
         "optimizer": [StrOptions({"auto"}), LBFGS, Stochastic],
@@ -287,9 +298,7 @@ class EigenGPRegressor(InducingPointRegressor):
         kernel: Kernel | str = "auto",
         residual: Literal["auto", "diagonal", "neighbors", "exact"] | None = "auto",
         n_neighbors: int = 64,
-        likelihood: Literal["auto", "gaussian", "heteroscedastic"] | Gaussian | Heteroscedastic = (
-            "auto"
-        ),
+        likelihood: str | Gaussian | Heteroscedastic | NonGaussian = "auto",
         mean: Any = "constant",
         inducing_points: Literal["auto", "kmeans", "random", "greedy"] | int | ArrayLike = "auto",
         optimizer: Literal["auto"] | LBFGS | Stochastic = "auto",

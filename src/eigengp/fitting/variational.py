@@ -19,7 +19,12 @@ from eigengp._typing import Array
 from eigengp.backend.threads import speed_up_passes
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
-from eigengp.fitting.initialization import InducingPointInit, count_varying
+from eigengp.fitting.initialization import (
+    WARPED_INPUTS,
+    InducingPointInit,
+    count_varying,
+    make_warps,
+)
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.objectives import (
     Evaluation,
@@ -32,7 +37,7 @@ from eigengp.fitting.run import FitResult, Run
 from eigengp.fitting.settings import LBFGS
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import FactorEvidence
-from eigengp.gp.likelihoods import Bernoulli, NonGaussian, Softmax
+from eigengp.gp.likelihoods import Bernoulli, Gaussian, NonGaussian, Softmax
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.variational import Factors, LatentModel, LatentPosterior, compute_divergence
 from eigengp.kernels import (
@@ -159,9 +164,7 @@ class Rows:
         target = self._make_factors(own, likelihood, offset)
         return Approximation(own.factors.towards(target, step), offset, likelihood)
 
-    def _make_factors(
-        self, own: Approximation, likelihood: NonGaussian, offset: Array
-    ) -> Factors:
+    def _make_factors(self, own: Approximation, likelihood: NonGaussian, offset: Array) -> Factors:
         """Return the factors for the moments of the latent functions."""
         at, weight = self._shift(own.mean, offset), self.weight[:, None]
         found = likelihood.expect(self.block.y, at, own.variance)
@@ -187,6 +190,8 @@ class Rows:
         Without its factor a row has the latent precision `1/v − ω` and mean `v' (μ/v − β)`. The
         factors minimise the leave-one-out log loss plus weak penalties on their logarithms.
         """
+        likelihood = own.likelihood
+        assert isinstance(likelihood, Bernoulli | Softmax)
         floor = 1e-3 / own.variance
         variance = 1.0 / np.maximum(1.0 / own.variance - own.factors.precision, floor)
         mean = variance * (own.mean / own.variance - own.factors.shift) + own.offset
@@ -195,7 +200,7 @@ class Rows:
 
         def loss(logs: Array) -> float:
             a, b = np.exp(logs)
-            p = own.likelihood.predict_classes(a * mean[some], b * b * variance[some])
+            p = likelihood.predict_classes(a * mean[some], b * b * variance[some])
             surprise = -np.log(np.maximum(p[np.arange(some.size), y[some]], 1e-12))
             return float(s[some] @ surprise + 0.5 * np.sum((logs / _CALIBRATION_DEVIATIONS) ** 2))
 
@@ -306,7 +311,8 @@ class VariationalFit:
         for kernel in candidates:
             name = type(kernel).__name__
             model, objective = self._learn(rows, kernel, size, name, _COMPARED_ITERATIONS)
-            found[name] = objective.least, model.kernel
+            if name not in found or objective.least < found[name][0]:
+                found[name] = objective.least, model.kernel
             if self.run.monitor.clock.is_over():
                 break
         scores = {name: each[0] for name, each in found.items()}
@@ -356,7 +362,7 @@ class VariationalFit:
             init = InducingPointInit(own if given is None else given)
             points = init.place(rows.block, size, kernel, run.rng)
         model = EigenGP(
-            kernel, points, 1.0, points.shape[0], jitter=Jitter(relative=RELATIVE_JITTER)
+            kernel, points, Gaussian(1.0), points.shape[0], jitter=Jitter(relative=RELATIVE_JITTER)
         )
         start, variance = rows.begin(self.likelihood)
         free = eigengp_parameters(model, Extent(X.min(axis=0), X.max(axis=0))).parts
@@ -478,9 +484,11 @@ def _make_kernels(run: Run, variance: float, exposure: int | None) -> list[Kerne
     made = []
     for kind in kinds:
         first = {"lengthscale": np.sqrt(low * high)} if issubclass(kind, Stationary) else {}
-        kernel: Any = kind(active_dims=dims, **first)
+        kernel: Any = kind(**{"active_dims": dims, **first})
         scale = variance / float(kernel.diag(np.ones((1, D)))[0])
-        made.append(kernel.rescaled(np.ones(D if dims is None else D), scale).with_ard(D))
+        made.append(kernel.rescaled(np.ones(D), scale).with_ard(D))
+    if len(made) > 1 and dims is None and D <= WARPED_INPUTS:
+        made += make_warps(made[0], box.low, box.high)
     return made
 
 

@@ -268,6 +268,4 @@ class LatentModel:
 
 def compute_divergence(posteriors: tuple[FactorEvidence, ...]) -> float:
     """Return `KL(q‖p) = ½ Σ_c [ln|G_c| + h_cᵀh_c − tr(I − G_c⁻¹)]`."""
-    return 0.5 * sum(
-        each.log_determinant + each.mean_norm - each.determined for each in posteriors
-    )
+    return 0.5 * sum(each.log_determinant + each.mean_norm - each.determined for each in posteriors)

@@ -72,6 +72,7 @@ class NonGaussian(ABC):
 
     def check_targets(self, y: Array) -> None:
         """Raise ValueError if targets cannot have this distribution."""
+        return
 
     @abstractmethod
     def start(self, y: Array, weight: Array) -> tuple[Self, Array, float]:

@@ -70,10 +70,10 @@ class Bernoulli(NonGaussian):
 
     def predict_classes(self, mean: Array, variance: Array) -> Array:
         """Return the probabilities of both classes, shape (n, 2)."""
-        one = expect_by_quadrature(
-            lambda _, f: (expit(f), f, f), np.zeros(mean.shape[0]), mean, variance
-        ).value
-        return np.column_stack([1.0 - one, one])
+        found = expect_by_quadrature(
+            lambda _, f: (expit(f), expit(-f), f), np.zeros(mean.shape[0]), mean, variance
+        )
+        return np.column_stack([found.by_mean, found.value])
 
 
 @dataclass(frozen=True)

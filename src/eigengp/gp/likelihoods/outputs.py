@@ -107,6 +107,7 @@ class Coregionalized(NonGaussian):
     def predict_outputs(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return mean and variance of all outputs, each of shape (n, P)."""
         assert self.mixing is not None
+        assert self.noise is not None
         return mean @ self.mixing.T, variance @ (self.mixing**2).T + self.noise
 
     def distribution(self, f: Array) -> Any:
