@@ -222,7 +222,7 @@ def test_mixtures_have_the_moments_and_quantiles_of_draws() -> None:
     rng = np.random.RandomState(0)
     f = mean[:, 0] + np.sqrt(variance[:, 0]) * rng.standard_normal((200_000, 2))
     for likelihood in (Poisson(), NegativeBinomial(3.0), StudentT(0.4, 6.0)):
-        drawn = likelihood.draw(f, rng)
+        drawn = likelihood.draw(f[..., None], rng)
         first, second = likelihood.predict(mean, variance)
         np.testing.assert_allclose(first, drawn.mean(axis=0), rtol=0.02)
         np.testing.assert_allclose(second, drawn.var(axis=0), rtol=0.05)

@@ -182,7 +182,8 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             Inputs. Files (Parquet, Arrow, CSV) are read in chunks and may be larger than memory;
             all columns but `y` and `sample_weight` are inputs.
         y : array of shape (N,), or str
-            Targets, or the name of their column in the files.
+            Targets, or the name of their column in the files. `EigenGPRegressor` also takes
+            several outputs, of shape (N, P), with NaN where an output is missing.
         sample_weight : array of shape (N,), str or None
             How many times each row counts, or the name of that column.
 
@@ -507,6 +508,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             The regressor.
         """
         mean, std = self.predict(X, return_std=True)
+        if mean.ndim == 2:
+            raise ValueError("calibrate is for one output; fit and calibrate each output alone.")
         targets = on_host(y) if follows_dispatch(y) else y
         self.conformity_ = conformity(targets, on_host(mean), on_host(std))
         return self
@@ -616,12 +619,13 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         Returns
         -------
         values : array of shape (n, n_samples)
-            One column for each function.
+            One column for each function; of shape (n, P, n_samples) for P outputs.
         """
         X = self._inputs(X, "sample_y")
         values = self._posterior.functions(n_samples, check_random_state(random_state))
         if self._draws_jointly:
-            return self._scaling.restore_targets(X, self._whole(values, X))
+            drawn = self._scaling.restore_targets(X, self._whole(values, X))
+            return drawn if drawn.ndim == 2 else np.swapaxes(drawn, 1, 2)
         return self._scaling.restore_targets(X, self._by_blocks(values, X))
 
     def input_effects(self) -> Array:

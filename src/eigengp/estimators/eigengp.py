@@ -18,6 +18,7 @@ from eigengp.backend.threads import speed_up_passes
 from eigengp.data.dask_source import is_dask
 from eigengp.data.open import check_further_rows, is_out_of_core, open_dataset
 from eigengp.estimators.base import KERNEL_NAMES
+from eigengp.estimators.outputs import find_outputs
 from eigengp.estimators.sparse import POINTS, InducingPointRegressor
 from eigengp.fitting.learn import learn
 from eigengp.fitting.online import Online, extend_fit
@@ -326,6 +327,26 @@ class EigenGPRegressor(InducingPointRegressor):
         self.random_state = random_state
         self.verbose = verbose
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> Self:
+        """Fit one output, or several with a learned covariance between them."""
+        outputs = None if isinstance(y, str) or y is None else find_outputs(y)
+        if outputs is None:
+            return super()._fit(X, y, sample_weight, settings)
+        if outputs.values.shape[1] == 1:
+            return super()._fit(X, outputs.values[:, 0], sample_weight, settings)
+        number, settings = outputs.prepare(X, sample_weight, settings)
+        with (
+            open_dataset(X, number, sample_weight, settings.reading) as dataset,
+            begin_run(dataset, settings) as run,
+        ):
+            result = outputs.restore(learn(run))
+        return self._adopt(result)
+
     @property
     def _draws_jointly(self) -> bool:  # type: ignore[override]  # Decided by what was learned.
         return self._keeps_rows
@@ -367,6 +388,8 @@ class EigenGPRegressor(InducingPointRegressor):
         """
         if is_out_of_core(X) or is_dask(X):
             raise TypeError("partial_fit takes arrays; fit reads files and Dask collections.")
+        if np.ndim(y) == 2 and np.shape(y)[1] > 1:
+            raise ValueError("partial_fit takes one output; fit takes several.")
         if not 0.0 < forgetting <= 1.0:
             raise ValueError(f"forgetting must be above 0 and at most 1, got {forgetting!r}.")
         if not self.__sklearn_is_fitted__():

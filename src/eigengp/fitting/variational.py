@@ -37,7 +37,7 @@ from eigengp.fitting.run import FitResult, Run
 from eigengp.fitting.settings import LBFGS
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import FactorEvidence
-from eigengp.gp.likelihoods import Bernoulli, Gaussian, NonGaussian, Softmax
+from eigengp.gp.likelihoods import Bernoulli, Coregionalized, Gaussian, NonGaussian, Softmax
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.variational import Factors, LatentModel, LatentPosterior, compute_divergence
 from eigengp.kernels import (
@@ -430,8 +430,10 @@ def _make_posterior(
 
 
 def _refuse_settings(run: Run) -> None:
-    """Raise if a setting is for Gaussian noise only."""
+    """Raise if a setting is for one output with Gaussian noise only."""
     settings, own = run.settings, run.settings.likelihood
+    several = isinstance(own, Coregionalized)
+    what = "several outputs" if several else f"likelihood={own!r}"
     optimizer, mean = settings.optimizer, settings.reading.mean
     obstacles = {
         f"residual={settings.residual!r}": settings.residual not in (None, "auto")
@@ -448,8 +450,8 @@ def _refuse_settings(run: Run) -> None:
     for name, refused in obstacles.items():
         if refused:
             raise ValueError(
-                f"{name} is for Gaussian noise, and cannot be combined with likelihood={own!r}, "
-                "whose posterior is found by rounds over all rows in memory."
+                f"{name} is for one output with Gaussian noise, and cannot be combined with "
+                f"{what}: that posterior is found by rounds over all rows in memory."
             )
 
 

@@ -147,7 +147,7 @@ class LatentPosterior:
 
     def functions(self, n_samples: int, rng: np.random.RandomState) -> Callable[[Array], Array]:
         """Draw targets; the result maps inputs (n, D) to values (n, S)."""
-        return lambda X: self.likelihood.draw(self.draw_latent(X, n_samples, rng)[..., 0], rng)
+        return lambda X: self.likelihood.draw(self.draw_latent(X, n_samples, rng), rng)
 
     def _refuse(self, *_: Any) -> Any:
         raise ValueError(

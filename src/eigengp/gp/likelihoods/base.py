@@ -131,9 +131,9 @@ class NonGaussian(ABC):
         return np.floor(high + 1e-6) if whole else high
 
     def draw(self, f: Array, rng: np.random.RandomState) -> Array:
-        """Draw targets given latent values, in the shape of `f`."""
-        drawn: Array = np.asarray(self.distribution(f).rvs(random_state=rng), dtype=np.float64)
-        return drawn
+        """Draw targets given latent values of shape (n, S, C), shape (n, S)."""
+        drawn = self.distribution(f[..., 0]).rvs(random_state=rng)
+        return np.asarray(drawn, dtype=np.float64)
 
 
 def _nodes(mean: Array, variance: Array) -> Array:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from scipy.special import ndtri
 
 from eigengp._typing import Array
 from eigengp.gp.likelihoods.base import Expectation, NonGaussian
@@ -104,12 +105,21 @@ class Coregionalized(NonGaussian):
             noise[p] = max(total / max(s.sum(), 1e-300), _LEAST_NOISE)
         return replace(self, mixing=mixing, noise=noise)
 
-    def predict_outputs(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+    def predict(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return mean and variance of all outputs, each of shape (n, P)."""
         assert self.mixing is not None
         assert self.noise is not None
         return mean @ self.mixing.T, variance @ (self.mixing**2).T + self.noise
 
-    def distribution(self, f: Array) -> Any:
-        """Raise: predictions are those of `predict_outputs`."""
-        raise ValueError("Several outputs have no distribution of one target.")
+    def predict_quantile(self, level: float, mean: Array, variance: Array) -> Array:
+        """Return a quantile of all outputs, shape (n, P)."""
+        centre, spread = self.predict(mean, variance)
+        quantile: Array = centre + float(ndtri(level)) * np.sqrt(spread)
+        return quantile
+
+    def draw(self, f: Array, rng: np.random.RandomState) -> Array:
+        """Draw all outputs given latent values of shape (n, S, C), shape (n, S, P)."""
+        assert self.mixing is not None
+        assert self.noise is not None
+        values: Array = f @ self.mixing.T
+        return values + np.sqrt(self.noise) * rng.standard_normal(values.shape)
