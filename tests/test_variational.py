@@ -44,7 +44,7 @@ def _outputs(f: Array) -> Array:
 
 def _make(name: str) -> tuple[NonGaussian, Array]:
     """Return a likelihood and targets for it."""
-    X, f = _inputs()
+    _X, f = _inputs()
     rng = np.random.default_rng(2)
     coin = (rng.uniform(size=N) < 1.0 / (1.0 + np.exp(-f))).astype(float)
     made: dict[str, Callable[[], tuple[NonGaussian, Array]]] = {

@@ -449,6 +449,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         lower, upper : arrays of shape (n,)
             The ends of the interval.
         """
+        check_is_fitted(self)
         half = self._half_width(coverage)
         if isinstance(self._posterior, LatentPosterior) and not hasattr(self, "conformity_"):
             tail = 0.5 * (1.0 - coverage)

@@ -53,6 +53,12 @@ class _OfEigenfunctions:
 
 
 def _keeps_no_rows(estimator: EigenGPRegressor) -> bool:
+    own = estimator.likelihood
+    if isinstance(own, NonGaussian) or (isinstance(own, str) and own in LIKELIHOODS):
+        raise AttributeError(
+            f"partial_fit is for Gaussian noise, and not for likelihood={own!r}, whose posterior "
+            "is found by rounds over all rows; call fit with all rows."
+        )
     if estimator.residual in ("neighbors", "exact"):
         raise AttributeError(
             f"partial_fit keeps no rows, which residual={estimator.residual!r} needs; call fit "
@@ -329,8 +335,15 @@ class EigenGPRegressor(InducingPointRegressor):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
+        tags.target_tags.multi_output = self._takes_outputs
         return tags
+
+    @property
+    def _takes_outputs(self) -> bool:
+        """Whether the parameters allow several outputs."""
+        own = self.likelihood
+        gaussian = isinstance(own, str) and own in ("auto", "gaussian")
+        return self.residual == "auto" and gaussian and not isinstance(self.optimizer, Stochastic)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> Self:
         """Fit one output, or several with a learned covariance between them."""
@@ -338,7 +351,8 @@ class EigenGPRegressor(InducingPointRegressor):
         if outputs is None:
             return super()._fit(X, y, sample_weight, settings)
         if outputs.values.shape[1] == 1:
-            return super()._fit(X, outputs.values[:, 0], sample_weight, settings)
+            one = outputs.values[:, 0] if self._takes_outputs else y
+            return super()._fit(X, one, sample_weight, settings)
         number, settings = outputs.prepare(X, sample_weight, settings)
         with (
             open_dataset(X, number, sample_weight, settings.reading) as dataset,
@@ -388,7 +402,8 @@ class EigenGPRegressor(InducingPointRegressor):
         """
         if is_out_of_core(X) or is_dask(X):
             raise TypeError("partial_fit takes arrays; fit reads files and Dask collections.")
-        if np.ndim(y) == 2 and np.shape(y)[1] > 1:
+        outputs = find_outputs(y)
+        if outputs is not None and outputs.values.shape[1] > 1:
             raise ValueError("partial_fit takes one output; fit takes several.")
         if not 0.0 < forgetting <= 1.0:
             raise ValueError(f"forgetting must be above 0 and at most 1, got {forgetting!r}.")

@@ -18,9 +18,11 @@ from eigengp.gp.variational import LatentPosterior
 
 def find_outputs(y: Any) -> Outputs | None:
     """Return validated outputs of targets with two dimensions, and None for others."""
-    if np.ndim(y) != 2:
+    if not hasattr(y, "shape"):
+        y = np.asarray(y)
+    if len(y.shape) != 2:
         return None
-    several = np.shape(y)[1] > 1
+    several = y.shape[1] > 1
     finite: Any = "allow-nan" if several else True
     values = check_array(y, dtype=np.float64, ensure_all_finite=finite, input_name="y")
     return Outputs(values)

@@ -186,7 +186,11 @@ def _check_predictions(model: Estimator) -> None:
             mean, std = model.predict(X, return_std=True)
             low, high = _find_ends(model, X, mean)  # Few calibration rows make them infinite.
     usable = np.isfinite(mean) & np.isfinite(std) & (std >= 0.0) & (low <= high)
-    if usable.shape != (n_rows,) or not usable.all():
+    if (
+        usable.shape[0] != n_rows
+        or usable.ndim > np.ndim(scaling.target_scale) + 1
+        or not usable.all()
+    ):
         raise SavedModelError("its predictions are not finite.")
 
 
