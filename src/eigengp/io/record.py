@@ -186,11 +186,8 @@ def _check_predictions(model: Estimator) -> None:
             mean, std = model.predict(X, return_std=True)
             low, high = _find_ends(model, X, mean)  # Few calibration rows make them infinite.
     usable = np.isfinite(mean) & np.isfinite(std) & (std >= 0.0) & (low <= high)
-    if (
-        usable.shape[0] != n_rows
-        or usable.ndim > np.ndim(scaling.target_scale) + 1
-        or not usable.all()
-    ):
+    shape = (n_rows, *np.shape(scaling.target_scale))
+    if usable.shape != shape or not usable.all():
         raise SavedModelError("its predictions are not finite.")
 
 
