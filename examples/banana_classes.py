@@ -35,7 +35,6 @@ fig.colorbar(shade, label="probability of class 1")
 
 X_test, y_test = make_moons(4_000, noise=0.25, random_state=1)
 p = model.predict_proba(X_test)[:, 1]
-edges = np.linspace(0, 1, 11)
-inside = [(p >= low) & (p < high) for low, high in zip(edges[:-1], edges[1:], strict=True)]
-for rows in inside:
+for tenth in range(10):
+    rows = np.floor(10 * p).clip(0, 9) == tenth
     print(f"{p[rows].mean():.2f} predicted, {y_test[rows].mean():.2f} observed, {rows.sum()} rows")
