@@ -37,7 +37,14 @@ from eigengp.fitting.run import FitResult, Run
 from eigengp.fitting.settings import LBFGS
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import FactorEvidence
-from eigengp.gp.likelihoods import Bernoulli, Coregionalized, Gaussian, NonGaussian, Softmax
+from eigengp.gp.likelihoods import (
+    Bernoulli,
+    Coregionalized,
+    Expectation,
+    Gaussian,
+    NonGaussian,
+    Softmax,
+)
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.variational import Factors, LatentModel, LatentPosterior, compute_divergence
 from eigengp.kernels import (
@@ -90,6 +97,8 @@ class Approximation:
         One for each latent function.
     mean, variance : arrays of shape (N, C)
         Of the latent functions at all rows, without the offset.
+    expectation : Expectation or None
+        That of the log densities of all rows.
     bound : float
         The lower bound of the log marginal likelihood.
     """
@@ -100,6 +109,7 @@ class Approximation:
     posteriors: tuple[FactorEvidence, ...] = ()
     mean: Array = field(default_factory=lambda: np.empty(0))
     variance: Array = field(default_factory=lambda: np.empty(0))
+    expectation: Expectation | None = None
     bound: float = -np.inf
 
 
@@ -144,32 +154,30 @@ class Rows:
         exposure = 1.0 if self.log_exposure is None else np.exp(self.log_exposure[:, 0])
         own, offset, variance = likelihood.start(self.block.y / exposure, self.weight * exposure)
         shape = (self.block.n_rows, likelihood.n_latent)
-        first = Approximation(
-            Factors(np.zeros(shape), np.zeros(shape)),
-            offset,
-            own,
-            mean=np.zeros(shape),
-            variance=np.full(shape, variance),
-        )
-        return replace(first, factors=self._make_factors(first, own, offset)), variance
+        mean, at = np.zeros(shape), self._shift(np.zeros(shape), offset)
+        found = own.expect(self.block.y, at, np.full(shape, variance))
+        return Approximation(self._make_factors(mean, found), offset, own), variance
 
     def _update(self, own: Approximation, step: float) -> Approximation:
         """Return factors for the moments of the latent functions, and better parameters."""
         y, s, at = self.block.y, self.weight, self._shift(own.mean, own.offset)
         likelihood, offset = own.likelihood.refit(y, s, at, own.variance), own.offset
+        same = likelihood is own.likelihood and own.expectation is not None
+        found = own.expectation if same else likelihood.expect(y, at, own.variance)
+        assert found is not None
+        target = self._make_factors(own.mean, found)
         if likelihood.learns_offset:
-            found = likelihood.expect(y, at, own.variance)
-            curvature = -2.0 * (s @ found.by_variance)
-            offset = offset + step * (s @ found.by_mean) / np.maximum(curvature, 1e-10)
-        target = self._make_factors(own, likelihood, offset)
+            # The factors account for the new offset to first order, `∂²ℓ/∂μ² ≈ −ω`.
+            moved = step * (s @ found.by_mean) / np.maximum(target.precision.sum(axis=0), 1e-10)
+            target = replace(target, shift=target.shift - target.precision * moved)
+            offset = offset + moved
         return Approximation(own.factors.towards(target, step), offset, likelihood)
 
-    def _make_factors(self, own: Approximation, likelihood: NonGaussian, offset: Array) -> Factors:
-        """Return the factors for the moments of the latent functions."""
-        at, weight = self._shift(own.mean, offset), self.weight[:, None]
-        found = likelihood.expect(self.block.y, at, own.variance)
-        precision = np.maximum(-2.0 * found.by_variance, _LEAST_PRECISION)
-        return Factors(weight * precision, weight * (precision * own.mean + found.by_mean))
+    def _make_factors(self, mean: Array, found: Expectation) -> Factors:
+        """Return the factors for the mean of the latent functions and an expectation there."""
+        weight, precision = self.weight[:, None], -2.0 * found.by_variance
+        precision = np.maximum(precision, _LEAST_PRECISION)
+        return Factors(weight * precision, weight * (precision * mean + found.by_mean))
 
     def _shift(self, mean: Array, offset: Array) -> Array:
         shifted: Array = mean + offset
@@ -180,9 +188,11 @@ class Rows:
         posteriors = latent.condition(own.factors)
         mean, variance = latent.predict(posteriors)
         at = self._shift(mean, own.offset)
-        value = own.likelihood.expect(self.block.y, at, variance).value
-        bound = float(self.weight @ value) - compute_divergence(posteriors)
-        return replace(own, posteriors=posteriors, mean=mean, variance=variance, bound=bound)
+        found = own.likelihood.expect(self.block.y, at, variance)
+        bound = float(self.weight @ found.value) - compute_divergence(posteriors)
+        return Approximation(
+            own.factors, own.offset, own.likelihood, posteriors, mean, variance, found, bound
+        )
 
     def calibrate(self, own: Approximation) -> tuple[float, float]:
         """Return factors of mean and standard deviation that suit leave-one-out predictions.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import expit, log_softmax, ndtri, softmax
+from scipy.special import expit, ndtri, softmax
 from scipy.stats import qmc
 
 from eigengp._typing import Array
@@ -117,10 +117,13 @@ class Softmax(NonGaussian):
         parts = []
         for own in _cut(mean.shape[0], self._points.size):
             f = mean[own, None] + np.sqrt(variance[own, None]) * self._points
-            log_p = log_softmax(f, axis=2)
-            p = np.exp(log_p)
-            value = log_p.mean(axis=1)[np.arange(p.shape[0]), y[own].astype(int)]
-            parts.append((value, p.mean(axis=1), (p * (1.0 - p)).mean(axis=1)))
+            f -= f.max(axis=2, keepdims=True)
+            at = f[np.arange(f.shape[0]), :, y[own].astype(int)]
+            p = np.exp(f, out=f)
+            total = p.sum(axis=2)
+            p /= total[:, :, None]
+            first, second = p.mean(axis=1), np.einsum("nsc,nsc->nc", p, p) / p.shape[1]
+            parts.append(((at - np.log(total)).mean(axis=1), first, first - second))
         value, p, curvature = (np.concatenate(each) for each in zip(*parts, strict=True))
         return Expectation(value, np.eye(self.n_classes)[y.astype(int)] - p, -0.5 * curvature)
 
