@@ -14,14 +14,17 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import eigengp
 from eigengp import (
     LBFGS,
+    EigenGPClassifier,
     EigenGPRegressor,
     NegativeBinomial,
     Poisson,
     Quantile,
     Stochastic,
     StudentT,
+    TargetTransformed,
 )
 from eigengp._typing import Array
+from eigengp.cli.commands.models import SavedModel
 
 
 def quick(likelihood: Any, n_components: Any = 15, **settings: Any) -> EigenGPRegressor:
@@ -239,3 +242,28 @@ def test_student_t_object_starts_from_its_parameters() -> None:
     X, f = line(60)
     model = quick(StudentT(0.2, 5.0), optimizer=LBFGS(max_iter=0)).fit(X, f)
     assert model.n_iter_ == 0
+
+
+def test_summaries_and_effects_of_other_likelihoods_and_outputs() -> None:
+    X, y, _ = counts(60, 12)
+    own = LBFGS(max_iter=1)
+    for model in (
+        quick("poisson", optimizer=own).fit(X, y),
+        quick("auto", optimizer=own).fit(X, np.column_stack([y, -y])),
+    ):
+        assert model.input_effects().shape == (2,)
+        assert "Kernel" in model._repr_html_()
+    classifier = EigenGPClassifier(8, kernel="matern52", optimizer=own).fit(X, y > y.mean())
+    assert "Bernoulli" in classifier._repr_html_()
+
+
+def test_the_command_line_bo_torch_files_and_transformers_refuse_them(tmp_path: Path) -> None:
+    X, y, _ = counts(40, 13)
+    model = quick("poisson", optimizer=LBFGS(max_iter=1)).fit(X, y)
+    model.save(tmp_path / "model.eigengp")
+    with pytest.raises(eigengp.io.SavedModelError, match="command line does not support"):
+        SavedModel.read(tmp_path / "model.eigengp")
+    with pytest.raises(ValueError, match="one output"):
+        model.predict_to_file(tmp_path / "rows.csv", tmp_path / "out.csv", coverage=0.9)
+    with pytest.raises(ValueError, match="Gaussian noise"):
+        TargetTransformed(quick("poisson"), "log").fit(X, y + 1.0)

@@ -426,6 +426,12 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         half = None if coverage is None else self._half_width(coverage)
+        several = np.ndim(self._scaling.target_scale) > 0
+        if several or (coverage is not None and isinstance(self._posterior, LatentPosterior)):
+            raise ValueError(
+                "predict_to_file writes one output, and intervals of Gaussian noise only; use "
+                "predict and predict_interval on arrays."
+            )
         return write_predictions(self, X, path, half)
 
     def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> tuple[Array, Array]:
@@ -643,7 +649,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         Returns
         -------
         effects : array of shape (D,)
-            Each between 0 and 1, in the order of the inputs.
+            Each between 0 and 1, in the order of the inputs; the mean over several outputs.
 
         Examples
         --------
@@ -656,7 +662,15 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         points = self._own_points()
-        return total_indices(self._mean_alone, points, np.arange(points.shape[1])[:, None])
+        groups = np.arange(points.shape[1])[:, None]
+        if np.ndim(self._scaling.target_scale) == 0:
+            return total_indices(self._mean_alone, points, groups)
+
+        def get_effects(output: int) -> Array:
+            return total_indices(lambda X: self._mean_alone(X)[:, output], points, groups)
+
+        outputs = range(self._scaling.target_scale.size)
+        return np.asarray(np.mean([get_effects(output) for output in outputs], axis=0))
 
     def _own_points(self) -> Array:
         """Return inputs at which the model knows the function, in the units of the data."""

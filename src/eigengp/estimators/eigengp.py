@@ -27,7 +27,13 @@ from eigengp.fitting.settings import LBFGS, Settings, Stochastic
 from eigengp.fitting.stochastic import StochasticLearner
 from eigengp.gp.exact_posterior import ConditionalPosterior
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
-from eigengp.gp.likelihoods import LIKELIHOODS, Gaussian, Heteroscedastic, NonGaussian
+from eigengp.gp.likelihoods import (
+    LIKELIHOODS,
+    Gaussian,
+    Heteroscedastic,
+    NonGaussian,
+    find_likelihood,
+)
 from eigengp.gp.linalg import Spectrum
 from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.posterior import Posterior
@@ -54,7 +60,7 @@ class _OfEigenfunctions:
 
 def _keeps_no_rows(estimator: EigenGPRegressor) -> bool:
     own = estimator.likelihood
-    if isinstance(own, NonGaussian) or (isinstance(own, str) and own in LIKELIHOODS):
+    if find_likelihood(own) is not None:
         raise AttributeError(
             f"partial_fit is for Gaussian noise, and not for likelihood={own!r}, whose posterior "
             "is found by rounds over all rows; call fit with all rows."

@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp._typing import Array
 from eigengp.data.open import ReadOptions
-from eigengp.gp.likelihoods import LIKELIHOODS, Heteroscedastic, NonGaussian
+from eigengp.gp.likelihoods import Heteroscedastic, NonGaussian, find_likelihood
 from eigengp.gp.precision import KEPT_BYTES
 from eigengp.kernels import Kernel
 
@@ -209,8 +209,7 @@ class Settings:
         has_weights = estimator._has_weights
         size, points = own.get("n_components", "auto"), own.get("inducing_points", "auto")
         likelihood = own.get("likelihood", "gaussian")
-        other = LIKELIHOODS[likelihood]() if _is_named(likelihood) else likelihood
-        other = other if isinstance(other, NonGaussian) else None
+        other = find_likelihood(likelihood)
         likelihood = "gaussian" if other is not None else likelihood
         heteroscedastic = isinstance(likelihood, Heteroscedastic)
         kind = "heteroscedastic" if heteroscedastic else "gaussian"
@@ -247,11 +246,6 @@ class Settings:
             random_state=own["random_state"],
             verbose=bool(own["verbose"]),
         )
-
-
-def _is_named(likelihood: Any) -> bool:
-    """Return whether this is the name of a likelihood other than Gaussian noise."""
-    return isinstance(likelihood, str) and likelihood in LIKELIHOODS
 
 
 def _check_optimizer(method: str, optimizer: Any, staged: bool) -> LBFGS | Stochastic:
