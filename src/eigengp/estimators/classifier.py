@@ -45,13 +45,14 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     Parameters
     ----------
     n_components : int or "auto"
-        M, the number of inducing points. "auto" is 200; if there are no more than 500 rows of two
-        classes, or 200 rows of more, all rows are inducing points.
+        M, the number of inducing points. "auto" is 200, or 400 from 5,000 to 200,000 rows of two
+        classes; if there are no more than 500 rows of two classes, or 200 rows of more, all rows
+        are inducing points.
     kernel : {"auto"}, Kernel or str
         The covariance function of the latent functions. A `Kernel` object is in the units of the
         inputs; its hyperparameters are initial values. A name such as "matern52" selects that
         kernel. "auto" chooses among squared exponential, Matérn 5/2, 3/2 and 1/2 by the bound of
-        1,000 rows.
+        1,000 rows; for up to three inputs also a `Warped` squared exponential.
     class_weight : {"balanced"}, dict or None
         Weights of the classes, by label; "balanced" weighs classes by the inverse of their number
         of rows. Probabilities are then those of data in which classes count so.

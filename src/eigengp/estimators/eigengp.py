@@ -162,8 +162,8 @@ class EigenGPRegressor(InducingPointRegressor):
 
         "student_t", "poisson", "negative_binomial" and "quantile", or `StudentT`, `Poisson`,
         `NegativeBinomial` and `Quantile` with parameters, are fitted by a lower bound of the log
-        marginal likelihood, with 200 inducing points by default, or all of up to 500 rows. All rows
-        are held in memory, in NumPy arrays on the CPU. Predictions are in the units of the targets.
+        marginal likelihood, with 200 inducing points by default (all of up to 500 rows, and 400
+        points from 5,000 to 200,000 rows). All rows are held in memory, in NumPy arrays on the CPU. Predictions are in the units of the targets.
         `residual`, `guard` and `n_neighbors` do not apply; a value of `residual` other than "auto"
         raises an error.
     inducing_points : {"auto", "kmeans", "random", "greedy"}, int or array of shape (M, D)

@@ -59,7 +59,7 @@ from eigengp.kernels import (
 from eigengp.kernels.base import get_lengthscale_range
 
 _FIRST_ROUNDS, _ROUNDS, _LAST_ROUNDS = 30, 12, 60
-_ROUND_TOLERANCE = 1e-7
+_ROUND_TOLERANCE = 1e-6
 """The gain of the bound per row at which rounds end."""
 _LEAST_STEP = 2.0**-8
 _LEAST_PRECISION = 1e-10
@@ -70,10 +70,12 @@ _COMPARED_ROWS, _COMPARED_POINTS, _COMPARED_ITERATIONS = 1_000, 100, 20
 _CANDIDATES = (SquaredExponential, Matern52, Matern32, Matern12)
 _ITERATIONS, _TOLERANCE = 100, 1e-6
 _FIRST_ROWS, _GROWTH, _SUBSET_ITERATIONS = 3_000, 5, 30
-_MOST_ROWS, _FEW_ITERATIONS = 200_000, 5
-"""With more rows, the last stage takes few iterations."""
+_STEPS = ((200_000, 5), (10_000, 50))
+"""With more rows than these, the last stage takes at most so many iterations."""
 _ALL_UP_TO, _POINTS = 500, 200
 """All of so many rows are inducing points, or so many points of more rows."""
+_MORE_FROM, _MORE_POINTS = 5_000, 400
+"""With one latent function and so many rows there are so many inducing points."""
 _UNTIL = (0.3, 0.9)
 """Fractions of `max_time` by which the comparison of kernels and learning must end."""
 _CALIBRATION_ROWS = 3_000
@@ -341,7 +343,8 @@ class VariationalFit:
             model, _ = self._learn(self._draw(count), kernel, size, stage, steps, points)
             kernel, points = model.kernel, model.inducing_points
             count *= _GROWTH
-        steps = min(max_iter, _FEW_ITERATIONS) if n > _MOST_ROWS else max_iter
+        most = next((few for beyond, few in _STEPS if n > beyond), max_iter)
+        steps = min(max_iter, most)
         model, objective = self._learn(rows, kernel, size, "learning", steps, points)
         return model, rows.improve(rows.make_latent(model), objective.best, _LAST_ROUNDS)
 
@@ -505,7 +508,7 @@ def _make_kernels(run: Run, variance: float, exposure: int | None) -> list[Kerne
 
 
 def _choose_size(run: Run, n_latent: int) -> int:
-    """Return the number of inducing points: that of the settings, all of few rows, or 200."""
+    """Return the number of inducing points: that of the settings, or by the number of rows."""
     settings, points = run.settings, run.settings.inducing_points
     given = settings.n_inducing if isinstance(points, str) else points.shape[0]
     if given and settings.n_components not in (None, given):
@@ -515,6 +518,7 @@ def _choose_size(run: Run, n_latent: int) -> int:
         )
     chosen = given or settings.n_components
     if chosen is None:
-        n = run.dataset.n_rows
-        chosen = n if n <= (_ALL_UP_TO if n_latent == 1 else _POINTS) else _POINTS
+        n, one = run.dataset.n_rows, n_latent == 1
+        chosen = n if n <= (_ALL_UP_TO if one else _POINTS) else _POINTS
+        chosen = _MORE_POINTS if one and _MORE_FROM <= n <= _STEPS[0][0] else chosen
     return int(chosen)
