@@ -163,9 +163,9 @@ class EigenGPRegressor(InducingPointRegressor):
         "student_t", "poisson", "negative_binomial" and "quantile", or `StudentT`, `Poisson`,
         `NegativeBinomial` and `Quantile` with parameters, are fitted by a lower bound of the log
         marginal likelihood, with 200 inducing points by default (all of up to 500 rows, and 400
-        points from 5,000 to 200,000 rows). All rows are held in memory, in NumPy arrays on the CPU. Predictions are in the units of the targets.
-        `residual`, `guard` and `n_neighbors` do not apply; a value of `residual` other than "auto"
-        raises an error.
+        points from 5,000 to 200,000 rows). All rows are held in memory, in NumPy arrays on the
+        CPU. Predictions are in the units of the targets. `guard` and `n_neighbors` do not apply,
+        and a value of `residual` other than "auto" raises an error.
     inducing_points : {"auto", "kmeans", "random", "greedy"}, int or array of shape (M, D)
         The initial inducing points. A name is the method that places them; "auto" is "kmeans". An
         int is their number M ≥ R. An array, in the units of the data, holds the points themselves,
@@ -218,6 +218,12 @@ class EigenGPRegressor(InducingPointRegressor):
     noise_variance_ : float
         The learned noise variance. With heteroscedastic noise, it does not include the
         input-dependent factor.
+    likelihood_ : likelihood object
+        The learned likelihood, in the units of the targets; only if it is not Gaussian noise. There
+        is no `noise_variance_` then.
+    output_covariance_ : array of shape (P, P)
+        The prior covariance of several outputs at one input; only for `y` of shape (N, P). Then
+        `noise_variance_` and `target_mean_` have a value for each output.
     weights_ : array of shape (R,)
         The prior variances `w_j` of the weights of the eigenfunctions.
     eigenvalues_ : array of shape (R,)
