@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.stats import multivariate_normal, norm
 
 from eigengp._typing import Array
-from eigengp.fitting.variational import Approximation, Rows
+from eigengp.fitting.bound import Approximation, Rows
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.likelihoods import (
     Bernoulli,

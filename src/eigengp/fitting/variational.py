@@ -1,24 +1,18 @@
-"""Learning with non-Gaussian likelihoods: a variational bound in place of the evidence.
-
-For given kernel and inducing points, rounds of two passes over the rows improve the Gaussian
-factors by which rows act on the latent functions (see `eigengp.gp.likelihoods.base`). L-BFGS
-maximises the bound at the end of these rounds; they start from the factors of the best point so
-far, so that a few are enough.
-"""
+"""The steps of a fit with a non-Gaussian likelihood: choose a kernel, learn, calibrate."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import optimize
 
 from eigengp._typing import Array
 from eigengp.backend.threads import speed_up_passes
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
+from eigengp.fitting.bound import Approximation, BoundObjective, Rows
 from eigengp.fitting.initialization import (
     WARPED_INPUTS,
     InducingPointInit,
@@ -26,27 +20,19 @@ from eigengp.fitting.initialization import (
     make_warps,
 )
 from eigengp.fitting.model_selection import Decision
-from eigengp.fitting.objectives import (
-    Evaluation,
-    Parameters,
-    eigengp_parameters,
-    learn_parameters,
-)
+from eigengp.fitting.objectives import Parameters, eigengp_parameters, learn_parameters
 from eigengp.fitting.plan import RELATIVE_JITTER, count_distinct
 from eigengp.fitting.run import FitResult, Run
 from eigengp.fitting.settings import LBFGS
-from eigengp.gp.blocks import RowBlock
-from eigengp.gp.evidence import FactorEvidence
 from eigengp.gp.likelihoods import (
     Bernoulli,
     Coregionalized,
-    Expectation,
     Gaussian,
     NonGaussian,
     Softmax,
 )
 from eigengp.gp.model import EigenGP, Jitter
-from eigengp.gp.variational import Factors, LatentModel, LatentPosterior, compute_divergence
+from eigengp.gp.variational import Exposure, LatentPosterior, compute_log_exposure
 from eigengp.kernels import (
     KERNELS,
     Kernel,
@@ -58,13 +44,7 @@ from eigengp.kernels import (
 )
 from eigengp.kernels.base import get_lengthscale_range
 
-_FIRST_ROUNDS, _ROUNDS, _LAST_ROUNDS = 30, 12, 60
-_ROUND_TOLERANCE = 1e-6
-"""The gain of the bound per row at which rounds end."""
-_LEAST_STEP = 2.0**-8
-_LEAST_PRECISION = 1e-10
-_KEPT_FEATURES = 1 << 25
-"""Whitened features of so many rows times inducing points are kept between passes."""
+_LAST_ROUNDS = 60
 _COMPARED_ROWS, _COMPARED_POINTS, _COMPARED_ITERATIONS = 1_000, 100, 20
 """Rows, inducing points and iterations by which kernels are compared."""
 _CANDIDATES = (SquaredExponential, Matern52, Matern32, Matern12)
@@ -78,223 +58,6 @@ _MORE_FROM, _MORE_POINTS = 5_000, 400
 """With one latent function and so many rows there are so many inducing points."""
 _UNTIL = (0.3, 0.9)
 """Fractions of `max_time` by which the comparison of kernels and learning must end."""
-_CALIBRATION_ROWS = 3_000
-_CALIBRATION_DEVIATIONS = (0.5, 1.0)
-"""Standard deviations of the weak normal priors of the two logarithms of a calibration."""
-
-
-@dataclass(frozen=True)
-class Approximation:
-    """The Gaussian factors of all rows, and the posterior that they give.
-
-    Parameters
-    ----------
-    factors : Factors
-        Those of all rows.
-    offset : array of shape (C,)
-        The prior means of the latent functions.
-    likelihood : NonGaussian
-        With its current parameters.
-    posteriors : tuple of FactorEvidence
-        One for each latent function.
-    mean, variance : arrays of shape (N, C)
-        Of the latent functions at all rows, without the offset.
-    expectation : Expectation or None
-        That of the log densities of all rows.
-    bound : float
-        The lower bound of the log marginal likelihood.
-    """
-
-    factors: Factors
-    offset: Array
-    likelihood: NonGaussian
-    posteriors: tuple[FactorEvidence, ...] = ()
-    mean: Array = field(default_factory=lambda: np.empty(0))
-    variance: Array = field(default_factory=lambda: np.empty(0))
-    expectation: Expectation | None = None
-    bound: float = -np.inf
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The rows of a fit, in memory.
-
-    Parameters
-    ----------
-    block : RowBlock
-        Standardised inputs, targets and weights.
-    log_exposure : array of shape (N, 1) or None
-        The logarithms of the exposures, where there are any.
-    n_threads : int or None
-        See `ArraySource`.
-    """
-
-    block: RowBlock
-    log_exposure: Array | None = None
-    n_threads: int | None = None
-
-    @property
-    def weight(self) -> Array:
-        """How many times each row counts, shape (N,)."""
-        weight: Array = self.block.weight
-        return weight
-
-    def make_latent(self, model: EigenGP) -> LatentModel:
-        """Return the latent functions of a model at these rows."""
-        M = model.inducing_points.shape[0]
-        source = ArraySource.of(self.block, M, self.n_threads)
-        return LatentModel(model, source, keep=self.block.n_rows * M <= _KEPT_FEATURES)
-
-    def pick(self, index: Array) -> Rows:
-        """Return some of the rows."""
-        block = self.block.picked(index)
-        log_exposure = None if self.log_exposure is None else self.log_exposure[index]
-        return Rows(replace(block, X=np.asfortranarray(block.X)), log_exposure, self.n_threads)
-
-    def begin(self, likelihood: NonGaussian) -> tuple[Approximation, float]:
-        """Return factors for the prior, and its variance to start from."""
-        exposure = 1.0 if self.log_exposure is None else np.exp(self.log_exposure[:, 0])
-        own, offset, variance = likelihood.start(self.block.y / exposure, self.weight * exposure)
-        shape = (self.block.n_rows, likelihood.n_latent)
-        mean, at = np.zeros(shape), self._shift(np.zeros(shape), offset)
-        found = own.expect(self.block.y, at, np.full(shape, variance))
-        return Approximation(self._make_factors(mean, found), offset, own), variance
-
-    def _update(self, own: Approximation, step: float) -> Approximation:
-        """Return factors for the moments of the latent functions, and better parameters."""
-        y, s, at = self.block.y, self.weight, self._shift(own.mean, own.offset)
-        likelihood, offset = own.likelihood.refit(y, s, at, own.variance), own.offset
-        same = likelihood is own.likelihood and own.expectation is not None
-        found = own.expectation if same else likelihood.expect(y, at, own.variance)
-        assert found is not None
-        target = self._make_factors(own.mean, found)
-        if likelihood.learns_offset:
-            # The factors account for the new offset to first order, `∂²ℓ/∂μ² ≈ −ω`.
-            moved = step * (s @ found.by_mean) / np.maximum(target.precision.sum(axis=0), 1e-10)
-            target = replace(target, shift=target.shift - target.precision * moved)
-            offset = offset + moved
-        return Approximation(own.factors.towards(target, step), offset, likelihood)
-
-    def _make_factors(self, mean: Array, found: Expectation) -> Factors:
-        """Return the factors for the mean of the latent functions and an expectation there."""
-        weight, precision = self.weight[:, None], -2.0 * found.by_variance
-        precision = np.maximum(precision, _LEAST_PRECISION)
-        return Factors(weight * precision, weight * (precision * mean + found.by_mean))
-
-    def _shift(self, mean: Array, offset: Array) -> Array:
-        shifted: Array = mean + offset
-        return shifted if self.log_exposure is None else shifted + self.log_exposure
-
-    def evaluate(self, latent: LatentModel, own: Approximation) -> Approximation:
-        """Return the posterior given the factors, and the bound."""
-        posteriors = latent.condition(own.factors)
-        mean, variance = latent.predict(posteriors)
-        at = self._shift(mean, own.offset)
-        found = own.likelihood.expect(self.block.y, at, variance)
-        bound = float(self.weight @ found.value) - compute_divergence(posteriors)
-        return Approximation(
-            own.factors, own.offset, own.likelihood, posteriors, mean, variance, found, bound
-        )
-
-    def calibrate(self, own: Approximation) -> tuple[float, float]:
-        """Return factors of mean and standard deviation that suit leave-one-out predictions.
-
-        Without its factor a row has the latent precision `1/v − ω` and mean `v' (μ/v − β)`. The
-        factors minimise the leave-one-out log loss plus weak penalties on their logarithms.
-        """
-        likelihood = own.likelihood
-        assert isinstance(likelihood, Bernoulli | Softmax)
-        floor = 1e-3 / own.variance
-        variance = 1.0 / np.maximum(1.0 / own.variance - own.factors.precision, floor)
-        mean = variance * (own.mean / own.variance - own.factors.shift) + own.offset
-        y, s = self.block.y.astype(int), self.weight
-        some = np.arange(y.size)[:: max(1, y.size // _CALIBRATION_ROWS)]
-
-        def loss(logs: Array) -> float:
-            a, b = np.exp(logs)
-            p = likelihood.predict_classes(a * mean[some], b * b * variance[some])
-            surprise = -np.log(np.maximum(p[np.arange(some.size), y[some]], 1e-12))
-            return float(s[some] @ surprise + 0.5 * np.sum((logs / _CALIBRATION_DEVIATIONS) ** 2))
-
-        found = optimize.minimize(
-            loss, np.zeros(2), method="Nelder-Mead", options={"maxiter": 60, "xatol": 1e-2}
-        )
-        a, b = np.exp(np.clip(found.x, -2.0, 2.0)).tolist()
-        return a, b
-
-    def improve(
-        self, latent: LatentModel, start: Approximation, rounds: int, tol: float = _ROUND_TOLERANCE
-    ) -> Approximation:
-        """Improve the factors until the bound rises no more; it never falls.
-
-        A step that would lower the bound is halved.
-        """
-        best, step = self.evaluate(latent, start), 1.0
-        slack = 1e-10 * self.weight.sum()
-        for _ in range(rounds):
-            trial = self.evaluate(latent, self._update(best, step))
-            gained = trial.bound - best.bound
-            if gained > -slack:
-                best, step = (trial if gained > 0.0 else best), min(1.0, 2.0 * step)
-                if gained < tol * self.weight.sum():
-                    break
-            elif (step := 0.5 * step) < _LEAST_STEP:
-                break
-        return best
-
-
-@dataclass
-class BoundObjective:
-    """The negative bound per row, as a function of kernel and inducing points.
-
-    Kernel parameters have the weak priors that they declare; that of a variance is about the
-    variance to start from.
-
-    Parameters
-    ----------
-    parameters : Parameters
-        The free parameters.
-    rows : Rows
-        The rows.
-    best : Approximation
-        The factors of the best point so far.
-    variance : float
-        The prior variance to start from.
-    """
-
-    parameters: Parameters[EigenGP]
-    rows: Rows
-    best: Approximation
-    variance: float
-    least: float = field(default=np.inf, init=False)
-    """The smallest value so far, per row."""
-
-    def __post_init__(self) -> None:
-        model = self.parameters.template
-        D = count_varying(self.rows.block.X)
-        prior = [
-            (
-                p.log_prior[0]
-                + 0.5 * np.log(D) * p.restarts
-                + np.log(self.variance) * p.variance_power,
-                p.log_prior[1],
-            )
-            for p in model.kernel.parameters
-        ]
-        self._mean, self._deviation = np.array(prior).T
-
-    def __call__(self, vector: Array) -> Evaluation:
-        """Evaluate, per row."""
-        model, weight = self.parameters.unpack(vector), float(self.rows.weight.sum())
-        latent, first = self.rows.make_latent(model), not np.isfinite(self.least)
-        found = self.rows.improve(latent, self.best, _FIRST_ROUNDS if first else _ROUNDS)
-        gradient = self.parameters.pack_gradient(latent.gradient(found.factors, found.posteriors))
-        apart = (model.kernel.theta - self._mean) / self._deviation
-        value = -found.bound + 0.5 * float(apart @ apart)
-        gradient[: apart.size] += apart / self._deviation
-        if value / weight < self.least:
-            self.best, self.least = found, value / weight
-        return Evaluation(value / weight, gradient / weight, -found.bound / weight)
 
 
 @dataclass(frozen=True)
@@ -333,8 +96,9 @@ class VariationalFit:
         self.run.decisions.append(Decision("kernel", best, reason, scores))
         return found[best][1]
 
-    def learn(self, kernel: Kernel, size: int, max_iter: int) -> tuple[EigenGP, Approximation]:
-        """Learn on growing subsets of the rows, then on all of them."""
+    def learn(self, kernel: Kernel, size: int, given: int | None) -> tuple[EigenGP, Approximation]:
+        """Learn on growing subsets of the rows, then on all; `given` limits the iterations."""
+        max_iter = _ITERATIONS if given is None else given
         n, count, rows = self.rows.block.n_rows, _FIRST_ROWS, self.rows
         points: Array | None = None
         self.run.monitor.clock.allow(_UNTIL[1])
@@ -343,8 +107,8 @@ class VariationalFit:
             model, _ = self._learn(self._draw(count), kernel, size, stage, steps, points)
             kernel, points = model.kernel, model.inducing_points
             count *= _GROWTH
-        most = next((few for beyond, few in _STEPS if n > beyond), max_iter)
-        steps = min(max_iter, most)
+        fewer = next((few for beyond, few in _STEPS if n > beyond), max_iter)
+        steps = fewer if given is None else given
         model, objective = self._learn(rows, kernel, size, "learning", steps, points)
         return model, rows.improve(rows.make_latent(model), objective.best, _LAST_ROUNDS)
 
@@ -365,15 +129,14 @@ class VariationalFit:
         points: Array | None = None,
     ) -> tuple[EigenGP, BoundObjective]:
         """Learn kernel and inducing points from rows; points at all inputs are not moved."""
-        X, run = rows.block.X, self.run
-        every = points is None and size >= count_distinct(ArraySource.of(rows.block), size + 1)
-        if every:
-            points = np.unique(X, axis=0)
+        X, run, own = rows.block.X, self.run, self.run.settings.inducing_points
+        every = False
+        if points is None and not isinstance(own, str):
+            points = run.dataset.scaling.transform_inputs(own)
         elif points is None:
-            own = run.settings.inducing_points
-            given = None if isinstance(own, str) else run.dataset.scaling.transform_inputs(own)
-            init = InducingPointInit(own if given is None else given)
-            points = init.place(rows.block, size, kernel, run.rng)
+            every = size >= count_distinct(ArraySource.of(rows.block), size + 1)
+            placed = InducingPointInit(own).place
+            points = np.unique(X, axis=0) if every else placed(rows.block, size, kernel, run.rng)
         model = EigenGP(
             kernel, points, Gaussian(1.0), points.shape[0], jitter=Jitter(relative=RELATIVE_JITTER)
         )
@@ -396,20 +159,14 @@ def learn_variational(run: Run) -> FitResult:
     exposure = _find_exposure(run, likelihood)
     block = run.source.take(np.arange(run.source.n_rows))
     likelihood.check_targets(block.y)
-    log_exposure = None
-    if exposure is not None:
-        column, centre, scale = exposure
-        amounts = centre + scale * block.X[:, column : column + 1]
-        if not np.all(amounts > 0.0):
-            raise ValueError("Exposures must be positive, but X contains some that are not.")
-        log_exposure = np.log(amounts)
+    log_exposure = None if exposure is None else compute_log_exposure(block.X, exposure)
     rows = Rows(replace(block, X=np.asfortranarray(block.X)), log_exposure, run.n_threads)
     fit = VariationalFit(run, rows, likelihood)
     _, variance = rows.begin(likelihood)
     max_iter = settings.optimizer.max_iter
-    steps = _ITERATIONS if isinstance(max_iter, str) else max_iter
-    kernels = _make_kernels(run, variance, None if exposure is None else exposure[0])
-    kernel = fit.choose_kernel(kernels) if len(kernels) > 1 and steps else kernels[0]
+    steps = None if isinstance(max_iter, str) else max_iter
+    kernels = _make_kernels(run, variance, None if exposure is None else exposure.column)
+    kernel = fit.choose_kernel(kernels) if len(kernels) > 1 and steps != 0 else kernels[0]
     model, found = fit.learn(kernel, _choose_size(run, likelihood.n_latent), steps)
     posterior = _make_posterior(rows, model, found, exposure)
     result = run.make_result(
@@ -425,7 +182,7 @@ def learn_variational(run: Run) -> FitResult:
 
 
 def _make_posterior(
-    rows: Rows, model: EigenGP, found: Approximation, exposure: tuple[int, float, float] | None
+    rows: Rows, model: EigenGP, found: Approximation, exposure: Exposure | None
 ) -> LatentPosterior:
     """Return the posterior; that of classes is calibrated on leave-one-out moments."""
     posterior = LatentPosterior(
@@ -468,7 +225,7 @@ def _refuse_settings(run: Run) -> None:
             )
 
 
-def _find_exposure(run: Run, likelihood: NonGaussian) -> tuple[int, float, float] | None:
+def _find_exposure(run: Run, likelihood: NonGaussian) -> Exposure | None:
     """Return the input that holds exposures, with its centre and scale."""
     own, scaling = likelihood.exposure, run.dataset.scaling
     if own is None:
@@ -480,7 +237,8 @@ def _find_exposure(run: Run, likelihood: NonGaussian) -> tuple[int, float, float
     if np.isfinite(scaling.knee):
         raise ValueError("An exposure cannot be combined with standardize='robust'.")
     column = known.index(own)
-    return column, float(scaling.input_centre[column]), float(scaling.input_scale[column])
+    centre, scale = scaling.input_centre[column], scaling.input_scale[column]
+    return Exposure(column, float(centre), float(scale))
 
 
 def _make_kernels(run: Run, variance: float, exposure: int | None) -> list[Kernel]:

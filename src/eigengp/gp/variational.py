@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,6 +53,14 @@ class Factors:
         )
 
 
+class Exposure(NamedTuple):
+    """The input that holds exposures, and the centre and scale by which it is standardised."""
+
+    column: int
+    centre: float
+    scale: float
+
+
 @dataclass(frozen=True)
 class _FactorSums(Additive):
     A: Array
@@ -79,8 +87,8 @@ class LatentPosterior:
         The prior means of the latent functions.
     likelihood : NonGaussian
         What targets are, given the latent functions.
-    exposure : tuple of (int, float, float) or None
-        The input that holds the exposure, and the centre and scale by which it is standardised.
+    exposure : Exposure or None
+        Where exposures are, if there are any.
     calibration : tuple of (float, float)
         Factors of the mean and the standard deviation of latent functions in `latent`.
     """
@@ -91,7 +99,7 @@ class LatentPosterior:
     roots: Array
     offset: Array
     likelihood: NonGaussian
-    exposure: tuple[int, float, float] | None = None
+    exposure: Exposure | None = None
     calibration: tuple[float, float] = (1.0, 1.0)
 
     @property
@@ -114,13 +122,7 @@ class LatentPosterior:
         return a * mean, b * b * (variance + left[:, None])
 
     def _log_exposure(self, X: Array) -> Any:
-        if self.exposure is None:
-            return 0.0
-        column, centre, scale = self.exposure
-        exposure = centre + scale * X[:, column : column + 1]
-        if not np.all(exposure > 0.0):
-            raise ValueError("Exposures must be positive, but X contains some that are not.")
-        return np.log(exposure)
+        return 0.0 if self.exposure is None else compute_log_exposure(X, self.exposure)
 
     def mean(self, X: AnyArray) -> Array:
         """Return the mean of targets, shape (n,)."""
@@ -156,6 +158,14 @@ class LatentPosterior:
         )
 
     joint_covariance = mean_gradient = variance_gradient = average = _refuse
+
+
+def compute_log_exposure(X: Array, exposure: Exposure) -> Array:
+    """Return the logarithms of exposures, which are one of the standardised inputs, (n, 1)."""
+    amounts: Array = exposure.centre + exposure.scale * X[:, [exposure.column]]
+    if not np.all(amounts > 0.0):
+        raise ValueError("Exposures must be positive, but X contains some that are not.")
+    return np.log(amounts)
 
 
 def compute_moments(phi: Array, means: Array, roots: Array) -> tuple[Array, Array]:

@@ -49,7 +49,7 @@ from eigengp.gp.precision import Arithmetic
 from eigengp.gp.residual import ResidualPass
 from eigengp.gp.sparse_spectrum import SpectralFeatures
 from eigengp.gp.sums import Sums
-from eigengp.gp.variational import LatentPosterior
+from eigengp.gp.variational import Exposure, LatentPosterior
 from eigengp.gp.vecchia import VecchiaPass
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.io.errors import SavedModelError
@@ -62,7 +62,7 @@ _ESTIMATORS = (
 )
 _PLAIN = (
     *(*KERNELS.values(), Sum, Product, Warped),
-    *(LBFGS, Stochastic, Gaussian, Heteroscedastic, LatentPosterior),
+    *(LBFGS, Stochastic, Gaussian, Heteroscedastic, LatentPosterior, Exposure),
     *(*LIKELIHOODS.values(), Bernoulli, Softmax, Coregionalized),
     *(Scaling, Extent, *MEANS.values(), LogMap, YeoJohnsonMap, QuantileMap),
     *(EigenGP, Jitter, Arithmetic, Spectrum, CholeskyFactor),

@@ -30,8 +30,8 @@ class Poisson(NonGaussian):
     ----------
     exposure : int, str or None
         The input that holds the exposure of each row, by its number or name: time at risk, area
-        or population. The rate is proportional to it, and the kernel does not use it. None is an
-        exposure of one.
+        or population. The rate is proportional to it, and the kernel does not use it, unless it is
+        a `Kernel` object without `active_dims`. None is an exposure of one.
 
     Examples
     --------
