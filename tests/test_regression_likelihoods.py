@@ -149,9 +149,13 @@ def test_gaussian_quantiles_are_the_ends_of_intervals() -> None:
         model.predict_quantile(X, 1.0)
 
 
-@pytest.mark.parametrize("likelihood", ["student_t", "poisson", "negative_binomial", "quantile"])
-def test_a_saved_model_predicts_the_same(tmp_path: Path, likelihood: str) -> None:
+@pytest.mark.parametrize(
+    "likelihood",
+    ["student_t", "poisson", "negative_binomial", "quantile", Poisson(exposure=1)],
+)
+def test_a_saved_model_predicts_the_same(tmp_path: Path, likelihood: Any) -> None:
     X, y, _ = counts(60, 8)
+    X[:, 1] += 3.0
     model = quick(likelihood, optimizer=LBFGS(max_iter=2)).fit(X, y)
     model.save(tmp_path / "model.eigengp")
     again = eigengp.load(tmp_path / "model.eigengp")
@@ -242,6 +246,9 @@ def test_student_t_object_starts_from_its_parameters() -> None:
     X, f = line(60)
     model = quick(StudentT(0.2, 5.0), optimizer=LBFGS(max_iter=0)).fit(X, f)
     assert model.n_iter_ == 0
+    points = np.linspace(0.0, 6.0, 70)[:, None]
+    given = quick("student_t", "auto", inducing_points=points, optimizer=LBFGS(max_iter=0))
+    np.testing.assert_allclose(given.fit(X, f).inducing_points_, points)
 
 
 def test_summaries_and_effects_of_other_likelihoods_and_outputs() -> None:
