@@ -278,6 +278,21 @@ def page(
 
 
 @app.command()
+def classify(
+    out: Out = RESULTS,
+    threads: Threads = 2,
+    data: Annotated[
+        list[str] | None, typer.Option(help="A data set; may be repeated. All unless named.")
+    ] = None,
+) -> None:
+    """Log loss, error and calibration of the classifier beside those of scikit-learn."""
+    hold_to(threads)
+    import classify as benchmark
+
+    benchmark.run(out, data=tuple(data or benchmark.DATA))
+
+
+@app.command()
 def online(out: Out = RESULTS, threads: Threads = 2, size: Size = 100) -> None:
     """One pass over kin40k in batches beside the fit of all rows at once."""
     hold_to(threads)

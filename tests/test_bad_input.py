@@ -49,7 +49,7 @@ def assert_sane(model: EigenGPRegressor, X: np.ndarray, y: np.ndarray) -> None:
         ([[0.0], [1.0]], ["a", "b"], "could not convert string to float"),
         (np.empty((0, 2)), [], r"0 sample\(s\)"),
         (np.empty((3, 0)), [0.0, 1.0, 2.0], r"0 feature\(s\)"),
-        ([[0.0], [1.0]], [[0.0, 1.0], [2.0, 3.0]], "1d array"),
+        ([[0.0], [1.0]], [[[0.0]], [[1.0]]], "dim 3"),
     ],
 )
 def test_what_is_no_data_is_refused(X: Any, y: Any, message: str) -> None:

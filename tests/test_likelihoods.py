@@ -1,8 +1,6 @@
-"""Likelihoods: their parameters, and rows as weighted pseudo-targets."""
+"""Gaussian noise: its parameters, and rows that differ in their weights."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -16,23 +14,15 @@ from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter
 
 
-@dataclass(frozen=True)
-class KnownNoise(Gaussian):
-    """Targets whose noise has a known standard deviation, `0.1 (1 + x²)`, times σ."""
-
-    def pseudo_rows(self, rows: RowBlock, mean: Array, variance: Array) -> RowBlock:
-        return RowBlock(rows.X, rows.y, rows.weight / (1.0 + rows.X[:, 0] ** 2) ** 2, rows.start)
-
-
 def _rows(n: int = 40) -> RowBlock:
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (n, 1))
     return RowBlock(X, np.sin(2 * X[:, 0]) + 0.1 * (1 + X[:, 0] ** 2) * rng.normal(size=n))
 
 
-def test_rows_enter_by_the_weights_and_pseudo_targets_of_a_likelihood() -> None:
-    rows, kernel, likelihood = _rows(), SquaredExponential(0.7), KnownNoise(0.01)
-    pseudo = likelihood.pseudo_rows(rows, np.zeros(40), np.ones(40))
+def test_a_weight_divides_the_noise_variance_of_a_row() -> None:
+    rows, kernel, likelihood = _rows(), SquaredExponential(0.7), Gaussian(0.01)
+    pseudo = RowBlock(rows.X, rows.y, 1.0 / (1.0 + rows.X[:, 0] ** 2) ** 2)
     points = np.linspace(-2, 2, 40)[:, None]
     model = EigenGP(kernel, points, likelihood, 40, jitter=Jitter(1e-8))
     posterior = model.posterior(model.forward(ArraySource.of(pseudo)))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from eigengp.baselines.nystrom import NegativeVarianceWarning, NystromRegressor
     from eigengp.baselines.rvm.regressor import RVMRegressor
     from eigengp.data.encode import TableEncoder, TableError, TableWarning
+    from eigengp.estimators.classifier import EigenGPClassifier
     from eigengp.estimators.eigen_features import EigenFeatures
     from eigengp.estimators.eigengp import EigenGPRegressor
     from eigengp.estimators.evidence import EvidenceGradient, log_marginal_likelihood
@@ -21,7 +22,14 @@ if TYPE_CHECKING:
     from eigengp.estimators.ssgp import SSGPRegressor
     from eigengp.estimators.transformed_target import TargetTransformed
     from eigengp.fitting.settings import LBFGS, Stochastic
-    from eigengp.gp.likelihoods import Gaussian, Heteroscedastic
+    from eigengp.gp.likelihoods import (
+        Gaussian,
+        Heteroscedastic,
+        NegativeBinomial,
+        Poisson,
+        Quantile,
+        StudentT,
+    )
     from eigengp.io import load
     from eigengp.kernels import (
         Linear,
@@ -40,6 +48,7 @@ __version__ = "0.1.0"
 __all__ = [
     "LBFGS",
     "EigenFeatures",
+    "EigenGPClassifier",
     "EigenGPRegressor",
     "EvidenceGradient",
     "ExactGPRegressor",
@@ -50,16 +59,20 @@ __all__ = [
     "Matern12",
     "Matern32",
     "Matern52",
+    "NegativeBinomial",
     "NegativeVarianceWarning",
     "NystromRegressor",
     "Periodic",
+    "Poisson",
     "Polynomial",
     "PowerEPRegressor",
+    "Quantile",
     "RVMRegressor",
     "RationalQuadratic",
     "SSGPRegressor",
     "SquaredExponential",
     "Stochastic",
+    "StudentT",
     "TableEncoder",
     "TableError",
     "TableWarning",
@@ -79,6 +92,7 @@ _NAMES = {
     "baselines.nystrom": "NegativeVarianceWarning NystromRegressor",
     "baselines.rvm.regressor": "RVMRegressor",
     "data.encode": "TableEncoder TableError TableWarning",
+    "estimators.classifier": "EigenGPClassifier",
     "estimators.eigen_features": "EigenFeatures",
     "estimators.eigengp": "EigenGPRegressor",
     "estimators.evidence": "EvidenceGradient log_marginal_likelihood",
@@ -87,7 +101,7 @@ _NAMES = {
     "estimators.ssgp": "SSGPRegressor",
     "estimators.transformed_target": "TargetTransformed",
     "fitting.settings": "LBFGS Stochastic",
-    "gp.likelihoods": "Gaussian Heteroscedastic",
+    "gp.likelihoods": "Gaussian Heteroscedastic NegativeBinomial Poisson Quantile StudentT",
     "io": "load",
     "kernels": "Linear Matern12 Matern32 Matern52 Periodic Polynomial RationalQuadratic "
     "SquaredExponential Warped",

@@ -82,13 +82,18 @@ def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
     if sizes:
         yield "Learned", ", ".join(sizes)
     yield "Kernel", kernel_in_words(model.kernel_)
-    yield "Noise", f"standard deviation {np.sqrt(model.noise_variance_):.4g}"
+    if hasattr(model, "likelihood_"):
+        yield "Likelihood", escape(repr(model.likelihood_))
+    else:
+        noises = ", ".join(f"{each:.4g}" for each in np.sqrt(np.atleast_1d(model.noise_variance_)))
+        yield "Noise", f"standard deviation {noises}"
     yield "Log marginal likelihood", f"{model.log_marginal_likelihood_:.6g}"
 
 
 def _inputs(model: Any) -> str:
     """Return a table of the inputs, that of the largest effect first; none if they are many."""
-    if model.n_features_in_ > _MOST_EFFECTS:  # Each takes a prediction.
+    many = model.n_features_in_ > _MOST_EFFECTS  # Each takes a prediction.
+    if many or not hasattr(model, "input_effects"):
         return ""
     effects, relevance = model.input_effects(), model.input_relevance()
     lengths = _lengthscales(model.kernel_, effects.size)

@@ -104,6 +104,8 @@ class ReadOptions(NamedTuple):
     max_rows: int | None = None
     mean: Any = "constant"
     """ "constant", "zero", a name in `MEANS`, or a regressor to be cross-fitted."""
+    scales_targets: bool = True
+    """Whether targets are centred and scaled, which classes and counts are not."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,8 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
         if summary.weight == 0.0:
             raise ValueError("Sample weights must contain at least one non-zero number.")
         scaling = Scaling.measure(rows, summary, options.standardize, options.mean == "constant")
+        if not options.scales_targets:
+            scaling = replace(scaling, target_centre=0.0, target_scale=1.0)
         if mean is None and options.mean in MEANS:
             scaling = fit_mean(options.mean, rows, scaling)
         yield Dataset(

@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -174,8 +174,9 @@ class Scaling:
 
     input_centre: Array
     input_scale: Array
-    target_centre: float
-    target_scale: float
+    target_centre: Any
+    """A number, or one for each of several outputs."""
+    target_scale: Any
     input_spread: Array
     """The standard deviation of each input, zero if it is constant; the scale if `standardize` is
     True. With a robust scaling it is that of the standardised inputs, times the scale."""

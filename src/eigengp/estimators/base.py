@@ -1,4 +1,4 @@
-"""What every Gaussian-process regressor shares: the story of a fit, and all predictions."""
+"""What all estimators share, the story of a fit, and what regressors share: predictions."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ from eigengp.gp.posterior import Posterior, Predictive
 from eigengp.gp.precision import PRECISIONS
 from eigengp.gp.sensitivity import sensitivities, total_indices
 from eigengp.gp.sparse_spectrum import SpectralFeatures
+from eigengp.gp.variational import LatentPosterior
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import KERNELS, Kernel
 
@@ -61,8 +62,8 @@ KERNEL_NAMES = StrOptions(set(KERNELS))
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
 @dataclass(eq=False, repr=False, kw_only=True)
-class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
-    """Base class of all regressors; subclasses add `_learn` and their own parameters.
+class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
+    """Base class of all estimators; subclasses add `_learn`, predictions and their own parameters.
 
     Subclasses are dataclasses: their fields are the parameters of the constructor, by keyword.
 
@@ -131,8 +132,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         super().__init_subclass__(**kwargs)
         own_init = "__init__" in vars(cls)
         dataclass(eq=False, repr=False, kw_only=True, init=not own_init)(cls)
-        if cls.__doc__ and GPRegressor.__doc__:
-            complete_docstring(cls, GPRegressor.__doc__)
+        if cls.__doc__ and GPEstimator.__doc__:
+            complete_docstring(cls, GPEstimator.__doc__)
 
     kernel: Kernel | str = "squared_exponential"
     standardize: Standardize = True
@@ -187,16 +188,20 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
             Inputs. Files (Parquet, Arrow, CSV) are read in chunks and may be larger than memory;
             all columns but `y` and `sample_weight` are inputs.
         y : array of shape (N,), or str
-            Targets, or the name of their column in the files.
+            Targets, or the name of their column in the files. `EigenGPRegressor` also takes
+            several outputs, of shape (N, P), with NaN where an output is missing.
         sample_weight : array of shape (N,), str or None
             How many times each row counts, or the name of that column.
 
         Returns
         -------
         self : object
-            The fitted regressor.
+            The fitted estimator.
         """
-        settings = Settings.from_estimator(self)
+        return self._fit(X, y, sample_weight, Settings.from_estimator(self))
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> Self:
+        """Open the rows, learn from them and store the result."""
         with (
             open_dataset(X, y, sample_weight, settings.reading) as dataset,
             begin_run(dataset, settings) as run,
@@ -238,6 +243,96 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
             return X if isinstance(X, np.ndarray) else on_host(X)
         few = X.shape[0] <= MERGE_UP_TO
         return X if few else move_to_device(X, getattr(self, "device", None))
+
+    def _by_blocks(self, function: Callable[[AnyArray], Any], X: AnyArray) -> Any:
+        """Return a function of standardised inputs for all rows: an array, or a tuple of them."""
+        moved, transform = self._moved(X), self._scaling.transform_inputs
+        values = map_blocks(
+            lambda rows: function(transform(rows)), moved, self._posterior.n_columns
+        )
+        if isinstance(values, tuple):
+            return tuple(beside(each, X) for each in values)
+        return beside(values, X)
+
+    def _whole(self, function: Callable[[AnyArray], AnyArray], X: AnyArray) -> AnyArray:
+        """Return a function of all standardised inputs at once."""
+        moved = cast(self._moved(X), "float64")
+        with use_one_blas_thread():
+            return beside(function(self._scaling.transform_inputs(moved)), X)
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to one file, which `eigengp.load` reads.
+
+        Parameters
+        ----------
+        path : path
+            The file, which ends in `.eigengp`. It is written atomically, and replaces a file of
+            the same name. See `eigengp.io.save` for more.
+        """
+        from eigengp import io
+
+        io.save(self, path)
+
+    def input_relevance(self) -> Array:
+        """Return the fraction of the prior variance that is due to each input, shape (D,).
+
+        `1 − E k(x, x′)/k(x, x)`, where `x′` is `x` with input d alone drawn again from a normal
+        distribution with the spread `s_d` of the data. It is the fraction of the variance that
+        functions of the learned prior are expected to owe to that input, alone or together with
+        others (Sobol's total index). It is 0 for an input that is constant, or whose lengthscale is
+        far longer than its spread, and approaches 1 for short lengthscales; for a squared
+        exponential it is `1 − 1/√(1 + 2s_d²/ℓ_d²)`. Fractions overlap and do not add up to one.
+
+        It measures how fast the function may vary along an input, not by how much it does: a strong
+        but nearly linear effect has a long lengthscale and a low relevance. `input_effects`
+        measures by how much. All inputs of an `RVMRegressor` share one lengthscale, so there it is
+        not informative.
+
+        Returns
+        -------
+        relevance : array of shape (D,)
+            Each between 0 and 1, also for sums and products of kernels; for SSGP computed from its
+            waves.
+        """
+        check_is_fitted(self)
+        return sensitivities(self._prior_correlation, self._scaling.input_spread)
+
+    def _prior_correlation(self, apart: Array) -> Array:
+        """Return `k(x, x + δ)/k(x, x)` for differences δ in the units of the data, shape (n,).
+
+        Where `k(x, x)` varies, `1 − ½ E(f(x) − f(x′))²/k` of pairs about the centre of the data,
+        with `k` a mean over them.
+        """
+        kernel = self.kernel_.with_ard(apart.shape[1])
+        if kernel.constant_diagonal is not None:
+            matrix = kernel.matrix(apart, np.zeros((1, apart.shape[1])))
+            return np.asarray(matrix[:, 0] / kernel.constant_diagonal)
+        x, z = (self._scaling.input_centre + sign * 0.5 * apart for sign in (1.0, -1.0))
+        between = np.array(
+            [kernel.matrix(a[None], b[None])[0, 0] for a, b in zip(x, z, strict=True)]
+        )
+        own = 0.5 * (kernel.diag(x) + kernel.diag(z))
+        return np.asarray(1.0 - (own - between) / np.mean(own))
+
+    def _repr_html_inner(self) -> str:
+        diagram: str = super()._repr_html_inner()
+        return with_summary(diagram, self) if self.__sklearn_is_fitted__() else diagram
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle and self.__sklearn_is_fitted__():
+            bundle["text/html"] = with_summary(bundle["text/html"], self)
+        return bundle
+
+    def log_marginal_likelihood(self) -> float:
+        """Return the log marginal likelihood of the training data under the learned model."""
+        check_is_fitted(self)
+        return self.log_marginal_likelihood_
+
+
+# scikit-learn ships no types.
+class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
+    """Base class of all regressors: an estimator with all predictions of targets."""
 
     @overload
     def predict(
@@ -312,22 +407,6 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         mean, variance = self._by_blocks(self._posterior.mean_and_variance, X)
         return mean, variance
 
-    def _by_blocks(self, function: Callable[[AnyArray], Any], X: AnyArray) -> Any:
-        """Return a function of standardised inputs for all rows: an array, or a tuple of them."""
-        moved, transform = self._moved(X), self._scaling.transform_inputs
-        values = map_blocks(
-            lambda rows: function(transform(rows)), moved, self._posterior.n_columns
-        )
-        if isinstance(values, tuple):
-            return tuple(beside(each, X) for each in values)
-        return beside(values, X)
-
-    def _whole(self, function: Callable[[AnyArray], AnyArray], X: AnyArray) -> AnyArray:
-        """Return a function of all standardised inputs at once."""
-        moved = cast(self._moved(X), "float64")
-        with use_one_blas_thread():
-            return beside(function(self._scaling.transform_inputs(moved)), X)
-
     def predict_to_file(self, X: Any, path: str | Path, coverage: float | None = None) -> int:
         """Predict the rows of files, and write mean and standard deviation to another.
 
@@ -348,6 +427,12 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """
         check_is_fitted(self)
         half = None if coverage is None else self._half_width(coverage)
+        several = np.ndim(self._scaling.target_scale) > 0
+        if several or (coverage is not None and isinstance(self._posterior, LatentPosterior)):
+            raise ValueError(
+                "predict_to_file writes one output, and intervals of Gaussian noise only; use "
+                "predict and predict_interval on arrays."
+            )
         return write_predictions(self, X, path, half)
 
     def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> tuple[Array, Array]:
@@ -371,9 +456,43 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         lower, upper : arrays of shape (n,)
             The ends of the interval.
         """
+        check_is_fitted(self)
         half = self._half_width(coverage)
+        if isinstance(self._posterior, LatentPosterior) and not hasattr(self, "conformity_"):
+            tail = 0.5 * (1.0 - coverage)
+            return self.predict_quantile(X, tail), self.predict_quantile(X, 1.0 - tail)
         mean, std = self.predict(X, return_std=True)
         return mean - half * std, mean + half * std
+
+    def predict_quantile(self, X: ArrayLike, level: float) -> Array:
+        """Return a quantile of the targets, noise included.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+            Where to predict.
+        level : float
+            The probability of a target at or below the quantile, between 0 and 1.
+
+        Returns
+        -------
+        quantile : array of shape (n,)
+            That of the predictive distribution of the likelihood. For Gaussian noise it is an end
+            of the interval of `predict_interval`.
+        """
+        check_is_fitted(self)
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"level must be between 0 and 1, got {level!r}.")
+        posterior = self._posterior
+        if isinstance(posterior, LatentPosterior):
+            X = self._inputs(X, "predict_quantile")
+            values = self._by_blocks(lambda rows: posterior.quantile(rows, level), X)
+            return self._scaling.restore_targets(X, values)
+        mean, std = self.predict(X, return_std=True)
+        if level == 0.5:
+            return mean
+        side = 1.0 if level > 0.5 else -1.0
+        return mean + side * self._half_width(abs(2.0 * level - 1.0)) * std
 
     def calibrate(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Calibrate prediction intervals on held-out rows, by split conformal prediction.
@@ -397,6 +516,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
             The regressor.
         """
         mean, std = self.predict(X, return_std=True)
+        if mean.ndim == 2:
+            raise ValueError("calibrate is for one output; fit and calibrate each output alone.")
         targets = on_host(y) if follows_dispatch(y) else y
         self.conformity_ = conformity(targets, on_host(mean), on_host(std))
         return self
@@ -488,6 +609,8 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
           at the n inputs jointly, in O(n³) time. Calls with different inputs give different
           functions. If predictions are averaged over hyperparameters, each function uses one draw
           of them.
+        - With a likelihood other than Gaussian noise, draws are observations, such as counts, and
+          the latent function is drawn jointly at the n inputs.
         - With `residual="neighbors"` calls with different inputs give different functions too. The
           variance that remains given the neighbours is drawn independently at each input, so that
           draws at inputs close together are too rough.
@@ -504,50 +627,14 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         Returns
         -------
         values : array of shape (n, n_samples)
-            One column for each function.
+            One column for each function; of shape (n, P, n_samples) for P outputs.
         """
         X = self._inputs(X, "sample_y")
         values = self._posterior.functions(n_samples, check_random_state(random_state))
         if self._draws_jointly:
-            return self._scaling.restore_targets(X, self._whole(values, X))
+            drawn = self._scaling.restore_targets(X, self._whole(values, X))
+            return drawn if drawn.ndim == 2 else np.swapaxes(drawn, 1, 2)
         return self._scaling.restore_targets(X, self._by_blocks(values, X))
-
-    def save(self, path: str | Path) -> None:
-        """Write the fitted model to one file, which `eigengp.load` reads.
-
-        Parameters
-        ----------
-        path : path
-            The file, which ends in `.eigengp`. It is written atomically, and replaces a file of
-            the same name. See `eigengp.io.save` for more.
-        """
-        from eigengp import io
-
-        io.save(self, path)
-
-    def input_relevance(self) -> Array:
-        """Return the fraction of the prior variance that is due to each input, shape (D,).
-
-        `1 − E k(x, x′)/k(x, x)`, where `x′` is `x` with input d alone drawn again from a normal
-        distribution with the spread `s_d` of the data. It is the fraction of the variance that
-        functions of the learned prior are expected to owe to that input, alone or together with
-        others (Sobol's total index). It is 0 for an input that is constant, or whose lengthscale is
-        far longer than its spread, and approaches 1 for short lengthscales; for a squared
-        exponential it is `1 − 1/√(1 + 2s_d²/ℓ_d²)`. Fractions overlap and do not add up to one.
-
-        It measures how fast the function may vary along an input, not by how much it does: a strong
-        but nearly linear effect has a long lengthscale and a low relevance. `input_effects`
-        measures by how much. All inputs of an `RVMRegressor` share one lengthscale, so there it is
-        not informative.
-
-        Returns
-        -------
-        relevance : array of shape (D,)
-            Each between 0 and 1, also for sums and products of kernels; for SSGP computed from its
-            waves.
-        """
-        check_is_fitted(self)
-        return sensitivities(self._prior_correlation, self._scaling.input_spread)
 
     def input_effects(self) -> Array:
         """Return the fraction of the variance of predictions due to each input, shape (D,).
@@ -563,7 +650,7 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         Returns
         -------
         effects : array of shape (D,)
-            Each between 0 and 1, in the order of the inputs.
+            Each between 0 and 1, in the order of the inputs; the mean over several outputs.
 
         Examples
         --------
@@ -576,24 +663,15 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """
         check_is_fitted(self)
         points = self._own_points()
-        return total_indices(self._mean_alone, points, np.arange(points.shape[1])[:, None])
+        groups = np.arange(points.shape[1])[:, None]
+        if np.ndim(self._scaling.target_scale) == 0:
+            return total_indices(self._mean_alone, points, groups)
 
-    def _prior_correlation(self, apart: Array) -> Array:
-        """Return `k(x, x + δ)/k(x, x)` for differences δ in the units of the data, shape (n,).
+        def get_effects(output: int) -> Array:
+            return total_indices(lambda X: self._mean_alone(X)[:, output], points, groups)
 
-        Where `k(x, x)` varies, `1 − ½ E(f(x) − f(x′))²/k` of pairs about the centre of the data,
-        with `k` a mean over them.
-        """
-        kernel = self.kernel_.with_ard(apart.shape[1])
-        if kernel.constant_diagonal is not None:
-            matrix = kernel.matrix(apart, np.zeros((1, apart.shape[1])))
-            return np.asarray(matrix[:, 0] / kernel.constant_diagonal)
-        x, z = (self._scaling.input_centre + sign * 0.5 * apart for sign in (1.0, -1.0))
-        between = np.array(
-            [kernel.matrix(a[None], b[None])[0, 0] for a, b in zip(x, z, strict=True)]
-        )
-        own = 0.5 * (kernel.diag(x) + kernel.diag(z))
-        return np.asarray(1.0 - (own - between) / np.mean(own))
+        outputs = range(self._scaling.target_scale.size)
+        return np.asarray(np.mean([get_effects(output) for output in outputs], axis=0))
 
     def _own_points(self) -> Array:
         """Return inputs at which the model knows the function, in the units of the data."""
@@ -610,18 +688,3 @@ class GPRegressor(RegressorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         steps = np.linspace(0, len(points) - 1, min(_MOST_POINTS, len(points)))
         points = points[steps.astype(int)]
         return scaling.restore_inputs(points)
-
-    def _repr_html_inner(self) -> str:
-        diagram: str = super()._repr_html_inner()
-        return with_summary(diagram, self) if self.__sklearn_is_fitted__() else diagram
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
-        if "text/html" in bundle and self.__sklearn_is_fitted__():
-            bundle["text/html"] = with_summary(bundle["text/html"], self)
-        return bundle
-
-    def log_marginal_likelihood(self) -> float:
-        """Return the log marginal likelihood of the training data under the learned model."""
-        check_is_fitted(self)
-        return self.log_marginal_likelihood_

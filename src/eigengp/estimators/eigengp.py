@@ -18,6 +18,7 @@ from eigengp.backend.threads import speed_up_passes
 from eigengp.data.dask_source import is_dask
 from eigengp.data.open import check_further_rows, is_out_of_core, open_dataset
 from eigengp.estimators.base import KERNEL_NAMES
+from eigengp.estimators.outputs import find_outputs
 from eigengp.estimators.sparse import POINTS, InducingPointRegressor
 from eigengp.fitting.learn import learn
 from eigengp.fitting.online import Online, extend_fit
@@ -26,10 +27,17 @@ from eigengp.fitting.settings import LBFGS, Settings, Stochastic
 from eigengp.fitting.stochastic import StochasticLearner
 from eigengp.gp.exact_posterior import ConditionalPosterior
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
-from eigengp.gp.likelihoods import Gaussian, Heteroscedastic
+from eigengp.gp.likelihoods import (
+    LIKELIHOODS,
+    Gaussian,
+    Heteroscedastic,
+    NonGaussian,
+    find_likelihood,
+)
 from eigengp.gp.linalg import Spectrum
 from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.posterior import Posterior
+from eigengp.gp.variational import LatentPosterior
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import Kernel
 
@@ -55,6 +63,12 @@ def _absent() -> Any:
 
 
 def _keeps_no_rows(estimator: EigenGPRegressor) -> bool:
+    own = estimator.likelihood
+    if find_likelihood(own) is not None:
+        raise AttributeError(
+            f"partial_fit is for Gaussian noise, and not for likelihood={own!r}, whose posterior "
+            "is found by rounds over all rows; call fit with all rows."
+        )
     if estimator.residual in ("neighbors", "exact"):
         raise AttributeError(
             f"partial_fit keeps no rows, which residual={estimator.residual!r} needs; call fit "
@@ -140,14 +154,22 @@ class EigenGPRegressor(InducingPointRegressor):
         each row, and kernel hyperparameters and noise variance are then refined with 30. The
         posterior of the weights uses at most 32, unless `n_neighbors` is at least the number of
         rows: then all rows are used, and the posterior is that of the exact GP.
-    likelihood : {"auto", "gaussian", "heteroscedastic"}, Gaussian or Heteroscedastic
-        The noise model. "gaussian" has one noise variance. "heteroscedastic" multiplies the
-        predictive variance by an input-dependent factor, which is fitted to leave-one-out errors
-        and kept only if it clearly improves the leave-one-out density; it needs at least 100 rows.
-        "auto" is "heteroscedastic" if the residual is "exact" or "neighbors", also where
-        `residual="auto"` compares "neighbors" with None and keeps None; otherwise it is "gaussian".
+    likelihood : str or likelihood object
+        The distribution of the targets given the latent function. "gaussian" has one noise
+        variance. "heteroscedastic" multiplies the predictive variance by an input-dependent factor,
+        which is fitted to leave-one-out errors and kept only if it clearly improves the
+        leave-one-out density; it needs at least 100 rows. "auto" is "heteroscedastic" if the
+        residual is "exact" or "neighbors", also where `residual="auto"` compares "neighbors" with
+        None and keeps None; otherwise it is "gaussian".
         `Gaussian(variance=…)` and `Heteroscedastic(variance=…)` also set the initial noise
         variance.
+
+        "student_t", "poisson", "negative_binomial" and "quantile", or `StudentT`, `Poisson`,
+        `NegativeBinomial` and `Quantile` with parameters, are fitted by a lower bound of the log
+        marginal likelihood, with 200 inducing points by default (all of up to 500 rows, and 400
+        points from 5,000 to 200,000 rows). All rows are held in memory, in NumPy arrays on the
+        CPU. Predictions are in the units of the targets. `guard` and `n_neighbors` do not apply,
+        and a value of `residual` other than "auto" raises an error.
     inducing_points : {"auto", "kmeans", "random", "greedy"}, int or array of shape (M, D)
         The initial inducing points. A name is the method that places them; "auto" is "kmeans". An
         int is their number M ≥ R. An array, in the units of the data, holds the points themselves,
@@ -200,6 +222,12 @@ class EigenGPRegressor(InducingPointRegressor):
     noise_variance_ : float
         The learned noise variance. With heteroscedastic noise, it does not include the
         input-dependent factor.
+    likelihood_ : likelihood object
+        The learned likelihood, in the units of the targets; only if it is not Gaussian noise. There
+        is no `noise_variance_` then.
+    output_covariance_ : array of shape (P, P)
+        The prior covariance of several outputs at one input; only for `y` of shape (N, P). Then
+        `noise_variance_` and `target_mean_` have a value for each output.
     weights_ : array of shape (R,)
         The prior variances `w_j` of the weights of the eigenfunctions.
     eigenvalues_ : array of shape (R,)
@@ -257,6 +285,7 @@ class EigenGPRegressor(InducingPointRegressor):
         | HeteroscedasticPosterior
         | ConditionalPosterior
         | MixturePosterior
+        | LatentPosterior
     ) = field(init=False)
     _learn = staticmethod(learn)
     _has_weights = True
@@ -274,9 +303,10 @@ class EigenGPRegressor(InducingPointRegressor):
         "residual": [StrOptions({"auto", "diagonal", "neighbors", "exact"}), None],
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "likelihood": [
-            StrOptions({"auto", "gaussian", "heteroscedastic"}),
+            StrOptions({"auto", "gaussian", "heteroscedastic", *LIKELIHOODS}),
             Gaussian,
             Heteroscedastic,
+            NonGaussian,
         ],
         "inducing_points": [POINTS, Interval(Integral, 1, None, closed="left"), "array-like"],
         "optimizer": [StrOptions({"auto"}), LBFGS, Stochastic],
@@ -290,6 +320,34 @@ class EigenGPRegressor(InducingPointRegressor):
     likelihood: Any = "auto"
     guard: bool = True
     max_time: float | None = None
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = self._takes_outputs
+        return tags
+
+    @property
+    def _takes_outputs(self) -> bool:
+        """Whether the parameters allow several outputs."""
+        own = self.likelihood
+        gaussian = isinstance(own, str) and own in ("auto", "gaussian")
+        return self.residual == "auto" and gaussian and not isinstance(self.optimizer, Stochastic)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> Self:
+        """Fit one output, or several with a learned covariance between them."""
+        outputs = None if isinstance(y, str) or y is None else find_outputs(y)
+        if outputs is None:
+            return super()._fit(X, y, sample_weight, settings)
+        if outputs.values.shape[1] == 1:
+            one = outputs.values[:, 0] if self._takes_outputs else y
+            return super()._fit(X, one, sample_weight, settings)
+        number, settings = outputs.prepare(X, sample_weight, settings)
+        with (
+            open_dataset(X, number, sample_weight, settings.reading) as dataset,
+            begin_run(dataset, settings) as run,
+        ):
+            result = outputs.restore(learn(run))
+        return self._adopt(result)
 
     @property
     def _draws_jointly(self) -> bool:  # type: ignore[override]  # Decided by what was learned.
@@ -332,6 +390,9 @@ class EigenGPRegressor(InducingPointRegressor):
         """
         if is_out_of_core(X) or is_dask(X):
             raise TypeError("partial_fit takes arrays; fit reads files and Dask collections.")
+        outputs = find_outputs(y)
+        if outputs is not None and outputs.values.shape[1] > 1:
+            raise ValueError("partial_fit takes one output; fit takes several.")
         if not 0.0 < forgetting <= 1.0:
             raise ValueError(f"forgetting must be above 0 and at most 1, got {forgetting!r}.")
         if not self.__sklearn_is_fitted__():

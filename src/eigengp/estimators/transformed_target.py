@@ -22,6 +22,7 @@ from eigengp.estimators.base import GPRegressor
 from eigengp.estimators.eigengp import EigenGPRegressor
 from eigengp.estimators.target_maps import MAPS, TargetMap, TransformerMap
 from eigengp.gp.blocks import RowBlock
+from eigengp.gp.likelihoods import find_likelihood
 
 _MEDIAN = 1e-6
 """Quantiles that differ from 0.5 by less than half of this are the median."""
@@ -131,6 +132,12 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
         Summary.of(RowBlock(used[:, None][:, :0], used)).check_range()
         own = self._learned_map(used, None if weight is None else weight[counted])
         regressor = EigenGPRegressor() if self.regressor is None else clone(self.regressor)
+        likelihood = getattr(regressor, "likelihood", None)
+        if find_likelihood(likelihood) is not None:
+            raise ValueError(
+                "TargetTransformed needs a regressor with Gaussian noise, got likelihood="
+                f"{likelihood!r}."
+            )
         values = np.zeros_like(targets)  # Rows without weight may have no value.
         values[counted] = own.values(used)
         self.regressor_ = regressor.fit(X, values, sample_weight=sample_weight)

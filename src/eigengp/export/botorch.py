@@ -13,6 +13,7 @@ from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.mean import check_mean
 from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.posterior import Posterior
+from eigengp.gp.variational import LatentPosterior
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 
 try:
@@ -81,6 +82,11 @@ class BoTorchModel(Model):  # type: ignore[misc]
         posterior: Any = regressor._posterior
         if isinstance(posterior, HeteroscedasticPosterior):
             posterior = posterior.own  # The latent function; only its observation noise varies.
+        if isinstance(posterior, LatentPosterior):
+            raise ValueError(
+                "BoTorch needs one output with Gaussian noise, and not a classifier, several "
+                "outputs or another likelihood."
+            )
         if isinstance(posterior, VecchiaPosterior):
             raise ValueError(
                 'With residual="neighbors" predictions are discontinuous where the nearest rows '

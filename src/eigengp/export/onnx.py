@@ -22,6 +22,7 @@ from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.mean import check_mean
 from eigengp.gp.posterior import Posterior, Predictive
 from eigengp.gp.precision import Arithmetic
+from eigengp.gp.variational import LatentPosterior
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.inspection import feature_names
 
@@ -140,6 +141,11 @@ def _exportable(model: GPRegressor) -> Predictive:
     """
     posterior = deepcopy(model._posterior)
     check_mean(model, "exported to ONNX")
+    if isinstance(posterior, LatentPosterior):
+        raise ValueError(
+            "Classifiers, several outputs and likelihoods other than Gaussian noise cannot be "
+            "exported to ONNX; save the model instead."
+        )
     if isinstance(posterior, VecchiaPosterior):
         raise ValueError(
             'Models with residual="neighbors" search for the nearest rows in each prediction, '

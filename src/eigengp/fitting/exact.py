@@ -18,7 +18,13 @@ from eigengp._typing import Array
 from eigengp.backend.threads import limit_threads
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting.heteroscedastic import reweight_rows
-from eigengp.fitting.initialization import InducingPointInit, Start, count_varying
+from eigengp.fitting.initialization import (
+    WARPED_INPUTS,
+    InducingPointInit,
+    Start,
+    count_varying,
+    make_warps,
+)
 from eigengp.fitting.leave_one_out import LeaveOneOut, score
 from eigengp.fitting.model_selection import EXACT_UP_TO, Decision
 from eigengp.fitting.objectives import (
@@ -41,7 +47,6 @@ from eigengp.kernels import (
     Matern52,
     RationalQuadratic,
     Stationary,
-    Warped,
 )
 from eigengp.kernels.base import get_lengthscale_range, with_lengthscale
 
@@ -53,11 +58,6 @@ _REWEIGHTED_STEPS = 15
 _TOLERANCE = 1e-7
 _STRETCH = {RationalQuadratic: 1.0, Matern52: 1.3, Matern32: 1.7, Matern12: 4.0}
 """Rougher kernels start at the lengthscales of the squared exponential, times this."""
-_WARPED_INPUTS = 3
-"""Warps are tried for at most so many inputs."""
-_WARP_STARTS = ((1.0, 1.0), (2.0, 1.0), (1.0, 2.0))
-_WARP_MARGIN = 0.1
-"""The warped range exceeds that of the data by this fraction on either side."""
 _MOST_DRAWS = 16
 _DRAW_WORK = 4_000_000
 """The largest number of draws times N²."""
@@ -242,14 +242,11 @@ class ExactFit:
         if n_varying == 1:
             line = Linear().with_ard(D) + kernel
             yield "Linear + SquaredExponential", [replace(best, kernel=line)]
-        if n_varying <= _WARPED_INPUTS:
+        if n_varying <= WARPED_INPUTS:
             low, high = few.X.min(axis=0), few.X.max(axis=0)
-            margin = _WARP_MARGIN * (high - low) + 1e-6
-            low, high = low - margin, high + margin
             # Targets rise from the first end, so that the sign of an input does not matter.
             falls = few.X.T @ (few.weight * few.y) < 0.0
-            first, last = np.where(falls, high, low), np.where(falls, low, high)
-            warps = (Warped(kernel, first, last, *each) for each in _WARP_STARTS)
+            warps = make_warps(kernel, np.where(falls, high, low), np.where(falls, low, high))
             yield "Warped(SquaredExponential)", [replace(best, kernel=each) for each in warps]
 
     def _learn_best(self, starts: list[ExactGP], rows: RowBlock) -> Optimum:

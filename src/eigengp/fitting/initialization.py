@@ -32,9 +32,14 @@ from eigengp.gp.exact import ExactGP
 from eigengp.gp.likelihoods import Likelihood
 from eigengp.gp.model import EigenGP
 from eigengp.gp.sparse_spectrum import SparseSpectrum
-from eigengp.kernels import Kernel
+from eigengp.kernels import Kernel, Warped
 from eigengp.kernels.base import KernelT, get_lengthscale_range, with_lengthscale
 
+WARPED_INPUTS = 3
+"""Warps are tried for at most so many inputs."""
+_WARP_STARTS = ((1.0, 1.0), (2.0, 1.0), (1.0, 2.0))
+_WARP_MARGIN = 0.1
+"""The warped range exceeds that of the data by this fraction on either side."""
 _NEIGHBOURS = 6
 _KMEANS_ROWS = 10_000
 
@@ -128,6 +133,12 @@ def count_varying(X: Array) -> int:
     The lengthscales that are plausible depend on it; a constant column must not change them.
     """
     return max(1, int(np.count_nonzero(np.ptp(X, axis=0))))
+
+
+def make_warps(kernel: Kernel, first: Array, last: Array) -> list[Warped]:
+    """Return a kernel with warped inputs, from several starts, for inputs between these ends."""
+    margin = _WARP_MARGIN * (last - first) + np.where(last < first, -1e-6, 1e-6)
+    return [Warped(kernel, first - margin, last + margin, *each) for each in _WARP_STARTS]
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from eigengp.fitting.restarts import learn_one_stage
 from eigengp.fitting.run import EXACT_BLOCK_ROWS, FitResult, Run
 from eigengp.fitting.stages import Stages
 from eigengp.fitting.stochastic import FIRST_ITERATIONS, StochasticLearner
+from eigengp.fitting.variational import learn_variational
 from eigengp.fitting.vecchia import learn_with_neighbors
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.likelihoods import Gaussian
@@ -54,7 +55,9 @@ SUBSET_RANGE = (500, 2_000)
 
 
 def learn(run: Run) -> FitResult:
-    """Fit EigenGP, with the residual of the settings or the best one."""
+    """Fit EigenGP, with the residual of the settings or the best one, or another likelihood."""
+    if run.settings.likelihood is not None:
+        return learn_variational(run)
     residual, decision = choose_residual(run.settings, run.dataset)
     run.decisions.append(decision)
     if run.settings.is_stochastic:

@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp._typing import Array
 from eigengp.data.open import ReadOptions
-from eigengp.gp.likelihoods import Heteroscedastic
+from eigengp.gp.likelihoods import Heteroscedastic, NonGaussian, find_likelihood
 from eigengp.gp.precision import KEPT_BYTES
 from eigengp.kernels import Kernel
 
@@ -153,6 +153,8 @@ class Settings:
     targets."""
     noise: str
     """"gaussian", "heteroscedastic", or "auto": heteroscedastic where a fit keeps its rows."""
+    likelihood: NonGaussian | None
+    """A likelihood other than Gaussian noise; None is Gaussian noise."""
     optimizer: LBFGS | Stochastic
     n_components: int | None
     n_inducing: int | None
@@ -193,6 +195,8 @@ class Settings:
         has_weights = estimator._has_weights
         size, points = own.get("n_components", "auto"), own.get("inducing_points", "auto")
         likelihood = own.get("likelihood", "gaussian")
+        other = find_likelihood(likelihood)
+        likelihood = "gaussian" if other is not None else likelihood
         heteroscedastic = isinstance(likelihood, Heteroscedastic)
         kind = "heteroscedastic" if heteroscedastic else "gaussian"
         return cls(
@@ -202,15 +206,18 @@ class Settings:
                 memory=get_working_memory(),
                 device=own.get("device"),
                 in_memory=estimator._learns_in_memory
+                or other is not None
                 or own.get("residual") in ("neighbors", "exact"),
                 block_rows=estimator._block_rows,
                 max_rows=own.get("max_rows"),
                 mean=own.get("mean", "constant" if own["standardize"] else "zero"),
+                scales_targets=other is None or other.scales_targets,
             ),
             parameters=estimator.get_params(deep=True),
             kernel=own["kernel"],
             noise_variance=None if isinstance(likelihood, str) else likelihood.variance,
             noise=likelihood if isinstance(likelihood, str) else kind,
+            likelihood=other,
             optimizer=_check_optimizer(method, own.get("optimizer", "auto"), has_weights),
             n_components=None if isinstance(size, str) else size,
             n_inducing=int(points) if isinstance(points, Integral) else None,

@@ -17,6 +17,7 @@ from eigengp.baselines.nystrom import NystromRegressor
 from eigengp.baselines.rvm.regressor import RVMRegressor
 from eigengp.data.neighbors import Approximate, Exact, Nearest
 from eigengp.data.standardize import Extent, Scaling
+from eigengp.estimators.classifier import EigenGPClassifier
 from eigengp.estimators.eigengp import EigenGPRegressor
 from eigengp.estimators.exact import ExactGPRegressor
 from eigengp.estimators.sparse import FITCRegressor, PowerEPRegressor, VFERegressor
@@ -31,7 +32,14 @@ from eigengp.gp.approximations import SpectralPass
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance, LowRankCovariance
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
-from eigengp.gp.likelihoods import Gaussian, Heteroscedastic
+from eigengp.gp.likelihoods import (
+    LIKELIHOODS,
+    Bernoulli,
+    Coregionalized,
+    Gaussian,
+    Heteroscedastic,
+    Softmax,
+)
 from eigengp.gp.linalg import CholeskyFactor, Spectrum
 from eigengp.gp.mean import MEANS
 from eigengp.gp.mixture import MixturePosterior
@@ -41,6 +49,7 @@ from eigengp.gp.precision import Arithmetic
 from eigengp.gp.residual import ResidualPass
 from eigengp.gp.sparse_spectrum import SpectralFeatures
 from eigengp.gp.sums import Sums
+from eigengp.gp.variational import Exposure, LatentPosterior
 from eigengp.gp.vecchia import VecchiaPass
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.io.errors import SavedModelError
@@ -49,11 +58,12 @@ from eigengp.kernels import KERNELS, Kernel, KernelColumns, Product, Sum, Warped
 
 _ESTIMATORS: tuple[Any, ...] = (
     *(EigenGPRegressor, ExactGPRegressor, FITCRegressor, VFERegressor, PowerEPRegressor),
-    *(SSGPRegressor, NystromRegressor, RVMRegressor, TargetTransformed),
+    *(SSGPRegressor, NystromRegressor, RVMRegressor, TargetTransformed, EigenGPClassifier),
 )
 _PLAIN = (
     *(*KERNELS.values(), Sum, Product, Warped),
-    *(LBFGS, Stochastic, Gaussian, Heteroscedastic),
+    *(LBFGS, Stochastic, Gaussian, Heteroscedastic, LatentPosterior, Exposure),
+    *(*LIKELIHOODS.values(), Bernoulli, Softmax, Coregionalized),
     *(Scaling, Extent, *MEANS.values(), LogMap, YeoJohnsonMap, QuantileMap),
     *(EigenGP, Jitter, Arithmetic, Spectrum, CholeskyFactor),
     *(SpectralPass, ResidualPass, VecchiaPass, Sums),

@@ -12,13 +12,14 @@ from typing import Any, ClassVar, TypeAlias, Union, get_args, get_origin, get_ty
 
 import numpy as np
 
-from eigengp.estimators.base import GPRegressor
+from eigengp.estimators.base import GPEstimator
 from eigengp.estimators.transformed_target import TargetTransformed
+from eigengp.gp.likelihoods import Quantile
 from eigengp.gp.mean import check_mean
 from eigengp.io.errors import SavedModelError
 
 Fields = dict[str, Any]
-Estimator: TypeAlias = GPRegressor | TargetTransformed
+Estimator: TypeAlias = GPEstimator | TargetTransformed
 """What a file can hold."""
 _USED = ("conformity_", "leave_one_out_errors_", "regressor_", "target_map_")
 """Learned attributes on which predictions depend."""
@@ -179,11 +180,23 @@ def _check_predictions(model: Estimator) -> None:
     X = scaling.input_centre + scaling.input_scale * np.linspace(-0.5, 0.5, n_rows)[:, None]
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        mean, std = model.predict(X, return_std=True)
-        low, high = model.predict_interval(X)  # Few calibration rows make it infinite.
+        if hasattr(model, "predict_proba"):
+            mean = std = low = high = model.predict_proba(X).sum(axis=1)
+        else:
+            mean, std = model.predict(X, return_std=True)
+            low, high = _find_ends(model, X, mean)  # Few calibration rows make them infinite.
     usable = np.isfinite(mean) & np.isfinite(std) & (std >= 0.0) & (low <= high)
-    if usable.shape != (n_rows,) or not usable.all():
+    shape = (n_rows, *np.shape(scaling.target_scale))
+    if usable.shape != shape or not usable.all():
         raise SavedModelError("its predictions are not finite.")
+
+
+def _find_ends(model: Any, X: Any, mean: Any) -> tuple[Any, Any]:
+    """Return prediction intervals, or the mean twice where the likelihood has none."""
+    if isinstance(getattr(model, "likelihood_", None), Quantile):
+        return mean, mean
+    ends: tuple[Any, Any] = model.predict_interval(X)
+    return ends
 
 
 def _check_complete(owner: str, missing: set[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import is_dataclass
 from typing import TypeVar
 
-from eigengp.estimators.base import GPRegressor
+from eigengp.estimators.base import GPEstimator
 from eigengp.io.errors import SavedModelError
 from eigengp.io.known import records
 from eigengp.io.record import EstimatorRecord, Record
@@ -62,7 +62,7 @@ def register(cls: ClassT) -> ClassT:
             f"{known.kind.__module__} has registered a {name} already; give your class another "
             "name."
         )
-    if issubclass(cls, GPRegressor):
+    if issubclass(cls, GPEstimator):
         _RECORDS[name] = EstimatorRecord(cls)
     elif is_dataclass(cls) and _made_by_dataclass(cls):
         _RECORDS[name] = Record.of(cls)

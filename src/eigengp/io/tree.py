@@ -118,7 +118,7 @@ class Writer:
         return {"object": len(self.objects) - 1}
 
     def _array(self, array: AnArray, where: str) -> Node:
-        if array.dtype == object:
+        if array.dtype.kind in "OU":
             return {"names": [self.node(each, where) for each in array.tolist()]}
         if array.dtype.kind not in _KINDS or array.dtype.itemsize > _WIDEST:
             raise SavedModelError(f"{where} is an array of {array.dtype}, which cannot be saved.")

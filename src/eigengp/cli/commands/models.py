@@ -37,9 +37,11 @@ class SavedModel:
         from eigengp.estimators.base import GPRegressor
 
         saved = io.read(path)
-        if not isinstance(saved.model, GPRegressor):
+        own, other = saved.model, "likelihood_" in vars(saved.model)
+        if not isinstance(own, GPRegressor) or other or hasattr(own, "output_covariance_"):
+            what = f" with {own.likelihood_!r}" if other else ""
             raise io.SavedModelError(
-                f"{path} holds a {type(saved.model).__name__}, which the command line does not "
+                f"{path} holds a {type(own).__name__}{what}, which the command line does not "
                 "support; load it in Python with eigengp.load."
             )
         if "schema" in saved.about:

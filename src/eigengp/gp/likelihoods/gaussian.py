@@ -1,11 +1,4 @@
-"""Likelihoods: what the targets are, given the latent function.
-
-The seam for likelihoods beyond the Gaussian one: given mean and variance of the latent function at
-a row, a likelihood returns a weight `w` and a pseudo-target `t`, and the row counts as an
-observation `t ~ N(f, σ²/w)`. `RowBlock` carries both, and `σ²` is applied to the sums of all rows.
-Models hold a likelihood, and its parameters are learned within its bounds. Fits call `pseudo_rows`
-for no likelihood yet: Gaussian noise, whose pseudo-rows are the rows, is all there is.
-"""
+"""Gaussian noise, whose variance is learned with the kernel, and what models ask of it."""
 
 from __future__ import annotations
 
@@ -16,8 +9,6 @@ from typing import ClassVar, Protocol, Self
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray
-from eigengp.gp.blocks import RowBlock
 
 _LEAST_VARIANCE, _LARGEST_VARIANCE = 1e-6, 1e2
 """Bounds of a noise variance, relative to that of the targets."""
@@ -47,17 +38,6 @@ class Likelihood(Protocol):
 
     def with_scale(self, scale: float) -> Self:
         """Return the likelihood with another `σ²`."""
-
-    def pseudo_rows(self, rows: RowBlock, mean: AnyArray, variance: AnyArray) -> RowBlock:
-        """Return rows as Gaussian observations of the latent function.
-
-        Parameters
-        ----------
-        rows : RowBlock
-            Inputs, targets, and how many times each row counts.
-        mean, variance : arrays of shape (n,)
-            Of the latent function at these rows, by the current posterior.
-        """
 
 
 @dataclass(frozen=True)
@@ -90,10 +70,6 @@ class _GaussianNoise:
     def with_scale(self, scale: float) -> Self:
         """See `Likelihood.with_scale`."""
         return replace(self, variance=scale)
-
-    def pseudo_rows(self, rows: RowBlock, mean: AnyArray, variance: AnyArray) -> RowBlock:
-        """See `Likelihood.pseudo_rows`: rows are Gaussian observations already."""
-        return rows
 
 
 class Gaussian(_GaussianNoise):

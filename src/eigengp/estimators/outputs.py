@@ -1,0 +1,89 @@
+"""Several outputs: targets of shape (N, P) with missing values, standardised one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_array, check_consistent_length
+
+from eigengp._typing import Array
+from eigengp.fitting.run import FitResult
+from eigengp.fitting.settings import Settings
+from eigengp.gp.likelihoods import Coregionalized
+from eigengp.gp.variational import LatentPosterior
+
+
+def find_outputs(y: Any) -> Outputs | None:
+    """Return validated outputs of targets with two dimensions, and None for others."""
+    if not hasattr(y, "shape"):
+        y = np.asarray(y)
+    if len(y.shape) != 2:
+        return None
+    several = y.shape[1] > 1
+    finite: Any = "allow-nan" if several else True
+    values = check_array(y, dtype=np.float64, ensure_all_finite=finite, input_name="y")
+    return Outputs(values)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The outputs of a fit, in the units of the data."""
+
+    values: Array
+    """Targets of shape (N, P), NaN where missing."""
+
+    @cached_property
+    def scaling(self) -> tuple[Array, Array]:
+        """Means and standard deviations of all outputs, each of shape (P,)."""
+        known = np.isfinite(self.values)
+        few = np.flatnonzero(known.sum(axis=0) < 2)
+        if few.size:
+            raise ValueError(f"Output {few[0]} of y has fewer than two values that are not NaN.")
+        centre, scale = np.nanmean(self.values, axis=0), np.nanstd(self.values, axis=0)
+        constant = scale <= 8.0 * np.finfo(np.float64).eps * np.abs(centre)
+        return centre, np.where(constant, np.where(centre == 0.0, 1.0, np.abs(centre)), scale)
+
+    def prepare(self, X: Any, sample_weight: Any, settings: Settings) -> tuple[Array, Settings]:
+        """Return the numbers of the rows, which stand for targets, and settings for outputs."""
+        check_consistent_length(X, self.values)
+        if settings.likelihood is not None or settings.noise == "heteroscedastic":
+            raise ValueError(
+                "Several outputs have Gaussian noise: use likelihood='auto' or 'gaussian', or fit "
+                "one output at a time."
+            )
+        if settings.noise_variance is not None:
+            raise ValueError("Several outputs learn their noise variances; use 'gaussian'.")
+        if settings.reading.mean != "constant":
+            raise ValueError("Several outputs have mean='constant'; fit one output at a time.")
+        centre, scale = self.scaling
+        reading = settings.reading._replace(in_memory=True, scales_targets=False)
+        likelihood = Coregionalized((self.values - centre) / scale)
+        number = np.arange(self.values.shape[0], dtype=np.float64)
+        return number, replace(settings, likelihood=likelihood, reading=reading)
+
+    def restore(self, result: FitResult) -> FitResult:
+        """Return the result of a fit in the units of the outputs."""
+        posterior, own = result.posterior, dict(result.attributes)
+        assert isinstance(posterior, LatentPosterior)
+        likelihood = posterior.likelihood
+        assert isinstance(likelihood, Coregionalized)
+        assert likelihood.mixing is not None
+        assert likelihood.noise is not None
+        centre, scale = self.scaling
+        posterior = replace(posterior, likelihood=replace(likelihood, targets=self.values[:0]))
+        variance = float(np.mean(own["kernel_"].diag(own["inducing_points_"])))
+        mixing = scale[:, None] * likelihood.mixing
+        unit = float(np.isfinite(self.values).sum(axis=0) @ np.log(scale))
+        del own["likelihood_"]
+        own |= {
+            "_posterior": posterior,
+            "_scaling": replace(own["_scaling"], target_centre=centre, target_scale=scale),
+            "target_mean_": centre,
+            "noise_variance_": scale**2 * likelihood.noise,
+            "output_covariance_": variance * mixing @ mixing.T,
+            "log_marginal_likelihood_": own["log_marginal_likelihood_"] - unit,
+        }
+        return replace(result, posterior=posterior, attributes=own)

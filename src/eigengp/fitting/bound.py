@@ -1,0 +1,249 @@
+"""The variational bound of rows with a non-Gaussian likelihood, and its objective.
+
+For given kernel and inducing points, rounds of two passes over the rows improve the Gaussian
+factors by which rows act on the latent functions (see `eigengp.gp.likelihoods.base`). L-BFGS
+maximises the bound at the end of these rounds; they start from the factors of the best point so
+far, so that a few are enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from scipy import optimize
+
+from eigengp._typing import Array
+from eigengp.data.array_source import ArraySource
+from eigengp.fitting.initialization import count_varying
+from eigengp.fitting.objectives import Evaluation, Parameters
+from eigengp.gp.blocks import RowBlock
+from eigengp.gp.evidence import FactorEvidence
+from eigengp.gp.likelihoods import Bernoulli, Expectation, NonGaussian, Softmax
+from eigengp.gp.model import EigenGP
+from eigengp.gp.variational import Factors, LatentModel, compute_divergence
+
+_FIRST_ROUNDS, _ROUNDS = 30, 12
+_ROUND_TOLERANCE = 1e-6
+"""The gain of the bound per row at which rounds end."""
+_LEAST_STEP = 2.0**-8
+_LEAST_PRECISION = 1e-10
+_KEPT_FEATURES = 1 << 25
+"""Whitened features of so many rows times inducing points are kept between passes."""
+_CALIBRATION_ROWS = 3_000
+_CALIBRATION_DEVIATIONS = (0.5, 1.0)
+"""Standard deviations of the weak normal priors of the two logarithms of a calibration."""
+
+
+@dataclass(frozen=True)
+class Approximation:
+    """The Gaussian factors of all rows, and the posterior that they give.
+
+    Parameters
+    ----------
+    factors : Factors
+        Those of all rows.
+    offset : array of shape (C,)
+        The prior means of the latent functions.
+    likelihood : NonGaussian
+        With its current parameters.
+    posteriors : tuple of FactorEvidence
+        One for each latent function.
+    mean, variance : arrays of shape (N, C)
+        Of the latent functions at all rows, without the offset.
+    expectation : Expectation or None
+        That of the log densities of all rows.
+    bound : float
+        The lower bound of the log marginal likelihood.
+    """
+
+    factors: Factors
+    offset: Array
+    likelihood: NonGaussian
+    posteriors: tuple[FactorEvidence, ...] = ()
+    mean: Array = field(default_factory=lambda: np.empty(0))
+    variance: Array = field(default_factory=lambda: np.empty(0))
+    expectation: Expectation | None = None
+    bound: float = -np.inf
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a fit, in memory.
+
+    Parameters
+    ----------
+    block : RowBlock
+        Standardised inputs, targets and weights.
+    log_exposure : array of shape (N, 1) or None
+        The logarithms of the exposures, where there are any.
+    n_threads : int or None
+        See `ArraySource`.
+    """
+
+    block: RowBlock
+    log_exposure: Array | None = None
+    n_threads: int | None = None
+
+    @property
+    def weight(self) -> Array:
+        """How many times each row counts, shape (N,)."""
+        weight: Array = self.block.weight
+        return weight
+
+    def make_latent(self, model: EigenGP) -> LatentModel:
+        """Return the latent functions of a model at these rows."""
+        M = model.inducing_points.shape[0]
+        source = ArraySource.of(self.block, M, self.n_threads)
+        return LatentModel(model, source, keep=self.block.n_rows * M <= _KEPT_FEATURES)
+
+    def pick(self, index: Array) -> Rows:
+        """Return some of the rows."""
+        block = self.block.picked(index)
+        log_exposure = None if self.log_exposure is None else self.log_exposure[index]
+        return Rows(replace(block, X=np.asfortranarray(block.X)), log_exposure, self.n_threads)
+
+    def begin(self, likelihood: NonGaussian) -> tuple[Approximation, float]:
+        """Return factors for the prior, and its variance to start from."""
+        exposure = 1.0 if self.log_exposure is None else np.exp(self.log_exposure[:, 0])
+        own, offset, variance = likelihood.start(self.block.y / exposure, self.weight * exposure)
+        shape = (self.block.n_rows, likelihood.n_latent)
+        mean, at = np.zeros(shape), self._shift(np.zeros(shape), offset)
+        found = own.expect(self.block.y, at, np.full(shape, variance))
+        return Approximation(self._make_factors(mean, found), offset, own), variance
+
+    def _update(self, own: Approximation, step: float) -> Approximation:
+        """Return factors for the moments of the latent functions, and better parameters."""
+        y, s, at = self.block.y, self.weight, self._shift(own.mean, own.offset)
+        likelihood, offset = own.likelihood.refit(y, s, at, own.variance), own.offset
+        same = likelihood is own.likelihood and own.expectation is not None
+        found = own.expectation if same else likelihood.expect(y, at, own.variance)
+        assert found is not None
+        target = self._make_factors(own.mean, found)
+        if likelihood.learns_offset:
+            # The factors account for the new offset to first order, `∂²ℓ/∂μ² ≈ −ω`.
+            moved = step * (s @ found.by_mean) / np.maximum(target.precision.sum(axis=0), 1e-10)
+            target = replace(target, shift=target.shift - target.precision * moved)
+            offset = offset + moved
+        return Approximation(own.factors.towards(target, step), offset, likelihood)
+
+    def _make_factors(self, mean: Array, found: Expectation) -> Factors:
+        """Return the factors for the mean of the latent functions and an expectation there."""
+        weight, precision = self.weight[:, None], -2.0 * found.by_variance
+        precision = np.maximum(precision, _LEAST_PRECISION)
+        return Factors(weight * precision, weight * (precision * mean + found.by_mean))
+
+    def _shift(self, mean: Array, offset: Array) -> Array:
+        shifted: Array = mean + offset
+        return shifted if self.log_exposure is None else shifted + self.log_exposure
+
+    def evaluate(self, latent: LatentModel, own: Approximation) -> Approximation:
+        """Return the posterior given the factors, and the bound."""
+        posteriors = latent.condition(own.factors)
+        mean, variance = latent.predict(posteriors)
+        at = self._shift(mean, own.offset)
+        found = own.likelihood.expect(self.block.y, at, variance)
+        bound = float(self.weight @ found.value) - compute_divergence(posteriors)
+        return Approximation(
+            own.factors, own.offset, own.likelihood, posteriors, mean, variance, found, bound
+        )
+
+    def calibrate(self, own: Approximation) -> tuple[float, float]:
+        """Return factors of mean and standard deviation that suit leave-one-out predictions.
+
+        Without its factor a row has the latent precision `1/v − ω` and mean `v' (μ/v − β)`. The
+        factors minimise the leave-one-out log loss plus weak penalties on their logarithms.
+        """
+        likelihood = own.likelihood
+        assert isinstance(likelihood, Bernoulli | Softmax)
+        floor = 1e-3 / own.variance
+        variance = 1.0 / np.maximum(1.0 / own.variance - own.factors.precision, floor)
+        mean = variance * (own.mean / own.variance - own.factors.shift) + own.offset
+        y, s = self.block.y.astype(int), self.weight
+        some = np.arange(y.size)[:: max(1, y.size // _CALIBRATION_ROWS)]
+
+        def loss(logs: Array) -> float:
+            a, b = np.exp(logs)
+            p = likelihood.predict_classes(a * mean[some], b * b * variance[some])
+            surprise = -np.log(np.maximum(p[np.arange(some.size), y[some]], 1e-12))
+            return float(s[some] @ surprise + 0.5 * np.sum((logs / _CALIBRATION_DEVIATIONS) ** 2))
+
+        found = optimize.minimize(
+            loss, np.zeros(2), method="Nelder-Mead", options={"maxiter": 60, "xatol": 1e-2}
+        )
+        a, b = np.exp(np.clip(found.x, -2.0, 2.0)).tolist()
+        return a, b
+
+    def improve(
+        self, latent: LatentModel, start: Approximation, rounds: int, tol: float = _ROUND_TOLERANCE
+    ) -> Approximation:
+        """Improve the factors until the bound rises no more; it never falls.
+
+        A step that would lower the bound is halved.
+        """
+        best, step = self.evaluate(latent, start), 1.0
+        slack = 1e-10 * self.weight.sum()
+        for _ in range(rounds):
+            trial = self.evaluate(latent, self._update(best, step))
+            gained = trial.bound - best.bound
+            if gained > -slack:
+                best, step = (trial if gained > 0.0 else best), min(1.0, 2.0 * step)
+                if gained < tol * self.weight.sum():
+                    break
+            elif (step := 0.5 * step) < _LEAST_STEP:
+                break
+        return best
+
+
+@dataclass
+class BoundObjective:
+    """The negative bound per row, as a function of kernel and inducing points.
+
+    Kernel parameters have the weak priors that they declare; that of a variance is about the
+    variance to start from.
+
+    Parameters
+    ----------
+    parameters : Parameters
+        The free parameters.
+    rows : Rows
+        The rows.
+    best : Approximation
+        The factors of the best point so far.
+    variance : float
+        The prior variance to start from.
+    """
+
+    parameters: Parameters[EigenGP]
+    rows: Rows
+    best: Approximation
+    variance: float
+    least: float = field(default=np.inf, init=False)
+    """The smallest value so far, per row."""
+
+    def __post_init__(self) -> None:
+        model = self.parameters.template
+        D = count_varying(self.rows.block.X)
+        prior = [
+            (
+                p.log_prior[0]
+                + 0.5 * np.log(D) * p.restarts
+                + np.log(self.variance) * p.variance_power,
+                p.log_prior[1],
+            )
+            for p in model.kernel.parameters
+        ]
+        self._mean, self._deviation = np.array(prior).T
+
+    def __call__(self, vector: Array) -> Evaluation:
+        """Evaluate, per row."""
+        model, weight = self.parameters.unpack(vector), float(self.rows.weight.sum())
+        latent, first = self.rows.make_latent(model), not np.isfinite(self.least)
+        found = self.rows.improve(latent, self.best, _FIRST_ROUNDS if first else _ROUNDS)
+        gradient = self.parameters.pack_gradient(latent.gradient(found.factors, found.posteriors))
+        apart = (model.kernel.theta - self._mean) / self._deviation
+        value = -found.bound + 0.5 * float(apart @ apart)
+        gradient[: apart.size] += apart / self._deviation
+        if value / weight < self.least:
+            self.best, self.least = found, value / weight
+        return Evaluation(value / weight, gradient / weight, -found.bound / weight)

@@ -1,0 +1,282 @@
+"""The steps of a fit with a non-Gaussian likelihood: choose a kernel, learn, calibrate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from eigengp._typing import Array
+from eigengp.backend.threads import speed_up_passes
+from eigengp.data.array_source import ArraySource
+from eigengp.data.standardize import Extent
+from eigengp.fitting.bound import Approximation, BoundObjective, Rows
+from eigengp.fitting.initialization import (
+    WARPED_INPUTS,
+    InducingPointInit,
+    count_varying,
+    make_warps,
+)
+from eigengp.fitting.model_selection import Decision
+from eigengp.fitting.objectives import Parameters, eigengp_parameters, learn_parameters
+from eigengp.fitting.plan import RELATIVE_JITTER, count_distinct
+from eigengp.fitting.run import FitResult, Run
+from eigengp.fitting.settings import LBFGS
+from eigengp.gp.likelihoods import (
+    Bernoulli,
+    Coregionalized,
+    Gaussian,
+    NonGaussian,
+    Softmax,
+)
+from eigengp.gp.model import EigenGP, Jitter
+from eigengp.gp.variational import Exposure, LatentPosterior, compute_log_exposure
+from eigengp.kernels import (
+    KERNELS,
+    Kernel,
+    Matern12,
+    Matern32,
+    Matern52,
+    SquaredExponential,
+    Stationary,
+)
+from eigengp.kernels.base import get_lengthscale_range
+
+_LAST_ROUNDS = 60
+_COMPARED_ROWS, _COMPARED_POINTS, _COMPARED_ITERATIONS = 1_000, 100, 20
+"""Rows, inducing points and iterations by which kernels are compared."""
+_CANDIDATES = (SquaredExponential, Matern52, Matern32, Matern12)
+_ITERATIONS, _TOLERANCE = 100, 1e-6
+_FIRST_ROWS, _GROWTH, _SUBSET_ITERATIONS = 3_000, 5, 30
+_STEPS = ((200_000, 5), (10_000, 50))
+"""With more rows than these, the last stage takes at most so many iterations."""
+_ALL_UP_TO, _POINTS = 500, 200
+"""All of so many rows are inducing points, or so many points of more rows."""
+_MORE_FROM, _MORE_POINTS = 5_000, 400
+"""With one latent function and so many rows there are so many inducing points."""
+_UNTIL = (0.3, 0.9)
+"""Fractions of `max_time` by which the comparison of kernels and learning must end."""
+
+
+@dataclass(frozen=True)
+class VariationalFit:
+    """The steps of a fit with a non-Gaussian likelihood.
+
+    Parameters
+    ----------
+    run : Run
+        Its settings, random numbers and progress.
+    rows : Rows
+        All rows.
+    likelihood : NonGaussian
+        Where its parameters start.
+    """
+
+    run: Run
+    rows: Rows
+    likelihood: NonGaussian
+
+    def choose_kernel(self, candidates: Sequence[Kernel]) -> Kernel:
+        """Return the kernel with the largest bound on a subset of the rows, briefly learned."""
+        rows, size = self._draw(_COMPARED_ROWS), _COMPARED_POINTS
+        found: dict[str, tuple[float, Kernel]] = {}
+        self.run.monitor.clock.allow(_UNTIL[0])
+        for kernel in candidates:
+            name = type(kernel).__name__
+            model, objective = self._learn(rows, kernel, size, name, _COMPARED_ITERATIONS)
+            if name not in found or objective.least < found[name][0]:
+                found[name] = objective.least, model.kernel
+            if self.run.monitor.clock.is_over():
+                break
+        scores = {name: each[0] for name, each in found.items()}
+        best = min(scores, key=scores.__getitem__)
+        reason = f"lowest negative bound per row of {rows.block.n_rows:,} rows"
+        self.run.decisions.append(Decision("kernel", best, reason, scores))
+        return found[best][1]
+
+    def learn(self, kernel: Kernel, size: int, given: int | None) -> tuple[EigenGP, Approximation]:
+        """Learn on growing subsets of the rows, then on all; `given` limits the iterations."""
+        max_iter = _ITERATIONS if given is None else given
+        n, count, rows = self.rows.block.n_rows, _FIRST_ROWS, self.rows
+        points: Array | None = None
+        self.run.monitor.clock.allow(_UNTIL[1])
+        while count <= n // 3 and max_iter:
+            steps, stage = min(max_iter, _SUBSET_ITERATIONS), f"{count} rows"
+            model, _ = self._learn(self._draw(count), kernel, size, stage, steps, points)
+            kernel, points = model.kernel, model.inducing_points
+            count *= _GROWTH
+        fewer = next((few for beyond, few in _STEPS if n > beyond), max_iter)
+        steps = fewer if given is None else given
+        model, objective = self._learn(rows, kernel, size, "learning", steps, points)
+        return model, rows.improve(rows.make_latent(model), objective.best, _LAST_ROUNDS)
+
+    def _draw(self, count: int) -> Rows:
+        """Draw so many rows, or all if there are fewer."""
+        n = self.rows.block.n_rows
+        if count >= n:
+            return self.rows
+        return self.rows.pick(np.sort(self.run.rng.choice(n, count, replace=False)))
+
+    def _learn(
+        self,
+        rows: Rows,
+        kernel: Kernel,
+        size: int,
+        stage: str,
+        max_iter: int,
+        points: Array | None = None,
+    ) -> tuple[EigenGP, BoundObjective]:
+        """Learn kernel and inducing points from rows; points at all inputs are not moved."""
+        X, run, own = rows.block.X, self.run, self.run.settings.inducing_points
+        every = False
+        if points is None and not isinstance(own, str):
+            points = run.dataset.scaling.transform_inputs(own)
+        elif points is None:
+            every = size >= count_distinct(ArraySource.of(rows.block), size + 1)
+            placed = InducingPointInit(own).place
+            points = np.unique(X, axis=0) if every else placed(rows.block, size, kernel, run.rng)
+        model = EigenGP(
+            kernel, points, Gaussian(1.0), points.shape[0], jitter=Jitter(relative=RELATIVE_JITTER)
+        )
+        start, variance = rows.begin(self.likelihood)
+        free = eigengp_parameters(model, Extent(X.min(axis=0), X.max(axis=0))).parts
+        parameters = Parameters(model, free[:1] if every else free[:2])
+        objective = BoundObjective(parameters, rows, start, variance)
+        with speed_up_passes(points.shape[0]):
+            found = learn_parameters(objective, max_iter, _TOLERANCE, stage, run.monitor)
+        run.n_iter += found.n_iter
+        return parameters.unpack(found.vector), objective
+
+
+def learn_variational(run: Run) -> FitResult:
+    """Fit the latent functions of a non-Gaussian likelihood."""
+    settings, scaling = run.settings, run.dataset.scaling
+    assert settings.likelihood is not None
+    _refuse_settings(run)
+    likelihood = settings.likelihood.rescaled(1.0 / scaling.target_scale)
+    exposure = _find_exposure(run, likelihood)
+    block = run.source.take(np.arange(run.source.n_rows))
+    likelihood.check_targets(block.y)
+    log_exposure = None if exposure is None else compute_log_exposure(block.X, exposure)
+    rows = Rows(replace(block, X=np.asfortranarray(block.X)), log_exposure, run.n_threads)
+    fit = VariationalFit(run, rows, likelihood)
+    _, variance = rows.begin(likelihood)
+    max_iter = settings.optimizer.max_iter
+    steps = None if isinstance(max_iter, str) else max_iter
+    kernels = _make_kernels(run, variance, None if exposure is None else exposure.column)
+    kernel = fit.choose_kernel(kernels) if len(kernels) > 1 and steps != 0 else kernels[0]
+    model, found = fit.learn(kernel, _choose_size(run, likelihood.n_latent), steps)
+    posterior = _make_posterior(rows, model, found, exposure)
+    result = run.make_result(
+        model,
+        -found.bound,
+        posterior,
+        likelihood_=found.likelihood.rescaled(scaling.target_scale),
+        _online=None,
+    )
+    for name in ("noise_variance_", "target_mean_"):
+        del result.attributes[name]
+    return result
+
+
+def _make_posterior(
+    rows: Rows, model: EigenGP, found: Approximation, exposure: Exposure | None
+) -> LatentPosterior:
+    """Return the posterior; that of classes is calibrated on leave-one-out moments."""
+    posterior = LatentPosterior(
+        model.features,
+        rows.make_latent(model).whitening,
+        np.stack([each.h for each in found.posteriors], axis=1),
+        np.stack([each.V for each in found.posteriors]),
+        found.offset,
+        found.likelihood,
+        exposure,
+    )
+    if not isinstance(found.likelihood, Bernoulli | Softmax):
+        return posterior
+    return replace(posterior, calibration=rows.calibrate(found))
+
+
+def _refuse_settings(run: Run) -> None:
+    """Raise if a setting is for one output with Gaussian noise only."""
+    settings, own = run.settings, run.settings.likelihood
+    several = isinstance(own, Coregionalized)
+    what = "several outputs" if several else f"likelihood={own!r}"
+    optimizer, mean = settings.optimizer, settings.reading.mean
+    obstacles = {
+        f"residual={settings.residual!r}": settings.residual not in (None, "auto")
+        or (settings.residual is None and settings.has_weights),
+        f"optimizer={optimizer!r}": not isinstance(optimizer, LBFGS)
+        or optimizer.strategy not in ("auto", "sequential")
+        or optimizer.checkpoint is not None
+        or optimizer.exact_start,
+        f"device={settings.reading.device!r}": settings.reading.device not in (None, "cpu"),
+        f"precision={settings.precision!r}": settings.precision != "double",
+        f"mean={mean!r}": mean != "constant" and not settings.reading.scales_targets,
+        "partial_fit": not settings.keeps_rows,
+    }
+    for name, refused in obstacles.items():
+        if refused:
+            raise ValueError(
+                f"{name} is for one output with Gaussian noise, and cannot be combined with "
+                f"{what}: that posterior is found by rounds over all rows in memory."
+            )
+
+
+def _find_exposure(run: Run, likelihood: NonGaussian) -> Exposure | None:
+    """Return the input that holds exposures, with its centre and scale."""
+    own, scaling = likelihood.exposure, run.dataset.scaling
+    if own is None:
+        return None
+    names = run.dataset.feature_names
+    known = list(range(run.dataset.n_features)) if isinstance(own, int) else list(names or ())
+    if own not in known:
+        raise ValueError(f"exposure={own!r} is not one of the inputs; there are {known}.")
+    if np.isfinite(scaling.knee):
+        raise ValueError("An exposure cannot be combined with standardize='robust'.")
+    column = known.index(own)
+    centre, scale = scaling.input_centre[column], scaling.input_scale[column]
+    return Exposure(column, float(centre), float(scale))
+
+
+def _make_kernels(run: Run, variance: float, exposure: int | None) -> list[Kernel]:
+    """Return the kernels to compare, with the prior variance to start from."""
+    own, scaling, D = run.settings.kernel, run.dataset.scaling, run.dataset.n_features
+    if isinstance(own, Kernel):
+        per_unit = 1.0 / scaling.input_scale
+        shift, unit = -scaling.input_centre * per_unit, scaling.target_scale**2
+        return [own.with_ard(D).rescaled(per_unit, 1.0 / unit, shift).with_ard(D)]
+    dims = None if exposure is None else tuple(d for d in range(D) if d != exposure)
+    if dims == ():
+        raise ValueError("X has no inputs beside the exposure.")
+    box = run.dataset.extent
+    low, high = get_lengthscale_range(count_varying(np.stack([box.low, box.high])))
+    kinds: Sequence[type[Kernel]] = _CANDIDATES if own == "auto" else (KERNELS[own],)
+    made = []
+    for kind in kinds:
+        first = {"lengthscale": np.sqrt(low * high)} if issubclass(kind, Stationary) else {}
+        kernel: Any = kind(**{"active_dims": dims, **first})
+        scale = variance / float(kernel.diag(np.ones((1, D)))[0])
+        made.append(kernel.rescaled(np.ones(D), scale).with_ard(D))
+    if len(made) > 1 and dims is None and D <= WARPED_INPUTS:
+        made += make_warps(made[0], box.low, box.high)
+    return made
+
+
+def _choose_size(run: Run, n_latent: int) -> int:
+    """Return the number of inducing points: that of the settings, or by the number of rows."""
+    settings, points = run.settings, run.settings.inducing_points
+    given = settings.n_inducing if isinstance(points, str) else points.shape[0]
+    if given and settings.n_components not in (None, given):
+        raise ValueError(
+            f"A likelihood other than Gaussian noise has as many components as inducing points, "
+            f"got n_components={settings.n_components} and {given} inducing points."
+        )
+    chosen = given or settings.n_components
+    if chosen is None:
+        n, one = run.dataset.n_rows, n_latent == 1
+        chosen = n if n <= (_ALL_UP_TO if one else _POINTS) else _POINTS
+        chosen = _MORE_POINTS if one and _MORE_FROM <= n <= _STEPS[0][0] else chosen
+    return int(chosen)

@@ -1,0 +1,187 @@
+"""The seam for likelihoods: rows as Gaussian observations of the latent functions.
+
+The posterior of the latent functions is approximated by a Gaussian `q`, which maximises the bound
+`L = Σ_n s_n E_q ln p(y_n|f_n) − KL(q‖p) ≤ ln p(y)`. A row enters it only through the mean `μ_n` and
+the variance `v_n` of `q` there, so a likelihood is one function `ℓ(y, μ, v) = E ln p(y|f)`, or a
+lower bound of it, with its derivatives. At the maximum each row acts on `q` as the Gaussian factor
+
+    exp(β f − ½ ω f²),   ω = −2 ∂ℓ/∂v,   β = ω μ + ∂ℓ/∂μ,
+
+that is as an observation `β/ω` with the noise variance `1/ω` (a weight and a pseudo-target). By the
+envelope theorem, the gradient of `L` with respect to kernel and inducing points is that of the
+Gaussian model with these factors fixed.
+
+Scale mixtures of Gaussians have such a bound in closed form: the log density is convex in a square
+`(f − a)²`, so `ℓ` may replace that square by its expectation. Updates of the factors then never
+lower `L`. Other likelihoods use the expectation itself.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from eigengp._typing import Array
+
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+_CHUNK = 1 << 20
+"""The largest number of values at quadrature nodes that exist at once."""
+_BISECTIONS = 60
+
+
+class Expectation(NamedTuple):
+    """The expected log density of rows, or a lower bound of it, and its derivatives."""
+
+    value: Array
+    """`ℓ`, shape (n,)."""
+    by_mean: Array
+    """`∂ℓ/∂μ`, shape (n, C)."""
+    by_variance: Array
+    """`∂ℓ/∂v`, never positive, shape (n, C)."""
+
+
+class NonGaussian(ABC):
+    """A likelihood of C latent functions; subclasses are frozen dataclasses.
+
+    `expect` is all that learning needs. `distribution` gives a regressor its predictions.
+    """
+
+    n_latent: int = 1
+    """The number C of latent functions."""
+    scales_targets: ClassVar[bool] = False
+    """Whether targets are standardised, as they may be where `f` has their unit."""
+    learns_offset: ClassVar[bool] = True
+    """Whether the prior means of the latent functions are learned."""
+    theta: Array = np.empty(0)
+    """The logarithms of parameters that are learned."""
+    bounds: ClassVar[tuple[tuple[float, float], ...]] = ()
+    """The lower and upper bound of each parameter, for standardised targets if they are."""
+    exposure: int | str | None = None
+    """The input that holds the exposure of each row; None is one for all rows."""
+
+    def with_theta(self, theta: Array) -> Self:
+        """Return the likelihood with other parameters, given by their logarithms."""
+        return self
+
+    def rescaled(self, unit: float) -> Self:
+        """Return the likelihood of targets in units that are `unit` times smaller."""
+        return self
+
+    def check_targets(self, y: Array) -> None:
+        """Raise ValueError if targets cannot have this distribution."""
+        return
+
+    @abstractmethod
+    def start(self, y: Array, weight: Array) -> tuple[Self, Array, float]:
+        """Return first parameters, prior means of the latent functions, and a prior variance."""
+
+    @abstractmethod
+    def expect(self, y: Array, mean: Array, variance: Array) -> Expectation:
+        """Return the expected log density of targets.
+
+        Parameters
+        ----------
+        y : array of shape (n,)
+            Targets.
+        mean, variance : arrays of shape (n, C)
+            Of the latent functions at these rows.
+        """
+
+    def refit(self, y: Array, weight: Array, mean: Array, variance: Array) -> Self:
+        """Return the likelihood with the parameters that maximise the expected log density.
+
+        A few steps of coordinate search by golden sections are enough: the posterior changes too.
+        """
+        best = self
+        for i, (low, high) in enumerate(np.log(self.bounds) if self.bounds else ()):
+            best = _search_line(best, i, (low, high), (y, weight, mean, variance))
+        return best
+
+    def distribution(self, f: Array) -> Any:
+        """Return the distribution of targets given latent values, a frozen one of SciPy's."""
+        raise ValueError(f"{type(self).__name__} has no predictive distribution.")
+
+    def predict(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Return mean and variance of targets, each of shape (n,)."""
+        own = self.distribution(_nodes(mean[:, 0], variance[:, 0]))
+        first = own.mean() @ _WEIGHTS
+        return first, (own.var() + (own.mean() - first[:, None]) ** 2) @ _WEIGHTS
+
+    def predict_mean(self, mean: Array, variance: Array) -> Array:
+        """Return the mean of targets, shape (n,)."""
+        return self.predict(mean, variance)[0]
+
+    def predict_quantile(self, level: float, mean: Array, variance: Array) -> Array:
+        """Return a quantile of targets, shape (n,).
+
+        That of a mixture is between the quantiles of its parts; bisection finds it.
+        """
+        own = self.distribution(_nodes(mean[:, 0], variance[:, 0]))
+        each = own.ppf(level)
+        low, high = each.min(axis=1), each.max(axis=1)
+        whole = getattr(own.dist, "pmf", None) is not None
+        low = low - 1.0 if whole else low
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            enough = own.cdf(middle[:, None]) @ _WEIGHTS >= level
+            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        return np.floor(high + 1e-6) if whole else high
+
+    def draw(self, f: Array, rng: np.random.RandomState) -> Array:
+        """Draw targets given latent values of shape (n, S, C), shape (n, S)."""
+        drawn = self.distribution(f[..., 0]).rvs(random_state=rng)
+        return np.asarray(drawn, dtype=np.float64)
+
+
+def _nodes(mean: Array, variance: Array) -> Array:
+    """Return latent values at the nodes of Gauss–Hermite quadrature, shape (n, Q)."""
+    return mean[:, None] + np.sqrt(variance)[:, None] * _NODES
+
+
+def expect_by_quadrature(function: Any, y: Array, mean: Array, variance: Array) -> Expectation:
+    """Return the expectation of a log density of one latent function.
+
+    `function(y, f)` returns the log density and its first two derivatives by `f`. Then
+    `∂ℓ/∂μ = E ∂ln p/∂f` and `∂ℓ/∂v = ½ E ∂²ln p/∂f²`.
+    """
+    step, parts = max(1, _CHUNK // _NODES.size), []
+    for i in range(0, max(1, y.size), step):
+        own = slice(i, i + step)
+        f = _nodes(mean[own, 0], variance[own, 0])
+        parts.append([each @ _WEIGHTS for each in function(y[own, None], f)])
+    value, slope, curvature = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return Expectation(value, slope[:, None], 0.5 * np.minimum(curvature, 0.0)[:, None])
+
+
+def _search_line(own: Any, i: int, ends: tuple[float, float], rows: tuple[Array, ...]) -> Any:
+    """Return a likelihood with entry `i` of `theta` improved, within a factor of e."""
+    y, weight, mean, variance = rows
+
+    def loss(value: float) -> float:
+        theta = own.theta.copy()
+        theta[i] = value
+        return -float(weight @ own.with_theta(theta).expect(y, mean, variance).value)
+
+    centre = float(own.theta[i])
+    low, high = max(ends[0], centre - 1.0), min(ends[1], centre + 1.0)
+    golden = 0.5 * (np.sqrt(5.0) - 1.0)
+    left, right = high - golden * (high - low), low + golden * (high - low)
+    losses = loss(left), loss(right)
+    for _ in range(12):
+        if losses[0] < losses[1]:
+            high, right = right, left
+            left = high - golden * (high - low)
+            losses = loss(left), losses[0]
+        else:
+            low, left = left, right
+            right = low + golden * (high - low)
+            losses = losses[1], loss(right)
+    best = 0.5 * (low + high)
+    if loss(best) >= loss(centre):
+        return own
+    theta = own.theta.copy()
+    theta[i] = best
+    return own.with_theta(theta)

@@ -1,0 +1,151 @@
+"""Likelihoods of classes: two, by the logistic function, and several, by softmax."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.special import expit, ndtri, softmax
+from scipy.stats import qmc
+
+from eigengp._typing import Array
+from eigengp.gp.likelihoods.base import Expectation, NonGaussian, expect_by_quadrature
+
+_FIRST_VARIANCE = 4.0
+"""The prior variance of a latent function to start from: probabilities between 0.02 and 0.98."""
+_LEARNING_NODES, _PREDICTING_NODES = 64, 512
+_CHUNK = 1 << 21
+
+
+def make_weight(c: Array) -> Array:
+    """Return `E ω` of a Pólya–Gamma variable, `tanh(c/2)/(2c)`, which is 1/4 at zero."""
+    small = c < 1e-4
+    safe = np.where(small, 1.0, c)
+    weight: Array = np.where(small, 0.25 - c * c / 48.0, np.tanh(0.5 * safe) / (2.0 * safe))
+    return weight
+
+
+@dataclass(frozen=True)
+class Bernoulli(NonGaussian):
+    """Two classes, 0 and 1: `p(y=1|f) = 1/(1 + e^{−f})`.
+
+    With the sign `s = 2y − 1`, `ln p = −ln(1 + e^{−sf})`, and its derivatives by `f` are
+    `s σ(−sf)` and `−σ(f) σ(−f)`; Gauss–Hermite quadrature takes their expectations.
+
+    With `augmented`, the Pólya–Gamma bound replaces them (Jaakkola and Jordan, 2000; Polson, Scott
+    and Windle, 2013): `ln p = ½sf − ln 2cosh(f/2)`, where `−ln cosh(√t/2)` is convex in `t = f²`.
+    So `ℓ = (y − ½) μ − ln 2cosh(c/2)` with `c² = E f² = μ² + v` is a bound, whose factors are
+    `ω = tanh(c/2)/(2c)` and `β = y − ½`. Updates never lower it, but it is looser, more so the
+    larger `v` is, so that learned prior variances are too small.
+
+    Parameters
+    ----------
+    augmented : bool
+        Whether to use the Pólya–Gamma bound.
+    """
+
+    augmented: bool = False
+
+    def start(self, y: Array, weight: Array) -> tuple[Bernoulli, Array, float]:
+        """See `NonGaussian.start`."""
+        share = (weight @ y + 0.5) / (weight.sum() + 1.0)
+        return self, np.array([np.log(share / (1.0 - share))]), _FIRST_VARIANCE
+
+    def expect(self, y: Array, mean: Array, variance: Array) -> Expectation:
+        """See `NonGaussian.expect`."""
+        if not self.augmented:
+            return expect_by_quadrature(self._log_density, y, mean, variance)
+        m, half = mean[:, 0], y - 0.5
+        c = np.sqrt(m * m + variance[:, 0])
+        weight = make_weight(c)
+        value = half * m - np.logaddexp(0.5 * c, -0.5 * c)
+        return Expectation(value, (half - weight * m)[:, None], -0.5 * weight[:, None])
+
+    @staticmethod
+    def _log_density(y: Array, f: Array) -> tuple[Array, Array, Array]:
+        sign = 2.0 * y - 1.0
+        wrong = expit(-sign * f)
+        return -np.logaddexp(0.0, -sign * f), sign * wrong, -wrong * (1.0 - wrong)
+
+    def predict_classes(self, mean: Array, variance: Array) -> Array:
+        """Return the probabilities of both classes, shape (n, 2)."""
+        found = expect_by_quadrature(
+            lambda _, f: (expit(f), expit(-f), f), np.zeros(mean.shape[0]), mean, variance
+        )
+        return np.column_stack([found.by_mean, found.value])
+
+
+@dataclass(frozen=True)
+class Softmax(NonGaussian):
+    """Several classes 0, …, C − 1: `p(y=k|f) = e^{f_k}/Σ_j e^{f_j}`, a latent function for each.
+
+    The expectation of `ln p` under C independent Gaussians has no closed form. It is an average
+    over 32 scrambled Sobol points and their mirror images, the same for all rows, so that it is a
+    smooth function of means and variances. With the probabilities `p_j` at a point,
+    `∂ℓ/∂μ_j = 1[y=j] − E p_j` and `∂ℓ/∂v_j = −½ E p_j (1 − p_j)`.
+
+    Bounds that make the factors conjugate cost as much and are looser. On 797 of scikit-learn's
+    digits, after short runs with 200 inducing points and without calibration, the log loss was
+    0.15; that of one binary model for each class with normalised probabilities was 0.22, and 0.24
+    with the Pólya–Gamma bound.
+
+    Parameters
+    ----------
+    n_classes : int
+        C.
+    """
+
+    n_classes: int
+
+    @property
+    def n_latent(self) -> int:  # type: ignore[override]
+        """One latent function for each class."""
+        return self.n_classes
+
+    @cached_property
+    def _points(self) -> Array:
+        return _draw_points(_LEARNING_NODES, self.n_classes)
+
+    def start(self, y: Array, weight: Array) -> tuple[Softmax, Array, float]:
+        """See `NonGaussian.start`."""
+        count = np.bincount(y.astype(int), weight, self.n_classes) + 0.5
+        log_share = np.log(count / count.sum())
+        return self, log_share - log_share.mean(), _FIRST_VARIANCE
+
+    def expect(self, y: Array, mean: Array, variance: Array) -> Expectation:
+        """See `NonGaussian.expect`."""
+        parts = []
+        for own in _cut(mean.shape[0], self._points.size):
+            f = mean[own, None] + np.sqrt(variance[own, None]) * self._points
+            f -= f.max(axis=2, keepdims=True)
+            at = f[np.arange(f.shape[0]), :, y[own].astype(int)]
+            p = np.exp(f, out=f)
+            total = p.sum(axis=2)
+            p /= total[:, :, None]
+            first, second = p.mean(axis=1), np.einsum("nsc,nsc->nc", p, p) / p.shape[1]
+            parts.append(((at - np.log(total)).mean(axis=1), first, first - second))
+        value, p, curvature = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return Expectation(value, np.eye(self.n_classes)[y.astype(int)] - p, -0.5 * curvature)
+
+    def predict_classes(self, mean: Array, variance: Array) -> Array:
+        """Return the probabilities of all classes, shape (n, C)."""
+        points = _draw_points(_PREDICTING_NODES, self.n_classes)
+        parts = [
+            softmax(mean[own, None] + np.sqrt(variance[own, None]) * points, axis=2).mean(axis=1)
+            for own in _cut(mean.shape[0], points.size)
+        ]
+        return np.concatenate(parts) if parts else np.empty((0, self.n_classes))
+
+
+def _draw_points(count: int, n_classes: int) -> Array:
+    """Return points of a Sobol sequence and their mirror images, with unit covariance."""
+    half = ndtri(qmc.Sobol(n_classes, seed=0).random(max(count, 4 * n_classes) // 2))
+    points = np.concatenate([half, -half])
+    L = np.linalg.cholesky(points.T @ points / points.shape[0])
+    return np.linalg.solve(L, points.T).T
+
+
+def _cut(n_rows: int, per_row: int) -> list[slice]:
+    step = max(1, _CHUNK // per_row)
+    return [slice(i, i + step) for i in range(0, n_rows, step)]

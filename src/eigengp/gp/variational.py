@@ -1,0 +1,281 @@
+"""Latent Gaussian processes of rows that act as Gaussian factors.
+
+C latent functions share a kernel and inducing points `B`. With `K_BB = L Lᵀ`, `F = L⁻ᵀ` and
+`Φ = k(X,B) F`, each is `f_c = Φ z_c + e_c + offset`, `z_c ~ N(0, I)`, where `e_c` is what the
+inducing points leave out, of variance `k(x,x) − ‖φ(x)‖²`. Rows act on it through the factors
+`exp(β f − ½ ω f²)`, with `ω` and `β` of shape (N, C), and a posterior of `z_c` is
+
+    G_c = I + Φᵀ diag(ω_c) Φ,   h_c = G_c⁻¹ Φᵀ β_c,   q(z_c) = N(h_c, G_c⁻¹).
+
+Sums over whitened features keep their digits whatever the factors are. `K_BB` and all rows enter
+the log partition function of the factors, with the trace term `½ Σ ω (k(x,x) − ‖φ‖²)`, and
+`gradient` takes it back to kernel and inducing points:
+
+    Φ̄ = Σ_c ω_c ∘ [Φ (G_c⁻¹ − I) + Φ h_c h_cᵀ] − β_c h_cᵀ,   K̄ = Φ̄ Fᵀ,
+    K̄_BB = ½ F Σ_c [G_c + G_c⁻¹ + h_c h_cᵀ − 2I] Fᵀ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from eigengp._typing import Array
+from eigengp.backend.namespace import AnyArray
+from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.evidence import FactorEvidence
+from eigengp.gp.likelihoods import NonGaussian
+from eigengp.gp.linalg import CholeskyFactor
+from eigengp.gp.model import EigenGP, Gradient
+from eigengp.gp.posterior import draw_joint
+from eigengp.gp.sums import Additive, RowAdjoint, Sums, row_dots
+from eigengp.kernels import KernelColumns
+
+
+@dataclass(frozen=True)
+class Factors:
+    """The Gaussian factors `exp(β f − ½ ω f²)` of all rows."""
+
+    precision: Array
+    """`ω`, shape (N, C)."""
+    shift: Array
+    """`β`, shape (N, C)."""
+
+    def towards(self, other: Factors, step: float) -> Factors:
+        """Return the factors at a fraction of the way to others."""
+        return Factors(
+            self.precision + step * (other.precision - self.precision),
+            self.shift + step * (other.shift - self.shift),
+        )
+
+
+class Exposure(NamedTuple):
+    """The input that holds exposures, and the centre and scale by which it is standardised."""
+
+    column: int
+    centre: float
+    scale: float
+
+
+@dataclass(frozen=True)
+class _FactorSums(Additive):
+    A: Array
+    """`Φᵀ diag(ω_c) Φ`, shape (C, M, M)."""
+    b: Array
+    """`Φᵀ β_c`, shape (C, M)."""
+
+
+@dataclass(frozen=True)
+class LatentPosterior:
+    """The posterior of C latent functions, and of targets by their likelihood.
+
+    Parameters
+    ----------
+    features : KernelColumns
+        `k(x, B)`.
+    whitening : array of shape (M, M)
+        `F`.
+    means : array of shape (M, C)
+        `h_c` in its columns.
+    roots : array of shape (C, M, M)
+        Roots of the posterior covariances, `G_c⁻¹ = R_c R_cᵀ`.
+    offset : array of shape (C,)
+        The prior means of the latent functions.
+    likelihood : NonGaussian
+        What targets are, given the latent functions.
+    exposure : Exposure or None
+        Where exposures are, if there are any.
+    calibration : tuple of (float, float)
+        Factors of the mean and the standard deviation of latent functions in `latent`.
+    """
+
+    features: KernelColumns
+    whitening: Array
+    means: Array
+    roots: Array
+    offset: Array
+    likelihood: NonGaussian
+    exposure: Exposure | None = None
+    calibration: tuple[float, float] = (1.0, 1.0)
+
+    @property
+    def n_columns(self) -> int:
+        """How many features each row has."""
+        return int(self.whitening.shape[0])
+
+    @property
+    def noise_variance(self) -> float:
+        """What targets add to the variance of the latent function depends on the likelihood."""
+        return float("nan")
+
+    def latent(self, X: AnyArray) -> tuple[Array, Array]:
+        """Return mean and variance of the latent functions, each of shape (n, C)."""
+        phi = self.features.matrix(X) @ self.whitening
+        mean, variance = compute_moments(phi, self.means, self.roots)
+        left = np.maximum(self.features.prior_variance(X) - row_dots(phi, phi), 0.0)
+        mean += self.offset + self._log_exposure(X)
+        a, b = self.calibration
+        return a * mean, b * b * (variance + left[:, None])
+
+    def _log_exposure(self, X: Array) -> Any:
+        return 0.0 if self.exposure is None else compute_log_exposure(X, self.exposure)
+
+    def mean(self, X: AnyArray) -> Array:
+        """Return the mean of targets, shape (n,)."""
+        return self.likelihood.predict_mean(*self.latent(X))
+
+    def mean_and_variance(self, X: AnyArray) -> tuple[Array, Array]:
+        """Return mean and variance of targets, each of shape (n,)."""
+        return self.likelihood.predict(*self.latent(X))
+
+    def quantile(self, X: AnyArray, level: float) -> Array:
+        """Return a quantile of targets, shape (n,)."""
+        return self.likelihood.predict_quantile(level, *self.latent(X))
+
+    def draw_latent(self, X: Array, n_samples: int, rng: np.random.RandomState) -> Array:
+        """Draw the latent functions jointly at all inputs, shape (n, S, C)."""
+        phi = self.features.matrix(X) @ self.whitening
+        prior = self.features.kernel.matrix(X, X) - phi @ phi.T
+        drawn = []
+        for h, root in zip(self.means.T, self.roots, strict=True):
+            z = h[:, None] + root @ rng.standard_normal((root.shape[1], n_samples))
+            drawn.append(phi @ z + draw_joint(0.5 * (prior + prior.T), n_samples, rng))
+        values: Array = np.stack(drawn, axis=2) + self.offset
+        return values + np.asarray(self._log_exposure(X))[..., None]
+
+    def functions(self, n_samples: int, rng: np.random.RandomState) -> Callable[[Array], Array]:
+        """Draw targets; the result maps inputs (n, D) to values (n, S)."""
+        return lambda X: self.likelihood.draw(self.draw_latent(X, n_samples, rng), rng)
+
+    def _refuse(self, *_: Any) -> Any:
+        raise ValueError(
+            f"Derivatives, joint covariances and averages are not available for "
+            f"likelihood={self.likelihood!r}; they are for Gaussian noise."
+        )
+
+    joint_covariance = mean_gradient = variance_gradient = average = _refuse
+
+
+def compute_log_exposure(X: Array, exposure: Exposure) -> Array:
+    """Return the logarithms of exposures, which are one of the standardised inputs, (n, 1)."""
+    amounts: Array = exposure.centre + exposure.scale * X[:, [exposure.column]]
+    if not np.all(amounts > 0.0):
+        raise ValueError("Exposures must be positive, but X contains some that are not.")
+    return np.log(amounts)
+
+
+def compute_moments(phi: Array, means: Array, roots: Array) -> tuple[Array, Array]:
+    """Return mean and variance of `Φ z_c`, each of shape (n, C)."""
+    variance = np.empty((phi.shape[0], means.shape[1]))
+    for c, root in enumerate(roots):
+        own = phi @ root
+        variance[:, c] = row_dots(own, own)
+    return phi @ means, variance
+
+
+@dataclass(frozen=True)
+class LatentModel:
+    """Kernel and inducing points of latent functions, on rows that act as factors.
+
+    Parameters
+    ----------
+    model : EigenGP
+        Kernel, inducing points and jitter; its noise is not used.
+    source : RowSource
+        The rows, in NumPy arrays; only their inputs are used.
+    keep : bool
+        Whether to keep the whitened features of all rows in memory.
+    """
+
+    model: EigenGP
+    source: RowSource
+    keep: bool = True
+
+    @cached_property
+    def _kept(self) -> dict[int, Array]:
+        return {}
+
+    @cached_property
+    def whitening(self) -> Array:
+        """`F`, shape (M, M)."""
+        return CholeskyFactor.of(self.model.gram.matrix).matrix
+
+    def _phi(self, block: RowBlock) -> Array:
+        """Return the whitened features of a block, shape (n, M)."""
+        phi = self._kept.get(block.start)
+        if phi is None:
+            phi = self.model.features.matrix(block.X) @ self.whitening
+            if self.keep:
+                self._kept[block.start] = phi
+        return phi
+
+    def condition(self, factors: Factors) -> tuple[FactorEvidence, ...]:
+        """Return the posterior of each latent function given the factors of all rows."""
+
+        def term(block: RowBlock) -> _FactorSums:
+            phi, own = self._phi(block), slice(block.start, block.start + block.n_rows)
+            root = np.sqrt(factors.precision[own])
+            A = np.empty((root.shape[1], phi.shape[1], phi.shape[1]))
+            for c in range(root.shape[1]):
+                weighted = phi * root[:, c : c + 1]
+                A[c] = weighted.T @ weighted
+            return _FactorSums(A, factors.shift[own].T @ phi)
+
+        found, ones = self.source.total(term), np.ones(self.whitening.shape[0])
+        sums = (Sums(A, b, 0.0, 0.0, 0.0, 0.0) for A, b in zip(found.A, found.b, strict=True))
+        return tuple(FactorEvidence(each, ones, 1.0) for each in sums)
+
+    def predict(self, posteriors: tuple[FactorEvidence, ...]) -> tuple[Array, Array]:
+        """Return mean and variance of the latent functions at all rows, each of shape (N, C)."""
+        means = np.stack([each.h for each in posteriors], axis=1)
+        roots = np.stack([each.V for each in posteriors])
+        mean = np.empty((self.source.n_rows, len(posteriors)))
+        variance = np.empty_like(mean)
+
+        def term(block: RowBlock) -> int:
+            phi, own = self._phi(block), slice(block.start, block.start + block.n_rows)
+            mean[own], variance[own] = compute_moments(phi, means, roots)
+            left = self.model.features.prior_variance(block.X) - row_dots(phi, phi)
+            variance[own] += np.maximum(left, 0.0)[:, None]
+            return 0
+
+        self.source.total(term)
+        return mean, variance
+
+    def gradient(self, factors: Factors, posteriors: tuple[FactorEvidence, ...]) -> Gradient:
+        """Return the gradient of the negative log partition function with the trace term."""
+        F, identity = self.whitening, np.eye(self.whitening.shape[0])
+        spread = [each.V @ each.V.T for each in posteriors]
+        inner = [each - identity for each in spread]
+        kernel = self.model.kernel
+        constant = kernel.constant_diagonal
+
+        def term(block: RowBlock) -> RowAdjoint:
+            own = slice(block.start, block.start + block.n_rows)
+            K, back = self.model.features.forward(block.X)
+            phi, omega = K @ F, factors.precision[own]
+            bar = np.zeros_like(phi)
+            for c, each in enumerate(posteriors):
+                bar += omega[:, c : c + 1] * (phi @ inner[c])
+                bar += np.outer(omega[:, c] * (phi @ each.h) - factors.shift[own, c], each.h)
+            adjoint = back(bar @ F.T, overwrite=True)
+            theta, half = adjoint.theta, 0.5 * omega.sum(axis=1)
+            at = (block.X, half) if constant is None else (block.X[:1], half.sum(keepdims=True))
+            return RowAdjoint(theta + kernel.diag_pull_back(*at), adjoint.points)
+
+        rows = self.source.total(term)
+        total = sum(
+            each.sums.A + S + np.outer(each.h, each.h) - identity
+            for each, S in zip(posteriors, spread, strict=True)
+        )
+        gram = self.model.gram_pull_back(0.5 * F @ total @ F.T)
+        return Gradient(rows.theta + gram.theta, rows.points + gram.points, 0.0, None)
+
+
+def compute_divergence(posteriors: tuple[FactorEvidence, ...]) -> float:
+    """Return `KL(q‖p) = ½ Σ_c [ln|G_c| + h_cᵀh_c − tr(I − G_c⁻¹)]`."""
+    return 0.5 * sum(each.log_determinant + each.mean_norm - each.determined for each in posteriors)
