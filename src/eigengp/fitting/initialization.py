@@ -22,6 +22,7 @@ from eigengp._typing import Array
 from eigengp.backend.threads import use_one_openmp_thread
 from eigengp.data.standardize import Extent
 from eigengp.fitting.objectives import (
+    LEAST_METRIC,
     Parameters,
     eigengp_parameters,
     kernel_parameters,
@@ -53,11 +54,22 @@ class InducingPointInit:
     method: str | Array
 
     def place(
-        self, rows: RowBlock, count: int, kernel: Kernel, rng: np.random.RandomState
+        self,
+        rows: RowBlock,
+        count: int,
+        kernel: Kernel,
+        rng: np.random.RandomState,
+        learned: bool = False,
     ) -> Array:
-        """Return `count` inducing points, shape (count, D)."""
+        """Return `count` inducing points, shape (count, D).
+
+        If the kernel is `learned`, clusters are those of inputs in units of its lengthscales.
+        """
         if isinstance(self.method, np.ndarray):
             return self.method
+        if self.method == "kmeans" and learned:
+            unit = 1.0 / np.maximum(kernel.metric(rows.X.shape[1]), LEAST_METRIC)
+            return unit * _cluster(replace(rows, X=rows.X / unit), count, rng)
         if self.method == "kmeans":
             return _cluster(rows, count, rng)
         if self.method == "greedy":
@@ -217,8 +229,15 @@ class Family(Protocol):
     ) -> list[Any]:
         """Make `count` models with `size` features; the first keeps the template's kernel."""
 
-    def place(self, model: Any, rows: RowBlock, size: int, rng: np.random.RandomState) -> Any:
-        """Place the points of `size` features for the kernel of the model."""
+    def place(
+        self,
+        model: Any,
+        rows: RowBlock,
+        size: int,
+        rng: np.random.RandomState,
+        learned: bool = False,
+    ) -> Any:
+        """Place the points of `size` features for the kernel of the model, perhaps a learned one."""
 
 
 @dataclass(frozen=True)
@@ -256,10 +275,15 @@ class InducingFamily:
         return make_starts(sized, rows, init, count, rng)
 
     def place(
-        self, model: EigenGP, rows: RowBlock, size: int, rng: np.random.RandomState
+        self,
+        model: EigenGP,
+        rows: RowBlock,
+        size: int,
+        rng: np.random.RandomState,
+        learned: bool = False,
     ) -> EigenGP:
         """See `Family.place`."""
-        points = self.init.place(rows, size, model.kernel, rng)
+        points = self.init.place(rows, size, model.kernel, rng, learned)
         return replace(model, inducing_points=points, n_components=self._count_components(size))
 
     def _count_components(self, size: int) -> int:
@@ -294,7 +318,12 @@ class SpectralFamily:
         return [self.place(model, rows, size, rng) for model in models]
 
     def place(
-        self, model: SparseSpectrum, rows: RowBlock, size: int, rng: np.random.RandomState
+        self,
+        model: SparseSpectrum,
+        rows: RowBlock,
+        size: int,
+        rng: np.random.RandomState,
+        learned: bool = False,
     ) -> SparseSpectrum:
         """See `Family.place`; a spectral point is two features.
 
@@ -332,7 +361,12 @@ class ExactFamily:
         return [template, *(replace(template, kernel=kernel) for kernel in tried)]
 
     def place(
-        self, model: ExactGP, rows: RowBlock, size: int, rng: np.random.RandomState
+        self,
+        model: ExactGP,
+        rows: RowBlock,
+        size: int,
+        rng: np.random.RandomState,
+        learned: bool = False,
     ) -> ExactGP:
         """See `Family.place`; there is nothing to place."""
         return model

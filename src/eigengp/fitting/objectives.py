@@ -34,6 +34,11 @@ SHRINKAGE_RANGE = (1e-8, 1e4)
 HIGHEST_FREQUENCY = 1e3
 _NOISE_LOG_PRIOR = (float(np.log(0.1)), 2.5)
 """Mean and standard deviation of the log noise variance of standardised targets."""
+_POINT_UNIT = 2.0
+"""The unit of inducing points, in lengthscales: their steps and those of the logarithms of kernel
+parameters then have similar sizes."""
+LEAST_METRIC = 0.3
+"""Lengthscales beyond about the range of a standardised input count as if they were that."""
 _MEMORY = 20
 _REJECTED = 1e3
 _ATTEMPTS = 4
@@ -99,14 +104,17 @@ def eigengp_parameters(
 ) -> Parameters[EigenGP]:
     """Free kernel and inducing points (if `basis`), noise, and weights (if `weights`).
 
-    Inducing points may leave the box around the inputs by its width.
+    Inducing points may leave the box around the inputs by its width. They move in units of the
+    first lengthscales, so that inputs of short and of long ones are learned equally fast.
     """
     kernel, noise = _free_kernel_and_noise(model)
     parts = [noise]
     if basis:
         reach, count = box.high - box.low, model.inducing_points.shape[0]
         low, high = np.tile(box.low - reach, count), np.tile(box.high + reach, count)
-        parts = [kernel, _free_points(model, "inducing_points", low, high), noise]
+        unit = _POINT_UNIT / np.maximum(model.kernel.metric(reach.size), LEAST_METRIC)
+        unit = np.tile(np.broadcast_to(unit, reach.shape), count)
+        parts = [kernel, _free_points(model, "inducing_points", low, high, unit), noise]
     if weights:
         parts.append(_free_weights(model))
     return Parameters(model, tuple(parts))
@@ -146,14 +154,17 @@ def _free_kernel_and_noise(model: Any) -> tuple[Part, Part]:
     return kernel, noise
 
 
-def _free_points(model: Any, name: str, low: Array, high: Array) -> Part:
+def _free_points(
+    model: Any, name: str, low: Array, high: Array, unit: Array | float = 1.0
+) -> Part:
+    """Free points, in these units of the inputs: one number for all entries, or one for each."""
     points = getattr(model, name)
     return Part(
-        start=points.ravel(),
-        low=low,
-        high=high,
-        write=lambda model, values: replace(model, **{name: values.reshape(points.shape)}),
-        slope=lambda gradient: getattr(gradient, name).ravel(),
+        start=points.ravel() / unit,
+        low=low / unit,
+        high=high / unit,
+        write=lambda model, values: replace(model, **{name: (values * unit).reshape(points.shape)}),
+        slope=lambda gradient: getattr(gradient, name).ravel() * unit,
     )
 
 

@@ -51,6 +51,8 @@ _WARM_GROWTH = 9
 _MOST_WARM_ROWS = 1 << 18
 _WARM_ITERATIONS = 30
 _WARM_TOLERANCE = 1e-7
+import os
+REPL=int(os.environ.get('REPL','1')); WITS=int(os.environ.get('WITS','30'))
 
 
 @dataclass(frozen=True)
@@ -311,20 +313,36 @@ class FirstStage:
         A subset shows the direction of the large early steps well enough. The weight of the trace
         term is that of a data set of this size.
         """
-        model, plan, run = start, self.plan, self.run
-        count = max(_WARM_ROWS, _WARM_ROWS_PER_POINT * plan.n_inducing)
+        model, run = start, self.run
+        count = max(_WARM_ROWS, _WARM_ROWS_PER_POINT * self.plan.n_inducing)
+        first = True
         while count <= min(self.train.n_rows // 3, _MOST_WARM_ROWS):
             rows = sample_rows(self.train, count, run.rng)
-            rows = replace(rows, X=np.asfortranarray(rows.X))
-            objective = RowObjective(
-                self.family.parameters(model, run.dataset.extent),
-                ArraySource.of(rows, plan.n_inducing, run.n_threads),
-                min(1.0, plan.gamma * self.train.n_rows / count),
-            )
-            limits = _WARM_ITERATIONS, _WARM_TOLERANCE
-            model = self.optimize(f"{count} rows", objective, *limits, run.checkpoint)
+            model, value = self._warm_up_on(rows, model)
+            for _ in range(REPL if first and self.family.relocates else 0):
+                size = self.plan.n_inducing
+                placed = self.family.place(model, rows, size, run.rng, learned=True)
+                other, own = self._warm_up_on(rows, placed)
+                if own < value:
+                    model, value = other, own
+            first = False
             count *= _WARM_GROWTH
         return model
+
+    def _warm_up_on(self, rows: RowBlock, model: Any) -> tuple[Any, float]:
+        """Learn on a subset of the rows, and return the model and its objective."""
+        plan, run, count = self.plan, self.run, rows.n_rows
+        rows = replace(rows, X=np.asfortranarray(rows.X))
+        objective = RowObjective(
+            self.family.parameters(model, run.dataset.extent),
+            ArraySource.of(rows, plan.n_inducing, run.n_threads),
+            min(1.0, plan.gamma * self.train.n_rows / count),
+        )
+        print('warm',count)
+        found = learn_parameters(objective, WITS, _WARM_TOLERANCE, f"{count} rows", run.monitor, run.checkpoint)
+        run.n_iter += found.n_iter
+        print(found.value, found.n_iter)
+        return objective.parameters.unpack(found.vector), found.value
 
     def learn(self, stage: str, start: Any, weights: bool = False) -> Any:
         """Learn kernel, points and noise, and the weights of the eigenfunctions if `weights`."""
