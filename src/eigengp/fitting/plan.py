@@ -25,6 +25,8 @@ _GUARD_STRENGTH = 1.5
 """The guard's share of the trace term for one inducing point per row (benchmarks/README.md)."""
 _SCARCE_ROWS_PER_POINT = 10
 _HOLD_OUT_FROM = 2_000
+_MANY_ROWS = 500_000
+"""With more rows, iterations over subsets of up to a third of them leave little to learn."""
 _SAMPLE_ROWS = 2_000
 """The least number of rows among which distinct inputs are counted first."""
 
@@ -105,7 +107,7 @@ class Plan:
         small = is_small(dataset.n_rows, M)
         defaults = {
             "n_restarts": n_restarts or (32 if small else 4),
-            "max_iter": max_iter or (1000 if small else 200),
+            "max_iter": max_iter or (1000 if small else 200 if dataset.n_rows <= _MANY_ROWS else 50),
             "tol": tol,
         }
         given = {name: getattr(own, name, "auto") for name in defaults}

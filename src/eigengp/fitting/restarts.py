@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from eigengp._typing import Array
+from eigengp.backend.namespace import is_numpy
 from eigengp.data.array_source import ArraySource
 from eigengp.data.grouping import group_source
-from eigengp.data.holdout import sample_rows
+from eigengp.data.holdout import beside_source, sample_rows
 from eigengp.data.standardize import Extent
 from eigengp.fitting.checkpoint import Checkpoint
 from eigengp.fitting.initialization import Family
@@ -48,11 +49,15 @@ _NOISES = (0.01, 0.03, 0.1, 0.3)
 _WARM_ROWS = 2_000
 _WARM_ROWS_PER_POINT = 10
 _WARM_GROWTH = 9
-_MOST_WARM_ROWS = 1 << 18
-_WARM_ITERATIONS = 30
+_MOST_WARM_ROWS = 1 << 21
+_WARM_ITERATIONS = 100
+_PLACEMENTS = 3
+"""How often inducing points are placed anew for the lengthscales that the first subset shows."""
+_WORTH_PLACING = 1e-3
+"""The gain per row, in nats, from which another placement is tried."""
 _WARM_TOLERANCE = 1e-7
-import os
-REPL=int(os.environ.get('REPL','1')); WITS=int(os.environ.get('WITS','30'))
+_WORTH_MOVING = 1 << 20
+"""The number of features from which a subset is learned from on the device of all rows."""
 
 
 @dataclass(frozen=True)
@@ -313,36 +318,44 @@ class FirstStage:
         A subset shows the direction of the large early steps well enough. The weight of the trace
         term is that of a data set of this size.
         """
-        model, run = start, self.run
+        model, rng = start, self.run.rng
         count = max(_WARM_ROWS, _WARM_ROWS_PER_POINT * self.plan.n_inducing)
-        first = True
+        smallest = count
         while count <= min(self.train.n_rows // 3, _MOST_WARM_ROWS):
-            rows = sample_rows(self.train, count, run.rng)
-            model, value = self._warm_up_on(rows, model)
-            for _ in range(REPL if first and self.family.relocates else 0):
-                size = self.plan.n_inducing
-                placed = self.family.place(model, rows, size, run.rng, learned=True)
-                other, own = self._warm_up_on(rows, placed)
-                if own < value:
-                    model, value = other, own
-            first = False
+            rows = sample_rows(self.train, count, rng)
+            found = self._warm_up_on(rows, model)
+            model = self._place_again(rows, found) if count == smallest else found.model
             count *= _WARM_GROWTH
         return model
 
-    def _warm_up_on(self, rows: RowBlock, model: Any) -> tuple[Any, float]:
-        """Learn on a subset of the rows, and return the model and its objective."""
+    def _place_again(self, rows: RowBlock, best: Candidate) -> Any:
+        """Place inducing points for the lengthscales that were learned, while that is better.
+
+        Those of a first placement are too far apart along inputs with short lengthscales.
+        """
+        for _ in range(_PLACEMENTS if self.family.relocates else 0):
+            size = best.model.inducing_points.shape[0]
+            placed = self.family.place(best.model, rows, size, self.run.rng, learned=True)
+            before, found = best.value, self._warm_up_on(rows, placed)
+            best = min(best, found, key=_get_value)
+            if best.value > before - _WORTH_PLACING:
+                break
+        return best.model
+
+    def _warm_up_on(self, rows: RowBlock, model: Any) -> Candidate:
+        """Learn on a subset of the rows, on the device of all of them if it is not small."""
         plan, run, count = self.plan, self.run, rows.n_rows
-        rows = replace(rows, X=np.asfortranarray(rows.X))
-        objective = RowObjective(
-            self.family.parameters(model, run.dataset.extent),
-            ArraySource.of(rows, plan.n_inducing, run.n_threads),
-            min(1.0, plan.gamma * self.train.n_rows / count),
-        )
-        print('warm',count)
-        found = learn_parameters(objective, WITS, _WARM_TOLERANCE, f"{count} rows", run.monitor, run.checkpoint)
+        if count * plan.n_inducing >= _WORTH_MOVING:
+            rows = beside_source(rows, self.train)
+        if is_numpy(rows.X):
+            rows = replace(rows, X=np.asfortranarray(rows.X))
+        free = self.family.parameters(model, run.dataset.extent)
+        source = ArraySource.of(rows, plan.n_inducing, run.n_threads)
+        objective = RowObjective(free, source, min(1.0, plan.gamma * self.train.n_rows / count))
+        limits, stage = (_WARM_ITERATIONS, _WARM_TOLERANCE), f"{count} rows"
+        found = learn_parameters(objective, *limits, stage, run.monitor, run.checkpoint)
         run.n_iter += found.n_iter
-        print(found.value, found.n_iter)
-        return objective.parameters.unpack(found.vector), found.value
+        return Candidate(free.unpack(found.vector), found.value)
 
     def learn(self, stage: str, start: Any, weights: bool = False) -> Any:
         """Learn kernel, points and noise, and the weights of the eigenfunctions if `weights`."""
