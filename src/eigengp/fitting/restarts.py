@@ -25,13 +25,15 @@ from eigengp.data.grouping import group_source
 from eigengp.data.holdout import beside_source, sample_rows
 from eigengp.data.standardize import Extent
 from eigengp.fitting.checkpoint import Checkpoint
-from eigengp.fitting.initialization import Family
+from eigengp.fitting.initialization import Family, count_varying
 from eigengp.fitting.objectives import ParameterObjective, RowObjective, learn_parameters
 from eigengp.fitting.plan import Plan, is_small
 from eigengp.fitting.run import Run
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP
+from eigengp.kernels import Kernel, Stationary
+from eigengp.kernels.base import get_lengthscale_range
 
 ROUNDS = ((1.0, 20), (0.25, 60), (0.03, 100))
 """The fraction of the starts and the number of iterations in each round."""
@@ -50,7 +52,10 @@ _WARM_ROWS = 2_000
 _WARM_ROWS_PER_POINT = 10
 _WARM_GROWTH = 9
 _MOST_WARM_ROWS = 1 << 21
-_WARM_ITERATIONS = 100
+_FIRST_ITERATIONS, _WARM_ITERATIONS = 100, 60
+"""The number of iterations on the smallest subset, and on each larger one."""
+_SHORT_ITERATIONS, _SHORTENED = 30, 8
+"""The number of iterations from a short lengthscale, and of inputs for which it is tried."""
 _PLACEMENTS = 3
 """How often inducing points are placed anew for the lengthscales that the first subset shows."""
 _WORTH_PLACING = 1e-3
@@ -322,27 +327,52 @@ class FirstStage:
         count = max(_WARM_ROWS, _WARM_ROWS_PER_POINT * self.plan.n_inducing)
         smallest = count
         while count <= min(self.train.n_rows // 3, _MOST_WARM_ROWS):
-            rows = sample_rows(self.train, count, rng)
-            found = self._warm_up_on(rows, model)
-            model = self._place_again(rows, found) if count == smallest else found.model
+            rows, first = sample_rows(self.train, count, rng), count == smallest
+            found = self._warm_up_on(rows, model, _FIRST_ITERATIONS if first else _WARM_ITERATIONS)
+            if first and self.family.relocates:
+                found = self._place_again(rows, self._shorten(rows, found))
+            model = found.model
             count *= _WARM_GROWTH
         return model
 
-    def _place_again(self, rows: RowBlock, best: Candidate) -> Any:
+    def _shorten(self, rows: RowBlock, best: Candidate) -> Candidate:
+        """Try a short lengthscale of each input in turn, and return the best model.
+
+        An input along which the function oscillates is not found from long lengthscales.
+        """
+        kernel, D = best.model.kernel, rows.X.shape[1]
+        if not isinstance(kernel, Stationary) or isinstance(self.run.settings.kernel, Kernel):
+            return best
+        short = 0.5 * get_lengthscale_range(count_varying(rows.X))[0]
+        metric = kernel.metric(D)
+        tried = np.argsort(metric, kind="stable")[:_SHORTENED]
+        for d in tried[short * metric[tried] < 1.0]:
+            lengths = 1.0 / np.where(np.arange(D) == d, 1.0 / short, best.model.kernel.metric(D))
+            trial = replace(best.model, kernel=replace(best.model.kernel, lengthscale=lengths))
+            found = self._warm_up_on(rows, self._place_for(trial, rows), _SHORT_ITERATIONS)
+            best = min(best, found, key=_get_value)
+        return best
+
+    def _place_again(self, rows: RowBlock, best: Candidate) -> Candidate:
         """Place inducing points for the lengthscales that were learned, while that is better.
 
         Those of a first placement are too far apart along inputs with short lengthscales.
         """
-        for _ in range(_PLACEMENTS if self.family.relocates else 0):
-            size = best.model.inducing_points.shape[0]
-            placed = self.family.place(best.model, rows, size, self.run.rng, learned=True)
-            before, found = best.value, self._warm_up_on(rows, placed)
+        for _ in range(_PLACEMENTS):
+            before = best.value
+            placed = self._place_for(best.model, rows)
+            found = self._warm_up_on(rows, placed, _FIRST_ITERATIONS)
             best = min(best, found, key=_get_value)
             if best.value > before - _WORTH_PLACING:
                 break
-        return best.model
+        return best
 
-    def _warm_up_on(self, rows: RowBlock, model: Any) -> Candidate:
+    def _place_for(self, model: Any, rows: RowBlock) -> Any:
+        """Return the model with inducing points for its lengthscales."""
+        size = model.inducing_points.shape[0]
+        return self.family.place(model, rows, size, self.run.rng, learned=True)
+
+    def _warm_up_on(self, rows: RowBlock, model: Any, max_iter: int) -> Candidate:
         """Learn on a subset of the rows, on the device of all of them if it is not small."""
         plan, run, count = self.plan, self.run, rows.n_rows
         if count * plan.n_inducing >= _WORTH_MOVING:
@@ -352,7 +382,7 @@ class FirstStage:
         free = self.family.parameters(model, run.dataset.extent)
         source = ArraySource.of(rows, plan.n_inducing, run.n_threads)
         objective = RowObjective(free, source, min(1.0, plan.gamma * self.train.n_rows / count))
-        limits, stage = (_WARM_ITERATIONS, _WARM_TOLERANCE), f"{count} rows"
+        limits, stage = (max_iter, _WARM_TOLERANCE), f"{count} rows"
         found = learn_parameters(objective, *limits, stage, run.monitor, run.checkpoint)
         run.n_iter += found.n_iter
         return Candidate(free.unpack(found.vector), found.value)
