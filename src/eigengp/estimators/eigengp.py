@@ -296,7 +296,7 @@ class EigenGPRegressor(InducingPointRegressor):
         guard: bool = True,
         standardize: Standardize = True,
         max_time: float | None = None,
-        precision: Literal["double", "mixed", "single"] = "double",
+        precision: Literal["auto", "double", "mixed", "single"] = "auto",
         device: str | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,

@@ -62,7 +62,7 @@ class ExactGPRegressor(GPRegressor):
         **{
             name: constraint
             for name, constraint in GPRegressor._parameter_constraints.items()
-            if name not in ("precision", "device")
+            if name != "precision"
         },
         "max_rows": [Interval(Integral, 1, None, closed="left")],
     }
@@ -76,6 +76,7 @@ class ExactGPRegressor(GPRegressor):
         optimizer: LBFGS | Literal["auto"] = "auto",
         standardize: Standardize = True,
         max_rows: int = 20_000,
+        device: str | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
     ) -> None:
@@ -85,5 +86,6 @@ class ExactGPRegressor(GPRegressor):
         self.optimizer = optimizer
         self.standardize = standardize
         self.max_rows = max_rows
+        self.device = device
         self.random_state = random_state
         self.verbose = verbose

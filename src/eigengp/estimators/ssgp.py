@@ -70,7 +70,7 @@ class SSGPRegressor(GPRegressor):
         mean: Any = "constant",
         optimizer: LBFGS | Literal["auto"] = "auto",
         standardize: Standardize = True,
-        precision: Literal["double", "mixed", "single"] = "double",
+        precision: Literal["auto", "double", "mixed", "single"] = "auto",
         device: str | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,

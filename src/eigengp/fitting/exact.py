@@ -20,7 +20,7 @@ from eigengp.data.array_source import ArraySource
 from eigengp.fitting.heteroscedastic import reweight_rows
 from eigengp.fitting.initialization import InducingPointInit, Start, count_varying
 from eigengp.fitting.leave_one_out import LeaveOneOut, score
-from eigengp.fitting.model_selection import EXACT_UP_TO, Decision
+from eigengp.fitting.model_selection import EXACT_UP_TO, Decision, get_exact_device
 from eigengp.fitting.objectives import (
     PriorObjective,
     RowObjective,
@@ -71,6 +71,8 @@ _ROWS_PER_INPUT = 10
 _WIDE_FROM = 10
 _FACTORS = (0.5, 10.0)
 """The range of the factor that cross-validation may give."""
+_MOST_ROWS_ON_DEVICE = 12_000
+"""The largest number of rows from which kernel and noise are learned on a device."""
 _SECONDS_FOR_ALL = 25.0
 """The `max_time` from which 2,000 rows are learned from; an evaluation takes O(N³) time."""
 _UNTIL = (0.4, 0.8)
@@ -82,7 +84,9 @@ def learn_exact_of_few(run: Run, start: Start) -> FitResult:
     rows = run.source.take(np.arange(run.source.n_rows))
     fit = ExactFit(run, rows)
     with limit_threads(rows.n_rows):
-        found = fit.learn(fit.choose_kernel(ExactGP(start.kernel, start.likelihood)))
+        device = get_exact_device(run.settings, run.dataset)
+        first = ExactGP(start.kernel, start.likelihood, device)
+        found = fit.learn(fit.choose_kernel(first))
         found, scored = fit.calibrate(found)
         outcome = found.model.forward(_make_source(rows))
     run.decisions.extend(scored.decisions)
@@ -266,6 +270,8 @@ class ExactFit:
     @property
     def _most_rows(self) -> int:
         """The largest number of rows from which kernel and noise are learned."""
+        if get_exact_device(self.run.settings, self.run.dataset) is not None:
+            return _MOST_ROWS_ON_DEVICE
         limit = self.run.monitor.clock.limit
         share = 1.0 if limit is None else min(1.0, (limit / _SECONDS_FOR_ALL) ** (1 / 3))
         return round(EXACT_UP_TO * share)

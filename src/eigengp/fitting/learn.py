@@ -30,7 +30,7 @@ from eigengp.fitting.leave_one_out import (
     score_leave_one_out,
     score_predictions,
 )
-from eigengp.fitting.model_selection import Decision, choose_residual
+from eigengp.fitting.model_selection import Decision, choose_residual, get_exact_device
 from eigengp.fitting.online import Online
 from eigengp.fitting.plan import RELATIVE_JITTER, Plan, get_default_size, make_plan, resolve_sizes
 from eigengp.fitting.restarts import learn_one_stage
@@ -83,7 +83,8 @@ def learn_exact(run: Run) -> FitResult:
     """Fit the exact GP; with many rows the kernel is learned on a subset first."""
     n = run.dataset.n_rows
     start, large = make_start(run), n > 2 * SUBSET_RANGE[1]
-    template = ExactGP(start.kernel, start.likelihood)
+    device = get_exact_device(run.settings, run.dataset)
+    template = ExactGP(start.kernel, start.likelihood, device)
     plan = Plan.of(run.settings, run.dataset, n, n_restarts=8, max_iter=200, tol=1e-7)
     plan = replace(plan, settled=large)
     if large and plan.max_iter > 0:
@@ -91,7 +92,7 @@ def learn_exact(run: Run) -> FitResult:
         own = replace(plan, n_components=count, n_inducing=count, settled=False)
         template = _learn_exact_on_subset(run, start, own)
     with speed_up_passes(n):
-        model = learn_one_stage(run, ExactFamily(), plan, template)
+        model = learn_one_stage(run, ExactFamily(), plan, replace(template, device=device))
     outcome = model.forward(group_source(run.source))
     return run.make_result(model, outcome.value, model.posterior(outcome))
 

@@ -15,7 +15,7 @@ from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp._typing import Array
-from eigengp.data.open import ReadOptions
+from eigengp.data.open import ReadOptions, find_gpu
 from eigengp.gp.likelihoods import Heteroscedastic
 from eigengp.gp.precision import KEPT_BYTES
 from eigengp.kernels import Kernel
@@ -181,6 +181,8 @@ class Settings:
     n_neighbors: int
     guard: bool
     precision: str
+    device: str | None
+    """The device of PyTorch on which an exact GP is computed; None is the CPU."""
     max_time: float | None
     random_state: Any
     verbose: bool
@@ -209,12 +211,16 @@ class Settings:
         likelihood = own.get("likelihood", "gaussian")
         heteroscedastic = isinstance(likelihood, Heteroscedastic)
         kind = "heteroscedastic" if heteroscedastic else "gaussian"
+        device = own.get("device")
+        device = find_gpu() if device == "auto" else None if device == "cpu" else device
+        # A chosen device takes the rows only of models that are computed there.
+        in_place = own.get("device") == "auto" and own.get("residual") not in (None, "diagonal")
         return cls(
             reading=ReadOptions(
                 name=method,
                 standardize=own["standardize"],
                 memory=get_working_memory(),
-                device=own.get("device"),
+                device=None if in_place else device,
                 in_memory=estimator._learns_in_memory
                 or own.get("residual") in ("neighbors", "exact"),
                 block_rows=estimator._block_rows,
@@ -235,6 +241,7 @@ class Settings:
             n_neighbors=own.get("n_neighbors", 0),
             guard=bool(own.get("guard", False)),
             precision=own.get("precision", "double"),
+            device=device,
             max_time=own.get("max_time"),
             random_state=own["random_state"],
             verbose=bool(own["verbose"]),
