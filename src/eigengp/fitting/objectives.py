@@ -34,9 +34,6 @@ SHRINKAGE_RANGE = (1e-8, 1e4)
 HIGHEST_FREQUENCY = 1e3
 _NOISE_LOG_PRIOR = (float(np.log(0.1)), 2.5)
 """Mean and standard deviation of the log noise variance of standardised targets."""
-_POINT_UNIT = 2.0
-"""The unit of inducing points, in lengthscales: their steps and those of the logarithms of kernel
-parameters then have similar sizes."""
 LEAST_METRIC = 0.3
 """Lengthscales beyond about the range of a standardised input count as if they were that."""
 _MEMORY = 20
@@ -112,7 +109,7 @@ def eigengp_parameters(
     if basis:
         reach, count = box.high - box.low, model.inducing_points.shape[0]
         low, high = np.tile(box.low - reach, count), np.tile(box.high + reach, count)
-        unit = _POINT_UNIT / np.maximum(model.kernel.metric(reach.size), LEAST_METRIC)
+        unit = 1.0 / np.maximum(model.kernel.metric(reach.size), LEAST_METRIC)
         unit = np.tile(np.broadcast_to(unit, reach.shape), count)
         parts = [kernel, _free_points(model, "inducing_points", low, high, unit), noise]
     if weights:
