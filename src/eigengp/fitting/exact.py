@@ -18,7 +18,12 @@ from eigengp._typing import Array
 from eigengp.backend.threads import limit_threads
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting.heteroscedastic import reweight_rows
-from eigengp.fitting.initialization import InducingPointInit, Start, count_varying
+from eigengp.fitting.initialization import (
+    InducingPointInit,
+    Start,
+    count_varying,
+    shorten_lengthscales,
+)
 from eigengp.fitting.leave_one_out import LeaveOneOut, score
 from eigengp.fitting.model_selection import EXACT_UP_TO, Decision, get_exact_device
 from eigengp.fitting.objectives import (
@@ -47,6 +52,7 @@ from eigengp.kernels.base import get_lengthscale_range, with_lengthscale
 
 _SCREENED_ROWS = 300
 """Rows on which candidate kernels are compared."""
+_SCREENED_ON_DEVICE = 2_000
 _STEPS = 60
 _LAST_STEPS = 40
 _REWEIGHTED_STEPS = 15
@@ -202,11 +208,15 @@ class ExactFit:
     def choose_kernel(self, start: ExactGP) -> ExactGP:
         """Choose the kernel of largest evidence on some rows, and learn it there."""
         own = self.run.settings.kernel
-        few = self.rows
-        if few.n_rows > _SCREENED_ROWS:
-            few = few.picked(self.run.rng.permutation(few.n_rows)[:_SCREENED_ROWS])
+        few, count = self.rows, _SCREENED_ROWS if start.device is None else _SCREENED_ON_DEVICE
+        if few.n_rows > count:
+            few = few.picked(self.run.rng.permutation(few.n_rows)[:count])
         self.run.monitor.clock.allow(_UNTIL[0])
         best = self._learn_best(self._list_starts(start), few)
+        if start.device is not None and not isinstance(own, Kernel):
+            short = shorten_lengthscales(best.model.kernel, few.X)
+            trials = [replace(best.model, kernel=each) for each in short]
+            best = min(best, self._learn_best([best.model, *trials], few), key=_get_value)
         if isinstance(own, Kernel) or own != "auto" or self._max_iter == 0:
             return best.model
         found = {type(best.model.kernel).__name__: best}
@@ -256,7 +266,7 @@ class ExactFit:
         if not found:
             assert failure is not None
             raise failure
-        return min(found, key=lambda each: each.value)
+        return min(found, key=_get_value)
 
     def _learn(self, start: ExactGP, rows: RowBlock, steps: int, stage: str) -> Optimum:
         parameters, run = kernel_parameters(start), self.run
@@ -371,6 +381,10 @@ class ExactFit:
         decision = Decision("likelihood", f"variances × {factor:.3g}", reason)
         self.run.decisions.append(decision)
         return LeaveOneOut(replace(own, scale=scale))
+
+
+def _get_value(found: Optimum) -> float:
+    return found.value
 
 
 def _make_source(rows: RowBlock) -> ArraySource:

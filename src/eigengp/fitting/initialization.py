@@ -33,11 +33,12 @@ from eigengp.gp.exact import ExactGP
 from eigengp.gp.likelihoods import Likelihood
 from eigengp.gp.model import EigenGP
 from eigengp.gp.sparse_spectrum import SparseSpectrum
-from eigengp.kernels import Kernel
+from eigengp.kernels import Kernel, Stationary
 from eigengp.kernels.base import KernelT, get_lengthscale_range, with_lengthscale
 
 _NEIGHBOURS = 6
 _KMEANS_ROWS = 10_000
+_SHORTENED = 8
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,21 @@ def draw_kernels(
     for i in range(count):
         length = float(np.exp(low + (high - low) * (i + rng.uniform()) / count))
         yield with_lengthscale(unit, length, rng)
+
+
+def shorten_lengthscales(kernel: Kernel, X: Array) -> Iterator[Kernel]:
+    """Yield kernels with a short lengthscale of one input, for up to eight with the longest ones.
+
+    An input along which the function oscillates is not found from long lengthscales.
+    """
+    if not isinstance(kernel, Stationary) or kernel.active_dims is not None:
+        return
+    D, metric = X.shape[1], kernel.metric(X.shape[1])
+    short = 0.5 * get_lengthscale_range(count_varying(X))[0]
+    for d in np.argsort(metric, kind="stable")[:_SHORTENED]:
+        if short * metric[d] < 1.0 and np.ptp(X[:, d]):
+            lengths = np.where(np.arange(D) == d, short, kernel.lengthscale)
+            yield replace(kernel, lengthscale=lengths)
 
 
 def make_starts(

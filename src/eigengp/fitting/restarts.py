@@ -25,15 +25,14 @@ from eigengp.data.grouping import group_source
 from eigengp.data.holdout import beside_source, sample_rows
 from eigengp.data.standardize import Extent
 from eigengp.fitting.checkpoint import Checkpoint
-from eigengp.fitting.initialization import Family, count_varying
+from eigengp.fitting.initialization import Family, shorten_lengthscales
 from eigengp.fitting.objectives import ParameterObjective, RowObjective, learn_parameters
 from eigengp.fitting.plan import Plan, is_small
 from eigengp.fitting.run import Run
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP
-from eigengp.kernels import Kernel, Stationary
-from eigengp.kernels.base import get_lengthscale_range
+from eigengp.kernels import Kernel
 
 ROUNDS = ((1.0, 20), (0.25, 60), (0.03, 100))
 """The fraction of the starts and the number of iterations in each round."""
@@ -54,8 +53,8 @@ _WARM_GROWTH = 9
 _MOST_WARM_ROWS = 1 << 21
 _FIRST_ITERATIONS, _WARM_ITERATIONS = 100, 60
 """The number of iterations on the smallest subset, and on each larger one."""
-_SHORT_ITERATIONS, _SHORTENED = 30, 8
-"""The number of iterations from a short lengthscale, and of inputs for which it is tried."""
+_SHORT_ITERATIONS = 30
+"""The number of iterations from a short lengthscale of one input."""
 _PLACEMENTS = 3
 """How often inducing points are placed anew for the lengthscales that the first subset shows."""
 _WORTH_PLACING = 1e-3
@@ -336,22 +335,14 @@ class FirstStage:
         return model
 
     def _shorten(self, rows: RowBlock, best: Candidate) -> Candidate:
-        """Try a short lengthscale of each input in turn, and return the best model.
-
-        An input along which the function oscillates is not found from long lengthscales.
-        """
-        kernel, D = best.model.kernel, rows.X.shape[1]
-        if not isinstance(kernel, Stationary) or isinstance(self.run.settings.kernel, Kernel):
+        """Try a short lengthscale of each input in turn, and return the best model."""
+        if isinstance(self.run.settings.kernel, Kernel):
             return best
-        short = 0.5 * get_lengthscale_range(count_varying(rows.X))[0]
-        metric = kernel.metric(D)
-        tried = np.argsort(metric, kind="stable")[:_SHORTENED]
-        for d in tried[short * metric[tried] < 1.0]:
-            lengths = 1.0 / np.where(np.arange(D) == d, 1.0 / short, best.model.kernel.metric(D))
-            trial = replace(best.model, kernel=replace(best.model.kernel, lengthscale=lengths))
-            found = self._warm_up_on(rows, self._place_for(trial, rows), _SHORT_ITERATIONS)
-            best = min(best, found, key=_get_value)
-        return best
+        found = [best]
+        for kernel in shorten_lengthscales(best.model.kernel, rows.X):
+            trial = self._place_for(replace(best.model, kernel=kernel), rows)
+            found.append(self._warm_up_on(rows, trial, _SHORT_ITERATIONS))
+        return min(found, key=_get_value)
 
     def _place_again(self, rows: RowBlock, best: Candidate) -> Candidate:
         """Place inducing points for the lengthscales that were learned, while that is better.
