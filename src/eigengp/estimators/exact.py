@@ -33,7 +33,10 @@ class ExactGPRegressor(GPRegressor):
     ----------
     max_rows : int
         The largest number of rows; `fit` raises an error for more. N rows need 16·N² bytes of
-        memory.
+        memory, and about 32·N² bytes on a GPU.
+    device : str or None
+        Where the matrices of 1,000 and more rows are computed, in float64: None is the CPU, "cuda"
+        a GPU (through PyTorch), and "auto" a GPU if there is one.
 
     Notes
     -----

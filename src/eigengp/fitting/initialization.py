@@ -253,7 +253,7 @@ class Family(Protocol):
         rng: np.random.RandomState,
         learned: bool = False,
     ) -> Any:
-        """Place the points of `size` features for the kernel of the model, perhaps a learned one."""
+        """Place the points of `size` features for the kernel of the model."""
 
 
 @dataclass(frozen=True)

@@ -151,9 +151,7 @@ def _free_kernel_and_noise(model: Any) -> tuple[Part, Part]:
     return kernel, noise
 
 
-def _free_points(
-    model: Any, name: str, low: Array, high: Array, unit: Array | float = 1.0
-) -> Part:
+def _free_points(model: Any, name: str, low: Array, high: Array, unit: Array | float = 1.0) -> Part:
     """Free points, in these units of the inputs: one number for all entries, or one for each."""
     points = getattr(model, name)
     return Part(

@@ -72,7 +72,9 @@ class Run:
     def restrict(self, rows: RowBlock) -> Run:
         """Return a run on some standardised rows, without a checkpoint."""
         source = ArraySource.of(replace(rows, X=np.asfortranarray(rows.X)))
-        dataset = replace(self.dataset, rows=source, source=source, n_rows=source.n_rows, device=None)
+        dataset = replace(
+            self.dataset, rows=source, source=source, n_rows=source.n_rows, device=None
+        )
         return replace(self, dataset=dataset, source=source, checkpoint=None, n_iter=0)
 
     def make_result(

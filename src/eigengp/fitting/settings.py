@@ -51,10 +51,11 @@ class LBFGS(BaseEstimator):  # type: ignore[misc]
         `n_restarts=1` and a `Kernel` object, the fit starts from that kernel and from the best of
         a few noise variances, unless `guard` compares several numbers of inducing points.
     max_iter : int or "auto"
-        The largest number of iterations in each stage. "auto" is 200, or 1000 on small data, or
-        25 with `residual="neighbors"`. With `residual="exact"` at most 60 are used to compare
-        kernels, and 40 to learn the best. `max_iter=0` learns nothing: all hyperparameters keep
-        their initial values.
+        The largest number of iterations in each stage. "auto" is 200, or 1000 on small data, or 50
+        to 10 beyond 500,000 rows, after others on up to a third of them, or 25 with
+        `residual="neighbors"`. With `residual="exact"` at most 60 are used to compare kernels, and
+        40 to learn the best. `max_iter=0` learns nothing: all hyperparameters keep their initial
+        values.
     tol : float or "auto"
         Relative change of the log marginal likelihood at which a stage stops. "auto" is 1e-9, or
         1e-7 for `ExactGPRegressor` and `residual="exact"`.

@@ -45,10 +45,6 @@ class DeviceBlocks:
 
         return cls(rows.map_arrays(lambda array: torch.as_tensor(array, device=device), 0))
 
-    def empty(self, shape: tuple[int, int]) -> AnyArray:
-        """Return an uninitialised matrix on the device."""
-        return self.rows.X.new_empty(shape)
-
     def total(self, term: Callable[[RowBlock], Any]) -> Any:
         """Return the sum of `term(block)` over blocks of rows."""
         n = self.rows.n_rows
@@ -125,7 +121,7 @@ class ExactGP:
             value + 0.5 * float(own.sum()), float(s.sum()), rows, covariance, solved
         )
 
-    def _blocks(self, source: RowSource, rows: RowBlock) -> RowSource | DeviceBlocks:
+    def _blocks(self, source: RowSource, rows: RowBlock) -> Any:
         """Return the rows in blocks: those of the source, or on the device."""
         few = self.device is None or rows.n_rows < _DEVICE_FROM
         return source if few else DeviceBlocks.of(rows, str(self.device))
@@ -133,7 +129,7 @@ class ExactGP:
     def _covariance(self, source: RowSource, rows: RowBlock) -> AnyArray:
         """Return `C`, each block of rows filling its own part, shape (N, N)."""
         columns, blocks, n = self.kernel.at(rows.X), self._blocks(source, rows), rows.n_rows
-        C = blocks.empty((n, n)) if isinstance(blocks, DeviceBlocks) else np.empty((n, n))
+        C: AnyArray = np.empty((n, n)) if blocks is source else blocks.rows.X.new_empty((n, n))
 
         def fill(block: RowBlock) -> int:
             C[block.start : block.start + block.n_rows] = columns.matrix(block.X)
