@@ -236,9 +236,17 @@ class Family(Protocol):
         """Whether learning starts on subsets of the rows."""
 
     def parameters(
-        self, model: Any, box: Extent, basis: bool = True, weights: bool = False
+        self,
+        model: Any,
+        box: Extent,
+        basis: bool = True,
+        weights: bool = False,
+        scaled: bool = False,
     ) -> Parameters[Any]:
-        """Return the free parameters: kernel and points if `basis`, weights if `weights`."""
+        """Return the free parameters: kernel and points if `basis`, weights if `weights`.
+
+        Points are in units of the lengthscales if `scaled`.
+        """
 
     def make_starts(
         self, template: Any, rows: RowBlock, size: int, count: int, rng: np.random.RandomState
@@ -315,7 +323,12 @@ class SpectralFamily:
     warms_up: bool = True
 
     def parameters(
-        self, model: SparseSpectrum, box: Extent, basis: bool = True, weights: bool = False
+        self,
+        model: SparseSpectrum,
+        box: Extent,
+        basis: bool = True,
+        weights: bool = False,
+        scaled: bool = False,
     ) -> Parameters[SparseSpectrum]:
         """See `Family.parameters`; weights are integrated out, the box does not bound points."""
         return spectrum_parameters(model)
@@ -364,7 +377,12 @@ class ExactFamily:
     warms_up: bool = False
 
     def parameters(
-        self, model: ExactGP, box: Extent, basis: bool = True, weights: bool = False
+        self,
+        model: ExactGP,
+        box: Extent,
+        basis: bool = True,
+        weights: bool = False,
+        scaled: bool = False,
     ) -> Parameters[ExactGP]:
         """See `Family.parameters`."""
         return kernel_parameters(model)

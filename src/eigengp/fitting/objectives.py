@@ -97,20 +97,25 @@ class Parameters(Generic[ModelT]):
 
 
 def eigengp_parameters(
-    model: EigenGP, box: Extent, basis: bool = True, weights: bool = False
+    model: EigenGP,
+    box: Extent,
+    basis: bool = True,
+    weights: bool = False,
+    scaled: bool = False,
 ) -> Parameters[EigenGP]:
     """Free kernel and inducing points (if `basis`), noise, and weights (if `weights`).
 
-    Inducing points may leave the box around the inputs by its width. They move in units of the
-    first lengthscales, so that inputs of short and of long ones are learned equally fast.
+    Inducing points may leave the box around the inputs by its width. If `scaled`, they
+    move in units of the first lengthscales, so that inputs of short and of long ones are learned
+    equally fast.
     """
     kernel, noise = _free_kernel_and_noise(model)
     parts = [noise]
     if basis:
         reach, count = box.high - box.low, model.inducing_points.shape[0]
         low, high = np.tile(box.low - reach, count), np.tile(box.high + reach, count)
-        unit = 1.0 / np.maximum(model.kernel.metric(reach.size), LEAST_METRIC)
-        unit = np.tile(np.broadcast_to(unit, reach.shape), count)
+        metric = model.kernel.metric(reach.size) if scaled else 1.0
+        unit = np.tile(np.broadcast_to(1.0 / np.maximum(metric, LEAST_METRIC), reach.shape), count)
         parts = [kernel, _free_points(model, "inducing_points", low, high, unit), noise]
     if weights:
         parts.append(_free_weights(model))

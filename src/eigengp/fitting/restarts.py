@@ -370,7 +370,7 @@ class FirstStage:
             rows = beside_source(rows, self.train)
         if is_numpy(rows.X):
             rows = replace(rows, X=np.asfortranarray(rows.X))
-        free = self.family.parameters(model, run.dataset.extent)
+        free = self.family.parameters(model, run.dataset.extent, scaled=True)
         source = ArraySource.of(rows, plan.n_inducing, run.n_threads)
         objective = RowObjective(free, source, min(1.0, plan.gamma * self.train.n_rows / count))
         limits, stage = (max_iter, _WARM_TOLERANCE), f"{count} rows"
@@ -383,7 +383,9 @@ class FirstStage:
         plan = self.plan
         if plan.max_iter == 0:
             return start
-        free = self.family.parameters(start, self.run.dataset.extent, weights=weights)
+        scaled = not is_small(self.train.n_rows, plan.n_inducing)
+        box = self.run.dataset.extent
+        free = self.family.parameters(start, box, weights=weights, scaled=scaled)
         objective = RowObjective(free, self.train, plan.gamma)
         return self.optimize(stage, objective, plan.max_iter, plan.tol, self.run.checkpoint)
 
