@@ -13,6 +13,7 @@ from sklearn import config_context
 from eigengp import (
     LBFGS,
     EigenGPRegressor,
+    ExactGPRegressor,
     FITCRegressor,
     Matern12,
     Matern32,
@@ -26,7 +27,10 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import Placed, beside, namespace, on_host, place
 from eigengp.data.array_source import ArraySource, map_blocks
 from eigengp.data.holdout import TrainingRows
+from eigengp.data.open import open_dataset
 from eigengp.data.standardize import Scaling, StandardizedSource, Summary
+from eigengp.fitting.model_selection import choose_residual
+from eigengp.fitting.settings import Settings
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.precision import Arithmetic
 from eigengp.gp.sparse_spectrum import SparseSpectrum
@@ -242,3 +246,28 @@ def test_predicting_with_another_library_than_in_fit_is_an_error() -> None:
         )
         with pytest.raises(ValueError, match=r"EigenGPRegressor.predict\(\) must use the same"):
             model.predict(X)
+
+
+def test_a_gpu_is_chosen_where_there_is_one_and_selection_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr("eigengp.fitting.settings.find_gpu", lambda: "cpu:0")
+    own = EigenGPRegressor(**GIVEN, inducing_points=LARGE[:12], residual=None, device="auto")
+    assert "a GPU is available" in own.fit(LARGE, LARGE_Y).selection_["device"].reason
+    few = ExactGPRegressor(optimizer=LBFGS(n_restarts=1, max_iter=1), device="auto")
+    assert few.fit(X, y).selection_["device"].chosen == "cpu:0"
+    monkeypatch.setattr("eigengp.fitting.settings.find_gpu", lambda: None)
+    assert "no GPU is available" in few.fit(X, y).selection_["device"].reason
+    assert "device" not in ExactGPRegressor(optimizer=few.optimizer).fit(X, y).selection_
+
+
+def test_a_gpu_has_the_exact_gp_of_more_rows() -> None:
+    """The choice alone: there need be no GPU."""
+    settings = Settings.from_estimator(EigenGPRegressor(device="cuda"))
+    with open_dataset(LARGE, LARGE_Y, None, settings.reading._replace(device=None)) as dataset:
+        choice = choose_residual(settings, dataset)
+        assert choice.residual == "exact"
+        assert "on cuda" in choice.decision.reason
+        on_cpu = replace(settings, device=None, reading=settings.reading._replace(device=None))
+        assert choose_residual(on_cpu, dataset).residual == "neighbors"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 import tracemalloc
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +16,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
-from eigengp import LBFGS, ExactGPRegressor, Gaussian
+from eigengp import LBFGS, ExactGPRegressor, Gaussian, load
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting.objectives import kernel_parameters
 from eigengp.gp.exact import ExactGP
+from eigengp.gp.linalg import FactorizationError, JitterWarning, cholesky, guarded
 from eigengp.kernels import (
     Kernel,
     Matern12,
@@ -281,3 +284,53 @@ def test_with_many_rows_the_kernel_is_settled_on_some_of_them(
     assert settled.log_marginal_likelihood_ > plain.log_marginal_likelihood_ + 50.0
     stages = [step["stage"] for step in settled.history_]
     assert stages.count("learning") == settled.n_iter_
+
+
+@any_kernel
+@any_weight
+def test_a_device_computes_the_same(
+    kernel: Kernel, weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr("eigengp.gp.exact._DEVICE_FROM", 0)
+    monkeypatch.setattr("eigengp.gp.exact._DEVICE_ENTRIES", 200)  # Several blocks.
+    source = WEIGHTED if weighted else ROWS
+    here, there = (ExactGP(kernel, NOISE, device) for device in (None, "cpu:0"))
+    expected, found = here.forward(source), there.forward(source)
+    assert found.value == pytest.approx(expected.value, rel=1e-12)
+    assert_close(packed(there, source), packed(here, source), 1e-10)
+    a, b = here.posterior(expected), there.posterior(found)
+    for method in ("mean", "joint_covariance", "mean_gradient", "variance_gradient"):
+        np.testing.assert_allclose(getattr(b, method)(X_new), getattr(a, method)(X_new), atol=1e-10)
+    np.testing.assert_allclose(b.mean_and_variance(X_new), a.mean_and_variance(X_new), atol=1e-10)
+    np.testing.assert_allclose(
+        b.leave_one_out(found.rows), a.leave_one_out(expected.rows), atol=1e-10
+    )
+    for own in b.mean_and_variance(torch.as_tensor(X_new)):
+        assert isinstance(own, torch.Tensor)
+    again = pickle.loads(pickle.dumps(b))
+    np.testing.assert_allclose(again.mean(X_new), a.mean(X_new), atol=1e-10)
+
+
+def test_a_regressor_on_a_device_predicts_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr("eigengp.gp.exact._DEVICE_FROM", 0)
+    own = {"optimizer": LBFGS(max_iter=5, n_restarts=2), "random_state": 0}
+    here, there = (ExactGPRegressor(device=each, **own).fit(X, y) for each in (None, "cpu:0"))
+    expected = here.predict(X_new, return_std=True)
+    np.testing.assert_allclose(there.predict(X_new, return_std=True), expected, rtol=1e-7)
+    there.save(tmp_path / "model.eigengp")
+    again = load(tmp_path / "model.eigengp")
+    np.testing.assert_allclose(again.predict(X_new, return_std=True), expected, rtol=1e-7)
+
+
+def test_a_singular_matrix_on_a_device_gets_jitter_or_a_clear_error() -> None:
+    torch = pytest.importorskip("torch")
+    ones = torch.ones((4, 4), dtype=torch.float64)
+    with pytest.warns(JitterWarning):
+        L = guarded(cholesky, ones)
+    assert float((L @ L.T - ones).abs().max()) < 1e-3
+    with pytest.raises(FactorizationError, match="not positive definite"):
+        guarded(cholesky, ones - 2.0 * torch.eye(4, dtype=torch.float64))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigengp import EigenGPRegressor
+from eigengp import LBFGS, EigenGPRegressor
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
@@ -291,3 +291,15 @@ def test_fewer_eigenfunctions_are_learned_on_nonstationary_data() -> None:
     model = EigenGPRegressor(10, inducing_points=14, residual=None, guard=False, random_state=0)
     error = np.mean((model.fit(data.X, data.y).predict(data.X_test) - data.f_test) ** 2)
     assert error <= 0.05 * data.f_test.var()
+
+
+def test_warming_up_finds_an_input_along_which_the_function_oscillates() -> None:
+    rng = np.random.RandomState(3)
+    X = rng.uniform(0.0, 3.0, size=(9_000, 3))
+    f = X[:, 0] * np.sin(X[:, 0] ** 3) + np.sin(3.0 * X[:, 1])
+    y = f + 0.5 * rng.standard_normal(9_000)
+    model = EigenGPRegressor(36, residual=None, optimizer=LBFGS(max_iter=10), random_state=0).fit(
+        X, y
+    )
+    assert np.mean((model.predict(X) - f) ** 2) < 0.15 * np.var(f)
+    assert model.kernel_.lengthscale[0] < 0.5

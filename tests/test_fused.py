@@ -86,7 +86,7 @@ def test_a_fused_pull_back_is_not_used_where_its_residuals_would_be_rounded() ->
     assert mixed.pieces_for(scatter=0.01, residual_scatter=1.0) == 1
     assert mixed.pieces_for(scatter=10.0, residual_scatter=1.0) == 2
     assert mixed.pieces_for(scatter=0.01, residual_scatter=1e4) == 0
-    assert single.pieces_for(scatter=0.01, residual_scatter=1e4) == 1
+    assert single.pieces_for(scatter=0.01, residual_scatter=1e4) == 0
 
 
 def test_the_fused_passes_are_for_float32_on_cuda_alone() -> None:

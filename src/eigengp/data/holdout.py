@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.random import sample_without_replacement
 
-from eigengp.backend.namespace import AnyArray, namespace
+from eigengp.backend.namespace import AnyArray, beside, is_numpy, namespace
 from eigengp.data.array_source import ArraySource
 from eigengp.gp.blocks import RowBlock, RowSource
 
@@ -28,6 +28,16 @@ def sample_rows(source: RowSource, count: int, rng: np.random.RandomState) -> Ro
     """Draw `count` rows at random, or all if there are fewer; their order is kept."""
     count = min(count, source.n_rows)
     return source.take(np.sort(sample_without_replacement(source.n_rows, count, random_state=rng)))
+
+
+def beside_source(rows: RowBlock, source: Any) -> RowBlock:
+    """Return rows in the library and on the device of the arrays of a source, if it has some."""
+    while isinstance(source, View):
+        source = source.source
+    like = source.X[:0, :] if isinstance(source, ArraySource) else None
+    if like is None or is_numpy(like):
+        return rows
+    return rows.map_arrays(lambda array: beside(array, like), rows.start)
 
 
 @dataclass(frozen=True)
@@ -132,6 +142,10 @@ class ManyTrainingRows(View):
     held: RowBlock
     held_rows: NDArray[np.intp]
 
+    @cached_property
+    def _held_beside(self) -> RowBlock:
+        return beside_source(self.held, self.source)
+
     @classmethod
     def of(cls, source: RowSource, count: int) -> ManyTrainingRows:
         """Hold out `count` rows, the same rows for all sources of equal length."""
@@ -143,7 +157,7 @@ class ManyTrainingRows(View):
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all rows that are not held out."""
         whole = self.source.total(term)
-        return whole - term(self.held).on_host()
+        return whole - term(self._held_beside).on_host()
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of those of the rows that are not held out."""

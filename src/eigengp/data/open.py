@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -132,6 +133,8 @@ class Dataset:
         The numbers of rows and inputs.
     opened : float
         When opening started, by the monotonic clock.
+    device : str or None
+        The device of PyTorch on which passes over the rows are computed; None is the CPU.
     """
 
     rows: RowSource
@@ -144,6 +147,13 @@ class Dataset:
     n_rows: int
     n_features: int
     opened: float = 0.0
+    device: str | None = None
+    """The device of PyTorch on which rows are; None is the CPU."""
+
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether passes over the rows are computed by CUDA."""
+        return self.device is not None and self.device.startswith("cuda")
 
 
 class _Opened(NamedTuple):
@@ -188,7 +198,24 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
             rows.n_rows,
             rows.n_features,
             began,
+            _find_device(rows, options.device),
         )
+
+
+def _find_device(rows: RowSource, device: str | None) -> str | None:
+    """Return the device of rows in arrays, or that to which rows of a table are moved."""
+    if not isinstance(rows, ArraySource):
+        return device
+    return None if isinstance(rows.X, np.ndarray) else str(rows.X.device)
+
+
+def find_gpu() -> str | None:
+    """Return the device of PyTorch that is a GPU; None if there is none."""
+    if find_spec("torch") is None:
+        return None
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else None
 
 
 def _open_dask(client: Any, X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
@@ -314,6 +341,7 @@ def check_further_rows(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Ro
 
 def move_to_device(X: AnyArray, device: str | None) -> AnyArray:
     """Move a NumPy array to a device of PyTorch; None does not move it."""
+    device = find_gpu() if device == "auto" else device
     if device is None or device == "cpu" or not isinstance(X, np.ndarray):
         return X
     try:

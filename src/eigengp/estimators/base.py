@@ -92,13 +92,16 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         its standard deviation. False divides all inputs by one common scale. "robust" uses medians
         and interquartile ranges, and compresses heavy tails. Targets are always scaled to unit
         variance.
-    precision : {"double", "mixed", "single"}
-        "double" computes in float64. "mixed" computes gradients and predictions in float32 where
-        that is accurate enough. "single" also computes the matrix products within each block of
-        rows in float32. Sums over blocks and factorisations are always in float64.
+    precision : {"auto", "double", "mixed", "single"}
+        "auto" computes in float64 on the CPU; on a GPU, also in float32 where that is faster and
+        its rounding does not show. "double" computes in float64. "mixed" computes gradients and
+        predictions in float32 where that is accurate enough. "single" also computes the matrix
+        products within each block of rows in float32 where that is accurate enough. Sums over
+        blocks and factorisations are always in float64.
     device : str or None
         Where NumPy arrays of more than 5,000 rows are computed: None is the CPU, "cuda" a GPU
-        (through PyTorch).
+        (through PyTorch), and "auto" a GPU if there is one and the model is faster there; see
+        `selection_`.
     random_state : int, RandomState or None
         Seed of the restarts and of all other random choices.
     verbose : bool or int

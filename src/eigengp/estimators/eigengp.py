@@ -136,15 +136,15 @@ class EigenGPRegressor(InducingPointRegressor):
           mean is that of the exact GP of all rows with the learned hyperparameters (up to 2 GB of
           memory), unless its mean squared error on held-out rows is more than 2 % larger than that
           of the neighbours. The predictive variance is always that of the neighbours.
-        - "exact" is the exact GP of all rows, without eigenfunctions, for up to 20,000 rows (see
-          Notes).
-        - "auto" is "exact" for up to 2,000 rows, if neither `n_components` nor `inducing_points` is
-          given; otherwise "neighbors" from 1,000 to 10 million rows, and None below and beyond. It
-          is also None if all rows cannot be kept in NumPy arrays on the CPU in double precision
-          (large files, Dask, `device`, `precision`, `Stochastic`, `partial_fit`), if `LBFGS` uses
-          "joint", "direct" or `max_iter=0`, or if `n_components` differs from the number
-          of inducing points. Up to 100,000 rows and without `max_time`, "neighbors" is compared
-          with None, and the better model is kept.
+        - "exact" is the exact GP of all rows, without eigenfunctions, for up to 20,000 rows, or
+          60,000 on a GPU (see Notes).
+        - "auto" is "exact" for up to 2,000 rows, or 30,000 on a GPU, if neither `n_components` nor
+          `inducing_points` is given; otherwise "neighbors" from 1,000 to 10 million rows, and None
+          below and beyond. It is also None if all rows cannot be kept in NumPy arrays on the CPU in
+          double precision (large files, Dask, `device`, `precision`, `Stochastic`, `partial_fit`),
+          if `LBFGS` uses "joint", "direct" or `max_iter=0`, or if `n_components` differs from the
+          number of inducing points. Up to 100,000 rows and without `max_time`, "neighbors" is
+          compared with None, and the better model is kept.
 
         `selection_` says what was chosen and why.
     n_neighbors : int
@@ -199,18 +199,21 @@ class EigenGPRegressor(InducingPointRegressor):
         Approximate time limit of the fit in seconds; None is no limit. With a limit, the result
         depends on the machine: the exact GP may compare fewer kernels and learn from fewer rows,
         neighbours may use fewer inducing points, and all models may take fewer iterations.
-    precision : {"double", "mixed", "single"}
-        "double" computes in float64, except for the kernel matrix of all rows with
-        `residual="neighbors"` and more than 3,000 rows, which is in float32. "mixed" computes the
-        gradient of stage 1 and predictions in float32 where that is accurate enough. "single" also
-        computes the matrix products within each block of rows in float32, for very many rows or
-        GPUs. Sums over blocks, factorisations and stage 2 are always in float64.
+    precision : {"auto", "double", "mixed", "single"}
+        "auto" is "double" on the CPU; on a GPU it also uses float32 where that is faster and its
+        rounding does not show. "double" computes in float64, except for the kernel matrix of all
+        rows with `residual="neighbors"` and more than 3,000 rows, which is in float32. "mixed"
+        computes the gradient of stage 1 and predictions in float32 where that is accurate enough.
+        "single" also computes the matrix products within each block of rows in float32 where that
+        is accurate enough, for very many rows or GPUs. Sums over blocks, factorisations and stage 2
+        are always in float64.
     device : str or None
         Where NumPy arrays of more than 5,000 rows are computed: None is the CPU, "cuda" a GPU
-        (through PyTorch). Smaller NumPy arrays stay on the CPU, which is faster for them. Arrays of
+        (through PyTorch), and "auto" a GPU if there is one and the model is faster there, as
+        `selection_` says. Smaller NumPy arrays stay on the CPU, which is faster for them. Arrays of
         PyTorch or CuPy (with scikit-learn's `array_api_dispatch`) are computed where they are,
         whatever `device` is, but `fit` copies arrays of at most 5,000 rows to the CPU. The exact GP
-        and models with neighbours always use the CPU.
+        uses a GPU from 1,000 rows on, and models with neighbours always use the CPU.
 
     Attributes
     ----------
@@ -255,9 +258,10 @@ class EigenGPRegressor(InducingPointRegressor):
     their evidence. Predictions are averaged over draws from the Laplace approximation to the
     posterior of the hyperparameters: 16 for up to 500 rows, fewer for up to 1,400, and the mode
     alone beyond. `kernel_`, `noise_variance_` and `log_marginal_likelihood_` are those of the most
-    probable hyperparameters. Beyond 2,000 rows, kernel hyperparameters and noise variance are
-    learned from 2,000 random rows, and predictions use all rows. Conditioning on all rows takes
-    O(N³) time and 16·N² bytes of memory; each predicted standard deviation takes O(N²) time.
+    probable hyperparameters. Beyond 2,000 rows (12,000 on a GPU), kernel hyperparameters and noise
+    variance are learned from so many random rows, and predictions use all rows. Conditioning on all
+    rows takes O(N³) time and 16·N² bytes of memory; each predicted standard deviation takes O(N²)
+    time.
 
     With ten or more inputs and fewer than ten rows per input, the lengthscales of the exact GP tend
     to over-fit, which leave-one-out errors do not show. Unless the likelihood is "gaussian", all

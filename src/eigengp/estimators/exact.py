@@ -30,7 +30,10 @@ class ExactGPRegressor(GPRegressor):
     ----------
     max_rows : int
         The largest number of rows; `fit` raises an error for more. N rows need 16·N² bytes of
-        memory.
+        memory, and about 32·N² bytes on a GPU.
+    device : str or None
+        Where the matrices of 1,000 and more rows are computed, in float64: None is the CPU, "cuda"
+        a GPU (through PyTorch), and "auto" a GPU if there is one.
 
     Notes
     -----
@@ -58,7 +61,7 @@ class ExactGPRegressor(GPRegressor):
         **{
             name: constraint
             for name, constraint in GPRegressor._parameter_constraints.items()
-            if name not in ("precision", "device")
+            if name != "precision"
         },
         "max_rows": [Interval(Integral, 1, None, closed="left")],
     }
@@ -68,3 +71,4 @@ class ExactGPRegressor(GPRegressor):
     mean: Any = "constant"
     optimizer: Any = "auto"
     max_rows: int = 20_000
+    device: str | None = None

@@ -23,7 +23,7 @@ class InducingPointRegressor(GPRegressor):
     mean: Any = "constant"
     inducing_points: Any = "auto"
     optimizer: Any = "auto"
-    precision: Literal["double", "mixed", "single"] = "double"
+    precision: Literal["auto", "double", "mixed", "single"] = "auto"
     device: str | None = None
     inducing_points_: Array = field(init=False)
     _learn = staticmethod(learn_sparse)

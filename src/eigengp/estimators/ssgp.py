@@ -63,7 +63,7 @@ class SSGPRegressor(GPRegressor):
     likelihood: Any = "gaussian"
     mean: Any = "constant"
     optimizer: Any = "auto"
-    precision: Literal["double", "mixed", "single"] = "double"
+    precision: Literal["auto", "double", "mixed", "single"] = "auto"
     device: str | None = None
 
     def _prior_correlation(self, apart: Array) -> Array:

@@ -24,9 +24,10 @@ from eigengp.fitting.initialization import (
     Start,
     count_varying,
     make_warps,
+    shorten_lengthscales,
 )
 from eigengp.fitting.leave_one_out import LeaveOneOut, score
-from eigengp.fitting.model_selection import EXACT_UP_TO, Decision
+from eigengp.fitting.model_selection import EXACT_UP_TO, Decision, get_exact_device
 from eigengp.fitting.objectives import (
     PriorObjective,
     RowObjective,
@@ -52,6 +53,7 @@ from eigengp.kernels.base import get_lengthscale_range, with_lengthscale
 
 _SCREENED_ROWS = 300
 """Rows on which candidate kernels are compared."""
+_SCREENED_ON_DEVICE = 2_000
 _STEPS = 60
 _LAST_STEPS = 40
 _REWEIGHTED_STEPS = 15
@@ -71,6 +73,8 @@ _ROWS_PER_INPUT = 10
 _WIDE_FROM = 10
 _FACTORS = (0.5, 10.0)
 """The range of the factor that cross-validation may give."""
+_MOST_ROWS_ON_DEVICE = 12_000
+"""The largest number of rows from which kernel and noise are learned on a device."""
 _SECONDS_FOR_ALL = 25.0
 """The `max_time` from which 2,000 rows are learned from; an evaluation takes O(N³) time."""
 _UNTIL = (0.4, 0.8)
@@ -82,7 +86,9 @@ def learn_exact_of_few(run: Run, start: Start) -> FitResult:
     rows = run.source.take(np.arange(run.source.n_rows))
     fit = ExactFit(run, rows)
     with limit_threads(rows.n_rows):
-        found = fit.learn(fit.choose_kernel(ExactGP(start.kernel, start.likelihood)))
+        device = get_exact_device(run.settings, run.dataset)
+        first = ExactGP(start.kernel, start.likelihood, device)
+        found = fit.learn(fit.choose_kernel(first))
         found, scored = fit.calibrate(found)
         outcome = found.model.forward(_make_source(rows))
     run.decisions.extend(scored.decisions)
@@ -204,11 +210,15 @@ class ExactFit:
     def choose_kernel(self, start: ExactGP) -> ExactGP:
         """Choose the kernel of largest evidence on some rows, and learn it there."""
         own = self.run.settings.kernel
-        few = self.rows
-        if few.n_rows > _SCREENED_ROWS:
-            few = few.picked(self.run.rng.permutation(few.n_rows)[:_SCREENED_ROWS])
+        few, count = self.rows, _SCREENED_ROWS if start.device is None else _SCREENED_ON_DEVICE
+        if few.n_rows > count:
+            few = few.picked(self.run.rng.permutation(few.n_rows)[:count])
         self.run.monitor.clock.allow(_UNTIL[0])
         best = self._learn_best(self._list_starts(start), few)
+        if start.device is not None and not isinstance(own, Kernel):
+            short = shorten_lengthscales(best.model.kernel, few.X)
+            trials = [replace(best.model, kernel=each) for each in short]
+            best = min(best, self._learn_best([best.model, *trials], few), key=_get_value)
         if isinstance(own, Kernel) or own != "auto" or self._max_iter == 0:
             return best.model
         found = {type(best.model.kernel).__name__: best}
@@ -260,7 +270,7 @@ class ExactFit:
         if not found:
             assert failure is not None
             raise failure
-        return min(found, key=lambda each: each.value)
+        return min(found, key=_get_value)
 
     def _learn(self, start: ExactGP, rows: RowBlock, steps: int, stage: str) -> Optimum:
         parameters, run = kernel_parameters(start), self.run
@@ -288,6 +298,8 @@ class ExactFit:
     @property
     def _most_rows(self) -> int:
         """The largest number of rows from which kernel and noise are learned."""
+        if get_exact_device(self.run.settings, self.run.dataset) is not None:
+            return _MOST_ROWS_ON_DEVICE
         limit = self.run.monitor.clock.limit
         share = 1.0 if limit is None else min(1.0, (limit / _SECONDS_FOR_ALL) ** (1 / 3))
         return round(EXACT_UP_TO * share)
@@ -387,6 +399,10 @@ class ExactFit:
         decision = Decision("likelihood", f"variances × {factor:.3g}", reason)
         self.run.decisions.append(decision)
         return LeaveOneOut(replace(own, scale=scale))
+
+
+def _get_value(found: Optimum) -> float:
+    return found.value
 
 
 def _make_source(rows: RowBlock) -> ArraySource:

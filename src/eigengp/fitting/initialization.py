@@ -22,6 +22,7 @@ from eigengp._typing import Array
 from eigengp.backend.threads import use_one_openmp_thread
 from eigengp.data.standardize import Extent
 from eigengp.fitting.objectives import (
+    LEAST_METRIC,
     Parameters,
     eigengp_parameters,
     kernel_parameters,
@@ -32,7 +33,7 @@ from eigengp.gp.exact import ExactGP
 from eigengp.gp.likelihoods import Likelihood
 from eigengp.gp.model import EigenGP
 from eigengp.gp.sparse_spectrum import SparseSpectrum
-from eigengp.kernels import Kernel, Warped
+from eigengp.kernels import Kernel, Stationary, Warped
 from eigengp.kernels.base import KernelT, get_lengthscale_range, with_lengthscale
 
 WARPED_INPUTS = 3
@@ -42,6 +43,7 @@ _WARP_MARGIN = 0.1
 """The warped range exceeds that of the data by this fraction on either side."""
 _NEIGHBOURS = 6
 _KMEANS_ROWS = 10_000
+_SHORTENED = 8
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,22 @@ class InducingPointInit:
     method: str | Array
 
     def place(
-        self, rows: RowBlock, count: int, kernel: Kernel, rng: np.random.RandomState
+        self,
+        rows: RowBlock,
+        count: int,
+        kernel: Kernel,
+        rng: np.random.RandomState,
+        learned: bool = False,
     ) -> Array:
-        """Return `count` inducing points, shape (count, D)."""
+        """Return `count` inducing points, shape (count, D).
+
+        If the kernel is `learned`, clusters are those of inputs in units of its lengthscales.
+        """
         if isinstance(self.method, np.ndarray):
             return self.method
+        if self.method == "kmeans" and learned:
+            unit = 1.0 / np.maximum(kernel.metric(rows.X.shape[1]), LEAST_METRIC)
+            return unit * _cluster(replace(rows, X=rows.X / unit), count, rng)
         if self.method == "kmeans":
             return _cluster(rows, count, rng)
         if self.method == "greedy":
@@ -165,6 +178,21 @@ def draw_kernels(
         yield with_lengthscale(unit, length, rng)
 
 
+def shorten_lengthscales(kernel: Kernel, X: Array) -> Iterator[Kernel]:
+    """Yield kernels with a short lengthscale of one input, for up to eight with the longest ones.
+
+    An input along which the function oscillates is not found from long lengthscales.
+    """
+    if not isinstance(kernel, Stationary) or kernel.active_dims is not None:
+        return
+    D, metric = X.shape[1], kernel.metric(X.shape[1])
+    short = 0.5 * get_lengthscale_range(count_varying(X))[0]
+    for d in np.argsort(metric, kind="stable")[:_SHORTENED]:
+        if short * metric[d] < 1.0 and np.ptp(X[:, d]):
+            lengths = np.where(np.arange(D) == d, short, kernel.lengthscale)
+            yield replace(kernel, lengthscale=lengths)
+
+
 def make_starts(
     template: EigenGP,
     rows: RowBlock,
@@ -219,16 +247,31 @@ class Family(Protocol):
         """Whether learning starts on subsets of the rows."""
 
     def parameters(
-        self, model: Any, box: Extent, basis: bool = True, weights: bool = False
+        self,
+        model: Any,
+        box: Extent,
+        basis: bool = True,
+        weights: bool = False,
+        scaled: bool = False,
     ) -> Parameters[Any]:
-        """Return the free parameters: kernel and points if `basis`, weights if `weights`."""
+        """Return the free parameters: kernel and points if `basis`, weights if `weights`.
+
+        Points are in units of the lengthscales if `scaled`.
+        """
 
     def make_starts(
         self, template: Any, rows: RowBlock, size: int, count: int, rng: np.random.RandomState
     ) -> list[Any]:
         """Make `count` models with `size` features; the first keeps the template's kernel."""
 
-    def place(self, model: Any, rows: RowBlock, size: int, rng: np.random.RandomState) -> Any:
+    def place(
+        self,
+        model: Any,
+        rows: RowBlock,
+        size: int,
+        rng: np.random.RandomState,
+        learned: bool = False,
+    ) -> Any:
         """Place the points of `size` features for the kernel of the model."""
 
 
@@ -267,10 +310,15 @@ class InducingFamily:
         return make_starts(sized, rows, init, count, rng)
 
     def place(
-        self, model: EigenGP, rows: RowBlock, size: int, rng: np.random.RandomState
+        self,
+        model: EigenGP,
+        rows: RowBlock,
+        size: int,
+        rng: np.random.RandomState,
+        learned: bool = False,
     ) -> EigenGP:
         """See `Family.place`."""
-        points = self.init.place(rows, size, model.kernel, rng)
+        points = self.init.place(rows, size, model.kernel, rng, learned)
         return replace(model, inducing_points=points, n_components=self._count_components(size))
 
     def _count_components(self, size: int) -> int:
@@ -286,7 +334,12 @@ class SpectralFamily:
     warms_up: bool = True
 
     def parameters(
-        self, model: SparseSpectrum, box: Extent, basis: bool = True, weights: bool = False
+        self,
+        model: SparseSpectrum,
+        box: Extent,
+        basis: bool = True,
+        weights: bool = False,
+        scaled: bool = False,
     ) -> Parameters[SparseSpectrum]:
         """See `Family.parameters`; weights are integrated out, the box does not bound points."""
         return spectrum_parameters(model)
@@ -305,7 +358,12 @@ class SpectralFamily:
         return [self.place(model, rows, size, rng) for model in models]
 
     def place(
-        self, model: SparseSpectrum, rows: RowBlock, size: int, rng: np.random.RandomState
+        self,
+        model: SparseSpectrum,
+        rows: RowBlock,
+        size: int,
+        rng: np.random.RandomState,
+        learned: bool = False,
     ) -> SparseSpectrum:
         """See `Family.place`; a spectral point is two features.
 
@@ -330,7 +388,12 @@ class ExactFamily:
     warms_up: bool = False
 
     def parameters(
-        self, model: ExactGP, box: Extent, basis: bool = True, weights: bool = False
+        self,
+        model: ExactGP,
+        box: Extent,
+        basis: bool = True,
+        weights: bool = False,
+        scaled: bool = False,
     ) -> Parameters[ExactGP]:
         """See `Family.parameters`."""
         return kernel_parameters(model)
@@ -343,7 +406,12 @@ class ExactFamily:
         return [template, *(replace(template, kernel=kernel) for kernel in tried)]
 
     def place(
-        self, model: ExactGP, rows: RowBlock, size: int, rng: np.random.RandomState
+        self,
+        model: ExactGP,
+        rows: RowBlock,
+        size: int,
+        rng: np.random.RandomState,
+        learned: bool = False,
     ) -> ExactGP:
         """See `Family.place`; there is nothing to place."""
         return model

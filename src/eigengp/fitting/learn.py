@@ -22,9 +22,11 @@ from eigengp.fitting.initialization import (
     SpectralFamily,
     Start,
     count_varying,
+    shorten_lengthscales,
 )
 from eigengp.fitting.leave_one_out import score_leave_one_out
-from eigengp.fitting.model_selection import choose_residual
+from eigengp.fitting.model_selection import choose_residual, get_exact_device
+from eigengp.fitting.objectives import RowObjective, kernel_parameters, learn_parameters
 from eigengp.fitting.online import Online
 from eigengp.fitting.plan import (
     RELATIVE_JITTER,
@@ -82,15 +84,16 @@ def learn_exact(run: Run) -> FitResult:
     """Fit the exact GP; with many rows the kernel is learned on a subset first."""
     n = run.dataset.n_rows
     start, large = make_start(run), n > 2 * SUBSET_RANGE[1]
-    template = ExactGP(start.kernel, start.likelihood)
+    device = get_exact_device(run.settings, run.dataset)
+    template = ExactGP(start.kernel, start.likelihood, device)
     plan = Plan.of(run.settings, run.dataset, n, n_restarts=8, max_iter=200, tol=1e-7)
     plan = replace(plan, settled=large)
     if large and plan.max_iter > 0:
         count = SUBSET_RANGE[1]
         own = replace(plan, n_components=count, n_inducing=count, settled=False)
-        template = _learn_exact_on_subset(run, start, own)
+        template = _learn_exact_on_subset(run, start, own, device)
     with speed_up_passes(n):
-        model = learn_one_stage(run, ExactFamily(), plan, template)
+        model = learn_one_stage(run, ExactFamily(), plan, replace(template, device=device))
     outcome = model.forward(group_source(run.source))
     return run.make_result(model, outcome.value, model.posterior(outcome))
 
@@ -143,8 +146,13 @@ def make_start(run: Run) -> Start:
     return Start(exact.kernel, exact.likelihood)
 
 
-def _learn_exact_on_subset(run: Run, start: Start, plan: Plan | None = None) -> ExactGP:
-    """Learn the exact GP on a subset of the rows; by default a tenth, within limits."""
+def _learn_exact_on_subset(
+    run: Run, start: Start, plan: Plan | None = None, device: str | None = None
+) -> ExactGP:
+    """Learn the exact GP on a subset of the rows; by default a tenth, within limits.
+
+    On a device, there is time to try short lengthscales of each input too.
+    """
     low, high = SUBSET_RANGE
     n = run.dataset.n_rows
     count = min(n, max(low, min(high, n // 10))) if plan is None else plan.n_inducing
@@ -153,8 +161,16 @@ def _learn_exact_on_subset(run: Run, start: Start, plan: Plan | None = None) -> 
     part = run.restrict(rows)
     part.source = ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
     with speed_up_passes(count):
-        template = ExactGP(start.kernel, start.likelihood)
+        template = ExactGP(start.kernel, start.likelihood, device)
         model: ExactGP = learn_one_stage(part, ExactFamily(), plan, template)
+        if device is not None and not isinstance(run.settings.kernel, Kernel):
+            short = shorten_lengthscales(model.kernel, rows.X)
+            trials = [model, *(replace(model, kernel=each) for each in short)]
+            free = [kernel_parameters(each) for each in trials]
+            source, limits = group_source(part.source), (plan.max_iter, plan.tol)
+            found = [learn_parameters(RowObjective(each, source), *limits) for each in free]
+            best = int(np.argmin([each.value for each in found]))
+            model = free[best].unpack(found[best].vector)
     run.n_iter += part.n_iter
     return model
 

@@ -34,6 +34,8 @@ SHRINKAGE_RANGE = (1e-8, 1e4)
 HIGHEST_FREQUENCY = 1e3
 _NOISE_LOG_PRIOR = (float(np.log(0.1)), 2.5)
 """Mean and standard deviation of the log noise variance of standardised targets."""
+LEAST_METRIC = 0.3
+"""Lengthscales beyond about the range of a standardised input count as if they were that."""
 _MEMORY = 20
 _REJECTED = 1e3
 _ATTEMPTS = 4
@@ -95,18 +97,26 @@ class Parameters(Generic[ModelT]):
 
 
 def eigengp_parameters(
-    model: EigenGP, box: Extent, basis: bool = True, weights: bool = False
+    model: EigenGP,
+    box: Extent,
+    basis: bool = True,
+    weights: bool = False,
+    scaled: bool = False,
 ) -> Parameters[EigenGP]:
     """Free kernel and inducing points (if `basis`), noise, and weights (if `weights`).
 
-    Inducing points may leave the box around the inputs by its width.
+    Inducing points may leave the box around the inputs by its width. If `scaled`, they
+    move in units of the first lengthscales, so that inputs of short and of long ones are learned
+    equally fast.
     """
     kernel, noise = _free_kernel_and_noise(model)
     parts = [noise]
     if basis:
         reach, count = box.high - box.low, model.inducing_points.shape[0]
         low, high = np.tile(box.low - reach, count), np.tile(box.high + reach, count)
-        parts = [kernel, _free_points(model, "inducing_points", low, high), noise]
+        metric = model.kernel.metric(reach.size) if scaled else 1.0
+        unit = np.tile(np.broadcast_to(1.0 / np.maximum(metric, LEAST_METRIC), reach.shape), count)
+        parts = [kernel, _free_points(model, "inducing_points", low, high, unit), noise]
     if weights:
         parts.append(_free_weights(model))
     return Parameters(model, tuple(parts))
@@ -146,14 +156,15 @@ def _free_kernel_and_noise(model: Any) -> tuple[Part, Part]:
     return kernel, noise
 
 
-def _free_points(model: Any, name: str, low: Array, high: Array) -> Part:
+def _free_points(model: Any, name: str, low: Array, high: Array, unit: Array | float = 1.0) -> Part:
+    """Free points, in these units of the inputs: one number for all entries, or one for each."""
     points = getattr(model, name)
     return Part(
-        start=points.ravel(),
-        low=low,
-        high=high,
-        write=lambda model, values: replace(model, **{name: values.reshape(points.shape)}),
-        slope=lambda gradient: getattr(gradient, name).ravel(),
+        start=points.ravel() / unit,
+        low=low / unit,
+        high=high / unit,
+        write=lambda model, values: replace(model, **{name: (values * unit).reshape(points.shape)}),
+        slope=lambda gradient: getattr(gradient, name).ravel() * unit,
     )
 
 

@@ -26,6 +26,7 @@ _GUARD_STRENGTH = 1.5
 """The guard's share of the trace term for one inducing point per row (benchmarks/README.md)."""
 _SCARCE_ROWS_PER_POINT = 10
 _HOLD_OUT_FROM = 2_000
+_MANY_ROWS = 500_000
 _SAMPLE_ROWS = 2_000
 """The least number of rows among which distinct inputs are counted first."""
 
@@ -33,6 +34,16 @@ _SAMPLE_ROWS = 2_000
 def is_small(n_rows: int, n_inducing: int) -> bool:
     """Return whether a problem is cheap enough to search as a whole, by N·M²."""
     return n_rows * n_inducing**2 <= _SMALL_PROBLEM
+
+
+def _count_iterations(n_rows: int) -> int:
+    """Return the number of iterations over all rows of a large problem.
+
+    With many rows, iterations over subsets of up to a third of them leave little to learn.
+    """
+    if n_rows <= _MANY_ROWS:
+        return 200
+    return max(10, min(50, round(1e9 / n_rows)))
 
 
 def get_default_size(n_rows: int) -> int:
@@ -106,7 +117,7 @@ class Plan:
         small = is_small(dataset.n_rows, M)
         defaults = {
             "n_restarts": n_restarts or (32 if small else 4),
-            "max_iter": max_iter or (1000 if small else 200),
+            "max_iter": max_iter or (1000 if small else _count_iterations(dataset.n_rows)),
             "tol": tol,
         }
         given = {name: getattr(own, name, "auto") for name in defaults}
@@ -120,7 +131,10 @@ class Plan:
             settled = settings.kernel == "auto" and own.n_restarts in ("auto", 1)
         settled = bool(settled or getattr(own, "exact_start", False))
         memory = settings.reading.memory // (2 if isinstance(dataset.rows, StreamSource) else 1)
-        arithmetic = Arithmetic(settings.precision, memory)  # Streamed rows share the memory.
+        precision = settings.precision
+        if precision == "auto" and not dataset.is_on_gpu:
+            precision = "double"
+        arithmetic = Arithmetic(precision, memory)  # Streamed rows share the memory.
         return cls(n_components, M, settled=settled, arithmetic=arithmetic, **resolved)
 
 

@@ -19,18 +19,20 @@ from typing import Any
 import numpy as np
 
 from eigengp._typing import Array
+from eigengp.backend.namespace import is_numpy
 from eigengp.data.array_source import ArraySource
 from eigengp.data.grouping import group_source
-from eigengp.data.holdout import sample_rows
+from eigengp.data.holdout import beside_source, sample_rows
 from eigengp.data.standardize import Extent
 from eigengp.fitting.checkpoint import Checkpoint
-from eigengp.fitting.initialization import Family
+from eigengp.fitting.initialization import Family, shorten_lengthscales
 from eigengp.fitting.objectives import ParameterObjective, RowObjective, learn_parameters
 from eigengp.fitting.plan import Plan, is_small
 from eigengp.fitting.run import Run
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP
+from eigengp.kernels import Kernel
 
 ROUNDS = ((1.0, 20), (0.25, 60), (0.03, 100))
 """The fraction of the starts and the number of iterations in each round."""
@@ -48,9 +50,18 @@ _NOISES = (0.01, 0.03, 0.1, 0.3)
 _WARM_ROWS = 2_000
 _WARM_ROWS_PER_POINT = 10
 _WARM_GROWTH = 9
-_MOST_WARM_ROWS = 1 << 18
-_WARM_ITERATIONS = 30
+_MOST_WARM_ROWS = 1 << 21
+_FIRST_ITERATIONS, _WARM_ITERATIONS = 100, 60
+"""The number of iterations on the smallest subset, and on each larger one."""
+_SHORT_ITERATIONS = 30
+"""The number of iterations from a short lengthscale of one input."""
+_PLACEMENTS = 3
+"""How often inducing points are placed anew for the lengthscales that the first subset shows."""
+_WORTH_PLACING = 1e-3
+"""The gain per row, in nats, from which another placement is tried."""
 _WARM_TOLERANCE = 1e-7
+_WORTH_MOVING = 1 << 20
+"""The number of features from which a subset is learned from on the device of all rows."""
 
 
 @dataclass(frozen=True)
@@ -311,27 +322,70 @@ class FirstStage:
         A subset shows the direction of the large early steps well enough. The weight of the trace
         term is that of a data set of this size.
         """
-        model, plan, run = start, self.plan, self.run
-        count = max(_WARM_ROWS, _WARM_ROWS_PER_POINT * plan.n_inducing)
+        model, rng = start, self.run.rng
+        count = max(_WARM_ROWS, _WARM_ROWS_PER_POINT * self.plan.n_inducing)
+        smallest = count
         while count <= min(self.train.n_rows // 3, _MOST_WARM_ROWS):
-            rows = sample_rows(self.train, count, run.rng)
-            rows = replace(rows, X=np.asfortranarray(rows.X))
-            objective = RowObjective(
-                self.family.parameters(model, run.dataset.extent),
-                ArraySource.of(rows, plan.n_inducing, run.n_threads),
-                min(1.0, plan.gamma * self.train.n_rows / count),
-            )
-            limits = _WARM_ITERATIONS, _WARM_TOLERANCE
-            model = self.optimize(f"{count} rows", objective, *limits, run.checkpoint)
+            rows, first = sample_rows(self.train, count, rng), count == smallest
+            found = self._warm_up_on(rows, model, _FIRST_ITERATIONS if first else _WARM_ITERATIONS)
+            if first and self.family.relocates:
+                found = self._place_again(rows, self._shorten(rows, found))
+            model = found.model
             count *= _WARM_GROWTH
         return model
+
+    def _shorten(self, rows: RowBlock, best: Candidate) -> Candidate:
+        """Try a short lengthscale of each input in turn, and return the best model."""
+        if isinstance(self.run.settings.kernel, Kernel):
+            return best
+        found = [best]
+        for kernel in shorten_lengthscales(best.model.kernel, rows.X):
+            trial = self._place_for(replace(best.model, kernel=kernel), rows)
+            found.append(self._warm_up_on(rows, trial, _SHORT_ITERATIONS))
+        return min(found, key=_get_value)
+
+    def _place_again(self, rows: RowBlock, best: Candidate) -> Candidate:
+        """Place inducing points for the lengthscales that were learned, while that is better.
+
+        Those of a first placement are too far apart along inputs with short lengthscales.
+        """
+        for _ in range(_PLACEMENTS):
+            before = best.value
+            placed = self._place_for(best.model, rows)
+            found = self._warm_up_on(rows, placed, _FIRST_ITERATIONS)
+            best = min(best, found, key=_get_value)
+            if best.value > before - _WORTH_PLACING:
+                break
+        return best
+
+    def _place_for(self, model: Any, rows: RowBlock) -> Any:
+        """Return the model with inducing points for its lengthscales."""
+        size = model.inducing_points.shape[0]
+        return self.family.place(model, rows, size, self.run.rng, learned=True)
+
+    def _warm_up_on(self, rows: RowBlock, model: Any, max_iter: int) -> Candidate:
+        """Learn on a subset of the rows, on the device of all of them if it is not small."""
+        plan, run, count = self.plan, self.run, rows.n_rows
+        if count * plan.n_inducing >= _WORTH_MOVING:
+            rows = beside_source(rows, self.train)
+        if is_numpy(rows.X):
+            rows = replace(rows, X=np.asfortranarray(rows.X))
+        free = self.family.parameters(model, run.dataset.extent, scaled=True)
+        source = ArraySource.of(rows, plan.n_inducing, run.n_threads)
+        objective = RowObjective(free, source, min(1.0, plan.gamma * self.train.n_rows / count))
+        limits, stage = (max_iter, _WARM_TOLERANCE), f"{count} rows"
+        found = learn_parameters(objective, *limits, stage, run.monitor, run.checkpoint)
+        run.n_iter += found.n_iter
+        return Candidate(free.unpack(found.vector), found.value)
 
     def learn(self, stage: str, start: Any, weights: bool = False) -> Any:
         """Learn kernel, points and noise, and the weights of the eigenfunctions if `weights`."""
         plan = self.plan
         if plan.max_iter == 0:
             return start
-        free = self.family.parameters(start, self.run.dataset.extent, weights=weights)
+        scaled = not is_small(self.train.n_rows, plan.n_inducing)
+        box = self.run.dataset.extent
+        free = self.family.parameters(start, box, weights=weights, scaled=scaled)
         objective = RowObjective(free, self.train, plan.gamma)
         return self.optimize(stage, objective, plan.max_iter, plan.tol, self.run.checkpoint)
 

@@ -72,7 +72,9 @@ class Run:
     def restrict(self, rows: RowBlock) -> Run:
         """Return a run on some standardised rows, without a checkpoint."""
         source = ArraySource.of(replace(rows, X=np.asfortranarray(rows.X)))
-        dataset = replace(self.dataset, rows=source, source=source, n_rows=source.n_rows)
+        dataset = replace(
+            self.dataset, rows=source, source=source, n_rows=source.n_rows, device=None
+        )
         return replace(self, dataset=dataset, source=source, checkpoint=None, n_iter=0)
 
     def make_result(
@@ -94,7 +96,7 @@ class Run:
             "feature_names_in_": dataset.feature_names,
             "target_mean_": dataset.scaling.target_centre,
             "log_marginal_likelihood_": offset - value,
-            "selection_": Selection(tuple(self.decisions)),
+            "selection_": Selection((*self.decisions, *self._describe_device(model))),
             "history_": self.monitor.history,
             "n_iter_": self.n_iter,
             "leave_one_out_errors_": errors,
@@ -107,6 +109,17 @@ class Run:
         optional = ("feature_names_in_", "leave_one_out_errors_")
         kept = {name: v for name, v in found.items() if v is not None or name not in optional}
         return FitResult(model, posterior, kept, tuple(dict.fromkeys(self.notes)))
+
+    def _describe_device(self, model: Any) -> list[Decision]:
+        """Return where it was computed, if that was for the fit to choose."""
+        if self.settings.parameters.get("device") != "auto":
+            return []
+        used = getattr(model, "device", None) or self.dataset.device
+        if used is not None:
+            return [Decision("device", used, "a GPU is available and faster")]
+        none = self.settings.device is None
+        reason = "no GPU is available" if none else "this model or so few rows are faster there"
+        return [Decision("device", "cpu", reason)]
 
 
 def get_log_unit(scaling: Scaling, weight: float) -> float:

@@ -15,7 +15,7 @@ from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp._typing import Array
-from eigengp.data.open import ReadOptions
+from eigengp.data.open import ReadOptions, find_gpu
 from eigengp.gp.likelihoods import Heteroscedastic, NonGaussian, find_likelihood
 from eigengp.gp.precision import KEPT_BYTES
 from eigengp.kernels import Kernel
@@ -52,10 +52,11 @@ class LBFGS(BaseEstimator):  # type: ignore[misc]
         `n_restarts=1` and a `Kernel` object, the fit starts from that kernel and from the best of
         a few noise variances, unless `guard` compares several numbers of inducing points.
     max_iter : int or "auto"
-        The largest number of iterations in each stage. "auto" is 200, or 1000 on small data, or
-        25 with `residual="neighbors"`. With `residual="exact"` at most 60 are used to compare
-        kernels, and 40 to learn the best. `max_iter=0` learns nothing: all hyperparameters keep
-        their initial values.
+        The largest number of iterations in each stage. "auto" is 200, or 1000 on small data, or 50
+        to 10 beyond 500,000 rows, after others on up to a third of them, or 25 with
+        `residual="neighbors"`. With `residual="exact"` at most 60 are used to compare kernels, and
+        40 to learn the best. `max_iter=0` learns nothing: all hyperparameters keep their initial
+        values.
     tol : float or "auto"
         Relative change of the log marginal likelihood at which a stage stops. "auto" is 1e-9, or
         1e-7 for `ExactGPRegressor` and `residual="exact"`.
@@ -169,6 +170,8 @@ class Settings:
     n_neighbors: int
     guard: bool
     precision: str
+    device: str | None
+    """The device of PyTorch on which an exact GP is computed; None is the CPU."""
     max_time: float | None
     random_state: Any
     verbose: bool
@@ -199,12 +202,16 @@ class Settings:
         likelihood = "gaussian" if other is not None else likelihood
         heteroscedastic = isinstance(likelihood, Heteroscedastic)
         kind = "heteroscedastic" if heteroscedastic else "gaussian"
+        device = own.get("device")
+        device = find_gpu() if device == "auto" else None if device == "cpu" else device
+        # A chosen device takes the rows only of models that are computed there.
+        in_place = own.get("device") == "auto" and own.get("residual") not in (None, "diagonal")
         return cls(
             reading=ReadOptions(
                 name=method,
                 standardize=own["standardize"],
                 memory=get_working_memory(),
-                device=own.get("device"),
+                device=None if in_place else device,
                 in_memory=estimator._learns_in_memory
                 or other is not None
                 or own.get("residual") in ("neighbors", "exact"),
@@ -228,6 +235,7 @@ class Settings:
             n_neighbors=own.get("n_neighbors", 0),
             guard=bool(own.get("guard", False)),
             precision=own.get("precision", "double"),
+            device=device,
             max_time=own.get("max_time"),
             random_state=own["random_state"],
             verbose=bool(own["verbose"]),

@@ -46,7 +46,7 @@ from eigengp.kernels import KernelColumns, PullBack
 
 _EPSILON = float(np.finfo(np.float64).eps)
 _MOST_LOST = 1e-2
-_MOST_LOST_PER_ROW = 1e-5
+_MOST_LOST_PER_ROW = 1e-7
 
 
 @dataclass(frozen=True)
@@ -226,10 +226,8 @@ class PriorPass:
         """See `Pass.prior_factor`."""
         return self.factor.matrix
 
-    @property
-    def _rows(self) -> PlainRows:
-        single = self.arithmetic.precision == "single"
-        return PlainRows(self.features, "float32" if single else "float64")
+    def _rows(self, source: RowSource) -> PlainRows:
+        return PlainRows(self.features, self.arithmetic.sums_for(source.n_rows))
 
     def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """See `Pass.forward`.
@@ -239,7 +237,7 @@ class PriorPass:
         DigitsLostError
             If the rounding of `A` would show in `G = I + FᵀAF/σ²`.
         """
-        rows, s2 = self._rows, self.noise_variance
+        rows, s2 = self._rows(source), self.noise_variance
         sums = source.total(lambda block: rows.sums(block, kept))
         evidence = PriorEvidence(sums, self.factor, s2)
         in_float64 = _is_trusted(evidence)
@@ -264,7 +262,7 @@ class PriorPass:
             bar, diagonal = _add_trace(self.features, evidence.sums, bar, trace)
             gram += self.factor.weights_pull_back(trace.weights)
             s2_bar += trace.noise_variance
-        rows = self._rows
+        rows = self._rows(source)
         if self.arithmetic.precision != "double":
             rows = choose_pull_back(rows, self.arithmetic, bar, evidence.sums)
         pulled = source.total(lambda block: rows.pull_back(block, bar, kept))

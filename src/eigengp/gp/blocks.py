@@ -61,14 +61,14 @@ class RowBlock:
     def picked(self, rows: AnyArray) -> RowBlock:
         """Return a copy of the rows with these numbers, counted from the first of the block."""
         xp = namespace(self.X)
-        return self._of_each(lambda array: xp.take(array, rows, axis=0), self.start)
+        return self.map_arrays(lambda array: xp.take(array, rows, axis=0), self.start)
 
     def cut(self, count: int) -> tuple[RowBlock, RowBlock]:
         """Return the first `count` rows, and the others."""
-        first = self._of_each(lambda array: array[:count, ...], self.start)
-        return first, self._of_each(lambda array: array[count:, ...], self.start + count)
+        first = self.map_arrays(lambda array: array[:count, ...], self.start)
+        return first, self.map_arrays(lambda array: array[count:, ...], self.start + count)
 
-    def _of_each(self, function: Callable[[AnyArray], AnyArray], start: int) -> RowBlock:
+    def map_arrays(self, function: Callable[[AnyArray], AnyArray], start: int) -> RowBlock:
         """Return the block with a function of each array."""
         arrays = (self.X, self.y, self.sample_weight, self.scatter)
         X, y, weight, scatter = (None if each is None else function(each) for each in arrays)

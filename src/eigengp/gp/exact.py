@@ -8,12 +8,16 @@ Letters: `C = K + σ² S⁻¹` with `K = k(X,X)` and `s_n`, how often row n coun
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
+from typing import Any
 
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray
+from eigengp.backend.namespace import AnyArray, beside, is_numpy, on_host
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import LOG_2PI
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
@@ -22,6 +26,31 @@ from eigengp.gp.linalg import Advice, cholesky, guarded
 from eigengp.kernels import Kernel
 
 _ROWS = Advice("training rows", "start from a larger noise variance")
+_DEVICE_FROM = 1_000
+"""Fewer rows than this are faster in NumPy."""
+_DEVICE_ENTRIES = 1 << 26
+"""The number of entries of a block on a device, of which several arrays exist at once."""
+
+
+@dataclass(frozen=True)
+class DeviceBlocks:
+    """All rows of an exact GP on a device of PyTorch."""
+
+    rows: RowBlock
+
+    @classmethod
+    def of(cls, rows: RowBlock, device: str) -> DeviceBlocks:
+        """Move rows from NumPy to a device."""
+        import torch
+
+        return cls(rows.map_arrays(lambda array: torch.as_tensor(array, device=device), 0))
+
+    def total(self, term: Callable[[RowBlock], Any]) -> Any:
+        """Return the sum of `term(block)` over blocks of rows."""
+        n = self.rows.n_rows
+        size = max(1, _DEVICE_ENTRIES // n)
+        cuts = (self.rows.cut(i)[1].cut(size)[0] for i in range(0, n, size))
+        return reduce(add, map(term, cuts))
 
 
 @dataclass(frozen=True)
@@ -60,10 +89,13 @@ class ExactGP:
         The GP prior.
     likelihood : Likelihood
         What targets are; a number is the variance `σ²` of Gaussian noise.
+    device : str or None
+        A device of PyTorch, on which the matrices of enough rows are; None is NumPy.
     """
 
     kernel: Kernel
     likelihood: Likelihood
+    device: str | None = None
     noise_variance: float = field(init=False, repr=False, compare=False)
     """`σ²`."""
 
@@ -79,7 +111,7 @@ class ExactGP:
         """
         rows = source.take(np.arange(source.n_rows))
         s = rows.weight
-        L = guarded(cholesky, self._covariance(source, rows.X, s), _ROWS)
+        L = guarded(cholesky, self._covariance(source, rows), _ROWS)
         covariance = DenseCovariance(L)
         solved = covariance.solve(rows.y)
         own = LOG_2PI * s + (s - 1.0) * np.log(self.noise_variance) + np.log(s)
@@ -89,16 +121,26 @@ class ExactGP:
             value + 0.5 * float(own.sum()), float(s.sum()), rows, covariance, solved
         )
 
-    def _covariance(self, source: RowSource, X: Array, s: Array) -> Array:
+    def _blocks(self, source: RowSource, rows: RowBlock) -> Any:
+        """Return the rows in blocks: those of the source, or on the device."""
+        few = self.device is None or rows.n_rows < _DEVICE_FROM
+        return source if few else DeviceBlocks.of(rows, str(self.device))
+
+    def _covariance(self, source: RowSource, rows: RowBlock) -> AnyArray:
         """Return `C`, each block of rows filling its own part, shape (N, N)."""
-        C, columns = np.empty((s.size, s.size)), self.kernel.at(X)
+        columns, blocks, n = self.kernel.at(rows.X), self._blocks(source, rows), rows.n_rows
+        C: AnyArray = np.empty((n, n)) if blocks is source else blocks.rows.X.new_empty((n, n))
 
         def fill(block: RowBlock) -> int:
-            C[block.start : block.start + block.y.size] = columns.matrix(block.X)
-            return block.y.size
+            C[block.start : block.start + block.n_rows] = columns.matrix(block.X)
+            return block.n_rows
 
-        source.total(fill)
-        np.fill_diagonal(C, self.kernel.diag(X) + self.noise_variance / s)
+        blocks.total(fill)
+        diagonal = self.kernel.diag(rows.X) + self.noise_variance / rows.weight
+        if is_numpy(C):
+            np.fill_diagonal(C, diagonal)
+        else:
+            C.diagonal().copy_(beside(diagonal, C))
         return C
 
     def posterior(self, outcome: ExactOutcome) -> ConditionalPosterior:
@@ -118,17 +160,17 @@ class ExactGP:
         """
         outcome = self.forward(source, gamma)
         assert outcome.covariance is not None
-        a, inverse = outcome.solved, outcome.covariance.into_inverse()
-        columns = self.kernel.at(outcome.rows.X)
+        inverse, rows = outcome.covariance.into_inverse(), outcome.rows
+        a, columns = beside(outcome.solved, inverse), self.kernel.at(rows.X)
 
         def pull_back(block: RowBlock) -> AnyArray:
-            part = slice(block.start, block.start + block.y.size)
-            bar = 0.5 * (inverse[part] - np.outer(a[part], a))
+            part = slice(block.start, block.start + block.n_rows)
+            bar = 0.5 * (inverse[part] - a[part, None] * a)
             return columns.forward(block.X)[1](bar, overwrite=True).theta
 
-        theta = source.total(pull_back)
-        diagonal = np.diagonal(inverse) - a**2
-        noise_bar = 0.5 * float(np.sum(diagonal / outcome.rows.weight))
-        extra = 0.5 * (outcome.n - a.size - outcome.rows.total_scatter / self.noise_variance)
+        theta = on_host(self._blocks(source, rows).total(pull_back))
+        diagonal = on_host(inverse.diagonal() - a**2)
+        noise_bar = 0.5 * float(np.sum(diagonal / rows.weight))
+        extra = 0.5 * (outcome.n - rows.n_rows - rows.total_scatter / self.noise_variance)
         gradient = ExactGradient(theta, self.noise_variance * noise_bar + extra)
         return replace(outcome, covariance=None), gradient

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from scipy.linalg import lapack
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, Placed, beside, is_numpy, positive
+from eigengp.backend.namespace import AnyArray, Placed, beside, is_numpy, on_host, positive
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import inverse_lower, solve_lower
 from eigengp.gp.posterior import Posterior, draw_joint
@@ -31,31 +31,40 @@ _SYMMETRISED = 256
 class DenseCovariance:
     """`C = L Lᵀ`, the covariance of the full GP."""
 
-    L: Array
+    L: AnyArray
+    """In NumPy, or on a device, where all products with it are then computed."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Keep `L` in NumPy: a device need not be there in another process."""
+        return {"L": on_host(self.L)}
 
     @property
     def half_log_determinant(self) -> float:
         """`½ ln|C|`."""
-        return float(np.log(np.diagonal(self.L)).sum())
+        return float(np.log(on_host(self.L.diagonal())).sum())
 
-    def solve(self, right: Array) -> Array:
+    def solve(self, right: AnyArray) -> AnyArray:
         """Return `C⁻¹ right`, for a vector or a matrix."""
-        return solve_lower(self.L, solve_lower(self.L, right), transposed=True)
+        own = beside(right, self.L)
+        return beside(solve_lower(self.L, solve_lower(self.L, own), transposed=True), right)
 
     def quadratic(self, K: AnyArray) -> AnyArray:
         """Return the diagonal of `K C⁻¹ Kᵀ`, a sum of squares, for `K` of shape (n, N)."""
         half = self._half(K)
-        return row_dots(half, half)
+        return beside(row_dots(half, half), K)
 
     def explained(self, K: AnyArray) -> AnyArray:
         """Return `K C⁻¹ Kᵀ`, shape (n, n)."""
         half = self._half(K)
-        return half @ half.T
+        return beside(half @ half.T, K)
 
     def _half(self, K: AnyArray) -> AnyArray:
-        """Return `K L⁻ᵀ`, shape (n, N): the array API standard has products alone for it."""
-        if is_numpy(K):
-            return solve_lower(self.L, K.T).T
+        """Return `K L⁻ᵀ`, shape (n, N), on the device of `L` or, if that is NumPy's, of `K`.
+
+        The array API standard has products alone for it.
+        """
+        if is_numpy(K) or not is_numpy(self.L):
+            return solve_lower(self.L, beside(K, self.L).T).T
         return K @ self._inverse_factor.beside(K).T
 
     @cached_property
@@ -64,11 +73,17 @@ class DenseCovariance:
 
     def inverse_diagonal(self) -> Array:
         """Return the diagonal of `C⁻¹`, shape (N,)."""
+        if not is_numpy(self.L):
+            return on_host(self.into_inverse().diagonal())
         inverse = inverse_lower(self.L)
         return row_dots(inverse.T, inverse.T)
 
-    def into_inverse(self) -> Array:
-        """Return `C⁻¹`, shape (N, N), in the memory of `L`, which is lost."""
+    def into_inverse(self) -> AnyArray:
+        """Return `C⁻¹`, shape (N, N), in the memory of `L`, which is lost, if that is NumPy's."""
+        if not is_numpy(self.L):
+            import torch
+
+            return torch.cholesky_inverse(self.L)
         inverse, _ = lapack.dpotri(self.L, lower=1, overwrite_c=1)
         for i in range(0, inverse.shape[0], _SYMMETRISED):
             j = i + _SYMMETRISED
@@ -126,16 +141,21 @@ class ConditionalPosterior:
     def _coefficients(self) -> Placed:
         return Placed(self.coefficients)
 
+    def _matrix(self, X: AnyArray) -> AnyArray:
+        """Return `k(x, X)`, on the device of `C` where that is not NumPy's."""
+        factor = getattr(self.covariance, "L", None)
+        return self.features.matrix(X if factor is None or is_numpy(factor) else beside(X, factor))
+
     def mean(self, X: AnyArray) -> AnyArray:
         """Return the predictive mean, shape (n,): O(N) for each row."""
-        K = self.features.matrix(X)
-        return K @ self._coefficients.beside(K)
+        K = self._matrix(X)
+        return beside(K @ self._coefficients.beside(K), X)
 
     def mean_and_raw_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return the mean and `k(x,x) − k(x,X) C⁻¹ k(X,x)` as it comes, without noise."""
-        K = self.features.matrix(X)
-        raw = self.features.prior_variance(X) - self.covariance.quadratic(K)
-        return K @ self._coefficients.beside(K), raw
+        K = self._matrix(X)
+        raw = self.features.prior_variance(X) - beside(self.covariance.quadratic(K), X)
+        return beside(K @ self._coefficients.beside(K), X), raw
 
     def mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance of noisy observations; the latent part never negative."""

@@ -19,13 +19,14 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from scipy import linalg
 from scipy.linalg import lapack
 
 from eigengp._typing import Array
+from eigengp.backend.namespace import AnyArray, is_numpy, namespace, on_host
 
 T = TypeVar("T")
 
@@ -44,12 +45,22 @@ class JitterWarning(UserWarning):
     """More jitter was needed than was asked for."""
 
 
-def cholesky(K: Array) -> Array:
+def cholesky(K: AnyArray) -> AnyArray:
     """Return the lower triangular `L` with `K = L Lᵀ`; raise `LinAlgError` if there is none."""
-    L, info = lapack.dpotrf(K, lower=1)
-    if info != 0 or not np.all(np.isfinite(np.diagonal(L))):
+    if is_numpy(K):
+        L, info = lapack.dpotrf(K, lower=1)
+    else:
+        L, info = _torch().linalg.cholesky_ex(K)
+    if int(info) != 0 or not np.all(np.isfinite(on_host(L.diagonal()))):
         raise linalg.LinAlgError("the matrix is not positive definite, or not finite")
-    return cast(Array, L)
+    return L
+
+
+def _torch() -> Any:
+    """Return PyTorch, whose tensors alone are factorised outside of NumPy."""
+    import torch
+
+    return torch
 
 
 class Advice(NamedTuple):
@@ -62,7 +73,7 @@ class Advice(NamedTuple):
 _INDUCING = Advice("inducing points", "use fewer of them, or a larger jitter")
 
 
-def guarded(factorize: Callable[[Array], T], K: Array, advice: Advice = _INDUCING) -> T:
+def guarded(factorize: Callable[[AnyArray], T], K: AnyArray, advice: Advice = _INDUCING) -> T:
     """Return `factorize(K)`, adding growing jitter to the diagonal while it fails.
 
     Parameters
@@ -83,11 +94,12 @@ def guarded(factorize: Callable[[Array], T], K: Array, advice: Advice = _INDUCIN
         return factorize(K)
     except linalg.LinAlgError:
         pass
-    scale = float(np.mean(np.diagonal(K)))
+    scale, xp = float(K.diagonal().mean()), namespace(K)
     for step in range(_ESCALATIONS + 1):
         jitter = scale * _FIRST_RELATIVE_JITTER * 10.0**step
         try:
-            result = factorize(K + jitter * np.eye(K.shape[0]))
+            eye = xp.eye(K.shape[0], dtype=K.dtype, device=K.device)
+            result = factorize(K + jitter * eye)
         except linalg.LinAlgError:
             continue
         warnings.warn(
@@ -118,12 +130,16 @@ def descending_eigh(K: Array) -> tuple[Array, Array]:
     return values[::-1].copy(), np.ascontiguousarray(vectors[:, ::-1])
 
 
-def solve_lower(L: Array, B: Array, transposed: bool = False) -> Array:
-    """Return `L⁻¹ B`, or `L⁻ᵀ B`, by substitution."""
+def solve_lower(L: AnyArray, B: AnyArray, transposed: bool = False) -> AnyArray:
+    """Return `L⁻¹ B`, or `L⁻ᵀ B`, by substitution; both are arrays of one library."""
     if L.shape != (B.shape[0], B.shape[0]):  # LAPACK would print a message, and solve nothing.
-        raise linalg.LinAlgError(f"shapes {L.shape} and {B.shape} do not agree")
-    solution, _ = lapack.dtrtrs(L, B, lower=1, trans=int(transposed))
-    return cast(Array, solution)
+        raise linalg.LinAlgError(f"shapes {tuple(L.shape)} and {tuple(B.shape)} do not agree")
+    if is_numpy(L):
+        return lapack.dtrtrs(L, B, lower=1, trans=int(transposed))[0]
+    columns = B[:, None] if B.ndim == 1 else B
+    factor = L.T if transposed else L
+    solution = _torch().linalg.solve_triangular(factor, columns, upper=transposed)
+    return solution[:, 0] if B.ndim == 1 else solution
 
 
 def inverse_lower(L: Array) -> Array:

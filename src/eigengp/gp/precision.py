@@ -16,6 +16,8 @@ _EPSILON = 6e-8
 """The rounding of float32."""
 _HALF_EPSILON = 2.5e-4
 """That of float16."""
+_MANY_ROWS = 1 << 24
+"""The number of rows from which "auto" makes sums in float32; those of fewer take little time."""
 _VISIBLE = 1e-5
 """A variance that shows, in units of the noise."""
 _VISIBLE_IN_GRADIENT = 1e-4
@@ -23,7 +25,7 @@ _VISIBLE_IN_GRADIENT = 1e-4
 _INVISIBLE_IN_GRADIENT = 1e-5
 """One that does not where there are others."""
 
-PRECISIONS = ("double", "mixed", "single")
+PRECISIONS = ("auto", "double", "mixed", "single")
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,13 @@ class Arithmetic:
 
     Parameters
     ----------
-    precision : {"double", "mixed", "single"}
+    precision : {"auto", "double", "mixed", "single"}
         "double" is float64 throughout; "mixed" makes the sums in float64, and
         the products of the gradient and of predicted variances in float32
         where that is accurate enough; "single" makes the sums in
-        float32 too. Rows that enter whitened or with a residual are always in
-        float64.
+        float32 too, where that is accurate enough. "auto" does so for very many rows, is "mixed"
+        for fewer, and predicts in float64. Rows that enter whitened or with a residual are always
+        in float64.
     memory_limit : int
         How many bytes of features may be kept from one pass to the next;
         those beyond it are computed again.
@@ -52,8 +55,13 @@ class Arithmetic:
 
     @property
     def guarded(self) -> Arithmetic:
-        """The same with a check before float32 is used: "mixed" in the place of "single"."""
-        return replace(self, precision="mixed") if self.precision == "single" else self
+        """The same with sums in float64."""
+        return self if self.precision == "double" else replace(self, precision="mixed")
+
+    def sums_for(self, n_rows: int) -> str:
+        """Return the data type of pass 1, whose sums are checked."""
+        many = self.precision == "auto" and n_rows >= _MANY_ROWS
+        return "float32" if many or self.precision == "single" else "float64"
 
     def gradient_for(self, amplified: Callable[[], float]) -> str:
         """Return the data type of pass 2.
@@ -63,8 +71,8 @@ class Arithmetic:
         amplified : callable
             Returns by how much a relative error of one shows in the gradient of a row.
         """
-        if self.precision != "mixed":
-            return "float64" if self.precision == "double" else "float32"
+        if self.precision == "double":
+            return "float64"
         return "float32" if amplified() * _EPSILON < _VISIBLE_IN_GRADIENT else "float64"
 
     def pieces_for(self, scatter: float, residual_scatter: float) -> int:
@@ -78,7 +86,7 @@ class Arithmetic:
         residual_scatter : float
             The same through residuals, for which a fused pass has float32.
         """
-        if self.precision == "mixed" and residual_scatter * _EPSILON >= _VISIBLE_IN_GRADIENT:
+        if residual_scatter * _EPSILON >= _VISIBLE_IN_GRADIENT:
             return 0
         return 1 if scatter * _HALF_EPSILON < _INVISIBLE_IN_GRADIENT else 2
 
@@ -92,7 +100,8 @@ class Arithmetic:
             features of relative error one.
         """
         harmless = amplified * _EPSILON**2 < _VISIBLE
-        return "float64" if self.precision == "double" or not harmless else "float32"
+        exact = self.precision in ("auto", "double")
+        return "float64" if exact or not harmless else "float32"
 
 
 def measure_rounding(bar: SumsAdjoint, sums: Sums) -> float:
