@@ -11,7 +11,6 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import on_host
 from eigengp.data.open import Dataset
 from eigengp.data.stream_source import StreamSource
-from eigengp.fitting.initialization import InducingPointInit
 from eigengp.fitting.run import Run
 from eigengp.fitting.settings import Settings
 from eigengp.gp.blocks import RowSource
@@ -135,13 +134,10 @@ def make_plan(run: Run, default: int | None = None) -> Plan:
     R, M = resolve_sizes(settings, default)
     given = not isinstance(settings.inducing_points, str)
     plan = Plan.of(settings, dataset, R, M)
-    possible = M if given else count_distinct(dataset.rows, M)
+    possible = M if given else _count_distinct(dataset.rows, M)
     if possible < M:
         if default != M:
-            run.notes.append(
-                f"X has only {possible} distinct rows: {possible} inducing points are used "
-                f"instead of {M}."
-            )
+            run.note_few_inputs(possible, M)
         M = possible
         plan = Plan.of(settings, dataset, min(R, M), M)
     run.source = run.source.sized(M)
@@ -160,19 +156,6 @@ def make_plan(run: Run, default: int | None = None) -> Plan:
         grow=bool(settings.guard and scarce and free),
         hold_out=bool(settings.guard and dataset.n_rows >= _HOLD_OUT_FROM),
     )
-
-
-def resolve_placement(run: Run) -> InducingPointInit:
-    """Return how inducing points are placed, those of the user in standardised units."""
-    own, D = run.settings.inducing_points, run.dataset.n_features
-    if isinstance(own, str):
-        return InducingPointInit(own)
-    if own.shape[1] != D:
-        raise ValueError(
-            f"inducing_points has {own.shape[1]} columns but X has {D} features; each inducing "
-            "point needs one value for each feature."
-        )
-    return InducingPointInit(run.dataset.scaling.transform_inputs(own))
 
 
 def resolve_sizes(settings: Settings, default: int) -> tuple[int, int]:
@@ -196,7 +179,7 @@ def resolve_sizes(settings: Settings, default: int) -> tuple[int, int]:
     return R, M
 
 
-def count_distinct(rows: RowSource, wanted: int) -> int:
+def _count_distinct(rows: RowSource, wanted: int) -> int:
     """Count the distinct inputs, up to `wanted`.
 
     A sample of the rows is nearly always enough; all rows are compared only if it has many

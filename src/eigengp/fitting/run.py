@@ -75,6 +75,13 @@ class Run:
         dataset = replace(self.dataset, rows=source, source=source, n_rows=source.n_rows)
         return replace(self, dataset=dataset, source=source, checkpoint=None, n_iter=0)
 
+    def note_few_inputs(self, possible: int, asked: int) -> None:
+        """Warn that there are fewer distinct inputs than inducing points."""
+        self.notes.append(
+            f"There are only {possible} distinct rows: {possible} inducing points are used "
+            f"instead of {asked}."
+        )
+
     def make_result(
         self,
         model: Any,
