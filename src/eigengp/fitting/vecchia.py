@@ -113,8 +113,8 @@ class NeighborFit:
     def begin(cls, run: Run) -> NeighborFit:
         """Read all rows into memory, in random order."""
         settings, clock = run.settings, run.monitor.clock
-        init = InducingPointInit.of(settings.inducing_points, run.dataset.scaling)
         n_threads, most = count_available_threads(), _get_sample_size(clock.limit)
+        init = InducingPointInit.of(settings.inducing_points, run.dataset.scaling)
         single = run.source.take(np.arange(run.source.n_rows))
         groups = group_rows(single)
         order = run.rng.permutation(groups.rows.n_rows)
