@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
+from eigengp._typing import Array
 from eigengp.backend.threads import count_available_threads, speed_up_passes
 from eigengp.data.grouping import group_rows
 from eigengp.fitting.conditioning import CHUNK, Conditioning
 from eigengp.fitting.initialization import InducingPointInit, Start, draw_kernels
-from eigengp.fitting.leave_one_out import score_predictions
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.objectives import Clock
 from eigengp.fitting.plan import RELATIVE_JITTER
@@ -249,10 +249,24 @@ class NeighborFit:
             edges = range(0, held_out.n_rows, CHUNK)
             parts = [posterior.mean_and_variance(held_out.X[i : i + CHUNK]) for i in edges]
         mean, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return score_predictions(held_out, mean, variance)
+        return _score_predictions(held_out, mean, variance)
 
     def _place(self, model: EigenGP, size: int, rows: RowBlock) -> EigenGP:
         """Return the model with so many inducing points, placed among the rows."""
         rng = check_random_state(0)  # Does not advance the random numbers of the fit.
         points = self.init.place(rows, size, model.kernel, rng)
         return replace(model, inducing_points=points, n_components=points.shape[0])
+
+
+def _score_predictions(rows: RowBlock, mean: Array, variance: Array) -> float:
+    """Return a loss of predictions for rows, in nats per row.
+
+    It is the average of the negative log density and of its value with one variance for all rows,
+    without constants, so that means count as much as variances.
+    """
+    squares = (rows.y - mean) ** 2
+    if rows.scatter is not None:
+        squares += rows.scatter / rows.weight
+    own = float(np.average(np.log(variance) + squares / variance, weights=rows.weight))
+    average = max(float(np.average(squares, weights=rows.weight)), np.finfo(np.float64).tiny)
+    return 0.25 * (own + float(np.log(average)) + 1.0)
