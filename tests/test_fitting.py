@@ -15,6 +15,7 @@ from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
 from eigengp.datasets import make_nonstationary
+from eigengp.fitting import initialization
 from eigengp.fitting.initialization import (
     InducingFamily,
     InducingPointInit,
@@ -158,6 +159,13 @@ def test_greedy_points_are_different_rows_that_explain_the_prior() -> None:
     assert left_out(points) < left_out(X[:10])
     everything = pick_greedily(np.zeros((3, 1)), 3, kernel)
     assert np.all(np.isfinite(everything))
+
+
+def test_greedy_points_of_many_rows_come_from_some_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(initialization, "_PLACING_ROWS", 30)
+    rows, kernel = RowBlock(np.arange(90.0)[:, None], np.zeros(90)), SquaredExponential(np.ones(1))
+    points = InducingPointInit("greedy").place(rows, 9, kernel, np.random.RandomState(0))
+    assert set(points[:, 0] % 3) == {0.0}
 
 
 @pytest.mark.parametrize("method", ["kmeans", "random", "greedy", X[:5]])

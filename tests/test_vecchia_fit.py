@@ -24,7 +24,7 @@ from eigengp import (
 )
 from eigengp._typing import Array
 from eigengp.data.neighbors import NeighborSource
-from eigengp.fitting import model_selection
+from eigengp.fitting import model_selection, vecchia_learner
 from eigengp.fitting.conditioning import Conditioning
 from eigengp.fitting.heteroscedastic import OF_THE_MODEL
 from eigengp.fitting.objectives import Clock, Monitor
@@ -214,6 +214,48 @@ def test_the_largest_default_size_leaves_memory_and_time(
     n_rows: int, seconds: float | None, size: int
 ) -> None:
     assert _get_largest_size(n_rows, seconds) == size
+
+
+def test_given_points_are_checked_before_anything_is_learned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learned: list[int] = []
+    monkeypatch.setattr(VecchiaLearner, "_minimize", lambda *given: learned.append(1))
+    X, y = _heteroscedastic_data(150, 0)
+    with pytest.raises(ValueError, match="3 columns but X has 2 features"):
+        EigenGPRegressor(inducing_points=np.zeros((9, 3)), **NEIGHBORS).fit(X, y)
+    assert not learned
+
+
+def test_given_points_stay_where_they_are() -> None:
+    X, y = _heteroscedastic_data(150, 0)
+    model = EigenGPRegressor(inducing_points=X[:9], kernel="matern32", **NEIGHBORS).fit(X, y)
+    assert_allclose(model.inducing_points_, X[:9])
+
+
+def test_the_tolerance_of_the_optimizer_ends_learning() -> None:
+    X, y = _heteroscedastic_data(150, 0)
+    own = {**NEIGHBORS, "kernel": "matern32"}
+    full = EigenGPRegressor(9, **own).fit(X, y)
+    early = EigenGPRegressor(9, **{**own, "optimizer": LBFGS(max_iter=15, tol=0.1)}).fit(X, y)
+    assert 0 < early.n_iter_ < full.n_iter_
+
+
+def test_a_short_round_is_short_for_sums_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+
+    def note(self: Any, name: str, model: EigenGP, count: int, most: int) -> EigenGP:
+        steps.append(most)
+        return model
+
+    monkeypatch.setattr(VecchiaLearner, "_minimize", note)
+    monkeypatch.setattr(vecchia_learner, "_FEW_STEPS", 3)
+    X, y = _heteroscedastic_data(150, 0)
+    model = EigenGP(Matern32([1.0, 1.0]) + Matern12([1.0, 1.0]), X[:9], 0.1, 9, vecchia=True)
+    for limit in (None, 5.0):
+        learner = VecchiaLearner(RowBlock(X, y), Monitor(False, clock=Clock(limit)), 1)
+        learner.learn_in_rounds([model], 25)
+    assert steps == [10, 10, 3]
 
 
 def test_a_size_that_was_asked_for_is_taken_without_a_trial() -> None:

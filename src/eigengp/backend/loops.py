@@ -8,11 +8,12 @@ so that results do not depend on the number of threads.
 from __future__ import annotations
 
 import logging
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from types import ModuleType
 
-from eigengp.backend import loops_numpy
+import numpy as np
+from numpy.typing import NDArray
 
 logger = logging.getLogger(__name__)
 
@@ -29,4 +30,13 @@ def load_loops() -> ModuleType:
         return import_module("eigengp.backend.loops_numba")
     except Exception as error:  # Whatever a damaged cache or a full disk raises.
         logger.warning("Fits with nearest neighbours are slower without compiled loops: %r", error)
+        from eigengp.backend import loops_numpy
+
         return loops_numpy
+
+
+@lru_cache(maxsize=8)
+def list_pairs(s: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the first and the second member of each packed pair of `s` rows, shape (P,)."""
+    first, second = np.triu_indices(s)
+    return first, second

@@ -7,7 +7,6 @@ arguments that are named so. Rows of a table of features are given by their numb
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -15,16 +14,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from eigengp._typing import Array
+from eigengp.backend.loops import list_pairs
 
 _GATHERED = 1_000_000
 """The number of features that are copied at once."""
-
-
-@lru_cache(maxsize=8)
-def list_pairs(s: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the first and the second member of each packed pair, shape (P,)."""
-    first, second = np.triu_indices(s)
-    return first, second
 
 
 def count_members(n_pairs: int) -> int:

@@ -85,10 +85,10 @@ class EigenGPRegressor(InducingPointRegressor):
     GP prior, with Gaussian weights; each eigenfunction is a linear combination of kernel functions
     centred at M inducing points. By default, a model with eigenfunctions and 1,000 to ten million
     rows also approximates the residual covariance, the part of the prior covariance that the
-    eigenfunctions leave out, with nearest neighbours (Vecchia approximation). Inducing points,
-    kernel hyperparameters and noise variance are learned by maximising the log marginal likelihood.
-    Without neighbours, the prior variances of the weights are learned too, and each evaluation
-    takes O(N·M²) time.
+    eigenfunctions leave out, with nearest neighbours (Vecchia approximation). Kernel
+    hyperparameters and noise variance are learned by maximising the log marginal likelihood.
+    Without neighbours, inducing points and the prior variances of the weights are learned too, and
+    each evaluation takes O(N·M²) time.
 
     Parameters
     ----------
@@ -98,11 +98,9 @@ class EigenGPRegressor(InducingPointRegressor):
 
         - None and "diagonal": 100, or N/4 if that is smaller.
         - "neighbors": 200, or 400 if that lowers the loss of a held-out set by more than 0.01 nats
-          per row, but at most N/25. If `kernel` is given, it is 400 for a smooth kernel (squared
-          exponential, Matérn 5/2, rational quadratic with α ≥ 1) and 200 for others, without a
-          comparison. With `max_time` the limit is not 400 but 12 for each second of it, at least 50
-          and at most 800; the number is doubled up to this limit while each doubling lowers the
-          loss by that much. With a given kernel it is still at most 400.
+          per row, but at most N/25. With `max_time` the limit is not 400 but 12 for each second of
+          it, at least 50 and at most 800; the number is doubled up to this limit while each
+          doubling lowers the loss by that much.
     kernel : Kernel, str or "auto"
         The covariance function of the GP prior. A `Kernel` object is in the units of the data; its
         hyperparameters are initial values, and a single lengthscale becomes one for each input. A
@@ -115,10 +113,11 @@ class EigenGPRegressor(InducingPointRegressor):
           linear kernel plus a squared exponential, and for up to three inputs a `Warped` squared
           exponential.
         - "neighbors": the kernel with the lowest loss on up to 3,000 rows, among the same five
-          kernels and, without `max_time` or with at least 20 seconds, three sums: squared
+          kernels and, without `max_time` or with at least 10 seconds, three sums: squared
           exponential + Matérn 5/2, rational quadratic + Matérn 1/2, and Matérn 3/2 + Matérn 1/2.
           The loss per row is the mean of two values: the negative Vecchia log marginal likelihood,
           and the same with one common variance in place of the conditional variance of each row.
+          As in Akaike's criterion, each hyperparameter of the kernel adds one nat.
     residual : {"auto", None, "diagonal", "neighbors", "exact"}
         Which model to fit. None, "diagonal" and "neighbors" have eigenfunctions, and differ in how
         they treat the residual covariance.
@@ -143,24 +142,22 @@ class EigenGPRegressor(InducingPointRegressor):
           below and beyond. It is also None if all rows cannot be kept in NumPy arrays on the CPU in
           double precision (large files, Dask, `device`, `precision`, `Stochastic`, `partial_fit`),
           if `LBFGS` uses "joint", "direct" or `max_iter=0`, or if `n_components` differs from the
-          number of inducing points. Up to 100,000 rows and without `max_time`, "neighbors" is
-          compared with None, and the better model is kept.
+          number of inducing points.
 
         `selection_` says what was chosen and why.
     n_neighbors : int
         Number of nearest training rows on which a prediction is conditioned with
         `residual="neighbors"`. Where the mean is that of all rows (see `residual`), it affects only
-        the variance. It does not affect learning: hyperparameters are learned with 15 neighbours of
-        each row, and kernel hyperparameters and noise variance are then refined with 30. The
-        posterior of the weights uses at most 32, unless `n_neighbors` is at least the number of
-        rows: then all rows are used, and the posterior is that of the exact GP.
+        the variance. It does not affect learning: kernels are compared with 15 neighbours of each
+        row, and the hyperparameters of the best kernel are learned with 30. The posterior of the
+        weights uses at most 32, unless `n_neighbors` is at least the number of rows: then all rows
+        are used, and the posterior is that of the exact GP.
     likelihood : str or likelihood object
         The distribution of the targets given the latent function. "gaussian" has one noise
         variance. "heteroscedastic" multiplies the predictive variance by an input-dependent factor,
         which is fitted to leave-one-out errors and kept only if it clearly improves the
         leave-one-out density; it needs at least 100 rows. "auto" is "heteroscedastic" if the
-        residual is "exact" or "neighbors", also where `residual="auto"` compares "neighbors" with
-        None and keeps None; otherwise it is "gaussian".
+        residual is "exact" or "neighbors", and "gaussian" otherwise.
         `Gaussian(variance=…)` and `Heteroscedastic(variance=…)` also set the initial noise
         variance.
 
@@ -171,18 +168,19 @@ class EigenGPRegressor(InducingPointRegressor):
         CPU. Predictions are in the units of the targets. `guard` and `n_neighbors` do not apply,
         and a value of `residual` other than "auto" raises an error.
     inducing_points : {"auto", "kmeans", "random", "greedy"}, int or array of shape (M, D)
-        The initial inducing points. A name is the method that places them; "auto" is "kmeans". An
+        The initial inducing points; with neighbours the final ones, which are placed for the
+        learned kernel and not moved. A name is the method that places them; "auto" is "kmeans". An
         int is their number M ≥ R. An array, in the units of the data, holds the points themselves,
         which all restarts then use.
     optimizer : {"auto"}, LBFGS or Stochastic
         How the model is learned; "auto" is `LBFGS()`.
     guard : bool
         Whether to use three safeguards against over-fitting with many inducing points. False is the
-        paper's procedure: the log marginal likelihood alone. The exact GP has none of them.
+        paper's procedure: the log marginal likelihood alone. The exact GP and models with
+        neighbours have none of them.
 
         - A penalty on the prior variance that the inducing points leave out: the fraction
-          min(1, 1.5·M/N) of the trace term of VFE. It applies to None, and to "neighbors" in
-          stage 1 only.
+          min(1, 1.5·M/N) of the trace term of VFE, for None.
         - A search over smaller numbers of inducing points, for None and "diagonal", if N·M² is at
           most 10⁷, N < 10·M, M ≥ 24, and `inducing_points` is a name. A larger number must increase
           the log marginal likelihood by one nat for each additional hyperparameter.
@@ -218,7 +216,7 @@ class EigenGPRegressor(InducingPointRegressor):
     Attributes
     ----------
     inducing_points_ : array of shape (M, D)
-        The learned inducing points.
+        The inducing points: learned, or with neighbours placed.
     kernel_ : Kernel
         The learned kernel. With `standardize="robust"`, its lengthscales apply to the central part
         of each column; in the compressed tails, the function varies more slowly.

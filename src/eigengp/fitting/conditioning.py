@@ -166,7 +166,7 @@ class Conditioning:
 
         Few rows repeat an input, and they alone show how far targets at one input differ.
         """
-        n_rows = np.bincount(self.number, self.single.weight)
+        n_rows = np.bincount(self.number, self.single.sample_weight)
         repeats = count + np.flatnonzero(n_rows[count:] > 1.0)
         return repeats[: count // _FIRST_PER_REPEAT]
 

@@ -20,7 +20,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array
 from eigengp.backend.threads import use_one_openmp_thread
-from eigengp.data.standardize import Extent
+from eigengp.data.standardize import Extent, Scaling
 from eigengp.fitting.objectives import (
     LEAST_METRIC,
     Parameters,
@@ -42,7 +42,8 @@ _WARP_STARTS = ((1.0, 1.0), (2.0, 1.0), (1.0, 2.0))
 _WARP_MARGIN = 0.1
 """The warped range exceeds that of the data by this fraction on either side."""
 _NEIGHBOURS = 6
-_KMEANS_ROWS = 10_000
+_PLACING_ROWS = 10_000
+"""Of more rows than this and twice the number of points, one in several is used."""
 _SHORTENED = 8
 
 
@@ -59,6 +60,18 @@ class InducingPointInit:
 
     method: str | Array
 
+    @classmethod
+    def of(cls, given: str | Array, scaling: Scaling) -> InducingPointInit:
+        """Check points that are given, and bring them to standardised units."""
+        if isinstance(given, str):
+            return cls(given)
+        if given.shape[1] != (D := scaling.input_centre.size):
+            raise ValueError(
+                f"inducing_points has {given.shape[1]} columns but X has {D} features; each "
+                "inducing point needs one value for each feature."
+            )
+        return cls(scaling.transform_inputs(given))
+
     def place(
         self,
         rows: RowBlock,
@@ -73,22 +86,19 @@ class InducingPointInit:
         """
         if isinstance(self.method, np.ndarray):
             return self.method
-        if self.method == "kmeans" and learned:
-            unit = 1.0 / np.maximum(kernel.metric(rows.X.shape[1]), LEAST_METRIC)
-            return unit * _cluster(replace(rows, X=rows.X / unit), count, rng)
-        if self.method == "kmeans":
-            return _cluster(rows, count, rng)
+        stride = max(1, rows.y.size // max(_PLACING_ROWS, 2 * count))
+        if self.method == "kmeans" and count < rows.y.size:
+            unit = np.ones(rows.X.shape[1])
+            if learned:
+                unit /= np.maximum(kernel.metric(unit.size), LEAST_METRIC)
+            weight = None if rows.sample_weight is None else rows.sample_weight[::stride]
+            return unit * _cluster(rows.X[::stride] / unit, weight, count, rng)
         if self.method == "greedy":
-            return pick_greedily(rows.X, count, kernel)
+            return pick_greedily(rows.X[::stride], count, kernel)
         return draw_rows(rows, count, rng)
 
 
-def _cluster(rows: RowBlock, count: int, rng: np.random.RandomState) -> Array:
-    if count >= rows.y.size:
-        return draw_rows(rows, count, rng)
-    stride = max(1, rows.y.size // max(_KMEANS_ROWS, 2 * count))
-    X, weight = rows.X[::stride], rows.sample_weight
-    weight = None if weight is None else weight[::stride]
+def _cluster(X: Array, weight: Array | None, count: int, rng: np.random.RandomState) -> Array:
     with warnings.catch_warnings(), use_one_openmp_thread():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = KMeans(count, n_init=1, max_iter=30, random_state=rng).fit(X, sample_weight=weight)

@@ -19,6 +19,7 @@ from eigengp.fitting.exact import learn_exact_of_few
 from eigengp.fitting.initialization import (
     ExactFamily,
     InducingFamily,
+    InducingPointInit,
     SpectralFamily,
     Start,
     count_varying,
@@ -28,14 +29,7 @@ from eigengp.fitting.leave_one_out import score_leave_one_out
 from eigengp.fitting.model_selection import choose_residual, get_exact_device
 from eigengp.fitting.objectives import RowObjective, kernel_parameters, learn_parameters
 from eigengp.fitting.online import Online
-from eigengp.fitting.plan import (
-    RELATIVE_JITTER,
-    Plan,
-    get_default_size,
-    make_plan,
-    resolve_placement,
-    resolve_sizes,
-)
+from eigengp.fitting.plan import RELATIVE_JITTER, Plan, get_default_size, make_plan, resolve_sizes
 from eigengp.fitting.restarts import learn_one_stage
 from eigengp.fitting.run import EXACT_BLOCK_ROWS, FitResult, Run
 from eigengp.fitting.stages import Stages
@@ -132,10 +126,10 @@ def make_start(run: Run) -> Start:
         shift = -scaling.input_centre * per_unit
         kernel = own.rescaled(per_unit, 1.0 / unit, shift).with_ard(D)
     else:
+        box = run.dataset.extent
+        n_varying = count_varying(np.stack([box.low, box.high]))
         kernel = SquaredExponential() if own == "auto" else KERNELS[own]()
         if isinstance(kernel, Stationary):
-            box = run.dataset.extent
-            n_varying = count_varying(np.stack([box.low, box.high]))
             middle = np.sqrt(np.prod(get_lengthscale_range(n_varying)))
             kernel = replace(kernel, lengthscale=np.full(D, middle))
         kernel = kernel.with_ard(D)
@@ -179,8 +173,9 @@ def _learn_inducing(
     run: Run, power: float | None, start: Start | None = None, plan: Plan | None = None
 ) -> EigenGP:
     """Learn a model with inducing points; start and plan are by default those of the settings."""
-    start, plan = start or make_start(run), plan or make_plan(run)
-    init = resolve_placement(run)
+    start = start or make_start(run)
+    init = InducingPointInit.of(run.settings.inducing_points, run.dataset.scaling)
+    plan = plan or make_plan(run)
     template = EigenGP(
         start.kernel,
         np.zeros((plan.n_inducing, run.dataset.n_features)),

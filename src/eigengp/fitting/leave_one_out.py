@@ -1,4 +1,4 @@
-"""Leave-one-out scores of a fitted model, for model selection and heteroscedastic noise."""
+"""Leave-one-out scores of a fitted model, which choose its noise and the weights of its rows."""
 
 from __future__ import annotations
 
@@ -75,20 +75,6 @@ class LeaveOneOut:
         own = self.posterior
         wrapped = isinstance(own, HeteroscedasticPosterior) and own.scale is None
         return own.own if wrapped else own
-
-
-def score_predictions(rows: RowBlock, mean: Array, variance: Array) -> float:
-    """Return a loss of predictions for rows, in nats per row.
-
-    It is the average of the negative log density and of its value with one variance for all rows,
-    without constants, so that means count as much as variances.
-    """
-    squares = (rows.y - mean) ** 2
-    if rows.scatter is not None:
-        squares += rows.scatter / rows.weight
-    own = float(np.average(np.log(variance) + squares / variance, weights=rows.weight))
-    average = max(float(np.average(squares, weights=rows.weight)), np.finfo(np.float64).tiny)
-    return 0.25 * (own + float(np.log(average)) + 1.0)
 
 
 def score(

@@ -11,7 +11,6 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import on_host
 from eigengp.data.open import Dataset
 from eigengp.data.stream_source import StreamSource
-from eigengp.fitting.initialization import InducingPointInit
 from eigengp.fitting.run import Run
 from eigengp.fitting.settings import Settings
 from eigengp.gp.blocks import RowSource
@@ -152,10 +151,7 @@ def make_plan(run: Run, default: int | None = None) -> Plan:
     possible = M if given else count_distinct(dataset.rows, M)
     if possible < M:
         if default != M:
-            run.notes.append(
-                f"X has only {possible} distinct rows: {possible} inducing points are used "
-                f"instead of {M}."
-            )
+            run.note_few_inputs(possible, M)
         M = possible
         plan = Plan.of(settings, dataset, min(R, M), M)
     run.source = run.source.sized(M)
@@ -174,19 +170,6 @@ def make_plan(run: Run, default: int | None = None) -> Plan:
         grow=bool(settings.guard and scarce and free),
         hold_out=bool(settings.guard and dataset.n_rows >= _HOLD_OUT_FROM),
     )
-
-
-def resolve_placement(run: Run) -> InducingPointInit:
-    """Return how inducing points are placed, those of the user in standardised units."""
-    own, D = run.settings.inducing_points, run.dataset.n_features
-    if isinstance(own, str):
-        return InducingPointInit(own)
-    if own.shape[1] != D:
-        raise ValueError(
-            f"inducing_points has {own.shape[1]} columns but X has {D} features; each inducing "
-            "point needs one value for each feature."
-        )
-    return InducingPointInit(run.dataset.scaling.transform_inputs(own))
 
 
 def resolve_sizes(settings: Settings, default: int) -> tuple[int, int]:

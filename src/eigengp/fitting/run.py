@@ -77,6 +77,13 @@ class Run:
         )
         return replace(self, dataset=dataset, source=source, checkpoint=None, n_iter=0)
 
+    def note_few_inputs(self, possible: int, asked: int) -> None:
+        """Warn that there are fewer distinct inputs than inducing points."""
+        self.notes.append(
+            f"There are only {possible} distinct rows: {possible} inducing points are used "
+            f"instead of {asked}."
+        )
+
     def make_result(
         self,
         model: Any,
@@ -187,10 +194,10 @@ def describe(model: Any, scaling: Scaling, like: AnyArray, has_weights: bool) ->
         found["inducing_points_"] = beside(scaling.restore_inputs(model.inducing_points), like)
         found["jitter_"] = model.gram.jitter * unit
         if has_weights:
-            spectrum = model.spectrum
+            shrinkage, spectrum = model.effective_shrinkage, model.spectrum
             eigenvalues = spectrum.values[: model.n_components]
             found["_spectrum"] = spectrum
-            found["weights_"] = beside(spectrum.weights(model.effective_shrinkage) * unit, like)
+            found["weights_"] = beside(spectrum.weights(shrinkage) * unit, like)
             found["eigenvalues_"] = beside(eigenvalues * unit, like)
     if isinstance(model, SparseSpectrum):
         lengthscale = model.kernel.lengthscale * scaling.input_scale

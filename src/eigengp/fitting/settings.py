@@ -47,19 +47,20 @@ class LBFGS(BaseEstimator):  # type: ignore[misc]
         large data (N·M² beyond 10⁷) these brief runs use a sample of the rows and at most 50
         inducing points. "auto" is 32 on small data; on large data it is 4, or 1 if `kernel` is
         "auto". It is 64 for `SSGPRegressor` and 8 for `ExactGPRegressor`. There are no restarts on
-        large data with `exact_start`, on large data or with `max_time` if the residual is
-        "neighbors", and never if it is "exact", which tries a short and a long lengthscale. With
-        `n_restarts=1` and a `Kernel` object, the fit starts from that kernel and from the best of
-        a few noise variances, unless `guard` compares several numbers of inducing points.
+        large data with `exact_start`, and never if the residual is "exact", which tries a short and
+        a long lengthscale, or "neighbors", which tries a few lengthscales of a `Kernel` object.
+        With `n_restarts=1` and a `Kernel` object, the fit starts from that kernel and, without
+        neighbours, from the best of a few noise variances, unless `guard` compares several numbers
+        of inducing points.
     max_iter : int or "auto"
         The largest number of iterations in each stage. "auto" is 200, or 1000 on small data, or 50
-        to 10 beyond 500,000 rows, after others on up to a third of them, or 25 with
+        to 10 beyond 500,000 rows, after others on up to a third of them, or 20 with
         `residual="neighbors"`. With `residual="exact"` at most 60 are used to compare kernels, and
         40 to learn the best. `max_iter=0` learns nothing: all hyperparameters keep their initial
         values.
     tol : float or "auto"
-        Relative change of the log marginal likelihood at which a stage stops. "auto" is 1e-9, or
-        1e-7 for `ExactGPRegressor` and `residual="exact"`.
+        Relative change of the log marginal likelihood at which a stage stops. "auto" is 1e-9, 1e-7
+        for `ExactGPRegressor` and `residual="exact"`, and 1e-6 for `residual="neighbors"`.
     exact_start : bool
         Whether the initial kernel hyperparameters and noise variance of a sparse method are those
         of an exact GP fitted to a tenth of the rows (at least 500, at most 2,000), as in the paper

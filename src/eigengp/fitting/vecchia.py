@@ -8,18 +8,19 @@ and they are placed once, for the learned kernel.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
 
+from eigengp._typing import Array
 from eigengp.backend.threads import count_available_threads, speed_up_passes
 from eigengp.data.grouping import group_rows
 from eigengp.fitting.conditioning import CHUNK, Conditioning
 from eigengp.fitting.initialization import InducingPointInit, Start, draw_kernels
-from eigengp.fitting.leave_one_out import score_predictions
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.objectives import Clock
-from eigengp.fitting.plan import RELATIVE_JITTER, count_distinct, resolve_placement
+from eigengp.fitting.plan import RELATIVE_JITTER
 from eigengp.fitting.run import FitResult, Run
 from eigengp.fitting.vecchia_learner import VecchiaLearner, name_kernel
 from eigengp.gp.blocks import RowBlock
@@ -33,6 +34,8 @@ _TRIED_ROWS = 5_000
 _TRIED_LENGTHSCALES, _TRIED_STEPS = 4, 8
 _LEARNED_ROWS, _STEPS = 10_000, 20
 """The largest numbers of rows and of iterations with which the chosen kernel is learned."""
+_TOLERANCE = 1e-6
+"""The default relative change of the log marginal likelihood at which learning stops."""
 _LEAST_LEARNED_ROWS = 1_000
 SAMPLE_ROWS = 100_000
 """The largest number of rows from which hyperparameters and coefficients are learned. Predictions
@@ -95,31 +98,37 @@ class NeighborFit:
     learner : VecchiaLearner
         Maximises the Vecchia log marginal likelihood.
     max_iter : int
-        The largest number of iterations with one kernel.
+        The largest number of iterations in each step.
+    init : InducingPointInit
+        How inducing points are placed.
     """
 
     run: Run
     conditioning: Conditioning
     learner: VecchiaLearner
     max_iter: int
+    init: InducingPointInit
 
     @classmethod
     def begin(cls, run: Run) -> NeighborFit:
         """Read all rows into memory, in random order."""
-        clock, n_threads = run.monitor.clock, count_available_threads()
+        settings, clock = run.settings, run.monitor.clock
+        n_threads, most = count_available_threads(), _get_sample_size(clock.limit)
+        init = InducingPointInit.of(settings.inducing_points, run.dataset.scaling)
         single = run.source.take(np.arange(run.source.n_rows))
         groups = group_rows(single)
         order = run.rng.permutation(groups.rows.n_rows)
         rows, number = groups.rows.picked(order), np.argsort(order)[groups.number]
         at = np.argsort(number, kind="stable")
-        sample, _ = rows.cut(_get_sample_size(clock.limit))
-        n, asked = rows.n_rows, run.settings.n_neighbors
+        sample, _ = rows.cut(most)
+        n, asked = rows.n_rows, settings.n_neighbors
         n_neighbors = n if asked >= n - 1 else asked
         own = (rows, single.picked(at), number[at], sample, n_neighbors, n_threads, clock)
-        learner = VecchiaLearner(sample, run.monitor, n_threads, run.checkpoint)
-        max_iter = run.settings.optimizer.max_iter
-        steps = _STEPS if isinstance(max_iter, str) else max_iter
-        return cls(run, Conditioning(*own), learner, steps)
+        optimizer: Any = settings.optimizer
+        tol = _TOLERANCE if isinstance(optimizer.tol, str) else optimizer.tol
+        learner = VecchiaLearner(sample, run.monitor, n_threads, run.checkpoint, tol)
+        steps = _STEPS if isinstance(optimizer.max_iter, str) else optimizer.max_iter
+        return cls(run, Conditioning(*own), learner, steps, init)
 
     @property
     def rows(self) -> RowBlock:
@@ -145,7 +154,8 @@ class NeighborFit:
         n, losses = list(self.learner.losses.items())[-1]
         tried = len(next(iter(self.learner.losses.values())))
         reason = f"lowest loss on {min(n, self.rows.n_rows):,} rows"
-        reason += f", the best {len(losses)} of {tried} kernels"
+        if len(losses) < tried:
+            reason += f", the best {len(losses)} of {tried} kernels"
         self._decide("kernel", name_kernel(winner.kernel), reason, losses)
         return winner
 
@@ -196,32 +206,28 @@ class NeighborFit:
 
     def place_points(self, model: EigenGP) -> EigenGP:
         """Place all inducing points for the learned kernel."""
-        settings, init = self.run.settings, resolve_placement(self.run)
-        self._clock.allow(_UNTIL[1])
-        if not isinstance(init.method, str):
-            return _place(model, init, init.method.shape[0], self.rows)
+        settings, given = self.run.settings, self.init.method
         asked = settings.n_components or settings.n_inducing
-        size = asked or self._choose_size(model, init)
-        possible = count_distinct(self.run.dataset.rows, size)
-        if asked and possible < asked:
-            self.run.notes.append(
-                f"X has only {possible} distinct rows: {possible} inducing points are used "
-                f"instead of {asked}."
-            )
-        return _place(model, init, possible, self.learner.rows)
+        if not isinstance(given, str):
+            return self._place(model, given.shape[0], self.rows)
+        size = min(asked or self._choose_size(model), self.learner.rows.n_rows)
+        if asked and size < asked:
+            self.run.note_few_inputs(size, asked)
+        return self._place(model, size, self.learner.rows)
 
-    def _choose_size(self, model: EigenGP, init: InducingPointInit) -> int:
+    def _choose_size(self, model: EigenGP) -> int:
         """Choose the number of inducing points: double it while the held-out loss improves.
 
         Eigenfunctions describe the smooth part of a function and neighbours the rough part.
         """
+        self._clock.allow(_UNTIL[1])
         most = _get_largest_size(self.learner.rows.n_rows, self._clock.limit)
         size = min(_FIRST_SIZE, most)
         losses: dict[int, float] = {}
         while most >= 1.5 * size and not self._clock.is_over():
             more = min(2 * size, most)
             for each in sorted({size, more} - losses.keys()):
-                losses[each] = self._score_held_out(model, init, each)
+                losses[each] = self._score_held_out(model, each)
             if not losses[more] < losses[size] - _WORTH:
                 break
             size = more
@@ -230,24 +236,37 @@ class NeighborFit:
             self._decide("n_components", str(size), "loss of a held-out set", scores)
         return size
 
-    def _score_held_out(self, model: EigenGP, init: InducingPointInit, size: int) -> float:
+    def _score_held_out(self, model: EigenGP, size: int) -> float:
         """Score a held-out fifth of some rows with so many inducing points."""
         few, _ = self.rows.cut(_TRIED_ROWS)
         seen, held_out = few.cut(few.n_rows - few.n_rows // 5)
         with speed_up_passes(size):
             try:
-                outcome = self.conditioning.run_pass(_place(model, init, size, seen), seen)
+                outcome = self.conditioning.run_pass(self._place(model, size, seen), seen)
             except FactorizationError:
                 return float("inf")
             posterior, _ = self.conditioning.make_posterior(outcome, seen)
             edges = range(0, held_out.n_rows, CHUNK)
             parts = [posterior.mean_and_variance(held_out.X[i : i + CHUNK]) for i in edges]
         mean, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return score_predictions(held_out, mean, variance)
+        return _score_predictions(held_out, mean, variance)
+
+    def _place(self, model: EigenGP, size: int, rows: RowBlock) -> EigenGP:
+        """Return the model with so many inducing points, placed among the rows."""
+        rng = check_random_state(0)  # Does not advance the random numbers of the fit.
+        points = self.init.place(rows, size, model.kernel, rng)
+        return replace(model, inducing_points=points, n_components=points.shape[0])
 
 
-def _place(model: EigenGP, init: InducingPointInit, size: int, rows: RowBlock) -> EigenGP:
-    """Return the model with so many inducing points, placed among the rows."""
-    rng = check_random_state(0)  # Does not advance the random numbers of the fit.
-    points = init.place(rows, size, model.kernel, rng)
-    return replace(model, inducing_points=points, n_components=points.shape[0])
+def _score_predictions(rows: RowBlock, mean: Array, variance: Array) -> float:
+    """Return a loss of predictions for rows, in nats per row.
+
+    It is the average of the negative log density and of its value with one variance for all rows,
+    without constants, so that means count as much as variances.
+    """
+    squares = (rows.y - mean) ** 2
+    if rows.scatter is not None:
+        squares += rows.scatter / rows.weight
+    own = float(np.average(np.log(variance) + squares / variance, weights=rows.weight))
+    average = max(float(np.average(squares, weights=rows.weight)), np.finfo(np.float64).tiny)
+    return 0.25 * (own + float(np.log(average)) + 1.0)

@@ -1,4 +1,4 @@
-"""Learning kernels, inducing points and noise by the Vecchia log marginal likelihood.
+"""Learning kernels and noise by the Vecchia log marginal likelihood.
 
 The candidates of `kernel="auto"` are here too, and where learning of each starts.
 """
@@ -86,7 +86,6 @@ _ROWS_PER_SECOND, _FEWEST_ROWS, _FEW_STEPS = 200, 200, 15
 _NEIGHBOURS = 15
 _MORE_NEIGHBOURS = 30
 """For the last learning of kernel and noise, since few neighbours bias lengthscales and noise."""
-_TOLERANCE = 1e-6
 _MOVED, _MATTERS = 1.5, 0.1
 """If time is short, neighbours are searched again only if the metric of inputs that matter has
 changed by this ratio; others have less than this fraction of the largest metric."""
@@ -99,19 +98,22 @@ class VecchiaLearner:
     Parameters
     ----------
     rows : RowBlock
-        All rows, in random order.
+        The rows to learn from, in random order.
     monitor : Monitor
         Called after every iteration.
     n_threads : int
         The number of threads.
     checkpoint : Checkpoint or None
         Stores every evaluation.
+    tol : float
+        Relative change of the log marginal likelihood at which learning stops.
     """
 
     rows: RowBlock
     monitor: Monitor
     n_threads: int
     checkpoint: Checkpoint | None = None
+    tol: float = 1e-6
     n_iter: int = 0
     losses: dict[int, dict[str, float]] = field(default_factory=dict)
     """The loss of each kernel, by the number of rows; lower is better."""
@@ -125,7 +127,7 @@ class VecchiaLearner:
         `most` iterations. The best kernels of each round, by `_score_kernel`, reach the next.
         """
         first, *others = self._plan_rounds()
-        models = self._learn_candidates(start, first._replace(steps=min(first.steps, most)))
+        models = self._learn_candidates(start, first, most)
         return self.learn_in_rounds(self._keep_best(models, first), most, others)
 
     def learn_in_rounds(
@@ -136,8 +138,7 @@ class VecchiaLearner:
             learned = []
             for i, model in enumerate(models):
                 self.monitor.clock.spread(each.until, i, len(models))
-                steps = each.steps if isinstance(model.kernel, Stationary) else _SUM_STEPS
-                learned.append(self._learn_on_part(model, each.n_rows, min(steps, most)))
+                learned.append(self._learn_on_part(model, each, most))
             models = self._keep_best(learned, each)
         return models[0]
 
@@ -164,7 +165,7 @@ class VecchiaLearner:
         count = min(_ROUNDS[0].n_rows, max(_FEWEST_ROWS, round(_ROWS_PER_SECOND * limit)))
         return (_Round(count, _FEW_STEPS, 1, _ROUNDS[-1].until),)
 
-    def _learn_candidates(self, start: EigenGP, own: _Round) -> list[EigenGP]:
+    def _learn_candidates(self, start: EigenGP, own: _Round, most: int) -> list[EigenGP]:
         """Learn all candidate kernels, each from where a smoother one ended.
 
         Rough kernels learn slowly, and not at all from a poor start.
@@ -179,17 +180,19 @@ class VecchiaLearner:
             self.monitor.clock.spread(own.until, i, n_candidates)
             kernel = kind(before.lengthscale * origin.stretch, before.variance)
             model = replace(model, kernel=kernel)
-            learned[kind] = self._learn_on_part(model, own.n_rows, own.steps)
+            learned[kind] = self._learn_on_part(model, own, most)
         sums = []
         for i, parts in enumerate(pairs, len(CANDIDATES)):
             self.monitor.clock.spread(own.until, i, n_candidates)
             model = add_kernels(*(learned[kind] for kind in parts))
-            sums.append(self._learn_on_part(model, own.n_rows, min(own.steps, _SUM_STEPS)))
+            sums.append(self._learn_on_part(model, own, most))
         return [*list(learned.values())[1:], *sums]
 
-    def _learn_on_part(self, model: EigenGP, count: int, steps: int) -> EigenGP:
+    def _learn_on_part(self, model: EigenGP, own: _Round, most: int) -> EigenGP:
+        """Learn kernel and noise in one round of at most `most` iterations."""
         model = replace(model, kernel=limit_alpha(model.kernel))
-        return self._minimize(name_kernel(model.kernel), model, count, steps)
+        steps = own.steps if isinstance(model.kernel, Stationary) else min(own.steps, _SUM_STEPS)
+        return self._minimize(name_kernel(model.kernel), model, own.n_rows, min(steps, most))
 
     def _score_kernel(self, model: EigenGP, count: int) -> float:
         """Average `−ln p(y)` per row and its value with one variance for all rows.
@@ -237,7 +240,7 @@ class VecchiaLearner:
         """Learn kernel and noise on the last `count` rows; their neighbours are among all."""
         source = self._find_neighbors(model, count, n_neighbors)
         free = kernel_parameters(model)
-        objective, limits = RowObjective(free, source), (steps, _TOLERANCE)
+        objective, limits = RowObjective(free, source), (steps, self.tol)
         found = learn_parameters(objective, *limits, name, self.monitor, self.checkpoint, count)
         self.n_iter += found.n_iter
         return free.unpack(found.vector)

@@ -38,8 +38,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from eigengp._typing import Array
-from eigengp.backend.loops import load_loops
-from eigengp.backend.loops_numpy import list_pairs
+from eigengp.backend.loops import list_pairs, load_loops
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
 from eigengp.gp.linalg import CholeskyFactor, FactorizationError, cholesky, solve_lower
@@ -136,9 +135,9 @@ class Residual:
         own : array of shape (n, M) or None
             `g` of the last members, where the table holds their neighbours alone.
         """
-        R, back = self.kernel.stack(hoods.X)
         first, second = list_pairs(hoods.X.shape[1])
         diagonal = np.flatnonzero(first == second)
+        R, back = self.kernel.stack(hoods.X)
         prior = R[:, diagonal]
         load_loops().subtract_products(explained, hoods.at, R)
         if own is not None:

@@ -53,6 +53,8 @@ class Near(NamedTuple):
     """`Vᵀt`, `t = k(x) − Σ_j b_j k(x_j)`, through which the coefficients still matter, (n, M)."""
     explained: Array
     """`g = Fᵀk(x)`, shape (n, M)."""
+    linear: Array
+    """`tᵀP t`, the variance that the coefficients add, shape (n,)."""
     surprise: Array
     """Squares of what each neighbour adds to those nearer, shape (n, m)."""
 
@@ -84,12 +86,10 @@ class Factorized(NamedTuple):
     """The weights of the neighbours, shape (n, m)."""
     own: Array
     """`d`, shape (n,)."""
-
-    def combine(self, weights: Array) -> Array:
-        """Return `Σ_j weights_j g_j` over the neighbours, shape (n, M)."""
-        out = np.empty_like(self.g)
-        load_loops().combine(weights, self.members.G, self.at, out)
-        return out
+    t: Array
+    """`g − Σ_j b_j g_j`, which is `Fᵀt`, shape (n, M)."""
+    missed: Array
+    """What the eigenfunctions miss at the neighbours, shape (n, m)."""
 
 
 @dataclass(frozen=True)
@@ -174,12 +174,14 @@ class VecchiaPosterior:
         return Near(*map(np.concatenate, zip(*parts, strict=True)))
 
     def _near(self, X: Array, index: NDArray[np.intp]) -> Near:
-        found = self._factorize(X, index)
-        missed = self._missed(found)
+        root, found = self._whitened_root, self._factorize(X, index)
         mean = found.K @ self.mean_coefficients
-        mean += np.einsum("nm,nm->n", found.b, missed)
-        load_loops().solve(found.L, missed, False)
-        return Near(mean, found.own, self._latent(found), found.g, missed**2)
+        mean += np.einsum("nm,nm->n", found.b, found.missed)
+        surprise = found.missed.copy()
+        load_loops().solve(found.L, surprise, False)
+        latent = found.t @ root
+        linear = np.einsum("nm,nm->n", latent, latent)
+        return Near(mean, found.own, latent, found.g, linear, surprise**2)
 
     def _factorize(self, X: Array, index: NDArray[np.intp]) -> Factorized:
         n, m = index.shape
@@ -193,12 +195,14 @@ class VecchiaPosterior:
         hoods = Neighborhoods(together, at, None, weight)
         R, _ = self.flow.residual.stack(hoods, members.G, g)
         w = innovation_weights(R, m + 1)
-        b = -w[:, :-1] / w[:, -1:]
-        return Factorized(index, at, members, K, g, R, b, w[:, -1] ** -2.0)
+        b, t = -w[:, :-1] / w[:, -1:], np.empty_like(g)
+        load_loops().combine(b, members.G, at, t)
+        missed = self.rows.y[index] - members.fitted[at]
+        return Factorized(index, at, members, K, g, R, b, w[:, -1] ** -2.0, g - t, missed)
 
     def _find_members(self, index: NDArray[np.intp]) -> tuple[Members, NDArray[np.intp]]:
         """Return features of training rows, all of them if they are few, and the numbers there."""
-        if self.rows.n_rows * self.mean_coefficients.size <= _MOST_FEATURES:
+        if self.rows.y.size * self.mean_coefficients.size <= _MOST_FEATURES:
             return self._all_members, np.ascontiguousarray(index)
         distinct, at = np.unique(index, return_inverse=True)
         return self._make_members(self.rows.X[distinct]), at.reshape(index.shape)
@@ -215,24 +219,16 @@ class VecchiaPosterior:
             np.matmul(K, self.mean_coefficients, out=fitted[i : i + _BLOCK])
         return Members(G, fitted)
 
-    def _missed(self, found: Factorized) -> Array:
-        """Return what the eigenfunctions miss at the neighbours, shape (n, m)."""
-        return np.asarray(self.rows.y[found.rows] - found.members.fitted[found.at])
-
     @cached_property
     def _whitened_root(self) -> Array:
         """`F⁻¹V`, so that `Vᵀk = (F⁻¹V)ᵀg`, shape (M, M)."""
         return np.asarray(self.flow.factor.L.T @ self.covariance_root)
 
-    def _latent(self, found: Factorized) -> Array:
-        """Return `Vᵀt`, shape (n, M)."""
-        return np.asarray((found.g - found.combine(found.b)) @ self._whitened_root)
-
     @cached_property
     def _columns(self) -> list[tuple[KernelColumns, slice]]:
         """`k(x, X)`, in blocks of training rows."""
-        edges = range(0, self.rows.n_rows, _COLUMNS)
-        parts = [slice(i, min(i + _COLUMNS, self.rows.n_rows)) for i in edges]
+        n = self.rows.y.size
+        parts = [slice(i, min(i + _COLUMNS, n)) for i in range(0, n, _COLUMNS)]
         return [(self.features.kernel.at(self.rows.X[part]), part) for part in parts]
 
     def mean(self, X: Array) -> Array:
@@ -251,24 +247,17 @@ class VecchiaPosterior:
     def mean_and_variance(self, X: Array) -> tuple[Array, Array]:
         """Return mean and variance of noisy observations, each of shape (n,)."""
         near = self._predict(X)
-        variance = near.own + self._linear(near)
-        return near.mean, self._scaled(variance, near)
-
-    def _linear(self, near: Near) -> Array:
-        """Return `tᵀP t`, shape (n,)."""
-        return np.asarray(np.einsum("nm,nm->n", near.latent, near.latent))
+        variance = near.own + near.linear
+        if self.scale is not None:
+            variance = self.scale(variance, self.covariates(variance, near))
+        return near.mean, variance
 
     def covariates(self, variance: Array, near: Near) -> Array:
         """Return what the variance factor depends on, shape (n, p)."""
         unit = np.sqrt(self.features.prior_scale)
         # Where all rows are neighbours, a row that is left out has one neighbour less.
-        surprise = near.surprise[:, : max(0, self.rows.n_rows - 1)]
+        surprise = near.surprise[:, : max(0, self.rows.y.size - 1)]
         return covariates(variance, surprise, near.explained / unit)
-
-    def _scaled(self, variance: Array, near: Near) -> Array:
-        if self.scale is None:
-            return variance
-        return self.scale(variance, self.covariates(variance, near))
 
     def leave_one_out(self, rows: RowBlock, index: NDArray[np.intp]) -> tuple[Array, Array, Array]:
         """Return mean, variance and covariates of training rows as if each had been left out.
@@ -283,9 +272,8 @@ class VecchiaPosterior:
             The numbers of their neighbours among all, themselves not included.
         """
         near = self.near(rows.X, index)
-        linear = self._linear(near)
         mean, variance = leave_one_out_moments(
-            rows, near.mean, linear, near.own, self.noise_variance
+            rows, near.mean, near.linear, near.own, self.noise_variance
         )
         return mean, variance, self.covariates(variance, near)
 
@@ -332,7 +320,7 @@ class VecchiaPosterior:
                 gradient += columns.input_gradient(X, bar)
             return gradient
         found = self._factorize(X, self.search(X))
-        alpha = solve_stack(found.L, self._missed(found))
+        alpha = solve_stack(found.L, found.missed)
         return self._pulled(X, found, alpha, np.tile(self.mean_coefficients, (X.shape[0], 1)))
 
     def variance_gradient(self, X: Array) -> Array:
@@ -349,7 +337,7 @@ class VecchiaPosterior:
 
     def _variance_gradient(self, X: Array) -> Array:
         found = self._factorize(X, self.search(X))
-        latent = 2.0 * self._latent(found)
+        latent = 2.0 * found.t @ self._whitened_root
         through = np.empty_like(found.b)
         load_loops().project(found.members.G, found.at, latent @ self._whitened_root.T, through)
         k_bar = latent @ self.covariance_root.T - 2.0 * found.g @ self.flow.prior_factor.T
@@ -361,7 +349,9 @@ class VecchiaPosterior:
 
     def _pulled(self, X: Array, found: Factorized, c_bar: Array, k_bar: Array) -> Array:
         """Return what the cotangents of `k_r(x, x_j)` and `k(x)` give to the inputs."""
-        k_bar = k_bar - found.combine(c_bar) @ self.flow.prior_factor.T
+        mixed = np.empty_like(found.g)
+        load_loops().combine(c_bar, found.members.G, found.at, mixed)
+        k_bar = k_bar - mixed @ self.flow.prior_factor.T
         distinct, at = np.unique(found.rows, return_inverse=True)
         between = np.zeros((X.shape[0], distinct.size))
         np.put_along_axis(between, at.reshape(found.rows.shape), c_bar, axis=1)
