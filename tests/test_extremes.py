@@ -91,7 +91,7 @@ def test_rows_that_are_predicted_perfectly_raise_no_warning(name: str) -> None:
     np.testing.assert_allclose(ALL[name]().fit(X, np.ones(30)).predict(X), 1.0)
 
 
-@pytest.mark.filterwarnings("ignore:X has only 1 distinct")
+@pytest.mark.filterwarnings("ignore:There are only 1 distinct")
 def test_rows_with_one_input_can_have_heteroscedastic_noise() -> None:
     model = ALL["eigenfunctions"]().fit(np.ones((3, 1)), [0.0, 1.0, 0.0], [6e3, 3e-4, 5e-6])
     assert np.isfinite(model.predict([[1.0]], return_std=True)).all()
