@@ -80,7 +80,7 @@ FITS: dict[str, tuple[Callable[[], Any], int]] = {
 }
 
 
-_NOISE = {"mixed": 1.5, "single": 1.5}
+_NOISE = {"mixed": 3.0, "single": 3.0}
 
 
 def _predict(name: str, threads: int) -> tuple[np.ndarray, ...]:

@@ -42,7 +42,7 @@ from eigengp.data.out_of_core import predict_files, predict_lazily, write_predic
 from eigengp.data.standardize import Scaling
 from eigengp.estimators._docs import complete_docstring
 from eigengp.fitting.run import FitResult, Run, begin_run
-from eigengp.fitting.settings import LBFGS, Settings
+from eigengp.fitting.settings import LBFGS, Settings, Stochastic
 from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.mean import MEANS
 from eigengp.gp.posterior import Posterior, Predictive
@@ -57,6 +57,7 @@ _FEWEST_POINTS, _MOST_POINTS = 20, 100
 """The number of own points from which a model shows effects at them, and the largest number."""
 
 KERNEL_NAMES = StrOptions(set(KERNELS))
+_ONE_VARIANCE = ("auto", "gaussian")
 
 
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
@@ -201,16 +202,16 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self : object
             The fitted estimator.
         """
-        return self._fit(X, y, sample_weight, Settings.from_estimator(self))
+        settings = Settings.from_estimator(self)
+        return self._adopt(self._find_fit(X, y, sample_weight, settings))
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> Self:
-        """Open the rows, learn from them and store the result."""
+    def _find_fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
+        """Open the rows, and learn from them."""
         with (
             open_dataset(X, y, sample_weight, settings.reading) as dataset,
             begin_run(dataset, settings) as run,
         ):
-            result = self._learn(run)
-        return self._adopt(result)
+            return self._learn(run)
 
     @abstractmethod
     def _learn(self, run: Run) -> FitResult:
@@ -228,7 +229,16 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.array_api_support = True
+        tags.target_tags.multi_output = self._takes_outputs
         return tags
+
+    @property
+    def _takes_outputs(self) -> bool:
+        """Whether the parameters allow several outputs."""
+        own = vars(self)
+        gaussian = isinstance(own.get("likelihood"), str) and own["likelihood"] in _ONE_VARIANCE
+        by_default = own.get("residual") == "auto"
+        return by_default and gaussian and not isinstance(own["optimizer"], Stochastic)
 
     def __sklearn_is_fitted__(self) -> bool:
         """Return whether a fit has ended well."""

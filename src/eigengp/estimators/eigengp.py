@@ -323,33 +323,16 @@ class EigenGPRegressor(InducingPointRegressor):
     guard: bool = True
     max_time: float | None = None
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = self._takes_outputs
-        return tags
-
-    @property
-    def _takes_outputs(self) -> bool:
-        """Whether the parameters allow several outputs."""
-        own = self.likelihood
-        gaussian = isinstance(own, str) and own in ("auto", "gaussian")
-        return self.residual == "auto" and gaussian and not isinstance(self.optimizer, Stochastic)
-
-    def _fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> Self:
+    def _find_fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
         """Fit one output, or several with a learned covariance between them."""
         outputs = None if isinstance(y, str) or y is None else find_outputs(y)
         if outputs is None:
-            return super()._fit(X, y, sample_weight, settings)
+            return super()._find_fit(X, y, sample_weight, settings)
         if outputs.values.shape[1] == 1:
             one = outputs.values[:, 0] if self._takes_outputs else y
-            return super()._fit(X, one, sample_weight, settings)
+            return super()._find_fit(X, one, sample_weight, settings)
         number, settings = outputs.prepare(X, sample_weight, settings)
-        with (
-            open_dataset(X, number, sample_weight, settings.reading) as dataset,
-            begin_run(dataset, settings) as run,
-        ):
-            result = outputs.restore(learn(run))
-        return self._adopt(result)
+        return outputs.restore(super()._find_fit(X, number, sample_weight, settings))
 
     @property
     def _draws_jointly(self) -> bool:  # type: ignore[override]  # Decided by what was learned.

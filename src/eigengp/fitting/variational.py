@@ -213,7 +213,7 @@ def _refuse_settings(run: Run) -> None:
         or optimizer.checkpoint is not None
         or optimizer.exact_start,
         f"device={settings.reading.device!r}": settings.reading.device not in (None, "cpu"),
-        f"precision={settings.precision!r}": settings.precision != "double",
+        f"precision={settings.precision!r}": settings.precision not in ("auto", "double"),
         f"mean={mean!r}": mean != "constant" and not settings.reading.scales_targets,
         "partial_fit": not settings.keeps_rows,
     }
