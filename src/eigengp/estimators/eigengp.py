@@ -22,7 +22,7 @@ from eigengp.estimators.outputs import find_outputs
 from eigengp.estimators.sparse import POINTS, InducingPointRegressor
 from eigengp.fitting.learn import learn
 from eigengp.fitting.online import Online, extend_fit
-from eigengp.fitting.run import begin_run, describe, get_log_unit
+from eigengp.fitting.run import FitResult, begin_run, describe, get_log_unit
 from eigengp.fitting.settings import LBFGS, Settings, Stochastic
 from eigengp.fitting.stochastic import StochasticLearner
 from eigengp.gp.exact_posterior import ConditionalPosterior
