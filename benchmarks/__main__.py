@@ -336,6 +336,7 @@ def campaign(
     out: Out = RESULTS,
     fits: Cases = 10_000,
     larger_fits: Cases = 500,
+    likelihoods: Cases = 1_000,
     files: Cases = 10_000,
     tables: Cases = 500,
     kills: Cases = 200,
@@ -350,7 +351,7 @@ def campaign(
         os.environ.setdefault(name, "1")
     import campaign as benchmark
 
-    sizes = (fits, larger_fits, files, tables, kills, processes, resources)
+    sizes = (fits, larger_fits, likelihoods, files, tables, kills, processes, resources)
     counts = dict(zip(benchmark.PARTS, sizes, strict=True))
     if not benchmark.run(out, counts=counts, again=again, minutes=minutes, jobs=jobs):
         raise typer.Exit(1)

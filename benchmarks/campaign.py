@@ -33,6 +33,7 @@ _LONGEST = 120
 PARTS = {
     "fits": "1 to 60 rows, all estimators",
     "larger fits": "100 to 2,000 rows",
+    "likelihoods": "classes, counts, heavy tails, quantiles, several outputs; 1 to 60 rows",
     "files": "damaged and forged model files",
     "tables": "malformed tables on the command line",
     "kills": "fit, save, predictions, command; full disk",
@@ -87,6 +88,7 @@ def get_check(part: str) -> Check:
     return {
         "fits": fits.check,
         "larger fits": fits.check_many_rows,
+        "likelihoods": fits.check_likelihoods,
         "files": files.check,
         "tables": tables.check,
         "kills": processes.check_kills,

@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-COUNTS = {"fits": 30, "larger fits": 1, "files": 60, "tables": 20, "kills": 5, "processes": 4}
+COUNTS = {
+    "fits": 30,
+    "larger fits": 1,
+    "likelihoods": 12,
+    "files": 60,
+    "tables": 20,
+    "kills": 5,
+    "processes": 4,
+}
 COUNTS["resources"] = 4
 
 

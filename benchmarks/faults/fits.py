@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import eigengp
 from eigengp import (
     LBFGS,
+    EigenGPClassifier,
     EigenGPRegressor,
     ExactGPRegressor,
     FITCRegressor,
@@ -68,6 +69,50 @@ def fit_and_check(seed: int, folder: Path, few: bool) -> str:
         if rng.random() < 0.1:
             _check_again(model, X, y, weight, folder)
     promise(np.array_equal(X, before[0]) and np.array_equal(y, before[1]), "inputs were changed")
+    return "predicted"
+
+
+def check_likelihoods(seed: int, folder: Path) -> str:
+    """Fit classes, counts, heavy tails, quantiles or several outputs to a few rows."""
+    rng = np.random.default_rng([seed, 2])
+    X, y, weight = make_rows(rng)
+    optimizer = LBFGS(n_restarts=1, max_iter=int(rng.integers(0, 5)))
+    kernel = str(rng.choice((*STATIONARY, "auto")))
+    settings: dict[str, Any] = {"kernel": kernel, "optimizer": optimizer, "random_state": 0}
+    size = int(rng.integers(1, max(2, min(len(y), 20))))
+    kind = int(rng.integers(6))
+    order = np.argsort(np.argsort(y))
+    if kind < 2:
+        model: Any = EigenGPClassifier(size, **settings)
+        y = np.array(["low", "middle", "high"])[order * (2 + kind) // len(y)]
+    elif kind < 5:
+        name = ("student_t", str(rng.choice(["poisson", "negative_binomial"])), "quantile")[
+            kind - 2
+        ]
+        model = EigenGPRegressor(size, likelihood=name, **settings)
+        y = rng.poisson(np.exp(order / len(y))).astype(float) if kind == 3 else y
+    else:
+        model = EigenGPRegressor(size, **settings)
+        y = np.column_stack([y, rng.normal(size=len(y))])
+        y[1:, 1][rng.random(len(y) - 1) < 0.3] = np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        warnings.simplefilter("ignore", UserWarning)
+        try:
+            model.fit(X, y, weight) if weight is not None else model.fit(X, y)
+        except ValueError as error:
+            one_class = kind < 2 and "two classes" in str(error)
+            if not (one_class or _explained(error)):
+                raise
+            return "refused"
+        values = model.predict_proba(X) if kind < 2 else np.stack(model.predict(X, return_std=True))
+        promise(bool(np.isfinite(values).all()), "a prediction is not finite")
+        promise(kind > 1 or np.allclose(values.sum(axis=1), 1.0), "probabilities do not add to one")
+        if rng.random() < 0.1:
+            path = folder / "model.eigengp"
+            model.save(path)
+            again = eigengp.load(path).predict(X)
+            promise(np.array_equal(again, model.predict(X)), "a loaded model differs")
     return "predicted"
 
 
