@@ -274,3 +274,14 @@ def test_the_command_line_bo_torch_files_and_transformers_refuse_them(tmp_path: 
         model.predict_to_file(tmp_path / "rows.csv", tmp_path / "out.csv", coverage=0.9)
     with pytest.raises(ValueError, match="Gaussian noise"):
         TargetTransformed(quick("poisson"), "log").fit(X, y + 1.0)
+
+
+def test_a_constant_output_beside_another_is_predicted() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (40, 1))
+    Y = np.column_stack([np.full(40, 3.0), np.sin(X[:, 0])])
+    optimizer = LBFGS(n_restarts=1, max_iter=5)
+    model = EigenGPRegressor(8, optimizer=optimizer, random_state=0).fit(X, Y)
+    mean, std = model.predict(X, return_std=True)
+    assert np.isfinite(std).all()
+    np.testing.assert_allclose(mean[:, 0], 3.0, atol=1e-3)

@@ -64,7 +64,8 @@ class Coregionalized(NonGaussian):
             filled = np.where(known, self.targets, 0.0)
             both = known.T.astype(float) @ known
             R = (filled.T @ filled) / np.maximum(both, 1.0) * np.minimum(1.0, both / 10.0)
-            lam, U = np.linalg.eigh(0.9 * R / np.sqrt(np.outer(np.diag(R), np.diag(R))))
+            spread = np.sqrt(np.where(np.diag(R) > 0.0, np.diag(R), 1.0))  # Constant: zero.
+            lam, U = np.linalg.eigh(0.9 * R / np.outer(spread, spread))
             R = (U * np.maximum(lam, 0.0)) @ U.T + 0.1 * np.eye(P)
             order = np.argsort(-known.sum(axis=0), kind="stable")
             mixing = np.zeros((P, P))
