@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +29,7 @@ from eigengp import (
 )
 from eigengp.data import array_source
 from eigengp.data.array_source import ArraySource
+from eigengp.fitting.checkpoint import Checkpoint
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.precision import Arithmetic
@@ -109,7 +109,18 @@ def test_the_fits_of_lower_precision_do_not_fall_back_to_a_higher_one() -> None:
     assert len({each.log_marginal_likelihood_ for each in models}) == 3
 
 
-def _fit_with(path: Path, threads: int) -> None:
+def _fit_until_killed(path: Path, threads: int) -> None:
+    """Fit, and kill this process after a few evaluations were stored."""
+    add, stored = Checkpoint.add, 0
+
+    def add_and_die(self: Checkpoint, *record: Any) -> None:
+        nonlocal stored
+        add(self, *record)
+        stored += 1
+        if stored == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Checkpoint.add = add_and_die  # type: ignore[method-assign]  # Of the child alone.
     with threadpool_limits(threads):
         _checkpointed(path).fit(*_rows(2600))
 
@@ -126,10 +137,8 @@ def test_a_killed_fit_that_resumes_with_other_threads_gives_the_same_bits(tmp_pa
     path = tmp_path / "fit.checkpoint"
     for threads in (4, 1):
         context = multiprocessing.get_context("fork")
-        child = context.Process(target=_fit_with, args=(path, threads))
+        child = context.Process(target=_fit_until_killed, args=(path, threads))
         child.start()
-        _wait_until_it_grows(path, child)
-        child.kill()
         child.join()
         assert child.exitcode == -signal.SIGKILL
     with threadpool_limits(2):
@@ -137,12 +146,6 @@ def test_a_killed_fit_that_resumes_with_other_threads_gives_the_same_bits(tmp_pa
     X = _rows(40)[0]
     np.testing.assert_array_equal(resumed.predict(X), whole.predict(X))
     assert resumed.log_marginal_likelihood_ == whole.log_marginal_likelihood_
-
-
-def _wait_until_it_grows(path: Path, child: Any) -> None:
-    size = path.stat().st_size if path.exists() else 0
-    while child.is_alive() and not (path.exists() and path.stat().st_size > size + 4000):
-        time.sleep(0.001)
 
 
 _X, _Y = _rows(3000)
