@@ -86,10 +86,9 @@ def check_likelihoods(seed: int, folder: Path) -> str:
         model: Any = EigenGPClassifier(size, **settings)
         y = np.array(["low", "middle", "high"])[order * (2 + kind) // len(y)]
     elif kind < 5:
-        name = ("student_t", str(rng.choice(["poisson", "negative_binomial"])), "quantile")[
-            kind - 2
-        ]
-        model = EigenGPRegressor(size, likelihood=name, **settings)
+        counts = str(rng.choice(["poisson", "negative_binomial"]))
+        likelihood = ("student_t", counts, "quantile")[kind - 2]
+        model = EigenGPRegressor(size, likelihood=likelihood, **settings)
         y = rng.poisson(np.exp(order / len(y))).astype(float) if kind == 3 else y
     else:
         model = EigenGPRegressor(size, **settings)
