@@ -20,7 +20,7 @@ if getattr(config, "DISABLE_JIT", False):
     raise ImportError("Numba is switched off by NUMBA_DISABLE_JIT.")
 
 _READ_1, _READ_2, _READ_3 = (types.Array(types.float64, d, "C", readonly=True) for d in (1, 2, 3))
-_WRITE_2 = types.Array(types.float64, 2, "C")
+_WRITE_1, _WRITE_2 = (types.Array(types.float64, d, "C") for d in (1, 2))
 _INDEX_1, _INDEX_2 = (types.Array(types.intp, d, "C", readonly=True) for d in (1, 2))
 
 
@@ -28,47 +28,257 @@ _FAST = {"reassoc", "contract", "nsz"}
 
 
 def _compile(*arguments: Any, result: Any = types.void) -> Callable[[Any], Any]:
-    signature: Any = result(*arguments)
-    compiler: Callable[[Any], Any] = numba.njit(signature, nogil=True, cache=True, fastmath=_FAST)
+    return _compile_all(result(*arguments))
+
+
+def _compile_all(signature: Any) -> Callable[[Any], Any]:
+    options: dict[str, Any] = {"nogil": True, "cache": True, "fastmath": _FAST}
+    compiler: Callable[[Any], Any] = numba.njit(signature, error_model="numpy", **options)
     return compiler
+
+
+@numba.njit(inline="always")
+def _exp(x):
+    # exp of numbers between −700 and 700: 2ⁿ times a polynomial, which fills wide registers.
+    n = np.floor(x * 1.4426950408889634 + 0.5)
+    r = (x - n * 0.6931471803691238) - n * 1.9082149292705877e-10
+    p = 2.505210838544172e-08
+    p = p * r + 2.755731922398589e-07
+    p = p * r + 2.7557319223985893e-06
+    p = p * r + 2.48015873015873e-05
+    p = p * r + 0.0001984126984126984
+    p = p * r + 0.001388888888888889
+    p = p * r + 0.008333333333333333
+    p = p * r + 0.041666666666666664
+    p = p * r + 0.16666666666666666
+    p = p * r + 0.5
+    p = p * r + 1.0
+    p = p * r + 1.0
+    return p * np.int64((np.int64(n) + 1023) << 52).view(np.float64)
+
+
+@numba.njit(inline="always")
+def _log(x):
+    # ln of numbers from one on: x = 2ᵉm, ln m = 2 artanh((m − 1)/(m + 1)).
+    bits = np.float64(x).view(np.int64)
+    e = np.float64((bits >> 52) - 1023)
+    m = np.int64((bits & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000).view(np.float64)
+    more = 1.0 if m > 1.4142135623730951 else 0.0
+    m *= 1.0 - 0.5 * more
+    e += more
+    z = (m - 1.0) / (m + 1.0)
+    q = z * z
+    p = 1.0 / 21.0
+    p = p * q + 1.0 / 19.0
+    p = p * q + 1.0 / 17.0
+    p = p * q + 1.0 / 15.0
+    p = p * q + 1.0 / 13.0
+    p = p * q + 1.0 / 11.0
+    p = p * q + 1.0 / 9.0
+    p = p * q + 1.0 / 7.0
+    p = p * q + 1.0 / 5.0
+    p = p * q + 1.0 / 3.0
+    p = p * q + 1.0
+    return e * 0.6931471805599453 + 2.0 * z * p
+
+
+@numba.njit(inline="always")
+def _add_squares(x, points, first, t):
+    # Add the squared distances between x and a block of points, whose inputs are rows.
+    whole, last = x.size - x.size % 4, first + t.size
+    for d in range(0, whole, 4):
+        x0, x1, x2, x3 = x[d], x[d + 1], x[d + 2], x[d + 3]
+        z0, z1 = points[d, first:last], points[d + 1, first:last]
+        z2, z3 = points[d + 2, first:last], points[d + 3, first:last]
+        for j in range(t.size):
+            b0, b1, b2, b3 = x0 - z0[j], x1 - z1[j], x2 - z2[j], x3 - z3[j]
+            t[j] += b0 * b0 + b1 * b1 + b2 * b2 + b3 * b3
+    for d in range(whole, x.size):
+        x0, z0 = x[d], points[d, first:last]
+        for j in range(t.size):
+            b0 = x0 - z0[j]
+            t[j] += b0 * b0
+
+
+@numba.njit(inline="always")
+def _profile(t, decay, rho):
+    kind, a, b, c = decay[0], decay[1], decay[2], decay[3]
+    if kind == 0.0:
+        for j in range(t.size):
+            rho[j] = _exp(-0.5 * min(t[j], 1400.0))
+    elif kind == 1.0:
+        for j in range(t.size):
+            root = min(np.sqrt(a * t[j]), 700.0)
+            rho[j] = (1.0 + root * (b + root * c)) * _exp(-root)
+    else:
+        for j in range(t.size):
+            rho[j] = _exp(-min(a * _log(1.0 + b * t[j]), 700.0))
+
+
+@_compile(_READ_2, _READ_1, _WRITE_2)
+def profile(t, decay, rho):
+    for i in range(t.shape[0]):
+        _profile(t[i], decay, rho[i])
+
+
+_AT_ONCE = 512
+
+
+@_compile(_READ_2, _READ_2, _READ_1, _READ_1, _WRITE_1)
+def multiply(X, points, decay, v, out):
+    t, rho = np.empty(_AT_ONCE), np.empty(_AT_ONCE)
+    for first in range(0, v.size, _AT_ONCE):
+        count = min(_AT_ONCE, v.size - first)
+        own, near, some = t[:count], rho[:count], v[first : first + count]
+        for i in range(X.shape[0]):
+            own[:] = 0.0
+            _add_squares(X[i], points, first, own)
+            _profile(own, decay, near)
+            total = 0.0
+            for j in range(count):
+                total += some[j] * near[j]
+            out[i] += total
+
+
+@numba.njit
+def _replace(heap, at, size, distance, number):
+    # Put an entry in the place of the top; of equal distances the later number is farther.
+    place = 0
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            break
+        other = child + 1
+        if other < size and (
+            heap[other] > heap[child] or (heap[other] == heap[child] and at[other] > at[child])
+        ):
+            child = other
+        if heap[child] < distance or (heap[child] == distance and at[child] < number):
+            break
+        heap[place], at[place] = heap[child], at[child]
+        place = child
+    heap[place], at[place] = distance, number
+
+
+@_compile(_READ_2, _READ_2, _INDEX_1, types.Array(types.intp, 2, "C"))
+def find_nearest(X, points, limit, found):
+    n, k = found.shape
+    t = np.empty(_AT_ONCE)
+    least = np.full((n, k), np.inf)  # Of each row a heap, the farthest on top.
+    found[:] = -1
+    last = 0
+    for i in range(n):
+        last = max(last, limit[i])
+    for first in range(0, last, _AT_ONCE):
+        for i in range(n):
+            count = min(_AT_ONCE, limit[i] - first)
+            if count <= 0:
+                continue
+            own, heap, at = t[:count], least[i], found[i]
+            own[:] = 0.0
+            _add_squares(X[i], points, first, own)
+            for j in range(count):
+                if own[j] < heap[0]:
+                    _replace(heap, at, k, own[j], first + j)
+    for i in range(n):
+        heap, at = least[i], found[i]
+        for size in range(k - 1, 0, -1):  # The farthest goes to the end.
+            distance, number = heap[size], at[size]
+            heap[size], at[size] = heap[0], at[0]
+            _replace(heap, at, size, distance, number)
 
 
 @_compile(_READ_3, _READ_1, _WRITE_2)
 def measure_distances(X, per_length, t):
     n, s, D = X.shape
+    points, x = np.empty((D, s)), np.empty(D)
     for i in range(n):
+        for a in range(s):
+            for d in range(D):
+                points[d, a] = X[i, a, d] * per_length[d]
+        t[i] = 0.0
         pair = 0
         for a in range(s):
-            for b in range(a, s):
-                total = 0.0
-                for d in range(D):
-                    between = (X[i, a, d] - X[i, b, d]) * per_length[d]
-                    total += between * between
-                t[i, pair] = total
-                pair += 1
+            for d in range(D):
+                x[d] = points[d, a]
+            _add_squares(x, points, a, t[i, pair : pair + s - a])
+            pair += s - a
 
 
-@_compile(_READ_2, _READ_3, _READ_1, result=types.Array(types.float64, 1, "C"))
-def sum_squares(W, X, per_length):
+@numba.njit(inline="always")
+def _slopes(t, decay, rho, slope, shape):
+    # The profile with its derivatives by t and by the logarithm of its own parameter.
+    kind, a, b, c = decay[0], decay[1], decay[2], decay[3]
+    if kind == 0.0:
+        for j in range(t.size):
+            rho[j] = _exp(-0.5 * min(t[j], 1400.0))
+            slope[j] = -0.5 * rho[j]
+            shape[j] = 0.0
+    elif kind == 1.0:
+        for j in range(t.size):
+            root = min(np.sqrt(a * t[j]), 700.0)
+            e = _exp(-root)
+            rho[j] = (1.0 + root * (b + root * c)) * e
+            slope[j] = 0.5 * a * ((2.0 * c - b) - c * root) * e
+            shape[j] = 0.0
+        if b != 1.0:  # A kink at zero, where the derivative is taken as zero.
+            for j in range(t.size):
+                root = np.sqrt(a * max(t[j], 1e-14))
+                slope[j] += 0.5 * a * (b - 1.0) * _exp(-min(root, 700.0)) / root
+                slope[j] *= 1.0 if t[j] > 1e-14 else 0.0
+    else:
+        for j in range(t.size):
+            u = b * t[j]
+            log = _log(1.0 + u)
+            rho[j] = _exp(-min(a * log, 700.0))
+            slope[j] = -a * b * rho[j] / (1.0 + u)
+            shape[j] = a * rho[j] * (u / (1.0 + u) - log)
+
+
+@_compile(_READ_2, _READ_3, _READ_1, _READ_1, result=types.Array(types.float64, 1, "C"))
+def pull_back_profile(K_bar, X, per_length, decay):
     n, s, D = X.shape
-    total = np.zeros(D)
+    total, points, x = np.zeros(D + 2), np.empty((D, s)), np.empty(D)
+    t, rho, slope, shape = np.empty(s), np.empty(s), np.empty(s), np.empty(s)
     for i in range(n):
+        for a in range(s):
+            for d in range(D):
+                points[d, a] = X[i, a, d] * per_length[d]
         pair = 0
         for a in range(s):
-            for b in range(a, s):
-                weight = W[i, pair]
-                for d in range(D):
-                    between = (X[i, a, d] - X[i, b, d]) * per_length[d]
-                    total[d] += weight * between * between
-                pair += 1
+            count = s - a
+            for d in range(D):
+                x[d] = points[d, a]
+            own = t[:count]
+            own[:] = 0.0
+            _add_squares(x, points, a, own)
+            _slopes(own, decay, rho, slope, shape)
+            weights = K_bar[i, pair : pair + count]
+            first = second = 0.0
+            for j in range(count):
+                first += weights[j] * rho[j]
+                second += weights[j] * shape[j]
+                slope[j] *= weights[j]
+            total[D] += first
+            total[D + 1] += second
+            for d in range(D):
+                others, part = points[d, a:], 0.0
+                for j in range(count):
+                    between = x[d] - others[j]
+                    part += slope[j] * between * between
+                total[d] += part
+            pair += count
     return total
 
 
 @numba.njit(inline="always")
-def _multiply(p0, p1, p2, p3, q0, q1, q2, q3, tile):
+def _multiply(rows, a, b, tile):
     # Four rows times four rows: each number that is read serves four products.
-    t00 = t01 = t02 = t03 = t10 = t11 = t12 = t13 = 0.0
-    t20 = t21 = t22 = t23 = t30 = t31 = t32 = t33 = 0.0
+    p0, p1, p2, p3 = rows[a], rows[a + 1], rows[a + 2], rows[a + 3]
+    q0, q1, q2, q3 = rows[b], rows[b + 1], rows[b + 2], rows[b + 3]
+    zero = rows.dtype.type(0)
+    t00 = t01 = t02 = t03 = t10 = t11 = t12 = t13 = zero
+    t20 = t21 = t22 = t23 = t30 = t31 = t32 = t33 = zero
     for m in range(p0.size):
         x0, x1, x2, x3 = p0[m], p1[m], p2[m], p3[m]
         z0, z1, z2, z3 = q0[m], q1[m], q2[m], q3[m]
@@ -94,56 +304,103 @@ def _multiply(p0, p1, p2, p3, q0, q1, q2, q3, tile):
     tile[3, 0], tile[3, 1], tile[3, 2], tile[3, 3] = t30, t31, t32, t33
 
 
-@_compile(_READ_2, _INDEX_2, _WRITE_2)
-def subtract_products(G, at, R):
-    n, count = at.shape
-    s, last = int((np.sqrt(8.0 * R.shape[1] + 1.0) - 1.0) / 2.0), count - 1
-    tile = np.empty((4, 4))
-    for i in range(n):
-        for a in range(0, count, 4):
-            p0, p1 = G[at[i, a]], G[at[i, min(a + 1, last)]]
-            p2, p3 = G[at[i, min(a + 2, last)]], G[at[i, min(a + 3, last)]]
-            for b in range(a, count, 4):
-                q0, q1 = G[at[i, b]], G[at[i, min(b + 1, last)]]
-                q2, q3 = G[at[i, min(b + 2, last)]], G[at[i, min(b + 3, last)]]
-                _multiply(p0, p1, p2, p3, q0, q1, q2, q3, tile)
-                for j in range(a, min(a + 4, count)):
-                    start = j * s - j * (j + 1) // 2
-                    for k in range(max(b, j), min(b + 4, count)):
-                        R[i, start + k] -= tile[j - a, k - b]
+@numba.njit(inline="always")
+def _subtract_products(R, rows, tile, columns):
+    # Unpack R, with the products of the rows subtracted.
+    s = columns.shape[0]
+    for a in range(0, s, 4):
+        for b in range(a, s, 4):
+            _multiply(rows, a, b, tile)
+            for j in range(a, min(a + 4, s)):
+                start = j * s - j * (j + 1) // 2
+                for k in range(max(b, j), min(b + 4, s)):
+                    columns[j, k] = R[start + k] - tile[j - a, k - b]
 
 
-@_compile(_WRITE_2, result=types.intp)
-def factorize(R):
-    n, s = R.shape[0], int((np.sqrt(8.0 * R.shape[1] + 1.0) - 1.0) / 2.0)
-    columns = np.empty((s, s))  # The rows of Lᵀ; four of them are subtracted from one at a time.
+@numba.njit(inline="always")
+def _factorize(columns, R):
+    # Replace the upper half of R by Lᵀ, row by row, and pack it; four rows are subtracted at a time.
+    s, pair = columns.shape[0], 0
+    for a in range(s):
+        own = columns[a]
+        whole = a - a % 4
+        for c in range(0, whole, 4):
+            c0, c1, c2, c3 = columns[c], columns[c + 1], columns[c + 2], columns[c + 3]
+            f0, f1, f2, f3 = c0[a], c1[a], c2[a], c3[a]
+            for b in range(a, s):
+                own[b] -= f0 * c0[b] + f1 * c1[b] + f2 * c2[b] + f3 * c3[b]
+        for c in range(whole, a):
+            c0, f0 = columns[c], columns[c, a]
+            for b in range(a, s):
+                own[b] -= f0 * c0[b]
+        if not own[a] > 0.0:
+            return False
+        per_root = 1.0 / np.sqrt(own[a])
+        for b in range(a, s):
+            own[b] *= per_root
+            R[pair] = own[b]
+            pair += 1
+    return True
+
+
+@numba.njit(inline="always")
+def _combine(weights, rows, out):
+    s, convert = weights.size, rows.dtype.type
+    whole = s - s % 4
+    out[:] = convert(0)
+    for j in range(0, whole, 4):
+        k0, k1, k2, k3 = rows[j], rows[j + 1], rows[j + 2], rows[j + 3]
+        w0, w1 = convert(weights[j]), convert(weights[j + 1])
+        w2, w3 = convert(weights[j + 2]), convert(weights[j + 3])
+        for m in range(out.size):
+            out[m] += w0 * k0[m] + w1 * k1[m] + w2 * k2[m] + w3 * k3[m]
+    for j in range(whole, s):
+        k0, w0 = rows[j], convert(weights[j])
+        for m in range(out.size):
+            out[m] += w0 * k0[m]
+
+
+def _whiten(R, G, at, own, noise, jitter, w, kappa):
+    n, s = w.shape
+    rows = np.zeros(((s + 3) // 4 * 4, G.shape[1]), G.dtype)
+    columns, tile = np.zeros((s, s)), np.empty((4, 4), G.dtype)
+    zero = G.dtype.type(0)
     for i in range(n):
-        pair = 0
         for a in range(s):
-            for b in range(a, s):
-                columns[a, b] = R[i, pair]
-                pair += 1
-        pair = 0
+            if a == at.shape[1]:
+                rows[a] = own[i]
+            elif at[i, a] < 0:
+                rows[a] = zero
+            else:
+                rows[a] = G[at[i, a]]
+        _subtract_products(R[i], rows, tile, columns)
         for a in range(s):
-            own = columns[a]
-            whole = a - a % 4
-            for c in range(0, whole, 4):
-                c0, c1, c2, c3 = columns[c], columns[c + 1], columns[c + 2], columns[c + 3]
-                f0, f1, f2, f3 = c0[a], c1[a], c2[a], c3[a]
-                for b in range(a, s):
-                    own[b] -= f0 * c0[b] + f1 * c1[b] + f2 * c2[b] + f3 * c3[b]
-            for c in range(whole, a):
-                c0, f0 = columns[c], columns[c, a]
-                for b in range(a, s):
-                    own[b] -= f0 * c0[b]
-            if not own[a] > 0.0:
-                return i
-            per_root = 1.0 / np.sqrt(own[a])
-            for b in range(a, s):
-                own[b] *= per_root
-                R[i, pair] = own[b]
-                pair += 1
+            columns[a, a] += noise[i, a] + jitter * R[i, a * s - a * (a - 1) // 2]
+        for a in range(at.shape[1]):
+            if at[i, a] < 0:
+                columns[a] = 0.0
+                columns[:, a] = 0.0
+                columns[a, a] = 1.0
+        if not _factorize(columns, R[i]):
+            return i
+        for a in range(s - 1, -1, -1):
+            total = 1.0 if a == s - 1 else 0.0
+            for b in range(a + 1, s):
+                total -= columns[a, b] * w[i, b]
+            w[i, a] = total / columns[a, a]
+        _combine(w[i], rows, kappa[i])
     return -1
+
+
+def _whiten_signature(of):
+    read = types.Array(of, 2, "C", readonly=True)
+    return types.intp(
+        *(_WRITE_2, read, _INDEX_2, read, _READ_2, types.float64, _WRITE_2),
+        types.Array(of, 2, "C"),
+    )
+
+
+whiten = _compile_all([_whiten_signature(of) for of in (types.float64, types.float32)])(_whiten)
 
 
 @_compile(_READ_2, _WRITE_2, types.boolean)

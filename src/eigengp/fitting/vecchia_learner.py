@@ -251,7 +251,7 @@ class VecchiaLearner:
         known = self._known.get((count, n_neighbors))
         moved = 1.0 if self._has_time else _MOVED
         if known is None or not _are_alike(metric, known[0], moved):
-            found = NeighborSource.of(self.rows, metric, n_neighbors, self.n_threads, count, "auto")
+            found = NeighborSource.of(self.rows, metric, n_neighbors, self.n_threads, count)
             known = self._known[count, n_neighbors] = (metric, found)
         return known[1]
 

@@ -26,6 +26,7 @@ from typing import (
 import numpy as np
 
 from eigengp._typing import Array
+from eigengp.backend.buffers import recycle
 from eigengp.backend.namespace import AnyArray, beside, is_numpy, namespace
 
 if TYPE_CHECKING:
@@ -125,6 +126,10 @@ class Kernel(ABC):
             The sets.
         """
 
+    def stack_values(self, X: Array) -> Array:
+        """Return the packed Gram matrices of sets alone, in memory that may be recycled."""
+        return self.stack(X)[0]
+
     @property
     @abstractmethod
     def constant_diagonal(self) -> float | None:
@@ -210,6 +215,13 @@ class KernelColumns(ABC):
         spare : {0, 1}
             How many columns to add at the end, for the caller to fill.
         """
+
+    def multiply(self, X: Array, v: Array) -> Array:
+        """Return `k(X, Z) v`, shape (n,), for NumPy arrays."""
+        K = self.matrix(X)
+        product = K @ v
+        recycle(K)
+        return product
 
     @abstractmethod
     def forward(

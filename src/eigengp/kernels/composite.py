@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from eigengp._typing import Array
+from eigengp.backend.buffers import recycle
 from eigengp.backend.namespace import AnyArray, namespace
 from eigengp.kernels.base import (
     Kernel,
@@ -107,6 +108,12 @@ class Sum(_Pair):
     def diag_input_gradient(self, X: AnyArray) -> AnyArray:
         return self.left.diag_input_gradient(X) + self.right.diag_input_gradient(X)
 
+    def stack_values(self, X: Array) -> Array:
+        total, other = self.left.stack_values(X), self.right.stack_values(X)
+        total += other
+        recycle(other)
+        return total
+
     def _split(
         self, K_bar: AnyArray, K_left: AnyArray, K_right: AnyArray
     ) -> tuple[AnyArray, AnyArray]:
@@ -152,6 +159,11 @@ class _PairColumns(KernelColumns):
     """The columns of two kernels side by side."""
 
     kernel: _Pair
+
+    def multiply(self, X: Array, v: Array) -> Array:
+        if isinstance(self.kernel, Sum):
+            return sum(part.multiply(X, v) for part in self._parts)
+        return super().multiply(X, v)
 
     @cached_property
     def _parts(self) -> tuple[KernelColumns, KernelColumns]:
