@@ -476,3 +476,37 @@ def pack_outer(p, w, out):
             for b in range(a + 1, s):
                 out[i, pair + b - a] = p[i, a] * w[i, b] + w[i, a] * p[i, b]
             pair += s - a
+
+
+_SINGLE = types.Array(types.float32, 2, "C")
+
+
+@_compile(*3 * [types.Array(types.float32, 2, "C", readonly=True)], _SINGLE, _SINGLE)
+def multiply_block(V, left, right, rows, columns):
+    # Four rows at a time: each number of V that is read serves all products.
+    m, n = V.shape
+    zero = np.float32(0)
+    for first in range(0, m, 4):
+        count = min(4, m - first)
+        v0, v1 = V[first], V[min(first + 1, m - 1)]
+        v2, v3 = V[min(first + 2, m - 1)], V[min(first + 3, m - 1)]
+        for j in range(left.shape[0]):
+            x, out = right[j], columns[j]
+            a0 = left[j, first]
+            a1 = left[j, first + 1] if count > 1 else zero
+            a2 = left[j, first + 2] if count > 2 else zero
+            a3 = left[j, first + 3] if count > 3 else zero
+            s0 = s1 = s2 = s3 = zero
+            for c in range(n):
+                s0 += v0[c] * x[c]
+                s1 += v1[c] * x[c]
+                s2 += v2[c] * x[c]
+                s3 += v3[c] * x[c]
+                out[c] += a0 * v0[c] + a1 * v1[c] + a2 * v2[c] + a3 * v3[c]
+            rows[j, first] = s0
+            if count > 1:
+                rows[j, first + 1] = s1
+            if count > 2:
+                rows[j, first + 2] = s2
+            if count > 3:
+                rows[j, first + 3] = s3

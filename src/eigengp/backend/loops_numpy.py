@@ -179,6 +179,15 @@ def pack_outer(p: Array, w: Array, out: Array) -> None:
     out[...] = _pack(outer + outer.transpose(0, 2, 1))
 
 
+def multiply_block(V: Any, left: Any, right: Any, rows: Any, columns: Any) -> None:
+    """Set the rows of `rows` to `V x` for those of `right`, and add `Vᵀx` of `left` to `columns`.
+
+    All are float32; `V` has shape (m, n), `left` and `rows` (k, m), `right` and `columns` (k, n).
+    """
+    np.matmul(right, V.T, out=rows)
+    columns += left @ V
+
+
 def _parts(at: NDArray[Any], n_columns: int) -> list[slice]:
     step = max(1, _GATHERED // max(1, at.shape[1] * n_columns))
     return [slice(i, i + step) for i in range(0, at.shape[0], step)]

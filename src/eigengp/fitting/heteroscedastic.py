@@ -266,23 +266,23 @@ def _minimize(q: Array, count: Array, design: Array, beta: Array) -> Array:
     ridge = np.full(design.shape[1], _RIDGE_PER_ROW * float(count.sum()))
     ridge[0] = _LEAST_RIDGE
 
-    def value(at: Array) -> float:
+    def value(at: Array) -> tuple[float, Array]:
         eta = design @ at
         with np.errstate(over="ignore", invalid="ignore"):  # A step that is too long is halved.
-            return 0.5 * float(count @ (eta + q * np.exp(-eta)) + ridge @ at**2)
+            q_scaled = q * np.exp(-eta)
+            return 0.5 * float(count @ (eta + q_scaled) + ridge @ at**2), q_scaled
 
-    now = value(beta)
+    now, weight = value(beta)
+    scaled = np.empty_like(design)
     for _ in range(_MOST_STEPS):
-        weight = q * np.exp(-(design @ beta))
         slope = 0.5 * design.T @ (count * (1.0 - weight)) + ridge * beta
-        bend = count * np.maximum(weight, _LEAST_WEIGHT)
-        curvature = 0.5 * (design * bend[:, None]).T @ design
-        step = np.linalg.solve(curvature + np.diag(ridge), slope)
+        bend = np.sqrt(0.5 * count * np.maximum(weight, _LEAST_WEIGHT))
+        np.multiply(design, bend[:, None], out=scaled)
+        step = np.linalg.solve(scaled.T @ scaled + np.diag(ridge), slope)
         length = 1.0
-        while not value(beta - length * step) <= now and length > _SHORTEST:
+        while not (found := value(beta - length * step))[0] <= now and length > _SHORTEST:
             length *= 0.5
-        after = value(beta - length * step)
-        if not after < now - _ENOUGH * float(count.sum()):
+        if not found[0] < now - _ENOUGH * float(count.sum()):
             break
-        beta, now = beta - length * step, after
+        beta, (now, weight) = beta - length * step, found
     return beta
