@@ -8,267 +8,41 @@ when this module is imported. Arguments that are only read may be read-only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numba
 import numpy as np
 from numba import types
-from numba.core import config
 
-if getattr(config, "DISABLE_JIT", False):
-    raise ImportError("Numba is switched off by NUMBA_DISABLE_JIT.")
+from eigengp.backend.distances_numba import (
+    INDEX_1,
+    INDEX_2,
+    READ_1,
+    READ_2,
+    WRITE_2,
+    compile_all,
+    compile_for,
+    find_nearest,
+    measure_distances,
+    multiply,
+    profile,
+    pull_back_profile,
+    sum_squares,
+)
 
-_READ_1, _READ_2, _READ_3 = (types.Array(types.float64, d, "C", readonly=True) for d in (1, 2, 3))
-_WRITE_1, _WRITE_2 = (types.Array(types.float64, d, "C") for d in (1, 2))
-_INDEX_1, _INDEX_2 = (types.Array(types.intp, d, "C", readonly=True) for d in (1, 2))
-
-
-_FAST = {"reassoc", "contract", "nsz"}
-
-
-def _compile(*arguments: Any, result: Any = types.void) -> Callable[[Any], Any]:
-    return _compile_all(result(*arguments))
-
-
-def _compile_all(signature: Any) -> Callable[[Any], Any]:
-    options: dict[str, Any] = {"nogil": True, "cache": True, "fastmath": _FAST}
-    compiler: Callable[[Any], Any] = numba.njit(signature, error_model="numpy", **options)
-    return compiler
-
-
-@numba.njit(inline="always")
-def _exp(x):
-    # exp of numbers between −700 and 700: 2ⁿ times a polynomial, which fills wide registers.
-    n = np.floor(x * 1.4426950408889634 + 0.5)
-    r = (x - n * 0.6931471803691238) - n * 1.9082149292705877e-10
-    p = 2.505210838544172e-08
-    p = p * r + 2.755731922398589e-07
-    p = p * r + 2.7557319223985893e-06
-    p = p * r + 2.48015873015873e-05
-    p = p * r + 0.0001984126984126984
-    p = p * r + 0.001388888888888889
-    p = p * r + 0.008333333333333333
-    p = p * r + 0.041666666666666664
-    p = p * r + 0.16666666666666666
-    p = p * r + 0.5
-    p = p * r + 1.0
-    p = p * r + 1.0
-    return p * np.int64((np.int64(n) + 1023) << 52).view(np.float64)
-
-
-@numba.njit(inline="always")
-def _log(x):
-    # ln of numbers from one on: x = 2ᵉm, ln m = 2 artanh((m − 1)/(m + 1)).
-    bits = np.float64(x).view(np.int64)
-    e = np.float64((bits >> 52) - 1023)
-    m = np.int64((bits & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000).view(np.float64)
-    more = 1.0 if m > 1.4142135623730951 else 0.0
-    m *= 1.0 - 0.5 * more
-    e += more
-    z = (m - 1.0) / (m + 1.0)
-    q = z * z
-    p = 1.0 / 21.0
-    p = p * q + 1.0 / 19.0
-    p = p * q + 1.0 / 17.0
-    p = p * q + 1.0 / 15.0
-    p = p * q + 1.0 / 13.0
-    p = p * q + 1.0 / 11.0
-    p = p * q + 1.0 / 9.0
-    p = p * q + 1.0 / 7.0
-    p = p * q + 1.0 / 5.0
-    p = p * q + 1.0 / 3.0
-    p = p * q + 1.0
-    return e * 0.6931471805599453 + 2.0 * z * p
-
-
-@numba.njit(inline="always")
-def _add_squares(x, points, first, t):
-    # Add the squared distances between x and a block of points, whose inputs are rows.
-    whole, last = x.size - x.size % 4, first + t.size
-    for d in range(0, whole, 4):
-        x0, x1, x2, x3 = x[d], x[d + 1], x[d + 2], x[d + 3]
-        z0, z1 = points[d, first:last], points[d + 1, first:last]
-        z2, z3 = points[d + 2, first:last], points[d + 3, first:last]
-        for j in range(t.size):
-            b0, b1, b2, b3 = x0 - z0[j], x1 - z1[j], x2 - z2[j], x3 - z3[j]
-            t[j] += b0 * b0 + b1 * b1 + b2 * b2 + b3 * b3
-    for d in range(whole, x.size):
-        x0, z0 = x[d], points[d, first:last]
-        for j in range(t.size):
-            b0 = x0 - z0[j]
-            t[j] += b0 * b0
-
-
-@numba.njit(inline="always")
-def _profile(t, decay, rho):
-    kind, a, b, c = decay[0], decay[1], decay[2], decay[3]
-    if kind == 0.0:
-        for j in range(t.size):
-            rho[j] = _exp(-0.5 * min(t[j], 1400.0))
-    elif kind == 1.0:
-        for j in range(t.size):
-            root = min(np.sqrt(a * t[j]), 700.0)
-            rho[j] = (1.0 + root * (b + root * c)) * _exp(-root)
-    else:
-        for j in range(t.size):
-            rho[j] = _exp(-min(a * _log(1.0 + b * t[j]), 700.0))
-
-
-@_compile(_READ_2, _READ_1, _WRITE_2)
-def profile(t, decay, rho):
-    for i in range(t.shape[0]):
-        _profile(t[i], decay, rho[i])
-
-
-_AT_ONCE = 512
-
-
-@_compile(_READ_2, _READ_2, _READ_1, _READ_1, _WRITE_1)
-def multiply(X, points, decay, v, out):
-    t, rho = np.empty(_AT_ONCE), np.empty(_AT_ONCE)
-    for first in range(0, v.size, _AT_ONCE):
-        count = min(_AT_ONCE, v.size - first)
-        own, near, some = t[:count], rho[:count], v[first : first + count]
-        for i in range(X.shape[0]):
-            own[:] = 0.0
-            _add_squares(X[i], points, first, own)
-            _profile(own, decay, near)
-            total = 0.0
-            for j in range(count):
-                total += some[j] * near[j]
-            out[i] += total
-
-
-@numba.njit
-def _replace(heap, at, size, distance, number):
-    # Put an entry in the place of the top; of equal distances the later number is farther.
-    place = 0
-    while True:
-        child = 2 * place + 1
-        if child >= size:
-            break
-        other = child + 1
-        if other < size and (
-            heap[other] > heap[child] or (heap[other] == heap[child] and at[other] > at[child])
-        ):
-            child = other
-        if heap[child] < distance or (heap[child] == distance and at[child] < number):
-            break
-        heap[place], at[place] = heap[child], at[child]
-        place = child
-    heap[place], at[place] = distance, number
-
-
-@_compile(_READ_2, _READ_2, _INDEX_1, types.Array(types.intp, 2, "C"))
-def find_nearest(X, points, limit, found):
-    n, k = found.shape
-    t = np.empty(_AT_ONCE)
-    least = np.full((n, k), np.inf)  # Of each row a heap, the farthest on top.
-    found[:] = -1
-    last = 0
-    for i in range(n):
-        last = max(last, limit[i])
-    for first in range(0, last, _AT_ONCE):
-        for i in range(n):
-            count = min(_AT_ONCE, limit[i] - first)
-            if count <= 0:
-                continue
-            own, heap, at = t[:count], least[i], found[i]
-            own[:] = 0.0
-            _add_squares(X[i], points, first, own)
-            for j in range(count):
-                if own[j] < heap[0]:
-                    _replace(heap, at, k, own[j], first + j)
-    for i in range(n):
-        heap, at = least[i], found[i]
-        for size in range(k - 1, 0, -1):  # The farthest goes to the end.
-            distance, number = heap[size], at[size]
-            heap[size], at[size] = heap[0], at[0]
-            _replace(heap, at, size, distance, number)
-
-
-@_compile(_READ_3, _READ_1, _WRITE_2)
-def measure_distances(X, per_length, t):
-    n, s, D = X.shape
-    points, x = np.empty((D, s)), np.empty(D)
-    for i in range(n):
-        for a in range(s):
-            for d in range(D):
-                points[d, a] = X[i, a, d] * per_length[d]
-        t[i] = 0.0
-        pair = 0
-        for a in range(s):
-            for d in range(D):
-                x[d] = points[d, a]
-            _add_squares(x, points, a, t[i, pair : pair + s - a])
-            pair += s - a
-
-
-@numba.njit(inline="always")
-def _slopes(t, decay, rho, slope, shape):
-    # The profile with its derivatives by t and by the logarithm of its own parameter.
-    kind, a, b, c = decay[0], decay[1], decay[2], decay[3]
-    if kind == 0.0:
-        for j in range(t.size):
-            rho[j] = _exp(-0.5 * min(t[j], 1400.0))
-            slope[j] = -0.5 * rho[j]
-            shape[j] = 0.0
-    elif kind == 1.0:
-        for j in range(t.size):
-            root = min(np.sqrt(a * t[j]), 700.0)
-            e = _exp(-root)
-            rho[j] = (1.0 + root * (b + root * c)) * e
-            slope[j] = 0.5 * a * ((2.0 * c - b) - c * root) * e
-            shape[j] = 0.0
-        if b != 1.0:  # A kink at zero, where the derivative is taken as zero.
-            for j in range(t.size):
-                root = np.sqrt(a * max(t[j], 1e-14))
-                slope[j] += 0.5 * a * (b - 1.0) * _exp(-min(root, 700.0)) / root
-                slope[j] *= 1.0 if t[j] > 1e-14 else 0.0
-    else:
-        for j in range(t.size):
-            u = b * t[j]
-            log = _log(1.0 + u)
-            rho[j] = _exp(-min(a * log, 700.0))
-            slope[j] = -a * b * rho[j] / (1.0 + u)
-            shape[j] = a * rho[j] * (u / (1.0 + u) - log)
-
-
-@_compile(_READ_2, _READ_3, _READ_1, _READ_1, result=types.Array(types.float64, 1, "C"))
-def pull_back_profile(K_bar, X, per_length, decay):
-    n, s, D = X.shape
-    total, points, x = np.zeros(D + 2), np.empty((D, s)), np.empty(D)
-    t, rho, slope, shape = np.empty(s), np.empty(s), np.empty(s), np.empty(s)
-    for i in range(n):
-        for a in range(s):
-            for d in range(D):
-                points[d, a] = X[i, a, d] * per_length[d]
-        pair = 0
-        for a in range(s):
-            count = s - a
-            for d in range(D):
-                x[d] = points[d, a]
-            own = t[:count]
-            own[:] = 0.0
-            _add_squares(x, points, a, own)
-            _slopes(own, decay, rho, slope, shape)
-            weights = K_bar[i, pair : pair + count]
-            first = second = 0.0
-            for j in range(count):
-                first += weights[j] * rho[j]
-                second += weights[j] * shape[j]
-                slope[j] *= weights[j]
-            total[D] += first
-            total[D + 1] += second
-            for d in range(D):
-                others, part = points[d, a:], 0.0
-                for j in range(count):
-                    between = x[d] - others[j]
-                    part += slope[j] * between * between
-                total[d] += part
-            pair += count
-    return total
+__all__ = [
+    "combine",
+    "find_nearest",
+    "measure_distances",
+    "multiply",
+    "multiply_block",
+    "pack_outer",
+    "profile",
+    "project",
+    "pull_back_profile",
+    "solve",
+    "spread",
+    "sum_squares",
+    "whiten",
+]
 
 
 @numba.njit(inline="always")
@@ -319,7 +93,7 @@ def _subtract_products(R, rows, tile, columns):
 
 @numba.njit(inline="always")
 def _factorize(columns, R):
-    # Replace the upper half of R by Lᵀ, row by row, and pack it; four rows are subtracted at a time.
+    # Replace the upper half of R by Lᵀ, row by row, and pack it; four rows are subtracted at once.
     s, pair = columns.shape[0], 0
     for a in range(s):
         own = columns[a]
@@ -395,15 +169,15 @@ def _whiten(R, G, at, own, noise, jitter, w, kappa):
 def _whiten_signature(of):
     read = types.Array(of, 2, "C", readonly=True)
     return types.intp(
-        *(_WRITE_2, read, _INDEX_2, read, _READ_2, types.float64, _WRITE_2),
+        *(WRITE_2, read, INDEX_2, read, READ_2, types.float64, WRITE_2),
         types.Array(of, 2, "C"),
     )
 
 
-whiten = _compile_all([_whiten_signature(of) for of in (types.float64, types.float32)])(_whiten)
+whiten = compile_all([_whiten_signature(of) for of in (types.float64, types.float32)])(_whiten)
 
 
-@_compile(_READ_2, _WRITE_2, types.boolean)
+@compile_for(READ_2, WRITE_2, types.boolean)
 def solve(L, x, transposed):
     n, m = x.shape
     s = int((np.sqrt(8.0 * L.shape[1] + 1.0) - 1.0) / 2.0)
@@ -424,7 +198,7 @@ def solve(L, x, transposed):
                     own[b] -= value * column[b]
 
 
-@_compile(_READ_2, _READ_2, _INDEX_2, _WRITE_2)
+@compile_for(READ_2, READ_2, INDEX_2, WRITE_2)
 def combine(weights, K, at, out):
     n, s = weights.shape
     M = K.shape[1]
@@ -444,7 +218,7 @@ def combine(weights, K, at, out):
                 own[m] += w0 * k0[m]
 
 
-@_compile(_READ_2, _INDEX_2, _READ_2, _WRITE_2)
+@compile_for(READ_2, INDEX_2, READ_2, WRITE_2)
 def project(K, at, v, out):
     n, s = at.shape
     for i in range(n):
@@ -456,7 +230,7 @@ def project(K, at, v, out):
             out[i, j] = total
 
 
-@_compile(_INDEX_1, _INDEX_1, _READ_1, _READ_2, _WRITE_2)
+@compile_for(INDEX_1, INDEX_1, READ_1, READ_2, WRITE_2)
 def spread(starts, sets, weights, v, out):
     for j in range(out.shape[0]):
         own = out[j]
@@ -466,7 +240,7 @@ def spread(starts, sets, weights, v, out):
                 own[m] += weight * row[m]
 
 
-@_compile(_READ_2, _READ_2, _WRITE_2)
+@compile_for(READ_2, READ_2, WRITE_2)
 def pack_outer(p, w, out):
     n, s = p.shape
     for i in range(n):
@@ -481,7 +255,7 @@ def pack_outer(p, w, out):
 _SINGLE = types.Array(types.float32, 2, "C")
 
 
-@_compile(*3 * [types.Array(types.float32, 2, "C", readonly=True)], _SINGLE, _SINGLE)
+@compile_for(*3 * [types.Array(types.float32, 2, "C", readonly=True)], _SINGLE, _SINGLE)
 def multiply_block(V, left, right, rows, columns):
     # Four rows at a time: each number of V that is read serves all products.
     m, n = V.shape

@@ -55,9 +55,7 @@ def measure_distances(X: Array, per_length: Array, t: Array) -> None:
     t[...] = _pack(total)
 
 
-def find_nearest(
-    X: Array, points: Array, limit: NDArray[np.intp], found: NDArray[np.intp]
-) -> None:
+def find_nearest(X: Array, points: Array, limit: NDArray[np.intp], found: NDArray[np.intp]) -> None:
     """Set the numbers of the nearest of the first `limit_i` points to each row, the nearest first.
 
     `points` has one row for each input, shape (D, N). Of points at equal distances the earlier is
@@ -105,7 +103,7 @@ def whiten(
     `at` has one column less than `w`, the features of the last member are in `own`, (n, M).
     Returns −1, or another number if a matrix has no factor.
     """
-    (n, s), diagonal = w.shape, np.arange(w.shape[1])
+    s, diagonal = w.shape[1], np.arange(w.shape[1])
     for rows in _parts(w, G.shape[1]):
         members = G[at[rows]] * (at[rows] >= 0)[:, :, None]
         if at.shape[1] < s:

@@ -139,9 +139,7 @@ class Exact:
         return _search_in_parts(search, X, count)
 
 
-def _scan(
-    columns: Array, X: Array, limit: NDArray[np.intp], count: int
-) -> NDArray[np.intp]:
+def _scan(columns: Array, X: Array, limit: NDArray[np.intp], count: int) -> NDArray[np.intp]:
     """Return the nearest of the first `limit_i` points to each row, in threads, (n, count)."""
     X, found = np.ascontiguousarray(X), np.empty((X.shape[0], count), dtype=np.intp)
     parts = _cut(X.shape[0], _SCANNED_AT_ONCE)
@@ -297,9 +295,7 @@ class Nearest:
         return np.asarray(found[~itself]).reshape(X.shape[0], count - 1)
 
 
-def find_nearest_before(
-    points: Array, count: int, last: int | None = None
-) -> NDArray[np.intp]:
+def find_nearest_before(points: Array, count: int, last: int | None = None) -> NDArray[np.intp]:
     """Return the indices of the nearest earlier points, shape (n, count).
 
     The nearest is first, and −1 means none. `last` limits the result to the last points.

@@ -162,9 +162,7 @@ class _System(NamedTuple):
     preconditioner: Preconditioner
     is_over: Callable[[], bool]
 
-    def solve(
-        self, right: Array, tolerance: Array, count: int | None = None
-    ) -> Array | None:
+    def solve(self, right: Array, tolerance: Array, count: int | None = None) -> Array | None:
         """Return the solutions, shape (N, k); None if the iteration does not converge.
 
         With `count`, the first column solves the equations of the first rows alone, and its other

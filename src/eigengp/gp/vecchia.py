@@ -27,7 +27,6 @@ since with `u = R⁻¹e` and `w = u/√(eᵀu)` a change of `R` gives `du = −R
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import iadd
@@ -144,7 +143,7 @@ class Residual:
         if self.kernel.constant_diagonal is None:
             first, second = list_pairs(X.shape[1])
             R_bar[:, first == second] *= 1.0 + self.jitter
-        return self.kernel.stack(X)[1](R_bar)
+        return self.kernel.stack_pull_back(X, R_bar)
 
 
 def innovation_pull_back(L: Array, w: Array, w_bar: Array) -> Array:

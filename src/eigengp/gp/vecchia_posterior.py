@@ -194,9 +194,7 @@ class VecchiaPosterior:
         many = self.rows.y.size * self.mean_coefficients.size > _MANY_FEATURES
         return "float32" if many and rounding < _LITTLE * self.noise_variance else "float64"
 
-    def _factorize(
-        self, X: Array, index: NDArray[np.intp], dtype: str = "float64"
-    ) -> Factorized:
+    def _factorize(self, X: Array, index: NDArray[np.intp], dtype: str = "float64") -> Factorized:
         n, m = index.shape
         members, at = self._find_members(index, dtype)
         K = np.ascontiguousarray(self.features.matrix(X))

@@ -130,6 +130,10 @@ class Kernel(ABC):
         """Return the packed Gram matrices of sets alone, in memory that may be recycled."""
         return self.stack(X)[0]
 
+    def stack_pull_back(self, X: Array, K_bar: Array) -> Array:
+        """Return the pull-back of `stack` alone."""
+        return self.stack(X)[1](K_bar)
+
     @property
     @abstractmethod
     def constant_diagonal(self) -> float | None:

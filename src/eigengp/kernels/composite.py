@@ -114,6 +114,10 @@ class Sum(_Pair):
         recycle(other)
         return total
 
+    def stack_pull_back(self, X: Array, K_bar: Array) -> Array:
+        parts = (self.left, self.right)
+        return np.concatenate([part.stack_pull_back(X, K_bar) for part in parts])
+
     def _split(
         self, K_bar: AnyArray, K_left: AnyArray, K_right: AnyArray
     ) -> tuple[AnyArray, AnyArray]:
@@ -162,7 +166,8 @@ class _PairColumns(KernelColumns):
 
     def multiply(self, X: Array, v: Array) -> Array:
         if isinstance(self.kernel, Sum):
-            return sum(part.multiply(X, v) for part in self._parts)
+            left, right = self._parts
+            return left.multiply(X, v) + right.multiply(X, v)
         return super().multiply(X, v)
 
     @cached_property
