@@ -143,6 +143,21 @@ def test_a_sum_of_kernels_is_found_where_the_function_is_one() -> None:
     assert name_kernel(found.kernel) in losses
 
 
+def test_candidates_side_by_side_are_those_one_after_another() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3.0, 3.0, (250, 2))
+    rows = RowBlock(X, np.sin(X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=250))
+    first = SquaredExponential([1.0, 1.0], 1.0)
+    start = EigenGP(first, X[:20], 0.1, 20, jitter=Jitter(1e-6), vecchia=True)
+    found = []
+    for n_threads in (1, 4):
+        learner = VecchiaLearner(rows, Monitor(False), n_threads)
+        model = learner.choose_kernel(start, 3)
+        steps = [(each["stage"], each["iteration"]) for each in learner.monitor.history]
+        found.append((model.kernel, model.noise_variance, learner.losses, learner.n_iter, steps))
+    assert found[0] == found[1]
+
+
 def test_a_rational_quadratic_leaves_the_plateau_of_large_alpha() -> None:
     stuck = RationalQuadratic([1.0, 2.0], 1.5, alpha=900.0)
     assert limit_alpha(stuck).alpha == 10.0  # type: ignore[attr-defined]

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
-from eigengp.backend.threads import count_available_threads, run_in_threads, use_one_blas_thread
+from eigengp.backend.threads import run_in_threads, use_one_blas_thread
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.heteroscedastic import VarianceScale
 
@@ -182,9 +182,13 @@ def _cross_validate(
                 for c in range(len(sets)):
                     found[new, c] = _pick(scale, [c])(variance[new], covariates[new])
 
-    parts = [slice(k, k + 1) for k in range(_FOLDS)]
-    run_in_threads(stripe, parts, count_available_threads())
+    run_in_threads(stripe, _list_parts(_FOLDS))
     return found
+
+
+def _list_parts(count: int) -> list[slice]:
+    """Return so many parts for threads."""
+    return [slice(k, k + 1) for k in range(count)]
 
 
 def _choose(each_row: dict[str, Array], losses: dict[str, float], count: Array) -> str:
@@ -248,15 +252,19 @@ def _fit_scale(
     around = np.average((covariates[:, :n_local] - centre[:n_local]) ** 2, axis=0, weights=count)
     spread[:n_local] = np.maximum(np.sqrt(around), _LEAST_SPREAD)
     intercept, slopes = np.zeros(len(sets)), np.zeros((p, len(sets)))
-    for c, each in enumerate(sets):
-        used = np.arange(p)[each]
-        design = np.column_stack([np.ones(q.size), (covariates - centre)[:, used] / spread[used]])
+
+    def fit(c: int) -> None:
+        used = np.arange(p)[sets[c]]
+        design = np.column_stack([np.ones(q.size), (covariates[:, used] - centre[used])])
+        design[:, 1:] /= spread[used]
         beta = np.zeros(design.shape[1])
         beta[0] = np.log(max(float(np.average(q, weights=count)), _LEAST_MEAN))
         if start is not None:
             beta[0], beta[1:] = start.intercept[c], start.slopes[used, c] * spread[used]
         beta = _minimize(q, count, design, beta)
         intercept[c], slopes[used, c] = beta[0], beta[1:] / spread[used]
+
+    run_in_threads(lambda own: [fit(each.start) for each in own], _list_parts(len(sets)))
     low, high = np.quantile(covariates, _KNOWN, axis=0)
     return VarianceScale(intercept, slopes, centre, low, high)
 

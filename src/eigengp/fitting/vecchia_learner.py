@@ -5,9 +5,13 @@ The candidates of `kernel="auto"` are here too, and where learning of each start
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,7 +25,7 @@ from eigengp.fitting.objectives import (
     learn_parameters,
 )
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.linalg import FactorizationError
+from eigengp.gp.linalg import FactorizationError, JitterWarning
 from eigengp.gp.model import EigenGP
 from eigengp.gp.sums import Kept
 from eigengp.gp.vecchia import VecchiaOutcome
@@ -90,6 +94,12 @@ _MOVED, _MATTERS = 1.5, 0.1
 """If time is short, neighbours are searched again only if the metric of inputs that matter has
 changed by this ratio; others have less than this fraction of the largest metric."""
 
+_MANY_THREADS, _AT_ONCE = 4, 8
+"""From so many threads on, candidates are learned side by side, at most so many at once: a pass
+over few rows has too few parts for all threads."""
+
+Task: TypeAlias = Callable[["VecchiaLearner"], EigenGP]
+
 
 @dataclass
 class VecchiaLearner:
@@ -135,12 +145,47 @@ class VecchiaLearner:
     ) -> EigenGP:
         """Learn kernels in rounds, by default all, and return the best model of the last."""
         for each in self._plan_rounds() if rounds is None else rounds:
-            learned = []
-            for i, model in enumerate(models):
-                self.monitor.clock.spread(each.until, i, len(models))
-                learned.append(self._learn_on_part(model, each, most))
-            models = self._keep_best(learned, each)
+            count = len(models)
+
+            def learn(own: VecchiaLearner, i: int, round_: _Round = each) -> EigenGP:
+                own.monitor.clock.spread(round_.until, i, count)  # noqa: B023
+                return own._learn_on_part(models[i], round_, most)  # noqa: B023
+
+            with self._side_by_side() as submit:
+                learned = [submit(partial(learn, i=i)) for i in range(count)]
+            models = self._keep_best([model.result() for model in learned], each)
         return models[0]
+
+    @contextmanager
+    def _side_by_side(self) -> Iterator[Callable[[Task], Future[EigenGP]]]:
+        """Run tasks in threads where these are many, else one after another; results are the same.
+
+        A task gets a learner of its own. With a clock, a checkpoint or a progress bar the tasks
+        keep their order.
+        """
+        done: list[tuple[VecchiaLearner, Future[EigenGP]]] = []
+        in_order = self.n_threads < _MANY_THREADS or self.checkpoint is not None
+        if in_order or self.monitor.verbose or self.monitor.clock.limit is not None:
+
+            def now(task: Task) -> Future[EigenGP]:
+                future: Future[EigenGP] = Future()
+                future.set_result(task(self))
+                return future
+
+            yield now
+            return
+        with warnings.catch_warnings(), ThreadPoolExecutor(_AT_ONCE) as pool:
+            warnings.simplefilter("ignore", JitterWarning)  # Filters belong to no thread.
+
+            def later(task: Task) -> Future[EigenGP]:
+                own = replace(self, monitor=replace(self.monitor, history=[]), n_iter=0, _known={})
+                done.append((own, pool.submit(task, own)))
+                return done[-1][1]
+
+            yield later
+        for own, _ in done:
+            self.n_iter += own.n_iter
+            self.monitor.history.extend(own.monitor.history)
 
     def _keep_best(self, models: list[EigenGP], own: _Round) -> list[EigenGP]:
         """Return the best models of a round, in order."""
@@ -170,23 +215,29 @@ class VecchiaLearner:
 
         Rough kernels learn slowly, and not at all from a poor start.
         """
-        learned: dict[type[Stationary] | None, EigenGP] = {None: start}
         pairs = SUMS if self._has_time else ()
         n_candidates = len(CANDIDATES) + len(pairs)
-        for i, (kind, origin) in enumerate(CANDIDATES.items()):
-            model = learned[origin.kind]
+        learned: dict[type[Stationary], Future[EigenGP]] = {}
+
+        def begin(at: VecchiaLearner, kind: type[Stationary]) -> EigenGP:
+            i, origin = list(CANDIDATES).index(kind), CANDIDATES[kind]
+            model = start if origin.kind is None else learned[origin.kind].result()
             before = model.kernel
             assert isinstance(before, Stationary)
-            self.monitor.clock.spread(own.until, i, n_candidates)
+            at.monitor.clock.spread(own.until, i, n_candidates)
             kernel = kind(before.lengthscale * origin.stretch, before.variance)
-            model = replace(model, kernel=kernel)
-            learned[kind] = self._learn_on_part(model, own, most)
-        sums = []
-        for i, parts in enumerate(pairs, len(CANDIDATES)):
-            self.monitor.clock.spread(own.until, i, n_candidates)
-            model = add_kernels(*(learned[kind] for kind in parts))
-            sums.append(self._learn_on_part(model, own, most))
-        return [*list(learned.values())[1:], *sums]
+            return at._learn_on_part(replace(model, kernel=kernel), own, most)
+
+        def add(at: VecchiaLearner, i: int) -> EigenGP:
+            model = add_kernels(*(learned[kind].result() for kind in pairs[i]))
+            at.monitor.clock.spread(own.until, len(CANDIDATES) + i, n_candidates)
+            return at._learn_on_part(model, own, most)
+
+        with self._side_by_side() as submit:
+            for kind in CANDIDATES:
+                learned[kind] = submit(partial(begin, kind=kind))
+            sums = [submit(partial(add, i=i)) for i in range(len(pairs))]
+        return [model.result() for model in (*learned.values(), *sums)]
 
     def _learn_on_part(self, model: EigenGP, own: _Round, most: int) -> EigenGP:
         """Learn kernel and noise in one round of at most `most` iterations."""

@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -70,6 +70,12 @@ class Stationary(ParametricKernel):
     lengthscale: float | Array = parameter(LENGTHSCALE, default=1.0)
     variance: float = parameter(VARIANCE, default=1.0)
 
+    decay: ClassVar[tuple[float, float, float, float] | None] = None
+    """The profile as compiled loops know it; None if they do not.
+
+    `(0, …)` is `exp(−t/2)`, `(1, a, b, c)` is `(1 + b s + c s²) exp(−s)` with `s = √(at)`, and
+    `(2, a, b, …)` is `(1 + bt)^(−a)`."""
+
     @abstractmethod
     def profile(self, t: AnyArray) -> AnyArray:
         """Return the profile ρ(t), with ρ(0) = 1, in a new array."""
@@ -81,15 +87,6 @@ class Stationary(ParametricKernel):
     def shape_slopes(self, t: AnyArray, rho: AnyArray) -> tuple[AnyArray, ...]:
         """Return dρ/d ln p for each parameter `p` beyond lengthscale and variance, in order."""
         return ()
-
-    @property
-    def decay(self) -> tuple[float, float, float, float] | None:
-        """The profile as compiled loops know it; None if they do not.
-
-        `(0, …)` is `exp(−t/2)`, `(1, a, b, c)` is `(1 + b s + c s²) exp(−s)` with `s = √(at)`, and
-        `(2, a, b, …)` is `(1 + bt)^(−a)`.
-        """
-        return None
 
     def mixture(self, count: int, rng: np.random.RandomState) -> Array:
         """Draw `count` values τ with `E exp(−τt/2) = ρ(t)`: mixed squared exponentials.
@@ -209,9 +206,7 @@ class SquaredExponential(Stationary):
     array([[3.    , 1.8196]])
     """
 
-    @property
-    def decay(self) -> tuple[float, float, float, float]:
-        return 0.0, 0.0, 0.0, 0.0
+    decay = (0.0, 0.0, 0.0, 0.0)
 
     def profile(self, t: AnyArray) -> AnyArray:
         return namespace(t).exp(-0.5 * t)
@@ -235,9 +230,7 @@ class Matern12(Stationary):
     Its derivative is infinite at t = 0; the gradient of equal points is taken as zero.
     """
 
-    @property
-    def decay(self) -> tuple[float, float, float, float]:
-        return 1.0, 1.0, 0.0, 0.0
+    decay = (1.0, 1.0, 0.0, 0.0)
 
     def profile(self, t: AnyArray) -> AnyArray:
         xp = namespace(t)
@@ -258,9 +251,7 @@ class Matern12(Stationary):
 class Matern32(Stationary):
     """`variance · (1 + s) exp(−s)`, `s = √(3t)`: functions with one derivative."""
 
-    @property
-    def decay(self) -> tuple[float, float, float, float]:
-        return 1.0, 3.0, 1.0, 0.0
+    decay = (1.0, 3.0, 1.0, 0.0)
 
     def profile(self, t: AnyArray) -> AnyArray:
         xp = namespace(t)
@@ -283,9 +274,7 @@ class Matern32(Stationary):
 class Matern52(Stationary):
     """`variance · (1 + s + s²/3) exp(−s)`, `s = √(5t)`: functions with two derivatives."""
 
-    @property
-    def decay(self) -> tuple[float, float, float, float]:
-        return 1.0, 5.0, 1.0, 1.0 / 3.0
+    decay = (1.0, 5.0, 1.0, 1.0 / 3.0)
 
     def profile(self, t: AnyArray) -> AnyArray:
         xp = namespace(t)
@@ -319,7 +308,7 @@ class RationalQuadratic(Stationary):
     alpha: float = parameter(SHAPE, default=1.0)
 
     @property
-    def decay(self) -> tuple[float, float, float, float]:
+    def decay(self) -> tuple[float, float, float, float]:  # type: ignore[override]
         return 2.0, self.alpha, 0.5 / self.alpha, 0.0
 
     def profile(self, t: AnyArray) -> AnyArray:
