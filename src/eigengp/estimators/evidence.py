@@ -13,8 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions, validate_param
 
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
-from eigengp.data.grouping import group_rows
-from eigengp.gp.blocks import RowBlock
+from eigengp.gp.blocks import RowBlock, group_rows
 from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.kernels import Kernel

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
-from eigengp.data.grouping import group_rows
 from eigengp.data.holdout import sample_rows
 from eigengp.fitting.heteroscedastic import fit_heteroscedastic
 from eigengp.fitting.model_selection import Decision
-from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.blocks import RowBlock, RowSource, group_rows
 from eigengp.gp.evidence import Outcome
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
 from eigengp.gp.model import EigenGP

@@ -49,9 +49,11 @@ def cholesky(K: AnyArray) -> AnyArray:
     """Return the lower triangular `L` with `K = L Lᵀ`; raise `LinAlgError` if there is none."""
     if is_numpy(K):
         L, info = lapack.dpotrf(K, lower=1)
+        diagonal = L.diagonal()
     else:
         L, info = _torch().linalg.cholesky_ex(K)
-    if int(info) != 0 or not np.all(np.isfinite(on_host(L.diagonal()))):
+        diagonal = on_host(L.diagonal())
+    if int(info) != 0 or not np.all(np.isfinite(diagonal)):
         raise linalg.LinAlgError("the matrix is not positive definite, or not finite")
     return L
 
