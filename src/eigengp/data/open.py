@@ -187,10 +187,11 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
             scaling = replace(scaling, target_centre=0.0, target_scale=1.0)
         if mean is None and options.mean in MEANS:
             scaling = fit_mean(options.mean, rows, scaling)
+        source = standardize_rows(rows, scaling, options.memory)
         box = Extent(*scaling.transform_inputs(np.stack([summary.low, summary.high])[:, :-1]))
         yield Dataset(
             rows,
-            standardize_rows(rows, scaling, options.memory),
+            source,
             replace(scaling, mean=mean or scaling.mean),
             box,
             summary,

@@ -16,13 +16,13 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, Placed
 from eigengp.backend.threads import speed_up_passes
 from eigengp.data.dask_source import is_dask
-from eigengp.data.open import check_further_rows, is_out_of_core, open_dataset
+from eigengp.data.open import check_further_rows, is_out_of_core
 from eigengp.estimators.base import KERNEL_NAMES
 from eigengp.estimators.outputs import Outputs
 from eigengp.estimators.sparse import POINTS, InducingPointRegressor
 from eigengp.fitting.learn import learn
 from eigengp.fitting.online import Online, extend_fit
-from eigengp.fitting.run import FitResult, begin_run, describe, get_log_unit
+from eigengp.fitting.run import FitResult, describe, get_log_unit
 from eigengp.fitting.settings import LBFGS, Settings, Stochastic, find_likelihood
 from eigengp.fitting.stochastic import StochasticLearner
 from eigengp.gp.exact_posterior import ConditionalPosterior
@@ -378,12 +378,7 @@ class EigenGPRegressor(InducingPointRegressor):
             raise ValueError(f"forgetting must be above 0 and at most 1, got {forgetting!r}.")
         if not self.__sklearn_is_fitted__():
             settings = replace(Settings.from_estimator(self), keeps_rows=False)
-            with (
-                open_dataset(X, y, sample_weight, settings.reading) as dataset,
-                begin_run(dataset, settings) as run,
-            ):
-                result = learn(run)
-            return self._adopt(result)
+            return self._adopt(self._fit_rows(X, y, sample_weight, settings))
         if self._online is None:
             raise ValueError(
                 "partial_fit cannot continue a fit that keeps its rows: selection_ says that "

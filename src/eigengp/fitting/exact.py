@@ -17,7 +17,7 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.backend.threads import limit_threads
 from eigengp.data.array_source import ArraySource
-from eigengp.fitting.heteroscedastic import reweight_rows
+from eigengp.fitting.heteroscedastic import LeaveOneOut, reweight_rows, score
 from eigengp.fitting.initialization import (
     WARPED_INPUTS,
     InducingPointInit,
@@ -26,7 +26,6 @@ from eigengp.fitting.initialization import (
     make_warps,
     shorten_lengthscales,
 )
-from eigengp.fitting.leave_one_out import LeaveOneOut, score
 from eigengp.fitting.model_selection import EXACT_UP_TO, Decision
 from eigengp.fitting.objectives import (
     PriorObjective,

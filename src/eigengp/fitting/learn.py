@@ -16,6 +16,7 @@ from eigengp.data.array_source import ArraySource
 from eigengp.data.holdout import group_source, sample_rows
 from eigengp.data.open import Dataset
 from eigengp.fitting.exact import learn_exact_of_few
+from eigengp.fitting.heteroscedastic import score_leave_one_out
 from eigengp.fitting.initialization import (
     ExactFamily,
     InducingFamily,
@@ -24,7 +25,6 @@ from eigengp.fitting.initialization import (
     Start,
     shorten_lengthscales,
 )
-from eigengp.fitting.leave_one_out import score_leave_one_out
 from eigengp.fitting.model_selection import EXACT_UP_TO, Decision
 from eigengp.fitting.objectives import RowObjective, kernel_parameters, learn_parameters
 from eigengp.fitting.online import Online

@@ -15,7 +15,7 @@ import numpy as np
 
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
-from eigengp.fitting.leave_one_out import make_posterior
+from eigengp.fitting.heteroscedastic import make_posterior
 from eigengp.fitting.objectives import eigengp_parameters, learn_parameters
 from eigengp.fitting.settings import LBFGS, Stochastic
 from eigengp.fitting.stages import WeightObjective

@@ -146,14 +146,20 @@ def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
     clock = Clock(settings.max_time, dataset.opened)
     monitor = Monitor(settings.verbose, weight, get_log_unit(dataset.scaling, weight), clock=clock)
     checkpoint = _open_checkpoint(dataset, settings, rng)
+    own = dataset.like.device if getattr(dataset.like, "is_cuda", False) else None
     try:
+        points = _standardize_points(settings.inducing_points, dataset.scaling)
         with limit_threads(_get_largest_size(dataset, settings)):
-            run = Run(dataset, settings, dataset.source, rng, monitor, checkpoint)
-            run.inducing_points = _standardize_points(settings.inducing_points, dataset.scaling)
-            run.exact_device = settings.device
-            if settings.device is None and getattr(dataset.like, "is_cuda", False):
-                run.exact_device = str(dataset.like.device)
-            yield run
+            yield Run(
+                dataset,
+                settings,
+                dataset.source,
+                rng,
+                monitor,
+                checkpoint,
+                inducing_points=points,
+                exact_device=str(own) if settings.device is None and own else settings.device,
+            )
     except BaseException:
         if checkpoint is not None:
             checkpoint.close()

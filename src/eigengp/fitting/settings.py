@@ -222,22 +222,8 @@ class Settings:
         kind = "heteroscedastic" if heteroscedastic else "gaussian"
         device = own.get("device")
         device = find_gpu() if device == "auto" else None if device == "cpu" else device
-        # A chosen device takes the rows only of models that are computed there.
-        in_place = own.get("device") == "auto" and own.get("residual") not in (None, "diagonal")
         return cls(
-            reading=ReadOptions(
-                name=method,
-                standardize=own["standardize"],
-                memory=get_working_memory(),
-                device=None if in_place else device,
-                in_memory=estimator._learns_in_memory
-                or other is not None
-                or own.get("residual") in ("neighbors", "exact"),
-                block_rows=estimator._block_rows,
-                max_rows=own.get("max_rows"),
-                mean=own.get("mean", "constant" if own["standardize"] else "zero"),
-                scales_targets=other is None or other.scales_targets,
-            ),
+            reading=_make_reading(estimator, own, other, device),
             parameters=estimator.get_params(deep=True),
             kernel=own["kernel"],
             noise_variance=None if isinstance(likelihood, str) else likelihood.variance,
@@ -258,6 +244,27 @@ class Settings:
             random_state=own["random_state"],
             verbose=bool(own["verbose"]),
         )
+
+
+def _make_reading(
+    estimator: Any, own: Mapping[str, Any], other: NonGaussian | None, device: str | None
+) -> ReadOptions:
+    """Return how an estimator with these parameters and this likelihood reads its rows."""
+    residual = own.get("residual")
+    # A chosen device takes the rows only of models that are computed there.
+    in_place = own.get("device") == "auto" and residual not in (None, "diagonal")
+    keeps = other is not None or residual in ("neighbors", "exact")
+    return ReadOptions(
+        name=type(estimator).__name__,
+        standardize=own["standardize"],
+        memory=get_working_memory(),
+        device=None if in_place else device,
+        in_memory=estimator._learns_in_memory or keeps,
+        block_rows=estimator._block_rows,
+        max_rows=own.get("max_rows"),
+        mean=own.get("mean", "constant" if own["standardize"] else "zero"),
+        scales_targets=other is None or other.scales_targets,
+    )
 
 
 def _check_optimizer(method: str, optimizer: Any, staged: bool) -> LBFGS | Stochastic:

@@ -171,9 +171,12 @@ class CholeskyFactor:
     L: Array
 
     @classmethod
-    def of(cls, gram: Array) -> CholeskyFactor:
-        """Factorise `K_BB`, shape (M, M)."""
-        return guarded(lambda K: cls(K, cholesky(K)), gram)
+    def of(cls, gram: Array, whitens: bool = False) -> CholeskyFactor:
+        """Factorise `K_BB`, shape (M, M); also compute `F` if it whitens features."""
+        own = guarded(lambda K: cls(K, cholesky(K)), gram)
+        if whitens:
+            _ = own.matrix
+        return own
 
     @cached_property
     def matrix(self) -> Array:
