@@ -203,10 +203,10 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             The fitted estimator.
         """
         settings = Settings.from_estimator(self)
-        find = self._fit_outputs if len(np.shape(y)) == 2 else self._fit_rows
+        find = self._fit_outputs if len(np.shape(y)) == 2 else self._find_fit
         return self._adopt(find(X, y, sample_weight, settings))
 
-    def _fit_rows(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
+    def _find_fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
         """Open the rows, and learn from them."""
         with (
             open_dataset(X, y, sample_weight, settings.reading) as dataset,
@@ -216,7 +216,7 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _fit_outputs(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
         """Fit a matrix of targets, which most estimators refuse."""
-        return self._fit_rows(X, y, sample_weight, settings)
+        return self._find_fit(X, y, sample_weight, settings)
 
     @abstractmethod
     def _learn(self, run: Run) -> FitResult:

@@ -163,7 +163,7 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         settings = Settings.from_estimator(self)
         reading = settings.reading._replace(scales_targets=False, mean="constant")
         settings = replace(settings, likelihood=likelihood, reading=reading)
-        self._adopt(self._fit_rows(X, codes.astype(np.float64), weight, settings))
+        self._adopt(self._find_fit(X, codes.astype(np.float64), weight, settings))
         self.classes_ = classes
         return self
 

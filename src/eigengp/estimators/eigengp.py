@@ -327,9 +327,9 @@ class EigenGPRegressor(InducingPointRegressor):
         outputs = Outputs.of(y)
         if outputs.values.shape[1] == 1:
             one = outputs.values[:, 0] if self._takes_outputs else y
-            return self._fit_rows(X, one, sample_weight, settings)
+            return self._find_fit(X, one, sample_weight, settings)
         number, settings = outputs.prepare(X, settings)
-        return outputs.restore(self._fit_rows(X, number, sample_weight, settings))
+        return outputs.restore(self._find_fit(X, number, sample_weight, settings))
 
     @property
     def _draws_jointly(self) -> bool:  # type: ignore[override]  # Decided by what was learned.
@@ -378,7 +378,7 @@ class EigenGPRegressor(InducingPointRegressor):
             raise ValueError(f"forgetting must be above 0 and at most 1, got {forgetting!r}.")
         if not self.__sklearn_is_fitted__():
             settings = replace(Settings.from_estimator(self), keeps_rows=False)
-            return self._adopt(self._fit_rows(X, y, sample_weight, settings))
+            return self._adopt(self._find_fit(X, y, sample_weight, settings))
         if self._online is None:
             raise ValueError(
                 "partial_fit cannot continue a fit that keeps its rows: selection_ says that "
