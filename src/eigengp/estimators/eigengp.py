@@ -17,7 +17,7 @@ from eigengp.backend.namespace import AnyArray, Placed
 from eigengp.backend.threads import speed_up_passes
 from eigengp.data.dask_source import is_dask
 from eigengp.data.open import check_further_rows, is_out_of_core
-from eigengp.estimators.base import KERNEL_NAMES
+from eigengp.estimators.base import KERNEL_NAMES, count_outputs
 from eigengp.estimators.outputs import Outputs
 from eigengp.estimators.sparse import POINTS, InducingPointRegressor
 from eigengp.fitting.learn import learn
@@ -372,7 +372,7 @@ class EigenGPRegressor(InducingPointRegressor):
         """
         if is_out_of_core(X) or is_dask(X):
             raise TypeError("partial_fit takes arrays; fit reads files and Dask collections.")
-        if len(np.shape(y)) == 2 and np.shape(y)[1] > 1:
+        if count_outputs(y) > 1:
             raise ValueError("partial_fit takes one output; fit takes several.")
         if not 0.0 < forgetting <= 1.0:
             raise ValueError(f"forgetting must be above 0 and at most 1, got {forgetting!r}.")
