@@ -32,6 +32,9 @@ _FOLDS = 5
 _MARGIN = 0.01
 _ERRORS = 2.0
 """The required improvement in nats per row, and in standard errors."""
+_MOST_GAIN = 3.0
+"""The largest gain or loss of a row, in nats, that counts in the standard error: a single row whose
+variance is far too small would hide what all others gain."""
 _LARGE = 0.1
 """An improvement in nats per row on the variances of the model that a few rows may bring alone:
 where these fail, they fail by far."""
@@ -229,8 +232,11 @@ def _make_limit(least: float, n_covariates: int) -> VarianceScale:
 def _is_clearly_less(loss: Array, other: Array, count: Array) -> bool:
     """Return whether a loss is lower than another, beyond the influence of single rows."""
     gain = other - loss
-    mean = float(np.average(gain, weights=count))
-    spread = float(np.sqrt(np.average((gain - mean) ** 2, weights=count) / count.sum()))
+    if not np.average(gain, weights=count) > _MARGIN:
+        return False
+    typical = np.clip(gain, -_MOST_GAIN, _MOST_GAIN)
+    mean = float(np.average(typical, weights=count))
+    spread = float(np.sqrt(np.average((typical - mean) ** 2, weights=count) / count.sum()))
     return mean > max(_MARGIN, _ERRORS * spread)
 
 
