@@ -24,7 +24,7 @@ from eigengp import (
 )
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
-from eigengp.fitting import local_learner, model_selection
+from eigengp.fitting import learn, local_learner
 from eigengp.fitting.conditioning import Conditioning
 from eigengp.fitting.heteroscedastic import OF_THE_MODEL
 from eigengp.fitting.local_learner import (
@@ -413,7 +413,7 @@ def test_selection_says_why_there_are_no_neighbours(
 ) -> None:
     if "device" in settings:
         pytest.importorskip("torch")
-    monkeypatch.setattr(model_selection, "_NEIGHBORS_FROM", 300)
+    monkeypatch.setattr(learn, "_NEIGHBORS_FROM", 300)
     optimizer = LBFGS(n_restarts=1, max_iter=2)
     X, y = _heteroscedastic_data(400, 0)
     model = EigenGPRegressor(10, **{"optimizer": optimizer, "random_state": 0, **settings})
@@ -431,10 +431,10 @@ def test_selection_says_that_rows_are_few_or_many_or_not_kept(
     X, y = _heteroscedastic_data(60, 0)
     model = EigenGPRegressor(5, optimizer=LBFGS(n_restarts=1, max_iter=2), random_state=0)
     assert str(model.fit(X, y).selection_) == "residual: None (fewer than 1,000 rows)"
-    monkeypatch.setattr(model_selection, "_NEIGHBORS_FROM", 20)
-    monkeypatch.setattr(model_selection, "_NEIGHBORS_UP_TO", 50)
+    monkeypatch.setattr(learn, "_NEIGHBORS_FROM", 20)
+    monkeypatch.setattr(learn, "_NEIGHBORS_UP_TO", 50)
     assert str(model.fit(X, y).selection_) == "residual: None (more than 50 rows)"
-    monkeypatch.setattr(model_selection, "_NEIGHBORS_UP_TO", 100)
+    monkeypatch.setattr(learn, "_NEIGHBORS_UP_TO", 100)
     first = clone(model).partial_fit(X, y)
     assert str(first.selection_) == "residual: None (partial_fit keeps no rows)"
     assert str(first.partial_fit(X, y).selection_) == str(first.selection_)
@@ -464,7 +464,7 @@ def test_what_needs_other_rows_is_refused() -> None:
 def test_by_default_neighbours_are_used_from_enough_rows_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(model_selection, "_NEIGHBORS_FROM", 300)
+    monkeypatch.setattr(learn, "_NEIGHBORS_FROM", 300)
     X, y = _heteroscedastic_data(400, 0)
     model = EigenGPRegressor(15, **QUICK).fit(X, y)
     assert isinstance(model._posterior, VecchiaPosterior)
@@ -477,7 +477,7 @@ def test_by_default_neighbours_are_used_from_enough_rows_on(
 def test_guard_and_inducing_points_do_not_change_the_residual(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_selection, "_NEIGHBORS_FROM", 300)
+    monkeypatch.setattr(learn, "_NEIGHBORS_FROM", 300)
     X, y = _heteroscedastic_data(400, 0)
     model = EigenGPRegressor(15, **QUICK, **settings).fit(X, y)
     assert model.selection_["residual"].chosen == "neighbors"

@@ -16,14 +16,14 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, Placed
 from eigengp.backend.threads import speed_up_passes
 from eigengp.data.dask_source import is_dask
-from eigengp.data.open import check_further_rows, is_out_of_core, open_dataset
+from eigengp.data.open import check_further_rows, is_out_of_core
 from eigengp.estimators.base import KERNEL_NAMES
-from eigengp.estimators.outputs import find_outputs
+from eigengp.estimators.outputs import Outputs
 from eigengp.estimators.sparse import POINTS, InducingPointRegressor
 from eigengp.fitting.learn import learn
 from eigengp.fitting.online import Online, extend_fit
-from eigengp.fitting.run import FitResult, begin_run, describe, get_log_unit
-from eigengp.fitting.settings import LBFGS, Settings, Stochastic
+from eigengp.fitting.run import FitResult, describe, get_log_unit
+from eigengp.fitting.settings import LBFGS, Settings, Stochastic, find_likelihood
 from eigengp.fitting.stochastic import StochasticLearner
 from eigengp.gp.exact_posterior import ConditionalPosterior
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
@@ -32,7 +32,6 @@ from eigengp.gp.likelihoods import (
     Gaussian,
     Heteroscedastic,
     NonGaussian,
-    find_likelihood,
 )
 from eigengp.gp.linalg import Spectrum
 from eigengp.gp.mixture import MixturePosterior
@@ -323,16 +322,14 @@ class EigenGPRegressor(InducingPointRegressor):
     guard: bool = True
     max_time: float | None = None
 
-    def _find_fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
+    def _fit_outputs(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
         """Fit one output, or several with a learned covariance between them."""
-        outputs = None if isinstance(y, str) or y is None else find_outputs(y)
-        if outputs is None:
-            return super()._find_fit(X, y, sample_weight, settings)
+        outputs = Outputs.of(y)
         if outputs.values.shape[1] == 1:
             one = outputs.values[:, 0] if self._takes_outputs else y
-            return super()._find_fit(X, one, sample_weight, settings)
-        number, settings = outputs.prepare(X, sample_weight, settings)
-        return outputs.restore(super()._find_fit(X, number, sample_weight, settings))
+            return self._find_fit(X, one, sample_weight, settings)
+        number, settings = outputs.prepare(X, settings)
+        return outputs.restore(self._find_fit(X, number, sample_weight, settings))
 
     @property
     def _draws_jointly(self) -> bool:  # type: ignore[override]  # Decided by what was learned.
@@ -375,19 +372,13 @@ class EigenGPRegressor(InducingPointRegressor):
         """
         if is_out_of_core(X) or is_dask(X):
             raise TypeError("partial_fit takes arrays; fit reads files and Dask collections.")
-        outputs = find_outputs(y)
-        if outputs is not None and outputs.values.shape[1] > 1:
+        if len(np.shape(y)) == 2 and np.shape(y)[1] > 1:
             raise ValueError("partial_fit takes one output; fit takes several.")
         if not 0.0 < forgetting <= 1.0:
             raise ValueError(f"forgetting must be above 0 and at most 1, got {forgetting!r}.")
         if not self.__sklearn_is_fitted__():
             settings = replace(Settings.from_estimator(self), keeps_rows=False)
-            with (
-                open_dataset(X, y, sample_weight, settings.reading) as dataset,
-                begin_run(dataset, settings) as run,
-            ):
-                result = learn(run)
-            return self._adopt(result)
+            return self._adopt(self._find_fit(X, y, sample_weight, settings))
         if self._online is None:
             raise ValueError(
                 "partial_fit cannot continue a fit that keeps its rows: selection_ says that "

@@ -15,15 +15,14 @@ from sklearn.utils import check_random_state
 
 from eigengp._typing import Array
 from eigengp.backend.threads import count_available_threads, speed_up_passes
-from eigengp.data.grouping import group_rows
 from eigengp.fitting.conditioning import CHUNK, Conditioning
 from eigengp.fitting.initialization import InducingPointInit, Start, draw_kernels
 from eigengp.fitting.local_learner import LEARNED_ROWS, LocalLearner, name_kernel
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.objectives import Clock
-from eigengp.fitting.plan import RELATIVE_JITTER
 from eigengp.fitting.run import FitResult, Run
-from eigengp.gp.blocks import RowBlock
+from eigengp.fitting.settings import RELATIVE_JITTER
+from eigengp.gp.blocks import RowBlock, group_rows
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP, Jitter
@@ -112,7 +111,7 @@ class NeighborFit:
         """Read all rows into memory, in random order."""
         settings, clock = run.settings, run.monitor.clock
         n_threads, most = count_available_threads(), _get_sample_size(clock.limit)
-        init = InducingPointInit.of(settings.inducing_points, run.dataset.scaling)
+        init = InducingPointInit(run.inducing_points)
         single = run.source.take(np.arange(run.source.n_rows))
         groups = group_rows(single)
         order = run.rng.permutation(groups.rows.n_rows)
