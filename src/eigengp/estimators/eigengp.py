@@ -112,11 +112,11 @@ class EigenGPRegressor(InducingPointRegressor):
           linear kernel plus a squared exponential, and for up to three inputs a `Warped` squared
           exponential.
         - "neighbors": the kernel with the lowest loss on up to 3,000 rows, among the same five
-          kernels and, without `max_time` or with at least 10 seconds, three sums: squared
-          exponential + Matérn 5/2, rational quadratic + Matérn 1/2, and Matérn 3/2 + Matérn 1/2.
-          The loss per row is the mean of two values: the negative Vecchia log marginal likelihood,
-          and the same with one common variance in place of the conditional variance of each row.
-          As in Akaike's criterion, each hyperparameter of the kernel adds one nat.
+          kernels and, without `max_time` or with at least 10 seconds, four sums: squared
+          exponential + Matérn 5/2 or rational quadratic, and rational quadratic or Matérn 3/2 +
+          Matérn 1/2. The loss per row is the mean of two values: the negative log marginal
+          likelihood of local GPs, and the negative log density of their leave-one-out errors with
+          one common variance. As in Akaike's criterion, each hyperparameter adds one nat.
     residual : {"auto", None, "diagonal", "neighbors", "exact"}
         Which model to fit. None, "diagonal" and "neighbors" have eigenfunctions, and differ in how
         they treat the residual covariance.
@@ -147,9 +147,8 @@ class EigenGPRegressor(InducingPointRegressor):
     n_neighbors : int
         Number of nearest training rows on which a prediction is conditioned with
         `residual="neighbors"`. Where the mean is that of all rows (see `residual`), it affects only
-        the variance. It does not affect learning: kernels are compared with 15 neighbours of each
-        row, and the hyperparameters of the best kernel are learned with 30. The posterior of the
-        weights uses at most 32, unless `n_neighbors` is at least the number of rows: then all rows
+        the variance. It does not affect learning: hyperparameters are learned from local GPs, in
+        groups of at most 400 nearby rows. The posterior of the weights uses at most 32, unless `n_neighbors` is at least the number of rows: then all rows
         are used, and the posterior is that of the exact GP.
     likelihood : str or likelihood object
         The distribution of the targets given the latent function. "gaussian" has one noise

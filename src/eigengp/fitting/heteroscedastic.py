@@ -37,9 +37,8 @@ _FOLDS = 5
 _MARGIN = 0.01
 _ERRORS = 2.0
 """The required improvement in nats per row, and in standard errors."""
-_LARGE = 0.1
-"""An improvement in nats per row on the variances of the model that a few rows may bring alone:
-where these fail, they fail by far."""
+_FAILS = 3.0
+"""The loss of a row, in nats more than that of another variance model, from which one fails."""
 _KNOWN = (0.005, 0.995)
 """Covariates are clipped at these quantiles of the training rows."""
 _FAR = 10.0
@@ -359,14 +358,18 @@ def _cross_validate(
 
 
 def _choose(each_row: dict[str, Array], losses: dict[str, float], count: Array) -> str:
-    """Return the candidate of lowest loss if it clearly improves on simpler ones."""
+    """Return the candidate of lowest loss if it clearly improves on simpler ones.
+
+    The variances of the model have no floor. Where they fail, they fail by far, and few rows show.
+    """
     best = min(losses, key=lambda name: losses[name])
     if "constant" in losses and not _is_clearly_less(each_row[best], each_row["constant"], count):
         best = "constant"
-    large = losses[best] < losses[OF_THE_MODEL] - _LARGE
-    if large or _is_clearly_less(each_row[best], each_row[OF_THE_MODEL], count):
+    own = each_row[OF_THE_MODEL]
+    failing = float(np.average(np.maximum(own - each_row[best] - _FAILS, 0.0), weights=count))
+    if losses[best] < losses[OF_THE_MODEL] - _MARGIN and failing > _MARGIN:
         return best
-    return OF_THE_MODEL
+    return best if _is_clearly_less(each_row[best], own, count) else OF_THE_MODEL
 
 
 def _choose_limits(squares: Array, variance: Array, count: Array) -> tuple[float, float]:
