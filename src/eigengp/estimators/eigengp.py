@@ -148,8 +148,9 @@ class EigenGPRegressor(InducingPointRegressor):
         Number of nearest training rows on which a prediction is conditioned with
         `residual="neighbors"`. Where the mean is that of all rows (see `residual`), it affects only
         the variance. It does not affect learning: hyperparameters are learned from local GPs, in
-        groups of at most 400 nearby rows. The posterior of the weights uses at most 32, unless `n_neighbors` is at least the number of rows: then all rows
-        are used, and the posterior is that of the exact GP.
+        groups of at most 400 nearby rows. The posterior of the weights uses at most 32, unless
+        `n_neighbors` is at least the number of rows: then all rows are used, and the posterior is
+        that of the exact GP.
     likelihood : str or likelihood object
         The distribution of the targets given the latent function. "gaussian" has one noise
         variance. "heteroscedastic" multiplies the predictive variance by an input-dependent factor,
