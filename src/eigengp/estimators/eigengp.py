@@ -381,7 +381,9 @@ class EigenGPRegressor(InducingPointRegressor):
         if not 0.0 < forgetting <= 1.0:
             raise ValueError(f"forgetting must be above 0 and at most 1, got {forgetting!r}.")
         if not self.__sklearn_is_fitted__():
-            settings = replace(Settings.from_estimator(self), keeps_rows=False)
+            settings = Settings.from_estimator(self)
+            reading = settings.reading._replace(orders_inputs=False)  # Others may vary later.
+            settings = replace(settings, reading=reading, keeps_rows=False)
             with (
                 open_dataset(X, y, sample_weight, settings.reading) as dataset,
                 begin_run(dataset, settings) as run,
