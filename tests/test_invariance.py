@@ -36,7 +36,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "order": lambda X: X[:, [2, 0, 1]],
     "sign": lambda X: X * [1, -1, 1],
     "constant column": lambda X: np.column_stack([X, np.full(len(X), 0.3)]),
-    "constant first": lambda X: np.column_stack([np.full(len(X), 0.3), X]),
+    "all of them": lambda X: np.insert(X[:, [2, 0, 1]] * [1, -1, 1], 0, 0.3, axis=1),
     "shift": lambda X: X + np.array([3.0, -7.0, 0.1]),
     "scale": lambda X: X * [3.0, 0.01, 1000.0],
 }
@@ -63,11 +63,10 @@ FITS: dict[str, Callable[[], Any]] = {
     "FITC": lambda: FITCRegressor(8, **_start(8)),
     "SSGP": lambda: SSGPRegressor(8, **_start(8)),
     "default": lambda: EigenGPRegressor(random_state=0),
-    "counts": lambda: EigenGPRegressor(likelihood="student_t", **_start(3)),
+    "Student t": lambda: EigenGPRegressor(8, likelihood="student_t", **_start(2)),
     "robust": lambda: ExactGPRegressor(standardize="robust", **_start(3)),
     "one scale": lambda: VFERegressor(8, standardize=False, **_start(3)),
 }
-EXACT = ("order", "sign", "constant column", "constant first")
 
 
 def _rows(n: int, rounded: bool) -> tuple[Any, Any]:
@@ -85,29 +84,25 @@ def _find_difference(make: Callable[[], Any], change: str, n: int, rounded: bool
     return float(np.abs(after - before).max() / np.ptp(y))
 
 
-@pytest.mark.parametrize("rounded", [False, True], ids=["targets differ", "targets repeat"])
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("name", STARTS)
-def test_starts_do_not_depend_on_how_inputs_are_given(
-    name: str, change: str, rounded: bool
-) -> None:
-    assert _find_difference(STARTS[name], change, 60, rounded) < 1e-6
+def test_starts_do_not_depend_on_how_inputs_are_given(name: str, change: str) -> None:
+    assert _find_difference(STARTS[name], change, 60, rounded=True) < 1e-6
 
 
-@pytest.mark.parametrize("rounded", [False, True], ids=["targets differ", "targets repeat"])
 @pytest.mark.parametrize("name", FITS)
-def test_order_sign_and_constant_inputs_do_not_change_a_bit(name: str, rounded: bool) -> None:
-    X, y = _rows(50, rounded)
-    X, new = (X.round() if rounded else X), _rows(20, False)[0]  # Rows that repeat, and ties.
-    first = FITS[name]().fit(X, y).predict(new)
-    for change in (CHANGES[each] for each in EXACT):
-        np.testing.assert_array_equal(FITS[name]().fit(change(X), y).predict(change(new)), first)
+def test_order_sign_and_constant_inputs_do_not_change_a_bit(name: str) -> None:
+    X, y = _rows(40, rounded=True)
+    rows = X.round() if name in ("VFE", "neighbors") else X  # Rows that repeat, and ties.
+    new, change = _rows(20, False)[0], CHANGES["all of them"]
+    one, other = FITS[name]().fit(rows, y), FITS[name]().fit(change(rows), y)
+    np.testing.assert_array_equal(other.predict(change(new)), one.predict(new))
 
 
 @pytest.mark.parametrize("change", ["shift", "scale"])
 @pytest.mark.parametrize("name", ["eigenfunctions", "neighbors", "VFE"])
 def test_shift_and_scale_hardly_change_short_fits(name: str, change: str) -> None:
-    assert _find_difference(FITS[name], change, 60, rounded=True) < 2e-3
+    assert _find_difference(FITS[name], change, 40, rounded=True) < 2e-3
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -123,7 +118,7 @@ def test_draws_of_hyperparameters_do_not_depend_on_how_inputs_are_given(
 
 @pytest.mark.parametrize("name", ["eigenfunctions", "neighbors", "SSGP", "robust", "default"])
 def test_what_is_learned_is_in_the_order_of_the_inputs(name: str, tmp_path: Path) -> None:
-    X, y = _rows(50, False)
+    X, y = _rows(40, False)
     whole, order = np.column_stack([np.full(len(X), 0.3), X[:, [2, 0, 1]]]), [2, 3, 1]
     one, other = FITS[name]().fit(X, y), FITS[name]().fit(whole, y)
     assert (one._scaling.columns, other.n_features_in_) != (other._scaling.columns, 3)
@@ -134,7 +129,7 @@ def test_what_is_learned_is_in_the_order_of_the_inputs(name: str, tmp_path: Path
     np.testing.assert_allclose(other.input_relevance()[order], one.input_relevance(), rtol=1e-9)
     effects = other.input_effects()
     np.testing.assert_allclose(effects[order], one.input_effects(), atol=1e-9)
-    assert effects[0] == 0.0
+    assert effects[0] < 1e-20
     for points in ("inducing_points_", "spectral_points_"):
         if hasattr(one, points):
             np.testing.assert_array_equal(getattr(other, points)[:, order], getattr(one, points))

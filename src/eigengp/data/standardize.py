@@ -230,9 +230,11 @@ class Scaling:
         X, weight = sample.X, sample.sample_weight
         if weight is not None and not weight.any():
             weight = None
-        low, middle, high = np.quantile(
-            X, [0.25, 0.5, 0.75], axis=0, weights=weight, method="inverted_cdf"
+        below, above = (
+            np.quantile(each, [0.25, 0.5, 0.75], axis=0, weights=weight, method="inverted_cdf")
+            for each in (X, -X)
         )
+        low, middle, high = 0.5 * (below - above[::-1])  # The sign of an input does not matter.
         deviation = (high - low) / _IQR_PER_DEVIATION
         scale = np.where(_is_constant(deviation, middle), self.input_scale, deviation)
         own = replace(self, input_centre=middle, input_scale=scale, knee=KNEE)
