@@ -74,6 +74,12 @@ def _keeps_no_rows(estimator: EigenGPRegressor) -> bool:
             f"partial_fit keeps no rows, which residual={estimator.residual!r} needs; call fit "
             "with all rows, or choose another residual."
         )
+    if estimator.__sklearn_is_fitted__() and estimator._online is None:
+        raise AttributeError(
+            "partial_fit cannot continue a fit that keeps its rows: selection_ says that "
+            f"{estimator.selection_['residual']}. Fit with residual=None, or start with "
+            "partial_fit."
+        )
     return True
 
 
@@ -390,11 +396,7 @@ class EigenGPRegressor(InducingPointRegressor):
             ):
                 result = learn(run)
             return self._adopt(result)
-        if self._online is None:
-            raise ValueError(
-                "partial_fit cannot continue a fit that keeps its rows: selection_ says that "
-                f"{self.selection_['residual']}. Fit with residual=None, or start with partial_fit."
-            )
+        assert self._online is not None
         settings = Settings.from_estimator(self)
         if isinstance(self._online, StochasticLearner) != settings.is_stochastic:
             raise ValueError(
