@@ -133,6 +133,8 @@ class Dataset:
         An array of the library and on the device of the results.
     n_rows, n_features : int
         The numbers of rows, and of inputs that are learned from.
+    n_varying : int
+        The number of inputs that are not constant, and at least one.
     opened : float
         When opening started, by the monotonic clock.
     device : str or None
@@ -148,20 +150,18 @@ class Dataset:
     like: AnyArray
     n_rows: int
     n_features: int
+    n_varying: int = 1
     opened: float = 0.0
     device: str | None = None
     """The device of PyTorch on which rows are; None is the CPU."""
-
-    @property
-    def is_on_gpu(self) -> bool:
-        """Whether passes over the rows are computed by CUDA."""
-        return self.device is not None and self.device.startswith("cuda")
 
 
 class _Opened(NamedTuple):
     rows: RowSource
     like: AnyArray
     names: Any = None
+    device: str | None = None
+    """See `Dataset`."""
 
 
 @contextmanager
@@ -191,26 +191,22 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
             scaling = fit_mean(options.mean, rows, scaling)
         if options.orders_inputs and rows.n_rows <= MERGE_UP_TO:
             scaling = replace(scaling, columns=_choose_columns(rows, scaling.input_spread))
+        source = standardize_rows(rows, scaling, options.memory)
+        box = Extent(*scaling.transform_inputs(np.stack([summary.low, summary.high])[:, :-1]))
         yield Dataset(
             rows,
-            standardize_rows(rows, scaling, options.memory),
+            source,
             replace(scaling, mean=mean or scaling.mean),
-            Extent(*scaling.transform_inputs(np.stack([summary.low, summary.high])[:, :-1])),
+            box,
             summary,
             opened.names,
             opened.like,
             rows.n_rows,
             scaling.n_columns,
+            max(1, int(np.count_nonzero(box.high > box.low))),
             began,
-            _find_device(rows, options.device),
+            opened.device,
         )
-
-
-def _find_device(rows: RowSource, device: str | None) -> str | None:
-    """Return the device of rows in arrays, or that to which rows of a table are moved."""
-    if not isinstance(rows, ArraySource):
-        return device
-    return None if isinstance(rows.X, np.ndarray) else str(rows.X.device)
 
 
 def find_gpu() -> str | None:
@@ -237,7 +233,8 @@ def _open_dask(client: Any, X: Any, y: Any, sample_weight: Any, options: ReadOpt
         X, y, weight = client.gather(client.compute([X, y, weight]))
         return _open_arrays(X, y, weight, options)._replace(names=names)
     rows = DaskSource.of(client, X, y, weight)
-    return _Opened(rows.sized(rows.n_features), np.empty((0, rows.n_features)), names)
+    like = np.empty((0, rows.n_features))
+    return _Opened(rows.sized(rows.n_features), like, names, options.device)
 
 
 def _open_table(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
@@ -260,7 +257,8 @@ def _open_table(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Op
     move_to_device(np.zeros(1), device)
     move = None if device is None else partial(move_to_device, device=device)
     source = StreamSource(table, options.memory // 2, move=move)
-    return _Opened(source.sized(table.n_features), np.empty((0, table.n_features)), names)
+    like = np.empty((0, table.n_features))
+    return _Opened(source.sized(table.n_features), like, names, device)
 
 
 def _open_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
@@ -281,7 +279,8 @@ def _open_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _O
         weight = None if weight is None else beside(weight, rows)
     like = namespace(given).empty_like(given[:0, :])  # A view would keep all rows in memory.
     size = options.block_rows or choose_block_rows(rows, 1)
-    return _Opened(ArraySource(rows, targets, weight, size), like, names)
+    used = None if isinstance(rows, np.ndarray) else str(rows.device)
+    return _Opened(ArraySource(rows, targets, weight, size), like, names, used)
 
 
 def _check_size(n_rows: int, options: ReadOptions) -> None:

@@ -21,9 +21,8 @@ from eigengp.fitting.initialization import (
 )
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.objectives import Parameters, eigengp_parameters, learn_parameters
-from eigengp.fitting.plan import RELATIVE_JITTER, count_distinct
 from eigengp.fitting.run import FitResult, Run
-from eigengp.fitting.settings import LBFGS
+from eigengp.fitting.settings import LBFGS, RELATIVE_JITTER, count_distinct
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.likelihoods import (
     Bernoulli,
