@@ -73,6 +73,12 @@ def _keeps_no_rows(estimator: EigenGPRegressor) -> bool:
             f"partial_fit keeps no rows, which residual={estimator.residual!r} needs; call fit "
             "with all rows, or choose another residual."
         )
+    if estimator.__sklearn_is_fitted__() and estimator._online is None:
+        raise AttributeError(
+            "partial_fit cannot continue a fit that keeps its rows: selection_ says that "
+            f"{estimator.selection_['residual']}. Fit with residual=None, or start with "
+            "partial_fit."
+        )
     return True
 
 
@@ -377,13 +383,11 @@ class EigenGPRegressor(InducingPointRegressor):
         if not 0.0 < forgetting <= 1.0:
             raise ValueError(f"forgetting must be above 0 and at most 1, got {forgetting!r}.")
         if not self.__sklearn_is_fitted__():
-            settings = replace(Settings.from_estimator(self), keeps_rows=False)
+            settings = Settings.from_estimator(self)
+            reading = settings.reading._replace(orders_inputs=False)  # Others may vary later.
+            settings = replace(settings, reading=reading, keeps_rows=False)
             return self._adopt(self._find_fit(X, y, sample_weight, settings))
-        if self._online is None:
-            raise ValueError(
-                "partial_fit cannot continue a fit that keeps its rows: selection_ says that "
-                f"{self.selection_['residual']}. Fit with residual=None, or start with partial_fit."
-            )
+        assert self._online is not None
         settings = Settings.from_estimator(self)
         if isinstance(self._online, StochasticLearner) != settings.is_stochastic:
             raise ValueError(
