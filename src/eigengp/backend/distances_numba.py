@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache, wraps
+from threading import Lock
 from typing import Any
 
 import numba
@@ -25,13 +27,27 @@ _FAST = {"reassoc", "contract", "nsz"}
 
 
 def compile_for(*arguments: Any, result: Any = types.void) -> Callable[[Any], Any]:
-    return compile_all(result(*arguments))
+    """Compile a function for arguments of these types when it is first called, or read the cache.
 
-
-def compile_all(signature: Any) -> Callable[[Any], Any]:
+    Compiling takes a second, and most programs need few of the functions.
+    """
     options: dict[str, Any] = {"nogil": True, "cache": True, "fastmath": _FAST}
-    compiler: Callable[[Any], Any] = numba.njit(signature, error_model="numpy", **options)
-    return compiler
+    lock = Lock()
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @cache
+        def compiled() -> Any:
+            return numba.njit(result(*arguments), error_model="numpy", **options)(function)
+
+        @wraps(function)
+        def call(*given: Any) -> Any:
+            with lock:  # Threads would compile it once each.
+                own = compiled()
+            return own(*given)
+
+        return call
+
+    return decorate
 
 
 @numba.njit(inline="always")

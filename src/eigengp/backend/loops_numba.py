@@ -2,8 +2,7 @@
 
 Nothing is gathered: each set reads its rows of the table where they are. Sums may be taken in any
 order within a set, which lets the compiler use wide registers; that order is the same in every run
-of the same machine code. Signatures are given, so that all is compiled, or read from the cache,
-when this module is imported. Arguments that are only read may be read-only.
+of the same machine code. Arguments that are only read may be read-only.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from eigengp.backend.distances_numba import (
     INDEX_2,
     READ_2,
     WRITE_2,
-    compile_all,
     compile_for,
     find_nearest,
     measure_distances,
@@ -113,7 +111,8 @@ def _factorize(columns, R):
 def _combine(weights, rows, out):
     s, convert = weights.size, rows.dtype.type
     whole = s - s % 4
-    out[:] = convert(0)
+    for m in range(out.size):
+        out[m] = convert(0)
     for j in range(0, whole, 4):
         k0, k1, k2, k3 = rows[j], rows[j + 1], rows[j + 2], rows[j + 3]
         w0, w1 = convert(weights[j]), convert(weights[j + 1])
@@ -130,22 +129,21 @@ def _whiten(R, G, at, own, noise, jitter, w, kappa):
     n, s = w.shape
     rows = np.zeros(((s + 3) // 4 * 4, G.shape[1]), G.dtype)
     columns, tile = np.zeros((s, s)), np.empty((4, 4), G.dtype)
-    zero = G.dtype.type(0)
+    # Loops instead of assignments of slices, whose checks take seconds to compile.
+    M, zero = G.shape[1], G.dtype.type(0)
     for i in range(n):
         for a in range(s):
-            if a == at.shape[1]:
-                rows[a] = own[i]
-            elif at[i, a] < 0:
-                rows[a] = zero
-            else:
-                rows[a] = G[at[i, a]]
+            given = own[i] if a == at.shape[1] else G[max(0, at[i, a])]
+            there = a == at.shape[1] or at[i, a] >= 0
+            for m in range(M):
+                rows[a, m] = given[m] if there else zero
         _subtract_products(R[i], rows, tile, columns)
         for a in range(s):
             columns[a, a] += noise[i, a] + jitter * R[i, a * s - a * (a - 1) // 2]
         for a in range(at.shape[1]):
             if at[i, a] < 0:
-                columns[a] = 0.0
-                columns[:, a] = 0.0
+                for b in range(s):
+                    columns[a, b] = columns[b, a] = 0.0
                 columns[a, a] = 1.0
         if not _factorize(columns, R[i]):
             return i
@@ -158,15 +156,18 @@ def _whiten(R, G, at, own, noise, jitter, w, kappa):
     return -1
 
 
-def _whiten_signature(of):
+def _compile_whiten(of):
     read = types.Array(of, 2, "C", readonly=True)
-    return types.intp(
-        *(WRITE_2, read, INDEX_2, read, READ_2, types.float64, WRITE_2),
-        types.Array(of, 2, "C"),
-    )
+    arguments = (WRITE_2, read, INDEX_2, read, READ_2, types.float64, WRITE_2)
+    return compile_for(*arguments, types.Array(of, 2, "C"), result=types.intp)(_whiten)
 
 
-whiten = compile_all([_whiten_signature(of) for of in (types.float64, types.float32)])(_whiten)
+_whiten_double, _whiten_single = (_compile_whiten(of) for of in (types.float64, types.float32))
+
+
+def whiten(R, G, *others):
+    own = _whiten_single if G.dtype == np.float32 else _whiten_double
+    return own(R, G, *others)
 
 
 @compile_for(READ_2, WRITE_2, types.boolean)
@@ -197,7 +198,8 @@ def combine(weights, K, at, out):
     whole = s - s % 4
     for i in range(n):
         own = out[i]
-        own[:] = 0.0
+        for m in range(M):
+            own[m] = 0.0
         for j in range(0, whole, 4):
             k0, k1, k2, k3 = K[at[i, j]], K[at[i, j + 1]], K[at[i, j + 2]], K[at[i, j + 3]]
             w0, w1 = weights[i, j], weights[i, j + 1]
