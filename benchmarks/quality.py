@@ -19,7 +19,9 @@ from record import Record, Results
 
 from realdata import SETS, split
 
-LIBRARIES = (OURS, "gpboost", "lightgbm", "gpflow")
+LIBRARIES = (OURS, "gpboost", "lightgbm", "xgboost", "catboost", "gpflow")
+PEERS = {"gpboost": ("", "VIF"), "catboost": ("", "RMSEWithUncertainty")}
+"""The variants of other libraries that have several."""
 DEFAULT, PLAIN = "the default", "eigenfunctions alone"
 _PLAIN: dict[str, Any] = {"residual": None}
 _NEIGHBORS: dict[str, Any] = {
@@ -44,7 +46,12 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "with the whole trace term (VFE)": {"method": "VFERegressor"},
 }
 """Other objectives for eigenfunctions alone, with as many inducing points."""
-EVERY = VARIANTS | OBJECTIVES
+EXACT = "exact GP"
+ON_A_GPU: dict[str, dict[str, Any]] = {
+    EXACT: {"method": "ExactGPRegressor", "kernels": ["matern12", "matern32"], "device": "auto"}
+}
+"""All rows, no approximation; run only where it is named. The larger likelihood decides."""
+EVERY = VARIANTS | OBJECTIVES | ON_A_GPU
 SCORES = ("nmse", "mnlp", "coverage", "seconds")
 SIZE, ITERATIONS = 200, 100
 
@@ -62,6 +69,7 @@ def run(
             for library in panel:
                 if library != OURS:
                     options = {"size": SIZE, "iterations": ITERATIONS, "marks": MARKS[:0]}
+                    options["variants"] = PEERS.get(library, ("",))
                     answer = panel.ask(library, "fit", standardized(arrays), **options)
                     results.add(answer, **common)
                     continue
@@ -100,7 +108,9 @@ def by_method(results: Results, name: str) -> dict[tuple[str, str], list[Record]
     """Return the records of a data set by library and variant, ours first."""
     known = results.of(data=name, final=True)
     ours = [(OURS, variant) for variant in EVERY]
-    others = [(library, "") for library in LIBRARIES[1:]]
+    others = [
+        (library, variant) for library in LIBRARIES[1:] for variant in PEERS.get(library, ("",))
+    ]
     found = {
         key: [r for r in known if (r["library"], r["variant"]) == key] for key in ours + others
     }

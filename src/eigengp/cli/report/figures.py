@@ -26,7 +26,8 @@ _MAX_BARS = 15
 
 def draw_predictions(quality: Quality, target: str) -> Figure:
     """Draw predictions against observations."""
-    mean, y = quality.mean[quality.drawn], quality.targets[quality.drawn]
+    found = quality.predictions
+    mean, y = found.y_pred[quality.drawn], found.y_true[quality.drawn]
     ends = [float(min(mean.min(), y.min())), float(max(mean.max(), y.max()))]
     traces = [_line(ends, ends, "@soft", dash="dash"), _points(mean, y)]
     return _panel(traces, f"predicted {escape(target)}", f"observed {escape(target)}")
@@ -34,9 +35,9 @@ def draw_predictions(quality: Quality, target: str) -> Figure:
 
 def draw_residuals(quality: Quality, rows: Rows, inputs: Sequence[Input]) -> Figure:
     """Draw residuals against the prediction, or against an input."""
-    drawn = quality.drawn
-    residuals = (quality.targets - quality.mean)[drawn]
-    axes: list[tuple[str, Input | None, Array]] = [("the prediction", None, quality.mean[drawn])]
+    found, drawn = quality.predictions, quality.drawn
+    residuals = (found.y_true - found.y_pred)[drawn]
+    axes: list[tuple[str, Input | None, Array]] = [("the prediction", None, found.y_pred[drawn])]
     axes += [(each.name, each, each.get_values(rows.X[drawn])) for each in inputs]
     choices = []
     for name, along, x in axes:
@@ -48,7 +49,7 @@ def draw_residuals(quality: Quality, rows: Rows, inputs: Sequence[Input]) -> Fig
 
 def draw_coverage(quality: Quality) -> Figure:
     """Draw the measured coverage of intervals against their probability."""
-    measured = _line(*quality.coverage, "@blue", "measured", mode="lines+markers")
+    measured = _line(*quality.predictions.coverage_curve, "@blue", "measured", mode="lines+markers")
     percent = {"range": [0, 1.02], "tickformat": ".0%"}
     return _panel(
         [_line([0, 1], [0, 1], "@soft", "calibrated", dash="dash"), measured],
