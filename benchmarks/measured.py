@@ -68,7 +68,9 @@ def _headline(by_set: dict[str, dict[tuple[str, str], list[Record]]]) -> str:
     """Return a table with a row for each data set and a column for each library."""
     shown = {(OURS, DEFAULT): "`EigenGPRegressor()`", (OURS, _FIVE): f"with `{_FIVE}`"}
     methods = list(dict.fromkeys(key for found in by_set.values() for key in found))
-    peers = [key for key in methods if key[0] != OURS]
+    peers = [
+        key for key in methods if key[0] != OURS and all(key in found for found in by_set.values())
+    ]
     shown |= {key: title(*key) for key in peers}
     lines = [
         f"| data (training rows × inputs) | {' | '.join(shown.values())} |",

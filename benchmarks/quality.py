@@ -20,7 +20,7 @@ from record import Record, Results
 from realdata import SETS, split
 
 LIBRARIES = (OURS, "gpboost", "lightgbm", "xgboost", "catboost", "gpflow")
-PEERS = {"gpboost": ("", "VIF"), "catboost": ("", "RMSEWithUncertainty")}
+PEERS = {"gpboost": ("Vecchia", "VIF"), "catboost": ("", "RMSEWithUncertainty")}
 """The variants of other libraries that have several."""
 DEFAULT, PLAIN = "the default", "eigenfunctions alone"
 _PLAIN: dict[str, Any] = {"residual": None}

@@ -25,7 +25,7 @@ from peers.protocol import (
 
 PREDICTED_ROWS = 20_000
 SMOOTHNESSES, SAMPLED = (0.5, 1.5, 2.5), 2_000
-APPROXIMATIONS = {"": "vecchia", "VIF": "full_scale_vecchia"}
+APPROXIMATIONS = {"": "vecchia", "Vecchia": "vecchia", "VIF": "full_scale_vecchia"}
 
 
 def make_model(X: Array, smoothness: float, approximation: str = "vecchia") -> gpboost.GPModel:
