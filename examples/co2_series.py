@@ -56,11 +56,12 @@ for name, model in models.items():
 # The decision needs more than a mean: functions sampled from the posterior say how likely it is
 # that 375 ppm have been exceeded by each month.
 
-future = np.arange(1998, 2008, 1 / 12)[:, None] + 1 / 24
+future = np.arange(1998, 2011, 1 / 12)[:, None] + 1 / 24
 fig, (left, right) = plt.subplots(
     1, 2, figsize=(10, 3.4), layout="constrained", width_ratios=(2, 1)
 )
-left.plot(X[past & (X[:, 0] > 1988)], y[past & (X[:, 0] > 1988)], ".", color="0.6", markersize=3)
+shown = past & (X[:, 0] > 1988)
+left.plot(X[shown], y[shown], ".", color="0.6", markersize=3, label="training data")
 left.plot(X[~past], y[~past], ".", color="black", markersize=4, label="test data")
 for name, model in models.items():
     mean, std = model.predict(future, return_std=True)

@@ -55,12 +55,12 @@ found = penguins.assign(predicted=mean.round(), score=scores.round(1))[scores.ab
 print(f"{len(found)} records to check, {0.01 * len(y):.0f} expected by chance")
 print(found[["species", "sex", "body_mass_g", "predicted", "score"]].to_string())
 
-fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-PredictionDisplay.from_predictions(y, mean, std, coverage=0.99, ax=left)
+PredictionDisplay.from_predictions(y, mean, std, coverage=0.99)
 
 # %%
 # Which columns matter for the model? Shares of the variance of its predictions; columns that carry
 # the same information, such as species and flipper length, share their effect.
 
 effects = pd.Series(model[-1].input_effects(), model[0].get_feature_names_out())
-effects.sort_values().tail(8).plot.barh(ax=right, xlabel="share of the variance")
+fig, ax = plt.subplots(figsize=(6, 3), layout="constrained")
+effects.sort_values().tail(8).plot.barh(ax=ax, xlabel="share of the variance")

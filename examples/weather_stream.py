@@ -19,7 +19,7 @@ from eigengp import EigenGPRegressor
 # the day before and from the season.
 
 weather = pd.read_csv("weather.csv", parse_dates=["date"])
-day = 2 * np.pi * weather["date"].dt.dayofyear / 365.25
+day = 2 * np.pi * weather["date"].dt.day_of_year / 365.25
 rows = weather[["high", "low", "wind"]].shift(1)
 rows = rows.assign(season_sin=np.sin(day), season_cos=np.cos(day)).iloc[1:]
 target, dates = weather["high"].iloc[1:], weather["date"].iloc[1:]
@@ -58,7 +58,8 @@ for forgetting, own in found.groupby("forgetting"):
 
 own = found[found["forgetting"] == 1.0]
 alarm = own["score"].abs() > 3
-print(pd.concat([dates, own[["y", "mean", "std", "score"]][alarm]], axis=1, join="inner").round(1))
+found = own[["y", "mean", "std", "score"]][alarm].round(1)
+print(found.set_index(dates[own.index[alarm]]).to_string())
 
 fig, ax = plt.subplots(figsize=(10, 3), layout="constrained")
 when = dates[own.index]
