@@ -76,20 +76,20 @@ def draw_importance(ranking: Sequence[Importance]) -> Figure:
     bars = _bars([each.effect for each in shown], places, "%{x:.4g}<extra></extra>")
     ticks = {"tickvals": places, "ticktext": [escape(each.input.name) for each in shown]}
     axis = {**ticks, "automargin": True}
-    figure = _panel(
-        [{**bars, "orientation": "h"}], "share of the variance of the predictions", "", yaxis=axis
-    )
+    figure = _panel([{**bars, "orientation": "h"}], "share of the variance", "", yaxis=axis)
     return {**figure, "height": 110 + 26 * len(shown)}
 
 
 def draw_partial_dependence(effects: Sequence[PartialDependence]) -> dict[str, Figure]:
     """Draw partial dependences with their bands, on the same vertical axis."""
-    low = min(float(each.lower.min()) for each in effects)
-    high = max(float(each.upper.max()) for each in effects)
+    ends = [(float(each.lower.min()), float(each.upper.max())) for each in effects]
+    drawn = [each.accumulated.mean for each in effects if each.accumulated is not None]
+    ends += [(float(each.min()), float(each.max())) for each in drawn]
+    low, high = min(each[0] for each in ends), max(each[1] for each in ends)
     axis = {"range": _pad(low, high)}
     return {
         f"effect-{index}": _panel(
-            _band(each.input, each.grid, each.mean, each.lower, each.upper),
+            [*_band(each.input, each.grid, each.mean, each.lower, each.upper), *_accumulated(each)],
             escape(each.input.name),
             "average",
             each.input,
@@ -97,6 +97,14 @@ def draw_partial_dependence(effects: Sequence[PartialDependence]) -> dict[str, F
         )
         for index, each in enumerate(effects)
     }
+
+
+def _accumulated(each: PartialDependence) -> list[Figure]:
+    effect = each.accumulated
+    if effect is None:
+        return []
+    shown = (effect.grid >= each.grid[0]) & (effect.grid <= each.grid[-1])
+    return [_line(effect.grid[shown], effect.mean[shown], "@orange", dash="dot")]
 
 
 def draw_weights(spectrum: Spectrum) -> Figure:
