@@ -69,5 +69,5 @@ axes[2].pcolormesh(east, north, trusted, cmap="Blues", vmax=2)
 axes[2].plot(*places[train].to_numpy().T, ".", color="0.3", markersize=1)
 titles = ("predicted value", "uncertainty", "where the map suffices")
 for ax, title in zip(axes, titles, strict=True):
-    ax.set(title=title, xlabel="longitude")
+    ax.set(title=title, xlabel="longitude", xticks=[-124, -120, -116])
 axes[0].set_ylabel("latitude")
