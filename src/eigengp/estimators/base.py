@@ -615,11 +615,11 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """
         rows = cast(on_host(self._inputs(X, "predict_average")), "float64")
         n = rows.shape[0]
-        given = np.full(n, 1.0 / n) if weights is None else np.asarray(weights, dtype=np.float64)
+        given = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
         if given.shape != (n,):
             raise ValueError(f"weights must have the shape ({n},), got {given.shape}.")
         distinct, place = np.unique(rows, axis=0, return_inverse=True)
-        shares: Array = np.bincount(place.ravel(), given).astype(np.float64)
+        shares: Array = np.bincount(place.ravel(), given) / (n if weights is None else 1.0)
         scaling = self._scaling
         with use_one_blas_thread():
             mean, variance = self._posterior.average(scaling.transform_inputs(distinct), shares)
