@@ -44,10 +44,9 @@ def _everything(own: ModuleType, n: int, s: int, M: int) -> dict[str, Array]:
     X, per_length, w = rng.normal(size=(n, s, 4)), rng.uniform(0.5, 2.0, 4), rng.normal(size=(n, s))
     for each in (table, at, X, per_length, w):
         each.flags.writeable = False  # Kernels and rows may be read-only.
-    found = {"t": np.empty((n, P)), "outer": np.empty((n, P))}
+    found = {"t": np.empty((n, P))}
     first, second = np.triu_indices(s)
     own.measure_distances(X, per_length, found["t"])
-    found["squares"] = own.sum_squares(found["t"] - 1.0, X, per_length)
     K = np.zeros((n, P))
     K[:, first == second] = 1.0 + 2.0 * M * s
     noise, members = rng.uniform(0.1, 0.2, (n, s)), np.array(at)
@@ -78,11 +77,6 @@ def _everything(own: ModuleType, n: int, s: int, M: int) -> dict[str, Array]:
     found["combined"], found["projected"] = np.empty((n, M)), np.empty((n, s))
     own.combine(w, table, at, found["combined"])
     own.project(table, at, found["combined"], found["projected"])
-    order = np.argsort(at.ravel(), kind="stable")
-    starts = np.searchsorted(at.ravel()[order], np.arange(N + 1))
-    found["spread"] = np.ones((N - 10, M))
-    own.spread(starts[10:], order // s, w.ravel()[order], found["combined"], found["spread"])
-    own.pack_outer(w, found["projected"], found["outer"])
     return found
 
 
@@ -116,17 +110,10 @@ def test_loops_are_what_they_say() -> None:
     assert_allclose(found["kappa apart"], found["kappa"], atol=1e-12)
     squares = ((X[:, first] - X[:, second]) * per_length) ** 2
     assert_allclose(found["t"], squares.sum(axis=2), atol=1e-12)
-    assert_allclose(found["squares"], np.einsum("np,npd->d", found["t"] - 1.0, squares))
     members = table[at]
     assert_allclose(found["combined"], np.einsum("ns,nsm->nm", w, members), atol=1e-12)
     assert_allclose(found["projected"], np.einsum("nsm,nm->ns", members, found["combined"]))
     assert_allclose(found[f"solved {s} False"], np.linalg.solve(L, w[:, :, None])[:, :, 0])
-    spread = np.ones((40, M))
-    np.add.at(spread, at, w[:, :, None] * found["combined"][:, None, :])
-    assert_allclose(found["spread"], spread[10:], atol=1e-12)
-    p = found["projected"]
-    outer = w[:, first] * p[:, second] + p[:, first] * w[:, second]
-    assert_allclose(found["outer"], np.where(first == second, 0.5, 1.0) * outer, atol=1e-12)
 
 
 def test_a_matrix_without_a_factor_is_named(compiled: ModuleType) -> None:

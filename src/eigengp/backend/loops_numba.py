@@ -13,9 +13,7 @@ import numpy as np
 from numba import types
 
 from eigengp.backend.distances_numba import (
-    INDEX_1,
     INDEX_2,
-    READ_1,
     READ_2,
     WRITE_2,
     compile_all,
@@ -24,8 +22,6 @@ from eigengp.backend.distances_numba import (
     measure_distances,
     multiply,
     profile,
-    pull_back_profile,
-    sum_squares,
 )
 
 __all__ = [
@@ -34,13 +30,9 @@ __all__ = [
     "measure_distances",
     "multiply",
     "multiply_block",
-    "pack_outer",
     "profile",
     "project",
-    "pull_back_profile",
     "solve",
-    "spread",
-    "sum_squares",
     "whiten",
 ]
 
@@ -228,28 +220,6 @@ def project(K, at, v, out):
             for m in range(K.shape[1]):
                 total += row[m] * v[i, m]
             out[i, j] = total
-
-
-@compile_for(INDEX_1, INDEX_1, READ_1, READ_2, WRITE_2)
-def spread(starts, sets, weights, v, out):
-    for j in range(out.shape[0]):
-        own = out[j]
-        for e in range(starts[j], starts[j + 1]):
-            row, weight = v[sets[e]], weights[e]
-            for m in range(v.shape[1]):
-                own[m] += weight * row[m]
-
-
-@compile_for(READ_2, READ_2, WRITE_2)
-def pack_outer(p, w, out):
-    n, s = p.shape
-    for i in range(n):
-        pair = 0
-        for a in range(s):
-            out[i, pair] = p[i, a] * w[i, a]
-            for b in range(a + 1, s):
-                out[i, pair + b - a] = p[i, a] * w[i, b] + w[i, a] * p[i, b]
-            pair += s - a
 
 
 _SINGLE = types.Array(types.float32, 2, "C")

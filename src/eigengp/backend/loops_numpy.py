@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from eigengp._typing import Array
 from eigengp.backend.loops import list_pairs
@@ -77,12 +76,6 @@ def find_nearest(X: Array, points: Array, limit: NDArray[np.intp], found: NDArra
         near, np.argsort(np.take_along_axis(distance, near, 1), axis=1, kind="stable"), axis=1
     )
     found[:, :count] = np.where(np.arange(count) < limit[:, None], near, -1)
-
-
-def sum_squares(W: Array, X: Array, per_length: Array) -> Array:
-    """Return `Σ W_ab (x_ad − x_bd)²/ℓ_d²` over all pairs of all sets, shape (D,)."""
-    square, inputs = _unpack(W), range(X.shape[2])
-    return np.array([np.vdot(square, _square_differences(X, per_length, d)) for d in inputs])
 
 
 def whiten(
@@ -154,27 +147,6 @@ def project(K: Array, at: NDArray[np.intp], v: Array, out: Array) -> None:
     """Set `out_ij = K[at_ij]·v_i`, shape (n, s)."""
     for rows in _parts(at, K.shape[1]):
         np.matmul(K[at[rows]], v[rows, :, None], out=out[rows, :, None])
-
-
-def spread(
-    starts: NDArray[np.intp], sets: NDArray[np.intp], weights: Array, v: Array, out: Array
-) -> None:
-    """Add `Σ_e weights_e v[sets_e]` over the entries `e` of each row of `out`, the way back.
-
-    The entries of row j are those from `starts_j` to `starts_{j+1}`.
-    """
-    own = slice(starts[0], starts[-1])
-    matrix: Any = sparse.csr_array(
-        (weights[own], sets[own], starts - starts[0]), (out.shape[0], v.shape[0])
-    )
-    out += matrix @ v
-
-
-def pack_outer(p: Array, w: Array, out: Array) -> None:
-    """Set `out_ab = p_a w_b + w_a p_b`, packed, and half of it for `a = b`."""
-    outer = p[:, :, None] * w[:, None, :]
-    np.einsum("naa->na", outer)[...] *= 0.5
-    out[...] = _pack(outer + outer.transpose(0, 2, 1))
 
 
 def multiply_block(V: Any, left: Any, right: Any, rows: Any, columns: Any) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -295,14 +295,13 @@ class Nearest:
         return np.asarray(found[~itself]).reshape(X.shape[0], count - 1)
 
 
-def find_nearest_before(points: Array, count: int, last: int | None = None) -> NDArray[np.intp]:
-    """Return the indices of the nearest earlier points, shape (n, count).
+def find_nearest_before(points: Array, count: int) -> NDArray[np.intp]:
+    """Return the indices of the nearest earlier points, the nearest first, shape (n, count).
 
-    The nearest is first, and −1 means none. `last` limits the result to the last points.
+    −1 means none.
     """
-    n = points.shape[0]
-    own = np.arange(0 if last is None else max(0, n - last), n)
-    return _scan(np.ascontiguousarray(points.T), points[own], own, count)
+    columns = np.ascontiguousarray(points.T)
+    return _scan(columns, points, np.arange(points.shape[0]), count)
 
 
 @dataclass(frozen=True)
@@ -333,8 +332,6 @@ class NeighborSource:
     """All rows, in blocks whose features are computed at once."""
     groups: list[slice] = field(init=False, repr=False)
     """Neighbourhoods that are summed at once."""
-    row_groups: list[slice] = field(init=False, repr=False)
-    """All rows, in groups that are summed at once."""
 
     def __post_init__(self) -> None:
         (n, s), N = self.index.shape, self.rows.n_rows
@@ -344,7 +341,6 @@ class NeighborSource:
         object.__setattr__(self, "chunks", _cut(n, chunk))
         object.__setattr__(self, "blocks", _cut(N, _BLOCK))
         object.__setattr__(self, "groups", _cut_groups(n))
-        object.__setattr__(self, "row_groups", _cut_groups(N))
 
     @classmethod
     def of(
@@ -353,9 +349,8 @@ class NeighborSource:
         metric: Array,
         count: int,
         n_threads: int = 1,
-        last: int | None = None,
     ) -> NeighborSource:
-        """Find the neighbours of all rows, or of the `last` rows, among all rows.
+        """Find the neighbours of all rows.
 
         Parameters
         ----------
@@ -365,24 +360,13 @@ class NeighborSource:
             The factor on each input.
         count : int
             The number of neighbours.
+        n_threads : int
+            The number of threads.
         """
         count = min(count, max(1, rows.n_rows - 1))
-        before = find_nearest_before(rows.X * metric, count, last)
-        own = np.arange(rows.n_rows - before.shape[0], rows.n_rows)[:, None]
-        index = np.hstack([before, own])
-        if last is None or last >= rows.n_rows:
-            return cls(rows, index, n_threads)
-        used, at = np.unique(index, return_inverse=True)
-        at = at.reshape(index.shape) - int(used[0] < 0)
-        return cls(rows.picked(used[used >= 0]), at, n_threads)
-
-    @cached_property
-    def occurrences(self) -> Occurrences:
-        """Where each row is a member."""
-        flat = self.index.ravel()
-        order = np.argsort(flat, kind="stable")[np.count_nonzero(flat < 0) :]
-        starts = np.searchsorted(flat[order], np.arange(self.rows.n_rows + 1))
-        return Occurrences(order, order // self.index.shape[1], starts)
+        before = find_nearest_before(rows.X * metric, count)
+        own = np.arange(rows.n_rows)[:, None]
+        return cls(rows, np.hstack([before, own]), n_threads)
 
     def map(self, term: Callable[[slice], T], parts: Sequence[slice]) -> list[T]:
         """Return `term(part)` of all parts, in order, computed in threads.
@@ -391,17 +375,6 @@ class NeighborSource:
         """
         done = run_in_threads(lambda own: [term(part) for part in own], parts, self.n_threads)
         return [each for own in done for each in own]
-
-
-class Occurrences(NamedTuple):
-    """The entries of an index (n, s), sorted by the rows that they name."""
-
-    order: NDArray[np.intp]
-    """The place of each entry in the flat index, shape (E,)."""
-    sets: NDArray[np.intp]
-    """The neighbourhood to which each belongs, shape (E,)."""
-    starts: NDArray[np.intp]
-    """Where the entries of each row begin, and where the last end, shape (N + 1,)."""
 
 
 def _cut(n: int, size: int) -> list[slice]:

@@ -8,7 +8,7 @@ to the kernel's parameters and to the points. Rows may lie in any library's arra
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import (
@@ -32,7 +32,6 @@ from eigengp.backend.namespace import AnyArray, beside, is_numpy, namespace
 if TYPE_CHECKING:
     from eigengp.kernels.composite import Product, Sum
 
-StackPullBack = Callable[[Array], Array]
 """Takes cotangents of packed pairs, shape (n, P), to the derivatives by `theta`."""
 
 
@@ -122,10 +121,10 @@ class Kernel(ABC):
         return self.at(Z).matrix(X)
 
     @abstractmethod
-    def stack(self, X: Array) -> tuple[Array, StackPullBack]:
-        """Return the Gram matrices of `n` sets of points, and their pull-back to `theta`.
+    def stack(self, X: Array) -> Array:
+        """Return the Gram matrices of `n` sets of points, in memory that may be recycled.
 
-        The matrices are packed: the entries on and above the diagonal, row by row, as
+        They are packed: the entries on and above the diagonal, row by row, as
         `np.triu_indices(s)` lists them, shape (n, P) with `P = s (s + 1)/2`.
 
         Parameters
@@ -133,14 +132,6 @@ class Kernel(ABC):
         X : array of shape (n, s, D)
             The sets.
         """
-
-    def stack_values(self, X: Array) -> Array:
-        """Return the packed Gram matrices of sets alone, in memory that may be recycled."""
-        return self.stack(X)[0]
-
-    def stack_pull_back(self, X: Array, K_bar: Array) -> Array:
-        """Return the pull-back of `stack` alone."""
-        return self.stack(X)[1](K_bar)
 
     @property
     @abstractmethod

@@ -20,7 +20,6 @@ from eigengp.kernels.base import (
     KernelColumns,
     Parameter,
     PullBack,
-    StackPullBack,
 )
 
 
@@ -73,14 +72,9 @@ class _Pair(Kernel):
     def at(self, Z: AnyArray) -> KernelColumns:
         return _PairColumns(self, Z)
 
-    def stack(self, X: Array) -> tuple[Array, StackPullBack]:
-        (K_left, left), (K_right, right) = self.left.stack(X), self.right.stack(X)
-
-        def pull_back(K_bar: Array) -> Array:
-            left_bar, right_bar = self._split(K_bar, K_left, K_right)
-            return np.concatenate([left(left_bar), right(right_bar)])
-
-        return self._join(K_left, K_right), pull_back
+    def stack(self, X: Array) -> Array:
+        stacked: Array = self._join(self.left.stack(X), self.right.stack(X))
+        return stacked
 
     @abstractmethod
     def _split(
@@ -113,15 +107,11 @@ class Sum(_Pair):
     def diag_input_gradient(self, X: AnyArray) -> AnyArray:
         return self.left.diag_input_gradient(X) + self.right.diag_input_gradient(X)
 
-    def stack_values(self, X: Array) -> Array:
-        total, other = self.left.stack_values(X), self.right.stack_values(X)
+    def stack(self, X: Array) -> Array:
+        total, other = self.left.stack(X), self.right.stack(X)
         total += other
         recycle(other)
         return total
-
-    def stack_pull_back(self, X: Array, K_bar: Array) -> Array:
-        parts = (self.left, self.right)
-        return np.concatenate([part.stack_pull_back(X, K_bar) for part in parts])
 
     def _split(
         self, K_bar: AnyArray, K_left: AnyArray, K_right: AnyArray

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,7 +39,6 @@ from eigengp.kernels.base import (
     KernelColumns,
     ParametricKernel,
     PullBack,
-    StackPullBack,
     parameter,
     put_inputs,
     take_inputs,
@@ -137,28 +136,8 @@ class Stationary(ParametricKernel):
     def at(self, Z: AnyArray) -> KernelColumns:
         return StationaryColumns(self, Z)
 
-    def stack(self, X: Array) -> tuple[Array, StackPullBack]:
+    def stack(self, X: Array) -> Array:
         """See `Kernel.stack`."""
-        return self.stack_values(X), partial(self.stack_pull_back, X)
-
-    def stack_pull_back(self, X: Array, K_bar: Array) -> Array:
-        """See `Kernel.stack`; `d/d ln ℓ_d = −2 Σ_ab K̄_ab dk/dt (x_ad − x_bd)²/ℓ_d²`."""
-        X, per_length = self._scale_sets(X)
-        loops, D = load_loops(), X.shape[2]
-        if self._has_loops:
-            total = loops.pull_back_profile(K_bar, X, per_length, np.array(self.decay))
-            lengths, others = total[:D], total[D : D + self.theta.size - np.size(self.lengthscale)]
-        else:
-            t = self._measure(X, per_length)
-            rho = self.profile(t)
-            lengths = loops.sum_squares(K_bar * self.slope(t, rho), X, per_length)
-            others = [np.vdot(K_bar, each) for each in (rho, *self.shape_slopes(t, rho))]
-        if np.ndim(self.lengthscale) == 0:
-            lengths = np.array([lengths.sum()])
-        return self.variance * np.concatenate([-2.0 * lengths, others])
-
-    def stack_values(self, X: Array) -> Array:
-        """See `Kernel.stack_values`."""
         t = self._measure(*self._scale_sets(X))
         if not self._has_loops:
             return self.variance * self.profile(t)
