@@ -221,7 +221,7 @@ def quality(
         out,
         data=data or benchmark.ALL,
         seeds=seed or [0, 1, 2],
-        variants=variant or list(benchmark.EVERY),
+        variants=variant or [*benchmark.VARIANTS, *benchmark.OBJECTIVES],
     )
 
 

@@ -13,10 +13,9 @@ from pathlib import Path
 import campaign
 import curve
 import how_good
-from drawing import title
-from peers.asking import OURS
-from quality import DEFAULT, by_method, means, opened
-from record import Record, write_atomically
+from peers.asking import LIBRARIES, OURS
+from quality import DEFAULT, by_method, format_seconds, means, opened
+from record import Record, Results, write_atomically
 
 from realdata import SETS
 
@@ -24,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FRAGMENTS = ROOT / "docs" / "measured"
 README = ROOT / "README.md"
 _FIVE = "max_time=5"
+_HEADLINE = ("gpboost", "lightgbm", "catboost", "gpflow")
 _BETWEEN = re.compile(r"(<!-- measured: headline[^>]*-->\n).*?(<!-- end -->)", re.DOTALL)
 _POWERS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
@@ -47,7 +47,7 @@ def find_outdated(out: Path) -> list[Path]:
 def contents(out: Path) -> dict[Path, str]:
     """Return the text of each file that shows measured numbers."""
     results = opened(out)
-    headline = _headline({name: by_method(results, name) for name in SETS})
+    headline = _headline(results)
     stored = json.loads((out / "gpu.json").read_text())["records"]
     readme, count = _BETWEEN.subn(
         lambda match: f"{match[1]}{headline}{match[2]}", README.read_text(encoding="utf-8")
@@ -64,12 +64,16 @@ def contents(out: Path) -> dict[Path, str]:
     }
 
 
-def _headline(by_set: dict[str, dict[tuple[str, str], list[Record]]]) -> str:
+def _headline(results: Results) -> str:
     """Return a table with a row for each data set and a column for each library."""
+    by_set = {name: by_method(results, name) for name in SETS}
     shown = {(OURS, DEFAULT): "`EigenGPRegressor()`", (OURS, _FIVE): f"with `{_FIVE}`"}
     methods = list(dict.fromkeys(key for found in by_set.values() for key in found))
-    peers = [key for key in methods if key[0] != OURS]
-    shown |= {key: title(*key) for key in peers}
+    everywhere = [key for key in methods if all(key in found for found in by_set.values())]
+    peers = {
+        key[0]: key for key in reversed(everywhere) if key[0] in _HEADLINE
+    }  # The first of each.
+    shown |= {peers[library]: LIBRARIES[library].title for library in _HEADLINE if library in peers}
     lines = [
         f"| data (training rows × inputs) | {' | '.join(shown.values())} |",
         "|---" * (len(shown) + 1) + "|",
@@ -77,18 +81,21 @@ def _headline(by_set: dict[str, dict[tuple[str, str], list[Record]]]) -> str:
     for name, found in by_set.items():
         scores = {key: means(found[key]) for key in shown}
         best = min(scores, key=lambda key: scores[key]["nmse"])
-        cells = [_cell(own, bold=key == best) for key, own in scores.items()]
+        cells = [
+            _cell(own, format_seconds(results, found[key]), bold=key == best)
+            for key, own in scores.items()
+        ]
         facts = SETS[name]
         head = f"{name} ({facts.n_train:,} × {facts.n_inputs})"
         lines.append(f"| {head} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _cell(mean: dict[str, float], bold: bool) -> str:
+def _cell(mean: dict[str, float], seconds: str, bold: bool) -> str:
     nmse = f"{mean['nmse']:.4f}"
     shown = f"**{nmse}**" if bold else nmse
-    seconds = f"{mean['seconds']:.{0 if mean['seconds'] >= 10.0 else 1}f}"
-    return f"{shown} / {mean['mnlp']:.2f} / {seconds} s".replace("-", "−")
+    time = f"{seconds} s" if seconds[-1].isdigit() else seconds
+    return f"{shown} / {mean['mnlp']:.2f} / {time}".replace("-", "−")
 
 
 def _gpu(records: list[Record]) -> str:

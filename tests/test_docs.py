@@ -70,6 +70,7 @@ def test_every_block_of_code_runs(
         pytest.importorskip(package)
     matplotlib.use("agg")
     monkeypatch.chdir(tmp_path)
+    copy_table(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
     # Threads, for other processes would not know that there is a hurry.
     with joblib.parallel_config(backend="threading"):
@@ -79,6 +80,13 @@ def test_every_block_of_code_runs(
                 continue
             code = compile(block, f"{page.name}, block {number}", "exec", dont_inherit=True)
             exec(code, names)
+
+
+def copy_table(folder: Path) -> None:
+    """Copy the first rows of the example table, as `examples/houses.csv`."""
+    (folder / "examples").mkdir()
+    table = (ROOT / "examples" / "houses.csv").read_text().splitlines(keepends=True)
+    (folder / "examples" / "houses.csv").write_text("".join(table[:301]))
 
 
 def run_commands(block: str) -> None:
@@ -195,9 +203,7 @@ def test_the_first_command_of_the_readme_fits_and_reports(
 ) -> None:
     pytest.importorskip("plotly")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "examples").mkdir()
-    table = (ROOT / "examples" / "houses.csv").read_text().splitlines(keepends=True)
-    (tmp_path / "examples" / "houses.csv").write_text("".join(table[:301]))
+    copy_table(tmp_path)
     fit, report = readme_commands()
     result = CliRunner().invoke(app, fit)
     assert result.exit_code == 0, result.output
@@ -223,6 +229,18 @@ def test_measured_numbers_are_those_of_the_stored_results() -> None:
     command = [sys.executable, str(ROOT / "benchmarks"), "page", "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_constants_on_their_page_are_those_of_the_code() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\S+) \|", (DOCS / "constants.md").read_text(), re.MULTILINE)
+    assert len(rows) > 20
+    known: dict[str, set[str]] = {}
+    for room in ("fitting", "gp"):
+        for path in (ROOT / "src" / "eigengp" / room).glob("*.py"):
+            module = vars(import_module(f"eigengp.{room}.{path.stem}"))
+            for name in module.keys() & {name for name, _ in rows}:
+                known.setdefault(name, set()).add(str(module[name]))
+    assert not [(name, value) for name, value in rows if value not in known.get(name, ())]
 
 
 SEARCHES = {

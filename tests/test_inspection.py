@@ -248,3 +248,44 @@ def test_errors_say_what_to_do(eigengp: EigenGPRegressor) -> None:
         inspection.feature_names(EigenGPRegressor())
     with pytest.raises(ValueError, match="coverage must be strictly between 0 and 1"):
         inspection.partial_dependence(eigengp, X, 0, values=[0.0], coverage=1.0)
+
+
+def test_accumulated_effects_add_up_differences_within_bins(model: Any) -> None:
+    effect = inspection.accumulated_effects(model, X, 1)
+    assert np.all(np.diff(effect.grid) > 0)
+    assert np.all(effect.lower < effect.mean)
+    rows = np.concatenate([X, X])
+    place = np.clip(np.searchsorted(effect.grid, X[:, 1]), 1, effect.grid.size - 1)
+    rows[:, 1] = np.concatenate([effect.grid[place - 1], effect.grid[place]])
+    low, high = np.split(model.predict(rows), 2)
+    steps = [np.mean((high - low)[place == k]) for k in range(1, effect.grid.size)]
+    np.testing.assert_allclose(np.diff(effect.mean), steps, rtol=1e-6, atol=1e-6)
+    middle = 0.5 * (effect.mean[place - 1] + effect.mean[place]).mean()
+    assert middle == pytest.approx(0.5 * (low + high).mean(), rel=1e-6)
+
+
+def test_accumulated_effects_stay_among_the_data() -> None:
+    """y = x0 on rows with x1 = x0: nothing is known elsewhere, which bends partial dependence."""
+    rng = np.random.default_rng(0)
+    first = rng.uniform(-2, 2, size=80)
+    rows = np.column_stack([first, first + 0.05 * rng.normal(size=80)])
+    model = ExactGPRegressor(SquaredExponential([0.5, 0.5]), optimizer=LBFGS(max_iter=0))
+    model.fit(rows, 3.0 * first)
+    kinds = (inspection.accumulated_effects, inspection.partial_dependence)
+    accumulated, partial = (
+        sum(np.ptp(compute(model, rows, d).mean) for d in (0, 1)) for compute in kinds
+    )
+    true = 3.0 * np.ptp(first)
+    assert 0.75 * true < accumulated < 1.1 * true
+    assert partial < 0.5 * true
+
+
+def test_the_difference_of_two_rows_has_its_own_error_bar() -> None:
+    model = ExactGPRegressor(**QUICK).fit(X, y)
+    mean, std = model.predict_average(X[:2], weights=[1.0, -1.0])
+    expected = model.predict(X[:2])
+    covariance = model.predict(X[:2], return_cov=True)[1] - model.noise_variance_ * np.eye(2)
+    assert mean == pytest.approx(expected[0] - expected[1])
+    assert std**2 == pytest.approx([1, -1] @ covariance @ [1, -1], rel=1e-6)
+    with pytest.raises(ValueError, match="weights must have the shape"):
+        model.predict_average(X[:2], weights=[1.0])

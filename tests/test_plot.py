@@ -11,6 +11,10 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.model_selection import KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from eigengp import (
     LBFGS,
@@ -156,7 +160,10 @@ def test_relevance_is_sorted_by_effect_and_named(three: EigenGPRegressor) -> Non
 
 
 def test_slices_show_what_inspection_computes(three: EigenGPRegressor) -> None:
-    several = plot.slices(three, X3, features=["length", "kind"], reference=X3.iloc[4])
+    display = plot.EffectDisplay.from_estimator(
+        three, X3, ["length", "kind"], kind="slice", reference=X3.iloc[4]
+    )
+    several = display.ax_
     first, second = inspection.slices(
         three, X3, features=["length", "kind"], reference=X3.iloc[4].to_numpy()
     )
@@ -173,35 +180,79 @@ def test_slices_show_what_inspection_computes(three: EigenGPRegressor) -> None:
     assert "reference" in labels(several[0])
 
 
-def test_partial_dependence_shows_what_inspection_computes(three: EigenGPRegressor) -> None:
-    several = plot.partial_dependence(three, X3, coverage=0.8)
+@pytest.mark.parametrize(
+    ("kind", "compute", "label"),
+    [
+        ("partial_dependence", inspection.partial_dependence, "average prediction"),
+        ("accumulated", inspection.accumulated_effects, "accumulated effect"),
+    ],
+)
+def test_effects_show_what_inspection_computes(
+    three: EigenGPRegressor, kind: Any, compute: Any, label: str
+) -> None:
+    several = plot.EffectDisplay.from_estimator(three, X3, kind=kind, coverage=0.8).ax_
     order = inspection.leading_inputs(three, 3)
     assert [axes.get_xlabel() for axes in several] == [X3.columns[d] for d in order]
     axes = several[order.index(0)]
-    effect = inspection.partial_dependence(three, X3, "length", coverage=0.8)
-    np.testing.assert_array_equal(line(axes, "average prediction"), [effect.grid, effect.mean])
+    effect = compute(three, X3, "length", coverage=0.8)
+    np.testing.assert_array_equal(line(axes, label), [effect.grid, effect.mean])
     _, low, high = band(axes, "80 % for the average")
     np.testing.assert_allclose([low, high], [effect.lower, effect.upper])
-    assert "average prediction" in labels(axes)
+    assert label in labels(axes)
+
+
+def test_predictions_are_drawn_against_targets_with_intervals(three: EigenGPRegressor) -> None:
+    display = plot.PredictionDisplay.from_estimator(three, X3, y3, coverage=0.5)
+    mean = three.predict(X3)
+    lower, upper = three.predict_interval(X3, 0.5)
+    inside = (lower <= y3) & (y3 <= upper)
+    bars, *points = display.ax_.collections
+    ends = np.array([segment[:, 1] for segment in bars.get_segments()])
+    np.testing.assert_allclose(ends, np.column_stack([lower, upper]))
+    for drawn, rows in zip(points, (inside, ~inside), strict=True):
+        np.testing.assert_allclose(drawn.get_offsets(), np.column_stack([mean, y3])[rows])
+    assert f"outside ({np.mean(~inside):.0%})" in labels(display.ax_)
+    axes = display.plot(kind="residual_vs_predicted").ax_
+    offsets = np.array(axes.collections[1].get_offsets())
+    np.testing.assert_allclose(offsets, np.column_stack([mean, y3 - mean])[inside])
 
 
 def test_calibration_shows_curve_and_histogram(three: EigenGPRegressor) -> None:
-    left, right = plot.calibration(three, X3, y3, bins=5)
     mean, std = three.predict(X3, return_std=True)
+    left, right = plot.PredictionDisplay.from_predictions(y3, mean, std, kind="calibration").ax_
     np.testing.assert_array_equal(line(left, "model"), metrics.coverage_curve(y3, mean, std))
-    density, _ = metrics.pit_histogram(y3, mean, std, 5)
-    heights = [bar.get_height() for bar in right.patches if bar.get_width() == pytest.approx(0.2)]
+    density, _ = metrics.pit_histogram(y3, mean, std, 10)
+    heights = [bar.get_height() for bar in right.patches if bar.get_width() == pytest.approx(0.1)]
     np.testing.assert_allclose(heights, density)
 
 
-def test_calibrated_intervals_are_drawn_beside(three: EigenGPRegressor) -> None:
+def test_calibration_is_that_of_the_intervals_a_model_predicts() -> None:
     model = EigenGPRegressor(5, **QUICK).fit(X3, y3).calibrate(X3[:9], y3[:9])
-    left, _ = plot.calibration(model, X3, y3)
-    levels, held = line(left, "after calibrate")
-    assert levels[-1] == pytest.approx(0.9)
+    left, _ = plot.PredictionDisplay.from_estimator(model, X3, y3, kind="calibration").ax_
+    levels, held = line(left, "model")
+    assert levels[-1] == pytest.approx(0.9)  # Nine rows guarantee no more.
     lower, upper = model.predict_interval(X3, 0.5)
     at_half = held[np.argmin(np.abs(levels - 0.5))]
     assert at_half == np.mean((lower <= y3) & (y3 <= upper))
+
+
+def test_displays_take_regressors_of_other_libraries() -> None:
+    model = make_pipeline(StandardScaler(), GaussianProcessRegressor(alpha=0.01)).fit(X3, y3)
+    display = plot.PredictionDisplay.from_estimator(model, X3, y3)
+    mean, std = model.predict(X3, return_std=True)
+    np.testing.assert_allclose(display.predictions.upper, mean + 1.6448536 * std, rtol=1e-6)
+
+
+def test_a_learning_curve_falls_as_rows_are_added() -> None:
+    model = ExactGPRegressor(**QUICK)
+    display = plot.LearningCurveDisplay.from_estimator(
+        model, X1, y1, train_sizes=[8, 40], cv=KFold(3, shuffle=True, random_state=0)
+    )
+    sizes, mean = line(display.ax_, "mean")
+    np.testing.assert_array_equal(sizes, [8, 40])
+    np.testing.assert_allclose(mean, display.scores.mean(axis=1))
+    assert mean[1] < mean[0]
+    assert display.ax_.get_ylabel() == "MNLP"
 
 
 def test_convergence_shows_every_step_of_every_stage(one: EigenGPRegressor) -> None:
@@ -268,6 +319,8 @@ def test_errors_say_what_to_do(one: EigenGPRegressor, three: EigenGPRegressor) -
         plot.eigenfunctions(whole)
     with pytest.raises(ValueError, match="Pairs need two inputs"):
         plot.inducing_points(one)
+    with pytest.raises(ValueError, match="kind must be one of"):
+        plot.PredictionDisplay.from_estimator(one, X1, y1, kind="actual")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="took no iterations"):
         plot.convergence(exact)
 

@@ -17,7 +17,7 @@ from sklearn.base import clone
 from sklearn.metrics import root_mean_squared_error
 from typer.testing import CliRunner
 
-from eigengp import LBFGS, EigenGPRegressor, io, metrics
+from eigengp import LBFGS, EigenGPRegressor, inspection, io, metrics
 from eigengp._atomic import write_atomically
 from eigengp._format import format_number
 from eigengp._typing import Array
@@ -31,7 +31,12 @@ from eigengp.cli.report.effects import (
     compute_slices,
     rank_inputs,
 )
-from eigengp.cli.report.figures import draw_slices, encode, escape
+from eigengp.cli.report.figures import (
+    draw_partial_dependence,
+    draw_slices,
+    encode,
+    escape,
+)
 from eigengp.cli.report.page import draw_figures
 from eigengp.cli.report.quality import Quality, are_training_rows
 from eigengp.cli.tables import TableSchema
@@ -223,6 +228,17 @@ def test_a_number_that_is_set_is_not_missing() -> None:
     points = rows.X.copy()
     points[:, list(area.features)] = effect.grid[3], 0.0
     assert effect.mean[3] == pytest.approx(model.predict(points).mean())
+
+
+def test_accumulated_effects_are_drawn_beside_partial_dependence() -> None:
+    model, X, y = line_model()
+    rows = Rows.from_arrays(model, X, y)
+    (effect,) = compute_partial_dependence(model, rows, [rows.inputs[1]], 0.9)
+    expected = inspection.accumulated_effects(model, X, 1)
+    assert effect.accumulated is not None
+    np.testing.assert_allclose(effect.accumulated.mean, expected.mean)
+    traces = draw_partial_dependence([effect])["effect-0"]["data"]
+    assert [trace["line"]["dash"] for trace in traces] == ["solid", "solid", "dot"]
 
 
 def test_values_of_an_input_come_back_unknown_categories_included() -> None:

@@ -40,6 +40,8 @@ LIBRARIES = {
     "gpjax": Library("GPJax", "gpjax"),
     "gpboost": Library("GPBoost", "gpboost"),
     "lightgbm": Library("LightGBM", "lightgbm"),
+    "xgboost": Library("XGBoost", "xgboost"),
+    "catboost": Library("CatBoost", "catboost"),
     "sklearn": Library("scikit-learn", "sklearn"),
 }
 

@@ -1,4 +1,4 @@
-"""What the functions of `eigengp.plot` draw."""
+"""What displays and functions of `eigengp.plot` draw."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,18 +11,22 @@ y = np.sin(x[:, 0] ** 1.5) + 0.15 * rng.normal(size=220)
 optimizer = LBFGS(n_restarts=1, max_iter=60)
 curve = EigenGPRegressor(14, optimizer=optimizer, random_state=0).fit(x[:150], y[:150])
 
-fig, axes = plt.subplots(2, 3, figsize=(10, 5.6))
+fig, axes = plt.subplots(3, 3, figsize=(10, 8.4))
 plot.prediction(curve, x[:150], y[:150], ax=axes[0, 0])
 plot.eigenfunctions(curve, x[:150], ax=axes[0, 1])
 plot.convergence(curve, ax=axes[0, 2])
-plot.calibration(curve, x[150:], y[150:], ax=axes[1, :2])
+display = plot.PredictionDisplay.from_estimator(curve, x[150:], y[150:], ax=axes[1, 0])
+display.plot(kind="residual_vs_predicted", ax=axes[1, 1])
+display.plot(kind="calibration", ax=axes[2, :2])
 
 X = rng.uniform(-2, 2, (200, 4))
 optimizer = LBFGS(n_restarts=1, max_iter=30)
 table = EigenGPRegressor(12, optimizer=optimizer, random_state=0)
 table.fit(X, np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] ** 2 + 0.1 * rng.normal(size=200))
-plot.relevance(table, ax=axes[1, 2])
-titles = {(0, 0): "prediction", (0, 1): "eigenfunctions", (0, 2): "convergence"}
-titles |= {(1, 0): "calibration", (1, 2): "relevance"}
-for place, title in titles.items():
-    axes[place].set_title(title, fontsize=9)
+plot.EffectDisplay.from_estimator(table, X, [0], kind="accumulated", ax=axes[1, 2])
+plot.relevance(table, ax=axes[2, 2])
+titles = ["prediction", "eigenfunctions", "convergence", "PredictionDisplay"]
+titles += ["PredictionDisplay: residuals", "EffectDisplay", "PredictionDisplay: calibration"]
+titles += ["", "relevance"]
+for ax, title in zip(axes.flat, titles, strict=True):
+    ax.set_title(title, fontsize=9)

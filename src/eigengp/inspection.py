@@ -6,9 +6,10 @@ Results are NumPy arrays; `eigengp.plot` draws them.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from eigengp.backend.namespace import on_host
 from eigengp.conformal import normal_half_width
 from eigengp.estimators.base import GPRegressor
 from eigengp.gp.sensitivity import total_indices
+from eigengp.gp.variational import LatentPosterior
 
 MAX_LEVELS = 10
 """An input with at most so many distinct values is treated as discrete."""
@@ -45,6 +47,99 @@ class Effect:
     """The lower end of the band, shape (G,)."""
     upper: Array
     """The upper end of the band, shape (G,)."""
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions of rows whose targets are known."""
+
+    y_true: Array
+    """The targets, shape (n,)."""
+    y_pred: Array
+    """The predictive means, shape (n,)."""
+    y_std: Array
+    """Their standard deviations, with the noise included, shape (n,)."""
+    level: float
+    """The coverage that the prediction intervals should have."""
+    lower: Array
+    """The lower ends of the intervals, shape (n,)."""
+    upper: Array
+    """The upper ends of the intervals, shape (n,)."""
+    coverage_curve: tuple[Array, Array]
+    """Probabilities of central intervals, and the fraction of targets inside those of each."""
+
+    @property
+    def inside(self) -> Any:
+        """Whether each target is inside its interval, shape (n,)."""
+        return (self.lower <= self.y_true) & (self.y_true <= self.upper)
+
+    @classmethod
+    def of_normal(
+        cls, y_true: ArrayLike, y_pred: ArrayLike, y_std: ArrayLike, level: float
+    ) -> Predictions:
+        """Return given predictions with the intervals of a normal distribution."""
+        true, mean, std = (np.ravel(np.asarray(y, float)) for y in (y_true, y_pred, y_std))
+        half = normal_half_width(level) * std
+        curve = metrics.coverage_curve(true, mean, std)
+        return cls(true, mean, std, level, mean - half, mean + half, curve)
+
+
+def predict_rows(model: Any, X: Any, y: ArrayLike, level: float = 0.9) -> Predictions:
+    """Predict rows whose targets are known, with prediction intervals.
+
+    Parameters
+    ----------
+    model : regressor
+        A fitted model whose `predict` takes `return_std=True`. Intervals are those of
+        `predict_interval` if it has this method, and otherwise those of a normal distribution.
+    X, y : arrays of shapes (n, D) and (n,)
+        The rows.
+    level : float
+        The coverage of the intervals.
+
+    Returns
+    -------
+    predictions : Predictions
+        Targets, predictions, intervals and their coverage.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigengp import EigenGPRegressor
+    >>> X = np.linspace(0, 6, 60)[:, None]
+    >>> y = np.sin(X[:, 0])
+    >>> found = predict_rows(EigenGPRegressor(8, random_state=0).fit(X, y), X, y)
+    >>> bool(np.max(np.abs(found.y_true - found.y_pred)) < 0.1)
+    True
+    """
+    rows = plain_rows(model, X) if isinstance(model, GPRegressor) else X
+    with plain_inputs():
+        mean, std = (np.asarray(each) for each in model.predict(rows, return_std=True))
+        normal = Predictions.of_normal(y, mean, std, level)
+        if not hasattr(model, "predict_interval"):
+            return normal
+        ends = _make_intervals(model, rows, mean, std)
+        levels, _ = normal.coverage_curve
+        if hasattr(model, "conformity_"):  # n rows guarantee at most n/(n + 1).
+            levels = levels[levels <= model.conformity_.size / (model.conformity_.size + 1)]
+        lower, upper = ends(level)
+        found = [replace(normal, lower=low, upper=high) for low, high in map(ends, levels.tolist())]
+    held = np.array([each.inside.mean() for each in found])
+    return replace(normal, lower=lower, upper=upper, coverage_curve=(levels, held))
+
+
+def _make_intervals(
+    model: Any, rows: Any, mean: Array, std: Array
+) -> Callable[[float], tuple[Array, Array]]:
+    """Return a function from a coverage to intervals, without predicting again where possible."""
+    if not isinstance(model, GPRegressor) or isinstance(model._posterior, LatentPosterior):
+        return partial(model.predict_interval, rows)
+
+    def scale(coverage: float) -> tuple[Array, Array]:
+        half = model._half_width(coverage) * std
+        return mean - half, mean + half
+
+    return scale
 
 
 def feature_names(model: GPRegressor) -> list[str]:
@@ -277,9 +372,85 @@ def partial_dependence(
     """
     d, rows = feature_index(model, feature), plain_rows(model, X)
     points = grid(rows[:, d], 30) if values is None else np.asarray(values, dtype=np.float64)
-    rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(max_rows, len(rows))).astype(int))]
+    rows = _spread(rows, max_rows)
     sets = (np.where(np.arange(rows.shape[1]) == d, value, rows) for value in points)
     return Effect(d, feature_names(model)[d], points, *average_over(model, sets, coverage))
+
+
+def accumulated_effects(
+    model: GPRegressor,
+    X: ArrayLike,
+    feature: int | str,
+    *,
+    n_bins: int = 20,
+    coverage: float = 0.9,
+    max_rows: int = 500,
+) -> Effect:
+    """Accumulate local effects of one input: a partial dependence that stays among the data.
+
+    The range of the input is divided into bins with equal numbers of rows. The slope in a bin is
+    the average difference of the latent function between the ends of the bin, over the rows in it
+    alone. Slopes are added up over the bins (Apley and Zhu, 2020). No row is moved further than
+    the width of its bin, so correlated inputs do not lead to rows unlike any in the data. The
+    average of the effect over the rows is the average of the function. The band is a credible
+    interval from the joint posterior (`predict_average`).
+
+    Parameters
+    ----------
+    model : GPRegressor
+        A fitted model.
+    X : array of shape (n, D)
+        Rows.
+    feature : int or str
+        The input, by index or name.
+    n_bins : int
+        The largest number of bins.
+    coverage : float
+        The probability that the band contains the effect, at each value of the input.
+    max_rows : int
+        The largest number of rows; of more, so many in equal steps are used.
+
+    Returns
+    -------
+    effect : Effect
+        The effect at the ends of the bins, and its band.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigengp import EigenGPRegressor
+    >>> X = np.random.default_rng(0).uniform(-2, 2, size=(80, 2))
+    >>> y = np.sin(X[:, 0]) + X[:, 1]
+    >>> model = EigenGPRegressor(12, random_state=0).fit(X, y)
+    >>> effect = accumulated_effects(model, X, 1)
+    >>> slope = (effect.mean[-1] - effect.mean[0]) / (effect.grid[-1] - effect.grid[0])
+    >>> round(float(slope), 2)
+    1.0
+    """
+    d, rows = feature_index(model, feature), _spread(plain_rows(model, X), max_rows)
+    values = rows[:, d]
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, n_bins + 1), method="nearest"))
+    if edges.size < 2:
+        raise ValueError(f"Input {feature_names(model)[d]!r} has only one value in X.")
+    place = np.clip(np.searchsorted(edges, values), 1, edges.size - 1)
+    ends = np.concatenate([rows, rows])
+    ends[:, d] = np.concatenate([edges[place - 1], edges[place]])
+    count = np.bincount(place, minlength=edges.size)
+    slopes = (place == np.arange(edges.size)[:, None]) / np.maximum(count, 1)[:, None]
+    sums = np.cumsum(slopes, axis=0)  # Entry (k, n): the weight of row n's difference at edge k.
+    # Centred: the average of both ends of each row's bin, over the rows, is that of the function.
+    middle = 0.5 * (sums[place - 1] + sums[place]).mean(axis=0)
+    sums, half = sums - middle, 0.5 / len(rows)
+    weights = np.hstack([half - sums, half + sums])
+    with plain_inputs():
+        mean, std = np.array([model.predict_average(ends, each) for each in weights]).T
+    width = normal_half_width(coverage) * std
+    return Effect(d, feature_names(model)[d], edges, mean, mean - width, mean + width)
+
+
+def _spread(rows: Array, most: int) -> Array:
+    """Return at most so many rows, in equal steps."""
+    return rows[np.unique(np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int))]
 
 
 def average_over(

@@ -54,6 +54,13 @@ class NystromRegressor(InducingPointRegressor):
         2,000). "auto" or an `LBFGS` learns inducing points, kernel hyperparameters and noise
         variance by maximising the log marginal likelihood (Nyström*).
 
+    Attributes
+    ----------
+    inducing_points_ : array of shape (M, D)
+        The inducing points, in the units of X.
+    jitter_ : float
+        The constant added to the diagonal of the kernel matrix at the inducing points.
+
     Examples
     --------
     >>> import numpy as np

@@ -590,7 +590,9 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         variance = scaling.restore_gradient(X, self._by_blocks(posterior.variance_gradient, X))
         return mean, scaling.target_scale * variance
 
-    def predict_average(self, X: ArrayLike) -> tuple[float, float]:
+    def predict_average(
+        self, X: ArrayLike, weights: ArrayLike | None = None
+    ) -> tuple[float, float]:
         """Predict the average of the latent function over rows, with its own error bar.
 
         Errors of neighbouring rows are correlated, so the error bar of an average is neither that
@@ -601,22 +603,28 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         ----------
         X : array of shape (n, D)
             The rows; repeated rows count repeatedly.
+        weights : array of shape (n,) or None
+            The weights of the rows, of any sign, such as 1 and −1 for the difference of two rows;
+            None is 1/n for each.
 
         Returns
         -------
         mean, std : floats
-            The average and its standard deviation, in O(n·M) time, or O(n²) for the methods whose
-            `sample_y` draws the values at all inputs jointly.
+            The weighted sum and its standard deviation, in O(n·M) time, or O(n²) for the methods
+            whose `sample_y` draws the values at all inputs jointly.
         """
         rows = cast(on_host(self._inputs(X, "predict_average")), "float64")
-        distinct, counts = np.unique(rows, axis=0, return_counts=True)
+        n = rows.shape[0]
+        given = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
+        if given.shape != (n,):
+            raise ValueError(f"weights must have the shape ({n},), got {given.shape}.")
+        distinct, place = np.unique(rows, axis=0, return_inverse=True)
+        shares: Array = np.bincount(place.ravel(), given) / (n if weights is None else 1.0)
+        scaling = self._scaling
         with use_one_blas_thread():
-            mean, variance = self._posterior.average(
-                self._scaling.transform_inputs(distinct), counts / rows.shape[0]
-            )
-        shares, scaling = counts / rows.shape[0], self._scaling
-        average = float(shares @ scaling.restore_targets(distinct, np.full(shares.shape, mean)))
-        return average, scaling.target_scale * float(np.sqrt(variance))
+            mean, variance = self._posterior.average(scaling.transform_inputs(distinct), shares)
+        prior = float(shares @ scaling.restore_targets(distinct, np.zeros(shares.shape)))
+        return prior + scaling.target_scale * mean, scaling.target_scale * float(np.sqrt(variance))
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Draw latent functions from the posterior and evaluate them.

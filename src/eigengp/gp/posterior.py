@@ -61,7 +61,7 @@ class Predictive(Protocol):
         X : array of shape (n, D)
             Different inputs, in NumPy.
         share : array of shape (n,)
-            What each counts for; they add up to one.
+            The weight of each, of any sign.
         """
 
     def functions(

@@ -1,21 +1,23 @@
 """Plots of fitted models, drawn by Matplotlib.
 
-Each function takes a fitted model and returns the axes that it drew on; `ax` gives the axes to draw
-on, and None makes a new figure. Colour-blind readers can tell the colours apart, and line styles,
-markers and lightness distinguish curves in grey. Matplotlib is imported on first use.
+Displays follow scikit-learn's pattern: `PredictionDisplay.from_estimator(model, X, y)`. Functions
+take a fitted model and return the axes that they drew on. `ax` gives the axes to draw on, and None
+makes a new figure. Colour-blind readers can tell the colours apart, and line styles, markers and
+lightness distinguish curves in grey. Matplotlib is imported on first use.
 """
 
-from eigengp.plot.effects import inducing_points, partial_dependence, relevance, slices
+from eigengp.plot.convergence import convergence
+from eigengp.plot.displays import EffectDisplay, LearningCurveDisplay, PredictionDisplay
+from eigengp.plot.effects import inducing_points, relevance
 from eigengp.plot.functions import eigenfunctions, prediction
-from eigengp.plot.quality import calibration, convergence
 
 __all__ = [
-    "calibration",
+    "EffectDisplay",
+    "LearningCurveDisplay",
+    "PredictionDisplay",
     "convergence",
     "eigenfunctions",
     "inducing_points",
-    "partial_dependence",
     "prediction",
     "relevance",
-    "slices",
 ]

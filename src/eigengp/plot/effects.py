@@ -1,8 +1,7 @@
-"""Plots of each input: relevance, slices, partial dependence, inducing points."""
+"""Plots of inputs: relevance and inducing points."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -10,23 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from eigengp import inspection
-from eigengp._typing import Array
 from eigengp.estimators.base import GPRegressor
-from eigengp.inspection import Effect, feature_names, leading_inputs, plain_rows
-from eigengp.plot.marks import (
-    draw_band,
-    draw_crosses,
-    draw_mean,
-    draw_rug,
-    legend,
-    panels,
-)
+from eigengp.inspection import feature_names, leading_inputs, plain_rows
+from eigengp.plot.marks import draw_crosses, legend, panels
 from eigengp.plot.palette import DATA_COLOR, MODEL_COLOR, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_MOST_PANELS = 6
 _BAR = 0.34
 
 
@@ -67,88 +57,6 @@ def relevance(model: GPRegressor, *, count: int = 20, ax: Axes | None = None) ->
         axes.invert_yaxis()
         legend([axes], ax)
     return axes
-
-
-def slices(
-    model: GPRegressor,
-    X: ArrayLike,
-    *,
-    features: Sequence[int | str] | None = None,
-    reference: ArrayLike | None = None,
-    coverage: float = 0.9,
-    ax: Any = None,
-) -> Any:
-    """Draw predictions as each input varies, the others held at a reference row.
-
-    Parameters
-    ----------
-    model : GPRegressor
-        A fitted model.
-    X : array of shape (n, D)
-        Rows that give the values of the inputs; ticks along the edge show them.
-    features : list of int or str, or None
-        The inputs; None is the six with the largest effects.
-    reference : array of shape (D,) or None
-        The reference row, marked by a dotted line; None is the median of each input.
-    coverage : float
-        The coverage of the prediction intervals drawn as a band.
-    ax : array of Axes or None
-        Where to draw, one for each input.
-
-    Returns
-    -------
-    ax : array of Axes
-        The axes drawn on.
-    """
-    rows = plain_rows(model, X)
-    held = np.median(rows, axis=0) if reference is None else np.ravel(np.asarray(reference, float))
-    effects = inspection.slices(
-        model, rows, features=_shown(model, features), reference=held, coverage=coverage
-    )
-    band = f"{100 * coverage:g} % of observations"
-    return _draw_effects(effects, rows, "prediction", band, ax, held)
-
-
-def partial_dependence(
-    model: GPRegressor,
-    X: ArrayLike,
-    *,
-    features: Sequence[int | str] | None = None,
-    coverage: float = 0.9,
-    max_rows: int = 500,
-    ax: Any = None,
-) -> Any:
-    """Draw the partial dependence of the prediction on each input: its average over rows.
-
-    The band is a credible interval of the average; see `eigengp.inspection.partial_dependence`.
-
-    Parameters
-    ----------
-    model : GPRegressor
-        A fitted model.
-    X : array of shape (n, D)
-        Rows to average over; ticks along the edge show their values.
-    features : list of int or str, or None
-        The inputs; None is the six with the largest effects.
-    coverage : float
-        The probability that the band contains the average.
-    max_rows : int
-        The largest number of rows to average over.
-    ax : array of Axes or None
-        Where to draw, one for each input.
-
-    Returns
-    -------
-    ax : array of Axes
-        The axes drawn on.
-    """
-    rows = plain_rows(model, X)
-    effects = [
-        inspection.partial_dependence(model, rows, feature, coverage=coverage, max_rows=max_rows)
-        for feature in _shown(model, features)
-    ]
-    band = f"{100 * coverage:g} % for the average"
-    return _draw_effects(effects, rows, "average prediction", band, ax)
 
 
 def inducing_points(
@@ -194,38 +102,3 @@ def inducing_points(
             axes.set(xlabel=names[across], ylabel=names[up])
         legend(several, ax)
     return several
-
-
-def _shown(model: GPRegressor, features: Sequence[int | str] | None) -> Sequence[int | str]:
-    return leading_inputs(model, _MOST_PANELS) if features is None else features
-
-
-def _draw_effects(
-    effects: list[Effect], rows: Array, label: str, band: str, ax: Any, reference: Any = None
-) -> Any:
-    """Draw one panel for each input, with a common vertical axis."""
-    with style():
-        several = panels(ax, len(effects), sharey=True)
-        for axes, effect in zip(several, effects, strict=True):
-            x = effect.grid
-            if x.size <= inspection.MAX_LEVELS:
-                _draw_levels(axes, effect, f"{label}, {band}")
-            else:
-                draw_band(axes, x, effect.lower, effect.upper, MODEL_COLOR, band)
-                draw_mean(axes, x, effect.mean, MODEL_COLOR, label)
-            values = rows[:, effect.feature]
-            draw_rug(axes, values[(values >= x[0]) & (values <= x[-1])])
-            if reference is not None:
-                at = reference[effect.feature]
-                axes.axvline(at, color="black", lw=0.9, linestyle=":", zorder=1, label="reference")
-            axes.set_xlabel(effect.name)
-        legend(several, ax)
-    return several
-
-
-def _draw_levels(axes: Axes, effect: Effect, label: str) -> None:
-    """Draw an input of few distinct values: a point with an error bar at each."""
-    widths = np.abs(np.stack([effect.lower, effect.upper]) - effect.mean)
-    points: dict[str, Any] = {"fmt": "o", "markersize": 4, "capsize": 4, "color": MODEL_COLOR}
-    axes.errorbar(effect.grid, effect.mean, yerr=widths, label=label, **points)
-    axes.margins(x=0.1)

@@ -79,7 +79,7 @@ def prediction(
     'x0'
     """
     rows = None if X is None else plain_rows(model, X)
-    n_inputs = _one_or_two(model, "prediction", "slices or partial_dependence")
+    n_inputs = _one_or_two(model, "prediction", "EffectDisplay")
     with style():
         if n_inputs == 1:
             (axes,) = panels(ax, 1)

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 MODEL_COLOR = "#0072B2"
-SECOND_COLOR = "#D55E00"
 DATA_COLOR = "#9A9A9A"
 TRUTH_COLOR = "#000000"
 REFERENCE_COLOR = "0.35"

@@ -48,13 +48,17 @@ def rank_inputs(model: Any, rows: Rows) -> tuple[Importance, ...]:
 
 @dataclass(frozen=True)
 class PartialDependence:
-    """The average prediction when an input has the same value in all rows, with a band."""
+    """The average prediction when an input has the same value in all rows, with a band.
+
+    `accumulated` has accumulated local effects, for numbers.
+    """
 
     input: Input
     grid: Array
     mean: Array
     lower: Array
     upper: Array
+    accumulated: inspection.Effect | None = None
 
 
 def compute_partial_dependence(
@@ -65,7 +69,10 @@ def compute_partial_dependence(
     for each in inputs[:_MAX_EFFECTS]:
         grid = each.make_grid(rows.X, _STEPS)
         sets = (each.set_values(X, np.full(len(X), value)) for value in grid)
-        found.append(PartialDependence(each, grid, *inspection.average_over(model, sets, coverage)))
+        average = inspection.average_over(model, sets, coverage)
+        number = each.codes is None and each.fill is None and np.ptp(X[:, each.features[0]]) > 0.0
+        moved = inspection.accumulated_effects(model, X, each.features[0]) if number else None
+        found.append(PartialDependence(each, grid, *average, moved))
     return tuple(found)
 
 

@@ -26,7 +26,8 @@ _MAX_BARS = 15
 
 def draw_predictions(quality: Quality, target: str) -> Figure:
     """Draw predictions against observations."""
-    mean, y = quality.mean[quality.drawn], quality.targets[quality.drawn]
+    found = quality.predictions
+    mean, y = found.y_pred[quality.drawn], found.y_true[quality.drawn]
     ends = [float(min(mean.min(), y.min())), float(max(mean.max(), y.max()))]
     traces = [_line(ends, ends, "@soft", dash="dash"), _points(mean, y)]
     return _panel(traces, f"predicted {escape(target)}", f"observed {escape(target)}")
@@ -34,9 +35,9 @@ def draw_predictions(quality: Quality, target: str) -> Figure:
 
 def draw_residuals(quality: Quality, rows: Rows, inputs: Sequence[Input]) -> Figure:
     """Draw residuals against the prediction, or against an input."""
-    drawn = quality.drawn
-    residuals = (quality.targets - quality.mean)[drawn]
-    axes: list[tuple[str, Input | None, Array]] = [("the prediction", None, quality.mean[drawn])]
+    found, drawn = quality.predictions, quality.drawn
+    residuals = (found.y_true - found.y_pred)[drawn]
+    axes: list[tuple[str, Input | None, Array]] = [("the prediction", None, found.y_pred[drawn])]
     axes += [(each.name, each, each.get_values(rows.X[drawn])) for each in inputs]
     choices = []
     for name, along, x in axes:
@@ -48,7 +49,7 @@ def draw_residuals(quality: Quality, rows: Rows, inputs: Sequence[Input]) -> Fig
 
 def draw_coverage(quality: Quality) -> Figure:
     """Draw the measured coverage of intervals against their probability."""
-    measured = _line(*quality.coverage, "@blue", "measured", mode="lines+markers")
+    measured = _line(*quality.predictions.coverage_curve, "@blue", "measured", mode="lines+markers")
     percent = {"range": [0, 1.02], "tickformat": ".0%"}
     return _panel(
         [_line([0, 1], [0, 1], "@soft", "calibrated", dash="dash"), measured],
@@ -75,20 +76,20 @@ def draw_importance(ranking: Sequence[Importance]) -> Figure:
     bars = _bars([each.effect for each in shown], places, "%{x:.4g}<extra></extra>")
     ticks = {"tickvals": places, "ticktext": [escape(each.input.name) for each in shown]}
     axis = {**ticks, "automargin": True}
-    figure = _panel(
-        [{**bars, "orientation": "h"}], "share of the variance of the predictions", "", yaxis=axis
-    )
+    figure = _panel([{**bars, "orientation": "h"}], "share of the variance", "", yaxis=axis)
     return {**figure, "height": 110 + 26 * len(shown)}
 
 
 def draw_partial_dependence(effects: Sequence[PartialDependence]) -> dict[str, Figure]:
     """Draw partial dependences with their bands, on the same vertical axis."""
-    low = min(float(each.lower.min()) for each in effects)
-    high = max(float(each.upper.max()) for each in effects)
+    ends = [(float(each.lower.min()), float(each.upper.max())) for each in effects]
+    drawn = [each.accumulated.mean for each in effects if each.accumulated is not None]
+    ends += [(float(each.min()), float(each.max())) for each in drawn]
+    low, high = min(each[0] for each in ends), max(each[1] for each in ends)
     axis = {"range": _pad(low, high)}
     return {
         f"effect-{index}": _panel(
-            _band(each.input, each.grid, each.mean, each.lower, each.upper),
+            [*_band(each.input, each.grid, each.mean, each.lower, each.upper), *_accumulated(each)],
             escape(each.input.name),
             "average",
             each.input,
@@ -96,6 +97,14 @@ def draw_partial_dependence(effects: Sequence[PartialDependence]) -> dict[str, F
         )
         for index, each in enumerate(effects)
     }
+
+
+def _accumulated(each: PartialDependence) -> list[Figure]:
+    effect = each.accumulated
+    if effect is None:
+        return []
+    shown = (effect.grid >= each.grid[0]) & (effect.grid <= each.grid[-1])
+    return [_line(effect.grid[shown], effect.mean[shown], "@orange", dash="dot")]
 
 
 def draw_weights(spectrum: Spectrum) -> Figure:

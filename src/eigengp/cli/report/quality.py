@@ -13,6 +13,7 @@ from eigengp.cli.report.rows import Rows, sample_rows
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Scaling, Summary
 from eigengp.gp.blocks import RowBlock
+from eigengp.inspection import Predictions
 
 _DRAWN_ROWS = 2_000
 _PIT_BINS = 10
@@ -25,12 +26,10 @@ class Quality:
 
     Parameters
     ----------
-    targets, mean, std : arrays of shape (n,)
-        Observations, predictions, and their standard deviations including noise.
+    predictions : Predictions
+        Targets, predictions and intervals.
     scores : dict
         From `inspection.scores`; NMSE is None if all targets are equal.
-    coverage : pair of arrays
-        Probabilities, and the fraction of targets in the intervals of each.
     pit : pair of arrays
         The density of the probability integral transform, and the edges of its bins.
     sharpness : float
@@ -39,11 +38,8 @@ class Quality:
         Indices of the rows that are drawn: all, or a random sample.
     """
 
-    targets: Array
-    mean: Array
-    std: Array
+    predictions: Predictions
     scores: dict[str, float | None]
-    coverage: tuple[Array, Array]
     pit: tuple[Array, Array]
     sharpness: float
     drawn: Any
@@ -61,16 +57,13 @@ class Quality:
         coverage : float
             The probability of the prediction interval whose coverage is among the scores.
         """
-        mean, std = (np.asarray(each) for each in model.predict(rows.X, return_std=True))
-        lower, upper = (np.asarray(each) for each in model.predict_interval(rows.X, coverage))
+        found = inspection.predict_rows(model, rows.X, rows.y, coverage)
+        prediction = found.y_pred, found.y_std
         return cls(
-            rows.y,
-            mean,
-            std,
-            inspection.scores(rows.y, (mean, std), (lower, upper), rows.weight),
-            metrics.coverage_curve(rows.y, mean, std),
-            metrics.pit_histogram(rows.y, mean, std, bins=_PIT_BINS),
-            metrics.sharpness(std),
+            found,
+            inspection.scores(rows.y, prediction, (found.lower, found.upper), rows.weight),
+            metrics.pit_histogram(rows.y, *prediction, bins=_PIT_BINS),
+            metrics.sharpness(found.y_std),
             sample_rows(rows.y.size, _DRAWN_ROWS),
         )
 

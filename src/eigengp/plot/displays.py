@@ -1,0 +1,450 @@
+"""Displays in the manner of scikit-learn: the numbers of a plot, and how to draw them.
+
+`from_estimator` computes the numbers and draws them; `plot` draws them again. Axes are in `ax_`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.model_selection import learning_curve
+
+from eigengp import inspection
+from eigengp._typing import Array
+from eigengp.conformal import normal_half_width
+from eigengp.estimators.base import GPRegressor
+from eigengp.inspection import Effect, Predictions, leading_inputs, plain_rows
+from eigengp.metrics import mnlp_scorer, pit_histogram
+from eigengp.plot.marks import draw_band, draw_mean, draw_rug, legend, panels
+from eigengp.plot.palette import DATA_COLOR, MODEL_COLOR, REFERENCE_COLOR, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PredictionKind = Literal["actual_vs_predicted", "residual_vs_predicted", "calibration"]
+EffectKind = Literal["partial_dependence", "accumulated", "slice"]
+_CHANCE, _BINS = 0.9, 10
+_MOST_PANELS = 6
+_MOST_BARS = 300
+"""Interval bars are drawn for at most so many rows."""
+
+
+@dataclass
+class PredictionDisplay:
+    """Predictions of rows whose targets are known: errors, intervals and calibration.
+
+    Parameters
+    ----------
+    predictions : Predictions
+        Targets, predictions and intervals, from `eigengp.inspection.predict_rows`.
+
+    Attributes
+    ----------
+    ax_ : Axes, or array of two Axes for "calibration"
+        Where `plot` has drawn.
+
+    Examples
+    --------
+    >>> import numpy as np, matplotlib
+    >>> matplotlib.use("agg")
+    >>> from eigengp import EigenGPRegressor
+    >>> from eigengp.plot import PredictionDisplay
+    >>> X = np.linspace(0, 6, 60)[:, None]
+    >>> y = np.sin(X[:, 0])
+    >>> model = EigenGPRegressor(8, random_state=0).fit(X[::2], y[::2])
+    >>> display = PredictionDisplay.from_estimator(model, X[1::2], y[1::2])
+    >>> display.ax_.get_xlabel()
+    'predicted'
+    """
+
+    predictions: Predictions
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: ArrayLike,
+        *,
+        kind: PredictionKind = "actual_vs_predicted",
+        coverage: float = 0.9,
+        ax: Any = None,
+    ) -> Self:
+        """Predict held-out rows and draw the result.
+
+        Parameters
+        ----------
+        estimator : regressor
+            A fitted model whose `predict` takes `return_std=True`, of this library or another. Its
+            intervals are those of `predict_interval` if it has this method, so that the intervals
+            after `calibrate` are conformal; otherwise they are those of a normal distribution.
+        X, y : arrays of shapes (n, D) and (n,)
+            Rows that neither `fit` nor `calibrate` has seen.
+        kind, ax
+            See `plot`.
+        coverage : float
+            The coverage of the prediction intervals.
+
+        Returns
+        -------
+        display : PredictionDisplay
+            The numbers and the axes.
+        """
+        return cls(inspection.predict_rows(estimator, X, y, coverage)).plot(kind=kind, ax=ax)
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true: ArrayLike,
+        y_pred: ArrayLike,
+        y_std: ArrayLike,
+        *,
+        kind: PredictionKind = "actual_vs_predicted",
+        coverage: float = 0.9,
+        ax: Any = None,
+    ) -> Self:
+        """Draw given predictions, with intervals of a normal distribution.
+
+        Parameters
+        ----------
+        y_true, y_pred, y_std : arrays of shape (n,)
+            Targets, predictive means, and standard deviations with the noise included.
+        kind, ax
+            See `plot`.
+        coverage : float
+            The coverage of the prediction intervals.
+
+        Returns
+        -------
+        display : PredictionDisplay
+            The numbers and the axes.
+        """
+        found = Predictions.of_normal(y_true, y_pred, y_std, coverage)
+        return cls(found).plot(kind=kind, ax=ax)
+
+    def plot(self, *, kind: PredictionKind = "actual_vs_predicted", ax: Any = None) -> Self:
+        """Draw the predictions.
+
+        Parameters
+        ----------
+        kind : str
+            "actual_vs_predicted": targets against predictions. "residual_vs_predicted": their
+            difference. In both, bars are prediction intervals, of 300 rows at most; targets
+            outside their intervals are black. "calibration": at the left, the fraction of targets
+            inside central intervals against the probability of these; below the diagonal,
+            intervals are too narrow. At the right, the histogram of the probability integral
+            transform, flat if predictions are calibrated. Grey bands contain 90 % of the values
+            that calibrated predictions give for so many rows.
+        ax : Axes, array of two Axes for "calibration", or None
+            Where to draw; None makes a new figure.
+
+        Returns
+        -------
+        display : PredictionDisplay
+            This display, with `ax_`.
+        """
+        kinds: dict[str, Callable[[Any], None]] = {
+            "actual_vs_predicted": lambda axes: _draw_actual(axes[0], self.predictions),
+            "residual_vs_predicted": lambda axes: _draw_residuals(axes[0], self.predictions),
+            "calibration": lambda axes: _draw_calibration(axes, self.predictions),
+        }
+        draw = kinds[_known(kind, kinds)]
+        with style():
+            several = panels(ax, 2 if kind == "calibration" else 1)
+            draw(several)
+            legend(several, ax)
+        self.ax_ = several if kind == "calibration" else several[0]
+        return self
+
+
+@dataclass
+class EffectDisplay:
+    """How predictions change with each input.
+
+    Parameters
+    ----------
+    effects : list of Effect
+        One for each input, from `eigengp.inspection`.
+    rows : array of shape (n, D)
+        Rows whose values are marked along the edge.
+    kind : str
+        See `from_estimator`.
+    coverage : float
+        The coverage of the bands.
+    reference : array of shape (D,) or None
+        The values at which the other inputs are held, for "slice".
+
+    Attributes
+    ----------
+    ax_ : array of Axes
+        Where `plot` has drawn, one for each input.
+    """
+
+    effects: list[Effect]
+    rows: Array
+    kind: EffectKind
+    coverage: float
+    reference: Array | None = None
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: GPRegressor,
+        X: ArrayLike,
+        features: Sequence[int | str] | None = None,
+        *,
+        kind: EffectKind = "partial_dependence",
+        reference: ArrayLike | None = None,
+        coverage: float = 0.9,
+        max_rows: int = 500,
+        ax: Any = None,
+    ) -> Self:
+        """Compute the effects of inputs and draw them.
+
+        Parameters
+        ----------
+        estimator : GPRegressor
+            A fitted model.
+        X : array of shape (n, D)
+            Rows to average over, which also give the range of each input.
+        features : list of int or str, or None
+            The inputs; None is the six with the largest effects.
+        kind : str
+            "partial_dependence": the average prediction with the input set to the same value in
+            all rows. If inputs are correlated, this average includes rows unlike any in the data.
+            "accumulated": accumulated local effects, which move each row only to the ends of a
+            narrow bin around its own value, and so stay among the data. "slice": the prediction
+            with the other inputs held at a reference row, with prediction intervals.
+        reference : array of shape (D,) or None
+            The reference row of "slice", drawn as a dotted line; None is the median of each input.
+        coverage : float
+            The coverage of the bands: credible intervals of averages, or prediction intervals for
+            "slice".
+        max_rows : int
+            The largest number of rows to average over.
+        ax : array of Axes or None
+            Where to draw, one for each input; None makes a new figure.
+
+        Returns
+        -------
+        display : EffectDisplay
+            The numbers and the axes.
+        """
+        rows = plain_rows(estimator, X)
+        chosen = leading_inputs(estimator, _MOST_PANELS) if features is None else features
+        held = np.median(rows, axis=0) if reference is None else np.ravel(np.asarray(reference))
+        averages: dict[str, Any] = {
+            "partial_dependence": inspection.partial_dependence,
+            "accumulated": inspection.accumulated_effects,
+        }
+        if _known(kind, (*averages, "slice")) == "slice":
+            effects = inspection.slices(
+                estimator, rows, features=chosen, reference=held, coverage=coverage
+            )
+            return cls(effects, rows, kind, coverage, held).plot(ax=ax)
+        settings: dict[str, Any] = {"coverage": coverage, "max_rows": max_rows}
+        effects = [averages[kind](estimator, rows, feature, **settings) for feature in chosen]
+        return cls(effects, rows, kind, coverage).plot(ax=ax)
+
+    def plot(self, *, ax: Any = None) -> Self:
+        """Draw one panel for each input, with a common vertical axis.
+
+        Parameters
+        ----------
+        ax : array of Axes or None
+            Where to draw, one for each input; None makes a new figure.
+
+        Returns
+        -------
+        display : EffectDisplay
+            This display, with `ax_`.
+        """
+        labels = {"accumulated": "accumulated effect", "slice": "prediction"}
+        label = labels.get(self.kind, "average prediction")
+        band = "of observations" if self.kind == "slice" else "for the average"
+        with style():
+            several = panels(ax, len(self.effects), sharey=True)
+            for axes, effect in zip(several, self.effects, strict=True):
+                _draw_effect(axes, effect, label, f"{100 * self.coverage:g} % {band}")
+                x, values = effect.grid, self.rows[:, effect.feature]
+                draw_rug(axes, values[(values >= x[0]) & (values <= x[-1])])
+                if self.reference is not None:
+                    line = {"color": "black", "lw": 0.9, "linestyle": ":", "label": "reference"}
+                    axes.axvline(self.reference[effect.feature], zorder=1, **line)
+                axes.set_xlabel(effect.name)
+            legend(several, ax)
+        self.ax_ = several
+        return self
+
+
+@dataclass
+class LearningCurveDisplay:
+    """The score of a model against the number of its training rows.
+
+    Parameters
+    ----------
+    train_sizes : array of shape (S,)
+        Numbers of training rows.
+    scores : array of shape (S, splits)
+        The score of the held-out rows; lower is better.
+    score_name : str
+        Its name.
+
+    Attributes
+    ----------
+    ax_ : Axes
+        Where `plot` has drawn.
+    """
+
+    train_sizes: Array
+    scores: Array
+    score_name: str
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: ArrayLike,
+        *,
+        train_sizes: Any = (0.1, 0.2, 0.4, 0.7, 1.0),
+        cv: Any = 3,
+        scoring: Any = mnlp_scorer,
+        score_name: str = "MNLP",
+        ax: Axes | None = None,
+    ) -> Self:
+        """Fit samples of growing size, score held-out rows, and draw the result.
+
+        Parameters
+        ----------
+        estimator : estimator
+            The model; copies of it are fitted.
+        X, y : arrays of shapes (n, D) and (n,)
+            All rows, in random order.
+        train_sizes, cv
+            See `sklearn.model_selection.learning_curve`.
+        scoring : scorer
+            A scorer of scikit-learn or `eigengp.metrics`; its sign is changed, so that lower is
+            better.
+        score_name : str
+            The label of the score.
+        ax : Axes or None
+            Where to draw; None makes a new figure.
+
+        Returns
+        -------
+        display : LearningCurveDisplay
+            The numbers and the axes.
+        """
+        settings: dict[str, Any] = {"train_sizes": train_sizes, "cv": cv, "scoring": scoring}
+        sizes, _, scores = learning_curve(estimator, X, y, error_score="raise", **settings)
+        return cls(sizes, -scores, score_name).plot(ax=ax)
+
+    def plot(self, *, ax: Axes | None = None) -> Self:
+        """Draw the mean score and the range over the splits.
+
+        Parameters
+        ----------
+        ax : Axes or None
+            Where to draw; None makes a new figure.
+
+        Returns
+        -------
+        display : LearningCurveDisplay
+            This display, with `ax_`.
+        """
+        with style():
+            (axes,) = panels(ax, 1)
+            ends = self.scores.min(axis=1), self.scores.max(axis=1)
+            draw_band(axes, self.train_sizes, *ends, MODEL_COLOR, "range over splits")
+            line = {"color": MODEL_COLOR, "marker": "o", "markersize": 4, "lw": 1.5}
+            axes.plot(self.train_sizes, self.scores.mean(axis=1), label="mean", **line)
+            axes.set(xscale="log", xlabel="training rows", ylabel=self.score_name)
+            legend([axes], ax)
+        self.ax_ = axes
+        return self
+
+
+def _known(kind: str, kinds: Any) -> str:
+    if kind not in kinds:
+        raise ValueError(f"kind must be one of {', '.join(map(repr, kinds))}, got {kind!r}.")
+    return kind
+
+
+def _draw_actual(axes: Axes, found: Predictions) -> None:
+    """Draw targets against predictions; bars are intervals."""
+    _draw_bars(axes, found, found.lower, found.upper)
+    _draw_targets(axes, found, found.y_true)
+    ends = [
+        float(min(found.y_pred.min(), found.y_true.min())),
+        float(max(found.y_pred.max(), found.y_true.max())),
+    ]
+    axes.plot(ends, ends, color=REFERENCE_COLOR, lw=1.0, linestyle="--", zorder=4)
+    axes.set(xlabel="predicted", ylabel="observed")
+
+
+def _draw_residuals(axes: Axes, found: Predictions) -> None:
+    """Draw residuals against predictions; bars are intervals."""
+    _draw_bars(axes, found, found.lower - found.y_pred, found.upper - found.y_pred)
+    _draw_targets(axes, found, found.y_true - found.y_pred)
+    axes.axhline(0.0, color=REFERENCE_COLOR, lw=1.0, linestyle="--", zorder=4)
+    axes.set(xlabel="predicted", ylabel="observed − predicted")
+
+
+def _draw_bars(axes: Axes, found: Predictions, low: Array, high: Array) -> None:
+    rows = np.unique(np.linspace(0, low.size - 1, min(low.size, _MOST_BARS)).astype(int))
+    bars: dict[str, Any] = {"colors": MODEL_COLOR, "alpha": 0.3, "lw": 1.2, "zorder": 1}
+    label = f"{100 * found.level:g} % interval"
+    axes.vlines(found.y_pred[rows], low[rows], high[rows], label=label, **bars)
+
+
+def _draw_targets(axes: Axes, found: Predictions, values: Array) -> None:
+    """Draw a point for each row, black if the target is outside its interval."""
+    inside = found.inside
+    for rows, color, label in ((inside, DATA_COLOR, "inside"), (~inside, "black", "outside")):
+        label = f"{label} ({np.mean(rows):.0%})"
+        point: dict[str, Any] = {"s": 9, "linewidths": 0, "color": color, "zorder": 3}
+        axes.scatter(found.y_pred[rows], values[rows], label=label, **point)
+
+
+def _draw_calibration(both: Any, found: Predictions) -> None:
+    """Draw the coverage curve and the histogram of the probability integral transform."""
+    left, right = both
+    n_rows, p = found.y_true.size, np.linspace(0.0, 1.0, 101)
+    off = _chance(p, n_rows)
+    reference: dict[str, Any] = {"color": REFERENCE_COLOR, "lw": 1.0, "linestyle": "--"}
+    left.fill_between(p, p - off, p + off, color="0.85", linewidth=0, label="chance")
+    left.plot([0, 1], [0, 1], label="calibrated", **reference)
+    curve: dict[str, Any] = {"color": MODEL_COLOR, "marker": "o", "markersize": 4, "lw": 1.5}
+    left.plot(*found.coverage_curve, label="model", **curve)
+    left.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    left.set(xlabel="probability of the interval", ylabel="fraction of targets inside")
+    density, edges = pit_histogram(found.y_true, found.y_pred, found.y_std, _BINS)
+    width = np.diff(edges)
+    half = float(_chance(width[:1], n_rows)[0] / width[0])
+    right.axhspan(1.0 - half, 1.0 + half, color="0.85", linewidth=0, zorder=0)
+    right.axhline(1.0, zorder=3, **reference)
+    bars: dict[str, Any] = {"facecolor": "none", "edgecolor": MODEL_COLOR, "hatch": "////"}
+    right.bar(edges[:-1], density, width, align="edge", lw=1.2, **bars)
+    right.set(xlim=(0, 1), xlabel="predicted probability below the target", ylabel="density")
+
+
+def _chance(probability: Array, n_rows: int) -> Array:
+    """Return the half-width of the 90 % sampling interval of a proportion."""
+    return normal_half_width(_CHANCE) * np.sqrt(probability * (1.0 - probability) / n_rows)
+
+
+def _draw_effect(axes: Axes, effect: Effect, label: str, band: str) -> None:
+    """Draw a curve with a band, or points with error bars for an input of few values."""
+    if effect.grid.size > inspection.MAX_LEVELS:
+        draw_band(axes, effect.grid, effect.lower, effect.upper, MODEL_COLOR, band)
+        draw_mean(axes, effect.grid, effect.mean, MODEL_COLOR, label)
+        return
+    widths = np.abs(np.stack([effect.lower, effect.upper]) - effect.mean)
+    points: dict[str, Any] = {"fmt": "o", "markersize": 4, "capsize": 4, "color": MODEL_COLOR}
+    axes.errorbar(effect.grid, effect.mean, yerr=widths, label=f"{label}, {band}", **points)
+    axes.margins(x=0.1)
