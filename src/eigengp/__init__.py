@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from eigengp import conformal, datasets, inspection, metrics, plot
     from eigengp.baselines.nystrom import NegativeVarianceWarning, NystromRegressor
     from eigengp.baselines.rvm.regressor import RVMRegressor
-    from eigengp.data.encode import TableEncoder, TableError, TableWarning
+    from eigengp.data.columns import TableError, TableWarning
+    from eigengp.data.encode import TableEncoder
     from eigengp.estimators.classifier import EigenGPClassifier
     from eigengp.estimators.eigen_features import EigenFeatures
     from eigengp.estimators.eigengp import EigenGPRegressor
@@ -91,7 +92,8 @@ __all__ = [
 _NAMES = {
     "baselines.nystrom": "NegativeVarianceWarning NystromRegressor",
     "baselines.rvm.regressor": "RVMRegressor",
-    "data.encode": "TableEncoder TableError TableWarning",
+    "data.columns": "TableError TableWarning",
+    "data.encode": "TableEncoder",
     "estimators.classifier": "EigenGPClassifier",
     "estimators.eigen_features": "EigenFeatures",
     "estimators.eigengp": "EigenGPRegressor",

@@ -29,6 +29,8 @@ from eigengp.backend.threads import use_one_blas_thread
 from eigengp.conformal import conformal_factor, conformity, known_factor, normal_half_width
 from eigengp.data.array_source import map_blocks
 from eigengp.data.dask_source import is_dask
+from eigengp.data.encode import TableEncoder
+from eigengp.data.frames import open_frame
 from eigengp.data.open import (
     MERGE_UP_TO,
     check_inputs,
@@ -99,6 +101,12 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         predictions in float32 where that is accurate enough. "single" also computes the matrix
         products within each block of rows in float32 where that is accurate enough. Sums over
         blocks and factorisations are always in float64.
+    categorical_features : {"from_dtype"}, array-like, TableEncoder or None
+        Which columns of X are categories. "from_dtype" encodes frames of pandas, Polars and
+        PyArrow that hold more than numbers, as `TableEncoder` does: text and categories get a
+        kernel with one correlation between all levels of a column, dates become trend and seasons,
+        and missing values are marked and filled. Names, indices or a mask add columns, also of
+        arrays. A `TableEncoder` object sets how all columns are encoded. None takes numbers only.
     device : str or None
         Where NumPy arrays of more than 5,000 rows are computed: None is the CPU, "cuda" a GPU
         (through PyTorch), and "auto" a GPU if there is one and the model is faster there; see
@@ -126,8 +134,11 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     target_mean_ : float
         The constant that is subtracted from the targets: their mean with `mean="constant"`, and 0
         with other mean functions.
+    encoder_ : TableEncoder
+        The encoder of the columns; only if `fit` was given a frame that is not of numbers alone.
+        `kernel_` and `inducing_points_` then refer to its features.
     n_features_in_ : int
-        The number of inputs.
+        The number of inputs; of columns, if they were encoded.
     feature_names_in_ : array of shape (D,)
         The names of the inputs, where `fit` was given names.
     """
@@ -141,6 +152,7 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     kernel: Kernel | str = "squared_exponential"
     standardize: Standardize = True
+    categorical_features: Any = "from_dtype"
     random_state: int | np.random.RandomState | None = None
     verbose: bool | int = False
 
@@ -160,6 +172,7 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         "mean": [StrOptions({"constant", "zero", *MEANS}), HasMethods(["fit", "get_params"])],
         "optimizer": [LBFGS, StrOptions({"auto"})],
         "standardize": ["boolean", StrOptions({"robust"})],
+        "categorical_features": [StrOptions({"from_dtype"}), "array-like", TableEncoder, None],
         "precision": [StrOptions(set(PRECISIONS))],
         "device": [str, None],
         "random_state": ["random_state"],
@@ -188,12 +201,14 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array of shape (N, D), path, glob pattern or PyArrow dataset
-            Inputs. Files (Parquet, Arrow, CSV) are read in chunks and may be larger than memory;
-            all columns but `y` and `sample_weight` are inputs.
+        X : array of shape (N, D), frame, path, glob pattern or PyArrow dataset
+            Inputs. Frames of pandas, Polars and PyArrow may hold text, categories, flags, dates
+            and missing values; see `categorical_features`. Files (Parquet, Arrow, CSV) are read in
+            chunks and may be larger than memory; all columns but `y` and `sample_weight` are
+            inputs.
         y : array of shape (N,), or str
-            Targets, or the name of their column in the files. `EigenGPRegressor` also takes
-            several outputs, of shape (N, P), with NaN where an output is missing.
+            Targets, or the name of their column in the frame or files. `EigenGPRegressor` also
+            takes several outputs, of shape (N, P), with NaN where an output is missing.
         sample_weight : array of shape (N,), str or None
             How many times each row counts, or the name of that column.
 
@@ -202,8 +217,9 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self : object
             The fitted estimator.
         """
-        settings = Settings.from_estimator(self)
-        return self._adopt(self._find_fit(X, y, sample_weight, settings))
+        frame = open_frame(X, y, sample_weight, self.categorical_features)
+        settings = Settings.from_estimator(self, frame)
+        return self._adopt(self._find_fit(frame.X, frame.y, frame.sample_weight, settings))
 
     def _find_fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
         """Open the rows, and learn from them."""
@@ -308,7 +324,17 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             waves.
         """
         check_is_fitted(self)
-        return sensitivities(self._prior_correlation, self._scaling.input_spread)
+        return sensitivities(
+            self._prior_correlation, self._scaling.input_spread, self._input_groups
+        )
+
+    @property
+    def _input_groups(self) -> list[list[int]]:
+        """The features of each input: several for a column that was encoded, none if ignored."""
+        if not hasattr(self, "encoder_"):
+            return [[d] for d in range(self.n_features_in_)]
+        groups = self.encoder_.feature_groups_
+        return [groups.get(str(name), []) for name in self.encoder_.feature_names_in_]
 
     def _prior_correlation(self, apart: Array) -> Array:
         """Return `k(x, x + δ)/k(x, x)` for differences δ in the units of the data, shape (n,).
@@ -676,7 +702,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         points = self._own_points()
-        groups = np.arange(points.shape[1])[:, None]
+        groups = self._input_groups
         if np.ndim(self._scaling.target_scale) == 0:
             return total_indices(self._mean_alone, points, groups)
 

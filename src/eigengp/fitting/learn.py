@@ -127,13 +127,13 @@ def make_start(run: Run) -> Start:
         kernel = own.rescaled(per_unit, 1.0 / unit, shift).with_ard(D)
     else:
         box = run.dataset.extent
-        n_varying = count_varying(np.stack([box.low, box.high]))
+        n_varying = count_varying(np.stack([box.low, box.high]), run.dataset.groups)
         kernel = SquaredExponential() if own == "auto" else KERNELS[own]()
         if isinstance(kernel, Stationary):
             middle = np.sqrt(np.prod(get_lengthscale_range(n_varying)))
             kernel = replace(kernel, lengthscale=np.full(D, middle))
         kernel = kernel.with_ard(D)
-    start = Start(kernel, Gaussian(noise))
+    start = Start(kernel.with_groups(run.dataset.groups), Gaussian(noise))
     if not getattr(settings.optimizer, "exact_start", False):
         return start
     exact = _learn_exact_on_subset(run, start)

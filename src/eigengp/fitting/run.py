@@ -98,8 +98,10 @@ class Run:
         """
         dataset = self.dataset
         offset = get_log_unit(dataset.scaling, dataset.summary.weight)
+        encoder = dataset.encoder
         found = {
-            "n_features_in_": dataset.n_features,
+            "encoder_": encoder,
+            "n_features_in_": dataset.n_features if encoder is None else encoder.n_features_in_,
             "feature_names_in_": dataset.feature_names,
             "target_mean_": dataset.scaling.target_centre,
             "log_marginal_likelihood_": offset - value,
@@ -113,7 +115,7 @@ class Run:
             **describe(model, dataset.scaling, dataset.like, self.settings.has_weights),
             **own,
         }
-        optional = ("feature_names_in_", "leave_one_out_errors_")
+        optional = ("encoder_", "feature_names_in_", "leave_one_out_errors_")
         kept = {name: v for name, v in found.items() if v is not None or name not in optional}
         return FitResult(model, posterior, kept, tuple(dict.fromkeys(self.notes)))
 

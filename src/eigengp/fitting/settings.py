@@ -15,6 +15,7 @@ from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp._typing import Array
+from eigengp.data.frames import Frame
 from eigengp.data.open import ReadOptions, find_gpu
 from eigengp.gp.likelihoods import Heteroscedastic, NonGaussian, find_likelihood
 from eigengp.gp.precision import KEPT_BYTES
@@ -193,7 +194,7 @@ class Settings:
         object.__setattr__(self, "strategy", "sequential" if strategy == "auto" else strategy)
 
     @classmethod
-    def from_estimator(cls, estimator: Any) -> Settings:
+    def from_estimator(cls, estimator: Any, frame: Frame | None = None) -> Settings:
         """Read all parameters of an estimator, once; no later code reads the estimator."""
         own, method = estimator.get_params(deep=False), type(estimator).__name__
         has_weights = estimator._has_weights
@@ -220,6 +221,8 @@ class Settings:
                 max_rows=own.get("max_rows"),
                 mean=own.get("mean", "constant" if own["standardize"] else "zero"),
                 scales_targets=other is None or other.scales_targets,
+                encoder=None if frame is None else frame.encoder,
+                names=None if frame is None else frame.names,
             ),
             parameters=estimator.get_params(deep=True),
             kernel=own["kernel"],

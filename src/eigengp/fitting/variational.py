@@ -247,20 +247,23 @@ def _make_kernels(run: Run, variance: float, exposure: int | None) -> list[Kerne
     if isinstance(own, Kernel):
         per_unit = 1.0 / scaling.input_scale
         shift, unit = -scaling.input_centre * per_unit, scaling.target_scale**2
-        return [own.with_ard(D).rescaled(per_unit, 1.0 / unit, shift).with_ard(D)]
+        kernel = own.with_ard(D).rescaled(per_unit, 1.0 / unit, shift).with_ard(D)
+        return [kernel.with_groups(run.dataset.groups)]
     dims = None if exposure is None else tuple(d for d in range(D) if d != exposure)
     if dims == ():
         raise ValueError("X has no inputs beside the exposure.")
     box = run.dataset.extent
-    low, high = get_lengthscale_range(count_varying(np.stack([box.low, box.high])))
+    n_varying = count_varying(np.stack([box.low, box.high]), run.dataset.groups)
+    low, high = get_lengthscale_range(n_varying)
     kinds: Sequence[type[Kernel]] = _CANDIDATES if own == "auto" else (KERNELS[own],)
     made = []
     for kind in kinds:
         first = {"lengthscale": np.sqrt(low * high)} if issubclass(kind, Stationary) else {}
         kernel: Any = kind(**{"active_dims": dims, **first})
         scale = variance / float(kernel.diag(np.ones((1, D)))[0])
-        made.append(kernel.rescaled(np.ones(D), scale).with_ard(D))
-    if len(made) > 1 and dims is None and D <= WARPED_INPUTS:
+        kernel = kernel.rescaled(np.ones(D), scale).with_ard(D)
+        made.append(kernel.with_groups(run.dataset.groups))
+    if len(made) > 1 and dims is None and D <= WARPED_INPUTS and run.dataset.groups is None:
         made += make_warps(made[0], box.low, box.high)
     return made
 

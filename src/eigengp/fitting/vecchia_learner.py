@@ -178,7 +178,8 @@ class VecchiaLearner:
             before = model.kernel
             assert isinstance(before, Stationary)
             self.monitor.clock.spread(own.until, i, n_candidates)
-            kernel = kind(before.lengthscale * origin.stretch, before.variance)
+            lengths = before.lengthscale * origin.stretch
+            kernel = kind(lengths, before.variance, groups=before.groups)
             model = replace(model, kernel=kernel)
             learned[kind] = self._learn_on_part(model, own, most)
         sums = []

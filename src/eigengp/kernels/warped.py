@@ -6,6 +6,7 @@ in which functions vary quickly: `k(w(x), w(z))` (Snoek, Swersky, Zemel and Adam
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Self
 
@@ -101,6 +102,13 @@ class Warped(Kernel):
                 f"The warp has {self.low.size} inputs but X has {n_features} features."
             )
         return self._with(self.kernel.with_ard(n_features))
+
+    def with_groups(self, groups: Sequence[int] | None) -> Self:
+        return self._with(self.kernel.with_groups(groups))
+
+    @property
+    def groups(self) -> tuple[int, ...] | None:  # type: ignore[override]  # That of its kernel.
+        return self.kernel.groups
 
     def rescaled(
         self, input_scale: Array, variance_scale: float, input_shift: Array | float = 0.0

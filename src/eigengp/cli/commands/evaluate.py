@@ -35,7 +35,7 @@ def evaluate(
     with open_session(as_json, quiet, debug) as out:
         from eigengp.cli.commands.models import SavedModel
         from eigengp.cli.tables import drop_unlabelled
-        from eigengp.data.encode import TableError
+        from eigengp.data.columns import TableError
 
         saved = SavedModel.read(model).with_target(target)
         table = drop_unlabelled(saved.read_table(data, drop, out), saved.schema.target)

@@ -137,7 +137,7 @@ def _note_useless(table: Any, schema: Any, out: Session) -> None:
     """Note the columns that are ignored, and those that only number the rows."""
     import numpy as np
 
-    from eigengp.data.encode import to_numbers
+    from eigengp.data.columns import to_numbers
 
     for name, why in schema.encoder.ignored_.items():
         out.note(f"Column {quoted(name)} is {why} and is ignored.")

@@ -8,7 +8,8 @@ from typing import Any
 
 from eigengp.cli.commands.session import Session
 from eigengp.cli.tables import TableSchema, read_table
-from eigengp.data.encode import TableEncoder, TableError, join
+from eigengp.data.columns import TableError, join
+from eigengp.data.encode import TableEncoder
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def predict(
     options.check_coverage(coverage)
     with open_session(as_json, quiet, debug) as out:
         from eigengp.cli.commands.models import SavedModel
-        from eigengp.data.encode import TableError, check_present, join
+        from eigengp.data.columns import TableError, check_present, join
         from eigengp.data.formats import FORMATS, write_table
 
         if path is not None:
@@ -58,7 +58,7 @@ def predict(
 
 def _predict_columns(saved: Any, table: Any, coverage: float) -> dict[str, Any]:
     """Return mean, standard deviation and the ends of the prediction interval of each row."""
-    from eigengp.data.encode import TableError
+    from eigengp.data.columns import TableError
 
     if table.num_rows == 0:
         raise TableError("The table has no rows to predict.")
@@ -82,7 +82,7 @@ def _write_csv(columns: dict[str, Any]) -> None:
 
 def _escape_formulas(values: Any) -> Any:
     """Return text with an apostrophe before what a spreadsheet would take for a formula."""
-    from eigengp.data.encode import get_kind, to_text
+    from eigengp.data.columns import get_kind, to_text
     from eigengp.data.formats import import_arrow
 
     if not hasattr(values, "type") or get_kind(values.type) != "category":
