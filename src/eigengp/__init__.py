@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from eigengp.estimators.sparse import FITCRegressor, PowerEPRegressor, VFERegressor
     from eigengp.estimators.ssgp import SSGPRegressor
     from eigengp.estimators.transformed_target import TargetTransformed
+    from eigengp.fitting.run import FitWarning
     from eigengp.fitting.settings import LBFGS, Stochastic
     from eigengp.gp.likelihoods import (
         Gaussian,
@@ -54,6 +55,7 @@ __all__ = [
     "EvidenceGradient",
     "ExactGPRegressor",
     "FITCRegressor",
+    "FitWarning",
     "Gaussian",
     "Heteroscedastic",
     "Linear",
@@ -102,6 +104,7 @@ _NAMES = {
     "estimators.sparse": "FITCRegressor PowerEPRegressor VFERegressor",
     "estimators.ssgp": "SSGPRegressor",
     "estimators.transformed_target": "TargetTransformed",
+    "fitting.run": "FitWarning",
     "fitting.settings": "LBFGS Stochastic",
     "gp.likelihoods": "Gaussian Heteroscedastic NegativeBinomial Poisson Quantile StudentT",
     "io": "load",

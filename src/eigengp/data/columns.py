@@ -136,13 +136,47 @@ def to_numbers(values: Any, decimal: str = "") -> Array:
     """
     pa, plain = import_arrow(), decode(values)
     if decimal:
-        texts = (_clean(text) for text in to_text(plain).to_pylist())
-        return np.array([_parse_number(text, decimal) for text in texts])
+        return np.array([parse_number(text, decimal) for text in to_text(plain).to_pylist()])
     if pa.types.is_duration(plain.type):
         ticks = plain.cast(pa.duration("us")).cast(pa.int64())
         return to_numbers(ticks) / _DAY
     floats = plain.cast(pa.float64(), safe=False)
     return np.array(floats.to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def read_numbers(values: Any, decimal: str | None = None) -> Array:
+    """Convert a column of numbers, also of those in text, to floats, shape (n,).
+
+    Raises
+    ------
+    TableError
+        If text does not hold numbers, or its decimal sign is not clear and not given.
+    """
+    if get_kind(values.type) != "category":
+        return to_numbers(values)
+    texts = to_text(values).drop_null().unique().to_pylist()
+    sign = "." if all(map(_DIGITS.fullmatch, texts)) else find_decimal(texts)
+    if not sign:
+        odd = find_odd_cell(texts)
+        raise TableError(
+            f"it holds text such as {quoted(odd or texts[0])}."
+            + (" Correct or empty these cells." if odd else "")
+        )
+    if sign == "?" and decimal is None:
+        raise TableError(
+            f"{quoted(texts[0])} may be with thousands or with decimals; pass decimal='.' or ',' "
+            "to TableEncoder (--decimal on the command line)."
+        )
+    return to_numbers(values, decimal or sign)
+
+
+def find_no_number(values: Any) -> Any:
+    """Return which values of a column of numbers are missing, also in text, shape (n,)."""
+    missing = find_missing(values) > 0.0
+    if get_kind(values.type) == "category":
+        texts = to_text(values).to_pylist()
+        missing |= np.array([_clean(text).lower() in _NO_VALUE for text in texts], dtype=bool)
+    return missing
 
 
 def to_days(values: Any, form: str = "") -> Array:
@@ -229,7 +263,9 @@ def _is_code(text: str) -> bool:
     return text.isdigit() and not _DIGITS.fullmatch(text)
 
 
-def _parse_number(text: str, decimal: str) -> float:
+def parse_number(text: str | None, decimal: str) -> float:
+    """Return the number in a text with this decimal sign; NaN for what stands for no value."""
+    text = _clean(text)
     if text.lower() in _NO_VALUE:
         return np.nan
     try:

@@ -316,7 +316,7 @@ class Column:
             if count > max(_FEWEST_IDENTIFIERS, _IDENTIFIER * len(values)):
                 return "an identifier"
             return "constant" if count == 1 and not missing.any() else ""
-        numbers = self._read(values)
+        numbers = self.read(values)
         return "constant" if np.unique(numbers[~np.isnan(numbers)]).size < 2 else ""
 
     def learn(self, values: Any, max_categories: int, expand_dates: bool) -> Column:
@@ -325,7 +325,7 @@ class Column:
             counts, missing = count_categories(values), bool(find_missing(values).any())
             room = max(1, max_categories - missing)
             return replace(self, categories=tuple(sorted(list(counts)[:room])), indicator=missing)
-        numbers = self._read(values)
+        numbers = self.read(values)
         known = numbers[~np.isnan(numbers)]
         fill = float(np.median(known))
         fill = float(fill >= 0.5) if self.kind == "flag" else fill
@@ -363,7 +363,10 @@ class Column:
         self._check_type(values)
         if self.kind == "category":
             return self._encode_levels(to_text(values))
-        numbers = self._read(values)
+        return self.encode_numbers(self.read(values))
+
+    def encode_numbers(self, numbers: Array) -> Array:
+        """Return the features of numbers, flags or days, NaN where missing, in a last axis."""
         missing = np.isnan(numbers)
         features = [np.where(missing, self.fill, numbers)]
         if self.kind == "date":
@@ -371,7 +374,14 @@ class Column:
             for period in self.periods:
                 phase = np.where(missing, 0.0, 2.0 * np.pi * numbers / _PERIODS[period])
                 features += [np.where(missing, 0.0, f(phase)) for f in (np.sin, np.cos)]
-        return np.column_stack([*features, missing] if self.indicator else features)
+        return np.stack([*features, missing] if self.indicator else features, axis=-1)
+
+    def decode_numbers(self, features: Array) -> Array:
+        """Return numbers, flags or days, NaN where missing; undoes `encode_numbers`."""
+        numbers = features[..., 0]
+        if self.kind == "date":
+            numbers = (numbers - 1970.0) * _PERIODS["year"]
+        return np.where(features[..., -1] > 0.0, np.nan, numbers) if self.indicator else numbers
 
     def _encode_levels(self, text: Any) -> Array:
         pa = import_arrow()
@@ -391,7 +401,7 @@ class Column:
         levels = (codes[:, None] == np.arange(len(self.feature_names))).astype(np.float64)
         return np.where(unknown[:, None], self.unknown, levels)
 
-    def _read(self, values: Any) -> Array:
+    def read(self, values: Any) -> Array:
         """Return numbers, flags or days, NaN where missing, shape (n,)."""
         text = get_kind(values.type) == "category"
         if self.kind == "date":
@@ -473,7 +483,7 @@ def _find_problems(
     infinite = {
         name: count
         for name, own in numbers.items()
-        if own.decimal != "?" and (count := int(np.isinf(own._read(table[name])).sum()))
+        if own.decimal != "?" and (count := int(np.isinf(own.read(table[name])).sum()))
     }
     if infinite:
         yield f"Values are infinite: {join_counts(infinite)}. Replace them.", infinite

@@ -13,24 +13,25 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import _check_feature_names, _get_feature_names
 
+from eigengp._format import quoted
 from eigengp.data.dask_source import is_dask
-from eigengp.data.columns import get_kind
+from eigengp.data.columns import find_decimal, get_kind, parse_number
 from eigengp.data.encode import TableEncoder
 from eigengp.data.formats import is_table, open_dataset
 
 _FIRST_ROWS = 100_000
 """The number of rows of files from which their encoding is learned."""
-_TAKES_ENCODED: ContextVar[bool] = ContextVar("takes_encoded", default=False)
+_ENCODED_BY: ContextVar[TableEncoder | bool] = ContextVar("encoded_by", default=False)
 
 
 @contextmanager
-def encoded_inputs() -> Iterator[None]:
-    """Let predictions take arrays that the encoder of a model has made, instead of frames."""
-    token = _TAKES_ENCODED.set(True)
+def encoded_inputs(encoder: TableEncoder | bool = True) -> Iterator[None]:
+    """Let models take arrays that their encoder has made, instead of frames; `fit` needs it."""
+    token = _ENCODED_BY.set(encoder)
     try:
         yield
     finally:
-        _TAKES_ENCODED.reset(token)
+        _ENCODED_BY.reset(token)
 
 
 class Frame(NamedTuple):
@@ -68,12 +69,15 @@ def open_frame(X: Any, y: Any, sample_weight: Any, categorical: Any) -> Frame:
     categorical : "from_dtype", None, TableEncoder, or array-like
         See `GPEstimator.categorical_features`.
     """
+    encoder = _ENCODED_BY.get()
+    if isinstance(encoder, TableEncoder):
+        return Frame(X, y, sample_weight, encoder, encoder.feature_names_in_)
     if type(X).__name__ == "LazyFrame":
         raise TypeError("X is a lazy frame without rows; pass X.collect().")
     named = categorical is not None and not isinstance(categorical, str | TableEncoder)
     if is_table(X):
-        encoder = _learn_from_files(X, y, sample_weight, categorical)
-        return Frame(X, y, sample_weight, encoder, None if encoder is None else encoder.feature_names_in_)
+        own = _learn_from_files(X, y, sample_weight, categorical)
+        return Frame(X, y, sample_weight, own, None if own is None else own.feature_names_in_)
     if not is_frame(X):
         if named:
             table, encoder = _name_columns(X), TableEncoder(categorical=_list_names(X, categorical))
@@ -86,6 +90,30 @@ def open_frame(X: Any, y: Any, sample_weight: Any, categorical: Any) -> Frame:
         return Frame(X, y, sample_weight)
     encoder = _make_encoder(X, categorical)
     return Frame(encoder.fit(X).transform(X), y, sample_weight, encoder, _get_feature_names(X))
+
+
+def read_targets(X: Any, y: Any) -> Any:
+    """Return the targets of a regressor; raise for those of a classifier.
+
+    Numbers in text, such as 1.234,50, become numbers.
+    """
+    if isinstance(y, str) and not (is_table(X) or is_dask(X)):
+        raise ValueError(f"y={y!r} names a column, but X has no named columns; pass a frame.")
+    if y is None or isinstance(y, str) or getattr(getattr(y, "dtype", None), "kind", "") in "fiu":
+        return y
+    values = y if is_dask(y) or hasattr(y, "__dlpack_device__") else np.asarray(y)
+    kind = getattr(getattr(values, "dtype", None), "kind", "")
+    texts = [value for value in values.ravel() if isinstance(value, str)] if kind in "OUT" else []
+    if not (texts or kind == "b"):
+        return y
+    sign = find_decimal(set(texts)) if len(texts) == values.size else ""
+    if sign in (".", ","):
+        return np.array([parse_number(text, sign) for text in values.ravel()])
+    what = f"text such as {quoted(texts[0])}" if texts else "true and false"
+    hint = " If these are numbers, convert them first." if sign else ""
+    raise ValueError(
+        f"y holds {what}, but a regressor predicts numbers. Use EigenGPClassifier for classes.{hint}"
+    )
 
 
 def _learn_from_files(X: Any, y: Any, sample_weight: Any, categorical: Any) -> TableEncoder | None:
@@ -112,7 +140,7 @@ def _make_encoder(X: Any, categorical: Any) -> TableEncoder:
 def encode_inputs(estimator: Any, X: Any) -> Any:
     """Return inputs as the encoder of a fitted estimator makes them, if it has one."""
     encoder: TableEncoder | None = getattr(estimator, "encoder_", None)
-    if encoder is None or _TAKES_ENCODED.get():
+    if encoder is None or _ENCODED_BY.get() is not False:
         return X
     _check_feature_names(estimator, X, reset=False)
     if is_frame(X):

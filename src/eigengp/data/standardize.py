@@ -208,11 +208,7 @@ class Scaling:
         if groups is None or not standardize:
             return scaling
         shared = np.bincount(groups)[list(groups)] > 1
-        return replace(
-            scaling,
-            input_centre=np.where(shared, 0.0, scaling.input_centre),
-            input_scale=np.where(shared, 1.0, scaling.input_scale),
-        )
+        return replace(scaling, input_scale=np.where(shared, 1.0, scaling.input_scale))
 
     @classmethod
     def of(cls, summary: Summary, standardize: bool, centred: bool = True) -> Scaling:

@@ -30,7 +30,7 @@ from eigengp.conformal import conformal_factor, conformity, known_factor, normal
 from eigengp.data.array_source import map_blocks
 from eigengp.data.dask_source import is_dask
 from eigengp.data.encode import TableEncoder
-from eigengp.data.frames import open_frame
+from eigengp.data.frames import open_frame, read_targets
 from eigengp.data.open import (
     MERGE_UP_TO,
     check_inputs,
@@ -43,7 +43,7 @@ from eigengp.data.open import (
 from eigengp.data.out_of_core import predict_files, predict_lazily, write_predictions
 from eigengp.data.standardize import Scaling
 from eigengp.estimators._docs import complete_docstring
-from eigengp.fitting.run import FitResult, Run, begin_run
+from eigengp.fitting.run import FitResult, FitWarning, Run, begin_run
 from eigengp.fitting.settings import LBFGS, Settings, Stochastic
 from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.mean import MEANS
@@ -113,8 +113,10 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         `selection_`.
     random_state : int, RandomState or None
         Seed of the restarts and of all other random choices.
-    verbose : bool or int
-        Whether to show a progress bar with the log marginal likelihood.
+    verbose : bool, int or None
+        Whether to show a progress bar with the log marginal likelihood. None does on a terminal
+        and in a notebook, once the fit has taken two seconds. 2 writes a line every five seconds
+        where there is neither.
 
     Attributes
     ----------
@@ -154,7 +156,7 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     standardize: Standardize = True
     categorical_features: Any = "from_dtype"
     random_state: int | np.random.RandomState | None = None
-    verbose: bool | int = False
+    verbose: bool | int | None = None
 
     kernel_: Kernel = field(init=False)
     _posterior: Predictive = field(init=False)
@@ -176,7 +178,7 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         "precision": [StrOptions(set(PRECISIONS))],
         "device": [str, None],
         "random_state": ["random_state"],
-        "verbose": ["verbose"],
+        "verbose": ["verbose", None],
     }
 
     _power: ClassVar[float | None] = None
@@ -218,8 +220,9 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             The fitted estimator.
         """
         frame = open_frame(X, y, sample_weight, self.categorical_features)
+        targets = read_targets(frame.X, frame.y)
         settings = Settings.from_estimator(self, frame)
-        return self._adopt(self._find_fit(frame.X, frame.y, frame.sample_weight, settings))
+        return self._adopt(self._find_fit(frame.X, targets, frame.sample_weight, settings))
 
     def _find_fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
         """Open the rows, and learn from them."""
@@ -236,7 +239,7 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _adopt(self, result: FitResult) -> Self:
         """Store the result of a fit in place of an earlier one."""
         for note in result.notes:  # Before anything is stored: a warning may be an error.
-            warnings.warn(note, UserWarning, stacklevel=4)
+            warnings.warn(note, FitWarning, stacklevel=4)
         for name in [name for name in vars(self) if name.endswith("_") or name == "_spectrum"]:
             del self.__dict__[name]
         self.__dict__.update(result.attributes)

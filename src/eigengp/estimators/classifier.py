@@ -69,8 +69,8 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         Approximate time limit of the fit in seconds; None is no limit.
     random_state : int, RandomState or None
         Seed of subsets of the rows and of k-means.
-    verbose : bool or int
-        Whether to show a progress bar with the bound.
+    verbose : bool, int or None
+        Whether to show a progress bar with the bound; see `EigenGPRegressor`.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         "categorical_features": GPEstimator._parameter_constraints["categorical_features"],
         "max_time": [Interval(Real, 0, None, closed="neither"), None],
         "random_state": ["random_state"],
-        "verbose": ["verbose"],
+        "verbose": ["verbose", None],
     }
 
     n_components: int | Literal["auto"] = field(default="auto", kw_only=False)

@@ -41,6 +41,8 @@ _REJECTED = 1e3
 _ATTEMPTS = 4
 _WORTH_GOING_ON = 1e-6
 _BAR_WIDTH = 24
+_PATIENCE, _EVERY = 2.0, 5.0
+"""After how many seconds progress is shown, and how often where lines cannot change."""
 _SOON = 2.0
 """Shorter stages do not show the remaining time."""
 _MARGIN = 0.5
@@ -207,6 +209,8 @@ class Clock:
     _started: float = field(default_factory=time.monotonic)
     _share: float = 0.9
     _asked: float = 0.0
+    was_over: bool = False
+    """Whether a stage has ended early."""
 
     def allow(self, share: float) -> None:
         """Let the next stage run until this fraction of the time limit."""
@@ -218,7 +222,13 @@ class Clock:
             return False
         now = time.monotonic()
         step, self._asked = now - self._asked, now
-        return now - self._started + _MARGIN * step > self._share * self.limit
+        over = now - self._started + _MARGIN * step > self._share * self.limit
+        self.was_over |= over
+        return over
+
+    def get_rest(self) -> float | None:
+        """Return the seconds that are left; None if there is no limit."""
+        return None if self.limit is None else self.limit - (time.monotonic() - self._started)
 
     def spread(self, until: float, number: int, count: int) -> None:
         """Let part `number` of `count` take an equal share of the time that remains until then."""
@@ -231,12 +241,13 @@ class Clock:
 class Monitor:
     """Records the log marginal likelihood after each iteration, and draws a progress bar.
 
-    On a terminal the bar moves; elsewhere each stage is one line at its end.
+    On a terminal and in a notebook the bar moves; elsewhere there is a line every five seconds.
 
     Parameters
     ----------
-    verbose : bool
-        Whether to draw the progress bar.
+    verbose : bool, int or None
+        Whether to draw the progress bar; None does on a terminal and in a notebook, once the fit
+        has taken two seconds. True also draws each stage at its end, 2 does not.
     n_rows : float
         The number of rows: steps report `−ln p(y)` per row.
     offset : float
@@ -247,7 +258,7 @@ class Monitor:
         Defines when a stage must end.
     """
 
-    verbose: bool
+    verbose: bool | int | None = False
     n_rows: float = 1.0
     offset: float = 0.0
     stream: TextIO | None = None
@@ -258,6 +269,7 @@ class Monitor:
     _done: int = 0
     _started: float = field(default_factory=time.monotonic)
     _begun: float = field(default_factory=time.monotonic)
+    _drawn: float = field(default_factory=time.monotonic)
 
     def begin(self, stage: str, total: int) -> None:
         """Start a stage of at most `total` steps."""
@@ -275,24 +287,33 @@ class Monitor:
                 "seconds": time.monotonic() - self._started,
             }
         )
-        if self.verbose and self._out.isatty():
-            self._draw(self._done / self._total)
+        if self._is_visible:
+            moves = _is_live(self._out)
+            if moves or time.monotonic() - self._drawn > _EVERY:
+                self._draw(self._done / self._total, "" if moves else "\n")
         return self.clock.is_over()
 
     def end(self) -> None:
         """Finish the line of the stage."""
-        if self.verbose and self._done:
-            self._draw(1.0)
-            self._out.write("\n")
-            self._out.flush()
+        if self._is_visible and self._done and (self.verbose == 1 or _is_live(self._out)):
+            self._draw(1.0, "\n")
 
-    def _draw(self, share: float) -> None:
+    @property
+    def _is_visible(self) -> bool:
+        """Whether to draw now."""
+        if self.verbose is not None:
+            return bool(self.verbose)
+        late = time.monotonic() - self._started > _PATIENCE
+        return late and _is_live(self._out) and current_process().name == "MainProcess"
+
+    def _draw(self, share: float, end: str) -> None:
+        self._drawn = time.monotonic()
         last = self.history[-1]
         bar = "█" * round(_BAR_WIDTH * min(1.0, share))
         self._out.write(
             f"\r{self._stage:<8} {bar:·<{_BAR_WIDTH}} {self._done:>4} steps  "
             f"ln p(y) = {last['log_marginal_likelihood']:12.3f}  {last['seconds']:7.1f} s"
-            f"{self._format_pace()}"
+            f"{self._format_pace()}{end}"
         )
         self._out.flush()
 
@@ -301,13 +322,20 @@ class Monitor:
         return self.stream or sys.stderr
 
     def _format_pace(self) -> str:
-        """Return rows per second, and the remaining time if the stage takes all its steps."""
+        """Return rows per second, and the time left: of `max_time`, or for all steps."""
         elapsed = time.monotonic() - self._begun
         if elapsed < _SOON:
             return ""
         per_step = elapsed / self._done
-        left = per_step * max(0, self._total - self._done)
+        rest = self.clock.get_rest()
+        left = per_step * max(0, self._total - self._done) if rest is None else max(0.0, rest)
         return f"  {_format_number(self.n_rows / per_step)} rows/s  {left:5.0f} s left"
+
+
+def _is_live(stream: TextIO) -> bool:
+    """Return whether a stream shows a line that changes: on a terminal and in a notebook."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return stream.isatty() or type(shell).__name__ == "ZMQInteractiveShell"
 
 
 def _format_number(number: float) -> str:

@@ -30,6 +30,10 @@ EXACT_BLOCK_ROWS = 128
 """Rows in a block of the exact GP: with N columns each, small blocks keep memory near N²."""
 
 
+class FitWarning(UserWarning):
+    """A fit has left something out; the message names the parameter to change."""
+
+
 @dataclass(frozen=True)
 class FitResult:
     """The result of a fit.
@@ -81,7 +85,7 @@ class Run:
         """Warn that there are fewer distinct inputs than inducing points."""
         self.notes.append(
             f"There are only {possible} distinct rows: {possible} inducing points are used "
-            f"instead of {asked}."
+            f"instead of {asked}. Lower n_components or inducing_points."
         )
 
     def make_result(
@@ -96,7 +100,12 @@ class Run:
 
         `value` is the negative log marginal likelihood, in standardised units.
         """
-        dataset = self.dataset
+        dataset, clock = self.dataset, self.monitor.clock
+        if clock.was_over:
+            self.notes.append(
+                f"Learning ended early, after max_time={clock.limit:g} seconds; raise max_time for "
+                "a better fit."
+            )
         offset = get_log_unit(dataset.scaling, dataset.summary.weight)
         encoder = dataset.encoder
         found = {

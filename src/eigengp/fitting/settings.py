@@ -176,7 +176,7 @@ class Settings:
     """The device of PyTorch on which an exact GP is computed; None is the CPU."""
     max_time: float | None
     random_state: Any
-    verbose: bool
+    verbose: bool | int | None
     keeps_rows: bool = True
     """False in the first `partial_fit`, which cannot keep its rows."""
     is_stochastic: bool = field(init=False)
@@ -242,7 +242,7 @@ class Settings:
             device=device,
             max_time=own.get("max_time"),
             random_state=own["random_state"],
-            verbose=bool(own["verbose"]),
+            verbose=own["verbose"],
         )
 
 

@@ -17,6 +17,7 @@ def predict(
     coverage: options.Coverage = 0.9,
     keep: options.Keep = None,
     drop: options.Drop = None,
+    encoding: options.Encoding = None,
     escape_formulas: options.EscapeFormulas = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -36,7 +37,7 @@ def predict(
         if path is not None:
             out.check_output_path(path, [each for each in FORMATS if each != ".tsv"])
         saved, kept = SavedModel.read(model), keep or []
-        table = saved.read_table(data, drop, out)
+        table = saved.read_table(data, drop, out, encoding)
         check_present(table, kept)
         inputs = table.drop_columns([name for name in kept if name not in saved.schema.names])
         predicted = _predict_columns(saved, inputs, coverage)
@@ -59,12 +60,14 @@ def predict(
 def _predict_columns(saved: Any, table: Any, coverage: float) -> dict[str, Any]:
     """Return mean, standard deviation and the ends of the prediction interval of each row."""
     from eigengp.data.columns import TableError
+    from eigengp.data.frames import encoded_inputs
 
     if table.num_rows == 0:
         raise TableError("The table has no rows to predict.")
     X = saved.schema.encode(table)
-    mean, std = saved.model.predict(X, return_std=True)
-    lower, upper = saved.model.predict_interval(X, coverage)
+    with encoded_inputs():
+        mean, std = saved.model.predict(X, return_std=True)
+        lower, upper = saved.model.predict_interval(X, coverage)
     return {"mean": mean, "std": std, "lower": lower, "upper": upper}
 
 

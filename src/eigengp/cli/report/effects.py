@@ -31,16 +31,20 @@ class Importance(NamedTuple):
     effect: float
     """The share of the variance of the predictions that is due to it (total Sobol index)."""
     relevance: float
-    """The largest `input_relevance` of its features."""
+    """Its `input_relevance`."""
 
 
 def rank_inputs(model: Any, rows: Rows) -> tuple[Importance, ...]:
     """Measure the effect of each input on a sample of the rows, largest first."""
     groups = {str(number): each.features for number, each in enumerate(rows.inputs)}
     effects = inspection.group_effects(model, rows.X, groups, max_rows=_EFFECT_ROWS)
-    relevance = np.asarray(model.input_relevance())
+    relevance = {
+        feature: value
+        for group, value in zip(model._input_groups, model.input_relevance().tolist(), strict=True)
+        for feature in group
+    }
     found = [
-        Importance(each, effects.get(str(number), 0.0), float(relevance[list(each.features)].max()))
+        Importance(each, effects.get(str(number), 0.0), relevance[each.features[0]])
         for number, each in enumerate(rows.inputs)
     ]
     return tuple(sorted(found, key=lambda each: (-each.effect, -each.relevance)))
