@@ -59,23 +59,28 @@ def as_table(X: Any) -> Any:
     pa = import_arrow()
     try:
         if hasattr(X, "iloc"):
-            columns = [_read_series(X.iloc[:, i]) for i in range(X.shape[1])]
+            columns = [_read_values(X.iloc[:, i]) for i in range(X.shape[1])]
             table = pa.Table.from_arrays(columns, names=[str(name) for name in X.columns])
+        elif isinstance(X, Mapping):
+            table = pa.table({name: _read_values(values) for name, values in X.items()})
         else:
-            table = pa.table(dict(X) if isinstance(X, Mapping) else X)
+            table = pa.table(X)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise TableError(f"This is not a table that PyArrow can read: {error}") from error
     check_names(table.column_names)
     return table
 
 
-def _read_series(series: Any) -> Any:
-    """Convert a column of pandas; objects of several types become text."""
+def _read_values(values: Any) -> Any:
+    """Convert a column; objects of several types become text."""
     pa = import_arrow()
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
     try:
-        return pa.array(series, from_pandas=True)
+        return pa.array(values, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return pa.array([None if value != value else str(value) for value in series], pa.string())
+        texts = (None if each is None or each != each else str(each) for each in values)
+        return pa.array(list(texts), pa.string())
 
 
 def check_names(names: list[str]) -> None:

@@ -141,7 +141,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         found = self._recognize(table)
         ignored = {name: why for name, own in found.items() if (why := own.find_useless(table))}
         kept = {name: own for name, own in found.items() if name not in ignored}
-        problems = list(_find_problems(table, kept))
+        problems = list(_find_problems(table, kept, self.categorical))
         if problems:
             names = dict.fromkeys(name for _, own in problems for name in own)
             raise TableError(" ".join(message for message, _ in problems), names)
@@ -454,7 +454,7 @@ def _find_periods(days: Array) -> tuple[str, ...]:
 
 
 def _find_problems(
-    table: Any, columns: Mapping[str, Column]
+    table: Any, columns: Mapping[str, Column], named: Collection[str]
 ) -> Iterator[tuple[str, Collection[str]]]:
     """Yield what prevents columns from being encoded, each with the columns concerned."""
     others = [name for name in columns if get_kind(table[name].type) == "other"]
@@ -471,7 +471,7 @@ def _find_problems(
                 "(--decimal on the command line).",
                 [name],
             )
-        elif own.kind == "category" and name not in others:
+        elif own.kind == "category" and name not in {*others, *named}:
             texts = to_text(values).drop_null().unique().to_pylist()
             if (odd := find_odd_cell(texts)) is not None:
                 yield (

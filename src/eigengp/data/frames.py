@@ -17,7 +17,7 @@ from eigengp._format import quoted
 from eigengp.data.dask_source import is_dask
 from eigengp.data.columns import find_decimal, get_kind, parse_number
 from eigengp.data.encode import TableEncoder
-from eigengp.data.formats import is_table, open_dataset
+from eigengp.data.formats import explain_errors, is_table, open_dataset
 
 _FIRST_ROWS = 100_000
 """The number of rows of files from which their encoding is learned."""
@@ -75,11 +75,8 @@ def open_frame(X: Any, y: Any, sample_weight: Any, categorical: Any) -> Frame:
     if type(X).__name__ == "LazyFrame":
         raise TypeError("X is a lazy frame without rows; pass X.collect().")
     named = categorical is not None and not isinstance(categorical, str | TableEncoder)
-    if is_table(X):
-        own = _learn_from_files(X, y, sample_weight, categorical)
-        return Frame(X, y, sample_weight, own, None if own is None else own.feature_names_in_)
     if not is_frame(X):
-        if named:
+        if named and not (is_table(X) or is_dask(X)):
             table, encoder = _name_columns(X), TableEncoder(categorical=_list_names(X, categorical))
             return Frame(encoder.fit(table).transform(table), y, sample_weight, encoder)
         return Frame(X, y, sample_weight)
@@ -97,7 +94,7 @@ def read_targets(X: Any, y: Any) -> Any:
 
     Numbers in text, such as 1.234,50, become numbers.
     """
-    if isinstance(y, str) and not (is_table(X) or is_dask(X)):
+    if isinstance(y, str) and isinstance(X, np.ndarray | list):
         raise ValueError(f"y={y!r} names a column, but X has no named columns; pass a frame.")
     if y is None or isinstance(y, str) or getattr(getattr(y, "dtype", None), "kind", "") in "fiu":
         return y
@@ -109,18 +106,22 @@ def read_targets(X: Any, y: Any) -> Any:
     sign = find_decimal(set(texts)) if len(texts) == values.size else ""
     if sign in (".", ","):
         return np.array([parse_number(text, sign) for text in values.ravel()])
-    what = f"text such as {quoted(texts[0])}" if texts else "true and false"
+    what = f"text such as {quoted(str(texts[0]))}" if texts else "true and false"
     hint = " If these are numbers, convert them first." if sign else ""
     raise ValueError(
         f"y holds {what}, but a regressor predicts numbers. Use EigenGPClassifier for classes.{hint}"
     )
 
 
-def _learn_from_files(X: Any, y: Any, sample_weight: Any, categorical: Any) -> TableEncoder | None:
-    """Return an encoder learned from the first rows of files, if they hold more than numbers."""
+def learn_from_files(X: Any, y: Any, sample_weight: Any, categorical: Any) -> TableEncoder | None:
+    """Return an encoder learned from the first rows of files, if they hold more than numbers.
+
+    `y` and `sample_weight` are names of columns.
+    """
     if categorical is None:
         return None
-    few = open_dataset(X).head(_FIRST_ROWS)
+    with explain_errors():
+        few = open_dataset(X).head(_FIRST_ROWS)
     few = few.select([name for name in few.column_names if name not in (y, sample_weight)])
     if isinstance(categorical, str):
         plain = all(get_kind(column.type) in ("number", "flag") for column in few.columns)
@@ -145,13 +146,12 @@ def encode_inputs(estimator: Any, X: Any) -> Any:
     _check_feature_names(estimator, X, reset=False)
     if is_frame(X):
         return encoder.transform(X)
-    table = _name_columns(X, encoder.feature_names_in_)
-    if len(table) != encoder.n_features_in_:
+    if np.ndim(X) == 2 and np.shape(X)[1] != encoder.n_features_in_:
         raise ValueError(
-            f"X has {len(table)} features, but {type(estimator).__name__} is expecting "
+            f"X has {np.shape(X)[1]} features, but {type(estimator).__name__} is expecting "
             f"{encoder.n_features_in_} features as input."
         )
-    return encoder.transform(table)
+    return encoder.transform(_name_columns(X, encoder.feature_names_in_))
 
 
 def _name_columns(X: Any, names: Any = None) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _name_columns(X: Any, names: Any = None) -> dict[str, Any]:
         raise ValueError(f"Expected 2D array, got an array of shape {array.shape} instead.")
     found = [f"x{d}" for d in range(array.shape[1])] if names is None else names
     columns = (column.tolist() if array.dtype == object else column for column in array.T)
-    return dict(zip(map(str, found), columns, strict=False))
+    return dict(zip(map(str, found), columns, strict=True))
 
 
 def _list_names(X: Any, categorical: Any) -> list[str]:
@@ -217,11 +217,14 @@ def _needs_encoder(X: Any, categorical: Any) -> bool:
 
 
 def check_frame(X: Any) -> None:
-    """Raise if a column of a pandas or Polars frame is not an input, and name the column."""
+    """Raise if a column of a frame of numbers holds text or dates, and name the column."""
     for name in _get_columns(X) or ():
-        kind = np.asarray(X[name]).dtype.kind
-        if kind not in "biufc":
-            raise ValueError(
-                f"Column {name!r} of X holds text, dates or missing values, but inputs are numbers. "
-                "Fit with categorical_features='from_dtype', encode it, or drop it."
-            )
+        values = np.asarray(X[name])
+        text = next((value for value in values if isinstance(value, str)), None)
+        if text is None and values.dtype.kind not in "mM":
+            continue
+        what = "dates or times" if text is None else f"text such as {quoted(str(text))}"
+        raise ValueError(
+            f"Column {name!r} of X holds {what}, but is an input of numbers. Convert it, or fit "
+            "frames that hold it with categorical_features='from_dtype'."
+        )

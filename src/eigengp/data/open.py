@@ -27,7 +27,7 @@ from eigengp.data.dask_source import DaskSource, align, get_client, is_dask
 from eigengp.data.encode import TableEncoder
 from eigengp.data.file_source import FileTable
 from eigengp.data.formats import is_table
-from eigengp.data.frames import check_frame, encode_inputs, is_frame
+from eigengp.data.frames import check_frame, encode_inputs, is_frame, learn_from_files
 from eigengp.data.mean import cross_fit, fit_mean
 from eigengp.data.standardize import Extent, Scaling, Summary, standardize_rows
 from eigengp.data.stream_source import StreamSource, Table
@@ -79,6 +79,11 @@ def is_out_of_core(X: Any) -> bool:
     return any(accepts(X) for accepts, _ in _OPENERS)
 
 
+def find_opener(X: Any) -> TableOpener:
+    """Return the first opener that accepts an object."""
+    return next(opener for accepts, opener in _OPENERS if accepts(X))
+
+
 def open_table(
     X: Any,
     target: str | None = None,
@@ -87,7 +92,7 @@ def open_table(
     encoder: TableEncoder | None = None,
 ) -> Table:
     """Open an object by the first opener that accepts it; one of files also encodes columns."""
-    opener = next(opener for accepts, opener in _OPENERS if accepts(X))
+    opener = find_opener(X)
     if encoder is not None:
         return FileTable.of(X, target, weight, features, encoder)
     return opener(X, target, weight, features)
@@ -115,6 +120,8 @@ class ReadOptions(NamedTuple):
     """The encoder by which the inputs were made from a table."""
     names: Any = None
     """The names of the columns of that table."""
+    categorical: Any = None
+    """Which columns of files are categories; None takes numbers only."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +182,7 @@ class _Opened(NamedTuple):
     rows: RowSource
     like: AnyArray
     names: Any = None
+    encoder: TableEncoder | None = None
 
 
 @contextmanager
@@ -192,6 +200,7 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
         else:
             opened = _open_arrays(X, y, sample_weight, options)
         rows, mean = opened.rows, None
+        encoder = opened.encoder or options.encoder
         if not isinstance(options.mean, str):
             rows, mean = cross_fit(options.mean, rows)
         summary = rows.total(Summary.of)
@@ -202,7 +211,7 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
             summary,
             options.standardize,
             options.mean == "constant",
-            None if options.encoder is None else options.encoder.lengthscale_groups_,
+            None if encoder is None else encoder.lengthscale_groups_,
         )
         if not options.scales_targets:
             scaling = replace(scaling, target_centre=0.0, target_scale=1.0)
@@ -220,7 +229,7 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
             rows.n_features,
             began,
             _find_device(rows, options.device),
-            options.encoder,
+            encoder,
         )
 
 
@@ -266,19 +275,24 @@ def _open_table(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Op
                 f"Where X names files, {what} is the name of one of their columns, as in "
                 f"fit('data.parquet', 'price'), got {type(name).__name__}."
             )
-    table = open_table(X, y, sample_weight, encoder=options.encoder)
+    encoder = None
+    if find_opener(X) == FileTable.of:
+        encoder = learn_from_files(X, y, sample_weight, options.categorical)
+    table = open_table(X, y, sample_weight, encoder=encoder)
     if table.n_rows == 0:
         raise ValueError(f"{X} has no rows.")
     _check_size(table.n_rows, options)
     names = np.array(table.features, dtype=object)
     if table.n_rows <= MERGE_UP_TO or options.in_memory:
         rows = StreamSource(table).take(np.arange(table.n_rows))
-        return _open_arrays(rows.X, rows.y, rows.sample_weight, options)._replace(names=names)
+        opened = _open_arrays(rows.X, rows.y, rows.sample_weight, options)
+        return opened._replace(names=names, encoder=encoder)
     device = options.device
     move_to_device(np.zeros(1), device)
     move = None if device is None else partial(move_to_device, device=device)
     source = StreamSource(table, options.memory // 2, move=move)
-    return _Opened(source.sized(table.n_features), np.empty((0, table.n_features)), names)
+    like = np.empty((0, table.n_features))
+    return _Opened(source.sized(table.n_features), like, names, encoder)
 
 
 def _open_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:

@@ -223,6 +223,7 @@ class Settings:
                 scales_targets=other is None or other.scales_targets,
                 encoder=None if frame is None else frame.encoder,
                 names=None if frame is None else frame.names,
+                categorical=own["categorical_features"],
             ),
             parameters=estimator.get_params(deep=True),
             kernel=own["kernel"],

@@ -375,7 +375,7 @@ class ParametricKernel(Kernel):
         value = getattr(self, name)
         if self.groups is None or np.ndim(value) == 0:
             return list(range(np.size(value)))
-        return [self.groups.index(group) for group in range(max(self.groups) + 1)]
+        return np.unique(self.groups, return_index=True)[1].tolist()
 
     @property
     def theta(self) -> Array:
@@ -432,6 +432,8 @@ class ParametricKernel(Kernel):
         """Return derivatives by the parameters of single inputs as those by what is learned."""
         if self.groups is None:
             return bar
+        if is_numpy(bar):
+            return np.bincount(self.groups, weights=bar)
         member = np.equal.outer(self.groups, range(max(self.groups) + 1))
         return bar @ beside(member.astype(np.float64), bar)
 

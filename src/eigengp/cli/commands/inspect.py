@@ -82,7 +82,7 @@ def _collect_inputs(saved: SavedModel) -> list[dict[str, Any]]:
             "data": data.get(name),
         }
         for number, name in enumerate(map(str, encoder.feature_names_in_))
-        if name in encoder.feature_groups_
+        if name not in encoder.ignored_
     ]
     return sorted(inputs, key=lambda each: (-(each["effect"] or 0.0), -each["relevance"]))
 
