@@ -14,8 +14,8 @@ import eigengp
 from command_line import answer, call
 from eigengp import metrics
 from eigengp.cli.commands.methods import METHODS, Method, Name
-from eigengp.data.frames import encoded_inputs
 from eigengp.cli.tables import TableSchema, read_table
+from eigengp.data.frames import encoded_inputs
 from eigengp.inspection import group_effects
 
 

@@ -13,7 +13,7 @@ import pytest
 import eigengp
 from command_line import answer, call, houses
 from eigengp import io, metrics
-from eigengp.cli.tables import TableSchema, read_table
+from eigengp.cli.tables import read_table
 
 
 def read_table_of(folder: Path, frame: dict[str, Any], names: list[str]) -> Any:

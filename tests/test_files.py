@@ -192,9 +192,9 @@ def test_what_is_not_a_number_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"Column 'target' has inf in row 17"):
         model().fit(path, "target")
     words = table(city=["here"] * N)
+    numeric, feather = model(categorical_features=None), write(tmp_path, ".feather", words)
     with pytest.raises(ValueError, match="Column 'city' holds string, not numbers"):
-        numeric = model().set_params(categorical_features=None)
-        numeric.fit(write(tmp_path, ".feather", words), "target")
+        numeric.fit(feather, "target")
     with pytest.raises(ValueError, match="no column 'price'; the file has 'a', 'b'"):
         model().fit(path, "price")
     negative = write(tmp_path, ".parquet", table(w=-weight))

@@ -91,7 +91,7 @@ def test_models_around_others_and_classifiers_take_frames() -> None:
     assert np.isfinite(RVMRegressor(lengthscale=1.0).fit(TABLE, "price").predict(FRAME)).all()
     around = TargetTransformed(quick()).fit(FRAME, PRICE)
     assert np.isfinite(around.predict(FRAME)).all()
-    labels = np.where(PRICE > np.median(PRICE), "dear", "cheap")
+    labels = np.where(np.median(PRICE) < PRICE, "dear", "cheap")
     optimizer = LBFGS(max_iter=10)
     classifier = EigenGPClassifier(optimizer=optimizer, random_state=0)
     classifier.fit(FRAME.assign(label=labels), "label")

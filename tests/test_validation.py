@@ -87,7 +87,9 @@ def test_a_column_of_text_is_named(frame_of: Any) -> None:
 def test_a_column_of_dates_is_named(frame_of: Any) -> None:
     days = np.datetime64("2026-01-01") + np.arange(40)
     with pytest.raises(ValueError, match="Column 'day' of X holds dates or times"):
-        small().set_params(categorical_features=None).fit(frame_of(columns | {"day": days.astype("datetime64[us]")}), y)
+        small().set_params(categorical_features=None).fit(
+            frame_of(columns | {"day": days.astype("datetime64[us]")}), y
+        )
 
 
 @any_frame

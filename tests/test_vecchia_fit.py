@@ -27,7 +27,7 @@ from eigengp.data.neighbors import NeighborSource
 from eigengp.fitting import model_selection, vecchia_learner
 from eigengp.fitting.conditioning import Conditioning
 from eigengp.fitting.heteroscedastic import OF_THE_MODEL
-from eigengp.fitting.objectives import Clock, Monitor
+from eigengp.fitting.progress import Clock, Monitor
 from eigengp.fitting.vecchia import _get_largest_size
 from eigengp.fitting.vecchia_learner import (
     CANDIDATES,

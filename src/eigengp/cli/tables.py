@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,6 @@ from eigengp.data.columns import (
     get_kind,
     join,
     read_numbers,
-    to_numbers,
 )
 from eigengp.data.encode import Column, TableEncoder
 from eigengp.data.formats import (
@@ -38,13 +38,15 @@ from eigengp.data.formats import (
 )
 
 _MOST_OPTIONS, _LONG_OPTION = 8, 100
+MEMORY_SHARE = 0.25
+"""Tables that take a larger share of the memory are read in chunks."""
+_EXPANSION = 5
+"""How much larger compressed files and Parquet are in memory."""
 _NUMBERS = ("mean", "std", "min", "max")
 _HISTOGRAM_BINS, _HISTOGRAM_CATEGORIES, _SHOWN_CATEGORIES = 16, 8, 4
 
 
-def read_table(
-    path: str | Path, text: Collection[str] = (), encoding: str | None = None
-) -> Any:
+def read_table(path: str | Path, text: Collection[str] = (), encoding: str | None = None) -> Any:
     """Read a table from one or several CSV, TSV, Parquet or Arrow files.
 
     The type of a CSV column follows from all of its values, and empty cells are missing values.
@@ -88,6 +90,28 @@ def read_table(
         raise TableError(f"{path} cannot be read: {error}{hint}") from error
     check_names(table.column_names)
     return table
+
+
+def is_large(path: str | Path) -> bool:
+    """Return whether files would take more than a quarter of the memory as a table."""
+    sizes = [
+        each.stat().st_size * (_EXPANSION if get_ending(each) != each.suffix else 1)
+        for each in find_tables(path)
+    ]
+    form = FORMATS.get(get_ending(find_tables(path)[0]))
+    expanded = sum(sizes) * (_EXPANSION if form == "parquet" else 1)
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError):  # Not known on all systems.
+        return False
+    return expanded > MEMORY_SHARE * memory
+
+
+def open_rows(path: str | Path, target: str, encoding: str | None) -> Any:
+    """Open files as a dataset of the rows that have a target."""
+    pa, dataset = import_arrow(), open_dataset(path, encoding)
+    check_present(pa.table({name: [] for name in dataset.schema.names}), [target])
+    return dataset.filter(~pa.compute.field(target).is_null(nan_is_null=True))
 
 
 def _read_csv(path: Path, text: Collection[str], encoding: str | None) -> Any:
@@ -191,6 +215,12 @@ class TableSchema:
         """All columns that a table may have."""
         special = {self.target} if self.weights is None else {self.target, self.weights}
         return {*self.encoder.feature_names_in_, *special, *self.dropped}
+
+    @property
+    def used(self) -> list[str]:
+        """The columns of inputs, target and weights."""
+        special = [self.target] if self.weights is None else [self.target, self.weights]
+        return [*map(str, self.encoder.feature_names_in_), *special]
 
     @property
     def text_columns(self) -> tuple[str, ...]:

@@ -14,8 +14,8 @@ from sklearn.base import clone
 from sklearn.utils.validation import _check_feature_names, _get_feature_names
 
 from eigengp._format import quoted
-from eigengp.data.dask_source import is_dask
 from eigengp.data.columns import find_decimal, get_kind, parse_number
+from eigengp.data.dask_source import is_dask
 from eigengp.data.encode import TableEncoder
 from eigengp.data.formats import explain_errors, is_table, open_dataset
 
@@ -109,7 +109,8 @@ def read_targets(X: Any, y: Any) -> Any:
     what = f"text such as {quoted(str(texts[0]))}" if texts else "true and false"
     hint = " If these are numbers, convert them first." if sign else ""
     raise ValueError(
-        f"y holds {what}, but a regressor predicts numbers. Use EigenGPClassifier for classes.{hint}"
+        f"y holds {what}, but a regressor predicts numbers. Use EigenGPClassifier for classes."
+        + hint
     )
 
 
@@ -173,7 +174,9 @@ def _list_names(X: Any, categorical: Any) -> list[str]:
         given = np.flatnonzero(given) if given.size == len(known) else np.array([len(known)])
     if given.dtype.kind in "iu":
         if given.size and not -len(known) <= given.min() <= given.max() < len(known):
-            raise ValueError(f"categorical_features does not fit X, which has {len(known)} columns.")
+            raise ValueError(
+                f"categorical_features does not fit X, which has {len(known)} columns."
+            )
         return [known[index] for index in given]
     absent = [str(name) for name in given if str(name) not in known]
     if absent:
@@ -196,7 +199,9 @@ def _take_columns(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
     for name in names:
         if name not in known:
             near = get_close_matches(name, map(str, known), n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(map(str, known))}."
+            hint = (
+                f"did you mean {near[0]!r}?" if near else f"there are {', '.join(map(str, known))}."
+            )
             raise ValueError(f"X has no column {name!r}; {hint}")
     taken = [np.asarray(X[each]) if isinstance(each, str) else each for each in (y, sample_weight)]
     if names:
@@ -211,7 +216,9 @@ def _needs_encoder(X: Any, categorical: Any) -> bool:
         return True
     for name in _get_columns(X) or ():
         values = np.asarray(X[name])
-        if values.dtype.kind not in "biufc" or (values.dtype.kind == "f" and np.isnan(values).any()):
+        if values.dtype.kind not in "biufc" or (
+            values.dtype.kind == "f" and np.isnan(values).any()
+        ):
             return True
     return False
 

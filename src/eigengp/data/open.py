@@ -275,8 +275,8 @@ def _open_table(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Op
                 f"Where X names files, {what} is the name of one of their columns, as in "
                 f"fit('data.parquet', 'price'), got {type(name).__name__}."
             )
-    encoder = None
-    if find_opener(X) == FileTable.of:
+    encoder = options.encoder
+    if encoder is None and find_opener(X) == FileTable.of:
         encoder = learn_from_files(X, y, sample_weight, options.categorical)
     table = open_table(X, y, sample_weight, encoder=encoder)
     if table.n_rows == 0:

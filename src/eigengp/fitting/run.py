@@ -19,7 +19,7 @@ from eigengp.data.open import Dataset
 from eigengp.data.standardize import Scaling
 from eigengp.fitting.checkpoint import Checkpoint, open_checkpoint
 from eigengp.fitting.model_selection import EXACT_UP_TO, Decision, Selection
-from eigengp.fitting.objectives import Clock, Monitor
+from eigengp.fitting.progress import Clock, Monitor
 from eigengp.fitting.settings import Settings
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.model import EigenGP

@@ -247,8 +247,8 @@ def _make_kernels(run: Run, variance: float, exposure: int | None) -> list[Kerne
     if isinstance(own, Kernel):
         per_unit = 1.0 / scaling.input_scale
         shift, unit = -scaling.input_centre * per_unit, scaling.target_scale**2
-        kernel = own.with_ard(D).rescaled(per_unit, 1.0 / unit, shift).with_ard(D)
-        return [kernel.with_groups(run.dataset.groups)]
+        given = own.with_ard(D).rescaled(per_unit, 1.0 / unit, shift).with_ard(D)
+        return [given.with_groups(run.dataset.groups)]
     dims = None if exposure is None else tuple(d for d in range(D) if d != exposure)
     if dims == ():
         raise ValueError("X has no inputs beside the exposure.")

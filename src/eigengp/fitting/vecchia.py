@@ -19,8 +19,8 @@ from eigengp.data.grouping import group_rows
 from eigengp.fitting.conditioning import CHUNK, Conditioning
 from eigengp.fitting.initialization import InducingPointInit, Start, draw_kernels
 from eigengp.fitting.model_selection import Decision
-from eigengp.fitting.objectives import Clock
 from eigengp.fitting.plan import RELATIVE_JITTER
+from eigengp.fitting.progress import Clock
 from eigengp.fitting.run import FitResult, Run
 from eigengp.fitting.vecchia_learner import VecchiaLearner, name_kernel
 from eigengp.gp.blocks import RowBlock

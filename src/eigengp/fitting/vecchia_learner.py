@@ -15,11 +15,11 @@ from eigengp._typing import Array
 from eigengp.data.neighbors import NeighborSource
 from eigengp.fitting.checkpoint import Checkpoint
 from eigengp.fitting.objectives import (
-    Monitor,
     RowObjective,
     kernel_parameters,
     learn_parameters,
 )
+from eigengp.fitting.progress import Monitor
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP

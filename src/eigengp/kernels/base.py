@@ -393,9 +393,7 @@ class ParametricKernel(Kernel):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        return tuple(
-            kind for name, kind in self._kinds.items() for _ in self._get_free(name)
-        )
+        return tuple(kind for name, kind in self._kinds.items() for _ in self._get_free(name))
 
     def with_theta(self, theta: Array) -> Self:
         values, start, changed = np.exp(theta), 0, dict[str, Any]()
@@ -438,7 +436,9 @@ class ParametricKernel(Kernel):
         return bar @ beside(member.astype(np.float64), bar)
 
     def with_groups(self, groups: Sequence[int] | None) -> Self:
-        own = None if groups is None else [groups[d] for d in self.active_dims or range(len(groups))]
+        own = (
+            None if groups is None else [groups[d] for d in self.active_dims or range(len(groups))]
+        )
         if own is None or len(set(own)) == len(own):
             return self
         return replace(self, groups=np.unique(own, return_inverse=True)[1].tolist())

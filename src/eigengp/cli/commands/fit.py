@@ -17,6 +17,8 @@ from eigengp.cli.commands.session import Session, open_session
 
 MethodName = Annotated[Name, typer.Option(metavar="NAME", help="The method; see below.")]
 _LEVEL = 0.9
+_FIRST_ROWS = 100_000
+"""The rows of a large table from which the encoding is learned."""
 
 
 def fit(
@@ -105,12 +107,16 @@ class ColumnOptions:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """A table to learn from: its schema, its rows (X, y, weights), and those held out."""
+    """A table to learn from: its schema, its rows (X, y, weights), and those held out.
+
+    Of a table that is too large for the memory, `table` are the first rows, and `dataset` all.
+    """
 
     schema: Any
     table: Any
     rows: Any
     held_out: Any = None
+    dataset: Any = None
 
     @classmethod
     def read(
@@ -123,13 +129,32 @@ class TrainingData:
         encoding: str | None = None,
     ) -> TrainingData:
         """Read a table, hold rows out, and learn the encoding from the others."""
-        from eigengp.cli.tables import TableSchema, drop_unlabelled, read_table
+        from eigengp.cli.tables import (
+            TableSchema,
+            drop_unlabelled,
+            is_large,
+            open_rows,
+            read_table,
+        )
+        from eigengp.data.formats import import_arrow
 
+        given = {name: value for name, value in vars(columns).items() if value is not None}
+        if is_large(data):
+            out.note("The table is too large for the memory: it is read in chunks.")
+            if holdout:
+                raise ValueError("--holdout needs a table that fits into memory.")
+            dataset = open_rows(data, columns.target, encoding)
+            table = dataset.head(_FIRST_ROWS)
+            schema = TableSchema.learn(table, **given)
+            _note_useless(table, schema, out)
+            dataset = dataset.replace_schema(
+                import_arrow().schema([dataset.schema.field(name) for name in schema.used])
+            )
+            return cls(schema, table, schema.split(table), None, dataset)
         table, held = read_table(data, columns.categorical or (), encoding), None
         table = drop_unlabelled(table, columns.target)
         if holdout:
             table, held = _split(table, holdout, seed)
-        given = {name: value for name, value in vars(columns).items() if value is not None}
         schema = TableSchema.learn(table, **given)
         _note_useless(table, schema, out)
         return cls(schema, table, schema.split(table), None if held is None else schema.split(held))
@@ -140,6 +165,8 @@ class TrainingData:
         from eigengp.data.frames import encoded_inputs
 
         X, y, weights = self.rows
+        if self.dataset is not None:
+            X, y, weights = self.dataset, self.schema.target, self.schema.weights
         with encoded_inputs(self.schema.encoder):
             model.fit(X, y, sample_weight=weights).set_params(verbose=None)
         return round(time.perf_counter() - began, 3)
@@ -150,6 +177,8 @@ class TrainingData:
 
         held = 0 if self.held_out is None else len(self.held_out[1])
         summary = summarize_table(self.table, self.schema)
+        if self.dataset is not None:
+            summary["rows"] = self.dataset.count_rows()
         stored = {"file": data.name, **summary, "held_out": held}
         return {"schema": self.schema.to_dict(), "data": stored}
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import typer
 
-
 _LIKELIHOODS = ("auto", "gaussian", "heteroscedastic")
 
 
@@ -54,7 +53,7 @@ class Method:
     sized: bool = True
     strategy: Any = None
 
-    def build(self, given: Mapping[str, Any], seed: int, verbose: bool = False) -> Any:
+    def build(self, given: Mapping[str, Any], seed: int, verbose: int = False) -> Any:
         """Build the estimator with the settings that are not None; it must have them."""
         import eigengp
 

@@ -31,12 +31,18 @@ def predict(
     options.check_coverage(coverage)
     with open_session(as_json, quiet, debug) as out:
         from eigengp.cli.commands.models import SavedModel
+        from eigengp.cli.tables import is_large
         from eigengp.data.columns import TableError, check_present, join
-        from eigengp.data.formats import FORMATS, write_table
+        from eigengp.data.formats import FORMATS, open_dataset, write_table
 
         if path is not None:
             out.check_output_path(path, [each for each in FORMATS if each != ".tsv"])
         saved, kept = SavedModel.read(model), keep or []
+        if path is not None and is_large(data) and not (kept or drop):
+            count = saved.model.predict_to_file(open_dataset(data, encoding), path, coverage)
+            out.say(f"Predicted {count:,} rows; written to {path}.")
+            out.write_result({"rows": count, "coverage": coverage, "out": str(path)})
+            return
         table = saved.read_table(data, drop, out, encoding)
         check_present(table, kept)
         inputs = table.drop_columns([name for name in kept if name not in saved.schema.names])
