@@ -212,8 +212,9 @@ def test_numbers_in_text_are_targets() -> None:
     [np.where(LEVEL > 2, "yes", "no"), LEVEL > 2, pd.Categorical(np.where(LEVEL > 2, "a", "b"))],
 )
 def test_classes_are_sent_to_the_classifier(labels: Any) -> None:
-    with pytest.raises(ValueError, match="Use EigenGPClassifier for classes"):
-        EigenGPRegressor().fit(FRAME[["area"]], labels)
+    for given in (labels, list(labels)):
+        with pytest.raises(ValueError, match="Use EigenGPClassifier for classes"):
+            EigenGPRegressor().fit(FRAME[["area"]], given)
     with pytest.raises(ValueError, match="Use EigenGPClassifier for classes"):
         EigenGPRegressor().fit(FRAME[["area"]].assign(label=labels), "label")
 

@@ -11,14 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp.data.array_source import count_chunk_rows
+from eigengp.data.columns import get_kind
 from eigengp.data.formats import explain_errors, import_arrow, open_dataset
 from eigengp.gp.blocks import RowBlock, regrouped
-
-
-def _is_number(kind: Any) -> bool:
-    types = import_arrow().types
-    kinds = (types.is_integer, types.is_boolean, types.is_floating, types.is_decimal)
-    return any(each(kind) for each in kinds)
 
 
 @dataclass(frozen=True)
@@ -164,7 +159,7 @@ def _check_column(schema: Any, name: str, numeric: bool = True) -> None:
             f"There is no column {name!r}; the file has {', '.join(map(repr, schema.names))}."
         )
     kind = schema.field(name).type
-    if numeric and not _is_number(kind):
+    if numeric and get_kind(kind) not in ("number", "flag"):
         raise ValueError(
             f"Column {name!r} holds {kind}, not numbers. Encode it as numbers, or leave it out of "
             "the file."

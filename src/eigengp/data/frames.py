@@ -96,7 +96,7 @@ def read_targets(X: Any, y: Any) -> Any:
     """
     if isinstance(y, str) and isinstance(X, np.ndarray | list):
         raise ValueError(f"y={y!r} names a column, but X has no named columns; pass a frame.")
-    if y is None or isinstance(y, str) or getattr(getattr(y, "dtype", None), "kind", "") in "fiu":
+    if y is None or isinstance(y, str) or getattr(getattr(y, "dtype", None), "kind", "?") in "fiu":
         return y
     values = y if is_dask(y) or hasattr(y, "__dlpack_device__") else np.asarray(y)
     kind = getattr(getattr(values, "dtype", None), "kind", "")
