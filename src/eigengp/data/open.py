@@ -146,6 +146,8 @@ class Dataset:
         An array of the library and on the device of the results.
     n_rows, n_features : int
         The numbers of rows and inputs.
+    n_varying : int
+        The number of inputs that are not constant, and at least one.
     opened : float
         When opening started, by the monotonic clock.
     device : str or None
@@ -161,6 +163,7 @@ class Dataset:
     like: AnyArray
     n_rows: int
     n_features: int
+    n_varying: int = 1
     opened: float = 0.0
     device: str | None = None
     """The device of PyTorch on which rows are; None is the CPU."""
@@ -172,16 +175,13 @@ class Dataset:
         """The group of each input; inputs of a group share one lengthscale."""
         return None if self.encoder is None else self.encoder.lengthscale_groups_
 
-    @property
-    def is_on_gpu(self) -> bool:
-        """Whether passes over the rows are computed by CUDA."""
-        return self.device is not None and self.device.startswith("cuda")
-
 
 class _Opened(NamedTuple):
     rows: RowSource
     like: AnyArray
     names: Any = None
+    device: str | None = None
+    """See `Dataset`."""
     encoder: TableEncoder | None = None
 
 
@@ -201,6 +201,7 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
             opened = _open_arrays(X, y, sample_weight, options)
         rows, mean = opened.rows, None
         encoder = opened.encoder or options.encoder
+        groups = None if encoder is None else encoder.lengthscale_groups_
         if not isinstance(options.mean, str):
             rows, mean = cross_fit(options.mean, rows)
         summary = rows.total(Summary.of)
@@ -211,33 +212,30 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
             summary,
             options.standardize,
             options.mean == "constant",
-            None if encoder is None else encoder.lengthscale_groups_,
+            groups,
         )
         if not options.scales_targets:
             scaling = replace(scaling, target_centre=0.0, target_scale=1.0)
         if mean is None and options.mean in MEANS:
             scaling = fit_mean(options.mean, rows, scaling)
+        source = standardize_rows(rows, scaling, options.memory)
+        box = Extent(*scaling.transform_inputs(np.stack([summary.low, summary.high])[:, :-1]))
+        inputs = np.arange(box.low.size) if groups is None else np.array(groups)
         yield Dataset(
             rows,
-            standardize_rows(rows, scaling, options.memory),
+            source,
             replace(scaling, mean=mean or scaling.mean),
-            Extent(*scaling.transform_inputs(np.stack([summary.low, summary.high])[:, :-1])),
+            box,
             summary,
             opened.names if options.encoder is None else options.names,
             opened.like,
             rows.n_rows,
             rows.n_features,
+            max(1, np.unique(inputs[box.high > box.low]).size),
             began,
-            _find_device(rows, options.device),
+            opened.device,
             encoder,
         )
-
-
-def _find_device(rows: RowSource, device: str | None) -> str | None:
-    """Return the device of rows in arrays, or that to which rows of a table are moved."""
-    if not isinstance(rows, ArraySource):
-        return device
-    return None if isinstance(rows.X, np.ndarray) else str(rows.X.device)
 
 
 def find_gpu() -> str | None:
@@ -264,7 +262,8 @@ def _open_dask(client: Any, X: Any, y: Any, sample_weight: Any, options: ReadOpt
         X, y, weight = client.gather(client.compute([X, y, weight]))
         return _open_arrays(X, y, weight, options)._replace(names=names)
     rows = DaskSource.of(client, X, y, weight)
-    return _Opened(rows.sized(rows.n_features), np.empty((0, rows.n_features)), names)
+    like = np.empty((0, rows.n_features))
+    return _Opened(rows.sized(rows.n_features), like, names, options.device)
 
 
 def _open_table(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
@@ -292,7 +291,7 @@ def _open_table(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Op
     move = None if device is None else partial(move_to_device, device=device)
     source = StreamSource(table, options.memory // 2, move=move)
     like = np.empty((0, table.n_features))
-    return _Opened(source.sized(table.n_features), like, names, encoder)
+    return _Opened(source.sized(table.n_features), like, names, device, encoder)
 
 
 def _open_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
@@ -313,7 +312,8 @@ def _open_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _O
         weight = None if weight is None else beside(weight, rows)
     like = namespace(given).empty_like(given[:0, :])  # A view would keep all rows in memory.
     size = options.block_rows or choose_block_rows(rows, 1)
-    return _Opened(ArraySource(rows, targets, weight, size), like, names)
+    used = None if isinstance(rows, np.ndarray) else str(rows.device)
+    return _Opened(ArraySource(rows, targets, weight, size), like, names, used)
 
 
 def _check_size(n_rows: int, options: ReadOptions) -> None:

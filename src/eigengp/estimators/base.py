@@ -222,7 +222,8 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         frame = open_frame(X, y, sample_weight, self.categorical_features)
         targets = read_targets(frame.X, frame.y)
         settings = Settings.from_estimator(self, frame)
-        return self._adopt(self._find_fit(frame.X, targets, frame.sample_weight, settings))
+        find = self._fit_outputs if len(np.shape(targets)) == 2 else self._find_fit
+        return self._adopt(find(frame.X, targets, frame.sample_weight, settings))
 
     def _find_fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
         """Open the rows, and learn from them."""
@@ -231,6 +232,10 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             begin_run(dataset, settings) as run,
         ):
             return self._learn(run)
+
+    def _fit_outputs(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
+        """Fit a matrix of targets, which most estimators refuse."""
+        return self._find_fit(X, y, sample_weight, settings)
 
     @abstractmethod
     def _learn(self, run: Run) -> FitResult:

@@ -17,7 +17,7 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.backend.threads import limit_threads
 from eigengp.data.array_source import ArraySource
-from eigengp.fitting.heteroscedastic import reweight_rows
+from eigengp.fitting.heteroscedastic import LeaveOneOut, reweight_rows, score
 from eigengp.fitting.initialization import (
     WARPED_INPUTS,
     InducingPointInit,
@@ -26,8 +26,7 @@ from eigengp.fitting.initialization import (
     make_warps,
     shorten_lengthscales,
 )
-from eigengp.fitting.leave_one_out import LeaveOneOut, score
-from eigengp.fitting.model_selection import EXACT_UP_TO, Decision, get_exact_device
+from eigengp.fitting.model_selection import EXACT_UP_TO, Decision
 from eigengp.fitting.objectives import (
     PriorObjective,
     RowObjective,
@@ -86,7 +85,7 @@ def learn_exact_of_few(run: Run, start: Start) -> FitResult:
     rows = run.source.take(np.arange(run.source.n_rows))
     fit = ExactFit(run, rows)
     with limit_threads(rows.n_rows):
-        device = get_exact_device(run.settings, run.dataset)
+        device = run.exact_device
         first = ExactGP(start.kernel, start.likelihood, device)
         found = fit.learn(fit.choose_kernel(first))
         found, scored = fit.calibrate(found)
@@ -303,7 +302,7 @@ class ExactFit:
     @property
     def _most_rows(self) -> int:
         """The largest number of rows from which kernel and noise are learned."""
-        if get_exact_device(self.run.settings, self.run.dataset) is not None:
+        if self.run.exact_device is not None:
             return _MOST_ROWS_ON_DEVICE
         limit = self.run.monitor.clock.limit
         share = 1.0 if limit is None else min(1.0, (limit / _SECONDS_FOR_ALL) ** (1 / 3))

@@ -20,7 +20,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array
 from eigengp.backend.threads import use_one_openmp_thread
-from eigengp.data.standardize import Extent, Scaling
+from eigengp.data.standardize import Extent
 from eigengp.fitting.objectives import (
     LEAST_METRIC,
     Parameters,
@@ -59,18 +59,6 @@ class InducingPointInit:
     """
 
     method: str | Array
-
-    @classmethod
-    def of(cls, given: str | Array, scaling: Scaling) -> InducingPointInit:
-        """Check points that are given, and bring them to standardised units."""
-        if isinstance(given, str):
-            return cls(given)
-        if given.shape[1] != (D := scaling.input_centre.size):
-            raise ValueError(
-                f"inducing_points has {given.shape[1]} columns but X has {D} features; each "
-                "inducing point needs one value for each feature."
-            )
-        return cls(scaling.transform_inputs(given))
 
     def place(
         self,

@@ -68,10 +68,14 @@ class Run:
     monitor: Monitor
     checkpoint: Checkpoint | None = None
     n_iter: int = 0
+    inducing_points: str | Array = "kmeans"
+    """How inducing points are initialised, or an array in standardised units."""
     n_threads: int = field(default_factory=count_available_threads)
     """The number of threads before BLAS is limited to one."""
     notes: list[str] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
+    exact_device: str | None = None
+    """Where an exact GP is computed: on the given device, or where the inputs are."""
 
     def restrict(self, rows: RowBlock) -> Run:
         """Return a run on some standardised rows, without a checkpoint."""
@@ -153,15 +157,38 @@ def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
     clock = Clock(settings.max_time, dataset.opened)
     monitor = Monitor(settings.verbose, weight, get_log_unit(dataset.scaling, weight), clock=clock)
     checkpoint = _open_checkpoint(dataset, settings, rng)
+    own = dataset.like.device if getattr(dataset.like, "is_cuda", False) else None
     try:
+        points = _standardize_points(settings.inducing_points, dataset.scaling)
         with limit_threads(_get_largest_size(dataset, settings)):
-            yield Run(dataset, settings, dataset.source, rng, monitor, checkpoint)
+            yield Run(
+                dataset,
+                settings,
+                dataset.source,
+                rng,
+                monitor,
+                checkpoint,
+                inducing_points=points,
+                exact_device=str(own) if settings.device is None and own else settings.device,
+            )
     except BaseException:
         if checkpoint is not None:
             checkpoint.close()
         raise
     if checkpoint is not None:
         checkpoint.remove()
+
+
+def _standardize_points(given: str | Array, scaling: Scaling) -> str | Array:
+    """Check inducing points that are given, and bring them to standardised units."""
+    if isinstance(given, str):
+        return given
+    if given.shape[1] != (D := scaling.input_centre.size):
+        raise ValueError(
+            f"inducing_points has {given.shape[1]} columns but X has {D} features; each "
+            "inducing point needs one value for each feature."
+        )
+    return scaling.transform_inputs(given)
 
 
 def _get_largest_size(dataset: Dataset, settings: Settings) -> int:

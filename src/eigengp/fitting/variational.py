@@ -16,14 +16,12 @@ from eigengp.fitting.bound import Approximation, BoundObjective, Rows
 from eigengp.fitting.initialization import (
     WARPED_INPUTS,
     InducingPointInit,
-    count_varying,
     make_warps,
 )
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.objectives import Parameters, eigengp_parameters, learn_parameters
-from eigengp.fitting.plan import RELATIVE_JITTER, count_distinct
 from eigengp.fitting.run import FitResult, Run
-from eigengp.fitting.settings import LBFGS
+from eigengp.fitting.settings import LBFGS, RELATIVE_JITTER, count_distinct
 from eigengp.gp.likelihoods import (
     Bernoulli,
     Coregionalized,
@@ -253,8 +251,7 @@ def _make_kernels(run: Run, variance: float, exposure: int | None) -> list[Kerne
     if dims == ():
         raise ValueError("X has no inputs beside the exposure.")
     box = run.dataset.extent
-    n_varying = count_varying(np.stack([box.low, box.high]), run.dataset.groups)
-    low, high = get_lengthscale_range(n_varying)
+    low, high = get_lengthscale_range(run.dataset.n_varying)
     kinds: Sequence[type[Kernel]] = _CANDIDATES if own == "auto" else (KERNELS[own],)
     made = []
     for kind in kinds:
