@@ -62,6 +62,12 @@ KERNEL_NAMES = StrOptions(set(KERNELS))
 _ONE_VARIANCE = ("auto", "gaussian")
 
 
+def count_outputs(y: Any) -> int:
+    """Return the number of columns of targets with two dimensions, and 0 for other targets."""
+    shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
+    return int(shape[1]) if len(shape) == 2 else 0
+
+
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -222,7 +228,7 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         frame = open_frame(X, y, sample_weight, self.categorical_features)
         targets = read_targets(frame.X, frame.y)
         settings = Settings.from_estimator(self, frame)
-        find = self._fit_outputs if len(np.shape(targets)) == 2 else self._find_fit
+        find = self._fit_outputs if count_outputs(targets) else self._find_fit
         return self._adopt(find(frame.X, targets, frame.sample_weight, settings))
 
     def _find_fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:

@@ -18,7 +18,7 @@ from eigengp.backend.threads import speed_up_passes
 from eigengp.data.dask_source import is_dask
 from eigengp.data.frames import open_frame
 from eigengp.data.open import check_further_rows, is_out_of_core
-from eigengp.estimators.base import KERNEL_NAMES
+from eigengp.estimators.base import KERNEL_NAMES, count_outputs
 from eigengp.estimators.outputs import Outputs
 from eigengp.estimators.sparse import POINTS, InducingPointRegressor
 from eigengp.fitting.learn import learn
@@ -149,8 +149,9 @@ class EigenGPRegressor(InducingPointRegressor):
         Number of nearest training rows on which a prediction is conditioned with
         `residual="neighbors"`. Where the mean is that of all rows (see `residual`), it affects only
         the variance. It does not affect learning: hyperparameters are learned from local GPs, in
-        groups of at most 400 nearby rows. The posterior of the weights uses at most 32, unless `n_neighbors` is at least the number of rows: then all rows
-        are used, and the posterior is that of the exact GP.
+        groups of at most 400 nearby rows. The posterior of the weights uses at most 32, unless
+        `n_neighbors` is at least the number of rows: then all rows are used, and the posterior is
+        that of the exact GP.
     likelihood : str or likelihood object
         The distribution of the targets given the latent function. "gaussian" has one noise
         variance. "heteroscedastic" multiplies the predictive variance by an input-dependent factor,
@@ -378,7 +379,7 @@ class EigenGPRegressor(InducingPointRegressor):
         """
         if is_out_of_core(X) or is_dask(X):
             raise TypeError("partial_fit takes arrays; fit reads files and Dask collections.")
-        if len(np.shape(y)) == 2 and np.shape(y)[1] > 1:
+        if count_outputs(y) > 1:
             raise ValueError("partial_fit takes one output; fit takes several.")
         if not 0.0 < forgetting <= 1.0:
             raise ValueError(f"forgetting must be above 0 and at most 1, got {forgetting!r}.")

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils import check_array, check_consistent_length
 
 from eigengp._typing import Array
+from eigengp.estimators.base import count_outputs
 from eigengp.fitting.run import FitResult
 from eigengp.fitting.settings import Settings
 from eigengp.gp.likelihoods import Coregionalized
@@ -26,7 +27,7 @@ class Outputs:
     @classmethod
     def of(cls, y: Any) -> Outputs:
         """Validate targets with two dimensions."""
-        finite: Any = "allow-nan" if np.shape(y)[1] > 1 else True
+        finite: Any = "allow-nan" if count_outputs(y) > 1 else True
         return cls(check_array(y, dtype=np.float64, ensure_all_finite=finite, input_name="y"))
 
     @cached_property
