@@ -359,8 +359,9 @@ def test_a_refit_with_other_settings_leaves_nothing_behind() -> None:
     model = EigenGPRegressor(10, likelihood="heteroscedastic", **NEIGHBORS).fit(X, y)
     assert hasattr(model, "leave_one_out_errors_")
     model.set_params(residual=None, likelihood="gaussian")
-    with pytest.raises(ValueError, match="cannot continue a fit that keeps its rows"):
+    with pytest.raises(AttributeError) as caught:
         model.partial_fit(X, y)
+    assert "cannot continue a fit that keeps its rows" in str(caught.value.__cause__)
     assert str(model.fit(X, y).selection_) == "residual: None (given)"
     assert not hasattr(model, "leave_one_out_errors_")
     together = model.sample_y(X[:5], random_state=3)
@@ -543,7 +544,8 @@ def test_time_is_shared_among_stages() -> None:
             likelihood="heteroscedastic",
             optimizer=LBFGS(n_restarts=1, max_iter=2),
             random_state=0,
-        )
+        ),
+        EigenGPRegressor(),
     ]
 )
 def test_scikit_learn_estimator_checks(estimator: Any, check: Any) -> None:

@@ -611,14 +611,13 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """
         X = self._inputs(X, "predict_gradient")
         scaling, posterior = self._scaling, self._posterior
-        unit = scaling.get_gradient_unit(X)
-        mean = unit * self._by_blocks(posterior.mean_gradient, X)
+        mean = scaling.restore_gradient(X, self._by_blocks(posterior.mean_gradient, X))
         if scaling.mean is not None:
             mean = mean + scaling.mean.gradient(X)
         if not return_variance:
             return mean
-        variance = self._by_blocks(posterior.variance_gradient, X)
-        return mean, scaling.target_scale * unit * variance
+        variance = scaling.restore_gradient(X, self._by_blocks(posterior.variance_gradient, X))
+        return mean, scaling.target_scale * variance
 
     def predict_average(self, X: ArrayLike) -> tuple[float, float]:
         """Predict the average of the latent function over rows, with its own error bar.
@@ -730,13 +729,13 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """Return inputs at which the model knows the function, in the units of the data."""
         posterior: Any = self._posterior
         scaling, features = self._scaling, posterior.features
-        points = np.empty((0, scaling.input_scale.size))
+        points = np.empty((0, scaling.n_columns))
         if isinstance(posterior, VecchiaPosterior):
             points = posterior.rows.X
         elif not isinstance(features, SpectralFeatures):
             points = features.points
         if len(points) < _FEWEST_POINTS:
-            size = (_MOST_POINTS, scaling.input_scale.size)
+            size = (_MOST_POINTS, scaling.n_columns)
             points = np.sqrt(3.0) * np.random.default_rng(0).uniform(-1.0, 1.0, size)
         steps = np.linspace(0, len(points) - 1, min(_MOST_POINTS, len(points)))
         points = points[steps.astype(int)]

@@ -74,6 +74,12 @@ def _keeps_no_rows(estimator: EigenGPRegressor) -> bool:
             f"partial_fit keeps no rows, which residual={estimator.residual!r} needs; call fit "
             "with all rows, or choose another residual."
         )
+    if estimator.__sklearn_is_fitted__() and estimator._online is None:
+        raise AttributeError(
+            "partial_fit cannot continue a fit that keeps its rows: selection_ says that "
+            f"{estimator.selection_['residual']}. Fit with residual=None, or start with "
+            "partial_fit."
+        )
     return True
 
 
@@ -385,13 +391,11 @@ class EigenGPRegressor(InducingPointRegressor):
             raise ValueError(f"forgetting must be above 0 and at most 1, got {forgetting!r}.")
         if not self.__sklearn_is_fitted__():
             frame = open_frame(X, y, sample_weight, self.categorical_features)
-            settings = replace(Settings.from_estimator(self, frame), keeps_rows=False)
+            settings = Settings.from_estimator(self, frame)
+            reading = settings.reading._replace(orders_inputs=False)  # Others may vary later.
+            settings = replace(settings, reading=reading, keeps_rows=False)
             return self._adopt(self._find_fit(*frame[:3], settings))
-        if self._online is None:
-            raise ValueError(
-                "partial_fit cannot continue a fit that keeps its rows: selection_ says that "
-                f"{self.selection_['residual']}. Fit with residual=None, or start with partial_fit."
-            )
+        assert self._online is not None
         settings = Settings.from_estimator(self)
         if isinstance(self._online, StochasticLearner) != settings.is_stochastic:
             raise ValueError(

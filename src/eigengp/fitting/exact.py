@@ -258,10 +258,7 @@ class ExactFit:
             line = Linear().with_ard(D).with_groups(kernel.groups) + kernel
             yield "Linear + SquaredExponential", [replace(best, kernel=line)]
         if n_varying <= WARPED_INPUTS and kernel.groups is None:
-            low, high = few.X.min(axis=0), few.X.max(axis=0)
-            # Targets rise from the first end, so that the sign of an input does not matter.
-            falls = few.X.T @ (few.weight * few.y) < 0.0
-            warps = make_warps(kernel, np.where(falls, high, low), np.where(falls, low, high))
+            warps = make_warps(kernel, few)
             yield "Warped(SquaredExponential)", [replace(best, kernel=each) for each in warps]
 
     def _learn_best(self, starts: list[ExactGP], rows: RowBlock) -> Optimum:

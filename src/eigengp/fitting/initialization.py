@@ -148,8 +148,14 @@ def count_varying(X: Array, groups: Sequence[int] | None = None) -> int:
     return max(1, len({group for group, varies in zip(own, varying, strict=True) if varies}))
 
 
-def make_warps(kernel: Kernel, first: Array, last: Array) -> list[Warped]:
-    """Return a kernel with warped inputs, from several starts, for inputs between these ends."""
+def make_warps(kernel: Kernel, rows: RowBlock) -> list[Warped]:
+    """Return a kernel with warped inputs, from several starts.
+
+    Targets rise from the first end of an input, so that its sign does not matter.
+    """
+    low, high = rows.X.min(axis=0), rows.X.max(axis=0)
+    falls = rows.X.T @ (rows.weight * rows.y) < 0.0
+    first, last = np.where(falls, high, low), np.where(falls, low, high)
     margin = _WARP_MARGIN * (last - first) + np.where(last < first, -1e-6, 1e-6)
     return [Warped(kernel, first - margin, last + margin, *each) for each in _WARP_STARTS]
 

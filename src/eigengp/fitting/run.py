@@ -25,6 +25,7 @@ from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.model import EigenGP
 from eigengp.gp.posterior import Predictive
 from eigengp.gp.sparse_spectrum import SparseSpectrum
+from eigengp.kernels.base import put_inputs
 
 EXACT_BLOCK_ROWS = 128
 """Rows in a block of the exact GP: with N columns each, small blocks keep memory near N²."""
@@ -111,10 +112,10 @@ class Run:
                 "a better fit."
             )
         offset = get_log_unit(dataset.scaling, dataset.summary.weight)
-        encoder = dataset.encoder
+        encoder, n_features = dataset.encoder, dataset.scaling.input_scale.size
         found = {
             "encoder_": encoder,
-            "n_features_in_": dataset.n_features if encoder is None else encoder.n_features_in_,
+            "n_features_in_": n_features if encoder is None else encoder.n_features_in_,
             "feature_names_in_": dataset.feature_names,
             "target_mean_": dataset.scaling.target_centre,
             "log_marginal_likelihood_": offset - value,
@@ -225,7 +226,7 @@ def describe(model: Any, scaling: Scaling, like: AnyArray, has_weights: bool) ->
     """Return the attributes of a model in the units of the data, in the library of `like`."""
     unit = scaling.target_scale**2
     found = {
-        "kernel_": model.kernel.rescaled(scaling.input_scale, unit, scaling.input_centre),
+        "kernel_": scaling.restore_kernel(model.kernel, unit),
         "noise_variance_": model.noise_variance * unit,
     }
     if isinstance(model, EigenGP):
@@ -238,6 +239,7 @@ def describe(model: Any, scaling: Scaling, like: AnyArray, has_weights: bool) ->
             found["weights_"] = beside(spectrum.weights(shrinkage) * unit, like)
             found["eigenvalues_"] = beside(eigenvalues * unit, like)
     if isinstance(model, SparseSpectrum):
-        lengthscale = model.kernel.lengthscale * scaling.input_scale
-        found["spectral_points_"] = beside(model.spectral_points / lengthscale, like)
+        columns = scaling.columns or range(scaling.n_columns)
+        points = put_inputs(model.spectral_points, columns, scaling.input_scale.size)
+        found["spectral_points_"] = beside(points / found["kernel_"].lengthscale, like)
     return found

@@ -268,6 +268,9 @@ def _make_reading(
         block_rows=estimator._block_rows,
         max_rows=own.get("max_rows"),
         mean=own.get("mean", "constant" if own["standardize"] else "zero"),
+        orders_inputs=isinstance(own["kernel"], str)
+        and not isinstance(own.get("optimizer"), Stochastic)
+        and getattr(other, "exposure", None) is None,
         scales_targets=other is None or other.scales_targets,
         encoder=None if frame is None else frame.encoder,
         names=None if frame is None else frame.names,

@@ -22,6 +22,7 @@ from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.objectives import Parameters, eigengp_parameters, learn_parameters
 from eigengp.fitting.run import FitResult, Run
 from eigengp.fitting.settings import LBFGS, RELATIVE_JITTER, count_distinct
+from eigengp.gp.blocks import RowBlock
 from eigengp.gp.likelihoods import (
     Bernoulli,
     Coregionalized,
@@ -134,7 +135,10 @@ class VariationalFit:
         elif points is None:
             every = size >= count_distinct(ArraySource.of(rows.block), size + 1)
             placed = InducingPointInit(own).place
-            points = np.unique(X, axis=0) if every else placed(rows.block, size, kernel, run.rng)
+            if every:
+                points = X[np.sort(np.unique(X, axis=0, return_index=True)[1])]
+            else:
+                points = placed(rows.block, size, kernel, run.rng)
         model = EigenGP(
             kernel, points, Gaussian(1.0), points.shape[0], jitter=Jitter(relative=RELATIVE_JITTER)
         )
@@ -163,7 +167,7 @@ def learn_variational(run: Run) -> FitResult:
     _, variance = rows.begin(likelihood)
     max_iter = settings.optimizer.max_iter
     steps = None if isinstance(max_iter, str) else max_iter
-    kernels = _make_kernels(run, variance, None if exposure is None else exposure.column)
+    kernels = _make_kernels(run, rows.block, variance, exposure and exposure.column)
     kernel = fit.choose_kernel(kernels) if len(kernels) > 1 and steps != 0 else kernels[0]
     model, found = fit.learn(kernel, _choose_size(run, likelihood.n_latent), steps)
     posterior = _make_posterior(rows, model, found, exposure)
@@ -239,7 +243,7 @@ def _find_exposure(run: Run, likelihood: NonGaussian) -> Exposure | None:
     return Exposure(column, float(centre), float(scale))
 
 
-def _make_kernels(run: Run, variance: float, exposure: int | None) -> list[Kernel]:
+def _make_kernels(run: Run, rows: RowBlock, variance: float, exposure: int | None) -> list[Kernel]:
     """Return the kernels to compare, with the prior variance to start from."""
     own, scaling, D = run.settings.kernel, run.dataset.scaling, run.dataset.n_features
     if isinstance(own, Kernel):
@@ -250,7 +254,6 @@ def _make_kernels(run: Run, variance: float, exposure: int | None) -> list[Kerne
     dims = None if exposure is None else tuple(d for d in range(D) if d != exposure)
     if dims == ():
         raise ValueError("X has no inputs beside the exposure.")
-    box = run.dataset.extent
     low, high = get_lengthscale_range(run.dataset.n_varying)
     kinds: Sequence[type[Kernel]] = _CANDIDATES if own == "auto" else (KERNELS[own],)
     made = []
@@ -261,7 +264,7 @@ def _make_kernels(run: Run, variance: float, exposure: int | None) -> list[Kerne
         kernel = kernel.rescaled(np.ones(D), scale).with_ard(D)
         made.append(kernel.with_groups(run.dataset.groups))
     if len(made) > 1 and dims is None and D <= WARPED_INPUTS and run.dataset.groups is None:
-        made += make_warps(made[0], box.low, box.high)
+        made += make_warps(made[0], rows)
     return made
 
 

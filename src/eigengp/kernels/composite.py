@@ -61,6 +61,10 @@ class _Pair(Kernel):
     def groups(self) -> tuple[int, ...] | None:  # type: ignore[override]  # That of its parts.
         return self.left.groups or self.right.groups
 
+    def embed(self, inputs: Sequence[int], n_features: int) -> Self:
+        own = (inputs, n_features)
+        return type(self)(self.left.embed(*own), self.right.embed(*own))
+
     def metric(self, n_features: int) -> Array:
         return np.maximum(self.left.metric(n_features), self.right.metric(n_features))
 

@@ -117,6 +117,15 @@ class Warped(Kernel):
         kernel = self.kernel.rescaled(input_scale, variance_scale, input_shift)
         return self._with(kernel, low=low, high=high)
 
+    def embed(self, inputs: Sequence[int], n_features: int) -> Self:
+        changed = {
+            "low": -np.ones(n_features),
+            **{each: np.ones(n_features) for each in ("high", "a", "b")},
+        }
+        for name, values in changed.items():
+            values[list(inputs)] = getattr(self, name)
+        return self._with(self.kernel.embed(inputs, n_features), **changed)
+
     def warp(self, X: AnyArray) -> AnyArray:
         """Return `w(x)` of each row, shape (n, D)."""
         xp, low, width = namespace(X), beside(self.low, X), beside(self.high - self.low, X)
