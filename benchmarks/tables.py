@@ -62,7 +62,7 @@ def make_text(out: Path) -> str:
     """Return the stored numbers as a table in Markdown."""
     records = json.loads((out / "tables.json").read_text())["records"]
     found = {(each["data"], each["library"]): each["rmse"] for each in records}
-    libraries = dict.fromkeys(each["library"] for each in records)
+    libraries = sorted({each["library"] for each in records}, key=_order_libraries)
     names = [name for name in DATA if any(data == name for data, _ in found)]
     lines = [f"| RMSE | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
     for library in libraries:
@@ -70,6 +70,10 @@ def make_text(out: Path) -> str:
         texts = ["" if cell is None else _format_error(cell) for cell in cells]
         lines.append(f"| {library} | {' | '.join(texts)} |")
     return "\n".join(lines) + "\n"
+
+
+def _order_libraries(name: str) -> tuple[bool, str]:
+    return "EigenGP" not in name, name
 
 
 def _format_error(value: float) -> str:
