@@ -234,6 +234,23 @@ def test_a_number_that_is_set_is_not_missing() -> None:
     assert effect.mean[3] == pytest.approx(model.predict(points).mean())
 
 
+def test_dates_are_set_and_shown_as_dates() -> None:
+    days = np.datetime64("2021-01-01") + np.arange(0, 900, 9)
+    columns = {"when": [None, *days[1:].astype(object)], "price": np.arange(100.0)}
+    schema = TableSchema.learn(columns, "price")
+    rows = Rows.from_table(columns, schema)
+    (when,) = rows.inputs
+    values = when.get_values(rows.X)
+    assert np.isnan(values[0])
+    np.testing.assert_allclose(values[1:], days[1:].astype("datetime64[ms]").astype(float), atol=1)
+    np.testing.assert_allclose(when.set_values(rows.X, values), rows.X, atol=1e-6)
+    assert when.format_value(values[5] + 1.0) == str(days[5])
+    with encoded_inputs(schema.encoder):
+        model = quick(5, max_iter=2).fit(rows.X, rows.y)
+    explorer = compute_slices(model, rows, rows.inputs, 0.9)
+    assert draw_slices(explorer, "price", "90 %")["axes"][0]["layout"]["xaxis"]["type"] == "date"
+
+
 def test_values_of_an_input_come_back_unknown_categories_included() -> None:
     _, schema, _ = houses()
     houses_ = table(40, seed=1)

@@ -98,8 +98,8 @@ def import_arrow() -> Any:
         import pyarrow.parquet
     except ImportError:
         raise ImportError(
-            'Files are read with PyArrow; install it with pip install "eigengp[data]", or read '
-            "the file yourself and pass arrays."
+            "Files, and frames with text, dates or missing values, are read with PyArrow; install "
+            'it with pip install "eigengp[data]", or pass numbers.'
         ) from None
     return pyarrow
 

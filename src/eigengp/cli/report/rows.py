@@ -41,7 +41,7 @@ class Input:
     codes : array of shape (number of categories, number of features) or None
         The features of each category; None for numbers.
     column : Column or None
-        How numbers and dates, as days, become features; None for one feature.
+        How numbers and dates become features; None for one feature.
     """
 
     name: str
@@ -74,7 +74,8 @@ class Input:
         points : array of shape (..., D)
             Inputs of the model.
         values : array of shape (...)
-            Numbers or days, NaN where missing, or indices of categories.
+            Numbers, NaN where missing, milliseconds since 1970 for dates, as Plotly takes them, or
+            indices of categories.
         """
         changed = points.copy()
         if self.codes is not None:
@@ -82,7 +83,7 @@ class Input:
         elif self.column is None:
             changed[..., self.features[0]] = values
         else:
-            changed[..., list(self.features)] = self.column.encode_numbers(values)
+            changed[..., list(self.features)] = self.column.encode_numbers(values / self._unit)
         return changed
 
     def get_values(self, X: Array) -> Array:
@@ -92,7 +93,7 @@ class Input:
             distance = np.sum(self.codes**2, axis=1) - 2.0 * own @ self.codes.T
             nearest: Array = np.argmin(distance, axis=1).astype(np.float64)
             return nearest
-        return own[:, 0] if self.column is None else self.column.decode_numbers(own)
+        return own[:, 0] if self.column is None else self._unit * self.column.decode_numbers(own)
 
     def get_typical(self, X: Array) -> float:
         """Return the median, or the most frequent category."""
@@ -121,14 +122,27 @@ class Input:
         """Return a value as text."""
         if self.codes is not None:
             return self.categories[int(value)]
-        date = self.column is not None and self.column.kind == "date"
-        return format_day(value) if date else format_number(value)
+        return format_day(value / self._unit) if self.is_date else format_number(value)
+
+    @property
+    def is_date(self) -> bool:
+        """Whether its values are dates."""
+        return self.column is not None and self.column.kind == "date"
+
+    @property
+    def _unit(self) -> float:
+        """The unit of its values in that of the column: milliseconds in a day for dates."""
+        return 86_400_000.0 if self.is_date else 1.0
 
     def _get_known(self, X: Array) -> Array:
         """Return the numbers that are not missing; the fill value if all are."""
         own = self.get_values(X)
         known = own[~np.isnan(own)]
-        return known if known.size else np.array([self.column.fill if self.column else 0.0])
+        return (
+            known
+            if known.size
+            else np.array([self._unit * self.column.fill if self.column else 0.0])
+        )
 
     def _rank_categories(self, X: Array) -> Array:
         """Return the categories in the rows, the most frequent first."""
