@@ -99,7 +99,7 @@ def read_targets(X: Any, y: Any) -> Any:
     if y is None or isinstance(y, str) or getattr(getattr(y, "dtype", None), "kind", "?") in "fiu":
         return y
     values = y if is_dask(y) or hasattr(y, "__dlpack_device__") else np.asarray(y)
-    kind = getattr(getattr(values, "dtype", None), "kind", "")
+    kind = getattr(getattr(values, "dtype", None), "kind", "?")
     texts = [value for value in values.ravel() if isinstance(value, str)] if kind in "OUT" else []
     if not (texts or kind == "b"):
         return y
