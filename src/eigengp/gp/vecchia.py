@@ -27,7 +27,6 @@ since with `u = R⁻¹e` and `w = u/√(eᵀu)` a change of `R` gives `du = −R
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import iadd
@@ -38,6 +37,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from eigengp._typing import Array
+from eigengp.backend.buffers import make_buffer, recycle
 from eigengp.backend.loops import list_pairs, load_loops
 from eigengp.backend.namespace import Additive
 from eigengp.gp.blocks import RowBlock
@@ -48,31 +48,22 @@ from eigengp.kernels import Kernel, KernelColumns, PullBack
 
 
 class Neighborhoods(NamedTuple):
-    """Some sets of rows: neighbours, then the row itself.
-
-    `present` and `weight` are None where all members are there, and where each counts once.
-    """
+    """Some sets of rows: neighbours, then the row itself."""
 
     X: Array
     """The inputs of all members, shape (n, s, D)."""
     at: NDArray[np.intp]
-    """The numbers in a table of features of all members, or of the neighbours alone, (n, s)."""
-    present: NDArray[np.bool_] | None = None
-    """Which members there are, shape (n, s); another row stands in for those that are not."""
-    weight: Array | None = None
-    """How often each counts, shape (n, s)."""
+    """The numbers in a table of features of all members, or of the neighbours alone, (n, s); −1
+    means none."""
+    noise: Array
+    """The noise variance of each, shape (n, s)."""
 
     @classmethod
-    def of(cls, rows: RowBlock, index: NDArray[np.intp]) -> Neighborhoods:
-        """Look up the members; −1 means none, for which the row itself stands in."""
-        present = index >= 0
-        at = index
-        if all_there := bool(present.all()):
-            at = np.ascontiguousarray(at)
-        else:
-            at = np.where(present, at, at[:, -1:])
-        weight = None if rows.sample_weight is None else rows.sample_weight[at]
-        return cls(rows.X[at], at, None if all_there else present, weight)
+    def of(cls, rows: RowBlock, index: NDArray[np.intp], noise: float) -> Neighborhoods:
+        """Look up the members."""
+        if rows.sample_weight is None:
+            return cls(rows.X[index], index, np.full(index.shape, noise))
+        return cls(rows.X[index], index, noise / rows.sample_weight[index])
 
 
 @dataclass
@@ -123,63 +114,41 @@ class Residual:
     noise_variance: float
     jitter: float
 
-    def stack(
-        self, hoods: Neighborhoods, explained: Array, own: Array | None = None
-    ) -> tuple[Array, Callable[[Array], Array]]:
-        """Return the packed `R` of each neighbourhood, and its pull-back to the kernel.
-
-        The pull-back may overwrite the cotangent. It leaves the jitter out where `k(x, x)` is one
-        number for all rows.
+    def whiten(
+        self, hoods: Neighborhoods, G: Array, w: Array, kappa: Array, own: Array | None = None
+    ) -> Array:
+        """Set `w` and `κ`; return packed factors of `R`, in memory that may be recycled.
 
         Parameters
         ----------
         hoods : Neighborhoods
             Who belongs together.
-        explained : array of shape (N, M)
-            `g` of the table, whose products are `k̃`.
+        G : array of shape (N, M)
+            The table of features, whose products are `k̃`.
+        w, kappa : arrays of shapes (n, s) and (n, M)
+            Where the results are written.
         own : array of shape (n, M) or None
             `g` of the last members, where the table holds their neighbours alone.
         """
-        first, second = list_pairs(hoods.X.shape[1])
-        diagonal = np.flatnonzero(first == second)
-        R, back = self.kernel.stack(hoods.X)
-        prior = R[:, diagonal]
-        load_loops().subtract_products(explained, hoods.at, R)
-        if own is not None:
-            last = np.flatnonzero(second == second[-1])
-            between = np.empty(hoods.at.shape)
-            load_loops().project(explained, hoods.at, own, between)
-            R[:, last[:-1]] -= between
-            R[:, -1] -= np.einsum("nm,nm->n", own, own)
-        R[:, diagonal] += self.noise(hoods) + self.jitter * prior
-        if hoods.present is not None:
-            R *= hoods.present[:, first] & hoods.present[:, second]
-            R[:, diagonal] += ~hoods.present
+        R, loops = self.kernel.stack_values(hoods.X), load_loops()
+        own = G[:0] if own is None else own
+        if loops.whiten(R, G, hoods.at, own, hoods.noise, self.jitter, w, kappa) >= 0:
+            raise FactorizationError(
+                "The covariance of a row and its neighbours is not positive definite. Likely "
+                "causes: duplicated rows with different targets at a tiny noise, or inputs of a "
+                "huge scale. Start from a larger noise variance, or merge the duplicates."
+            )
+        return R
 
-        def pull_back(R_bar: Array) -> Array:
-            if self.kernel.constant_diagonal is None:
-                R_bar[:, diagonal] *= 1.0 + self.jitter
-            return back(R_bar)
+    def pull_back(self, X: Array, R_bar: Array) -> Array:
+        """Pull `R` back to the kernel, for inputs of shape (n, s, D); `R̄` may be overwritten.
 
-        return R, pull_back
-
-    def noise(self, hoods: Neighborhoods) -> Array | float:
-        """Return the noise variance of all members, less where a row counts more, (n, s)."""
-        return self.noise_variance if hoods.weight is None else self.noise_variance / hoods.weight
-
-
-def innovation_weights(R: Array, s: int) -> Array:
-    """Return `w = L⁻ᵀe`, shape (n, s), and replace each packed `R` of `s` rows by its factor."""
-    if load_loops().factorize(R) >= 0:
-        raise FactorizationError(
-            "The covariance of a row and its neighbours is not positive definite. Likely causes: "
-            "duplicated rows with different targets at a tiny noise, or inputs of a huge scale. "
-            "Start from a larger noise variance, or merge the duplicates."
-        )
-    w = np.zeros((R.shape[0], s))
-    w[:, -1] = 1.0
-    load_loops().solve(R, w, True)
-    return w
+        The jitter is left out where `k(x, x)` is one number for all rows.
+        """
+        if self.kernel.constant_diagonal is None:
+            first, second = list_pairs(X.shape[1])
+            R_bar[:, first == second] *= 1.0 + self.jitter
+        return self.kernel.stack_pull_back(X, R_bar)
 
 
 def innovation_pull_back(L: Array, w: Array, w_bar: Array) -> Array:
@@ -204,8 +173,6 @@ class Tape:
     table: Table
     L: Array
     """The packed factors, shape (N, P)."""
-    back: dict[int, Any] = field(default_factory=dict)
-    """The kernel's pull-back for the neighbourhoods that begin at each number."""
 
 
 @dataclass(frozen=True)
@@ -308,7 +275,7 @@ class VecchiaPass:
             return self._conclude(self._sums_of_all(source.rows, table))
         kappa = np.empty((n, table.G.shape[1]))
         whitened = Whitened(source.index, np.empty((n, s)), kappa, np.empty(n))
-        tape = Tape(table, np.empty((n, s * (s + 1) // 2))) if keep else None
+        tape = Tape(table, make_buffer((n, s * (s + 1) // 2))) if keep else None
         source.map(lambda rows: self._whiten(source, rows, table, whitened, tape), source.chunks)
         parts = source.map(lambda rows: self._sums(source, rows, whitened), source.groups)
         return self._conclude(reduce(iadd, parts), whitened, tape)
@@ -324,14 +291,13 @@ class VecchiaPass:
         self, source: Any, rows: slice, table: Table, whitened: Whitened, tape: Tape | None
     ) -> None:
         """Whiten some rows."""
-        hoods = Neighborhoods.of(source.rows, source.index[rows])
-        R, back = self.residual.stack(hoods, table.G)
-        w = innovation_weights(R, hoods.at.shape[1])
-        load_loops().combine(w, table.G, hoods.at, whitened.kappa[rows])
+        hoods = Neighborhoods.of(source.rows, source.index[rows], self.noise_variance)
+        w = whitened.w[rows]
+        L = self.residual.whiten(hoods, table.G, w, whitened.kappa[rows])
         np.einsum("ns,ns->n", w, source.rows.y[hoods.at], out=whitened.eta[rows])
-        whitened.w[rows] = w
         if tape is not None:
-            tape.L[rows], tape.back[rows.start] = R, back
+            tape.L[rows] = L
+        recycle(L)
 
     def _sums(self, source: Any, rows: slice, whitened: Whitened) -> Sums:
         """Return the sums of some whitened rows."""
@@ -387,6 +353,7 @@ class VecchiaPass:
             lambda rows: self._pulled(source, rows, whitened, tape, bar, back), source.chunks
         )
         pulled = reduce(iadd, chunks)
+        recycle(tape.L)
         adjoint, inner = self._pull_back_features(source, whitened, tape.table, back)
         theta = adjoint.theta + pulled.theta
         kernel, points = self.features.kernel, self.features.points
@@ -409,27 +376,27 @@ class VecchiaPass:
         back: _Back,
     ) -> _Pulled:
         """Pull the sums back to the covariances of some neighbourhoods."""
-        hoods, loops = Neighborhoods.of(source.rows, source.index[rows]), load_loops()
+        index, loops = source.index[rows], load_loops()
         w, kappa, eta = whitened.w[rows], whitened.kappa[rows], whitened.eta[rows]
         kappa_bar = np.matmul(kappa, 2.0 * bar.A, out=back.through_w[rows])
         kappa_bar += np.outer(eta, bar.b)
         eta_bar = kappa @ bar.b + 2.0 * bar.c * eta
         w_bar = np.empty_like(w)
-        loops.project(tape.table.G, hoods.at, kappa_bar, w_bar)
-        w_bar += eta_bar[:, None] * source.rows.y[hoods.at]
-        if hoods.present is not None:
-            w_bar *= hoods.present
+        loops.project(tape.table.G, index, kappa_bar, w_bar)
+        w_bar += eta_bar[:, None] * source.rows.y[index]
+        w_bar *= index >= 0
         w_bar[:, -1] += 2.0 * bar.log_precision / w[:, -1]
         p = innovation_pull_back(tape.L[rows], w, w_bar)
         R_bar = tape.L[rows]  # Of no more use.
         loops.pack_outer(-p, w, R_bar)
-        theta = tape.back.pop(rows.start)(R_bar)
+        theta = self.residual.pull_back(source.rows.X[index], R_bar)
         mixed = np.empty_like(kappa)
-        loops.combine(p, tape.table.G, hoods.at, mixed)
+        loops.combine(p, tape.table.G, index, mixed)
         kappa_bar += mixed
         back.p[rows] = p
         share = p * w
-        noise = -float(np.sum(share if hoods.weight is None else share / hoods.weight))
+        weight = source.rows.sample_weight
+        noise = -float(np.sum(share if weight is None else share / weight[index]))
         return _Pulled(theta, noise, -float(share.sum()))
 
     def _pull_back_features(

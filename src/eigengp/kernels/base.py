@@ -26,6 +26,7 @@ from typing import (
 import numpy as np
 
 from eigengp._typing import Array
+from eigengp.backend.buffers import recycle
 from eigengp.backend.namespace import AnyArray, beside, is_numpy, namespace
 
 if TYPE_CHECKING:
@@ -140,6 +141,14 @@ class Kernel(ABC):
             The sets.
         """
 
+    def stack_values(self, X: Array) -> Array:
+        """Return the packed Gram matrices of sets alone, in memory that may be recycled."""
+        return self.stack(X)[0]
+
+    def stack_pull_back(self, X: Array, K_bar: Array) -> Array:
+        """Return the pull-back of `stack` alone."""
+        return self.stack(X)[1](K_bar)
+
     @property
     @abstractmethod
     def constant_diagonal(self) -> float | None:
@@ -225,6 +234,13 @@ class KernelColumns(ABC):
         spare : {0, 1}
             How many columns to add at the end, for the caller to fill.
         """
+
+    def multiply(self, X: Array, v: Array) -> Array:
+        """Return `k(X, Z) v`, shape (n,), for NumPy arrays."""
+        K = self.matrix(X)
+        product = K @ v
+        recycle(K)
+        return product
 
     @abstractmethod
     def forward(

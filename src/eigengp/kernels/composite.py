@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from eigengp._typing import Array
+from eigengp.backend.buffers import recycle
 from eigengp.backend.namespace import AnyArray, namespace
 from eigengp.kernels.base import (
     Kernel,
@@ -119,6 +120,16 @@ class Sum(_Pair):
     def diag_input_gradient(self, X: AnyArray) -> AnyArray:
         return self.left.diag_input_gradient(X) + self.right.diag_input_gradient(X)
 
+    def stack_values(self, X: Array) -> Array:
+        total, other = self.left.stack_values(X), self.right.stack_values(X)
+        total += other
+        recycle(other)
+        return total
+
+    def stack_pull_back(self, X: Array, K_bar: Array) -> Array:
+        parts = (self.left, self.right)
+        return np.concatenate([part.stack_pull_back(X, K_bar) for part in parts])
+
     def _split(
         self, K_bar: AnyArray, K_left: AnyArray, K_right: AnyArray
     ) -> tuple[AnyArray, AnyArray]:
@@ -164,6 +175,12 @@ class _PairColumns(KernelColumns):
     """The columns of two kernels side by side."""
 
     kernel: _Pair
+
+    def multiply(self, X: Array, v: Array) -> Array:
+        if isinstance(self.kernel, Sum):
+            left, right = self._parts
+            return left.multiply(X, v) + right.multiply(X, v)
+        return super().multiply(X, v)
 
     @cached_property
     def _parts(self) -> tuple[KernelColumns, KernelColumns]:
