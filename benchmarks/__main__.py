@@ -293,6 +293,21 @@ def classify(
 
 
 @app.command()
+def tables(
+    out: Out = RESULTS,
+    threads: Threads = 1,
+    data: Annotated[
+        list[str] | None, typer.Option(help="A data set; may be repeated. All unless named.")
+    ] = None,
+) -> None:
+    """Errors on tables of mixed columns beside gradient boosting with native categories."""
+    hold_to(threads)
+    import tables as benchmark
+
+    benchmark.run(out, data=tuple(data or benchmark.DATA))
+
+
+@app.command()
 def online(out: Out = RESULTS, threads: Threads = 2, size: Size = 100) -> None:
     """One pass over kin40k in batches beside the fit of all rows at once."""
     hold_to(threads)

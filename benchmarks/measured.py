@@ -13,6 +13,7 @@ from pathlib import Path
 import campaign
 import curve
 import how_good
+import tables
 from peers.asking import LIBRARIES, OURS
 from quality import DEFAULT, by_method, format_seconds, means, opened
 from record import Record, Results, write_atomically
@@ -60,6 +61,7 @@ def contents(out: Path) -> dict[Path, str]:
         how_good.PAGE: how_good.text(results, curve.opened(out)),
         FRAGMENTS / "headline.md": headline,
         FRAGMENTS / "gpu.md": _gpu(stored),
+        FRAGMENTS / "tables.md": tables.make_text(out),
         README: readme,
     }
 

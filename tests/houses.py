@@ -10,6 +10,7 @@ import pyarrow as pa
 from eigengp import LBFGS, EigenGPRegressor
 from eigengp.cli.report import Rows
 from eigengp.cli.tables import TableSchema
+from eigengp.data.frames import encoded_inputs
 
 EVIL = "</script><script>window.broken = 1</script>"
 TOWNS = ("<b>Ulm</b>", "Hull & Sons", "York")
@@ -31,8 +32,9 @@ def table(n: int = 150, seed: int = 0) -> Any:
 
 
 def fitted(houses: Any) -> tuple[Any, TableSchema, Rows]:
-    schema = TableSchema.learn(houses, houses.column_names[-1], impute=True)
+    schema = TableSchema.learn(houses, houses.column_names[-1])
     rows = Rows.from_table(houses, schema)
     optimizer = LBFGS(n_restarts=1, max_iter=15)
     model = EigenGPRegressor(12, optimizer=optimizer, random_state=0)
-    return model.fit(rows.X, rows.y), schema, rows
+    with encoded_inputs(schema.encoder):
+        return model.fit(rows.X, rows.y), schema, rows

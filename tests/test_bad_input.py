@@ -46,7 +46,7 @@ def assert_sane(model: EigenGPRegressor, X: np.ndarray, y: np.ndarray) -> None:
         ([0.0, 1.0], [0.0, 1.0], "Reshape your data"),
         ([[0.0], [1.0]], [0.0], "inconsistent numbers of samples"),
         ([["a"], ["b"]], [0.0, 1.0], "could not convert string to float"),
-        ([[0.0], [1.0]], ["a", "b"], "could not convert string to float"),
+        ([[0.0], [1.0]], ["a", "b"], "Use EigenGPClassifier"),
         (np.empty((0, 2)), [], r"0 sample\(s\)"),
         (np.empty((3, 0)), [0.0, 1.0, 2.0], r"0 feature\(s\)"),
         ([[0.0], [1.0]], [[[0.0]], [[1.0]]], "dim 3"),

@@ -15,6 +15,7 @@ from command_line import answer, call
 from eigengp import metrics
 from eigengp.cli.commands.methods import METHODS, Method, Name
 from eigengp.cli.tables import TableSchema, read_table
+from eigengp.data.frames import encoded_inputs
 from eigengp.inspection import group_effects
 
 
@@ -35,10 +36,12 @@ def test_compare_agrees_with_scikit_learn(folder: Path) -> None:
     X, y = (values[chosen] for values in schema.split(table)[:2])
     parts = KFold(3, shuffle=True, random_state=0)
     exact = eigengp.ExactGPRegressor(random_state=0)
-    wanted = -cross_val_score(exact, X, y, scoring=metrics.mnlp_scorer, cv=parts)
+    with encoded_inputs(schema.encoder):
+        wanted = -cross_val_score(exact, X, y, scoring=metrics.mnlp_scorer, cv=parts)
     assert results["exact"]["mnlp"] == pytest.approx(wanted.tolist())
     default = eigengp.EigenGPRegressor(random_state=0)
-    wanted = -cross_val_score(default, X, y, scoring=metrics.mnlp_scorer, cv=parts)
+    with encoded_inputs(schema.encoder):
+        wanted = -cross_val_score(default, X, y, scoring=metrics.mnlp_scorer, cv=parts)
     assert results["auto"]["mnlp"] == pytest.approx(wanted.tolist())
     wanted = -cross_val_score(DummyRegressor(), X, y, scoring=metrics.nmse_scorer, cv=parts)
     assert results["mean"]["nmse"] == pytest.approx(wanted.tolist())

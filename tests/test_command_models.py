@@ -13,7 +13,7 @@ import pytest
 import eigengp
 from command_line import answer, call, houses
 from eigengp import io, metrics
-from eigengp.cli.tables import TableSchema, read_table
+from eigengp.cli.tables import read_table
 
 
 def read_table_of(folder: Path, frame: dict[str, Any], names: list[str]) -> Any:
@@ -24,7 +24,7 @@ def read_table_of(folder: Path, frame: dict[str, Any], names: list[str]) -> Any:
 
 def expected(folder: Path, coverage: float) -> dict[str, Any]:
     saved, table = io.read(folder / "m.eigengp"), read_table(folder / "test.csv")
-    X = TableSchema.from_dict(saved.about["schema"]).encode(table)
+    X = table.select(list(saved.model.feature_names_in_))
     mean, std = saved.model.predict(X, return_std=True)
     lower, upper = saved.model.predict_interval(X, coverage)
     return {"mean": mean, "std": std, "lower": lower, "upper": upper}
@@ -69,7 +69,7 @@ def test_an_unknown_category_is_a_note(folder: Path, tmp_path: Path) -> None:
     path.write_text("area,town,garden\n100,Whitby,true\n")
     result = call("predict", folder / "m.eigengp", path)
     assert result.exit_code == 0
-    assert "note: Column 'town' has 1 rows with unknown categories" in result.stderr
+    assert "note: Column 'town' has 1 rows with levels that were not in fit" in result.stderr
     assert "(Whitby)" in result.stderr
     assert len(result.stdout.splitlines()) == 2
     assert call("predict", folder / "m.eigengp", path, "--quiet").stderr == ""
@@ -112,8 +112,8 @@ def test_inspect_tells_what_was_learned(folder: Path) -> None:
     )
     assert [each["name"] for each in found["inputs"]] == ["area", "town", "garden"]
     relevance = dict(zip(("area", "town", "garden"), found["inputs"], strict=True))
-    assert relevance["area"]["features"]["area"] == pytest.approx(model.input_relevance()[0])
-    assert relevance["town"]["relevance"] == pytest.approx(model.input_relevance()[1:4].max())
+    assert relevance["area"]["relevance"] == pytest.approx(model.input_relevance()[0])
+    assert relevance["town"]["relevance"] == pytest.approx(model.input_relevance()[1])
     assert found["inputs"][0]["effect"] > 0.7
     assert found["eigenfunctions"] == []
     shown = call("inspect", folder / "m.eigengp").stdout

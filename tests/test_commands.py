@@ -76,7 +76,7 @@ def test_the_shell_completes(words: str, expected: list[str]) -> None:
 def test_every_method_is_there_and_is_what_it_says() -> None:
     assert set(METHODS) == set(Name)
     for method in METHODS.values():
-        model = method.build(7, 5, verbose=True)
+        model = method.build({"n_components": 7 if method.sized else None}, 5, verbose=True)
         assert model.random_state == 5
         assert model.verbose is True
         assert method.sized == hasattr(model, "n_components")

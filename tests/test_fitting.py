@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -25,11 +26,11 @@ from eigengp.fitting.initialization import (
 )
 from eigengp.fitting.objectives import (
     Evaluation,
-    Monitor,
     RowObjective,
     eigengp_parameters,
     minimize,
 )
+from eigengp.fitting.progress import Clock, Monitor
 from eigengp.fitting.restarts import FirstStage, Search, _double_points, _list_sizes
 from eigengp.fitting.settings import Plan
 from eigengp.fitting.stages import WeightObjective
@@ -257,7 +258,7 @@ def test_progress_is_a_moving_bar_on_a_terminal_and_one_line_elsewhere() -> None
         def isatty(self) -> bool:
             return True
 
-    for stream, redrawn in ((Terminal(), 4), (io.StringIO(), 1)):
+    for stream, redrawn in ((Terminal(), 4), (io.StringIO(), 0)):
         monitor = Monitor(True, n_rows=10.0, offset=-2.0, stream=stream)
         monitor.begin("stage 1", 5)
         for value in (3.0, 2.0, 1.0):
@@ -267,6 +268,39 @@ def test_progress_is_a_moving_bar_on_a_terminal_and_one_line_elsewhere() -> None
         assert stream.getvalue().endswith("\n")
         assert "-12.000" in stream.getvalue()
         assert [step["log_marginal_likelihood"] for step in monitor.history] == [-32, -22, -12]
+
+
+def test_progress_shows_by_itself_on_a_terminal_after_two_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
+        clock = Clock(60.0, now[0])
+        monitor = Monitor(None, stream=stream, clock=clock, _started=now[0], _drawn=now[0])
+        monitor.begin("stage 1", 5)
+        monitor.step(1.0)
+        assert stream.getvalue() == ""
+        now[0] += 10.0
+        monitor.step(1.0)
+        assert bool(stream.getvalue()) == shown
+        assert ("50 s left" in stream.getvalue()) == shown
+
+
+def test_progress_is_a_line_every_five_seconds_in_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, stream = [100.0], io.StringIO()
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monitor = Monitor(2, stream=stream, _started=100.0, _drawn=100.0)
+    monitor.begin("stage 1", 50)
+    for _ in range(13):
+        now[0] += 1.0
+        monitor.step(1.0)
+    monitor.end()
+    assert len(stream.getvalue().splitlines()) == 2
 
 
 def test_many_inducing_points_start_with_a_noise_that_suits_them() -> None:

@@ -13,6 +13,7 @@ from sklearn.gaussian_process import kernels as sk
 from eigengp._typing import Array
 from eigengp.kernels import (
     Kernel,
+    Linear,
     Matern12,
     Matern32,
     Matern52,
@@ -21,6 +22,7 @@ from eigengp.kernels import (
     SquaredExponential,
     Stationary,
     Sum,
+    Warped,
 )
 from finite_differences import assert_close, gradient
 
@@ -43,6 +45,16 @@ COMBINED: dict[str, Kernel] = {
     "product": RationalQuadratic(ARD, 1.2, 0.7) * SquaredExponential(2.0, 0.5),
     "nested": (SquaredExponential(0.8) + Matern52(ARD, 0.3)) * RationalQuadratic(2.0, 1.5)
     + Matern12(3.0, 0.2),
+}
+SHARED = (0.7, 1.3, 1.3, 0.7)
+GROUPED: dict[str, Kernel] = {
+    "squared_exponential": SquaredExponential(SHARED, 1.7, groups=(0, 1, 1, 0)),
+    "matern32": Matern32(SHARED, 0.6, groups=(0, 1, 1, 0)),
+    "rational_quadratic": RationalQuadratic(SHARED, 1.2, 0.7, groups=(0, 1, 1, 0)),
+    "linear": Linear(np.array(SHARED), groups=(0, 1, 1, 0)),
+    "sum": (SquaredExponential(0.9) + Matern52(0.5)).with_ard(4).with_groups((5, 3, 3, 5)),
+    "active": Matern12(0.9, active_dims=(1, 2, 3)).with_ard(4).with_groups((0, 1, 1, 0)),
+    "warped": Warped(SquaredExponential(SHARED, groups=(0, 1, 1, 0)), [-9.0] * 4, [9.0] * 4),
 }
 KERNELS: dict[str, Kernel] = {**SIMPLE, **COMBINED}
 
@@ -338,3 +350,42 @@ def test_one_input_and_one_point_are_enough() -> None:
         K, back = kernel.forward(X, X)
         np.testing.assert_array_equal(K, [[1.0]])
         assert back(np.ones((1, 1))).points.shape == (1, 1)
+
+
+@pytest.mark.parametrize("kernel", GROUPED.values(), ids=GROUPED.keys())
+def test_inputs_of_a_group_share_one_lengthscale(kernel: Kernel) -> None:
+    X, Z = points(6, 0, 4), points(5, 1, 4)
+    assert len(kernel.parameter_names) == len(kernel.parameters) == kernel.theta.size
+    assert kernel.with_theta(kernel.theta) == kernel
+    assert pickle.loads(pickle.dumps(kernel)) == kernel
+    bar = points(6, 2, 5)
+
+    def value(theta: Array) -> float:
+        return float(np.sum(bar * kernel.with_theta(theta).matrix(X, Z)))
+
+    _, pull_back = kernel.forward(X, Z)
+    assert_close(pull_back(bar.copy()).theta, gradient(value, kernel.theta))
+    weight = points(6, 3, 1)[:, 0]
+    assert_close(
+        kernel.diag_pull_back(X, weight),
+        gradient(lambda theta: float(weight @ kernel.with_theta(theta).diag(X)), kernel.theta),
+    )
+    if isinstance(kernel, Warped):
+        return
+    sets = points(12, 4, 4).reshape(4, 3, 4)
+    packed, back = kernel.stack(sets)
+    packed_bar = points(*packed.shape[:1], 5, packed.shape[1])
+
+    def stacked(theta: Array) -> float:
+        return float(np.sum(packed_bar * kernel.with_theta(theta).stack(sets)[0]))
+
+    assert_close(back(packed_bar), gradient(stacked, kernel.theta))
+
+
+def test_groups_of_single_inputs_are_no_groups() -> None:
+    kernel = SquaredExponential().with_ard(3)
+    assert kernel.with_groups((2, 0, 1)) is kernel
+    assert kernel.with_groups(None) is kernel
+    one = kernel.with_groups((0, 0, 0))
+    assert one.theta.size == 2
+    assert one.rescaled(np.full(3, 2.0), 1.0).groups == (0, 0, 0)

@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import sys
+from collections.abc import Iterator
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -40,6 +41,7 @@ from eigengp.cli.report.figures import (
 from eigengp.cli.report.page import draw_figures
 from eigengp.cli.report.quality import Quality, are_training_rows
 from eigengp.cli.tables import TableSchema
+from eigengp.data.frames import encoded_inputs
 from houses import EVIL, TOWNS, fitted, table
 from test_methods import METHODS, WITH_OPTIMIZER
 
@@ -47,6 +49,13 @@ quiet_methods = pytest.mark.filterwarnings(
     "ignore::eigengp.NegativeVarianceWarning",
     "ignore:The relevance vector machine has not converged",
 )
+
+
+@pytest.fixture(autouse=True)
+def _take_encoded_rows() -> Iterator[None]:
+    """The rows of a page are encoded already."""
+    with encoded_inputs():
+        yield
 
 
 class Page(HTMLParser):
@@ -241,6 +250,23 @@ def test_accumulated_effects_are_drawn_beside_partial_dependence() -> None:
     assert [trace["line"]["dash"] for trace in traces] == ["solid", "solid", "dot"]
 
 
+def test_dates_are_set_and_shown_as_dates() -> None:
+    days = np.datetime64("2021-01-01") + np.arange(0, 900, 9)
+    columns = {"when": [None, *days[1:].astype(object)], "price": np.arange(100.0)}
+    schema = TableSchema.learn(columns, "price")
+    rows = Rows.from_table(columns, schema)
+    (when,) = rows.inputs
+    values = when.get_values(rows.X)
+    assert np.isnan(values[0])
+    np.testing.assert_allclose(values[1:], days[1:].astype("datetime64[ms]").astype(float), atol=1)
+    np.testing.assert_allclose(when.set_values(rows.X, values), rows.X, atol=1e-6)
+    assert when.format_value(values[5] + 1.0) == str(days[5])
+    with encoded_inputs(schema.encoder):
+        model = quick(5, max_iter=2).fit(rows.X, rows.y)
+    explorer = compute_slices(model, rows, rows.inputs, 0.9)
+    assert draw_slices(explorer, "price", "90 %")["axes"][0]["layout"]["xaxis"]["type"] == "date"
+
+
 def test_values_of_an_input_come_back_unknown_categories_included() -> None:
     _, schema, _ = houses()
     houses_ = table(40, seed=1)
@@ -262,7 +288,7 @@ def test_missing_values_are_values_of_their_input() -> None:
         "new": [True, True, False, None],
         "price": [1.0, 2.0, 3.0, 4.0],
     }
-    schema = TableSchema.learn(columns, "price", impute=True)
+    schema = TableSchema.learn(columns, "price")
     rows = Rows.from_table(columns, schema)
     size, town, new = rows.inputs
     np.testing.assert_array_equal(size.get_values(rows.X), [1.0, np.nan, 3.0, 7.0])
@@ -282,7 +308,7 @@ def test_missing_values_are_values_of_their_input() -> None:
     for each in rows.inputs:
         again = each.set_values(again, each.get_values(rows.X))
     np.testing.assert_array_equal(again, rows.X)
-    assert (size.get_typical(rows.X), size.fill) == (3.0, 3.0)
+    assert (size.get_typical(rows.X), size.column.fill) == (3.0, 3.0)
     np.testing.assert_array_equal(rows.typical[list(size.features)], [3.0, 0.0])
 
 
@@ -310,9 +336,10 @@ def test_training_rows_are_recognised() -> None:
 def test_a_weighted_table_is_recognised_and_scored_as_evaluate_does() -> None:
     houses_ = table(60).append_column("weight", [np.linspace(0.5, 2.0, 60)])
     target = houses_.column_names[4]
-    schema = TableSchema.learn(houses_, target, impute=True, weights="weight")
+    schema = TableSchema.learn(houses_, target, weights="weight")
     rows = Rows.from_table(houses_, schema)
-    model = quick(5, max_iter=2).fit(rows.X, rows.y, sample_weight=rows.weight)
+    with encoded_inputs(schema.encoder):
+        model = quick(5, max_iter=2).fit(rows.X, rows.y, sample_weight=rows.weight)
     assert are_training_rows(model, rows)
     expected = compute_scores(model, (rows.X, rows.y, rows.weight), 0.9)
     assert Quality.measure(model, rows, 0.9).scores == pytest.approx(expected)
@@ -450,7 +477,7 @@ def test_the_command_writes_the_page_of_a_saved_model(folder: Path) -> None:
     assert json.loads(result.stdout) == {"page": str(out), "rows": 150, "notes": []}
     html = out.read_text()
     assert "These are training rows" in html
-    assert "io.read(&#39;houses.eigengp&#39;)" in html
+    assert "eigengp.load(&#39;houses.eigengp&#39;)" in html
     assert "eigengp predict houses.eigengp new.csv" in html
 
 

@@ -75,7 +75,7 @@ def test_other_names_or_another_order_are_refused(frame_of: Any) -> None:
 def test_a_column_of_text_is_named(frame_of: Any) -> None:
     text = frame_of(columns | {"colour": ["red"] * 39 + ["blue"]})
     with pytest.raises(ValueError, match="Column 'colour' of X holds text such as 'red'"):
-        small().fit(text, y)
+        small().set_params(categorical_features=None).fit(text, y)
     numbers = frame_of(columns)
     model = small().fit(numbers, y)
     with pytest.raises(ValueError, match="Column 'age' of X holds text such as 'old'"):
@@ -87,7 +87,9 @@ def test_a_column_of_text_is_named(frame_of: Any) -> None:
 def test_a_column_of_dates_is_named(frame_of: Any) -> None:
     days = np.datetime64("2026-01-01") + np.arange(40)
     with pytest.raises(ValueError, match="Column 'day' of X holds dates or times"):
-        small().fit(frame_of(columns | {"day": days.astype("datetime64[us]")}), y)
+        small().set_params(categorical_features=None).fit(
+            frame_of(columns | {"day": days.astype("datetime64[us]")}), y
+        )
 
 
 @any_frame
@@ -107,7 +109,9 @@ def test_whole_numbers_truth_values_and_numbers_as_objects_are_numbers(frame_of:
 def test_missing_values_are_told(frame_of: Any) -> None:
     holes = frame_of(columns | {"age": [None, *X[1:, 0]]})
     with pytest.raises(ValueError, match="contains NaN"):
-        small().fit(holes, y)
+        small().set_params(categorical_features=None).fit(holes, y)
+    with pytest.raises(ValueError, match="contains NaN"):
+        small().fit(frame_of(columns), y).predict(holes)
 
 
 def test_names_that_are_no_use_are_refused() -> None:

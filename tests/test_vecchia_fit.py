@@ -37,7 +37,8 @@ from eigengp.fitting.local_learner import (
     limit_alpha,
     name_kernel,
 )
-from eigengp.fitting.objectives import Clock, Monitor, kernel_parameters
+from eigengp.fitting.objectives import kernel_parameters
+from eigengp.fitting.progress import Clock, Monitor
 from eigengp.fitting.vecchia import _get_largest_size
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from eigengp import conformal, datasets, inspection, metrics, plot
     from eigengp.baselines.nystrom import NegativeVarianceWarning, NystromRegressor
     from eigengp.baselines.rvm.regressor import RVMRegressor
-    from eigengp.data.encode import TableEncoder, TableError, TableWarning
+    from eigengp.data.columns import TableError, TableWarning
+    from eigengp.data.encode import TableEncoder
     from eigengp.estimators.classifier import EigenGPClassifier
     from eigengp.estimators.eigen_features import EigenFeatures
     from eigengp.estimators.eigengp import EigenGPRegressor
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from eigengp.estimators.sparse import FITCRegressor, PowerEPRegressor, VFERegressor
     from eigengp.estimators.ssgp import SSGPRegressor
     from eigengp.estimators.transformed_target import TargetTransformed
+    from eigengp.fitting.run import FitWarning
     from eigengp.fitting.settings import LBFGS, Stochastic
     from eigengp.gp.likelihoods import (
         Gaussian,
@@ -53,6 +55,7 @@ __all__ = [
     "EvidenceGradient",
     "ExactGPRegressor",
     "FITCRegressor",
+    "FitWarning",
     "Gaussian",
     "Heteroscedastic",
     "Linear",
@@ -91,7 +94,8 @@ __all__ = [
 _NAMES = {
     "baselines.nystrom": "NegativeVarianceWarning NystromRegressor",
     "baselines.rvm.regressor": "RVMRegressor",
-    "data.encode": "TableEncoder TableError TableWarning",
+    "data.columns": "TableError TableWarning",
+    "data.encode": "TableEncoder",
     "estimators.classifier": "EigenGPClassifier",
     "estimators.eigen_features": "EigenFeatures",
     "estimators.eigengp": "EigenGPRegressor",
@@ -100,6 +104,7 @@ _NAMES = {
     "estimators.sparse": "FITCRegressor PowerEPRegressor VFERegressor",
     "estimators.ssgp": "SSGPRegressor",
     "estimators.transformed_target": "TargetTransformed",
+    "fitting.run": "FitWarning",
     "fitting.settings": "LBFGS Stochastic",
     "gp.likelihoods": "Gaussian Heteroscedastic NegativeBinomial Poisson Quantile StudentT",
     "io": "load",

@@ -96,7 +96,7 @@ def _inputs(model: Any) -> str:
     if many or not hasattr(model, "input_effects"):
         return ""
     effects, relevance = model.input_effects(), model.input_relevance()
-    lengths = _lengthscales(model.kernel_, effects.size)
+    lengths = _lengthscales(model)
     names = getattr(model, "feature_names_in_", [f"x{d}" for d in range(effects.size)])
     rows = ""
     for d in np.argsort(-effects, kind="stable")[:_MOST_INPUTS]:
@@ -122,8 +122,11 @@ def _with_bar(share: float) -> str:
     return f'<span style="white-space:nowrap">{share:.2f} {bar}</span>'
 
 
-def _lengthscales(kernel: Kernel, n_features: int) -> Array | None:
+def _lengthscales(model: Any) -> Array | None:
     """Return one lengthscale for each input, in the units of the data; None if there are others."""
+    kernel = model.kernel_
     if not isinstance(kernel, Stationary) or kernel.active_dims is not None:
         return None
-    return np.broadcast_to(kernel.lengthscale, (n_features,))
+    groups = model._input_groups
+    own = np.broadcast_to(kernel.lengthscale, (model._scaling.input_scale.size,))
+    return np.array([own[group[0]] if group else np.inf for group in groups])

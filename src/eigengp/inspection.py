@@ -22,6 +22,7 @@ from eigengp import metrics
 from eigengp._typing import Array
 from eigengp.backend.namespace import on_host
 from eigengp.conformal import normal_half_width
+from eigengp.data.frames import encoded_inputs
 from eigengp.estimators.base import GPRegressor
 from eigengp.gp.sensitivity import total_indices
 from eigengp.gp.variational import LatentPosterior
@@ -187,12 +188,29 @@ def plain_rows(model: GPRegressor, X: Any) -> Array:
         if missing:
             raise ValueError(f"X lacks the columns {', '.join(missing)} that the model was fit on.")
         X = X[list(names)]
+    if hasattr(model, "encoder_") and hasattr(X, "columns"):
+        X = model.encoder_.transform(X)
     rows: Array = check_array(X, dtype=np.float64, input_name="X")
-    if rows.shape[1] != model.n_features_in_:
+    if rows.shape[1] != model._scaling.input_scale.size:
         raise ValueError(
             f"X has {rows.shape[1]} columns but the model has {model.n_features_in_} inputs."
         )
     return rows
+
+
+def _is_number(model: GPRegressor, d: int) -> bool:
+    """Return whether an input is one feature, and not a category or a date."""
+    return len(model._input_groups[d]) == 1
+
+
+def _find_position(model: GPRegressor, d: int) -> int:
+    """Return the feature of an input that is a number; raise for categories and dates."""
+    if not _is_number(model, d):
+        raise ValueError(
+            f"Input {feature_names(model)[d]!r} is not one number (a category, a date, missing "
+            "values, or ignored); eigengp.cli.report shows its effect."
+        )
+    return model._input_groups[d][0]
 
 
 def inducing_points_of(model: GPRegressor) -> Array | None:
@@ -215,8 +233,8 @@ def ranges(model: GPRegressor, rows: Array | None = None) -> Array:
 
 @contextmanager
 def plain_inputs() -> Iterator[None]:
-    """Predict from NumPy arrays without warnings, whatever kind of rows the model was fit on."""
-    with warnings.catch_warnings(), config_context(array_api_dispatch=False):
+    """Predict from (encoded) arrays without warnings, whatever kind of rows a model was fit on."""
+    with warnings.catch_warnings(), config_context(array_api_dispatch=False), encoded_inputs():
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
         yield
 
@@ -277,9 +295,10 @@ def slice_at(
     array([0.2, 1.8])
     """
     d, row = feature_index(model, feature), plain_rows(model, np.atleast_2d(reference))
+    position = _find_position(model, d)
     points = np.asarray(values, dtype=np.float64)
     rows = np.repeat(row, points.size, axis=0)
-    rows[:, d] = points
+    rows[:, position] = points
     with plain_inputs():
         mean = model.predict(rows)
         lower, upper = model.predict_interval(rows, coverage)
@@ -318,9 +337,10 @@ def slices(
     rows = plain_rows(model, X)
     held = np.median(rows, axis=0) if reference is None else reference
     if features is None:
-        features = leading_inputs(model, model.n_features_in_)
+        features = [d for d in leading_inputs(model, model.n_features_in_) if _is_number(model, d)]
     chosen = [feature_index(model, feature) for feature in features]
-    return [slice_at(model, held, d, grid(rows[:, d], n_points), coverage) for d in chosen]
+    grids = [grid(rows[:, _find_position(model, d)], n_points) for d in chosen]
+    return [slice_at(model, held, *pair, coverage) for pair in zip(chosen, grids, strict=True)]
 
 
 def partial_dependence(
@@ -371,9 +391,10 @@ def partial_dependence(
     2.0
     """
     d, rows = feature_index(model, feature), plain_rows(model, X)
-    points = grid(rows[:, d], 30) if values is None else np.asarray(values, dtype=np.float64)
+    position = _find_position(model, d)
+    points = grid(rows[:, position], 30) if values is None else np.asarray(values, dtype=float)
     rows = _spread(rows, max_rows)
-    sets = (np.where(np.arange(rows.shape[1]) == d, value, rows) for value in points)
+    sets = (np.where(np.arange(rows.shape[1]) == position, value, rows) for value in points)
     return Effect(d, feature_names(model)[d], points, *average_over(model, sets, coverage))
 
 
@@ -428,13 +449,14 @@ def accumulated_effects(
     1.0
     """
     d, rows = feature_index(model, feature), _spread(plain_rows(model, X), max_rows)
-    values = rows[:, d]
+    position = _find_position(model, d)
+    values = rows[:, position]
     edges = np.unique(np.quantile(values, np.linspace(0, 1, n_bins + 1), method="nearest"))
     if edges.size < 2:
         raise ValueError(f"Input {feature_names(model)[d]!r} has only one value in X.")
     place = np.clip(np.searchsorted(edges, values), 1, edges.size - 1)
     ends = np.concatenate([rows, rows])
-    ends[:, d] = np.concatenate([edges[place - 1], edges[place]])
+    ends[:, position] = np.concatenate([edges[place - 1], edges[place]])
     count = np.bincount(place, minlength=edges.size)
     slopes = (place == np.arange(edges.size)[:, None]) / np.maximum(count, 1)[:, None]
     sums = np.cumsum(slopes, axis=0)  # Entry (k, n): the weight of row n's difference at edge k.
@@ -513,7 +535,8 @@ def group_effects(
     if len(groups) > _MOST_GROUPS:
         return {}
     rows = X[np.random.RandomState(random_state).permutation(len(X))[:max_rows]]
-    shares = total_indices(model.predict, rows, groups.values())
+    with encoded_inputs():
+        shares = total_indices(model.predict, rows, groups.values())
     return dict(zip(groups, shares.tolist(), strict=True))
 
 

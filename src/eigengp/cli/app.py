@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-try:
-    import typer
-except ImportError as error:
-    raise SystemExit(
-        f'The command line needs further packages: pip install "eigengp[cli]" ({error}).'
-    ) from error
+import typer
 
 import eigengp
 from eigengp.cli.commands.compare import compare

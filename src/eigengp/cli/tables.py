@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,7 @@ import numpy as np
 
 from eigengp._format import format_number, quoted
 from eigengp._typing import Array
-from eigengp.data.encode import (
-    TableEncoder,
+from eigengp.data.columns import (
     TableError,
     TableWarning,
     as_table,
@@ -22,19 +22,31 @@ from eigengp.data.encode import (
     check_present,
     count_categories,
     find_missing,
+    find_no_number,
     get_kind,
     join,
-    to_numbers,
+    read_numbers,
 )
-from eigengp.data.formats import FORMATS, find_tables, get_ending, import_arrow, open_dataset
+from eigengp.data.encode import Column, TableEncoder
+from eigengp.data.formats import (
+    FORMATS,
+    find_tables,
+    get_ending,
+    import_arrow,
+    open_dataset,
+    sniff_csv,
+)
 
 _MOST_OPTIONS, _LONG_OPTION = 8, 100
-_SEPARATORS = (",", ";", "\t", "|")
+MEMORY_SHARE = 0.25
+"""Tables that take a larger share of the memory are read in chunks."""
+_EXPANSION = 5
+"""How much larger compressed files and Parquet are in memory."""
 _NUMBERS = ("mean", "std", "min", "max")
 _HISTOGRAM_BINS, _HISTOGRAM_CATEGORIES, _SHOWN_CATEGORIES = 16, 8, 4
 
 
-def read_table(path: str | Path, text: Collection[str] = ()) -> Any:
+def read_table(path: str | Path, text: Collection[str] = (), encoding: str | None = None) -> Any:
     """Read a table from one or several CSV, TSV, Parquet or Arrow files.
 
     The type of a CSV column follows from all of its values, and empty cells are missing values.
@@ -46,6 +58,8 @@ def read_table(path: str | Path, text: Collection[str] = ()) -> Any:
         The files; compressed ones such as `.csv.gz` are decompressed.
     text : collection of str
         Columns of CSV files to read as text.
+    encoding : str or None
+        The encoding of CSV files, such as "latin-1"; None recognises UTF-8 and UTF-16.
 
     Returns
     -------
@@ -66,29 +80,44 @@ def read_table(path: str | Path, text: Collection[str] = ()) -> Any:
     pa = import_arrow()
     try:
         if form == "csv":
-            parts = [_read_csv(each, text) for each in paths]
+            parts = [_read_csv(each, text, encoding) for each in paths]
             table = pa.concat_tables(parts, promote_options="permissive")
         else:
             table = open_dataset(path).to_table()
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise TableError(f"{path} cannot be read: {error}") from error
+        wrong = isinstance(error, UnicodeDecodeError) or "UTF8" in str(error)
+        hint = " If its text is not UTF-8, pass its encoding: --encoding latin-1." if wrong else ""
+        raise TableError(f"{path} cannot be read: {error}{hint}") from error
     check_names(table.column_names)
     return table
 
 
-def _read_csv(path: Path, text: Collection[str]) -> Any:
-    pa, separator = import_arrow(), "\t"
-    if get_ending(path) != ".tsv":
-        with pa.input_stream(str(path)) as file:
-            first_line = bytes(file.read(1 << 16)).partition(b"\n")[0].decode(errors="replace")
-        separator = max(_SEPARATORS, key=first_line.count)
-    table = pa.csv.read_csv(
-        str(path),
-        parse_options=pa.csv.ParseOptions(delimiter=separator),
-        convert_options=pa.csv.ConvertOptions(
-            strings_can_be_null=True, column_types={name: pa.string() for name in text}
-        ),
-    )
+def is_large(path: str | Path) -> bool:
+    """Return whether files would take more than a quarter of the memory as a table."""
+    sizes = [
+        each.stat().st_size * (_EXPANSION if get_ending(each) != each.suffix else 1)
+        for each in find_tables(path)
+    ]
+    form = FORMATS.get(get_ending(find_tables(path)[0]))
+    expanded = sum(sizes) * (_EXPANSION if form == "parquet" else 1)
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError):  # Not known on all systems.
+        return False
+    return expanded > MEMORY_SHARE * memory
+
+
+def open_rows(path: str | Path, target: str, encoding: str | None) -> Any:
+    """Open files as a dataset of the rows that have a target."""
+    pa, dataset = import_arrow(), open_dataset(path, encoding)
+    check_present(pa.table({name: [] for name in dataset.schema.names}), [target])
+    return dataset.filter(~pa.compute.field(target).is_null(nan_is_null=True))
+
+
+def _read_csv(path: Path, text: Collection[str], encoding: str | None) -> Any:
+    pa = import_arrow()
+    options = sniff_csv(path, encoding).make_options({name: pa.string() for name in text})
+    table = pa.csv.read_csv(str(path), **options)
     check_names(table.column_names)
     return table
 
@@ -97,7 +126,7 @@ def drop_unlabelled(frame: Any, target: str) -> Any:
     """Drop the rows without a target, with a `TableWarning`; return a PyArrow table."""
     table = as_table(frame)
     check_present(table, [target])
-    labelled = table.filter(import_arrow().array(find_missing(table[target]) == 0.0))
+    labelled = table.filter(import_arrow().array(~find_no_number(table[target])))
     dropped = table.num_rows - labelled.num_rows
     if dropped:
         message = f"{dropped} of {table.num_rows} rows have no target and are dropped."
@@ -144,9 +173,11 @@ class TableSchema:
         drop: Collection[str] = (),
         only: Sequence[str] | None = None,
         categorical: Collection[str] = (),
-        impute: bool = False,
+        **encoding: Any,
     ) -> Self:
         """Learn the encoding of the inputs: all other columns, or `only` some, less `drop`.
+
+        `encoding` are further parameters of `TableEncoder`.
 
         Raises
         ------
@@ -162,9 +193,10 @@ class TableSchema:
         wanted = set(only or others) - set(drop)
         inputs = [name for name in others if name in wanted]
         named = [name for name in inputs if name in categorical]
-        problem = _find_problem(table, target, "target")
+        encoder = TableEncoder(categorical=named, **encoding)
+        problem = _find_problem(table, target, "target", encoder.decimal)
         try:
-            encoder = TableEncoder(impute=impute, categorical=named).fit(table.select(inputs))
+            encoder.fit(table.select(inputs))
         except TableError as error:
             hint = f"To drop columns: {format_drop(error.columns)}." if error.columns else ""
             raise TableError(f"{problem} {error} {hint}".strip()) from None
@@ -185,9 +217,16 @@ class TableSchema:
         return {*self.encoder.feature_names_in_, *special, *self.dropped}
 
     @property
+    def used(self) -> list[str]:
+        """The columns of inputs, target and weights."""
+        special = [self.target] if self.weights is None else [self.target, self.weights]
+        return [*map(str, self.encoder.feature_names_in_), *special]
+
+    @property
     def text_columns(self) -> tuple[str, ...]:
         """Columns that `read_table` should read as text."""
-        return tuple(each.name for each in self.encoder.columns_ if each.kind == "category")
+        own = (each for each in self.encoder.columns_ if each.kind == "category" or each.decimal)
+        return tuple(each.name for each in own)
 
     def encode(self, frame: Any) -> Array:
         """Encode the inputs of a table, shape (n, D); raise if it has unknown columns."""
@@ -204,22 +243,28 @@ class TableSchema:
     def split(self, frame: Any) -> tuple[Array, Array, Array | None]:
         """Return inputs (n, D), targets (n,), and weights (n,) if the table has them."""
         table = as_table(frame)
-        X, y, weights = self.encode(table), _read_numbers(table, self.target, "target"), None
+        X, sign = self.encode(table), self._decimal
+        y, weights = _read_numbers(table, self.target, "target", sign), None
         if self.weights is not None and self.weights in table.column_names:
-            weights = _read_numbers(table, self.weights, "weight")
+            weights = _read_numbers(table, self.weights, "weight", sign)
             if weights.min() < 0.0 or weights.max() == 0.0:
                 raise TableError(f"The weights {quoted(self.weights)} are negative or all zero.")
         return X, y, weights
 
+    @property
+    def _decimal(self) -> str | None:
+        """The decimal sign of numbers in text, where the option or other columns tell."""
+        signs = {each.decimal for each in self.encoder.columns_} - {""}
+        return self.encoder.decimal or (signs.pop() if len(signs) == 1 else None)
+
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
-        return {**vars(self), "encoder": self.encoder.to_dict()}
+        """Return plain values, for JSON, without the encoder, which the model stores."""
+        return {name: value for name, value in vars(self).items() if name != "encoder"}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Restore a schema from `to_dict`."""
+    def from_dict(cls, values: Mapping[str, Any], encoder: TableEncoder) -> Self:
+        """Restore a schema from `to_dict` and the encoder of the model."""
         try:
-            encoder = TableEncoder.from_dict(values["encoder"])
             return cls(encoder, values["target"], values["weights"], tuple(values["dropped"]))
         except (KeyError, TypeError) as error:
             raise TableError(f"This is not a stored table schema ({error!r}).") from error
@@ -237,16 +282,18 @@ def summarize_table(frame: Any, schema: TableSchema) -> dict[str, Any]:
     """
     table = as_table(frame)
     columns = schema.encoder.columns_
+    targets = _read_numbers(table, schema.target, "target", schema._decimal)
     return {
         "rows": int(table.num_rows),
-        "target": {"name": schema.target, **summarize_numbers(to_numbers(table[schema.target]))},
-        "inputs": {each.name: _summarize_column(each.kind, table[each.name]) for each in columns},
+        "target": {"name": schema.target, **summarize_numbers(targets)},
+        "inputs": {each.name: _summarize_column(each, table[each.name]) for each in columns},
     }
 
 
-def _summarize_column(kind: str, values: Any) -> dict[str, Any]:
+def _summarize_column(column: Column, values: Any) -> dict[str, Any]:
+    kind = column.kind
     if kind != "category":
-        return summarize_numbers(to_numbers(values), kind)
+        return summarize_numbers(column.read(values), kind)
     counts = count_categories(values)
     largest = list(counts.values())[:_HISTOGRAM_CATEGORIES]
     missing = int(find_missing(values).sum())
@@ -282,12 +329,20 @@ def describe_column(data: dict[str, Any] | None) -> str:
         return "no values"
     if data["kind"] == "flag":
         return f"true in {data['mean']:.0%}{missing}"
+    if data["kind"] == "date":
+        first, last = (format_day(data[name]) for name in ("min", "max"))
+        return f"{first} to {last}{missing}"
     if data["kind"] == "number":
         low, high, mean = (format_number(data[name]) for name in ("min", "max", "mean"))
         return f"{low} to {high}, mean {mean}{missing}"
     counts = list(data["counts"].items())
     shown = ", ".join(f"{name} ({count:,})" for name, count in counts[:_SHOWN_CATEGORIES])
     return shown + (", …" if len(counts) > _SHOWN_CATEGORIES else "") + missing
+
+
+def format_day(days: float) -> str:
+    """Return days since 1970 as a date."""
+    return str(np.datetime64(0, "D") + np.timedelta64(int(days // 1), "D"))
 
 
 def format_drop(names: Iterable[str]) -> str:
@@ -303,24 +358,25 @@ def format_drop(names: Iterable[str]) -> str:
     return " ".join(shown) + (" …" if len(shown) < len(options) else "")
 
 
-def _read_numbers(table: Any, name: str, role: str) -> Array:
+def _read_numbers(table: Any, name: str, role: str, decimal: str | None) -> Array:
     """Return a column of finite numbers, shape (n,)."""
     check_present(table, [name])
-    if problem := _find_problem(table, name, role):
+    if problem := _find_problem(table, name, role, decimal):
         raise TableError(problem)
-    return to_numbers(table[name])
+    return read_numbers(table[name], decimal)
 
 
-def _find_problem(table: Any, name: str, role: str) -> str:
+def _find_problem(table: Any, name: str, role: str, decimal: str | None) -> str:
     """Return why a column does not consist of finite numbers, "" if it does."""
     values = table[name]
-    if get_kind(values.type) not in ("number", "empty"):
+    if get_kind(values.type) not in ("number", "category", "empty"):
         return f"The {role} {quoted(name)} must be numeric, but its type is {values.type}."
-    missing = int(find_missing(values).sum())
+    try:
+        numbers = read_numbers(values, decimal)
+    except TableError as error:
+        return f"The {role} {quoted(name)} must be numeric: {error}"
+    missing = int(np.isnan(numbers).sum())
     if missing:
-        return (
-            f"The {role} {quoted(name)} is missing in {missing} of {len(values)} rows. Remove "
-            "these rows; fit --impute drops rows without a target."
-        )
-    infinite = int(np.isinf(to_numbers(values)).sum())
+        return f"The {role} {quoted(name)} is missing in {missing} of {len(values)} rows."
+    infinite = int(np.isinf(numbers).sum())
     return f"The {role} {quoted(name)} is infinite in {infinite} rows." if infinite else ""

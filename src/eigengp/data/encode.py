@@ -1,4 +1,4 @@
-"""Encode tables with numbers, flags and text as arrays of numbers.
+"""Encode tables with numbers, flags, text and dates as arrays of numbers.
 
 `TableEncoder` is a scikit-learn transformer for pandas, Polars and PyArrow tables. It learns one
 `Column` for each input and stores everything it needs as plain values (`to_dict`).
@@ -6,67 +6,90 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from difflib import get_close_matches
-from typing import Any, Literal, Self, TypeAlias
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from eigengp._format import quoted, shorten
+from eigengp._format import quoted
 from eigengp._typing import Array
+from eigengp.data.columns import (
+    Kind,
+    TableError,
+    TableWarning,
+    as_table,
+    check_present,
+    count_categories,
+    count_missing,
+    find_date_format,
+    find_decimal,
+    find_missing,
+    find_odd_cell,
+    find_repeated,
+    get_kind,
+    join,
+    join_counts,
+    to_days,
+    to_numbers,
+    to_text,
+)
 from eigengp.data.formats import import_arrow
 
-Kind: TypeAlias = Literal["number", "flag", "category"]
-MAX_CATEGORIES = 50
-_VERSION = 1
-_MAX_LISTED = 8
-_KIND_NAMES = {"number": "numbers", "flag": "true or false", "category": "text"}
-_DATE = re.compile(r"\s*\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(\D.*)?")
-_NUMBER = re.compile(r"[\s$€£]*[-+]?[\d.,' ]*\d\s*[%€$£]?\s*")
-_PLAIN_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\s*", re.IGNORECASE)
-
-
-class TableError(ValueError):
-    """A table that cannot be used; dropping `columns` would help."""
-
-    def __init__(self, message: str, columns: Iterable[str] = ()) -> None:
-        super().__init__(message)
-        self.columns = tuple(columns)
-
-
-class TableWarning(UserWarning):
-    """Values in a table that were replaced or ignored."""
+_VERSION = 2
+_IDENTIFIER = 0.8
+"""Text with more distinct values than this share of the rows names the rows."""
+_FEWEST_IDENTIFIERS = 10
+_KIND_NAMES = {"number": "numbers", "flag": "true or false", "category": "text", "date": "dates"}
+_PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}
+"""The seasons of dates, in days."""
 
 
 # scikit-learn ships no types, so its classes are Any to mypy.
 class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Encode a table with columns of several types as an array of floats.
 
-    Numbers are kept, flags become 0 and 1, and text becomes one column of zeros and ones per
-    category. An unknown category becomes zeros, with a `TableWarning`. Constant and empty columns
-    are ignored. Requires PyArrow.
+    Estimators encode frames by themselves; this class is for other settings, and for pipelines.
+
+    - Numbers are kept, and flags become 0 and 1. A missing value becomes the median, or the more
+      frequent flag, and a further feature marks it.
+    - A category becomes one feature of zeros and ones per level, and so do missing values in it.
+      All levels are equally far apart. A level that was not in `fit` becomes a point as far away
+      from all levels as they are from each other, with a `TableWarning`, and behaves like a new
+      draw from the prior. The features of a category share one lengthscale.
+    - A date becomes its year with a fraction (trend), and a sine and a cosine for each season that
+      the dates cover: of the year, the week and the day. A missing date is equally far from all
+      seasons.
+    - Text that holds numbers (`1.234,50 €`) or dates (`31.12.2024`) is recognised.
+    - Columns that are constant, empty, or text that names the rows are ignored.
+
+    Requires PyArrow.
 
     Parameters
     ----------
-    impute : bool
-        Replace missing values by the median of a number or the most frequent value of a flag or
-        category. Each column with missing values in `fit` also gets an indicator column. Without
-        `impute`, missing values raise a `TableError`.
     categorical : collection of str
-        Integer columns to treat as categories, such as the number of a shop.
+        Columns to treat as categories, such as the number of a shop.
+    max_categories : int
+        The largest number of levels of a category; the rarest of more levels are treated like
+        levels that are not in `fit`.
+    expand_dates : bool
+        Whether dates have seasons beside their trend.
+    decimal : {".", ","} or None
+        The decimal sign of numbers in text; None recognises it.
 
     Attributes
     ----------
     columns_ : tuple of Column
         The encoded columns, in the order of the output.
     ignored_ : dict of str to str
-        The ignored columns, each with the reason: "constant" or "empty".
+        The ignored columns, each with the reason: "constant", "empty" or "an identifier".
+    feature_groups_ : dict of str to list of int
+        The indices of the features that each column becomes.
+    lengthscale_groups_ : tuple of int
+        The group of each feature; those of a group share one lengthscale.
     feature_names_in_ : array of str
         All columns seen in `fit`.
     n_features_in_ : int
@@ -83,9 +106,18 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     array([[70.,  0.,  1.]])
     """
 
-    def __init__(self, *, impute: bool = False, categorical: Collection[str] = ()) -> None:
-        self.impute = impute
+    def __init__(
+        self,
+        *,
+        categorical: Collection[str] = (),
+        max_categories: int = 100,
+        expand_dates: bool = True,
+        decimal: Literal[".", ","] | None = None,
+    ) -> None:
         self.categorical = categorical
+        self.max_categories = max_categories
+        self.expand_dates = expand_dates
+        self.decimal = decimal
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the type and the values of each column.
@@ -106,25 +138,39 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_present(table, self.categorical)
         if table.num_rows == 0:
             raise TableError("The table has no rows.")
-        values = {name: table[name] for name in table.column_names}
-        values |= {
-            name: import_arrow().chunked_array([to_text(values[name])]) for name in self.categorical
-        }
-        ignored = {name: why for name, own in values.items() if (why := _find_useless(own))}
-        kept = {name: own for name, own in values.items() if name not in ignored}
-        problems = list(_find_problems(kept, self.impute))
+        found = self._recognize(table)
+        ignored = {name: why for name, own in found.items() if (why := own.find_useless(table))}
+        kept = {name: own for name, own in found.items() if name not in ignored}
+        problems = list(_find_problems(table, kept, self.categorical))
         if problems:
             names = dict.fromkeys(name for _, own in problems for name in own)
             raise TableError(" ".join(message for message, _ in problems), names)
         if not kept:
             raise TableError("No input column is left: all are constant, empty or dropped.")
-        self.columns_ = tuple(Column.learn(name, own, self.impute) for name, own in kept.items())
+        self.columns_ = tuple(
+            own.learn(table[name], self.max_categories, self.expand_dates)
+            for name, own in kept.items()
+        )
         self.ignored_ = ignored
         self._set_names(table.column_names)
-        repeated = _find_repeated(self.get_feature_names_out())
+        repeated = find_repeated(self.get_feature_names_out())
         if repeated:
             raise TableError(f"Several features would be called {join(repeated)}. Rename a column.")
         return self
+
+    def _recognize(self, table: Any) -> dict[str, Column]:
+        """Return the kind of each column, and how its text is read."""
+        named = set(self.categorical)
+        found = {
+            name: _recognize_column(name, table[name], name in named, self.decimal)
+            for name in table.column_names
+        }
+        signs = {own.decimal for own in found.values()} - {"", "?"}
+        likely = self.decimal or (signs.pop() if len(signs) == 1 else "?")
+        return {
+            name: replace(own, decimal=likely) if own.decimal == "?" else own
+            for name, own in found.items()
+        }
 
     def transform(self, X: Any) -> Array:
         """Encode rows.
@@ -142,7 +188,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         TableError
-            If a column is absent, has another type than in `fit`, or has missing values.
+            If a column is absent or has another type than in `fit`.
         """
         check_is_fitted(self)
         table = as_table(X)
@@ -153,9 +199,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"The table lacks columns that the model was fitted with: {join(absent)}. It has "
                 f"{join(table.column_names)}."
             )
-        for column in self.columns_:
-            column.check_type(table[column.name])
-        self._check_missing(table)
+        new = [each.name for each in self.columns_ if not each.indicator]
+        if counts := count_missing({name: table[name] for name in new}):
+            warnings.warn(
+                f"Values are missing in columns that had none in fit: {join_counts(counts)}. The "
+                "median, the more frequent flag or an unknown level replaces them.",
+                TableWarning,
+                stacklevel=2,
+            )
         array: Array = np.hstack([each.encode(table[each.name]) for each in self.columns_])
         infinite = self.get_feature_names_out()[~np.isfinite(array).all(axis=0)]
         if infinite.size:
@@ -175,13 +226,19 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         pairs = zip(self.columns_, ends[:-1], ends[1:], strict=True)
         return {column.name: list(range(low, high)) for column, low, high in pairs}
 
+    @property
+    def lengthscale_groups_(self) -> tuple[int, ...]:
+        """The group of each feature; those of a group share one lengthscale."""
+        sizes = [size for column in self.columns_ for size in column.group_sizes]
+        return tuple(np.repeat(np.arange(len(sizes)), sizes).tolist())
+
     def to_dict(self) -> dict[str, Any]:
         """Return the fitted encoder as plain values, for JSON."""
         check_is_fitted(self)
+        parameters = {**self.get_params(), "categorical": list(self.categorical)}
         return {
             "version": _VERSION,
-            "impute": self.impute,
-            "categorical": list(self.categorical),
+            "parameters": parameters,
             "columns": [asdict(column) for column in self.columns_],
             "ignored": self.ignored_,
             "names": list(self.feature_names_in_),
@@ -192,10 +249,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Restore an encoder from `to_dict`."""
         try:
             if values["version"] != _VERSION:
-                raise TableError("The table encoder was stored by a later version of eigengp.")
-            encoder = cls(impute=values["impute"], categorical=tuple(values["categorical"]))
+                raise TableError("The table encoder was stored by another version of eigengp.")
+            encoder = cls(**values["parameters"])
             encoder.columns_ = tuple(
-                Column(**{**each, "categories": tuple(each["categories"])})
+                Column(**{name: _freeze(value) for name, value in each.items()})
                 for each in values["columns"]
             )
             encoder.ignored_ = dict(values["ignored"])
@@ -208,21 +265,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.feature_names_in_ = np.array(names, dtype=object)
         self.n_features_in_ = len(names)
 
-    def _check_missing(self, table: Any) -> None:
-        """Raise on missing values, or warn about those in columns that had none in `fit`."""
-        counts = count_missing(
-            {each.name: table[each.name] for each in self.columns_ if not each.indicator}
-        )
-        if counts and not self.impute:
-            raise TableError(_describe_missing(counts), counts)
-        if counts:
-            warnings.warn(
-                f"Values are missing in columns that had none in fit: {join_counts(counts)}. The "
-                "median or the most frequent value replaces them.",
-                TableWarning,
-                stacklevel=3,
-            )
-
 
 @dataclass(frozen=True)
 class Column:
@@ -232,18 +274,22 @@ class Column:
     ----------
     name : str
         Its name in the table.
-    kind : {"number", "flag", "category"}
+    kind : {"number", "flag", "category", "date"}
         Its type.
     categories : tuple of str
-        The categories seen in `fit`.
-    fill : float, str or None
-        Replaces missing values; None if they are not allowed.
+        The levels of a category.
+    fill : float
+        Replaces missing numbers, flags and trends.
     indicator : bool
-        Whether a further feature marks missing values.
+        Whether a further feature marks missing values; that of a category is one more level.
+    decimal, form : str
+        The decimal sign of numbers and the format of dates that are stored as text.
+    periods : tuple of str
+        The seasons of a date: "year", "week" and "day".
 
     Examples
     --------
-    >>> town = Column("town", "category", ("Hull", "Leeds"), fill="Hull", indicator=True)
+    >>> town = Column("town", "category", ("Hull", "Leeds"), indicator=True)
     >>> town.feature_names
     ('town=Hull', 'town=Leeds', 'town is missing')
     """
@@ -251,33 +297,122 @@ class Column:
     name: str
     kind: Kind
     categories: tuple[str, ...] = ()
-    fill: float | str | None = None
+    fill: float = 0.0
     indicator: bool = False
+    decimal: str = ""
+    form: str = ""
+    periods: tuple[str, ...] = ()
 
-    @classmethod
-    def learn(cls, name: str, values: Any, impute: bool) -> Column:
-        """Learn a column from its values."""
-        kind: Any = get_kind(values.type)
-        indicator = impute and bool(find_missing(values).any())
-        if kind == "category":
-            counts = list(count_categories(values))
-            return cls(name, kind, tuple(sorted(counts)), counts[0] if impute else None, indicator)
-        fill = float(np.nanmedian(to_numbers(values))) if impute else None
-        if fill is not None and kind == "flag":
-            fill = float(fill >= 0.5)
-        return cls(name, kind, (), fill, indicator)
+    def find_useless(self, table: Any) -> str:
+        """Return why a column has no information: "empty", "constant", "an identifier", or ""."""
+        values = table[self.name]
+        missing = find_missing(values)
+        if missing.all():
+            return "empty"
+        if get_kind(values.type) == "other" or self.decimal == "?":
+            return ""
+        if self.kind == "category":
+            count = len(to_text(values).drop_null().unique())
+            if count > max(_FEWEST_IDENTIFIERS, _IDENTIFIER * len(values)):
+                return "an identifier"
+            return "constant" if count == 1 and not missing.any() else ""
+        numbers = self.read(values)
+        return "constant" if np.unique(numbers[~np.isnan(numbers)]).size < 2 else ""
+
+    def learn(self, values: Any, max_categories: int, expand_dates: bool) -> Column:
+        """Return the column with what it learns from its values."""
+        if self.kind == "category":
+            counts, missing = count_categories(values), bool(find_missing(values).any())
+            room = max(1, max_categories - missing)
+            return replace(self, categories=tuple(sorted(list(counts)[:room])), indicator=missing)
+        numbers = self.read(values)
+        known = numbers[~np.isnan(numbers)]
+        fill = float(np.median(known))
+        fill = float(fill >= 0.5) if self.kind == "flag" else fill
+        periods = _find_periods(known) if self.kind == "date" and expand_dates else ()
+        return replace(self, fill=fill, indicator=known.size < numbers.size, periods=periods)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         """The names of its features."""
-        own = tuple(f"{self.name}={each}" for each in self.categories) or (self.name,)
+        own = tuple(f"{self.name}={each}" for each in self.categories)
+        if self.kind == "date":
+            seasons = [f"{self.name}: {p} {f}" for p in self.periods for f in ("sine", "cosine")]
+            own = (f"{self.name}: trend", *seasons)
+        own = own or (self.name,)
         return (*own, f"{self.name} is missing") if self.indicator else own
 
-    def check_type(self, values: Any) -> None:
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        """The sizes of the groups of features that share a lengthscale."""
+        if self.kind == "category":
+            return (len(self.feature_names),)
+        return (1, *(2 for _ in self.periods), *((1,) if self.indicator else ()))
+
+    @property
+    def unknown(self) -> Array:
+        """The point that is as far from all L levels as these are from each other, shape (L,).
+
+        With the levels at unit vectors it is `c (1, …, 1)` with `L c² − 2c − 1 = 0`.
+        """
+        count = len(self.feature_names)
+        return np.full(count, (1.0 - np.sqrt(1.0 + count)) / count)
+
+    def encode(self, values: Any) -> Array:
+        """Return the features of values, shape (n, number of features)."""
+        self._check_type(values)
+        if self.kind == "category":
+            return self._encode_levels(to_text(values))
+        return self.encode_numbers(self.read(values))
+
+    def encode_numbers(self, numbers: Array) -> Array:
+        """Return the features of numbers, flags or days, NaN where missing, in a last axis."""
+        missing = np.isnan(numbers)
+        features = [np.where(missing, self.fill, numbers)]
+        if self.kind == "date":
+            features = [1970.0 + features[0] / _PERIODS["year"]]
+            for period in self.periods:
+                phase = np.where(missing, 0.0, 2.0 * np.pi * numbers / _PERIODS[period])
+                features += [np.where(missing, 0.0, f(phase)) for f in (np.sin, np.cos)]
+        return np.stack([*features, missing] if self.indicator else features, axis=-1)
+
+    def decode_numbers(self, features: Array) -> Array:
+        """Return numbers, flags or days, NaN where missing; undoes `encode_numbers`."""
+        numbers = features[..., 0]
+        if self.kind == "date":
+            numbers = (numbers - 1970.0) * _PERIODS["year"]
+        return np.where(features[..., -1] > 0.0, np.nan, numbers) if self.indicator else numbers
+
+    def _encode_levels(self, text: Any) -> Array:
+        pa = import_arrow()
+        index = pa.compute.index_in(text, value_set=pa.array(self.categories, pa.string()))
+        missing = find_missing(text) > 0.0
+        codes = index.fill_null(-1).to_numpy(zero_copy_only=False)
+        codes = np.where(missing & self.indicator, len(self.categories), codes)
+        unknown = codes < 0
+        new = text.filter(pa.array(unknown)).unique().drop_null().to_pylist()
+        if new:
+            warnings.warn(
+                f"Column {quoted(self.name)} has {int(unknown.sum())} rows with levels that were "
+                f"not in fit or are rare ({join(new)}); they are treated as a new level.",
+                TableWarning,
+                stacklevel=4,
+            )
+        levels = (codes[:, None] == np.arange(len(self.feature_names))).astype(np.float64)
+        return np.where(unknown[:, None], self.unknown, levels)
+
+    def read(self, values: Any) -> Array:
+        """Return numbers, flags or days, NaN where missing, shape (n,)."""
+        text = get_kind(values.type) == "category"
+        if self.kind == "date":
+            return to_days(values, self.form if text else "")
+        return to_numbers(values, self.decimal if text else "")
+
+    def _check_type(self, values: Any) -> None:
         """Raise if values have another type than in `fit`."""
         found = get_kind(values.type)
-        integer = self.kind == "category" and import_arrow().types.is_integer(values.type)
-        if found not in (self.kind, "empty") and not integer:
+        read = found == "category" and (self.decimal or self.form)
+        if self.kind != "category" and found not in (self.kind, "empty") and not read:
             first = values.drop_null().slice(0, 1).to_pylist()
             example = f" ({quoted(first[0])})" if first else ""
             raise TableError(
@@ -285,222 +420,74 @@ class Column:
                 f"fitted, but here it holds {_KIND_NAMES.get(found, str(values.type))}{example}."
             )
 
-    def encode(self, values: Any) -> Array:
-        """Return the features of values, shape (n, number of features)."""
-        if self.kind == "category":
-            features = self._encode_categories(to_text(values))
-        else:
-            features = to_numbers(values)[:, None]
-            if self.fill is not None:
-                features = np.where(np.isnan(features), float(self.fill), features)
-        return np.column_stack([features, find_missing(values)]) if self.indicator else features
 
-    def _encode_categories(self, text: Any) -> Array:
-        pa = import_arrow()
-        text = text if self.fill is None else text.fill_null(self.fill)
-        index = pa.compute.index_in(text, value_set=pa.array(self.categories, pa.string()))
-        codes = index.fill_null(-1).to_numpy(zero_copy_only=False)
-        unknown = codes < 0
-        if unknown.any():
-            names = text.filter(pa.array(unknown)).unique().drop_null().to_pylist()
-            warnings.warn(
-                f"Column {quoted(self.name)} has {int(unknown.sum())} rows with unknown "
-                f"categories ({join(names)}), which are encoded as zeros.",
-                TableWarning,
-                stacklevel=4,
-            )
-        return (codes[:, None] == np.arange(len(self.categories))).astype(np.float64)
+def _recognize_column(name: str, values: Any, categorical: bool, decimal: str | None) -> Column:
+    """Return what a column is, before anything is learned from its values."""
+    kind: Any = get_kind(values.type)
+    if categorical or kind in ("empty", "other"):
+        return Column(name, "category")
+    if kind != "category" or import_arrow().types.is_dictionary(values.type):
+        return Column(name, kind)
+    texts = to_text(values).drop_null().unique().to_pylist()
+    if form := find_date_format(texts):
+        return Column(name, "date", form=form)
+    sign = find_decimal(texts)
+    sign = decimal if sign and decimal else sign
+    return Column(name, "number", decimal=sign) if sign else Column(name, kind)
 
 
-def as_table(X: Any) -> Any:
-    """Convert a pandas or Polars frame or a mapping of columns to a `pyarrow.Table`.
+def _find_periods(days: Array) -> tuple[str, ...]:
+    """Return the seasons that dates cover: at least a year, two weeks or two days.
 
-    Examples
-    --------
-    >>> as_table({"area": [50.0, 80.0], "town": ["Leeds", None]}).column_names
-    ['area', 'town']
+    Dates of which most are at the start of a month have no season of the week.
     """
-    pa = import_arrow()
-    try:
-        if hasattr(X, "iloc"):
-            table = pa.Table.from_pandas(X, preserve_index=False)
-        else:
-            table = pa.table(dict(X) if isinstance(X, Mapping) else X)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise TableError(f"This is not a table that PyArrow can read: {error}") from error
-    check_names(table.column_names)
-    return table
-
-
-def check_names(names: list[str]) -> None:
-    """Raise unless all columns have different names."""
-    if "" in names:
-        raise TableError(
-            f"Column {names.index('') + 1} of the table has no name (pandas writes its index like "
-            "this). Name it, or remove it."
-        )
-    repeated = _find_repeated(names)
-    if repeated:
-        raise TableError(f"Several columns have the same name: {join(repeated)}.")
-
-
-def check_present(table: Any, names: Iterable[str]) -> None:
-    """Raise unless a table has all these columns."""
-    present = set(table.column_names)
-    absent = [name for name in names if name not in present]
-    if absent:
-        near = get_close_matches(absent[0], table.column_names, n=1)
-        hint = (
-            f"did you mean {quoted(near[0])}?" if near else f"there are {join(table.column_names)}."
-        )
-        raise TableError(f"There is no column {join(map(repr, absent))}; {hint}")
-
-
-def get_kind(arrow_type: Any) -> Kind | Literal["date", "empty", "other"]:
-    """Classify a type of PyArrow; dictionaries are categories."""
-    types = import_arrow().types
-    if types.is_dictionary(arrow_type) or "string" in str(arrow_type).split("_"):
-        return "category"
-    if types.is_boolean(arrow_type):
-        return "flag"
-    if (
-        types.is_integer(arrow_type)
-        or types.is_floating(arrow_type)
-        or types.is_decimal(arrow_type)
-    ):
-        return "number"
-    if types.is_null(arrow_type):
-        return "empty"
-    return "date" if types.is_temporal(arrow_type) else "other"
-
-
-def find_missing(values: Any) -> Array:
-    """Return 1 where a value is missing or NaN and 0 elsewhere, shape (n,)."""
-    missing = import_arrow().compute.is_null(_decode(values), nan_is_null=True)
-    return np.asarray(missing.to_numpy(zero_copy_only=False), dtype=np.float64)
-
-
-def to_numbers(values: Any) -> Array:
-    """Convert numbers and flags to floats, missing values to NaN, shape (n,)."""
-    floats = _decode(values).cast(import_arrow().float64(), safe=False)
-    return np.array(floats.to_numpy(zero_copy_only=False), dtype=np.float64)
-
-
-def to_text(values: Any) -> Any:
-    """Convert values to an array of strings."""
-    return _decode(values).cast(import_arrow().string())
-
-
-def count_missing(values: Mapping[str, Any]) -> dict[str, int]:
-    """Count the missing values of each column that has some."""
-    counts = {name: int(find_missing(own).sum()) for name, own in values.items()}
-    return {name: count for name, count in counts.items() if count}
-
-
-def count_categories(values: Any) -> dict[str, int]:
-    """Count the rows of each category, the most frequent first."""
-    counts = to_text(values).drop_null().value_counts().to_pylist()
-    ordered = sorted(counts, key=lambda each: (-each["counts"], each["values"]))
-    return {each["values"]: each["counts"] for each in ordered}
-
-
-def join(names: Iterable[object]) -> str:
-    """Join names with commas, at most eight of them, long ones shortened.
-
-    Examples
-    --------
-    >>> join(range(10))
-    '0, 1, 2, 3, 4, 5, 6, 7 and 2 more'
-    """
-    texts = [shorten(name) for name in names]
-    more = len(texts) - _MAX_LISTED
-    return ", ".join(texts[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
-
-
-def join_counts(counts: Mapping[str, int]) -> str:
-    """Join names, each with its count, with commas.
-
-    Examples
-    --------
-    >>> join_counts({"area": 3, "town": 1})
-    'area (3), town (1)'
-    """
-    return join(f"{name} ({count})" for name, count in counts.items())
-
-
-def _decode(values: Any) -> Any:
-    """Return one array without a dictionary."""
-    pa = import_arrow()
-    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    dictionary = pa.types.is_dictionary(whole.type)
-    return whole.cast(whole.type.value_type) if dictionary else whole
-
-
-def _find_repeated(names: Iterable[str]) -> list[str]:
-    return [name for name, count in Counter(names).items() if count > 1]
-
-
-def _find_useless(values: Any) -> str:
-    """Return "empty" or "constant" for a column without information, else ""."""
-    kind = get_kind(values.type)
-    if kind in ("date", "other"):
-        return ""
-    if kind == "category":
-        count = len(to_text(values).drop_null().unique())
-    else:
-        numbers = to_numbers(values)
-        count = np.unique(numbers[~np.isnan(numbers)]).size
-    return ("empty", "constant")[count] if count < 2 else ""
+    span = float(np.ptp(days))
+    day_of_month = (days % 30.436875).astype(int)
+    covered = {
+        "year": span >= _PERIODS["year"] and np.unique((days % 365.2425) // 30.5).size > 2,
+        "week": span >= 14.0 and np.unique(day_of_month).size > 7,
+        "day": span >= 2.0 and np.unique((days % 1.0 * 24.0).astype(int)).size > 2,
+    }
+    weekdays = np.unique(np.floor(days) % 7.0).size
+    covered["week"] = covered["week"] and weekdays > 2
+    return tuple(period for period, is_covered in covered.items() if is_covered)
 
 
 def _find_problems(
-    values: Mapping[str, Any], impute: bool
+    table: Any, columns: Mapping[str, Column], named: Collection[str]
 ) -> Iterator[tuple[str, Collection[str]]]:
     """Yield what prevents columns from being encoded, each with the columns concerned."""
-    kinds = {name: get_kind(own.type) for name, own in values.items()}
-    dates = [name for name, kind in kinds.items() if kind == "date"]
-    others = [name for name, kind in kinds.items() if kind == "other"]
-    if dates:
-        yield (
-            f"Date columns are not supported: {join(dates)}. Convert them to numbers, such as the "
-            "year, days since a fixed day, or sine and cosine of the hour or season.",
-            dates,
-        )
+    others = [name for name in columns if get_kind(table[name].type) == "other"]
     if others:
-        types = join(f"{name} ({values[name].type})" for name in others)
+        types = join(f"{name} ({table[name].type})" for name in others)
         yield f"Columns of these types are not supported: {types}.", others
-    texts = {name: own for name, own in values.items() if kinds[name] == "category"}
-    crowded = {name: text for name, own in texts.items() if (text := _describe_crowded(name, own))}
-    yield from ((message, [name]) for name, message in crowded.items())
-    numbers = {name: to_numbers(own) for name, own in values.items() if kinds[name] == "number"}
-    infinite = {name: n for name, own in numbers.items() if (n := int(np.isinf(own).sum()))}
+    for name, own in columns.items():
+        values = table[name]
+        if own.decimal == "?":
+            example = quoted(to_text(values).drop_null()[0].as_py())
+            yield (
+                f"Column {quoted(name)} holds numbers such as {example}, which may be with "
+                "thousands or with decimals: pass decimal='.' or decimal=',' to TableEncoder "
+                "(--decimal on the command line).",
+                [name],
+            )
+        elif own.kind == "category" and name not in {*others, *named}:
+            texts = to_text(values).drop_null().unique().to_pylist()
+            if (odd := find_odd_cell(texts)) is not None:
+                yield (
+                    f"Column {quoted(name)} holds numbers, but also text: correct or empty cells "
+                    f"such as {quoted(odd)}, or name it as a category.",
+                    [name],
+                )
+    numbers = {name: own for name, own in columns.items() if own.kind == "number"}
+    infinite = {
+        name: count
+        for name, own in numbers.items()
+        if own.decimal != "?" and (count := int(np.isinf(own.read(table[name])).sum()))
+    }
     if infinite:
         yield f"Values are infinite: {join_counts(infinite)}. Replace them.", infinite
-    usable = [name for name in values if name not in {*dates, *others, *crowded}]
-    missing = count_missing({name: values[name] for name in usable})
-    if missing and not impute:
-        yield _describe_missing(missing), missing
 
 
-def _describe_missing(counts: Mapping[str, int]) -> str:
-    return (
-        f"Values are missing: {join_counts(counts)}. Fill them in, drop these columns, or fit "
-        "with impute=True (--impute on the command line)."
-    )
-
-
-def _describe_crowded(name: str, values: Any) -> str:
-    """Describe a column with too many categories, and guess what it holds; "" for others."""
-    texts = to_text(values).drop_null().unique().to_pylist()
-    if len(texts) <= MAX_CATEGORIES and len(texts) <= max(10, 0.8 * len(values)):
-        return ""
-    odd = [text for text in texts if not _PLAIN_NUMBER.fullmatch(text)]
-    guess = "these look like names or identifiers; group them"
-    if 2 * sum(bool(_DATE.fullmatch(text)) for text in texts) > len(texts):
-        guess = "these look like dates; convert them to numbers, such as the year"
-    elif odd and 2 * sum(bool(_NUMBER.fullmatch(text)) for text in texts) > len(texts):
-        guess = f"these look like numbers; correct or empty cells such as {quoted(odd[0])}"
-    return (
-        f"Column {quoted(name)} has {len(texts)} different texts in {len(values)} rows, such as "
-        f"{quoted(texts[0])}: too many categories (at most {MAX_CATEGORIES}); {guess}."
-    )
+def _freeze(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -11,14 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp.data.array_source import count_chunk_rows
+from eigengp.data.columns import get_kind
 from eigengp.data.formats import explain_errors, import_arrow, open_dataset
 from eigengp.gp.blocks import RowBlock, regrouped
-
-
-def _is_number(kind: Any) -> bool:
-    types = import_arrow().types
-    kinds = (types.is_integer, types.is_boolean, types.is_floating, types.is_decimal)
-    return any(each(kind) for each in kinds)
 
 
 @dataclass(frozen=True)
@@ -35,12 +30,15 @@ class FileTable:
         The name of the targets, if any.
     weight : str or None
         The name of the sample weights, if any.
+    encoder : TableEncoder or None
+        Encodes the inputs, where they are not numbers.
     """
 
     dataset: Any
     features: tuple[str, ...]
     target: str | None = None
     weight: str | None = None
+    encoder: Any = None
 
     @classmethod
     def of(
@@ -49,6 +47,7 @@ class FileTable:
         target: str | None = None,
         weight: str | None = None,
         features: Sequence[str] | None = None,
+        encoder: Any = None,
     ) -> FileTable:
         """Open files; without `features`, all other columns are inputs.
 
@@ -61,9 +60,10 @@ class FileTable:
         names = list(dataset.schema.names)
         others = {target, weight}
         inputs = tuple(name for name in names if name not in others)
-        table = cls(dataset, inputs if features is None else tuple(features), target, weight)
+        inputs = inputs if features is None else tuple(features)
+        table = cls(dataset, inputs, target, weight, encoder)
         for name in table._columns:
-            _check_column(dataset.schema, name)
+            _check_column(dataset.schema, name, encoder is None or name in others)
         if not table.features:
             raise ValueError(f"There is no input column besides the target {target!r}.")
         return table
@@ -80,8 +80,9 @@ class FileTable:
 
     @property
     def n_features(self) -> int:
-        """The number of inputs."""
-        return len(self.features)
+        """The number of inputs, after encoding."""
+        encoder = self.encoder
+        return len(self.features) if encoder is None else len(encoder.lengthscale_groups_)
 
     def chunks(self) -> Iterator[RowBlock]:
         """See `Table.chunks`; only the needed columns are read."""
@@ -111,11 +112,15 @@ class FileTable:
         return batches
 
     def _make_block(self, batch: Any, start: int) -> RowBlock:
-        columns = {name: self._read_column(batch, name, start) for name in self._columns}
-        single = all(columns[name].dtype == np.float32 for name in self.features)
-        X = np.empty((batch.num_rows, self.n_features), np.float32 if single else np.float64)
-        for j, name in enumerate(self.features):
-            X[:, j] = columns[name]
+        names = self._columns if self.encoder is None else self._columns[len(self.features) :]
+        columns = {name: self._read_column(batch, name, start) for name in names}
+        if self.encoder is not None:
+            X = self.encoder.transform(import_arrow().Table.from_batches([batch]))
+        else:
+            single = all(columns[name].dtype == np.float32 for name in self.features)
+            X = np.empty((batch.num_rows, self.n_features), np.float32 if single else np.float64)
+            for j, name in enumerate(self.features):
+                X[:, j] = columns[name]
         y = np.zeros(batch.num_rows) if self.target is None else columns[self.target]
         weight = None if self.weight is None else columns[self.weight].astype(np.float64)
         if weight is not None and np.any(weight < 0.0):
@@ -147,14 +152,14 @@ def _describe_unusable(name: str, row: int, what: str) -> str:
     )
 
 
-def _check_column(schema: Any, name: str) -> None:
-    """Raise if a column does not exist or does not hold numbers."""
+def _check_column(schema: Any, name: str, numeric: bool = True) -> None:
+    """Raise if a column does not exist or, where it must, does not hold numbers."""
     if name not in schema.names:
         raise ValueError(
             f"There is no column {name!r}; the file has {', '.join(map(repr, schema.names))}."
         )
     kind = schema.field(name).type
-    if not _is_number(kind):
+    if numeric and get_kind(kind) not in ("number", "flag"):
         raise ValueError(
             f"Column {name!r} holds {kind}, not numbers. Encode it as numbers, or leave it out of "
             "the file."

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from glob import glob, has_magic
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from eigengp._atomic import replace_atomically
 from eigengp._typing import Array
@@ -21,6 +22,7 @@ FORMATS = {
     ".tsv": "csv",
 }
 """The format of a file, by its ending."""
+_SEPARATORS = (",", ";", "\t", "|")
 
 
 def is_table(X: Any) -> bool:
@@ -30,8 +32,10 @@ def is_table(X: Any) -> bool:
     return type(X).__module__.startswith("pyarrow.") and hasattr(X, "to_batches")
 
 
-def open_dataset(X: Any) -> Any:
+def open_dataset(X: Any, encoding: str | None = None) -> Any:
     """Open a path, a folder or a glob pattern as a PyArrow dataset.
+
+    `encoding` is that of CSV files; None recognises it.
 
     Raises
     ------
@@ -51,10 +55,11 @@ def open_dataset(X: Any) -> Any:
             "yourself and pass a pyarrow.dataset.Dataset."
         )
     form: Any = FORMATS[ending]
-    if form == "csv":
-        form = _make_csv_format("\t" if ending == ".tsv" else ",")
-    opened = dataset.dataset([str(path) for path in paths], format=form)
-    return opened if FORMATS[ending] != "csv" else _read_floats(opened, form)
+    files = [str(path) for path in paths]
+    if form != "csv":
+        return dataset.dataset(files, format=form)
+    style = sniff_csv(paths[0], encoding)
+    return _read_floats(dataset.dataset(files, format=_make_csv_format(style)), style)
 
 
 def find_tables(X: str | Path) -> list[Path]:
@@ -93,28 +98,62 @@ def import_arrow() -> Any:
         import pyarrow.parquet
     except ImportError:
         raise ImportError(
-            'Files are read with PyArrow; install it with pip install "eigengp[data]", or read '
-            "the file yourself and pass arrays."
+            "Files, and frames with text, dates or missing values, are read with PyArrow; install "
+            'it with pip install "eigengp[data]", or pass numbers.'
         ) from None
     return pyarrow
 
 
-def _make_csv_format(delimiter: str, types: dict[str, Any] | None = None) -> Any:
-    pa = import_arrow()
-    return pa.dataset.CsvFileFormat(
-        parse_options=pa.csv.ParseOptions(delimiter=delimiter),
-        convert_options=pa.csv.ConvertOptions(column_types=types or {}),
-    )
+class CsvStyle(NamedTuple):
+    """How a CSV file is written."""
+
+    delimiter: str = ","
+    encoding: str = "utf8"
+
+    def make_options(self, types: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the options of PyArrow for files of this style."""
+        csv = import_arrow().csv
+        return {
+            "read_options": csv.ReadOptions(encoding=self.encoding),
+            "parse_options": csv.ParseOptions(delimiter=self.delimiter),
+            "convert_options": csv.ConvertOptions(
+                strings_can_be_null=True, column_types=dict(types or {})
+            ),
+        }
 
 
-def _read_floats(dataset: Any, form: Any) -> Any:
+def sniff_csv(path: Path, encoding: str | None = None) -> CsvStyle:
+    """Recognise encoding and separator of a CSV file from its first line.
+
+    The encoding is UTF-16 if the file begins with its mark, and UTF-8 otherwise. The separator is
+    the most frequent of comma, semicolon, tabulator and bar outside of quotes.
+    """
+    with import_arrow().input_stream(str(path)) as file:
+        start = bytes(file.read(1 << 16))
+    if encoding is None:
+        encoding = "utf16" if start[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf8"
+    try:
+        line = start.decode(encoding, errors="replace").partition("\n")[0]
+    except LookupError:
+        raise ValueError(
+            f"There is no encoding {encoding!r}; utf-8 and latin-1 are common."
+        ) from None
+    line = re.sub(r'"[^"]*"', "", line)
+    return CsvStyle(max(_SEPARATORS, key=line.count), encoding)
+
+
+def _make_csv_format(style: CsvStyle, types: Mapping[str, Any] | None = None) -> Any:
+    return import_arrow().dataset.CsvFileFormat(**style.make_options(types))
+
+
+def _read_floats(dataset: Any, style: CsvStyle) -> Any:
     """Read integers of a CSV dataset as float64, because later rows may have fractions."""
     pa = import_arrow()
     whole = pa.types.is_integer
     integers = {each.name: pa.float64() for each in dataset.schema if whole(each.type)}
     if not integers:
         return dataset
-    form = _make_csv_format(form.parse_options.delimiter, integers)
+    form = _make_csv_format(style, integers)
     return pa.dataset.dataset(dataset.files, format=form)
 
 

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -18,15 +17,17 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from sklearn import get_config
-from sklearn.utils import check_X_y
+from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import _check_sample_weight, _get_feature_names, validate_data
 
 from eigengp._typing import Array, Standardize
 from eigengp.backend.namespace import AnyArray, beside, dtype_name, namespace, on_host, place
 from eigengp.data.array_source import ArraySource, choose_block_rows
 from eigengp.data.dask_source import DaskSource, align, get_client, is_dask
+from eigengp.data.encode import TableEncoder
 from eigengp.data.file_source import FileTable
 from eigengp.data.formats import is_table
+from eigengp.data.frames import check_frame, encode_inputs, is_frame, learn_from_files
 from eigengp.data.mean import cross_fit, fit_mean
 from eigengp.data.standardize import Extent, Scaling, Summary, standardize_rows
 from eigengp.data.stream_source import StreamSource, Table
@@ -78,14 +79,22 @@ def is_out_of_core(X: Any) -> bool:
     return any(accepts(X) for accepts, _ in _OPENERS)
 
 
+def find_opener(X: Any) -> TableOpener:
+    """Return the first opener that accepts an object."""
+    return next(opener for accepts, opener in _OPENERS if accepts(X))
+
+
 def open_table(
     X: Any,
     target: str | None = None,
     weight: str | None = None,
     features: Sequence[str] | None = None,
+    encoder: TableEncoder | None = None,
 ) -> Table:
-    """Open an object by the first opener that accepts it."""
-    opener = next(opener for accepts, opener in _OPENERS if accepts(X))
+    """Open an object by the first opener that accepts it; one of files also encodes columns."""
+    opener = find_opener(X)
+    if encoder is not None:
+        return FileTable.of(X, target, weight, features, encoder)
     return opener(X, target, weight, features)
 
 
@@ -109,6 +118,12 @@ class ReadOptions(NamedTuple):
     """Whether few rows are learned from with their inputs in an order of their own."""
     scales_targets: bool = True
     """Whether targets are centred and scaled, which classes and counts are not."""
+    encoder: TableEncoder | None = None
+    """The encoder by which the inputs were made from a table."""
+    names: Any = None
+    """The names of the columns of that table."""
+    categorical: Any = None
+    """Which columns of files are categories; None takes numbers only."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +169,13 @@ class Dataset:
     opened: float = 0.0
     device: str | None = None
     """The device of PyTorch on which rows are; None is the CPU."""
+    encoder: TableEncoder | None = None
+    """The encoder by which the inputs were made from a table."""
+
+    @property
+    def groups(self) -> tuple[int, ...] | None:
+        """The group of each input; inputs of a group share one lengthscale."""
+        return None if self.encoder is None else self.encoder.lengthscale_groups_
 
 
 class _Opened(NamedTuple):
@@ -162,6 +184,7 @@ class _Opened(NamedTuple):
     names: Any = None
     device: str | None = None
     """See `Dataset`."""
+    encoder: TableEncoder | None = None
 
 
 @contextmanager
@@ -179,33 +202,43 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
         else:
             opened = _open_arrays(X, y, sample_weight, options)
         rows, mean = opened.rows, None
+        encoder = opened.encoder or options.encoder
+        groups = None if encoder is None else encoder.lengthscale_groups_
         if not isinstance(options.mean, str):
             rows, mean = cross_fit(options.mean, rows)
         summary = rows.total(Summary.of)
         if summary.weight == 0.0:
             raise ValueError("Sample weights must contain at least one non-zero number.")
-        scaling = Scaling.measure(rows, summary, options.standardize, options.mean == "constant")
+        scaling = Scaling.measure(
+            rows,
+            summary,
+            options.standardize,
+            options.mean == "constant",
+            groups,
+        )
         if not options.scales_targets:
             scaling = replace(scaling, target_centre=0.0, target_scale=1.0)
         if mean is None and options.mean in MEANS:
             scaling = fit_mean(options.mean, rows, scaling)
-        if options.orders_inputs and rows.n_rows <= MERGE_UP_TO:
+        if options.orders_inputs and encoder is None and rows.n_rows <= MERGE_UP_TO:
             scaling = replace(scaling, columns=_choose_columns(rows, scaling.input_spread))
         source = standardize_rows(rows, scaling, options.memory)
         box = Extent(*scaling.transform_inputs(np.stack([summary.low, summary.high])[:, :-1]))
+        inputs = np.arange(box.low.size) if groups is None else np.array(groups)
         yield Dataset(
             rows,
             source,
             replace(scaling, mean=mean or scaling.mean),
             box,
             summary,
-            opened.names,
+            opened.names if options.encoder is None else options.names,
             opened.like,
             rows.n_rows,
             scaling.n_columns,
-            max(1, int(np.count_nonzero(box.high > box.low))),
+            max(1, np.unique(inputs[box.high > box.low]).size),
             began,
             opened.device,
+            encoder,
         )
 
 
@@ -245,20 +278,24 @@ def _open_table(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Op
                 f"Where X names files, {what} is the name of one of their columns, as in "
                 f"fit('data.parquet', 'price'), got {type(name).__name__}."
             )
-    table = open_table(X, y, sample_weight)
+    encoder = options.encoder
+    if encoder is None and find_opener(X) == FileTable.of:
+        encoder = learn_from_files(X, y, sample_weight, options.categorical)
+    table = open_table(X, y, sample_weight, encoder=encoder)
     if table.n_rows == 0:
         raise ValueError(f"{X} has no rows.")
     _check_size(table.n_rows, options)
     names = np.array(table.features, dtype=object)
     if table.n_rows <= MERGE_UP_TO or options.in_memory:
         rows = StreamSource(table).take(np.arange(table.n_rows))
-        return _open_arrays(rows.X, rows.y, rows.sample_weight, options)._replace(names=names)
+        opened = _open_arrays(rows.X, rows.y, rows.sample_weight, options)
+        return opened._replace(names=names, encoder=encoder)
     device = options.device
     move_to_device(np.zeros(1), device)
     move = None if device is None else partial(move_to_device, device=device)
     source = StreamSource(table, options.memory // 2, move=move)
     like = np.empty((0, table.n_features))
-    return _Opened(source.sized(table.n_features), like, names, device)
+    return _Opened(source.sized(table.n_features), like, names, device, encoder)
 
 
 def _open_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
@@ -305,7 +342,15 @@ def follows_dispatch(X: Any) -> bool:
 
 def check_inputs(estimator: Any, X: Any) -> AnyArray:
     """Return the validated inputs of a fitted estimator, in their array library."""
-    check_frame(X)
+    encoded = encode_inputs(estimator, X)
+    if hasattr(estimator, "encoder_"):
+        array = check_array(encoded, dtype=np.float64, input_name="X")
+        width = estimator._scaling.input_scale.size
+        if array.shape[1] != width:
+            raise ValueError(f"X has {array.shape[1]} encoded features, but the model has {width}.")
+        return array
+    if is_frame(X):
+        check_frame(X)
     return validate_data(estimator, X, reset=False, dtype=_get_float_types(X))
 
 
@@ -314,7 +359,6 @@ def check_rows(name: str, X: Any, y: Any) -> tuple[AnyArray, AnyArray, NDArray[A
 
     Targets are moved to the library and device of the inputs. `name` is that of the estimator.
     """
-    check_frame(X)
     names, dtypes = _get_feature_names(X), _get_float_types(X)
     if y is None:
         raise ValueError(
@@ -336,9 +380,11 @@ def _get_float_types(X: Any) -> list[Any]:
 
 def check_further_rows(estimator: Any, X: Any, y: Any, sample_weight: Any) -> RowBlock:
     """Return more validated rows for a fitted estimator, as NumPy arrays."""
-    check_frame(X)
     X, y = (on_host(each) if follows_dispatch(each) else each for each in (X, y))
-    X, y = validate_data(estimator, X, y, reset=False, dtype=np.float64, y_numeric=True)
+    if hasattr(estimator, "encoder_"):
+        X, y = check_X_y(encode_inputs(estimator, X), y, dtype=np.float64, y_numeric=True)
+    else:
+        X, y = validate_data(estimator, X, y, reset=False, dtype=np.float64, y_numeric=True)
     return RowBlock(X, np.asarray(y, np.float64), check_weight(sample_weight, X.shape[0]))
 
 
@@ -454,46 +500,3 @@ def _scale_to_one(values: Array, share: Array) -> Array:
     centred = values - np.sum(share * values, axis=0)
     largest = np.abs(centred).max(axis=0)
     return centred / np.where(largest > 0.0, largest, 1.0)
-
-
-def check_frame(X: Any) -> None:
-    """Raise if a column of a pandas or Polars frame cannot be an input, and name the column."""
-    if type(X).__name__ == "LazyFrame":
-        raise TypeError("X is a lazy frame without rows; pass X.collect().")
-    if isinstance(X, np.ndarray) or not hasattr(X, "columns"):
-        return
-    names = list(X.columns)
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise ValueError(
-            f"X has more than one column named {twice[0]!r}; give each input a unique name."
-        )
-    for name in names:
-        _check_column(name, np.asarray(X[name]))
-
-
-def _check_column(name: Any, values: Any) -> None:
-    if values.dtype.kind in "mM":
-        raise ValueError(
-            f"Column {name!r} of X holds dates or times, but inputs are numbers. Convert it to "
-            "numbers, such as days since the first date, or drop it."
-        )
-    if values.dtype.kind in "biufc":
-        return
-    text = next((value for value in values if not _is_number(value)), None)
-    if text is not None:
-        raise ValueError(
-            f"Column {name!r} of X holds text such as {str(text)!r}, but inputs are numbers. "
-            "Encode it, for example by TableEncoder or scikit-learn's OneHotEncoder, or drop it."
-        )
-
-
-def _is_number(value: Any) -> bool:
-    """Return whether a value is a number; missing values count as numbers."""
-    try:
-        float(value)
-    except ValueError:
-        return False
-    except TypeError:
-        pass
-    return True

@@ -50,8 +50,9 @@ def _predict_chunks(estimator: Any, X: Any) -> Iterator[tuple[Array, Array]]:
 def _read_chunks(estimator: Any, X: Any) -> Iterator[Array]:
     """Read the inputs of a fitted estimator chunk by chunk."""
     names = getattr(estimator, "feature_names_in_", None)
-    table = open_table(X, features=None if names is None else list(names))
-    if table.n_features != estimator.n_features_in_:
+    encoder = getattr(estimator, "encoder_", None)
+    table = open_table(X, None, None, None if names is None else list(names), encoder)
+    if table.n_features != estimator._scaling.input_scale.size:
         raise ValueError(
             f"The file has {table.n_features} columns, but {type(estimator).__name__} was fitted "
             f"with {estimator.n_features_in_} features. Leave only those in the file, or fit with "

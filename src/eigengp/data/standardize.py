@@ -14,7 +14,7 @@ and maps an outlier at a million deviations to about 17. It works for arrays of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -190,16 +190,28 @@ class Scaling:
 
     @classmethod
     def measure(
-        cls, source: RowSource, summary: Summary, standardize: Standardize, centred: bool = True
+        cls,
+        source: RowSource,
+        summary: Summary,
+        standardize: Standardize,
+        centred: bool = True,
+        groups: Sequence[int] | None = None,
     ) -> Scaling:
         """Return the scaling for the rows of a source, given their summary.
+
+        Inputs that share their group with others, as the indicators of a category do, keep their
+        scale, and with it the ratios of their distances.
 
         A robust scaling uses quantiles of 10,000 rows, the same rows for sources of equal length.
         """
         scaling = cls.of(summary, bool(standardize), centred)
-        if standardize != "robust":
+        if standardize == "robust":
+            few = sample_rows(source, _QUANTILE_ROWS, np.random.RandomState(0))
+            scaling = scaling.make_robust(few)
+        if groups is None or not standardize:
             return scaling
-        return scaling.make_robust(sample_rows(source, _QUANTILE_ROWS, np.random.RandomState(0)))
+        shared = np.bincount(groups)[list(groups)] > 1
+        return replace(scaling, input_scale=np.where(shared, 1.0, scaling.input_scale))
 
     @classmethod
     def of(cls, summary: Summary, standardize: bool, centred: bool = True) -> Scaling:

@@ -29,6 +29,8 @@ from eigengp.backend.threads import use_one_blas_thread
 from eigengp.conformal import conformal_factor, conformity, known_factor, normal_half_width
 from eigengp.data.array_source import map_blocks
 from eigengp.data.dask_source import is_dask
+from eigengp.data.encode import TableEncoder
+from eigengp.data.frames import open_frame, read_targets
 from eigengp.data.open import (
     MERGE_UP_TO,
     check_inputs,
@@ -41,7 +43,7 @@ from eigengp.data.open import (
 from eigengp.data.out_of_core import predict_files, predict_lazily, write_predictions
 from eigengp.data.standardize import Scaling
 from eigengp.estimators._docs import complete_docstring
-from eigengp.fitting.run import FitResult, Run, begin_run
+from eigengp.fitting.run import FitResult, FitWarning, Run, begin_run
 from eigengp.fitting.settings import LBFGS, Settings, Stochastic
 from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.mean import MEANS
@@ -105,14 +107,22 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         predictions in float32 where that is accurate enough. "single" also computes the matrix
         products within each block of rows in float32 where that is accurate enough. Sums over
         blocks and factorisations are always in float64.
+    categorical_features : {"from_dtype"}, array-like, TableEncoder or None
+        Which columns of X are categories. "from_dtype" encodes frames of pandas, Polars and
+        PyArrow that hold more than numbers, as `TableEncoder` does: text and categories get a
+        kernel with one correlation between all levels of a column, dates become trend and seasons,
+        and missing values are marked and filled. Names, indices or a mask add columns, also of
+        arrays. A `TableEncoder` object sets how all columns are encoded. None takes numbers only.
     device : str or None
         Where NumPy arrays of more than 5,000 rows are computed: None is the CPU, "cuda" a GPU
         (through PyTorch), and "auto" a GPU if there is one and the model is faster there; see
         `selection_`.
     random_state : int, RandomState or None
         Seed of the restarts and of all other random choices.
-    verbose : bool or int
-        Whether to show a progress bar with the log marginal likelihood.
+    verbose : bool, int or None
+        Whether to show a progress bar with the log marginal likelihood. None does on a terminal
+        and in a notebook, once the fit has taken two seconds. 2 writes a line every five seconds
+        where there is neither.
 
     Attributes
     ----------
@@ -132,8 +142,11 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     target_mean_ : float
         The constant that is subtracted from the targets: their mean with `mean="constant"`, and 0
         with other mean functions.
+    encoder_ : TableEncoder
+        The encoder of the columns; only if `fit` was given a frame that is not of numbers alone.
+        `kernel_` and `inducing_points_` then refer to its features.
     n_features_in_ : int
-        The number of inputs.
+        The number of inputs; of columns, if they were encoded.
     feature_names_in_ : array of shape (D,)
         The names of the inputs, where `fit` was given names.
     """
@@ -147,8 +160,9 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     kernel: Kernel | str = "squared_exponential"
     standardize: Standardize = True
+    categorical_features: Any = "from_dtype"
     random_state: int | np.random.RandomState | None = None
-    verbose: bool | int = False
+    verbose: bool | int | None = None
 
     kernel_: Kernel = field(init=False)
     _posterior: Predictive = field(init=False)
@@ -166,10 +180,11 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         "mean": [StrOptions({"constant", "zero", *MEANS}), HasMethods(["fit", "get_params"])],
         "optimizer": [LBFGS, StrOptions({"auto"})],
         "standardize": ["boolean", StrOptions({"robust"})],
+        "categorical_features": [StrOptions({"from_dtype"}), "array-like", TableEncoder, None],
         "precision": [StrOptions(set(PRECISIONS))],
         "device": [str, None],
         "random_state": ["random_state"],
-        "verbose": ["verbose"],
+        "verbose": ["verbose", None],
     }
 
     _power: ClassVar[float | None] = None
@@ -194,12 +209,14 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array of shape (N, D), path, glob pattern or PyArrow dataset
-            Inputs. Files (Parquet, Arrow, CSV) are read in chunks and may be larger than memory;
-            all columns but `y` and `sample_weight` are inputs.
+        X : array of shape (N, D), frame, path, glob pattern or PyArrow dataset
+            Inputs. Frames of pandas, Polars and PyArrow may hold text, categories, flags, dates
+            and missing values; see `categorical_features`. Files (Parquet, Arrow, CSV) are read in
+            chunks and may be larger than memory; all columns but `y` and `sample_weight` are
+            inputs.
         y : array of shape (N,), or str
-            Targets, or the name of their column in the files. `EigenGPRegressor` also takes
-            several outputs, of shape (N, P), with NaN where an output is missing.
+            Targets, or the name of their column in the frame or files. `EigenGPRegressor` also
+            takes several outputs, of shape (N, P), with NaN where an output is missing.
         sample_weight : array of shape (N,), str or None
             How many times each row counts, or the name of that column.
 
@@ -208,9 +225,11 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self : object
             The fitted estimator.
         """
-        find = self._fit_outputs if count_outputs(y) else self._find_fit
-        settings = Settings.from_estimator(self)
-        return self._adopt(find(X, y, sample_weight, settings))
+        frame = open_frame(X, y, sample_weight, self.categorical_features)
+        targets = read_targets(frame.X, frame.y)
+        settings = Settings.from_estimator(self, frame)
+        find = self._fit_outputs if count_outputs(targets) else self._find_fit
+        return self._adopt(find(frame.X, targets, frame.sample_weight, settings))
 
     def _find_fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
         """Open the rows, and learn from them."""
@@ -231,7 +250,7 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _adopt(self, result: FitResult) -> Self:
         """Store the result of a fit in place of an earlier one."""
         for note in result.notes:  # Before anything is stored: a warning may be an error.
-            warnings.warn(note, UserWarning, stacklevel=4)
+            warnings.warn(note, FitWarning, stacklevel=4)
         for name in [name for name in vars(self) if name.endswith("_") or name == "_spectrum"]:
             del self.__dict__[name]
         self.__dict__.update(result.attributes)
@@ -319,7 +338,17 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             waves.
         """
         check_is_fitted(self)
-        return sensitivities(self._prior_correlation, self._scaling.input_spread)
+        return sensitivities(
+            self._prior_correlation, self._scaling.input_spread, self._input_groups
+        )
+
+    @property
+    def _input_groups(self) -> list[list[int]]:
+        """The features of each input: several for a column that was encoded, none if ignored."""
+        if not hasattr(self, "encoder_"):
+            return [[d] for d in range(self.n_features_in_)]
+        groups = self.encoder_.feature_groups_
+        return [groups.get(str(name), []) for name in self.encoder_.feature_names_in_]
 
     def _prior_correlation(self, apart: Array) -> Array:
         """Return `k(x, x + δ)/k(x, x)` for differences δ in the units of the data, shape (n,).
@@ -694,7 +723,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         points = self._own_points()
-        groups = np.arange(points.shape[1])[:, None]
+        groups = self._input_groups
         if np.ndim(self._scaling.target_scale) == 0:
             return total_indices(self._mean_alone, points, groups)
 

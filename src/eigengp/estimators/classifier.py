@@ -18,6 +18,7 @@ from sklearn.utils.validation import column_or_1d
 
 from eigengp._typing import Array
 from eigengp.data.dask_source import is_dask
+from eigengp.data.frames import open_frame
 from eigengp.data.open import check_weight, is_out_of_core
 from eigengp.estimators.base import KERNEL_NAMES, GPEstimator
 from eigengp.estimators.sparse import POINTS
@@ -62,12 +63,14 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         How the bound is maximised; `max_iter` alone is used, and "auto" is at most 100 iterations.
     standardize : bool or "robust"
         How inputs are scaled before learning; see `EigenGPRegressor`.
+    categorical_features : {"from_dtype"}, array-like, TableEncoder or None
+        Which columns are categories; see `EigenGPRegressor`.
     max_time : float or None
         Approximate time limit of the fit in seconds; None is no limit.
     random_state : int, RandomState or None
         Seed of subsets of the rows and of k-means.
-    verbose : bool or int
-        Whether to show a progress bar with the bound.
+    verbose : bool, int or None
+        Whether to show a progress bar with the bound; see `EigenGPRegressor`.
 
     Attributes
     ----------
@@ -107,9 +110,10 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         "inducing_points": [POINTS, "array-like"],
         "optimizer": [LBFGS, StrOptions({"auto"})],
         "standardize": ["boolean", StrOptions({"robust"})],
+        "categorical_features": GPEstimator._parameter_constraints["categorical_features"],
         "max_time": [Interval(Real, 0, None, closed="neither"), None],
         "random_state": ["random_state"],
-        "verbose": ["verbose"],
+        "verbose": ["verbose", None],
     }
 
     n_components: int | Literal["auto"] = field(default="auto", kw_only=False)
@@ -131,12 +135,12 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array of shape (N, D)
-            Inputs.
-        y : array of shape (N,)
-            Labels: numbers or strings.
-        sample_weight : array of shape (N,) or None
-            How many times each row counts.
+        X : array of shape (N, D) or frame
+            Inputs. Frames may hold text, categories, flags, dates and missing values.
+        y : array of shape (N,) or str
+            Labels: numbers or strings; or the name of their column in the frame.
+        sample_weight : array of shape (N,), str or None
+            How many times each row counts, or the name of that column.
 
         Returns
         -------
@@ -148,7 +152,8 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
                 "EigenGPClassifier takes arrays and frames; read files and Dask collections into "
                 "memory first."
             )
-        labels, weight = _check_labels(type(self).__name__, y, sample_weight)
+        frame = open_frame(X, y, sample_weight, self.categorical_features)
+        labels, weight = _check_labels(type(self).__name__, frame.y, frame.sample_weight)
         classes, codes = np.unique(labels, return_inverse=True)
         if self.class_weight is not None:
             own = compute_sample_weight(self.class_weight, labels)
@@ -160,10 +165,10 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
                 f"class: {kept[0]!r}."
             )
         likelihood = Bernoulli() if classes.size == 2 else Softmax(int(classes.size))
-        settings = Settings.from_estimator(self)
+        settings = Settings.from_estimator(self, frame)
         reading = settings.reading._replace(scales_targets=False, mean="constant")
         settings = replace(settings, likelihood=likelihood, reading=reading)
-        self._adopt(self._find_fit(X, codes.astype(np.float64), weight, settings))
+        self._adopt(self._find_fit(frame.X, codes.astype(np.float64), weight, settings))
         self.classes_ = classes
         return self
 

@@ -16,6 +16,7 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, Placed
 from eigengp.backend.threads import speed_up_passes
 from eigengp.data.dask_source import is_dask
+from eigengp.data.frames import open_frame
 from eigengp.data.open import check_further_rows, is_out_of_core
 from eigengp.estimators.base import KERNEL_NAMES, count_outputs
 from eigengp.estimators.outputs import Outputs
@@ -198,6 +199,12 @@ class EigenGPRegressor(InducingPointRegressor):
         divides it by its interquartile range over 1.349 (by its standard deviation if the quartiles
         are equal), and compresses values beyond three such units by a logarithm. Quantiles are
         estimated from 10,000 rows if there are more. Targets are always scaled to unit variance.
+    categorical_features : {"from_dtype"}, array-like, TableEncoder or None
+        Which columns of X are categories. "from_dtype" encodes frames of pandas, Polars and
+        PyArrow that hold more than numbers, as `TableEncoder` does: text and categories get a
+        kernel with one correlation between all levels of a column, dates become trend and seasons,
+        and missing values are marked and filled. Names, indices or a mask add columns, also of
+        arrays. A `TableEncoder` object sets how all columns are encoded. None takes numbers only.
     max_time : float or None
         Approximate time limit of the fit in seconds; None is no limit. With a limit, the result
         depends on the machine: the exact GP may compare fewer kernels and learn from fewer rows,
@@ -383,10 +390,11 @@ class EigenGPRegressor(InducingPointRegressor):
         if not 0.0 < forgetting <= 1.0:
             raise ValueError(f"forgetting must be above 0 and at most 1, got {forgetting!r}.")
         if not self.__sklearn_is_fitted__():
-            settings = Settings.from_estimator(self)
+            frame = open_frame(X, y, sample_weight, self.categorical_features)
+            settings = Settings.from_estimator(self, frame)
             reading = settings.reading._replace(orders_inputs=False)  # Others may vary later.
             settings = replace(settings, reading=reading, keeps_rows=False)
-            return self._adopt(self._find_fit(X, y, sample_weight, settings))
+            return self._adopt(self._find_fit(*frame[:3], settings))
         assert self._online is not None
         settings = Settings.from_estimator(self)
         if isinstance(self._online, StochasticLearner) != settings.is_stochastic:

@@ -132,7 +132,7 @@ class BoTorchModel(Model):  # type: ignore[misc]
         posterior : GPyTorchPosterior
             With mean and variance of shape (..., q, 1).
         """
-        D = self.regressor.n_features_in_
+        D = self.regressor._scaling.input_scale.size
         if X.ndim < 2 or X.shape[-1] != D:
             raise ValueError(f"X must have the shape (..., q, {D}), got {tuple(X.shape)}.")
         if output_indices is not None:

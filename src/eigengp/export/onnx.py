@@ -91,7 +91,7 @@ def to_onnx(model: GPRegressor, *, input_type: InputType = "float64") -> ModelPr
     if input_type not in ("float64", "float32"):
         raise ValueError(f'input_type must be "float64" or "float32", got {input_type!r}.')
     posterior = _exportable(model)
-    graph = Graph(model.n_features_in_, input_type)
+    graph = Graph(model._scaling.input_scale.size, input_type)
     proto = graph.model(
         _predict(model, posterior, graph.argument),
         producer_name="eigengp",

@@ -223,7 +223,7 @@ class BoundObjective:
 
     def __post_init__(self) -> None:
         model = self.parameters.template
-        D = count_varying(self.rows.block.X)
+        D = count_varying(self.rows.block.X, model.kernel.groups)
         prior = [
             (
                 p.log_prior[0]

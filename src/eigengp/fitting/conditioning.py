@@ -21,8 +21,8 @@ from eigengp.backend.threads import run_in_threads, speed_up_passes
 from eigengp.data.neighbors import Nearest, NeighborSource
 from eigengp.fitting.heteroscedastic import LeaveOneOut, reweight_rows, score
 from eigengp.fitting.model_selection import Decision
-from eigengp.fitting.objectives import Clock
 from eigengp.fitting.posterior_mean import find_posterior_mean, is_affordable
+from eigengp.fitting.progress import Clock
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.heteroscedastic import VarianceScale
 from eigengp.gp.linalg import FactorizationError

@@ -231,11 +231,16 @@ class ExactFit:
         self.run.decisions.append(Decision("kernel", chosen, reason, scores))
         return found[chosen].model
 
+    @property
+    def _n_varying(self) -> int:
+        """The number of inputs that are not constant; a group of inputs is one."""
+        return count_varying(self.rows.X, self.run.dataset.groups)
+
     def _list_starts(self, start: ExactGP) -> list[ExactGP]:
         """Return the start if the user gave it, else starts of short and of long lengthscales."""
         if isinstance(self.run.settings.kernel, Kernel) or self._max_iter == 0:
             return [start]
-        low, high = get_lengthscale_range(count_varying(self.rows.X))
+        low, high = get_lengthscale_range(self._n_varying)
         rng = np.random.RandomState(0)
         lengths = (1.5 * low, high)
         return [replace(start, kernel=with_lengthscale(start.kernel, x, rng)) for x in lengths]
@@ -243,15 +248,16 @@ class ExactFit:
     def _list_candidates(self, best: ExactGP, few: RowBlock) -> Iterator[tuple[str, list[ExactGP]]]:
         """Yield the name and the starts of each further candidate kernel."""
         kernel, D = best.kernel, few.X.shape[1]
-        n_varying = count_varying(self.rows.X)
+        n_varying = self._n_varying
         assert isinstance(kernel, Stationary)
         for kind, stretch in _STRETCH.items():
-            other = kind(kernel.lengthscale * stretch, kernel.variance)
+            lengths = kernel.lengthscale * stretch
+            other = kind(lengths, kernel.variance, groups=kernel.groups)
             yield kind.__name__, [replace(best, kernel=other)]
         if n_varying == 1:
-            line = Linear().with_ard(D) + kernel
+            line = Linear().with_ard(D).with_groups(kernel.groups) + kernel
             yield "Linear + SquaredExponential", [replace(best, kernel=line)]
-        if n_varying <= WARPED_INPUTS:
+        if n_varying <= WARPED_INPUTS and kernel.groups is None:
             warps = make_warps(kernel, few)
             yield "Warped(SquaredExponential)", [replace(best, kernel=each) for each in warps]
 
@@ -271,8 +277,7 @@ class ExactFit:
     def _learn(self, start: ExactGP, rows: RowBlock, steps: int, stage: str) -> Optimum:
         parameters, run = kernel_parameters(start), self.run
         likelihood = RowObjective(parameters, _make_source(rows))
-        n_inputs = count_varying(self.rows.X)
-        objective = PriorObjective(likelihood, float(rows.weight.sum()), n_inputs)
+        objective = PriorObjective(likelihood, float(rows.weight.sum()), self._n_varying)
         objective = objective.hold(self._find_idle(start.kernel))
         limits, key = (steps, self._tol), (start.kernel, rows.n_rows)
         found = learn_parameters(objective, *limits, stage, run.monitor, run.checkpoint, key)
@@ -333,7 +338,7 @@ class ExactFit:
 
         Where the noise is heteroscedastic, kernel and noise are learned again from reweighted rows.
         """
-        n, D = self.rows.n_rows, count_varying(self.rows.X)
+        n, D = self.rows.n_rows, self._n_varying
         posterior = self.condition(found)
         if self.run.settings.noise == "gaussian" or self._max_iter == 0:
             return found, LeaveOneOut(posterior)

@@ -9,7 +9,7 @@ changes quickly.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -138,12 +138,14 @@ def measure_roughness(rows: RowBlock) -> Array:
     return change / change.mean() if change.any() else np.ones(rows.y.size)
 
 
-def count_varying(X: Array) -> int:
-    """Return the number of inputs that are not constant, and at least one.
+def count_varying(X: Array, groups: Sequence[int] | None = None) -> int:
+    """Return the number of inputs that are not constant, and at least one; a group is one input.
 
     The lengthscales that are plausible depend on it; a constant column must not change them.
     """
-    return max(1, int(np.count_nonzero(np.ptp(X, axis=0))))
+    varying = np.ptp(X, axis=0) > 0.0
+    own = range(varying.size) if groups is None else groups
+    return max(1, len({group for group, varies in zip(own, varying, strict=True) if varies}))
 
 
 def make_warps(kernel: Kernel, rows: RowBlock) -> list[Warped]:
@@ -174,7 +176,7 @@ def draw_kernels(
     Their lengthscales are drawn from the plausible range for inputs `X`, shape (n, D), stratified
     into `count` parts.
     """
-    low, high = np.log(get_lengthscale_range(count_varying(X)))
+    low, high = np.log(get_lengthscale_range(count_varying(X, kernel.groups)))
     variance = float(kernel.diag(np.ones((1, X.shape[1])))[0])  # One standard deviation away.
     unit = kernel.rescaled(np.ones(1), 1.0 / variance)
     for i in range(count):
@@ -190,10 +192,11 @@ def shorten_lengthscales(kernel: Kernel, X: Array) -> Iterator[Kernel]:
     if not isinstance(kernel, Stationary) or kernel.active_dims is not None:
         return
     D, metric = X.shape[1], kernel.metric(X.shape[1])
-    short = 0.5 * get_lengthscale_range(count_varying(X))[0]
+    short = 0.5 * get_lengthscale_range(count_varying(X, kernel.groups))[0]
     for d in np.argsort(metric, kind="stable")[:_SHORTENED]:
         if short * metric[d] < 1.0 and np.ptp(X[:, d]):
-            lengths = np.where(np.arange(D) == d, short, kernel.lengthscale)
+            own = np.arange(D) if kernel.groups is None else np.array(kernel.groups)
+            lengths = np.where(own == own[d], short, kernel.lengthscale)
             yield replace(kernel, lengthscale=lengths)
 
 

@@ -218,7 +218,7 @@ def make_start(run: Run) -> Start:
             middle = np.sqrt(np.prod(get_lengthscale_range(run.dataset.n_varying)))
             kernel = replace(kernel, lengthscale=np.full(D, middle))
         kernel = kernel.with_ard(D)
-    start = Start(kernel, Gaussian(noise))
+    start = Start(kernel.with_groups(run.dataset.groups), Gaussian(noise))
     if not getattr(settings.optimizer, "exact_start", False):
         return start
     exact = _learn_exact_on_subset(run, start)

@@ -25,11 +25,11 @@ from eigengp.backend.threads import run_in_threads
 from eigengp.fitting.checkpoint import Checkpoint
 from eigengp.fitting.objectives import (
     Evaluation,
-    Monitor,
     Parameters,
     kernel_parameters,
     learn_parameters,
 )
+from eigengp.fitting.progress import Monitor
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.linalg import FactorizationError, JitterWarning
@@ -312,7 +312,8 @@ class LocalLearner:
             model = start if origin.kind is None else learned[origin.kind].result()
             before = model.kernel
             assert isinstance(before, Stationary)
-            kernel = kind(before.lengthscale * origin.stretch, before.variance)
+            lengths = before.lengthscale * origin.stretch
+            kernel = kind(lengths, before.variance, groups=before.groups)
             return replace(model, kernel=kernel)
 
         def add(parts: tuple[type[Stationary], type[Stationary]]) -> ExactGP:

@@ -19,7 +19,7 @@ from eigengp.data.open import Dataset
 from eigengp.data.standardize import Scaling
 from eigengp.fitting.checkpoint import Checkpoint, open_checkpoint
 from eigengp.fitting.model_selection import EXACT_UP_TO, Decision, Selection
-from eigengp.fitting.objectives import Clock, Monitor
+from eigengp.fitting.progress import Clock, Monitor
 from eigengp.fitting.settings import Settings
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.model import EigenGP
@@ -29,6 +29,10 @@ from eigengp.kernels.base import put_inputs
 
 EXACT_BLOCK_ROWS = 128
 """Rows in a block of the exact GP: with N columns each, small blocks keep memory near N²."""
+
+
+class FitWarning(UserWarning):
+    """A fit has left something out; the message names the parameter to change."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ class Run:
         """Warn that there are fewer distinct inputs than inducing points."""
         self.notes.append(
             f"There are only {possible} distinct rows: {possible} inducing points are used "
-            f"instead of {asked}."
+            f"instead of {asked}. Lower n_components or inducing_points."
         )
 
     def make_result(
@@ -101,10 +105,17 @@ class Run:
 
         `value` is the negative log marginal likelihood, in standardised units.
         """
-        dataset = self.dataset
+        dataset, clock = self.dataset, self.monitor.clock
+        if clock.was_over:
+            self.notes.append(
+                f"Learning ended early, after max_time={clock.limit:g} seconds; raise max_time for "
+                "a better fit."
+            )
         offset = get_log_unit(dataset.scaling, dataset.summary.weight)
+        encoder, n_features = dataset.encoder, dataset.scaling.input_scale.size
         found = {
-            "n_features_in_": dataset.scaling.input_scale.size,
+            "encoder_": encoder,
+            "n_features_in_": n_features if encoder is None else encoder.n_features_in_,
             "feature_names_in_": dataset.feature_names,
             "target_mean_": dataset.scaling.target_centre,
             "log_marginal_likelihood_": offset - value,
@@ -118,7 +129,7 @@ class Run:
             **describe(model, dataset.scaling, dataset.like, self.settings.has_weights),
             **own,
         }
-        optional = ("feature_names_in_", "leave_one_out_errors_")
+        optional = ("encoder_", "feature_names_in_", "leave_one_out_errors_")
         kept = {name: v for name, v in found.items() if v is not None or name not in optional}
         return FitResult(model, posterior, kept, tuple(dict.fromkeys(self.notes)))
 

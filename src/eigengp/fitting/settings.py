@@ -16,6 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import on_host
+from eigengp.data.frames import Frame
 from eigengp.data.open import Dataset, ReadOptions, find_gpu
 from eigengp.data.stream_source import StreamSource
 from eigengp.gp.blocks import RowSource
@@ -192,7 +193,7 @@ class Settings:
     """The device of PyTorch on which an exact GP is computed; None is the CPU."""
     max_time: float | None
     random_state: Any
-    verbose: bool
+    verbose: bool | int | None
     keeps_rows: bool = True
     """False in the first `partial_fit`, which cannot keep its rows."""
     is_stochastic: bool = field(init=False)
@@ -210,7 +211,7 @@ class Settings:
         object.__setattr__(self, "strategy", "sequential" if strategy == "auto" else strategy)
 
     @classmethod
-    def from_estimator(cls, estimator: Any) -> Settings:
+    def from_estimator(cls, estimator: Any, frame: Frame | None = None) -> Settings:
         """Read all parameters of an estimator, once; no later code reads the estimator."""
         own, method = estimator.get_params(deep=False), type(estimator).__name__
         has_weights = estimator._has_weights
@@ -223,7 +224,7 @@ class Settings:
         device = own.get("device")
         device = find_gpu() if device == "auto" else None if device == "cpu" else device
         return cls(
-            reading=_make_reading(estimator, own, other, device),
+            reading=_make_reading(estimator, own, other, device, frame),
             parameters=estimator.get_params(deep=True),
             kernel=own["kernel"],
             noise_variance=None if isinstance(likelihood, str) else likelihood.variance,
@@ -242,12 +243,16 @@ class Settings:
             device=device,
             max_time=own.get("max_time"),
             random_state=own["random_state"],
-            verbose=bool(own["verbose"]),
+            verbose=own["verbose"],
         )
 
 
 def _make_reading(
-    estimator: Any, own: Mapping[str, Any], other: NonGaussian | None, device: str | None
+    estimator: Any,
+    own: Mapping[str, Any],
+    other: NonGaussian | None,
+    device: str | None,
+    frame: Frame | None,
 ) -> ReadOptions:
     """Return how an estimator with these parameters and this likelihood reads its rows."""
     residual = own.get("residual")
@@ -267,6 +272,9 @@ def _make_reading(
         and not isinstance(own.get("optimizer"), Stochastic)
         and getattr(other, "exposure", None) is None,
         scales_targets=other is None or other.scales_targets,
+        encoder=None if frame is None else frame.encoder,
+        names=None if frame is None else frame.names,
+        categorical=own["categorical_features"],
     )
 
 

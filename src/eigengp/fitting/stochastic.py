@@ -22,7 +22,8 @@ from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.data.open import Dataset
 from eigengp.data.standardize import Extent
-from eigengp.fitting.objectives import Monitor, eigengp_parameters
+from eigengp.fitting.objectives import eigengp_parameters
+from eigengp.fitting.progress import Monitor
 from eigengp.gp.approximations import WhitenedRows, WhitenedSums
 from eigengp.gp.blocks import RowBlock, RowSource, joined, regrouped
 from eigengp.gp.linalg import CholeskyFactor, cholesky, inverse_from

@@ -16,7 +16,6 @@ from eigengp.fitting.bound import Approximation, BoundObjective, Rows
 from eigengp.fitting.initialization import (
     WARPED_INPUTS,
     InducingPointInit,
-    count_varying,
     make_warps,
 )
 from eigengp.fitting.model_selection import Decision
@@ -250,20 +249,21 @@ def _make_kernels(run: Run, rows: RowBlock, variance: float, exposure: int | Non
     if isinstance(own, Kernel):
         per_unit = 1.0 / scaling.input_scale
         shift, unit = -scaling.input_centre * per_unit, scaling.target_scale**2
-        return [own.with_ard(D).rescaled(per_unit, 1.0 / unit, shift).with_ard(D)]
+        given = own.with_ard(D).rescaled(per_unit, 1.0 / unit, shift).with_ard(D)
+        return [given.with_groups(run.dataset.groups)]
     dims = None if exposure is None else tuple(d for d in range(D) if d != exposure)
     if dims == ():
         raise ValueError("X has no inputs beside the exposure.")
-    box = run.dataset.extent
-    low, high = get_lengthscale_range(count_varying(np.stack([box.low, box.high])))
+    low, high = get_lengthscale_range(run.dataset.n_varying)
     kinds: Sequence[type[Kernel]] = _CANDIDATES if own == "auto" else (KERNELS[own],)
     made = []
     for kind in kinds:
         first = {"lengthscale": np.sqrt(low * high)} if issubclass(kind, Stationary) else {}
         kernel: Any = kind(**{"active_dims": dims, **first})
         scale = variance / float(kernel.diag(np.ones((1, D)))[0])
-        made.append(kernel.rescaled(np.ones(D), scale).with_ard(D))
-    if len(made) > 1 and dims is None and D <= WARPED_INPUTS:
+        kernel = kernel.rescaled(np.ones(D), scale).with_ard(D)
+        made.append(kernel.with_groups(run.dataset.groups))
+    if len(made) > 1 and dims is None and D <= WARPED_INPUTS and run.dataset.groups is None:
         made += make_warps(made[0], rows)
     return made
 

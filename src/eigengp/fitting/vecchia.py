@@ -19,7 +19,7 @@ from eigengp.fitting.conditioning import CHUNK, Conditioning
 from eigengp.fitting.initialization import InducingPointInit, Start, draw_kernels
 from eigengp.fitting.local_learner import LEARNED_ROWS, LocalLearner, name_kernel
 from eigengp.fitting.model_selection import Decision
-from eigengp.fitting.objectives import Clock
+from eigengp.fitting.progress import Clock
 from eigengp.fitting.run import FitResult, Run
 from eigengp.fitting.settings import RELATIVE_JITTER
 from eigengp.gp.blocks import RowBlock, group_rows

@@ -15,7 +15,11 @@ _ENTRIES = 50_000
 _MOST_DRAWS, _PAIRS = 8, 1_000
 
 
-def sensitivities(correlation: Callable[[Array], Array], spread: Array) -> Array:
+def sensitivities(
+    correlation: Callable[[Array], Array],
+    spread: Array,
+    groups: Sequence[Sequence[int]] | None = None,
+) -> Array:
     """Return the total Sobol index that a stationary prior expects of each input, shape (D,).
 
     The index of input d is `½ E(f(x) − f(x′))² / Var f`, with `x′` equal to `x` but for input d,
@@ -29,6 +33,8 @@ def sensitivities(correlation: Callable[[Array], Array], spread: Array) -> Array
         Takes differences (n, D) to `k(δ)/k(0)`, shape (n,).
     spread : array of shape (D,)
         The standard deviation of each input.
+    groups : sequence of sequences of int or None
+        Inputs that are drawn anew together; None is each alone.
 
     Examples
     --------
@@ -41,12 +47,13 @@ def sensitivities(correlation: Callable[[Array], Array], spread: Array) -> Array
     count = int(np.clip(_ENTRIES // max(spread.size, 1), _LEAST_DIFFERENCES, _N_DIFFERENCES))
     probability = (np.arange(count) + 0.5) / count
     distances = np.sqrt(2.0) * special.ndtri(0.5 + 0.5 * probability)
-    values = np.empty(spread.size)
+    wanted = np.arange(spread.size)[:, None] if groups is None else [list(each) for each in groups]
+    values = np.empty(len(wanted))
     apart = np.zeros((count, spread.size))
-    for d in range(spread.size):
-        apart[:, d] = spread[d] * distances
-        values[d] = 1.0 - np.mean(correlation(apart))
-        apart[:, d] = 0.0
+    for g, group in enumerate(wanted):
+        apart[:, group] = distances[:, None] * spread[group]
+        values[g] = 1.0 - np.mean(correlation(apart))
+        apart[:, group] = 0.0
     return np.clip(values, 0.0, 1.0)
 
 

@@ -63,6 +63,7 @@ class SpectralFeatures(KernelColumns):
             xp, scaled, phase_bar = namespace(X), self._scaled(X), self._phase_bar(Phi, Phi_bar)
             points_bar = cast(phase_bar.T @ cast(scaled, dtype), "float64")
             lengths = -xp.sum(points_bar * beside(self.points, X), axis=0)
+            lengths = self.kernel.sum_groups(lengths)
             product = times(Phi_bar, Phi[:, : Phi_bar.shape[1]], overwrite)
             variance = 0.5 * xp.sum(product, dtype=xp.float64)
             theta = xp.concat([lengths, xp.reshape(variance, (1,))])

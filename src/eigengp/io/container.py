@@ -13,6 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import safetensors.numpy as safetensors
+
 from eigengp._atomic import replace_atomically
 from eigengp.io.errors import SavedModelError
 from eigengp.io.tree import AnArray
@@ -38,7 +40,7 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, AnArray]) 
             f"The header would have {len(text)} characters, of at most {_MOST_TEXT}; store less as "
             "`about`."
         )
-    content = _safetensors().save(dict(arrays), {_KEY: f"sha256 {_ZEROS.decode()} {text}"})
+    content = safetensors.save(dict(arrays), {_KEY: f"sha256 {_ZEROS.decode()} {text}"})
     at, digest = _find_checksum(content)
     try:
         with replace_atomically(path) as scratch, scratch.open("wb") as file:
@@ -60,7 +62,6 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, AnArray]]:
     SavedModelError
         If it was cut off or altered, or is something else.
     """
-    safetensors = _safetensors()
     with path.open("rb") as file:
         content = file.read(_LENGTH + 1)
         if content[_LENGTH:] == b"{":  # Else all of a large file would be read in vain.
@@ -84,16 +85,6 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, AnArray]]:
     except Exception as error:  # Whatever the parsers make of a file that was made with care.
         raise SavedModelError(f"{path} was not written by eigengp ({error}).") from error
     return header, arrays
-
-
-def _safetensors() -> Any:
-    try:
-        import safetensors.numpy
-    except ImportError as error:
-        raise ImportError(
-            f'Saved models need the package safetensors: pip install "eigengp[save]" ({error}).'
-        ) from error
-    return safetensors.numpy
 
 
 def _find_checksum(content: bytes) -> tuple[slice, bytes]:

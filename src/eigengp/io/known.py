@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from eigengp.baselines.nystrom import NystromRegressor
 from eigengp.baselines.rvm.regressor import RVMRegressor
+from eigengp.data.encode import TableEncoder
 from eigengp.data.neighbors import Approximate, Exact, Nearest
 from eigengp.data.standardize import Extent, Scaling
 from eigengp.estimators.classifier import EigenGPClassifier
@@ -128,6 +129,16 @@ def _columns_record(kind: type, name: str, points: str, make: Callable[..., Any]
     )
 
 
+def _encoder_fields(encoder: TableEncoder) -> Fields:
+    fitted = hasattr(encoder, "columns_")
+    return {"values": encoder.to_dict() if fitted else {"parameters": encoder.get_params()}}
+
+
+def _encoder(values: dict[str, Any]) -> TableEncoder:
+    fitted = "columns" in values
+    return TableEncoder.from_dict(values) if fitted else TableEncoder(**values["parameters"])
+
+
 def records() -> list[Record | EstimatorRecord]:
     """Return how each class is stored."""
     state = {"key": np.ndarray, "pos": int, "has_gauss": int, "gauss": float}
@@ -139,6 +150,7 @@ def records() -> list[Record | EstimatorRecord]:
         *map(Record.of, _PLAIN),
         *map(EstimatorRecord, _ESTIMATORS),
         Record(np.random.RandomState, state, make=_random_state, take=_random_state_fields),
+        Record(TableEncoder, {"values": dict}, make=_encoder, take=_encoder_fields),
         Record(VecchiaPosterior, vecchia, own.optional, _vecchia_posterior, _vecchia_fields),
         _columns_record(KernelColumns, "KernelFeatures", "inducing_points", lambda k, B: k.at(B)),
         _columns_record(SpectralFeatures, "SpectralFeatures", "spectral_points", SpectralFeatures),

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeAlias, Union, get_args, get_origin, get_ty
 
 import numpy as np
 
+from eigengp.data.frames import encoded_inputs
 from eigengp.estimators.base import GPEstimator
 from eigengp.estimators.transformed_target import TargetTransformed
 from eigengp.gp.likelihoods import Quantile
@@ -178,7 +179,7 @@ def _check_predictions(model: Estimator) -> None:
     scaling = inner._scaling
     n_rows = 7 + (scaling.input_centre.size == 7)  # Arrays of wrong shapes may fit a square.
     X = scaling.input_centre + scaling.input_scale * np.linspace(-0.5, 0.5, n_rows)[:, None]
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
+    with warnings.catch_warnings(), np.errstate(all="ignore"), encoded_inputs():
         warnings.simplefilter("ignore")
         if hasattr(model, "predict_proba"):
             mean = std = low = high = model.predict_proba(X).sum(axis=1)

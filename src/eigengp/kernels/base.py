@@ -90,6 +90,13 @@ class Kernel(ABC):
     def with_ard(self, n_features: int) -> Self:
         """Return the kernel with one lengthscale for each of `n_features` inputs."""
 
+    groups: tuple[int, ...] | None = None
+    """The group of each input; inputs of a group share one lengthscale. None has no groups."""
+
+    @abstractmethod
+    def with_groups(self, groups: Sequence[int] | None) -> Self:
+        """Return the kernel with one lengthscale for each group of inputs; None has no groups."""
+
     @abstractmethod
     def rescaled(
         self, input_scale: Array, variance_scale: float, input_shift: Array | float = 0.0
@@ -344,11 +351,15 @@ class ParametricKernel(Kernel):
     ----------
     active_dims : sequence of int or None
         The inputs that the kernel uses, in this order; None is all of them.
+    groups : sequence of int or None
+        The group of each of these inputs, counted from 0. Inputs of a group share one lengthscale,
+        as the indicators of one category do; None gives each its own.
     """
 
     _kinds: ClassVar[dict[str, Parameter]] = {}
 
     active_dims: tuple[int, ...] | None = field(default=None, kw_only=True)
+    groups: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -371,10 +382,19 @@ class ParametricKernel(Kernel):
             object.__setattr__(self, name, float(value) if value.ndim == 0 else _frozen(value))
         if self.active_dims is not None:
             object.__setattr__(self, "active_dims", _as_dims(self.active_dims))
+        if self.groups is not None:
+            object.__setattr__(self, "groups", tuple(int(each) for each in self.groups))
+
+    def _get_free(self, name: str) -> list[int]:
+        """Return the entries of a parameter that are learned: the first one of each group."""
+        value = getattr(self, name)
+        if self.groups is None or np.ndim(value) == 0:
+            return list(range(np.size(value)))
+        return np.unique(self.groups, return_index=True)[1].tolist()
 
     @property
     def theta(self) -> Array:
-        values = [np.atleast_1d(getattr(self, name)) for name in self._kinds]
+        values = [np.atleast_1d(getattr(self, name))[self._get_free(name)] for name in self._kinds]
         return cast(Array, np.log(np.concatenate(values)))
 
     @property
@@ -383,21 +403,22 @@ class ParametricKernel(Kernel):
         for name in self._kinds:
             value = getattr(self, name)
             ard = np.ndim(value) == 1
-            names += [f"{name}[{d}]" for d in range(np.size(value))] if ard else [name]
+            names += [f"{name}[{d}]" for d in self._get_free(name)] if ard else [name]
         return tuple(names)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        return tuple(
-            kind for name, kind in self._kinds.items() for _ in range(np.size(getattr(self, name)))
-        )
+        return tuple(kind for name, kind in self._kinds.items() for _ in self._get_free(name))
 
     def with_theta(self, theta: Array) -> Self:
         values, start, changed = np.exp(theta), 0, dict[str, Any]()
         for name in self._kinds:
             before = getattr(self, name)
-            stop = start + np.size(before)
-            changed[name] = values[start:stop] if np.ndim(before) else float(values[start])
+            stop = start + len(self._get_free(name))
+            own = values[start:stop]
+            if np.ndim(before) and self.groups is not None:
+                own = own[list(self.groups)]
+            changed[name] = own if np.ndim(before) else float(own[0])
             start = stop
         return replace(self, **changed)
 
@@ -419,6 +440,23 @@ class ParametricKernel(Kernel):
                     f"Give one {name} for each of them, or a single number."
                 )
         return replace(self, **changed) if changed else self
+
+    def sum_groups(self, bar: AnyArray) -> AnyArray:
+        """Return derivatives by the parameters of single inputs as those by what is learned."""
+        if self.groups is None:
+            return bar
+        if is_numpy(bar):
+            return np.bincount(self.groups, weights=bar)
+        member = np.equal.outer(self.groups, range(max(self.groups) + 1))
+        return bar @ beside(member.astype(np.float64), bar)
+
+    def with_groups(self, groups: Sequence[int] | None) -> Self:
+        own = (
+            None if groups is None else [groups[d] for d in self.active_dims or range(len(groups))]
+        )
+        if own is None or len(set(own)) == len(own):
+            return self
+        return replace(self, groups=np.unique(own, return_inverse=True)[1].tolist())
 
     def rescaled(
         self, input_scale: Array, variance_scale: float, input_shift: Array | float = 0.0

@@ -54,6 +54,13 @@ class _Pair(Kernel):
     def with_ard(self, n_features: int) -> Self:
         return type(self)(self.left.with_ard(n_features), self.right.with_ard(n_features))
 
+    def with_groups(self, groups: Sequence[int] | None) -> Self:
+        return type(self)(self.left.with_groups(groups), self.right.with_groups(groups))
+
+    @property
+    def groups(self) -> tuple[int, ...] | None:  # type: ignore[override]  # That of its parts.
+        return self.left.groups or self.right.groups
+
     def embed(self, inputs: Sequence[int], n_features: int) -> Self:
         own = (inputs, n_features)
         return type(self)(self.left.embed(*own), self.right.embed(*own))

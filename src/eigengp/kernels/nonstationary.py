@@ -71,7 +71,8 @@ class PairwiseKernel(ParametricKernel):
             else:
                 shape = (*bar.shape, x.shape[-1])
                 each = flat @ xp.reshape(xp.broadcast_to(by[name], shape), (-1, x.shape[-1]))
-                each = xp.sum(each) if np.size(getattr(self, name)) == 1 else each
+                single = np.size(getattr(self, name)) == 1
+                each = xp.sum(each) if single else self.sum_groups(each)
             theta.append(xp.reshape(each, (-1,)))
         return KernelAdjoint(xp.concat(theta), bar[..., None] * by["z"])
 

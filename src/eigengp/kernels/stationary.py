@@ -64,6 +64,8 @@ class Stationary(ParametricKernel):
         The prior variance `k(x, x)`.
     active_dims : sequence of int or None
         The inputs that the kernel uses; None is all of them.
+    groups : sequence of int or None
+        The group of each of these inputs; inputs of a group share one lengthscale.
     """
 
     lengthscale: float | Array = parameter(LENGTHSCALE, default=1.0)
@@ -123,7 +125,7 @@ class Stationary(ParametricKernel):
 
     def diag_pull_back(self, X: AnyArray, bar: AnyArray) -> AnyArray:
         gradient = np.zeros(self.theta.size)
-        gradient[np.size(self.lengthscale)] = self.variance
+        gradient[len(self._get_free("lengthscale"))] = self.variance
         return namespace(bar).sum(bar) * beside(gradient, bar)
 
     def diag_input_gradient(self, X: AnyArray) -> AnyArray:
@@ -554,7 +556,8 @@ def assembled(
     points = 2.0 * (column[:, None] * Z - TX) * side.per_length
     if side.kernel.active_dims is not None:
         points = put_inputs(points, side.kernel.active_dims, side.n_features)
-    return KernelAdjoint(xp.concat([-2.0 * squares, rest]), points)
+    lengths = side.kernel.sum_groups(-2.0 * squares)
+    return KernelAdjoint(xp.concat([lengths, rest]), points)
 
 
 def times(x: AnyArray, z: AnyArray, overwrite: bool) -> AnyArray:

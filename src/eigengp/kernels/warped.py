@@ -102,6 +102,13 @@ class Warped(Kernel):
             )
         return self._with(self.kernel.with_ard(n_features))
 
+    def with_groups(self, groups: Sequence[int] | None) -> Self:
+        return self._with(self.kernel.with_groups(groups))
+
+    @property
+    def groups(self) -> tuple[int, ...] | None:  # type: ignore[override]  # That of its kernel.
+        return self.kernel.groups
+
     def rescaled(
         self, input_scale: Array, variance_scale: float, input_shift: Array | float = 0.0
     ) -> Self:

@@ -107,7 +107,7 @@ class RVMRegressor(GPRegressor):
         "tol": [Interval(Real, 0, None, closed="left")],
         **{
             name: GPRegressor._parameter_constraints[name]
-            for name in ("standardize", "random_state", "verbose")
+            for name in ("standardize", "categorical_features", "random_state", "verbose")
         },
     }
 

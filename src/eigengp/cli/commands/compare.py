@@ -53,10 +53,10 @@ def compare(
     components: Annotated[
         int, typer.Option("--components", "-m", min=1, help="As in fit, for all methods but auto.")
     ] = 30,
-    impute: options.Impute = False,
     drop: options.Drop = None,
     only: options.Only = None,
     categorical: options.Categorical = None,
+    encoding: options.Encoding = None,
     seed: options.Seed = 0,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -71,10 +71,11 @@ def compare(
     with open_session(as_json, quiet, debug) as out:
         from eigengp.cli.commands.comparison import CrossValidation
 
-        columns = ColumnOptions(target, None, drop, only, categorical, impute)
-        X, y, _ = TrainingData.read(data, columns, out).rows
+        columns = ColumnOptions(target, None, drop, only, categorical)
+        training = TrainingData.read(data, columns, out, encoding=encoding)
+        X, y, _ = training.rows
         X, y = _sample(X, y, rows, seed, out)
-        validation = CrossValidation(X, y, folds, components, seed)
+        validation = CrossValidation(X, y, folds, components, seed, training.schema.encoder)
         with _show_progress(len(methods or ()), out) as step:
             results = validation.run(methods or [], step, out)
         out.show(_make_table(results, f"{target}, {len(y):,} rows, {folds} folds:"))

@@ -23,6 +23,7 @@ from eigengp._typing import Array
 from eigengp.cli.commands.compare import LEVEL
 from eigengp.cli.commands.methods import METHODS, Name
 from eigengp.cli.commands.session import Session
+from eigengp.data.frames import encoded_inputs
 
 _SCORING = {
     "nmse": metrics.nmse_scorer,
@@ -80,6 +81,7 @@ class CrossValidation:
     folds: int
     components: int
     seed: int
+    encoder: Any
 
     def run(
         self, names: list[str], step: Callable[[str], None], out: Session
@@ -106,13 +108,14 @@ class CrossValidation:
         }
         if name in baselines:
             return ConstantErrorBar(baselines[name])
-        components = None if name == Name.AUTO else self.components
-        return METHODS[Name(name)].build(components, self.seed)
+        method = METHODS[Name(name)]
+        sized = method.sized and name != Name.AUTO
+        return method.build({"n_components": self.components if sized else None}, self.seed)
 
     def _score(self, estimator: Any) -> dict[str, Any]:
         """Return the scores of each fold, and the mean seconds of a fit."""
         folds = KFold(self.folds, shuffle=True, random_state=self.seed)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), encoded_inputs(self.encoder):
             warnings.simplefilter("ignore")
             found = cross_validate(
                 estimator, self.X, self.y, scoring=_SCORING, cv=folds, error_score="raise"

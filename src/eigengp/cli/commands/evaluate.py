@@ -23,6 +23,7 @@ def evaluate(
     coverage: options.Coverage = 0.9,
     target: options.StoredTarget = None,
     drop: options.Drop = None,
+    encoding: options.Encoding = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
@@ -35,10 +36,10 @@ def evaluate(
     with open_session(as_json, quiet, debug) as out:
         from eigengp.cli.commands.models import SavedModel
         from eigengp.cli.tables import drop_unlabelled
-        from eigengp.data.encode import TableError
+        from eigengp.data.columns import TableError
 
         saved = SavedModel.read(model).with_target(target)
-        table = drop_unlabelled(saved.read_table(data, drop, out), saved.schema.target)
+        table = drop_unlabelled(saved.read_table(data, drop, out, encoding), saved.schema.target)
         if table.num_rows == 0:
             raise TableError(f"No row of {data} has a target {saved.schema.target!r}.")
         scores = compute_scores(saved.model, saved.schema.split(table), coverage)
@@ -54,7 +55,8 @@ def compute_scores(model: Any, rows: Any, level: float) -> dict[str, float | Non
     from eigengp import inspection
 
     X, y, weights = rows
-    prediction, interval = model.predict(X, return_std=True), model.predict_interval(X, level)
+    with inspection.plain_inputs():
+        prediction, interval = model.predict(X, return_std=True), model.predict_interval(X, level)
     return inspection.scores(y, prediction, interval, weights)
 
 

@@ -12,11 +12,13 @@ import typer
 from eigengp._format import format_number, quoted
 from eigengp.cli.commands import options
 from eigengp.cli.commands.evaluate import compute_scores, show_scores
-from eigengp.cli.commands.methods import METHODS, Name, check_components
+from eigengp.cli.commands.methods import METHODS, Name, check_settings
 from eigengp.cli.commands.session import Session, open_session
 
 MethodName = Annotated[Name, typer.Option(metavar="NAME", help="The method; see below.")]
 _LEVEL = 0.9
+_FIRST_ROWS = 100_000
+"""The rows of a large table from which the encoding is learned."""
 
 
 def fit(
@@ -25,12 +27,20 @@ def fit(
     model: options.ModelFile,
     method: MethodName = Name.AUTO,
     components: options.Components = None,
+    kernel: options.KernelName = None,
+    likelihood: options.Likelihood = None,
+    max_time: options.MaxTime = None,
+    device: options.Device = None,
     holdout: options.Holdout = 0.0,
-    impute: options.Impute = False,
+    page: options.ReportPage = None,
     drop: options.Drop = None,
     only: options.Only = None,
     categorical: options.Categorical = None,
     weights: options.Weights = None,
+    expand_dates: options.ExpandDates = True,
+    decimal: options.Decimal = None,
+    thousands: options.Thousands = None,
+    encoding: options.Encoding = None,
     seed: options.Seed = 0,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -38,20 +48,32 @@ def fit(
 ) -> None:
     """Learn a model from a table and write it to a file.
 
-    Text becomes one input of zeros and ones per category. Constant columns are ignored; drop dates
-    and columns of identifiers.
+    Columns may hold numbers, text, dates and missing values. Columns that are constant, empty or
+    name the rows are ignored, and rows without a target are dropped.
     """
-    check_components(method, components)
+    settings = {
+        "n_components": components,
+        "kernel": kernel,
+        "likelihood": likelihood,
+        "max_time": max_time,
+        "device": device,
+    }
+    check_settings(method, settings)
+    sign = options.find_decimal_option(decimal, thousands)
     if not 0.0 <= holdout < 1.0:
         raise typer.BadParameter(f"{holdout} is not in [0, 1).", param_hint="'--holdout'")
     with open_session(as_json, quiet, debug) as out:
         from eigengp import io
+        from eigengp.cli.commands.models import SavedModel
+        from eigengp.cli.commands.report import write_report
         from eigengp.inspection import group_effects
 
         out.check_output_path(model, [io.SUFFIX])
-        columns = ColumnOptions(target, weights, drop, only, categorical, impute)
-        training = TrainingData.read(data, columns, out, holdout, seed)
-        regressor = METHODS[method].build(components, seed, verbose=out.shows_progress)
+        if page is not None:
+            out.check_output_path(page, [".html"])
+        columns = ColumnOptions(target, weights, drop, only, categorical, expand_dates, sign)
+        training = TrainingData.read(data, columns, out, holdout, seed, encoding)
+        regressor = METHODS[method].build(settings, seed, verbose=out.verbose)
         seconds = training.fit(regressor)
         groups = training.schema.encoder.feature_groups_
         about = training.describe(data)
@@ -64,6 +86,9 @@ def fit(
         }
         io.save(regressor, model, about=about)
         out.say(_summarize(regressor, about, model))
+        if page is not None:
+            write_report(SavedModel.read(model), training.table, page, (model, data))
+            out.say(f"Written to {page}: open it in a browser.")
         out.write_result({"model": str(model), "data": about["data"], "fit": about["fit"]})
 
 
@@ -76,31 +101,60 @@ class ColumnOptions:
     drop: list[str] | None
     only: list[str] | None
     categorical: list[str] | None
-    impute: bool
+    expand_dates: bool = True
+    decimal: str | None = None
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """A table to learn from: its schema, its rows (X, y, weights), and those held out."""
+    """A table to learn from: its schema, its rows (X, y, weights), and those held out.
+
+    Of a table that is too large for the memory, `table` are the first rows, and `dataset` all.
+    """
 
     schema: Any
     table: Any
     rows: Any
     held_out: Any = None
+    dataset: Any = None
 
     @classmethod
     def read(
-        cls, data: Path, columns: ColumnOptions, out: Session, holdout: float = 0.0, seed: int = 0
+        cls,
+        data: Path,
+        columns: ColumnOptions,
+        out: Session,
+        holdout: float = 0.0,
+        seed: int = 0,
+        encoding: str | None = None,
     ) -> TrainingData:
         """Read a table, hold rows out, and learn the encoding from the others."""
-        from eigengp.cli.tables import TableSchema, drop_unlabelled, read_table
+        from eigengp.cli.tables import (
+            TableSchema,
+            drop_unlabelled,
+            is_large,
+            open_rows,
+            read_table,
+        )
+        from eigengp.data.formats import import_arrow
 
-        table, held = read_table(data, text=columns.categorical or ()), None
-        if columns.impute:
-            table = drop_unlabelled(table, columns.target)
+        given = {name: value for name, value in vars(columns).items() if value is not None}
+        if is_large(data):
+            out.note("The table is too large for the memory: it is read in chunks.")
+            if holdout:
+                raise ValueError("--holdout needs a table that fits into memory.")
+            dataset = open_rows(data, columns.target, encoding)
+            table = dataset.head(_FIRST_ROWS)
+            schema = TableSchema.learn(table, **given)
+            _note_useless(table, schema, out)
+            dataset = dataset.replace_schema(
+                import_arrow().schema([dataset.schema.field(name) for name in schema.used])
+            )
+            return cls(schema, table, schema.split(table), None, dataset)
+        table, held = read_table(data, columns.categorical or (), encoding), None
+        table = drop_unlabelled(table, columns.target)
         if holdout:
             table, held = _split(table, holdout, seed)
-        given = {name: value for name, value in vars(columns).items() if value is not None}
         schema = TableSchema.learn(table, **given)
         _note_useless(table, schema, out)
         return cls(schema, table, schema.split(table), None if held is None else schema.split(held))
@@ -108,8 +162,13 @@ class TrainingData:
     def fit(self, model: Any) -> float:
         """Fit a model and return the seconds it took."""
         began = time.perf_counter()
+        from eigengp.data.frames import encoded_inputs
+
         X, y, weights = self.rows
-        model.fit(X, y, sample_weight=weights).set_params(verbose=False)
+        if self.dataset is not None:
+            X, y, weights = self.dataset, self.schema.target, self.schema.weights
+        with encoded_inputs(self.schema.encoder):
+            model.fit(X, y, sample_weight=weights).set_params(verbose=None)
         return round(time.perf_counter() - began, 3)
 
     def describe(self, data: Path) -> dict[str, Any]:
@@ -118,6 +177,8 @@ class TrainingData:
 
         held = 0 if self.held_out is None else len(self.held_out[1])
         summary = summarize_table(self.table, self.schema)
+        if self.dataset is not None:
+            summary["rows"] = self.dataset.count_rows()
         stored = {"file": data.name, **summary, "held_out": held}
         return {"schema": self.schema.to_dict(), "data": stored}
 
@@ -126,8 +187,11 @@ class TrainingData:
         if self.held_out is None:
             return None
         X, y, _ = self.held_out
+        from eigengp.data.frames import encoded_inputs
+
         scores = compute_scores(model, self.held_out, _LEVEL)
-        model.calibrate(X, y)
+        with encoded_inputs():
+            model.calibrate(X, y)
         if not out.quiet:
             show_scores(out, scores, _LEVEL, f"On {y.size:,} held-out rows:")
         return scores
@@ -137,13 +201,11 @@ def _note_useless(table: Any, schema: Any, out: Session) -> None:
     """Note the columns that are ignored, and those that only number the rows."""
     import numpy as np
 
-    from eigengp.data.encode import to_numbers
-
     for name, why in schema.encoder.ignored_.items():
         out.note(f"Column {quoted(name)} is {why} and is ignored.")
     for column in schema.encoder.columns_:
         numeric = column.kind == "number"
-        if numeric and np.all(np.diff(to_numbers(table[column.name])) == 1.0):
+        if numeric and np.all(np.diff(column.read(table[column.name])) == 1.0):
             out.note(
                 f"Column {quoted(column.name)} numbers the rows; --drop it if it has no meaning."
             )

@@ -70,23 +70,19 @@ def collect_facts(saved: SavedModel) -> dict[str, Any]:
 
 
 def _collect_inputs(saved: SavedModel) -> list[dict[str, Any]]:
-    """Return what is known of each column of the table, the largest effect first.
-
-    The relevance of a column is the largest of its features.
-    """
-    encoder = saved.schema.encoder
-    relevance, names = saved.model.input_relevance(), encoder.get_feature_names_out()
+    """Return what is known of each column of the table, the largest effect first."""
+    encoder, relevance = saved.schema.encoder, saved.model.input_relevance()
     effects = (saved.about.get("fit") or {}).get("effects", {})
     data = (saved.about.get("data") or {}).get("inputs", {})
     inputs = [
         {
             "name": name,
             "effect": effects.get(name),
-            "relevance": float(max(relevance[group])),
-            "features": {names[index]: float(relevance[index]) for index in group},
+            "relevance": float(relevance[number]),
             "data": data.get(name),
         }
-        for name, group in encoder.feature_groups_.items()
+        for number, name in enumerate(map(str, encoder.feature_names_in_))
+        if name not in encoder.ignored_
     ]
     return sorted(inputs, key=lambda each: (-(each["effect"] or 0.0), -each["relevance"]))
 

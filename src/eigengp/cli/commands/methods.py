@@ -9,6 +9,8 @@ from typing import Any
 
 import typer
 
+_LIKELIHOODS = ("auto", "gaussian", "heteroscedastic")
+
 
 class Name(StrEnum):
     """The name of a method on the command line."""
@@ -51,17 +53,20 @@ class Method:
     sized: bool = True
     strategy: Any = None
 
-    def build(self, components: int | None, seed: int, verbose: bool = False) -> Any:
-        """Build the estimator; options that it has no parameter for are ignored."""
+    def build(self, given: Mapping[str, Any], seed: int, verbose: int = False) -> Any:
+        """Build the estimator with the settings that are not None; it must have them."""
         import eigengp
 
         kind, settings = getattr(eigengp, self.estimator), dict(self.settings)
         if self.strategy is not None:
             settings["optimizer"] = eigengp.LBFGS(self.strategy)
-        size = "auto" if components is None else components
-        options = {"n_components": size, "random_state": seed, "verbose": verbose}
-        own = {name: options[name] for name in kind._get_param_names() if name in options}
-        return kind(**settings, **own)
+        chosen = {name: value for name, value in given.items() if value is not None}
+        absent = [name for name in chosen if name not in kind._get_param_names()]
+        if absent:
+            raise ValueError(f"{self.estimator} has no parameter {absent[0]}; use --method auto.")
+        model = kind(**settings, **chosen, random_state=seed, verbose=verbose)
+        model._validate_params()
+        return model
 
 
 METHODS = {
@@ -101,10 +106,17 @@ METHODS = {
 }
 
 
-def check_components(name: Name, components: int | None) -> None:
-    """Raise if components are given for a method that has none."""
-    if components is not None and not METHODS[name].sized:
+def check_settings(name: Name, settings: Mapping[str, Any]) -> None:
+    """Raise if components are given for a method that has none, or a setting is not known."""
+    if settings["n_components"] is not None and not METHODS[name].sized:
         raise typer.BadParameter(f"{name} has no components.", param_hint="'--components'")
+    likelihood = settings["likelihood"]
+    if likelihood not in (None, *_LIKELIHOODS):
+        raise typer.BadParameter(
+            f"{likelihood!r} is not one of {', '.join(_LIKELIHOODS)}.", param_hint="'--likelihood'"
+        )
+    if (settings["max_time"] or 1.0) <= 0.0:
+        raise typer.BadParameter("must be positive.", param_hint="'--max-time'")
 
 
 def describe_methods() -> str:

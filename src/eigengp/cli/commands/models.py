@@ -8,7 +8,8 @@ from typing import Any
 
 from eigengp.cli.commands.session import Session
 from eigengp.cli.tables import TableSchema, read_table
-from eigengp.data.encode import TableEncoder, TableError, join
+from eigengp.data.columns import TableError, join
+from eigengp.data.encode import TableEncoder
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,14 @@ class SavedModel:
                 f"{path} holds a {type(own).__name__}{what}, which the command line does not "
                 "support; load it in Python with eigengp.load."
             )
-        if "schema" in saved.about:
-            schema = TableSchema.from_dict(saved.about["schema"])
-        else:
+        encoder = getattr(own, "encoder_", None)
+        if encoder is None:
             names = saved.header["feature_names"]
             names = names or [f"x{index}" for index in range(saved.header["n_features"])]
-            schema = TableSchema(TableEncoder().fit({name: [0.0, 1.0] for name in names}), "")
+            encoder = TableEncoder().fit({name: [0.0, 1.0] for name in names})
+        schema = TableSchema(encoder, "")
+        if "schema" in saved.about:
+            schema = TableSchema.from_dict(saved.about["schema"], encoder)
         return cls(saved.model, schema, saved.about, saved.header)
 
     def with_target(self, target: str | None) -> SavedModel:
@@ -59,9 +62,11 @@ class SavedModel:
             raise TableError("The model file does not name a target; pass --target.")
         return replace(self, schema=replace(self.schema, target=name))
 
-    def read_table(self, path: Path, drop: list[str] | None, out: Session) -> Any:
+    def read_table(
+        self, path: Path, drop: list[str] | None, out: Session, encoding: str | None = None
+    ) -> Any:
         """Read a table for this model, without some columns."""
-        table = read_table(path, text=self.schema.text_columns)
+        table = read_table(path, self.schema.text_columns, encoding)
         absent = [name for name in drop or () if name not in table.column_names]
         if absent:
             out.note(f"There is no column {join(absent)} to drop in {path}.")

@@ -47,12 +47,71 @@ Categorical = Annotated[
         help="Treat a column of integers as categories; may be repeated.",
     ),
 ]
-Impute = Annotated[
+ExpandDates = Annotated[
     bool,
     typer.Option(
-        "--impute",
-        help="Replace missing values (median, most frequent) and add an input that marks them; "
-        "drop rows without a target.",
+        help="Give dates the seasons of year, week and day beside their trend, where they cover "
+        "them."
+    ),
+]
+Decimal = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIGN",
+        help="The decimal sign of numbers such as 1,234: `,` or `.`.",
+        show_default="recognised",
+    ),
+]
+Thousands = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIGN",
+        help="The sign between thousands in numbers such as 1,234: `,` or `.`.",
+        show_default="recognised",
+    ),
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The encoding of a CSV file, such as latin-1.",
+        show_default="UTF-8 or UTF-16",
+    ),
+]
+MaxTime = Annotated[
+    float | None,
+    typer.Option(
+        "--max-time", metavar="SECONDS", help="About how long to learn.", show_default="no limit"
+    ),
+]
+KernelName = Annotated[
+    str | None,
+    typer.Option(
+        "--kernel",
+        metavar="NAME",
+        help="The kernel, such as matern52.",
+        show_default="chosen by the method",
+    ),
+]
+Likelihood = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The distribution of the targets, such as gaussian or heteroscedastic.",
+        show_default="chosen by the method",
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Where to compute: cpu, cuda or auto.", show_default="cpu"),
+]
+ReportPage = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="PAGE",
+        help="Also write a page about the model and these rows, .html; see `eigengp report`.",
+        show_default="none",
     ),
 ]
 Weights = Annotated[
@@ -121,6 +180,20 @@ Json = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes and no progress.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+def find_decimal_option(decimal: str | None, thousands: str | None) -> str | None:
+    """Return the decimal sign that two options ask for."""
+    for name, sign in (("decimal", decimal), ("thousands", thousands)):
+        if sign not in (None, ".", ","):
+            raise typer.BadParameter(
+                f"{sign!r} is not `.` or `,`; spaces and apostrophes are recognised.",
+                param_hint=f"'--{name}'",
+            )
+    other = {".": ",", ",": ".", None: None}[thousands]
+    if decimal and other and decimal != other:
+        raise typer.BadParameter("is the decimal sign too.", param_hint="'--thousands'")
+    return decimal or other
 
 
 def check_coverage(coverage: float) -> None:

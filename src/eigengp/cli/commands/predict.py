@@ -17,6 +17,7 @@ def predict(
     coverage: options.Coverage = 0.9,
     keep: options.Keep = None,
     drop: options.Drop = None,
+    encoding: options.Encoding = None,
     escape_formulas: options.EscapeFormulas = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -30,13 +31,19 @@ def predict(
     options.check_coverage(coverage)
     with open_session(as_json, quiet, debug) as out:
         from eigengp.cli.commands.models import SavedModel
-        from eigengp.data.encode import TableError, check_present, join
-        from eigengp.data.formats import FORMATS, write_table
+        from eigengp.cli.tables import is_large
+        from eigengp.data.columns import TableError, check_present, join
+        from eigengp.data.formats import FORMATS, open_dataset, write_table
 
         if path is not None:
             out.check_output_path(path, [each for each in FORMATS if each != ".tsv"])
         saved, kept = SavedModel.read(model), keep or []
-        table = saved.read_table(data, drop, out)
+        if path is not None and is_large(data) and not (kept or drop):
+            count = saved.model.predict_to_file(open_dataset(data, encoding), path, coverage)
+            out.say(f"Predicted {count:,} rows; written to {path}.")
+            out.write_result({"rows": count, "coverage": coverage, "out": str(path)})
+            return
+        table = saved.read_table(data, drop, out, encoding)
         check_present(table, kept)
         inputs = table.drop_columns([name for name in kept if name not in saved.schema.names])
         predicted = _predict_columns(saved, inputs, coverage)
@@ -58,13 +65,15 @@ def predict(
 
 def _predict_columns(saved: Any, table: Any, coverage: float) -> dict[str, Any]:
     """Return mean, standard deviation and the ends of the prediction interval of each row."""
-    from eigengp.data.encode import TableError
+    from eigengp.data.columns import TableError
+    from eigengp.data.frames import encoded_inputs
 
     if table.num_rows == 0:
         raise TableError("The table has no rows to predict.")
     X = saved.schema.encode(table)
-    mean, std = saved.model.predict(X, return_std=True)
-    lower, upper = saved.model.predict_interval(X, coverage)
+    with encoded_inputs():
+        mean, std = saved.model.predict(X, return_std=True)
+        lower, upper = saved.model.predict_interval(X, coverage)
     return {"mean": mean, "std": std, "lower": lower, "upper": upper}
 
 
@@ -82,7 +91,7 @@ def _write_csv(columns: dict[str, Any]) -> None:
 
 def _escape_formulas(values: Any) -> Any:
     """Return text with an apostrophe before what a spreadsheet would take for a formula."""
-    from eigengp.data.encode import get_kind, to_text
+    from eigengp.data.columns import get_kind, to_text
     from eigengp.data.formats import import_arrow
 
     if not hasattr(values, "type") or get_kind(values.type) != "category":

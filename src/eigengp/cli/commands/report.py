@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,6 +26,7 @@ def report(
     coverage: options.Coverage = 0.9,
     target: options.StoredTarget = None,
     drop: options.Drop = None,
+    encoding: options.Encoding = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
@@ -37,21 +38,32 @@ def report(
     """
     options.check_coverage(coverage)
     with open_session(as_json, quiet, debug) as out:
-        from eigengp._atomic import write_atomically
         from eigengp.cli.commands.models import SavedModel
-        from eigengp.cli.report import Origin, Rows, build
 
         out.check_output_path(page, [".html"])
         saved = SavedModel.read(model).with_target(target)
-        table = Rows.from_table(saved.read_table(data, drop, out), saved.schema)
-        origin = Origin(
-            model_file=model.name,
-            data_file=data.name,
-            versions=saved.header["versions"],
-            ignored=saved.schema.ignored,
-            has_schema="schema" in saved.about,
-        )
-        html = build(saved.model, table, title=title, coverage=coverage, origin=origin)
-        write_atomically(page, html.encode())
-        out.say(f"Written to {page}: {table.y.size:,} rows of {data}. Open it in a browser.")
-        out.write_result({"page": str(page), "rows": int(table.y.size)})
+        table, files = saved.read_table(data, drop, out, encoding), (model, data)
+        count = write_report(saved, table, page, files, title=title, coverage=coverage)
+        out.say(f"Written to {page}: {count:,} rows of {data}. Open it in a browser.")
+        out.write_result({"page": str(page), "rows": count})
+
+
+def write_report(
+    saved: Any, table: Any, page: Path, files: tuple[Path, Path], **options: Any
+) -> int:
+    """Write the page of a model, of the rows of a table and of their files; return their number."""
+    from eigengp._atomic import write_atomically
+    from eigengp.cli.report import Origin, Rows, build
+
+    rows = Rows.from_table(table, saved.schema)
+    model_file, data_file = files
+    origin = Origin(
+        model_file=model_file.name,
+        data_file=data_file.name,
+        versions=saved.header["versions"],
+        ignored=saved.schema.ignored,
+        has_schema="schema" in saved.about,
+    )
+    html = build(saved.model, rows, origin=origin, **options)
+    write_atomically(page, html.encode())
+    return int(rows.y.size)

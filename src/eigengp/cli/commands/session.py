@@ -50,6 +50,11 @@ class Session:
         """Whether standard error is a terminal that shows progress."""
         return not (self.json or self.quiet) and sys.stderr.isatty()
 
+    @property
+    def verbose(self) -> int:
+        """How fits show their progress: by a bar, or by a line every few seconds."""
+        return 0 if self.json or self.quiet else 1 if sys.stderr.isatty() else 2
+
     def say(self, text: str) -> None:
         """Print a line of the result, unless `--quiet`."""
         if not (self.json or self.quiet):

@@ -31,16 +31,20 @@ class Importance(NamedTuple):
     effect: float
     """The share of the variance of the predictions that is due to it (total Sobol index)."""
     relevance: float
-    """The largest `input_relevance` of its features."""
+    """Its `input_relevance`."""
 
 
 def rank_inputs(model: Any, rows: Rows) -> tuple[Importance, ...]:
     """Measure the effect of each input on a sample of the rows, largest first."""
     groups = {str(number): each.features for number, each in enumerate(rows.inputs)}
     effects = inspection.group_effects(model, rows.X, groups, max_rows=_EFFECT_ROWS)
-    relevance = np.asarray(model.input_relevance())
+    relevance = {
+        feature: value
+        for group, value in zip(model._input_groups, model.input_relevance().tolist(), strict=True)
+        for feature in group
+    }
     found = [
-        Importance(each, effects.get(str(number), 0.0), float(relevance[list(each.features)].max()))
+        Importance(each, effects.get(str(number), 0.0), relevance[each.features[0]])
         for number, each in enumerate(rows.inputs)
     ]
     return tuple(sorted(found, key=lambda each: (-each.effect, -each.relevance)))
@@ -70,8 +74,8 @@ def compute_partial_dependence(
         grid = each.make_grid(rows.X, _STEPS)
         sets = (each.set_values(X, np.full(len(X), value)) for value in grid)
         average = inspection.average_over(model, sets, coverage)
-        number = each.codes is None and each.fill is None and np.ptp(X[:, each.features[0]]) > 0.0
-        moved = inspection.accumulated_effects(model, X, each.features[0]) if number else None
+        number = each.codes is None and len(each.features) == 1 and np.ptp(grid) > 0.0
+        moved = inspection.accumulated_effects(model, X, each.name) if number else None
         found.append(PartialDependence(each, grid, *average, moved))
     return tuple(found)
 

@@ -236,6 +236,8 @@ def _panel(
         ticks = {"tickvals": list(range(count)), "ticktext": names, "range": [-0.5, count - 0.5]}
         xaxis |= ticks
         traces = [{**trace, "hovertemplate": "%{y:.4g}<extra></extra>"} for trace in traces]
+    if along is not None and along.is_date:
+        xaxis["type"] = "date"
     layout = {"showlegend": False, "xaxis": xaxis, "yaxis": yaxis, **layout}
     return {"data": traces, "layout": layout}
 

@@ -72,7 +72,9 @@ def are_training_rows(model: Any, rows: Rows) -> bool:
     """Return whether rows have the centres and scales that a model was fitted with."""
     kept = model._scaling
     source = ArraySource.of(RowBlock(rows.X, rows.y, rows.weight), rows.X.shape[1])
-    own = Scaling.measure(source, source.total(Summary.of), model.standardize)
+    encoder = getattr(model, "encoder_", None)
+    groups = None if encoder is None else encoder.lengthscale_groups_
+    own = Scaling.measure(source, source.total(Summary.of), model.standardize, groups=groups)
     apart = [np.abs(own.input_centre - kept.input_centre) / kept.input_scale]
     apart.append(np.abs(own.input_scale / kept.input_scale - 1.0))
     if kept.mean is None and kept.target_centre != 0.0:  # Else targets are less their mean.

@@ -18,11 +18,11 @@ from eigengp._typing import Array
 from eigengp.cli.tables import (
     TableSchema,
     drop_unlabelled,
+    format_day,
     summarize_numbers,
     summarize_table,
 )
 from eigengp.data.encode import Column
-from eigengp.data.formats import import_arrow
 from eigengp.inspection import feature_names, grid, plain_rows
 
 
@@ -40,30 +40,30 @@ class Input:
         Its possible values if it has no order; empty for numbers.
     codes : array of shape (number of categories, number of features) or None
         The features of each category; None for numbers.
-    fill : float or None
-        The first feature of a missing number, whose second feature is 1; None without indicator.
+    column : Column or None
+        How numbers and dates become features; None for one feature.
     """
 
     name: str
     features: tuple[int, ...]
     categories: tuple[str, ...] = ()
     codes: Array | None = None
-    fill: float | None = None
+    column: Column | None = None
 
     @classmethod
     def from_column(cls, column: Column, features: tuple[int, ...], X: Array) -> Input:
         """Describe an encoded column; a missing value is one of its categories."""
-        if column.kind == "number":
-            fill = float(column.fill) if column.indicator and column.fill is not None else None
-            return cls(column.name, features, fill=fill)
+        if column.kind in ("number", "date"):
+            return cls(column.name, features, column=column)
         flag = column.kind == "flag"
-        values: list[Any] = [False, True] if flag else list(column.categories)
         names = ["false", "true"] if flag else list(column.categories)
-        if column.indicator:
-            values, names = [*values, None], [*names, "missing"]
-        codes = column.encode(import_arrow().array(values))
-        if not flag and not X[:, list(features)].any(axis=1).all():
-            codes, names = np.vstack([codes, np.zeros(codes.shape[1])]), [*names, "unknown"]
+        names += ["missing"] if column.indicator else []
+        if flag:
+            codes = column.encode_numbers(np.array([0.0, 1.0, np.nan])[: len(names)])
+        else:
+            codes = np.eye(len(names))
+            if np.any(X[:, list(features)] < 0.0):
+                codes, names = np.vstack([codes, column.unknown]), [*names, "unknown"]
         return cls(column.name, features, tuple(names), codes)
 
     def set_values(self, points: Array, values: Array) -> Array:
@@ -74,17 +74,16 @@ class Input:
         points : array of shape (..., D)
             Inputs of the model.
         values : array of shape (...)
-            Numbers, NaN where missing, or indices of categories.
+            Numbers, NaN where missing, milliseconds since 1970 for dates, as Plotly takes them, or
+            indices of categories.
         """
         changed = points.copy()
         if self.codes is not None:
             changed[..., list(self.features)] = self.codes[values.astype(int)]
-        elif self.fill is None:
+        elif self.column is None:
             changed[..., self.features[0]] = values
         else:
-            missing = np.isnan(values)
-            changed[..., self.features[0]] = np.where(missing, self.fill, values)
-            changed[..., self.features[1]] = missing
+            changed[..., list(self.features)] = self.column.encode_numbers(values / self._unit)
         return changed
 
     def get_values(self, X: Array) -> Array:
@@ -94,7 +93,7 @@ class Input:
             distance = np.sum(self.codes**2, axis=1) - 2.0 * own @ self.codes.T
             nearest: Array = np.argmin(distance, axis=1).astype(np.float64)
             return nearest
-        return own[:, 0] if self.fill is None else np.where(own[:, 1] > 0.0, np.nan, own[:, 0])
+        return own[:, 0] if self.column is None else self._unit * self.column.decode_numbers(own)
 
     def get_typical(self, X: Array) -> float:
         """Return the median, or the most frequent category."""
@@ -121,13 +120,29 @@ class Input:
 
     def format_value(self, value: float) -> str:
         """Return a value as text."""
-        return self.categories[int(value)] if self.codes is not None else format_number(value)
+        if self.codes is not None:
+            return self.categories[int(value)]
+        return format_day(value / self._unit) if self.is_date else format_number(value)
+
+    @property
+    def is_date(self) -> bool:
+        """Whether its values are dates."""
+        return self.column is not None and self.column.kind == "date"
+
+    @property
+    def _unit(self) -> float:
+        """The unit of its values in that of the column: milliseconds in a day for dates."""
+        return 86_400_000.0 if self.is_date else 1.0
 
     def _get_known(self, X: Array) -> Array:
         """Return the numbers that are not missing; the fill value if all are."""
         own = self.get_values(X)
         known = own[~np.isnan(own)]
-        return known if known.size else X[:1, self.features[0]]
+        return (
+            known
+            if known.size
+            else np.array([self._unit * self.column.fill if self.column else 0.0])
+        )
 
     def _rank_categories(self, X: Array) -> Array:
         """Return the categories in the rows, the most frequent first."""
