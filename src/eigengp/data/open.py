@@ -171,11 +171,8 @@ class Dataset:
     """The device of PyTorch on which rows are; None is the CPU."""
     encoder: TableEncoder | None = None
     """The encoder by which the inputs were made from a table."""
-
-    @property
-    def groups(self) -> tuple[int, ...] | None:
-        """The group of each input; inputs of a group share one lengthscale."""
-        return None if self.encoder is None else self.encoder.lengthscale_groups_
+    groups: tuple[int, ...] | None = None
+    """The group of each input; inputs of a group share one lengthscale."""
 
 
 class _Opened(NamedTuple):
@@ -234,11 +231,12 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
             opened.names if options.encoder is None else options.names,
             opened.like,
             rows.n_rows,
-            scaling.n_columns,
+            box.low.size,
             max(1, np.unique(inputs[box.high > box.low]).size),
             began,
             opened.device,
             encoder,
+            groups,
         )
 
 
