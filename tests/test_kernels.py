@@ -370,16 +370,6 @@ def test_inputs_of_a_group_share_one_lengthscale(kernel: Kernel) -> None:
         kernel.diag_pull_back(X, weight),
         gradient(lambda theta: float(weight @ kernel.with_theta(theta).diag(X)), kernel.theta),
     )
-    if isinstance(kernel, Warped):
-        return
-    sets = points(12, 4, 4).reshape(4, 3, 4)
-    packed, back = kernel.stack(sets)
-    packed_bar = points(*packed.shape[:1], 5, packed.shape[1])
-
-    def stacked(theta: Array) -> float:
-        return float(np.sum(packed_bar * kernel.with_theta(theta).stack(sets)[0]))
-
-    assert_close(back(packed_bar), gradient(stacked, kernel.theta))
 
 
 def test_groups_of_single_inputs_are_no_groups() -> None:

@@ -222,7 +222,8 @@ def test_local_gps_learn_the_kernel_of_a_smooth_function() -> None:
     K = SquaredExponential([1.0, 3.0], 1.0)(X) + 0.01 * np.eye(900)
     rows = RowBlock(X, np.linalg.cholesky(K) @ rng.normal(size=900))
     start = ExactGP(SquaredExponential([1.5, 1.5], 1.0), 0.1)  # type: ignore[arg-type]
-    found = LocalLearner(rows, Monitor(False), 1).learn_kernel(start, 900, 25)
+    learner = LocalLearner(rows, Monitor(False), 1)
+    found = learner.minimize("kernel", start, learner.group(start, 900, 400), 25)
     assert isinstance(found.kernel, SquaredExponential)
     assert_allclose(found.kernel.lengthscale, [1.0, 3.0], rtol=0.15)
     assert_allclose(found.noise_variance, 0.01, rtol=0.1)
@@ -282,7 +283,7 @@ def test_given_points_are_checked_before_anything_is_learned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     learned: list[int] = []
-    monkeypatch.setattr(LocalLearner, "_minimize", lambda *given: learned.append(1))
+    monkeypatch.setattr(LocalLearner, "minimize", lambda *given: learned.append(1))
     X, y = _heteroscedastic_data(150, 0)
     with pytest.raises(ValueError, match="3 columns but X has 2 features"):
         EigenGPRegressor(inducing_points=np.zeros((9, 3)), **NEIGHBORS).fit(X, y)
@@ -310,14 +311,14 @@ def test_a_short_round_is_short_for_sums_too(monkeypatch: pytest.MonkeyPatch) ->
         steps.append(most)
         return model
 
-    monkeypatch.setattr(LocalLearner, "_minimize", note)
+    monkeypatch.setattr(LocalLearner, "minimize", note)
     monkeypatch.setattr(local_learner, "_FEW_STEPS", 3)
     X, y = _heteroscedastic_data(150, 0)
     both = Matern32([1.0, 1.0]) + Matern12([1.0, 1.0])
     model = ExactGP(both, 0.1)  # type: ignore[arg-type]
     for limit in (None, 5.0):
         learner = LocalLearner(RowBlock(X, y), Monitor(False, clock=Clock(limit)), 1)
-        learner.learn_in_rounds([model], 25)
+        learner.choose_kernel(model, 25, given=True)
     assert steps == [10, 10, 3]
 
 

@@ -156,20 +156,18 @@ def _scan(columns: Array, X: Array, limit: NDArray[np.intp], count: int) -> NDAr
 def _search_in_parts(
     search: Callable[[Array], NDArray[np.intp]], X: Array, count: int
 ) -> NDArray[np.intp]:
-    """Search for all inputs in threads, with OpenMP limited to one thread, shape (n, count).
+    """Search for all inputs in threads, shape (n, count).
 
     The parts do not depend on the number of threads.
     """
     if X.shape[0] <= _SEARCHED_AT_ONCE:
-        with use_one_openmp_thread():
-            return search(X)
+        return search(X)
     found = np.empty((X.shape[0], count), dtype=np.intp)
     parts = [slice(i, i + _SEARCHED_AT_ONCE) for i in range(0, X.shape[0], _SEARCHED_AT_ONCE)]
 
     def stripe(own: Sequence[slice]) -> None:
-        with use_one_openmp_thread():
-            for rows in own:
-                found[rows] = search(X[rows])
+        for rows in own:
+            found[rows] = search(X[rows])
 
     run_in_threads(stripe, parts)
     return found
@@ -233,7 +231,8 @@ class Approximate:
         n = X.shape[0]
         coarse = np.resize(_to_float32(X, self.centre, self.scale), (max(_BATCH, n), X.shape[1]))
         how = _import_faiss().SearchParametersIVF(nprobe=max(_CELLS_SEARCHED, 2 * count))
-        _, found = self.cells.search(coarse, count, params=how)
+        with use_one_openmp_thread():
+            _, found = self.cells.search(coarse, count, params=how)
         return np.asarray(found[:n], dtype=np.intp)
 
     def _sort_by_distance(self, X: Array, found: NDArray[np.intp]) -> NDArray[np.intp]:

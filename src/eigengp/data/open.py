@@ -340,14 +340,14 @@ def follows_dispatch(X: Any) -> bool:
 
 def check_inputs(estimator: Any, X: Any) -> AnyArray:
     """Return the validated inputs of a fitted estimator, in their array library."""
-    encoded = encode_inputs(estimator, X)
     if hasattr(estimator, "encoder_"):
+        encoded = encode_inputs(estimator, X)
         array = check_array(encoded, dtype=np.float64, input_name="X")
         width = estimator._scaling.input_scale.size
         if array.shape[1] != width:
             raise ValueError(f"X has {array.shape[1]} encoded features, but the model has {width}.")
         return array
-    if is_frame(X):
+    if not isinstance(X, np.ndarray) and is_frame(X):
         check_frame(X)
     return validate_data(estimator, X, reset=False, dtype=_get_float_types(X))
 

@@ -6,7 +6,6 @@ that of the neighbours or of all rows; the noise is fitted to leave-one-out resi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -234,12 +233,12 @@ class Conditioning:
             own = at[start : start + _AT_ONCE]
             index = search.find_others(self.rows.X[own], own)
             edges = range(0, own.size, CHUNK)
-            chunks = [slice(i, min(i + CHUNK, own.size)) for i in edges]
-
-            def stripe(part: Sequence[slice], own: Any = own, index: Any = index) -> list[Any]:
-                return [posterior.leave_one_out(self.rows.picked(own[i]), index[i]) for i in part]
-
-            done = run_in_threads(stripe, chunks, self.n_threads)
+            chunks: Any = [(own[i : i + CHUNK], index[i : i + CHUNK]) for i in edges]
+            done = run_in_threads(
+                lambda part: [posterior.leave_one_out(self.rows.picked(i), j) for i, j in part],
+                chunks,
+                self.n_threads,
+            )
             parts.extend(each for found in done for each in found)
             if self.clock.is_over():
                 break

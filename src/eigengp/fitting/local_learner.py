@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,7 +93,7 @@ class _Round(NamedTuple):
 _ROUNDS = (_Round(1_000, 200, 15, 4, 0.12), _Round(3_000, 300, 25, 1, 0.3))
 _SUM_STEPS = 10
 """The largest number of iterations of a sum of kernels in a round."""
-_LAST_SIZE = 400
+LAST_SIZE = 400
 """The number of rows of a group when the chosen kernel is learned at last."""
 _ENOUGH_SECONDS = 10.0
 _ROWS_PER_SECOND, _FEWEST_ROWS, _FEW_STEPS = 200, 200, 15
@@ -120,7 +120,8 @@ class LocalObjective:
 
     def __call__(self, vector: Array) -> Evaluation:
         """Evaluate, per row."""
-        model, groups = self.parameters.unpack(vector), cast(Any, self.groups)
+        model: Any = self.parameters.unpack(vector)
+        groups: Any = self.groups
         parts = run_in_threads(
             lambda part: [model.evaluate(rows) for rows in part], groups, self.n_threads
         )
@@ -166,21 +167,17 @@ class LocalLearner:
     losses: dict[int, dict[str, float]] = field(default_factory=dict)
     """The loss of each kernel, by the number of rows; lower is better."""
 
-    def choose_kernel(self, start: ExactGP, most: int) -> ExactGP:
-        """Return the winner of a tournament of kernels.
+    def choose_kernel(self, start: ExactGP, most: int, given: bool = False) -> ExactGP:
+        """Return the winner of a tournament of kernels, or the model with the given kernel.
 
         Kernels are learned on a part of the rows, in rounds of at most `most` iterations. The best
         kernels of each round, by `_score_kernel`, reach the next.
         """
-        first, *others = self._plan_rounds()
-        return self.learn_in_rounds(self._learn_candidates(start, first, most), most, others)
-
-    def learn_in_rounds(
-        self, models: list[ExactGP], most: int, rounds: Sequence[_Round] | None = None
-    ) -> ExactGP:
-        """Learn kernels in rounds, by default all, and return the best model of the last."""
-        for each in self._plan_rounds() if rounds is None else rounds:
-            groups = self._group(models[0], each.n_rows, each.size)
+        models, rounds = [start], list(self._plan_rounds())
+        if not given:
+            models = self._learn_candidates(start, rounds.pop(0), most)
+        for each in rounds:
+            groups = self.group(models[0], each.n_rows, each.size)
             with self._side_by_side() as submit:
                 learned = [
                     submit(
@@ -281,7 +278,7 @@ class LocalLearner:
         Rough kernels learn slowly, and not at all from a poor start. The first kernel tells which
         inputs matter, by which rows are then grouped.
         """
-        groups = self._group(start, own.n_rows, own.size)
+        groups = self.group(start, own.n_rows, own.size)
         pairs = SUMS if self._has_time else ()
         learned: dict[type[Stationary], Future[ExactGP]] = {}
 
@@ -303,7 +300,7 @@ class LocalLearner:
                 task = self._make_task(partial(begin, kind), own, groups, most, (i, count))
                 learned[kind] = submit(task)
                 if CANDIDATES[kind].kind is None:
-                    groups = self._group(learned[kind].result(), own.n_rows, own.size)
+                    groups = self.group(learned[kind].result(), own.n_rows, own.size)
             sums = [
                 submit(self._make_task(partial(add, parts), own, groups, most, (i, count)))
                 for i, parts in enumerate(pairs, len(CANDIDATES))
@@ -317,23 +314,19 @@ class LocalLearner:
         """Learn kernel and noise in one round of at most `most` iterations."""
         steps = own.steps if isinstance(model.kernel, Stationary) else min(own.steps, _SUM_STEPS)
         name = name_kernel(model.kernel)
-        return self._minimize(name, model, groups, min(steps, most))
-
-    def learn_kernel(self, model: ExactGP, count: int, steps: int) -> ExactGP:
-        """Learn kernel and noise on `count` rows, in larger groups than in the rounds."""
-        return self._minimize("kernel", model, self._group(model, count, _LAST_SIZE), steps)
+        return self.minimize(name, model, groups, min(steps, most))
 
     def try_kernel(self, model: ExactGP, steps: int) -> float:
         """Return `−ln p(y)` per row after a few steps on few rows; infinite where they fail."""
         first = _ROUNDS[0]
-        objective = self._make_objective(model, self._group(model, first.n_rows, first.size))
+        objective = self._make_objective(model, self.group(model, first.n_rows, first.size))
         limits = (steps, self.tol, "lengthscales", self.monitor, self.checkpoint, model.kernel)
         try:
             return learn_parameters(objective, *limits).value
         except FactorizationError:
             return float("inf")
 
-    def _minimize(self, name: str, model: ExactGP, groups: list[RowBlock], steps: int) -> ExactGP:
+    def minimize(self, name: str, model: ExactGP, groups: list[RowBlock], steps: int) -> ExactGP:
         """Learn kernel and noise from groups of rows."""
         objective = self._make_objective(model, groups)
         limits = (steps, self.tol, name, self.monitor, self.checkpoint, len(groups))
@@ -345,7 +338,7 @@ class LocalLearner:
         free = kernel_parameters(replace(model, kernel=limit_alpha(model.kernel)))
         return LocalObjective(free, groups, self.n_threads)
 
-    def _group(self, model: ExactGP, count: int, size: int) -> list[RowBlock]:
+    def group(self, model: ExactGP, count: int, size: int) -> list[RowBlock]:
         """Return about `count` rows in groups of at most `size`, as near as all rows make them."""
         some, _ = self.rows.cut(LEARNED_ROWS)
         at = some.X * model.kernel.metric(some.X.shape[1])
@@ -364,9 +357,10 @@ def _score_kernel(model: ExactGP, groups: Sequence[RowBlock]) -> float:
     try:
         for rows in groups:
             outcome = model.forward(rows)
-            mean, _ = model.posterior(outcome).leave_one_out(rows)
+            assert outcome.covariance is not None
+            errors = outcome.solved / outcome.covariance.inverse_diagonal()
             value, n = value + outcome.value, n + outcome.n
-            squares += float(rows.weight @ (rows.y - mean) ** 2)
+            squares += float(rows.weight @ errors**2)
     except FactorizationError:
         return float("inf")
     square = max(squares / n, np.finfo(np.float64).tiny)

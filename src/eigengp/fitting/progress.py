@@ -134,7 +134,7 @@ class Monitor:
         if self.verbose is not None:
             return bool(self.verbose)
         late = time.monotonic() - self._started > _PATIENCE
-        return late and _is_live(self._out) and current_process().name == "MainProcess"
+        return _is_live(self._out) and late and current_process().name == "MainProcess"
 
     def _draw(self, share: float, end: str) -> None:
         self._drawn = time.monotonic()

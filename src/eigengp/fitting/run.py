@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, place, put_inputs
-from eigengp.backend.threads import count_available_threads, limit_threads
+from eigengp.backend.threads import count_available_threads, speed_up_passes
 from eigengp.data.array_source import ArraySource
 from eigengp.data.open import Dataset
 from eigengp.data.standardize import Scaling
@@ -160,7 +160,7 @@ def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
     own = dataset.like.device if getattr(dataset.like, "is_cuda", False) else None
     try:
         points = _standardize_points(settings.inducing_points, dataset.scaling)
-        with limit_threads(_get_largest_size(dataset, settings)):
+        with speed_up_passes(_get_largest_size(dataset, settings)):
             yield Run(
                 dataset,
                 settings,
@@ -224,12 +224,11 @@ def _open_checkpoint(
 def describe(model: Any, scaling: Scaling, like: AnyArray, has_weights: bool) -> dict[str, Any]:
     """Return the attributes of a model in the units of the data, in the library of `like`."""
     unit = scaling.target_scale**2
-    found = {
-        "kernel_": scaling.restore_kernel(model.kernel, unit),
-        "noise_variance_": model.noise_variance * unit,
-    }
+    found: dict[str, Any] = {"noise_variance_": model.noise_variance * unit}
     if isinstance(model, EigenGP):
         found["inducing_points_"] = beside(scaling.restore_inputs(model.inducing_points), like)
+    found["kernel_"] = scaling.restore_kernel(model.kernel, unit)
+    if isinstance(model, EigenGP):
         found["jitter_"] = model.gram.jitter * unit
         if has_weights:
             shrinkage, spectrum = model.effective_shrinkage, model.spectrum

@@ -17,7 +17,7 @@ from eigengp._typing import Array
 from eigengp.backend.threads import count_available_threads, speed_up_passes
 from eigengp.fitting.conditioning import CHUNK, Conditioning
 from eigengp.fitting.initialization import InducingPointInit, Start, draw_kernels
-from eigengp.fitting.local_learner import LEARNED_ROWS, LocalLearner, name_kernel
+from eigengp.fitting.local_learner import LAST_SIZE, LEARNED_ROWS, LocalLearner, name_kernel
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.progress import Clock
 from eigengp.fitting.run import FitResult, Run
@@ -145,7 +145,7 @@ class NeighborFit:
         if isinstance(own, Kernel):
             model = self._choose_lengthscales(model)
         if isinstance(own, Kernel) or own != "auto":
-            return self.learner.learn_in_rounds([model], most)
+            return self.learner.choose_kernel(model, most, given=True)
         winner = self.learner.choose_kernel(model, most)
         n, losses = list(self.learner.losses.items())[-1]
         tried = len(next(iter(self.learner.losses.values())))
@@ -187,7 +187,8 @@ class NeighborFit:
         few = LEARNED_ROWS if limit is None else round(_LEARNED_ROWS_PER_SECOND * limit)
         count = min(LEARNED_ROWS, max(few, _LEAST_LEARNED_ROWS))
         if self.max_iter:
-            model = self.learner.learn_kernel(model, count, self.max_iter)
+            groups = self.learner.group(model, count, LAST_SIZE)
+            model = self.learner.minimize("kernel", model, groups, self.max_iter)
         self.run.n_iter += self.learner.n_iter
         return model
 

@@ -70,7 +70,7 @@ class DenseCovariance:
         if not is_numpy(self.L):
             return on_host(self.into_inverse().diagonal())
         inverse = inverse_lower(self.L)
-        return row_dots(inverse.T, inverse.T)
+        return np.asarray(np.einsum("in,in->n", inverse, inverse))
 
     def into_inverse(self) -> AnyArray:
         """Return `C⁻¹`, shape (N, N), in the memory of `L`, which is lost, if that is NumPy's."""

@@ -206,18 +206,20 @@ class VecchiaPass:
         """
         table = Table.of(self.features, self.prior_factor, source)
         if source.is_complete:
-            return self._conclude(self._sums_of_all(source.rows, table))
+            sums, whitened = self._sums_of_all(source.rows, table), None
+        else:
+            sums, whitened = self._whiten_all(source, table)
+        evidence = FactorEvidence(sums, np.ones(sums.b.size), 1.0)
+        return VecchiaOutcome(self, evidence, None, self.prior_factor, whitened=whitened)
+
+    def _whiten_all(self, source: Any, table: Table) -> tuple[Sums, Whitened]:
+        """Whiten all rows, and return their sums."""
         n, s = source.index.shape
         kappa = np.empty((n, table.G.shape[1]))
         whitened = Whitened(source.index, np.empty((n, s)), kappa, np.empty(n))
         source.map(lambda rows: self._whiten(source, rows, table, whitened), source.chunks)
         parts = source.map(lambda rows: self._sums(source, rows, whitened), source.groups)
-        return self._conclude(reduce(iadd, parts), whitened)
-
-    def _conclude(self, sums: Sums, whitened: Whitened | None = None) -> VecchiaOutcome:
-        """Return what the sums say."""
-        evidence = FactorEvidence(sums, np.ones(sums.b.size), 1.0)
-        return VecchiaOutcome(self, evidence, None, self.prior_factor, whitened=whitened)
+        return reduce(iadd, parts), whitened
 
     def _whiten(self, source: Any, rows: slice, table: Table, whitened: Whitened) -> None:
         """Whiten some rows."""

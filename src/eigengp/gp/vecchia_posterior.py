@@ -55,7 +55,7 @@ class Near(NamedTuple):
     latent: Array
     """`Vᵀt`, `t = k(x) − Σ_j b_j k(x_j)`, through which the coefficients still matter, (n, M)."""
     explained: Array
-    """`g = Fᵀk(x)`, shape (n, M)."""
+    """`g = Fᵀk(x)`, in units of the prior's standard deviation, shape (n, M)."""
     linear: Array
     """`tᵀP t`, the variance that the coefficients add, shape (n,)."""
     surprise: Array
@@ -133,11 +133,17 @@ class VecchiaPosterior:
     coefficients: Array | None = None
     n_columns: int = field(init=False, repr=False)
     """How many numbers a row becomes on the way: pairs of neighbours, or features."""
+    _dtype: str = field(init=False, repr=False)
+    """The type of features: float32 where they are many and rounding is far below the noise."""
 
     def __post_init__(self) -> None:
         s = self.n_neighbors + 1
         n_columns = max(2 * s * (s + 1), s * self.rows.X.shape[1], self.mean_coefficients.size)
         object.__setattr__(self, "n_columns", max(n_columns, _COLUMNS))
+        rounding = float(np.finfo(np.float32).eps) * self.flow.features.prior_scale
+        many = self.rows.y.size * self.mean_coefficients.size > _MANY_FEATURES
+        rounded = many and rounding < _LITTLE * self.flow.noise_variance
+        object.__setattr__(self, "_dtype", "float32" if rounded else "float64")
 
     def __getstate__(self) -> dict[str, Any]:
         """Keep the fields alone: the rest can be made again."""
@@ -180,25 +186,21 @@ class VecchiaPosterior:
         found = self._factorize(X, index, self._dtype)
         mean = found.K @ self.mean_coefficients
         mean += np.einsum("nm,nm->n", found.b, found.missed)
+        latent = found.t @ self._root
+        linear = np.einsum("nm,nm->n", latent, latent).astype(np.float64)
         surprise = found.missed.copy()
         load_loops().solve(found.L, surprise, False)
         recycle(found.L)
-        latent = found.t @ self._root
-        linear = np.einsum("nm,nm->n", latent, latent).astype(np.float64)
-        return Near(mean, found.own, latent, found.g, linear, surprise**2)
-
-    @property
-    def _dtype(self) -> str:
-        """The type of features: float32 where they are many and rounding is far below the noise."""
-        rounding = float(np.finfo(np.float32).eps) * self.features.prior_scale
-        many = self.rows.y.size * self.mean_coefficients.size > _MANY_FEATURES
-        return "float32" if many and rounding < _LITTLE * self.noise_variance else "float64"
+        # Where all rows are neighbours, a row that is left out has one neighbour less.
+        surprise = surprise[:, : max(0, self.rows.y.size - 1)] ** 2
+        explained = found.g / np.sqrt(self.features.prior_scale)
+        return Near(mean, found.own, latent, explained, linear, surprise)
 
     def _factorize(self, X: Array, index: NDArray[np.intp], dtype: str = "float64") -> Factorized:
         n, m = index.shape
         members, at = self._find_members(index, dtype)
         K = np.ascontiguousarray(self.features.matrix(X))
-        g, noise = K @ self.flow.prior_factor, np.full((n, m + 1), self.noise_variance)
+        g, noise = K @ self.flow.prior_factor, np.full((n, m + 1), self.flow.noise_variance)
         if self.rows.sample_weight is not None:
             noise[:, :m] /= self.rows.sample_weight[index]
         together = np.concatenate([self.rows.X[index], X[:, None]], axis=1)
@@ -273,15 +275,8 @@ class VecchiaPosterior:
         near = self._predict(X)
         variance = near.own + near.linear
         if self.scale is not None:
-            variance = self.scale(variance, self.covariates(variance, near))
+            variance = self.scale(variance, covariates(variance, near.surprise, near.explained))
         return near.mean, variance
-
-    def covariates(self, variance: Array, near: Near) -> Array:
-        """Return what the variance factor depends on, shape (n, p)."""
-        unit = np.sqrt(self.features.prior_scale)
-        # Where all rows are neighbours, a row that is left out has one neighbour less.
-        surprise = near.surprise[:, : max(0, self.rows.y.size - 1)]
-        return covariates(variance, surprise, near.explained / unit)
 
     def leave_one_out(self, rows: RowBlock, index: NDArray[np.intp]) -> tuple[Array, Array, Array]:
         """Return mean, variance and covariates of training rows as if each had been left out.
@@ -297,9 +292,9 @@ class VecchiaPosterior:
         """
         near = self.near(rows.X, index)
         mean, variance = leave_one_out_moments(
-            rows, near.mean, near.linear, near.own, self.noise_variance
+            rows, near.mean, near.linear, near.own, self.flow.noise_variance
         )
-        return mean, variance, self.covariates(variance, near)
+        return mean, variance, covariates(variance, near.surprise, near.explained)
 
     def joint_covariance(self, X: Array) -> Array:
         """Return the joint covariance of noisy observations at `X`, shape (n, n)."""
@@ -307,7 +302,8 @@ class VecchiaPosterior:
         joint = near.latent @ near.latent.T + np.diag(near.own)
         if self.scale is None:
             return joint
-        return np.asarray(self.scale.joint(joint, self.covariates(np.diagonal(joint), near)))
+        found = covariates(np.diagonal(joint), near.surprise, near.explained)
+        return np.asarray(self.scale.joint(joint, found))
 
     def average(self, X: Array, share: Array) -> tuple[float, float]:
         """See `Predictive.average`; what neighbours leave open is independent between inputs."""

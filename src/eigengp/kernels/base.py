@@ -395,7 +395,7 @@ class ParametricKernel(Kernel):
         return np.unique(self.groups, return_index=True)[1].tolist()
 
     @cached_property
-    def theta(self) -> Array:  # type: ignore[override]
+    def theta(self) -> Array:
         values = [np.atleast_1d(getattr(self, name))[self._get_free(name)] for name in self._kinds]
         return cast(Array, np.log(np.concatenate(values)))
 
@@ -409,7 +409,7 @@ class ParametricKernel(Kernel):
         return tuple(names)
 
     @cached_property
-    def parameters(self) -> tuple[Parameter, ...]:  # type: ignore[override]
+    def parameters(self) -> tuple[Parameter, ...]:
         return tuple(kind for name, kind in self._kinds.items() for _ in self._get_free(name))
 
     def with_theta(self, theta: Array) -> Self:
