@@ -163,11 +163,6 @@ def _view_tiles(x: AnyArray, count: int) -> AnyArray:
     return x.T.reshape(m, count, n // count).transpose(1, 2, 0)
 
 
-def clip_in_place(x: AnyArray, low: float, high: float) -> AnyArray:
-    """Clip `x` between two numbers, in place if the library can."""
-    return np.clip(x, low, high, out=x) if is_numpy(x) else namespace(x).clip(x, low, high)
-
-
 def with_diagonal(K: AnyArray, value: float) -> AnyArray:
     """Return a square matrix, perhaps with columns to spare, with this number on its diagonal."""
     n = K.shape[0]

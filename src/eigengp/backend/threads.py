@@ -232,8 +232,8 @@ class _Job(Generic[T]):
 
 
 def _run_job(
-    work: Callable[[Sequence[slice]], T],
-    blocks: Sequence[slice],
+    work: Callable[[Sequence[Any]], T],
+    blocks: Sequence[Any],
     n_threads: int | None,
     receive: Callable[[T], object],
 ) -> None:
@@ -261,7 +261,7 @@ def _run_job(
 
 
 def run_in_threads(
-    work: Callable[[Sequence[slice]], T], blocks: Sequence[slice], n_threads: int | None = None
+    work: Callable[[Sequence[Any]], T], blocks: Sequence[Any], n_threads: int | None = None
 ) -> list[T]:
     """Return `[work(stripe), …]` for contiguous stripes of the blocks."""
     results: list[T] = []
@@ -270,7 +270,7 @@ def run_in_threads(
 
 
 def sum_in_threads(
-    work: Callable[[Sequence[slice]], T], blocks: Sequence[slice], n_threads: int | None = None
+    work: Callable[[Sequence[Any]], T], blocks: Sequence[Any], n_threads: int | None = None
 ) -> T:
     """Return the sum of `work(stripe)` over contiguous stripes, added in order, in place.
 

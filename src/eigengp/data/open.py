@@ -182,6 +182,8 @@ class _Opened(NamedTuple):
     device: str | None = None
     """See `Dataset`."""
     encoder: TableEncoder | None = None
+    order: NDArray[np.intp] | None = None
+    """The order of the inputs of few rows; see `_order_inputs`."""
 
 
 @contextmanager
@@ -217,8 +219,10 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
             scaling = replace(scaling, target_centre=0.0, target_scale=1.0)
         if mean is None and options.mean in MEANS:
             scaling = fit_mean(options.mean, rows, scaling)
-        if options.orders_inputs and encoder is None and rows.n_rows <= MERGE_UP_TO:
-            scaling = replace(scaling, columns=_choose_columns(rows, scaling.input_spread))
+        if options.orders_inputs and encoder is None and opened.order is not None:
+            varying = opened.order[scaling.input_spread[opened.order] > 0.0].tolist()
+            if varying and varying != list(range(opened.order.size)):
+                scaling = replace(scaling, columns=tuple(varying))
         source = standardize_rows(rows, scaling, options.memory)
         box = Extent(*scaling.transform_inputs(np.stack([summary.low, summary.high])[:, :-1]))
         inputs = np.arange(box.low.size) if groups is None else np.array(groups)
@@ -299,14 +303,14 @@ def _open_table(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Op
 def _open_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
     given, targets, names = check_rows(options.name, X, y)
     weight = check_weight(sample_weight, given.shape[0])
-    rows, device = given, options.device
+    rows, device, order = given, options.device, None
     move_to_device(np.zeros(1), device)  # Fail early if it is not available.
     if options.in_memory or given.shape[0] <= MERGE_UP_TO:
         device = None
         if not isinstance(rows, np.ndarray):
             rows, targets = on_host(rows), on_host(targets)
     if isinstance(rows, np.ndarray):
-        rows, targets, weight = merge_rows(rows, targets, weight)
+        rows, targets, weight, order = merge_rows(rows, targets, weight)
     _check_size(rows.shape[0], options)
     rows = move_to_device(rows, device)
     if not isinstance(rows, np.ndarray):
@@ -315,7 +319,7 @@ def _open_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _O
     like = namespace(given).empty_like(given[:0, :])  # A view would keep all rows in memory.
     size = options.block_rows or choose_block_rows(rows, 1)
     used = None if isinstance(rows, np.ndarray) else str(rows.device)
-    return _Opened(ArraySource(rows, targets, weight, size), like, names, used)
+    return _Opened(ArraySource(rows, targets, weight, size), like, names, used, order=order)
 
 
 def _check_size(n_rows: int, options: ReadOptions) -> None:
@@ -433,45 +437,30 @@ def check_weight(sample_weight: Any, n_rows: int) -> Array | None:
 
 def merge_rows(
     X: NDArray[np.floating], y: NDArray[np.floating], weight: Array | None
-) -> tuple[NDArray[np.floating], Array, Array | None]:
+) -> tuple[NDArray[np.floating], Array, Array | None, NDArray[np.intp] | None]:
     """Merge rows with equal inputs and targets, and drop those of weight zero.
 
     A repeated row and a row of weight two then give identical results, and the order of the rows
-    does not matter. Large data is not merged.
+    does not matter: they are ordered by their targets, and then by their inputs, in the order and
+    with the signs of `_order_inputs`. Starts, subsets and folds, which are drawn by the numbers of
+    rows, are then the same rows. The order of the inputs is returned too. Large data is not merged.
     """
     targets: Array = np.asarray(y, dtype=np.float64)
     if weight is not None and not np.all(weight > 0.0):
         keep = weight > 0.0
         X, targets, weight = X[keep], targets[keep], weight[keep]
     if X.shape[0] > MERGE_UP_TO:
-        return X, targets, weight
+        return X, targets, weight, None
     table = np.column_stack([X.astype(np.float64), targets])
     unique, inverse = np.unique(table, axis=0, return_inverse=True)
     total = np.bincount(inverse.ravel(), weights=weight).astype(np.float64)
     single: Array | None = None if np.all(total == 1.0) else total
-    order = _order_rows(unique[:, :-1], unique[:, -1], total)
+    columns, inputs = _order_inputs(unique[:, :-1], unique[:, -1], total)
+    order = np.lexsort((*inputs[:, columns[::-1]].T, unique[:, -1]))
     if single is not None:
         single = single[order]
-    return np.ascontiguousarray(unique[order, :-1]), np.ascontiguousarray(unique[order, -1]), single
-
-
-def _order_rows(X: Array, y: Array, weight: Array) -> NDArray[np.intp]:
-    """Return an order of rows that no order, sign, shift or scale of the inputs changes.
-
-    Rows are ordered by their targets, and then by their inputs, in the order and with the signs of
-    `_order_inputs`. Starts, subsets and folds, which are drawn by the numbers of rows, are then the
-    same rows.
-    """
-    columns, inputs = _order_inputs(X, y, weight)
-    return np.lexsort((*inputs[:, columns[::-1]].T, y))
-
-
-def _choose_columns(rows: RowSource, spread: Array) -> tuple[int, ...] | None:
-    """Return the inputs that vary, in the order of `_order_inputs`; None is all, as they are."""
-    all_rows = rows.take(np.arange(rows.n_rows))
-    order, _ = _order_inputs(all_rows.X, all_rows.y, all_rows.weight)
-    columns = tuple(order[spread[order] > 0.0].tolist())
-    return None if columns in ((), tuple(range(spread.size))) else columns
+    X, targets = (np.ascontiguousarray(unique[order, part]) for part in (slice(-1), -1))
+    return X, targets, single, columns
 
 
 def _order_inputs(X: Array, y: Array, weight: Array) -> tuple[NDArray[np.intp], Array]:

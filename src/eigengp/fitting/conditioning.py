@@ -233,7 +233,7 @@ class Conditioning:
             own = at[start : start + _AT_ONCE]
             index = search.find_others(self.rows.X[own], own)
             edges = range(0, own.size, CHUNK)
-            chunks: Any = [(own[i : i + CHUNK], index[i : i + CHUNK]) for i in edges]
+            chunks = [(own[i : i + CHUNK], index[i : i + CHUNK]) for i in edges]
             done = run_in_threads(
                 lambda part: [posterior.leave_one_out(self.rows.picked(i), j) for i, j in part],
                 chunks,

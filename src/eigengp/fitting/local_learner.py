@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,10 +120,9 @@ class LocalObjective:
 
     def __call__(self, vector: Array) -> Evaluation:
         """Evaluate, per row."""
-        model: Any = self.parameters.unpack(vector)
-        groups: Any = self.groups
+        model = self.parameters.unpack(vector)
         parts = run_in_threads(
-            lambda part: [model.evaluate(rows) for rows in part], groups, self.n_threads
+            lambda part: [model.evaluate(rows) for rows in part], self.groups, self.n_threads
         )
         found, slopes = zip(*(each for part in parts for each in part), strict=True)
         gradient = np.sum([self.parameters.pack_gradient(each) for each in slopes], axis=0)
@@ -246,11 +245,8 @@ class LocalLearner:
         """Return the best models of a round, in order."""
         if len(models) == 1:
             return models
-        at = [slice(i, i + 1) for i in range(len(models))]
         parts = run_in_threads(
-            lambda own: [_score_kernel(models[each.start], groups) for each in own],
-            at,
-            self.n_threads,
+            lambda part: [_score_kernel(model, groups) for model in part], models, self.n_threads
         )
         scores = [score for part in parts for score in part]
         names = [name_kernel(model.kernel) for model in models]

@@ -157,6 +157,7 @@ def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
     clock = Clock(settings.max_time, dataset.opened)
     monitor = Monitor(settings.verbose, weight, get_log_unit(dataset.scaling, weight), clock=clock)
     checkpoint = _open_checkpoint(dataset, settings, rng)
+    n_threads = count_available_threads()
     own = dataset.like.device if getattr(dataset.like, "is_cuda", False) else None
     try:
         points = _standardize_points(settings.inducing_points, dataset.scaling)
@@ -169,6 +170,7 @@ def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
                 monitor,
                 checkpoint,
                 inducing_points=points,
+                n_threads=n_threads,
                 exact_device=str(own) if settings.device is None and own else settings.device,
             )
     except BaseException:

@@ -183,10 +183,10 @@ class VecchiaPosterior:
         return Near(*map(np.concatenate, zip(*parts, strict=True)))
 
     def _near(self, X: Array, index: NDArray[np.intp]) -> Near:
-        found = self._factorize(X, index, self._dtype)
+        root, found = self._root, self._factorize(X, index, self._dtype)
         mean = found.K @ self.mean_coefficients
         mean += np.einsum("nm,nm->n", found.b, found.missed)
-        latent = found.t @ self._root
+        latent = found.t @ root
         linear = np.einsum("nm,nm->n", latent, latent).astype(np.float64)
         surprise = found.missed.copy()
         load_loops().solve(found.L, surprise, False)

@@ -21,7 +21,6 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.backend.buffers import (
-    clip_in_place,
     contraction,
     convert,
     make_buffer,
@@ -127,7 +126,7 @@ class Stationary(ParametricKernel):
 
     def diag(self, X: AnyArray) -> AnyArray:
         if is_numpy(X):
-            return np.full(X.shape[0], self.variance)
+            return np.full(X.shape[0], self.constant_diagonal)
         xp = namespace(X)
         return cast(xp.sum(xp.zeros_like(X), axis=1), "float64") + self.variance
 
@@ -282,9 +281,9 @@ class RationalQuadratic(Stationary):
 
     alpha: float = parameter(SHAPE, default=1.0)
 
-    @property
-    def decay(self) -> tuple[float, float, float, float]:  # type: ignore[override]
-        return 2.0, self.alpha, 0.5 / self.alpha, 0.0
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "decay", (2.0, self.alpha, 0.5 / self.alpha, 0.0))
 
     def profile(self, t: AnyArray) -> AnyArray:
         xp = namespace(t)
@@ -371,22 +370,21 @@ class StationaryColumns(KernelColumns):
     _sides: dict[Hashable, Side] = field(default_factory=dict, init=False)
 
     kept_arrays = 3
+    _in_exponent: ClassVar[bool] = False
+    """Whether products of rows and points are the exponents, variance included, instead of `t`."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Keep kernel and points alone: what lies on a device is of no use elsewhere."""
         return {"kernel": self.kernel, "points": self.points, "_sides": {}}
-
-    @property
-    def _scale_and_shift(self) -> tuple[float, float]:
-        """What products of rows and points are to be: `scale·t + shift`."""
-        return 1.0, 0.0
 
     def side(self, X: AnyArray) -> Side:
         """Return the points beside the rows, prepared once for each library and device."""
         key = place(X)
         if key not in self._sides:
             points = beside(self.points, X)
-            self._sides[key] = Side.of(self.kernel, points, *self._scale_and_shift)
+            shift = float(np.log(self.kernel.variance)) if self._in_exponent else 0.0
+            scale = -0.5 if self._in_exponent else 1.0
+            self._sides[key] = Side.of(self.kernel, points, scale, shift)
         return self._sides[key]
 
     def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
@@ -401,7 +399,7 @@ class StationaryColumns(KernelColumns):
         """Return the points, the rows, and `t`, cut off where the kernel is as good as zero."""
         side = self.side(X)
         rows, t = side.meet(X, dtype, spare)
-        t = clip_in_place(t, 0.0, self.kernel.reach(_DEEPEST[dtype]))
+        t = _clip_in_place(t, 0.0, self.kernel.reach(_DEEPEST[dtype]))
         return side, rows, with_diagonal(t, 0.0) if X is self.points else t
 
     def multiply(self, X: Array, v: Array) -> Array:
@@ -443,16 +441,9 @@ class StationaryColumns(KernelColumns):
 
 
 class ExponentialColumns(StationaryColumns):
-    """The same for the squared exponential, whose slope is `−½ρ`: `K` is all that is kept.
+    """The same for the squared exponential, whose slope is `−½ρ`: `K` is all that is kept."""
 
-    The products of rows and points are the exponents, variance included.
-    """
-
-    kept_arrays = 1
-
-    @property
-    def _scale_and_shift(self) -> tuple[float, float]:
-        return -0.5, float(np.log(self.kernel.variance))
+    kept_arrays, _in_exponent = 1, True
 
     def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
         """See `KernelColumns.matrix`."""
@@ -462,11 +453,12 @@ class ExponentialColumns(StationaryColumns):
 
     def _values(self, X: AnyArray, dtype: str, spare: int) -> tuple[Side, AnyArray, AnyArray]:
         """Return the points, the rows, and `K`."""
-        side, (_, shift), deepest = self.side(X), self._scale_and_shift, _DEEPEST[dtype]
+        side, deepest = self.side(X), _DEEPEST[dtype]
         rows, exponent = side.meet(X, dtype, spare)
         n = X.shape[0]  # None for rows that are not there yet, which may be anywhere.
         if n is None or (n and float(namespace(rows).max(rows[-1, :])) + side.largest > deepest):
-            exponent = clip_in_place(exponent, shift - deepest, shift)
+            shift = float(np.log(self.kernel.variance))
+            exponent = _clip_in_place(exponent, shift - deepest, shift)
         if is_numpy(exponent):
             K = np.exp(exponent, out=exponent)
         else:
@@ -573,3 +565,8 @@ def _inner(x: AnyArray, z: AnyArray) -> AnyArray:
         return np.einsum("ni,ni->", x, z, dtype=np.float64)
     xp = namespace(x)
     return xp.sum(x * z, dtype=xp.float64)
+
+
+def _clip_in_place(x: AnyArray, low: float, high: float) -> AnyArray:
+    """Clip `x` between two numbers, in place if the library can."""
+    return np.clip(x, low, high, out=x) if is_numpy(x) else namespace(x).clip(x, low, high)
