@@ -21,17 +21,18 @@ from eigengp.data.formats import explain_errors, is_table, open_dataset
 
 _FIRST_ROWS = 100_000
 """The number of rows of files from which their encoding is learned."""
-_ENCODED_BY: ContextVar[TableEncoder | bool] = ContextVar("encoded_by", default=False)
+ENCODED_BY: ContextVar[TableEncoder | bool] = ContextVar("encoded_by", default=False)
+"""The encoder that has made the arrays which models take; False if they take what it encodes."""
 
 
 @contextmanager
 def encoded_inputs(encoder: TableEncoder | bool = True) -> Iterator[None]:
     """Let models take arrays that their encoder has made, instead of frames; `fit` needs it."""
-    token = _ENCODED_BY.set(encoder)
+    token = ENCODED_BY.set(encoder)
     try:
         yield
     finally:
-        _ENCODED_BY.reset(token)
+        ENCODED_BY.reset(token)
 
 
 class Frame(NamedTuple):
@@ -69,7 +70,7 @@ def open_frame(X: Any, y: Any, sample_weight: Any, categorical: Any) -> Frame:
     categorical : "from_dtype", None, TableEncoder, or array-like
         See `GPEstimator.categorical_features`.
     """
-    encoder = _ENCODED_BY.get()
+    encoder = ENCODED_BY.get()
     if isinstance(encoder, TableEncoder):
         return Frame(X, y, sample_weight, encoder, encoder.feature_names_in_)
     if type(X).__name__ == "LazyFrame":
@@ -142,7 +143,7 @@ def _make_encoder(X: Any, categorical: Any) -> TableEncoder:
 def encode_inputs(estimator: Any, X: Any) -> Any:
     """Return inputs as the encoder of a fitted estimator makes them, if it has one."""
     encoder: TableEncoder | None = getattr(estimator, "encoder_", None)
-    if encoder is None or _ENCODED_BY.get() is not False:
+    if encoder is None or ENCODED_BY.get() is not False:
         return X
     _check_feature_names(estimator, X, reset=False)
     if is_frame(X):

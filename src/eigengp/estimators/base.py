@@ -30,7 +30,7 @@ from eigengp.conformal import conformal_factor, conformity, known_factor, normal
 from eigengp.data.array_source import map_blocks
 from eigengp.data.dask_source import is_dask
 from eigengp.data.encode import TableEncoder
-from eigengp.data.frames import open_frame, read_targets
+from eigengp.data.frames import ENCODED_BY, Frame, open_frame, read_targets
 from eigengp.data.open import (
     MERGE_UP_TO,
     check_inputs,
@@ -225,11 +225,15 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self : object
             The fitted estimator.
         """
-        frame = open_frame(X, y, sample_weight, self.categorical_features)
-        targets = read_targets(frame.X, frame.y)
+        frame = Frame(X, y, sample_weight)
+        numbers = isinstance(X, np.ndarray) and getattr(y, "dtype", None) == np.float64
+        chosen = self.categorical_features
+        if not (numbers and isinstance(chosen, str | None) and ENCODED_BY.get() is False):
+            frame = open_frame(X, y, sample_weight, chosen)
+            frame = frame._replace(y=read_targets(frame.X, frame.y))
         settings = Settings.from_estimator(self, frame)
-        find = self._fit_outputs if count_outputs(targets) else self._find_fit
-        return self._adopt(find(frame.X, targets, frame.sample_weight, settings))
+        find = self._fit_outputs if count_outputs(frame.y) else self._find_fit
+        return self._adopt(find(frame.X, frame.y, frame.sample_weight, settings))
 
     def _find_fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
         """Open the rows, and learn from them."""

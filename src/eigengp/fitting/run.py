@@ -157,11 +157,11 @@ def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
     clock = Clock(settings.max_time, dataset.opened)
     monitor = Monitor(settings.verbose, weight, get_log_unit(dataset.scaling, weight), clock=clock)
     checkpoint = _open_checkpoint(dataset, settings, rng)
-    n_threads = count_available_threads()
     own = dataset.like.device if getattr(dataset.like, "is_cuda", False) else None
     try:
         points = _standardize_points(settings.inducing_points, dataset.scaling)
-        with speed_up_passes(_get_largest_size(dataset, settings)):
+        size, n_threads = _get_largest_size(dataset, settings), count_available_threads()
+        with speed_up_passes(size):
             yield Run(
                 dataset,
                 settings,

@@ -112,10 +112,8 @@ class ExactGP:
         `−ln p(y) = ½ yᵀa + Σ ln L_nn + ½ Σ [s_n ln 2π + (s_n − 1) ln σ² + ln s_n + q_n/σ²]`.
         """
         rows = source if isinstance(source, RowBlock) else source.take(np.arange(source.n_rows))
-        s = rows.weight
-        blocks = self._blocks(source, rows)
-        L = guarded(cholesky, self._covariance(blocks, rows), _ROWS)
-        solved = solve_both(L, rows.y)
+        L = guarded(cholesky, self._covariance(self._blocks(source, rows), rows), _ROWS)
+        s, solved = rows.weight, solve_both(L, rows.y)
         own = LOG_2PI * s + (s - 1.0) * np.log(self.noise_variance) + np.log(s)
         value = 0.5 * float(rows.y @ solved) + float(np.log(on_host(L.diagonal())).sum())
         value += 0.5 * rows.total_scatter / self.noise_variance
@@ -129,7 +127,8 @@ class ExactGP:
 
     def _covariance(self, blocks: Any, rows: RowBlock) -> AnyArray:
         """Return `C`, each block of rows filling its own part, shape (N, N)."""
-        diagonal = self.kernel.diag(rows.X) + self.noise_variance / rows.weight
+        noise = self.noise_variance / rows.weight
+        diagonal = self.kernel.diag(rows.X) + noise
         columns, n = self.kernel.at(rows.X), rows.n_rows
         if blocks is rows:
             C: AnyArray = columns.matrix(rows.X)
