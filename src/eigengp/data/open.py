@@ -191,15 +191,7 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
     """Validate, open and standardise the data of `fit`; it stays open inside the context."""
     began = time.monotonic()
     with ExitStack() as stack:
-        if isinstance(X, np.ndarray):
-            opened = _open_arrays(X, y, sample_weight, options)
-        elif is_dask(X):
-            client = stack.enter_context(get_client())
-            opened = _open_dask(client, X, y, sample_weight, options)
-        elif is_out_of_core(X):
-            opened = _open_table(X, y, sample_weight, options)
-        else:
-            opened = _open_arrays(X, y, sample_weight, options)
+        opened = _open_rows(X, y, sample_weight, options, stack)
         rows, mean = opened.rows, None
         encoder = opened.encoder or options.encoder
         groups = None if encoder is None else encoder.lengthscale_groups_
@@ -208,13 +200,8 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
         summary = rows.total(Summary.of)
         if summary.weight == 0.0:
             raise ValueError("Sample weights must contain at least one non-zero number.")
-        scaling = Scaling.measure(
-            rows,
-            summary,
-            options.standardize,
-            options.mean == "constant",
-            groups,
-        )
+        centred = options.mean == "constant"
+        scaling = Scaling.measure(rows, summary, options.standardize, centred, groups)
         if not options.scales_targets:
             scaling = replace(scaling, target_centre=0.0, target_scale=1.0)
         if mean is None and options.mean in MEANS:
@@ -226,22 +213,23 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
         source = standardize_rows(rows, scaling, options.memory)
         box = Extent(*scaling.transform_inputs(np.stack([summary.low, summary.high])[:, :-1]))
         inputs = np.arange(box.low.size) if groups is None else np.array(groups)
-        yield Dataset(
-            rows,
-            source,
-            replace(scaling, mean=mean or scaling.mean),
-            box,
-            summary,
-            opened.names if options.encoder is None else options.names,
-            opened.like,
-            rows.n_rows,
-            box.low.size,
-            max(1, np.unique(inputs[box.high > box.low]).size),
-            began,
-            opened.device,
-            encoder,
-            groups,
-        )
+        sizes = (rows.n_rows, box.low.size, max(1, np.unique(inputs[box.high > box.low]).size))
+        names = opened.names if options.encoder is None else options.names
+        scaling = replace(scaling, mean=mean or scaling.mean)
+        own = (rows, source, scaling, box, summary, names, opened.like, *sizes)
+        yield Dataset(*own, began, opened.device, encoder, groups)
+
+
+def _open_rows(
+    X: Any, y: Any, sample_weight: Any, options: ReadOptions, stack: ExitStack
+) -> _Opened:
+    """Open data of any kind, which stay open as long as the stack."""
+    own = (X, y, sample_weight, options)
+    if isinstance(X, np.ndarray):
+        return _open_arrays(*own)
+    if is_dask(X):
+        return _open_dask(stack.enter_context(get_client()), *own)
+    return _open_table(*own) if is_out_of_core(X) else _open_arrays(*own)
 
 
 def find_gpu() -> str | None:

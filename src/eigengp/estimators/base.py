@@ -18,13 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigengp._html import with_summary
 from eigengp._typing import Array, Standardize
-from eigengp.backend.namespace import (
-    AnyArray,
-    beside,
-    cast,
-    namespace,
-    on_host,
-)
+from eigengp.backend.namespace import AnyArray, beside, cast, namespace, on_host
 from eigengp.backend.threads import use_one_blas_thread
 from eigengp.conformal import conformal_factor, conformity, known_factor, normal_half_width
 from eigengp.data.array_source import map_blocks

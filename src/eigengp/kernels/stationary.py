@@ -211,8 +211,7 @@ class Matern12(Stationary):
         return xp.exp(-xp.sqrt(xp.where(t > _COINCIDENT, t, 0.0 * t)))
 
     def slope(self, t: AnyArray, rho: AnyArray) -> AnyArray:
-        xp = namespace(t)
-        apart = t > _COINCIDENT
+        xp, apart = namespace(t), t > _COINCIDENT
         return xp.where(apart, -0.5 * rho / xp.sqrt(xp.where(apart, t, 1.0 + t)), 0.0 * rho)
 
     def reach(self, depth: float) -> float:
@@ -231,8 +230,7 @@ class Matern32(Stationary):
         xp = namespace(t)
         s = xp.sqrt(3.0 * t)
         rho = xp.exp(-s)
-        s += 1.0
-        rho *= s
+        rho *= 1.0 + s
         return rho
 
     def slope(self, t: AnyArray, rho: AnyArray) -> AnyArray:
@@ -382,8 +380,8 @@ class StationaryColumns(KernelColumns):
         key = place(X)
         if key not in self._sides:
             points = beside(self.points, X)
-            shift = float(np.log(self.kernel.variance)) if self._in_exponent else 0.0
-            scale = -0.5 if self._in_exponent else 1.0
+            log_variance = float(np.log(self.kernel.variance))
+            scale, shift = (-0.5, log_variance) if self._in_exponent else (1.0, 0.0)
             self._sides[key] = Side.of(self.kernel, points, scale, shift)
         return self._sides[key]
 
@@ -404,16 +402,15 @@ class StationaryColumns(KernelColumns):
 
     def multiply(self, X: Array, v: Array) -> Array:
         """See `KernelColumns.multiply`; the matrix is not stored."""
-        kernel, loops = self.kernel, load_loops()
-        decay = kernel.decay
+        kernel, decay, loops = self.kernel, self.kernel.decay, load_loops()
         if decay is None or not hasattr(loops, "multiply"):
             return super().multiply(X, v)
         side, product = self.side(X), np.zeros(X.shape[0])
         if kernel.active_dims is not None:
             X = take_inputs(X, kernel.active_dims)
         rows = np.ascontiguousarray((X - side.centre) * side.per_length)
-        v = np.ascontiguousarray(v)
-        loops.multiply(rows, self._transposed, np.array(decay), v, product)
+        own = (rows, self._transposed, np.array(decay), np.ascontiguousarray(v))
+        loops.multiply(*own, product)
         return kernel.variance * product
 
     @cached_property
@@ -553,10 +550,9 @@ def times(x: AnyArray, z: AnyArray, overwrite: bool) -> AnyArray:
     """Return `x ∘ z` in the data type of `x`; `overwrite` allows to compute it in place."""
     if not is_numpy(x):
         z = cast(z, dtype_name(x))
-    if not overwrite:
-        return x * z
-    x *= z
-    return x
+    if overwrite:
+        x *= z
+    return x if overwrite else x * z
 
 
 def _inner(x: AnyArray, z: AnyArray) -> AnyArray:
