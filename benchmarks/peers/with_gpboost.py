@@ -11,6 +11,7 @@ from timing import Array
 from peers.protocol import (
     LENGTHSCALE,
     NOISE_VARIANCE,
+    ClassTrace,
     Prediction,
     Record,
     Request,
@@ -22,14 +23,14 @@ from peers.protocol import (
 PREDICTED_ROWS = 20_000
 
 
-def vecchia(X: Array) -> gpboost.GPModel:
+def vecchia(X: Array, likelihood: str = "gaussian") -> gpboost.GPModel:
     return gpboost.GPModel(
         gp_coords=X,
         cov_function="matern_ard",
         cov_fct_shape=1.5,
         gp_approx="vecchia",
         num_neighbors=20,
-        likelihood="gaussian",
+        likelihood=likelihood,
         seed=0,
     )
 
@@ -45,6 +46,22 @@ def fit(request: Request) -> Iterator[Record]:
         return found["mu"], found["var"]
 
     yield from trace.end(None, predict)
+
+
+def classify(request: Request) -> Iterator[Record]:
+    """Fit two classes by the Laplace approximation, with its defaults."""
+    X, y = request.rows
+    if y.max() > 1:
+        raise ValueError("GPBoost classifies two classes")
+    trace = ClassTrace(request)
+    model = vecchia(X, "bernoulli_logit")
+    model.fit(y=y)
+
+    def probabilities(X_new: Array) -> Array:
+        found = model.predict(gp_coords_pred=X_new, predict_response=True)["mu"]
+        return np.column_stack([1.0 - found, found])
+
+    yield trace.note(probabilities, None)
 
 
 def predict(request: Request) -> Iterator[Record]:
@@ -69,4 +86,4 @@ def predict(request: Request) -> Iterator[Record]:
 
 
 if __name__ == "__main__":
-    serve(["gpboost"], fit=fit, predict=predict)
+    serve(["gpboost"], fit=fit, predict=predict, classify=classify)
