@@ -299,6 +299,19 @@ def classify(
 
 
 @app.command()
+def unlabelled(
+    out: Out = RESULTS,
+    threads: Threads = 2,
+    seeds: Annotated[int, typer.Option(min=1, help="Sets of each kind.")] = 10,
+) -> None:
+    """Ten labels among 1,000 rows: what the other rows add."""
+    hold_to(threads)
+    import unlabelled as benchmark
+
+    benchmark.run(out, seeds=seeds)
+
+
+@app.command()
 def online(out: Out = RESULTS, threads: Threads = 2, size: Size = 100) -> None:
     """One pass over kin40k in batches beside the fit of all rows at once."""
     hold_to(threads)

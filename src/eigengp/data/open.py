@@ -107,6 +107,8 @@ class ReadOptions(NamedTuple):
     """ "constant", "zero", a name in `MEANS`, or a regressor to be cross-fitted."""
     scales_targets: bool = True
     """Whether targets are centred and scaled, which classes and counts are not."""
+    unlabelled: Array | None = None
+    """Inputs of rows without a target, in the units of the data."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,8 @@ class Dataset:
     opened: float = 0.0
     device: str | None = None
     """The device of PyTorch on which rows are; None is the CPU."""
+    unlabelled: Array | None = None
+    """Standardised inputs of rows without a target."""
 
     @property
     def is_on_gpu(self) -> bool:
@@ -179,7 +183,9 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
         rows, mean = opened.rows, None
         if not isinstance(options.mean, str):
             rows, mean = cross_fit(options.mean, rows)
-        summary = rows.total(Summary.of)
+        summary, others = rows.total(Summary.of), options.unlabelled
+        if others is not None:
+            summary = summary.with_inputs(others)
         if summary.weight == 0.0:
             raise ValueError("Sample weights must contain at least one non-zero number.")
         scaling = Scaling.measure(rows, summary, options.standardize, options.mean == "constant")
@@ -199,6 +205,7 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
             rows.n_features,
             began,
             _find_device(rows, options.device),
+            None if others is None else scaling.transform_inputs(others),
         )
 
 
@@ -236,14 +243,19 @@ def _open_dask(client: Any, X: Any, y: Any, sample_weight: Any, options: ReadOpt
     return _Opened(rows.sized(rows.n_features), np.empty((0, rows.n_features)), names)
 
 
-def _open_table(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
-    """Open a table; small data, and that of methods that need all rows, is read at once."""
+def check_column_names(y: Any, sample_weight: Any) -> None:
+    """Raise unless targets, and weights if there are any, are names of columns of files."""
     for what, name in (("y", y), ("sample_weight", sample_weight)):
         if not (isinstance(name, str) or (name is None and what == "sample_weight")):
             raise TypeError(
                 f"Where X names files, {what} is the name of one of their columns, as in "
                 f"fit('data.parquet', 'price'), got {type(name).__name__}."
             )
+
+
+def _open_table(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
+    """Open a table; small data, and that of methods that need all rows, is read at once."""
+    check_column_names(y, sample_weight)
     table = open_table(X, y, sample_weight)
     if table.n_rows == 0:
         raise ValueError(f"{X} has no rows.")

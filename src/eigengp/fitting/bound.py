@@ -79,11 +79,14 @@ class Rows:
         The logarithms of the exposures, where there are any.
     n_threads : int or None
         See `ArraySource`.
+    earlier : tuple of FactorEvidence
+        The posterior of earlier rows, if there are any; offsets are then not learned.
     """
 
     block: RowBlock
     log_exposure: Array | None = None
     n_threads: int | None = None
+    earlier: tuple[FactorEvidence, ...] = ()
 
     @property
     def weight(self) -> Array:
@@ -95,7 +98,8 @@ class Rows:
         """Return the latent functions of a model at these rows."""
         M = model.inducing_points.shape[0]
         source = ArraySource.of(self.block, M, self.n_threads)
-        return LatentModel(model, source, keep=self.block.n_rows * M <= _KEPT_FEATURES)
+        keep = self.block.n_rows * M <= _KEPT_FEATURES
+        return LatentModel(model, source, keep, self.earlier)
 
     def pick(self, index: Array) -> Rows:
         """Return some of the rows."""
@@ -120,7 +124,7 @@ class Rows:
         found = own.expectation if same else likelihood.expect(y, at, own.variance)
         assert found is not None
         target = self._make_factors(own.mean, found)
-        if likelihood.learns_offset:
+        if likelihood.learns_offset and not self.earlier:
             # The factors account for the new offset to first order, `∂²ℓ/∂μ² ≈ −ω`.
             moved = step * (s @ found.by_mean) / np.maximum(target.precision.sum(axis=0), 1e-10)
             target = replace(target, shift=target.shift - target.precision * moved)
@@ -143,7 +147,7 @@ class Rows:
         mean, variance = latent.predict(posteriors)
         at = self._shift(mean, own.offset)
         found = own.likelihood.expect(self.block.y, at, variance)
-        bound = float(self.weight @ found.value) - compute_divergence(posteriors)
+        bound = float(self.weight @ found.value) - compute_divergence(posteriors, self.earlier)
         return Approximation(
             own.factors, own.offset, own.likelihood, posteriors, mean, variance, found, bound
         )

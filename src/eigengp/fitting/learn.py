@@ -23,6 +23,7 @@ from eigengp.fitting.initialization import (
     SpectralFamily,
     Start,
     count_varying,
+    place_among_all,
     shorten_lengthscales,
 )
 from eigengp.fitting.leave_one_out import score_leave_one_out
@@ -174,6 +175,8 @@ def _learn_inducing(
 ) -> EigenGP:
     """Learn a model with inducing points; start and plan are by default those of the settings."""
     start = start or make_start(run)
+    if run.dataset.unlabelled is not None:
+        _place_among_all(run, start.kernel)
     init = InducingPointInit.of(run.settings.inducing_points, run.dataset.scaling)
     plan = plan or make_plan(run)
     template = EigenGP(
@@ -192,6 +195,17 @@ def _learn_inducing(
             return Stages(run, family, plan).learn(template)
         model: EigenGP = learn_one_stage(run, family, plan, template)
         return model
+
+
+def _place_among_all(run: Run, kernel: Kernel) -> None:
+    """Place the inducing points among labelled and unlabelled rows, before learning moves them."""
+    settings, others, own = run.settings, run.dataset.unlabelled, run.settings.inducing_points
+    if isinstance(own, str) and others is not None:
+        size = resolve_sizes(settings, get_default_size(run.dataset.n_rows + others.shape[0]))[1]
+        labelled = run.source.take(np.arange(run.source.n_rows)).X
+        points = place_among_all(own, labelled, others, size, kernel, run.rng)
+        own = run.dataset.scaling.restore_inputs(points)
+        run.settings = replace(settings, inducing_points=own)
 
 
 def _condition(run: Run, model: EigenGP, online: StochasticLearner | None = None) -> FitResult:
