@@ -116,10 +116,12 @@ def test_what_cannot_be_had_is_refused(tmp_path: Path) -> None:
         quick().fit(X, y, (y == 1).astype(float))
     with pytest.raises(ValueError, match="Unknown label type"):
         quick().fit(X, X[:, 0])
-    with pytest.raises(TypeError, match="arrays and frames"):
-        quick().fit(str(tmp_path / "rows.parquet"), "label")
-    with pytest.raises(ValueError, match="cannot be combined"):
-        quick(optimizer=LBFGS(checkpoint=tmp_path / "fit")).fit(X, y)
+    with pytest.raises(TypeError, match="name of one of their columns"):
+        quick().fit(str(tmp_path / "rows.parquet"), y)
+    with pytest.raises(TypeError, match="partial_fit takes arrays"):
+        quick().partial_fit(str(tmp_path / "rows.parquet"), "label")
+    with pytest.raises(ValueError, match="All labels in y are missing"):
+        quick().fit(X, np.full(40, np.nan))
     with pytest.raises(ValueError, match="as many components"):
         EigenGPClassifier(5, inducing_points=X[:7]).fit(X, y)
 

@@ -102,6 +102,7 @@ def classify(request: Request) -> Iterator[Record]:
     """Fit `SVGP` by Adam on batches of at most 1,000 rows."""
     X, y = request.rows
     C, n = int(y.max()) + 1, X.shape[0]
+    labels = y if C == 2 else y.astype(int)
     trace = ClassTrace(request)
     model = gpflow.models.SVGP(
         gpflow.kernels.SquaredExponential(lengthscales=np.full(X.shape[1], start_lengthscale(X))),
@@ -110,7 +111,7 @@ def classify(request: Request) -> Iterator[Record]:
         num_latent_gps=1 if C == 2 else C,
         num_data=n,
     )
-    rows = tf.data.Dataset.from_tensor_slices((X, y[:, None])).repeat().shuffle(n, seed=0)
+    rows = tf.data.Dataset.from_tensor_slices((X, labels[:, None])).repeat().shuffle(n, seed=0)
     batches = iter(rows.batch(min(n, 1_000)))
     loss = model.training_loss_closure(batches, compile=True)
     adam = tf.keras.optimizers.Adam(0.01)

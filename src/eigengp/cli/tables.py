@@ -25,6 +25,7 @@ from eigengp.data.encode import (
     get_kind,
     join,
     to_numbers,
+    to_text,
 )
 from eigengp.data.formats import FORMATS, find_tables, get_ending, import_arrow, open_dataset
 
@@ -119,6 +120,8 @@ class TableSchema:
         The column with the weight of each row.
     dropped : tuple of str
         Columns that the user has dropped.
+    labels : bool
+        Whether the target is text or flags: classes, which are read as text.
 
     Examples
     --------
@@ -133,6 +136,7 @@ class TableSchema:
     target: str
     weights: str | None = None
     dropped: tuple[str, ...] = ()
+    labels: bool = False
 
     @classmethod
     def learn(
@@ -162,7 +166,8 @@ class TableSchema:
         wanted = set(only or others) - set(drop)
         inputs = [name for name in others if name in wanted]
         named = [name for name in inputs if name in categorical]
-        problem = _find_problem(table, target, "target")
+        labels = get_kind(table[target].type) in ("category", "flag")
+        problem = _find_problem(table, target, "target", labels)
         try:
             encoder = TableEncoder(impute=impute, categorical=named).fit(table.select(inputs))
         except TableError as error:
@@ -171,7 +176,7 @@ class TableSchema:
         if problem:
             raise TableError(problem)
         dropped = tuple(name for name in others if name not in wanted)
-        return cls(encoder, target, weights, dropped)
+        return cls(encoder, target, weights, dropped, labels)
 
     @property
     def ignored(self) -> dict[str, str]:
@@ -204,7 +209,8 @@ class TableSchema:
     def split(self, frame: Any) -> tuple[Array, Array, Array | None]:
         """Return inputs (n, D), targets (n,), and weights (n,) if the table has them."""
         table = as_table(frame)
-        X, y, weights = self.encode(table), _read_numbers(table, self.target, "target"), None
+        read = _read_labels if self.labels else _read_numbers
+        X, y, weights = self.encode(table), read(table, self.target, "target"), None
         if self.weights is not None and self.weights in table.column_names:
             weights = _read_numbers(table, self.weights, "weight")
             if weights.min() < 0.0 or weights.max() == 0.0:
@@ -220,7 +226,8 @@ class TableSchema:
         """Restore a schema from `to_dict`."""
         try:
             encoder = TableEncoder.from_dict(values["encoder"])
-            return cls(encoder, values["target"], values["weights"], tuple(values["dropped"]))
+            names = values["target"], values["weights"], tuple(values["dropped"])
+            return cls(encoder, *names, bool(values.get("labels", False)))
         except (KeyError, TypeError) as error:
             raise TableError(f"This is not a stored table schema ({error!r}).") from error
 
@@ -239,7 +246,10 @@ def summarize_table(frame: Any, schema: TableSchema) -> dict[str, Any]:
     columns = schema.encoder.columns_
     return {
         "rows": int(table.num_rows),
-        "target": {"name": schema.target, **summarize_numbers(to_numbers(table[schema.target]))},
+        "target": {
+            "name": schema.target,
+            **_summarize_column("category" if schema.labels else "number", table[schema.target]),
+        },
         "inputs": {each.name: _summarize_column(each.kind, table[each.name]) for each in columns},
     }
 
@@ -311,10 +321,18 @@ def _read_numbers(table: Any, name: str, role: str) -> Array:
     return to_numbers(table[name])
 
 
-def _find_problem(table: Any, name: str, role: str) -> str:
-    """Return why a column does not consist of finite numbers, "" if it does."""
+def _read_labels(table: Any, name: str, role: str) -> Any:
+    """Return a column of labels as text, shape (n,)."""
+    check_present(table, [name])
+    if problem := _find_problem(table, name, role, labels=True):
+        raise TableError(problem)
+    return np.array(to_text(table[name]).to_pylist(), dtype=np.str_)
+
+
+def _find_problem(table: Any, name: str, role: str, labels: bool = False) -> str:
+    """Return why a column does not consist of finite numbers or labels, "" if it does."""
     values = table[name]
-    if get_kind(values.type) not in ("number", "empty"):
+    if not labels and get_kind(values.type) not in ("number", "empty"):
         return f"The {role} {quoted(name)} must be numeric, but its type is {values.type}."
     missing = int(find_missing(values).sum())
     if missing:
@@ -322,5 +340,5 @@ def _find_problem(table: Any, name: str, role: str) -> str:
             f"The {role} {quoted(name)} is missing in {missing} of {len(values)} rows. Remove "
             "these rows; fit --impute drops rows without a target."
         )
-    infinite = int(np.isinf(to_numbers(values)).sum())
+    infinite = 0 if labels else int(np.isinf(to_numbers(values)).sum())
     return f"The {role} {quoted(name)} is infinite in {infinite} rows." if infinite else ""

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray
+from eigengp.backend.namespace import AnyArray, beside, namespace, positive
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import FactorEvidence
 from eigengp.gp.likelihoods import NonGaussian
@@ -114,10 +114,11 @@ class LatentPosterior:
 
     def latent(self, X: AnyArray) -> tuple[Array, Array]:
         """Return mean and variance of the latent functions, each of shape (n, C)."""
-        phi = self.features.matrix(X) @ self.whitening
+        K = self.features.matrix(X)
+        phi = K @ beside(self.whitening, K)
         mean, variance = compute_moments(phi, self.means, self.roots)
-        left = np.maximum(self.features.prior_variance(X) - row_dots(phi, phi), 0.0)
-        mean += self.offset + self._log_exposure(X)
+        left = positive(self.features.prior_variance(X) - row_dots(phi, phi))
+        mean = mean + beside(self.offset, K) + self._log_exposure(X)
         a, b = self.calibration
         return a * mean, b * b * (variance + left[:, None])
 
@@ -168,13 +169,11 @@ def compute_log_exposure(X: Array, exposure: Exposure) -> Array:
     return np.log(amounts)
 
 
-def compute_moments(phi: Array, means: Array, roots: Array) -> tuple[Array, Array]:
+def compute_moments(phi: AnyArray, means: Array, roots: Array) -> tuple[AnyArray, AnyArray]:
     """Return mean and variance of `Φ z_c`, each of shape (n, C)."""
-    variance = np.empty((phi.shape[0], means.shape[1]))
-    for c, root in enumerate(roots):
-        own = phi @ root
-        variance[:, c] = row_dots(own, own)
-    return phi @ means, variance
+    parts = [phi @ beside(root, phi) for root in roots]
+    variance = namespace(phi).concat([row_dots(own, own)[:, None] for own in parts], axis=1)
+    return phi @ beside(means, phi), variance
 
 
 @dataclass(frozen=True)

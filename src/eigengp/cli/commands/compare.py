@@ -72,7 +72,13 @@ def compare(
         from eigengp.cli.commands.comparison import CrossValidation
 
         columns = ColumnOptions(target, None, drop, only, categorical, impute)
-        X, y, _ = TrainingData.read(data, columns, out).rows
+        training = TrainingData.read(data, columns, out)
+        if training.schema.labels:
+            raise ValueError(
+                f"compare is for numbers, but {target!r} holds labels; use eigengp fit --holdout "
+                "for a classification."
+            )
+        X, y, _ = training.rows
         X, y = _sample(X, y, rows, seed, out)
         validation = CrossValidation(X, y, folds, components, seed)
         with _show_progress(len(methods or ()), out) as step:

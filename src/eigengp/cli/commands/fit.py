@@ -12,7 +12,7 @@ import typer
 from eigengp._format import format_number, quoted
 from eigengp.cli.commands import options
 from eigengp.cli.commands.evaluate import compute_scores, show_scores
-from eigengp.cli.commands.methods import METHODS, Name, check_components
+from eigengp.cli.commands.methods import CLASSIFIER, METHODS, Method, Name, check_components
 from eigengp.cli.commands.session import Session, open_session
 
 MethodName = Annotated[Name, typer.Option(metavar="NAME", help="The method; see below.")]
@@ -38,7 +38,7 @@ def fit(
 ) -> None:
     """Learn a model from a table and write it to a file.
 
-    Text becomes one input of zeros and ones per category. Constant columns are ignored; drop dates
+    A target of text, or of true and false, is classified; numbers are regressed on. Text becomes one input of zeros and ones per category. Constant columns are ignored; drop dates
     and columns of identifiers.
     """
     check_components(method, components)
@@ -51,12 +51,12 @@ def fit(
         out.check_output_path(model, [io.SUFFIX])
         columns = ColumnOptions(target, weights, drop, only, categorical, impute)
         training = TrainingData.read(data, columns, out, holdout, seed)
-        regressor = METHODS[method].build(components, seed, verbose=out.shows_progress)
+        regressor = training.choose_method(method).build(components, seed, out.shows_progress)
         seconds = training.fit(regressor)
         groups = training.schema.encoder.feature_groups_
         about = training.describe(data)
         about["fit"] = {
-            "method": str(method),
+            "method": "classification" if training.schema.labels else str(method),
             "seed": seed,
             "seconds": seconds,
             "effects": group_effects(regressor, training.rows[0], groups, random_state=seed),
@@ -105,6 +105,17 @@ class TrainingData:
         _note_useless(table, schema, out)
         return cls(schema, table, schema.split(table), None if held is None else schema.split(held))
 
+    def choose_method(self, name: Name) -> Method:
+        """Return the method of a name; labels have a classifier of their own."""
+        if not self.schema.labels:
+            return METHODS[name]
+        if name != Name.AUTO:
+            raise ValueError(
+                f"--method {name} is for numbers, but {quoted(self.schema.target)} holds labels; "
+                "leave --method out for classification."
+            )
+        return CLASSIFIER
+
     def fit(self, model: Any) -> float:
         """Fit a model and return the seconds it took."""
         began = time.perf_counter()
@@ -127,7 +138,8 @@ class TrainingData:
             return None
         X, y, _ = self.held_out
         scores = compute_scores(model, self.held_out, _LEVEL)
-        model.calibrate(X, y)
+        if not self.schema.labels:
+            model.calibrate(X, y)
         if not out.quiet:
             show_scores(out, scores, _LEVEL, f"On {y.size:,} held-out rows:")
         return scores
@@ -163,10 +175,14 @@ def _split(table: Any, holdout: float, seed: int) -> tuple[Any, Any]:
 def _summarize(model: Any, about: dict[str, Any], path: Path) -> str:
     """Return what was learned, in two lines."""
     data, learned = about["data"], about["fit"]
-    noise, evidence = float(model.noise_variance_) ** 0.5, float(model.log_marginal_likelihood_)
+    evidence = float(model.log_marginal_likelihood_)
+    if hasattr(model, "classes_"):
+        known = f"{len(model.classes_)} classes"
+    else:
+        known = f"noise ± {format_number(float(model.noise_variance_) ** 0.5)}"
     return (
         f"Learned {data['target']['name']} from {data['rows']:,} rows and "
         f"{model.n_features_in_} inputs by {learned['method']} in {learned['seconds']:.1f} s; "
-        f"noise ± {format_number(noise)}, log marginal likelihood {format_number(evidence)}.\n"
+        f"{known}, log marginal likelihood {format_number(evidence)}.\n"
         f"Written to {path}; `eigengp inspect {path}` shows what it learned."
     )

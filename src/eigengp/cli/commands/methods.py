@@ -101,6 +101,9 @@ METHODS = {
 }
 
 
+CLASSIFIER = Method("EigenGPClassifier", "probabilities of classes")
+
+
 def check_components(name: Name, components: int | None) -> None:
     """Raise if components are given for a method that has none."""
     if components is not None and not METHODS[name].sized:

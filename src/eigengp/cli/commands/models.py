@@ -37,8 +37,10 @@ class SavedModel:
         from eigengp.estimators.base import GPRegressor
 
         saved = io.read(path)
-        own, other = saved.model, "likelihood_" in vars(saved.model)
-        if not isinstance(own, GPRegressor) or other or hasattr(own, "output_covariance_"):
+        own, classifies = saved.model, hasattr(saved.model, "classes_")
+        other = "likelihood_" in vars(own) and not classifies
+        usable = isinstance(own, GPRegressor) or classifies
+        if not usable or other or hasattr(own, "output_covariance_"):
             what = f" with {own.likelihood_!r}" if other else ""
             raise io.SavedModelError(
                 f"{path} holds a {type(own).__name__}{what}, which the command line does not "
@@ -49,7 +51,8 @@ class SavedModel:
         else:
             names = saved.header["feature_names"]
             names = names or [f"x{index}" for index in range(saved.header["n_features"])]
-            schema = TableSchema(TableEncoder().fit({name: [0.0, 1.0] for name in names}), "")
+            encoder = TableEncoder().fit({name: [0.0, 1.0] for name in names})
+            schema = TableSchema(encoder, "", labels=classifies)
         return cls(saved.model, schema, saved.about, saved.header)
 
     def with_target(self, target: str | None) -> SavedModel:

@@ -25,7 +25,8 @@ def predict(
     """Predict the rows of a table with a model.
 
     Writes one row for each, in the same order: mean, std (noise included), and lower and upper,
-    the ends of the prediction interval of probability --coverage.
+    the ends of the prediction interval of probability --coverage. A classifier writes the most
+    probable class, and the probability of each.
     """
     options.check_coverage(coverage)
     with open_session(as_json, quiet, debug) as out:
@@ -63,6 +64,9 @@ def _predict_columns(saved: Any, table: Any, coverage: float) -> dict[str, Any]:
     if table.num_rows == 0:
         raise TableError("The table has no rows to predict.")
     X = saved.schema.encode(table)
+    if hasattr(saved.model, "classes_"):
+        columns: dict[str, Any] = saved.model._make_columns(saved.model.predict_proba(X))
+        return columns
     mean, std = saved.model.predict(X, return_std=True)
     lower, upper = saved.model.predict_interval(X, coverage)
     return {"mean": mean, "std": std, "lower": lower, "upper": upper}

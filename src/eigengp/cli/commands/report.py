@@ -43,6 +43,11 @@ def report(
 
         out.check_output_path(page, [".html"])
         saved = SavedModel.read(model).with_target(target)
+        if hasattr(saved.model, "classes_"):
+            raise ValueError(
+                "A report is about a regression. For a classifier, use eigengp evaluate and "
+                "inspect, or draw eigengp.plot.calibration, confusion_matrix and decision_regions."
+            )
         table = Rows.from_table(saved.read_table(data, drop, out), saved.schema)
         origin = Origin(
             model_file=model.name,
