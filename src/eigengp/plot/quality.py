@@ -11,9 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigengp._typing import Array
 from eigengp.conformal import normal_half_width
-from eigengp.estimators.base import GPRegressor
+from eigengp.estimators.base import GPEstimator, GPRegressor
+from eigengp.estimators.classifier import EigenGPClassifier
 from eigengp.inspection import plain_inputs, plain_rows
 from eigengp.metrics import coverage_curve, pit_histogram
+from eigengp.plot.classes import draw_reliability
 from eigengp.plot.marks import legend, panels
 from eigengp.plot.palette import LINES, MODEL_COLOR, REFERENCE_COLOR, SECOND_COLOR, style
 
@@ -25,7 +27,7 @@ _MARKERS = "osD^v"
 
 
 def calibration(
-    model: GPRegressor, X: ArrayLike, y: ArrayLike, *, bins: int = 10, ax: Any = None
+    model: GPEstimator, X: ArrayLike, y: ArrayLike, *, bins: int = 10, ax: Any = None
 ) -> Any:
     """Draw the calibration of error bars, from rows that `fit` has not seen.
 
@@ -34,9 +36,13 @@ def calibration(
     which is flat if predictions are calibrated (`eigengp.metrics`). Grey bands hold 90 % of what
     calibrated predictions give for so many rows.
 
+    For a classifier, the observed share of a class against its probability is at the left, and the
+    number of rows with such probabilities at the right. With two classes it is the second class;
+    with more, the most probable one of each row.
+
     Parameters
     ----------
-    model : GPRegressor
+    model : GPRegressor or EigenGPClassifier
         A fitted model. After `calibrate` its conformal intervals are drawn too; then pass rows
         that `calibrate` has not seen either.
     X, y : arrays of shapes (n, D) and (n,)
@@ -51,16 +57,19 @@ def calibration(
     ax : array of two Axes
         The axes drawn on.
     """
+    if isinstance(model, EigenGPClassifier):
+        return draw_reliability(model, X, y, ax)
     rows, targets = plain_rows(model, X), np.asarray(y, dtype=np.float64)
     with plain_inputs():
-        mean, std = model.predict(rows, return_std=True)
+        regressor: Any = model
+        mean, std = regressor.predict(rows, return_std=True)
     levels, held = coverage_curve(targets, mean, std)
     density, edges = pit_histogram(targets, mean, std, bins)
     with style():
         left, right = several = panels(ax, 2)
         _draw_coverage(left, levels, held, targets.size)
         if hasattr(model, "conformity_"):
-            _draw_calibrated(left, model, rows, targets, levels)
+            _draw_calibrated(left, regressor, rows, targets, levels)
         _draw_histogram(right, density, edges, targets.size)
         legend(several, ax)
     return several

@@ -110,7 +110,7 @@ def _describe_origin(facts: dict[str, Any]) -> list[tuple[str, str]]:
     data, fit = facts["data"], facts["fit"]
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     lines = [
-        ("Model", facts["class"] + (f", by --method {fit['method']}" if fit else "")),
+        ("Model", facts["class"] + (f", by --method {fit['method']}" if fit and not facts["classes"] else "")),
         ("Versions", versions),
     ]
     if data:
