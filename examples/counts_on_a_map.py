@@ -38,10 +38,10 @@ grid = np.column_stack([east.ravel(), north.ravel(), np.ones(east.size)])
 found = model.predict(grid).reshape(east.shape)
 true = rate(grid[:, :2]).reshape(east.shape)
 
-fig, axes = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained", sharey=True)
+fig, axes = plt.subplots(1, 2, figsize=(8.5, 3.6), layout="constrained", sharey=True)
 for ax, values, title in zip(axes, (true, found), ("true rate", "learned rate"), strict=True):
     image = ax.pcolormesh(east, north, values, vmin=0, vmax=true.max(), rasterized=True)
-    ax.set(title=title, xlabel="east", aspect="equal")
+    ax.set(title=title, xlabel="east")
 axes[1].scatter(*sites.T, s=4 + 3 * counts, facecolors="none", edgecolors="white", linewidths=0.7)
 axes[0].set_ylabel("north")
 fig.colorbar(image, ax=axes, label="sightings per hour")
