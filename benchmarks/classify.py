@@ -1,4 +1,4 @@
-"""Classification beside scikit-learn, GPflow and GPBoost: error, log loss, calibration error and seconds."""
+"""Classification beside other libraries: error, log loss, calibration error and seconds."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def read_labelled(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, An
     Returns inputs, labels, weights, and the names of the columns of files. Others are unchanged.
     """
     if is_dask(X):
-        import dask
+        from dask.base import compute
 
         if hasattr(X, "columns"):
             named = [each for each in (y, sample_weight) if isinstance(each, str)]
@@ -33,7 +33,8 @@ def read_labelled(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, An
                 X[each] if isinstance(each, str) else each for each in (y, sample_weight)
             )
             X = X[[name for name in X.columns if name not in named]]
-        return *dask.compute(X, y, sample_weight), None
+        own: Any = compute  # It has no types.
+        return *own(X, y, sample_weight), None
     if not is_out_of_core(X):
         return X, y, sample_weight, None
     check_column_names(y, sample_weight)

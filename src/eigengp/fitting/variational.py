@@ -148,7 +148,7 @@ class VariationalFit:
             others = run.dataset.unlabelled
             if every:
                 points = np.unique(X, axis=0)
-            elif others is not None:
+            elif others is not None and isinstance(own, str):
                 points = place_among_all(own, X, others, size, kernel, run.rng)
             else:
                 points = InducingPointInit(own).place(rows.block, size, kernel, run.rng)
@@ -215,9 +215,7 @@ def _make_posterior(
     return replace(posterior, calibration=rows.calibrate(found))
 
 
-def extend_posterior(
-    posterior: LatentPosterior, block: RowBlock
-) -> tuple[LatentPosterior, float]:
+def extend_posterior(posterior: LatentPosterior, block: RowBlock) -> tuple[LatentPosterior, float]:
     """Return the posterior with more rows, and what they add to the bound.
 
     The posterior so far takes the place of the prior (Bui, Nguyen and Turner, 2017). Kernel,

@@ -38,8 +38,9 @@ def fit(
 ) -> None:
     """Learn a model from a table and write it to a file.
 
-    A target of text, or of true and false, is classified; numbers are regressed on. Text becomes one input of zeros and ones per category. Constant columns are ignored; drop dates
-    and columns of identifiers.
+    A target of text, or of true and false, makes it a classification. Text inputs become one input
+    of zeros and ones per category. Constant columns are ignored; drop dates and columns of
+    identifiers.
     """
     check_components(method, components)
     if not 0.0 <= holdout < 1.0:

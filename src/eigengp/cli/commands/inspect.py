@@ -109,8 +109,10 @@ def _describe_origin(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
     data, fit = facts["data"], facts["fit"]
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    named = fit and not facts["classes"]
+    method = f", by --method {fit['method']}" if named else ""
     lines = [
-        ("Model", facts["class"] + (f", by --method {fit['method']}" if fit and not facts["classes"] else "")),
+        ("Model", facts["class"] + method),
         ("Versions", versions),
     ]
     if data:

@@ -134,7 +134,8 @@ class Softmax(NonGaussian):
             total = p.sum(axis=2)
             p /= total[:, :, None]
             slope = np.einsum("nsc,sc->nc", p, self._points) / (p.shape[1] * deviation)
-            parts.append(((at - np.log(total)).mean(axis=1), p.mean(axis=1), np.maximum(slope, 0.0)))
+            value = (at - np.log(total)).mean(axis=1)
+            parts.append((value, p.mean(axis=1), np.maximum(slope, 0.0)))
         value, p, slope = (np.concatenate(each) for each in zip(*parts, strict=True))
         return Expectation(value, np.eye(self.n_classes)[y.astype(int)] - p, -0.5 * slope)
 
