@@ -144,3 +144,30 @@ def test_an_interrupted_fit_leaves_the_model_that_was_there(
     assert result.stderr.endswith("eigengp: Interrupted; nothing was written.\n")
     assert path.read_bytes() == b"before"
     assert [each.name for each in tmp_path.iterdir()] == ["m.eigengp"]
+
+
+@pytest.mark.parametrize("labels", [("no", "yes"), ("false", "true")])
+def test_a_target_of_text_or_flags_is_classified(
+    tmp_path: Path, labels: tuple[str, str]
+) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=80)
+    names = np.array(labels)[(x > 0.2).astype(int)]
+    data, model = tmp_path / "rows.csv", tmp_path / "model.eigengp"
+    lines = [f"{a},{b},{name}" for a, b, name in zip(x, rng.normal(size=80), names, strict=True)]
+    data.write_text("a,b,kind\n" + "\n".join(lines))
+    command = ("fit", data, "--target", "kind", "-o", model, "--components", "10")
+    said = call(*command, "--holdout", "0.25").stdout
+    assert "by classification" in said
+    assert "accuracy" in said
+    columns = answer("predict", model, data)["predictions"]
+    assert list(columns) == ["class", f"probability_{labels[0]}", f"probability_{labels[1]}"]
+    assert set(columns["class"]) == set(labels)
+    scores = answer("evaluate", model, data)
+    assert scores["accuracy"] > 0.9
+    assert 0.0 < scores["log_loss"] < 0.3
+    assert "Classes" in call("inspect", model).stdout
+    page = tmp_path / "page.html"
+    assert "evaluate" in call("report", model, data, "-o", page).stderr
+    assert "is for numbers" in call(*command, "--method", "fitc").stderr
+    assert "is for numbers" in call("compare", data, "--target", "kind").stderr

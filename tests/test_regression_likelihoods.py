@@ -16,6 +16,7 @@ from eigengp import (
     LBFGS,
     EigenGPClassifier,
     EigenGPRegressor,
+    ExactGPRegressor,
     NegativeBinomial,
     Poisson,
     Quantile,
@@ -285,3 +286,22 @@ def test_a_constant_output_beside_another_is_predicted() -> None:
     mean, std = model.predict(X, return_std=True)
     assert np.isfinite(std).all()
     np.testing.assert_allclose(mean[:, 0], 3.0, atol=1e-3)
+
+
+def test_unlabelled_rows_place_the_eigenfunctions() -> None:
+    X, f = line(200)
+    y = np.where(X[:, 0] < 3.0, f, np.nan)
+    settings = {"residual": None, "optimizer": LBFGS(max_iter=0, n_restarts=1), "random_state": 0}
+    model = EigenGPRegressor(8, inducing_points=20, **settings).fit(X, y)
+    known = np.isfinite(y)
+    alone = EigenGPRegressor(8, inducing_points=20, **settings).fit(X[known], y[known])
+    assert model.inducing_points_.max() > 5.0 > 3.0 > alone.inducing_points_.max()
+    assert model.target_mean_ == pytest.approx(alone.target_mean_)
+    assert model._scaling.target_scale == pytest.approx(alone._scaling.target_scale)
+    assert model._scaling.input_centre[0] == pytest.approx(X.mean())
+    exact = EigenGPRegressor(random_state=0, optimizer=LBFGS(max_iter=3)).fit(X, y)
+    assert "unlabelled" in exact.selection_
+    with pytest.raises(ValueError, match="All targets in y are missing"):
+        model.fit(X, np.full(200, np.nan))
+    with pytest.raises(ValueError, match="NaN"):
+        ExactGPRegressor().fit(X, y)

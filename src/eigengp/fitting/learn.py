@@ -27,7 +27,7 @@ from eigengp.fitting.initialization import (
     shorten_lengthscales,
 )
 from eigengp.fitting.leave_one_out import score_leave_one_out
-from eigengp.fitting.model_selection import choose_residual, get_exact_device
+from eigengp.fitting.model_selection import Decision, choose_residual, get_exact_device
 from eigengp.fitting.objectives import RowObjective, kernel_parameters, learn_parameters
 from eigengp.fitting.online import Online
 from eigengp.fitting.plan import RELATIVE_JITTER, Plan, get_default_size, make_plan, resolve_sizes
@@ -53,6 +53,10 @@ SUBSET_RANGE = (500, 2_000)
 
 def learn(run: Run) -> FitResult:
     """Fit EigenGP, with the residual of the settings or the best one, or another likelihood."""
+    others = run.dataset.unlabelled
+    if others is not None:
+        reason = "their inputs take part in the scaling, and in placing inducing points, if any"
+        run.decisions.append(Decision("unlabelled", f"{others.shape[0]:,} rows", reason))
     if run.settings.likelihood is not None:
         return learn_variational(run)
     residual, decision = choose_residual(run.settings, run.dataset)
