@@ -29,7 +29,8 @@ from eigengp.data.array_source import ArraySource, map_blocks
 from eigengp.data.holdout import TrainingRows
 from eigengp.data.open import open_dataset
 from eigengp.data.standardize import Scaling, StandardizedSource, Summary
-from eigengp.fitting.model_selection import choose_residual
+from eigengp.fitting.learn import choose_residual
+from eigengp.fitting.run import begin_run
 from eigengp.fitting.settings import Settings
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.precision import Arithmetic
@@ -266,8 +267,10 @@ def test_a_gpu_has_the_exact_gp_of_more_rows() -> None:
     """The choice alone: there need be no GPU."""
     settings = Settings.from_estimator(EigenGPRegressor(device="cuda"))
     with open_dataset(LARGE, LARGE_Y, None, settings.reading._replace(device=None)) as dataset:
-        residual, decision = choose_residual(settings, dataset)
+        with begin_run(dataset, settings) as run:
+            residual, decision = choose_residual(run)
         assert residual == "exact"
         assert "on cuda" in decision.reason
         on_cpu = replace(settings, device=None, reading=settings.reading._replace(device=None))
-        assert choose_residual(on_cpu, dataset)[0] == "neighbors"
+        with begin_run(dataset, on_cpu) as run:
+            assert choose_residual(run)[0] == "neighbors"

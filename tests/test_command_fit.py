@@ -147,9 +147,7 @@ def test_an_interrupted_fit_leaves_the_model_that_was_there(
 
 
 @pytest.mark.parametrize("labels", [("no", "yes"), ("false", "true")])
-def test_a_target_of_text_or_flags_is_classified(
-    tmp_path: Path, labels: tuple[str, str]
-) -> None:
+def test_a_target_of_text_or_flags_is_classified(tmp_path: Path, labels: tuple[str, str]) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=80)
     names = np.array(labels)[(x > 0.2).astype(int)]

@@ -21,7 +21,7 @@ import pytest
 from typer.testing import CliRunner
 
 from eigengp.cli.app import app
-from eigengp.fitting.plan import Plan
+from eigengp.fitting.settings import Plan
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

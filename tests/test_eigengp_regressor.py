@@ -317,7 +317,7 @@ def test_the_guard_adds_inducing_points_only_while_they_pay() -> None:
 def test_large_data_has_the_restarts_that_are_asked_for(
     n_restarts: Any, screened: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eigengp.fitting.plan._SMALL_PROBLEM", 0)
+    monkeypatch.setattr("eigengp.fitting.settings._SMALL_PROBLEM", 0)
     usual, counts = InducingFamily.make_starts, []
 
     def counted(self: Any, template: Any, rows: Any, size: int, count: int, rng: Any) -> Any:

@@ -30,8 +30,8 @@ from eigengp.fitting.objectives import (
     eigengp_parameters,
     minimize,
 )
-from eigengp.fitting.plan import Plan
 from eigengp.fitting.restarts import FirstStage, Search, _double_points, _list_sizes
+from eigengp.fitting.settings import Plan
 from eigengp.fitting.stages import WeightObjective
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import FactorizationError

@@ -20,9 +20,9 @@ from eigengp import (
 )
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
-from eigengp.data.grouping import group_rows, group_source, has_equal_inputs
+from eigengp.data.holdout import group_source
 from eigengp.data.neighbors import NeighborSource
-from eigengp.gp.blocks import RowBlock, joined
+from eigengp.gp.blocks import RowBlock, group_rows, has_equal_inputs, joined
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.posterior import draw_by_input

@@ -132,20 +132,20 @@ def test_long_names_are_shortened_in_messages(folder: Path) -> None:
 def test_a_wide_table_takes_seconds(tmp_path: Path) -> None:
     names = (*(f"c{index}" for index in range(3_000)), "y")
     path, model = write(tmp_path / "wide.csv", odd_table(names, 4)), tmp_path / "m.eigengp"
-    began = time.perf_counter()
+    began = time.process_time()
     done = call("fit", path, "-t", "y", "-o", model)
     assert done.exit_code == 0, done.stderr
     for arguments in (("inspect", model), ("predict", model, path)):
         assert call(*arguments).exit_code == 0
-    assert time.perf_counter() - began < 20.0
+    assert time.process_time() - began < 9.0  # About 3.5 s.
 
 
 def test_a_model_of_many_inputs_shows_itself_at_once() -> None:
     X = np.random.default_rng(0).normal(size=(4, 2_000))
     model = ExactGPRegressor(optimizer=LBFGS(n_restarts=1, max_iter=1)).fit(X, X[:, 0])
-    began = time.perf_counter()
+    began = time.process_time()
     assert "Log marginal likelihood" in model._repr_html_()
-    assert time.perf_counter() - began < 2.0
+    assert time.process_time() - began < 2.0
 
 
 def test_characters_of_all_planes_stay_json() -> None:

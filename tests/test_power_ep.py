@@ -16,11 +16,10 @@ import dense
 from eigengp import LBFGS, FITCRegressor, PowerEPRegressor, VFERegressor
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
-from eigengp.data.grouping import group_rows
 from eigengp.data.standardize import Extent
 from eigengp.fitting.objectives import eigengp_parameters
 from eigengp.gp.approximations import DigitsLostError
-from eigengp.gp.blocks import RowBlock
+from eigengp.gp.blocks import RowBlock, group_rows
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.kernels import Kernel, Matern32, Matern52, RationalQuadratic, SquaredExponential
 from finite_differences import assert_close, gradient

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,9 @@ def test_other_scalings_stay_as_they_are_to_the_last_bit() -> None:
         np.testing.assert_array_equal(
             own.transform_inputs(X), (X - known.input_centre) * (1.0 / known.input_scale)
         )
-        assert own.get_gradient_unit(X).shape == (3,)
+        np.testing.assert_array_equal(
+            own.restore_gradient(X, X), own.target_scale / own.input_scale * X
+        )
 
 
 def test_many_rows_are_measured_by_a_sample_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +213,7 @@ def test_relevance_and_ranges_are_those_of_the_middle() -> None:
     scaling = model._scaling
     length, spread = (
         model.kernel_.lengthscale,
-        scaling.transform_inputs(X).std(axis=0) * scaling.input_scale,
+        replace(scaling, columns=None).transform_inputs(X).std(axis=0) * scaling.input_scale,
     )
     known = 1.0 - 1.0 / np.sqrt(1.0 + 2.0 * (spread / length) ** 2)
     np.testing.assert_allclose(model.input_relevance(), known, atol=1e-4)
@@ -240,7 +243,7 @@ def test_files_and_other_arrays_give_the_same(tmp_path: Path) -> None:
             here.predict_gradient(torch.asarray(TAILS)),
         )
     np.testing.assert_array_equal(here._scaling.input_scale, known._scaling.input_scale)
-    np.testing.assert_allclose(mean.numpy(), known.predict(TAILS), rtol=1e-3)
+    np.testing.assert_allclose(mean.numpy(), known.predict(TAILS), rtol=3e-3)
     expected = known.predict_gradient(TAILS)
     np.testing.assert_allclose(slopes.numpy(), expected, rtol=1e-2, atol=1e-3)
 

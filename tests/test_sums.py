@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
-from eigengp.data.grouping import group_rows
 from eigengp.gp.approximations import PlainRows, WhitenedRows, WhitenedSums
-from eigengp.gp.blocks import RowBlock
+from eigengp.gp.blocks import RowBlock, group_rows
 from eigengp.gp.residual import ResidualRows
 from eigengp.gp.sums import Kept, Sums, SumsAdjoint
 from eigengp.kernels import Kernel, Matern32, SquaredExponential

@@ -13,8 +13,12 @@ from eigengp._typing import Array
 from eigengp.backend import loops, loops_numpy
 from eigengp.data.array_source import ArraySource
 from eigengp.data.neighbors import Nearest, NeighborSource, find_nearest_before
-from eigengp.fitting.heteroscedastic import OF_THE_MODEL, fit_heteroscedastic
-from eigengp.fitting.leave_one_out import _condition_on_repeats, make_posterior
+from eigengp.fitting.heteroscedastic import (
+    OF_THE_MODEL,
+    _condition_on_repeats,
+    fit_heteroscedastic,
+    make_posterior,
+)
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter

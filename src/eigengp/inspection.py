@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -113,7 +113,7 @@ def ranges(model: GPRegressor, rows: Array | None = None) -> Array:
     if rows is not None:
         return np.column_stack([rows.min(axis=0), rows.max(axis=0)])
     check_is_fitted(model)
-    scaling = model._scaling
+    scaling = replace(model._scaling, columns=None)
     spread = scaling.input_spread / scaling.input_scale
     wide = 2.0 * np.where(spread > 0.0, spread, 1.0)
     return np.column_stack([scaling.restore_inputs(-wide), scaling.restore_inputs(wide)])

@@ -6,8 +6,10 @@ arrays in float64, and are moved to the library and device of the rows when need
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any
+from collections.abc import Callable, Hashable
+from dataclasses import Field
+from operator import add, sub
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -103,3 +105,47 @@ class Placed:
 def positive(x: AnyArray) -> AnyArray:
     """Return `max(x, 0)`, entry by entry."""
     return namespace(x).where(x > 0.0, x, 0.0 * x)
+
+
+class Additive:
+    """A dataclass of arrays and numbers that adds field by field."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __add__(self, other: Self) -> Self:
+        return self._of_each(add, self, other)
+
+    def __sub__(self, other: Self) -> Self:
+        return self._of_each(sub, self, other)
+
+    def __mul__(self, factor: float) -> Self:
+        return self._of_each(lambda each: factor * each, self)
+
+    def __iadd__(self, other: Self) -> Self:
+        """Add in the memory of this one's arrays, which are lost."""
+        return self._of_each(_added_in_place, self, other)
+
+    def on_host(self) -> Self:
+        """Return the same in NumPy's arrays and plain numbers."""
+        return self._of_each(_hosted, self)
+
+    @classmethod
+    def _of_each(cls, function: Callable[..., Any], *own: Self) -> Self:
+        names = cls.__dataclass_fields__
+        return cls(**{name: function(*(getattr(each, name) for each in own)) for name in names})
+
+
+def _hosted(x: Any) -> Any:
+    """Return a number as it is, and an array as one of NumPy's."""
+    if isinstance(x, float):
+        return x
+    hosted = on_host(x)
+    return np.ascontiguousarray(hosted) if hosted.ndim else float(hosted)
+
+
+def _added_in_place(x: Any, other: Any) -> Any:
+    """Return `x + other`, in the memory of `x` if that is an array; numbers may be shared."""
+    if not getattr(x, "ndim", 0):
+        return x + other
+    x += other
+    return x

@@ -1,4 +1,4 @@
-"""Parts of a source: a random sample of its rows, or all rows except a held-out set."""
+"""Views of a source: a sample of its rows, all but a held-out set, or merged rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sklearn.utils.random import sample_without_replacement
 
 from eigengp.backend.namespace import AnyArray, beside, is_numpy, namespace
 from eigengp.data.array_source import ArraySource
-from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.blocks import RowBlock, RowSource, group_rows, has_equal_inputs
 
 SumT = TypeVar("SumT", bound=Any)
 BlockMap: TypeAlias = Callable[[RowBlock], RowBlock]
@@ -21,6 +21,7 @@ BlockMap: TypeAlias = Callable[[RowBlock], RowBlock]
 
 _HELD_OUT_ROWS = 5_000
 _MANY = 50
+_MOST_GROUPED = 200_000
 _HASH = 0x9E3779B97F4A7C15 - (1 << 64)
 
 
@@ -178,3 +179,22 @@ def split_training(source: RowSource) -> TrainingRows | ManyTrainingRows:
 def _is_held_out(rows: AnyArray, stride: int) -> AnyArray:
     """Return which rows are held out; integer products wrap around in every library."""
     return ((rows * _HASH >> 40) & 0xFFFFFF) % stride == 0
+
+
+def group_source(source: RowSource) -> RowSource:
+    """Merge rows with equal inputs if all rows are in NumPy arrays in memory.
+
+    More than 200,000 rows, and those of files, Dask collections and GPUs, stay as they are: the
+    residual of EigenGP+ is then independent between rows with equal inputs.
+    """
+    arrays = source
+    while isinstance(arrays, View):
+        arrays = arrays.source
+    if not isinstance(arrays, ArraySource) or not isinstance(arrays.X, np.ndarray):
+        return source
+    if arrays.n_rows > _MOST_GROUPED or not has_equal_inputs(arrays.X):
+        return source
+    rows = group_rows(source.take(np.arange(source.n_rows))).rows
+    return ArraySource(
+        rows.X, rows.y, rows.sample_weight, arrays.block_rows, arrays.n_threads, 0, rows.scatter
+    )

@@ -105,6 +105,8 @@ class ReadOptions(NamedTuple):
     max_rows: int | None = None
     mean: Any = "constant"
     """ "constant", "zero", a name in `MEANS`, or a regressor to be cross-fitted."""
+    orders_inputs: bool = False
+    """Whether few rows are learned from with their inputs in an order of their own."""
     scales_targets: bool = True
     """Whether targets are centred and scaled, which classes and counts are not."""
     unlabelled: Array | None = None
@@ -132,7 +134,9 @@ class Dataset:
     like : array of shape (0, D)
         An array of the library and on the device of the results.
     n_rows, n_features : int
-        The numbers of rows and inputs.
+        The numbers of rows, and of inputs that are learned from.
+    n_varying : int
+        The number of inputs that are not constant, and at least one.
     opened : float
         When opening started, by the monotonic clock.
     device : str or None
@@ -148,22 +152,20 @@ class Dataset:
     like: AnyArray
     n_rows: int
     n_features: int
+    n_varying: int = 1
     opened: float = 0.0
     device: str | None = None
     """The device of PyTorch on which rows are; None is the CPU."""
     unlabelled: Array | None = None
     """Standardised inputs of rows without a target."""
 
-    @property
-    def is_on_gpu(self) -> bool:
-        """Whether passes over the rows are computed by CUDA."""
-        return self.device is not None and self.device.startswith("cuda")
-
 
 class _Opened(NamedTuple):
     rows: RowSource
     like: AnyArray
     names: Any = None
+    device: str | None = None
+    """See `Dataset`."""
 
 
 @contextmanager
@@ -193,27 +195,25 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
             scaling = replace(scaling, target_centre=0.0, target_scale=1.0)
         if mean is None and options.mean in MEANS:
             scaling = fit_mean(options.mean, rows, scaling)
+        if options.orders_inputs and rows.n_rows <= MERGE_UP_TO:
+            scaling = replace(scaling, columns=_choose_columns(rows, scaling.input_spread))
+        source = standardize_rows(rows, scaling, options.memory)
+        box = Extent(*scaling.transform_inputs(np.stack([summary.low, summary.high])[:, :-1]))
         yield Dataset(
             rows,
-            standardize_rows(rows, scaling, options.memory),
+            source,
             replace(scaling, mean=mean or scaling.mean),
-            Extent(*scaling.transform_inputs(np.stack([summary.low, summary.high])[:, :-1])),
+            box,
             summary,
             opened.names,
             opened.like,
             rows.n_rows,
-            rows.n_features,
+            scaling.n_columns,
+            max(1, int(np.count_nonzero(box.high > box.low))),
             began,
-            _find_device(rows, options.device),
+            opened.device,
             None if others is None else scaling.transform_inputs(others),
         )
-
-
-def _find_device(rows: RowSource, device: str | None) -> str | None:
-    """Return the device of rows in arrays, or that to which rows of a table are moved."""
-    if not isinstance(rows, ArraySource):
-        return device
-    return None if isinstance(rows.X, np.ndarray) else str(rows.X.device)
 
 
 def find_gpu() -> str | None:
@@ -240,7 +240,8 @@ def _open_dask(client: Any, X: Any, y: Any, sample_weight: Any, options: ReadOpt
         X, y, weight = client.gather(client.compute([X, y, weight]))
         return _open_arrays(X, y, weight, options)._replace(names=names)
     rows = DaskSource.of(client, X, y, weight)
-    return _Opened(rows.sized(rows.n_features), np.empty((0, rows.n_features)), names)
+    like = np.empty((0, rows.n_features))
+    return _Opened(rows.sized(rows.n_features), like, names, options.device)
 
 
 def check_column_names(y: Any, sample_weight: Any) -> None:
@@ -268,7 +269,8 @@ def _open_table(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Op
     move_to_device(np.zeros(1), device)
     move = None if device is None else partial(move_to_device, device=device)
     source = StreamSource(table, options.memory // 2, move=move)
-    return _Opened(source.sized(table.n_features), np.empty((0, table.n_features)), names)
+    like = np.empty((0, table.n_features))
+    return _Opened(source.sized(table.n_features), like, names, device)
 
 
 def _open_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
@@ -289,7 +291,8 @@ def _open_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _O
         weight = None if weight is None else beside(weight, rows)
     like = namespace(given).empty_like(given[:0, :])  # A view would keep all rows in memory.
     size = options.block_rows or choose_block_rows(rows, 1)
-    return _Opened(ArraySource(rows, targets, weight, size), like, names)
+    used = None if isinstance(rows, np.ndarray) else str(rows.device)
+    return _Opened(ArraySource(rows, targets, weight, size), like, names, used)
 
 
 def _check_size(n_rows: int, options: ReadOptions) -> None:
@@ -412,28 +415,57 @@ def merge_rows(
         return X, targets, weight
     table = np.column_stack([X.astype(np.float64), targets])
     unique, inverse = np.unique(table, axis=0, return_inverse=True)
-    total = np.bincount(inverse.ravel(), weights=weight)
-    single: Array | None = None if np.all(total == 1.0) else total.astype(np.float64)
-    order = _order_rows(unique[:, :-1], unique[:, -1])
+    total = np.bincount(inverse.ravel(), weights=weight).astype(np.float64)
+    single: Array | None = None if np.all(total == 1.0) else total
+    order = _order_rows(unique[:, :-1], unique[:, -1], total)
     if single is not None:
         single = single[order]
     return np.ascontiguousarray(unique[order, :-1]), np.ascontiguousarray(unique[order, -1]), single
 
 
-def _order_rows(X: Array, y: Array) -> NDArray[np.intp]:
+def _order_rows(X: Array, y: Array, weight: Array) -> NDArray[np.intp]:
     """Return an order of rows that no order, sign, shift or scale of the inputs changes.
 
-    Rows are ordered by their targets, and rows of equal targets by their distance from the mean;
-    where both are equal, the order of the inputs remains.
-    Starts, subsets and folds, which are drawn by the numbers of rows, are then the same rows.
+    Rows are ordered by their targets, and then by their inputs, in the order and with the signs of
+    `_order_inputs`. Starts, subsets and folds, which are drawn by the numbers of rows, are then the
+    same rows.
     """
-    centred = X - X.mean(axis=0)
-    spread = np.abs(centred).max(axis=0)
-    squares = np.sort((centred[:, spread > 0.0] / spread[spread > 0.0]) ** 2, axis=1)
-    distance = np.zeros(y.size)
-    for column in squares.T:  # One by one: the sum does not depend on the number of columns.
-        distance += column
-    return np.lexsort((distance.round(_TIED), y))
+    columns, inputs = _order_inputs(X, y, weight)
+    return np.lexsort((*inputs[:, columns[::-1]].T, y))
+
+
+def _choose_columns(rows: RowSource, spread: Array) -> tuple[int, ...] | None:
+    """Return the inputs that vary, in the order of `_order_inputs`; None is all, as they are."""
+    all_rows = rows.take(np.arange(rows.n_rows))
+    order, _ = _order_inputs(all_rows.X, all_rows.y, all_rows.weight)
+    columns = tuple(order[spread[order] > 0.0].tolist())
+    return None if columns in ((), tuple(range(spread.size))) else columns
+
+
+def _order_inputs(X: Array, y: Array, weight: Array) -> tuple[NDArray[np.intp], Array]:
+    """Return an order of the inputs, and inputs between −1 and 1, rounded, shape (N, D).
+
+    Inputs are ordered by moments with the targets and of their own. These and the returned signs
+    depend neither on the order of the inputs nor on their signs, shifts and scales.
+    """
+    share = (weight / weight.sum())[:, None]
+    (z, t) = (_scale_to_one(each, share) for each in (X, y[:, None]))
+    moments = np.stack(
+        [np.sum(share * each, axis=0) for each in (z * t, z**2 * t, z**3, z * t * t)]
+    )
+    odd = moments[[0, 2, 3]].round(_TIED)
+    first = np.argmax(odd != 0.0, axis=0)
+    sign = np.where(odd[first, np.arange(z.shape[1])] < 0.0, -1.0, 1.0)
+    even = np.stack([np.sum(share * each, axis=0) for each in (z**2, z**4)])
+    keys = np.concatenate([np.abs(moments), even]).round(_TIED)
+    return np.lexsort(keys[::-1]), (sign * z).round(_TIED)
+
+
+def _scale_to_one(values: Array, share: Array) -> Array:
+    """Return columns about their means, divided by the largest deviation, if there is one."""
+    centred = values - np.sum(share * values, axis=0)
+    largest = np.abs(centred).max(axis=0)
+    return centred / np.where(largest > 0.0, largest, 1.0)
 
 
 def check_frame(X: Any) -> None:

@@ -36,6 +36,7 @@ from eigengp.data.array_source import ArraySource
 from eigengp.data.holdout import BlockMap, View, sample_rows
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.mean import Mean
+from eigengp.kernels.base import KernelT, put_inputs, take_inputs
 
 _BITS = 40
 _SHARE = 4
@@ -191,6 +192,8 @@ class Scaling:
     """Where the compressed tails begin, in units of `input_scale`."""
     mean: Mean | None = None
     """The mean function added to `target_centre`, in the units of the data."""
+    columns: tuple[int, ...] | None = None
+    """The inputs that are learned from, in this order; None is all of them, as they are given."""
 
     @classmethod
     def measure(
@@ -218,7 +221,7 @@ class Scaling:
         scale = np.sqrt(summary.squares / summary.weight)
         spread = np.where(_is_constant(scale, centre), 0.0, _round_off(scale, scale))[:-1]
         if not standardize:
-            scale[:-1] = np.sqrt(np.mean(scale[:-1] ** 2))
+            scale[:-1] = np.sqrt(np.mean(scale[:-1][spread > 0.0] ** 2)) if spread.any() else 0.0
         usable = _make_usable(scale, centre)
         scale = _round_off(usable, usable)
         centre = _round_off(centre, scale)
@@ -234,9 +237,11 @@ class Scaling:
         X, weight = sample.X, sample.sample_weight
         if weight is not None and not weight.any():
             weight = None
-        low, middle, high = np.quantile(
-            X, [0.25, 0.5, 0.75], axis=0, weights=weight, method="inverted_cdf"
+        below, above = (
+            np.quantile(each, [0.25, 0.5, 0.75], axis=0, weights=weight, method="inverted_cdf")
+            for each in (X, -X)
         )
+        low, middle, high = 0.5 * (below - above[::-1])  # The sign of an input does not matter.
         deviation = (high - low) / _IQR_PER_DEVIATION
         scale = np.where(_is_constant(deviation, middle), self.input_scale, deviation)
         own = replace(self, input_centre=middle, input_scale=scale, knee=KNEE)
@@ -246,11 +251,27 @@ class Scaling:
         return replace(own, input_spread=np.where(self.input_spread > 0.0, spread, 0.0))
 
     @cached_property
+    def _own(self) -> Scaling:
+        """The scaling of the inputs that are learned from, in their order."""
+        if self.columns is None:
+            return self
+        names = ("input_centre", "input_scale", "input_spread")
+        own = {name: getattr(self, name)[list(self.columns)] for name in names}
+        return replace(self, **own, columns=None)
+
+    @property
+    def n_columns(self) -> int:
+        """The number of inputs that are learned from."""
+        return self.input_scale.size if self.columns is None else len(self.columns)
+
+    @cached_property
     def _placed(self) -> tuple[Placed, Placed]:
         return Placed(self.input_centre), Placed(1.0 / self.input_scale)
 
     def transform_inputs(self, X: AnyArray) -> AnyArray:
         """Return standardised inputs, in the library and precision of `X`."""
+        if self.columns is not None:
+            return self._own.transform_inputs(take_inputs(X, self.columns))
         deviations = self._deviations(X)
         return deviations if math.isinf(self.knee) else compress_tails(deviations, self.knee)
 
@@ -262,21 +283,36 @@ class Scaling:
         return namespace(X).clip(deviations, -_FARTHEST, _FARTHEST)
 
     def restore_inputs(self, standardised: Array) -> Array:
-        """Return standardised inputs in the units of the data; undoes `transform_inputs`."""
+        """Return standardised inputs in the units of the data; undoes `transform_inputs`.
+
+        Inputs that are not learned from are at their centre.
+        """
+        if self.columns is not None:
+            found = np.tile(self.input_centre, (len(standardised), 1))
+            found[:, list(self.columns)] = self._own.restore_inputs(standardised)
+            return found
         if not math.isinf(self.knee):
             standardised = stretch_tails(standardised, self.knee)
         return standardised * self.input_scale + self.input_centre
 
-    def get_gradient_unit(self, X: AnyArray) -> AnyArray:
-        """Return the factor from derivatives by standardised inputs to those in the data's units.
+    def restore_gradient(self, X: AnyArray, gradient: AnyArray) -> AnyArray:
+        """Return derivatives by standardised inputs, shape (n, D), in the units of the data.
 
-        It is `target_scale` times the derivative of `transform_inputs`, shape (n, D), or (D,) if
-        it is the same for all rows.
+        They are multiplied by `target_scale` and by the derivative of `transform_inputs`.
         """
+        if self.columns is not None:
+            found = self._own.restore_gradient(take_inputs(X, self.columns), gradient)
+            return put_inputs(found, self.columns, X.shape[1])
         unit = beside(self.target_scale / self.input_scale, X)
-        if math.isinf(self.knee):
-            return unit
-        return unit * compute_slope(self._deviations(cast(X, "float64")), self.knee)
+        if not math.isinf(self.knee):
+            unit = unit * compute_slope(self._deviations(cast(X, "float64")), self.knee)
+        return unit * gradient
+
+    def restore_kernel(self, kernel: KernelT, unit: float) -> KernelT:
+        """Return a kernel of standardised inputs for those of the data, with `unit` variances."""
+        if self.columns is not None:
+            kernel = kernel.embed(self.columns, self.input_scale.size)
+        return kernel.rescaled(self.input_scale, unit, self.input_centre)
 
     def restore_targets(self, X: AnyArray, standardised: AnyArray) -> AnyArray:
         """Return standardised values at inputs `X` in the units of the targets."""
@@ -339,6 +375,10 @@ class StandardizedSource(View):
     """A source whose blocks are standardised in every pass, without a copy of the data."""
 
     scaling: Scaling
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "n_features", self.scaling.n_columns)
 
     @property
     def block_map(self) -> BlockMap:

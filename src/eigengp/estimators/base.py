@@ -61,6 +61,12 @@ KERNEL_NAMES = StrOptions(set(KERNELS))
 _ONE_VARIANCE = ("auto", "gaussian")
 
 
+def count_outputs(y: Any) -> int:
+    """Return the number of columns of targets with two dimensions, and 0 for other targets."""
+    shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
+    return int(shape[1]) if len(shape) == 2 else 0
+
+
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -205,8 +211,9 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self : object
             The fitted estimator.
         """
+        find = self._fit_outputs if count_outputs(y) else self._find_fit
         settings = Settings.from_estimator(self)
-        return self._adopt(self._find_fit(X, y, sample_weight, settings))
+        return self._adopt(find(X, y, sample_weight, settings))
 
     def _find_fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
         """Open the rows, and learn from them."""
@@ -219,6 +226,10 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             begin_run(dataset, settings) as run,
         ):
             return self._learn(run)
+
+    def _fit_outputs(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
+        """Fit a matrix of targets, which most estimators refuse."""
+        return self._find_fit(X, y, sample_weight, settings)
 
     @abstractmethod
     def _learn(self, run: Run) -> FitResult:
@@ -583,14 +594,13 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """
         X = self._inputs(X, "predict_gradient")
         scaling, posterior = self._scaling, self._posterior
-        unit = scaling.get_gradient_unit(X)
-        mean = unit * self._by_blocks(posterior.mean_gradient, X)
+        mean = scaling.restore_gradient(X, self._by_blocks(posterior.mean_gradient, X))
         if scaling.mean is not None:
             mean = mean + scaling.mean.gradient(X)
         if not return_variance:
             return mean
-        variance = self._by_blocks(posterior.variance_gradient, X)
-        return mean, scaling.target_scale * unit * variance
+        variance = scaling.restore_gradient(X, self._by_blocks(posterior.variance_gradient, X))
+        return mean, scaling.target_scale * variance
 
     def predict_average(self, X: ArrayLike) -> tuple[float, float]:
         """Predict the average of the latent function over rows, with its own error bar.
@@ -702,13 +712,13 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """Return inputs at which the model knows the function, in the units of the data."""
         posterior: Any = self._posterior
         scaling, features = self._scaling, posterior.features
-        points = np.empty((0, scaling.input_scale.size))
+        points = np.empty((0, scaling.n_columns))
         if isinstance(posterior, VecchiaPosterior):
             points = posterior.rows.X
         elif not isinstance(features, SpectralFeatures):
             points = features.points
         if len(points) < _FEWEST_POINTS:
-            size = (_MOST_POINTS, scaling.input_scale.size)
+            size = (_MOST_POINTS, scaling.n_columns)
             points = np.sqrt(3.0) * np.random.default_rng(0).uniform(-1.0, 1.0, size)
         steps = np.linspace(0, len(points) - 1, min(_MOST_POINTS, len(points)))
         points = points[steps.astype(int)]

@@ -16,14 +16,14 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, Placed
 from eigengp.backend.threads import speed_up_passes
 from eigengp.data.dask_source import is_dask
-from eigengp.data.open import check_further_rows, is_out_of_core, open_dataset
-from eigengp.estimators.base import KERNEL_NAMES
-from eigengp.estimators.outputs import find_outputs
+from eigengp.data.open import check_further_rows, is_out_of_core
+from eigengp.estimators.base import KERNEL_NAMES, count_outputs
+from eigengp.estimators.outputs import Outputs
 from eigengp.estimators.sparse import POINTS, InducingPointRegressor
 from eigengp.fitting.learn import learn
 from eigengp.fitting.online import Online, extend_fit
-from eigengp.fitting.run import FitResult, begin_run, describe, get_log_unit
-from eigengp.fitting.settings import LBFGS, Settings, Stochastic
+from eigengp.fitting.run import FitResult, describe, get_log_unit
+from eigengp.fitting.settings import LBFGS, Settings, Stochastic, find_likelihood
 from eigengp.fitting.stochastic import StochasticLearner
 from eigengp.gp.exact_posterior import ConditionalPosterior
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
@@ -32,7 +32,6 @@ from eigengp.gp.likelihoods import (
     Gaussian,
     Heteroscedastic,
     NonGaussian,
-    find_likelihood,
 )
 from eigengp.gp.linalg import Spectrum
 from eigengp.gp.mixture import MixturePosterior
@@ -74,6 +73,12 @@ def _keeps_no_rows(estimator: EigenGPRegressor) -> bool:
             f"partial_fit keeps no rows, which residual={estimator.residual!r} needs; call fit "
             "with all rows, or choose another residual."
         )
+    if estimator.__sklearn_is_fitted__() and estimator._online is None:
+        raise AttributeError(
+            "partial_fit cannot continue a fit that keeps its rows: selection_ says that "
+            f"{estimator.selection_['residual']}. Fit with residual=None, or start with "
+            "partial_fit."
+        )
     return True
 
 
@@ -113,11 +118,11 @@ class EigenGPRegressor(InducingPointRegressor):
           linear kernel plus a squared exponential, and for up to three inputs a `Warped` squared
           exponential.
         - "neighbors": the kernel with the lowest loss on up to 3,000 rows, among the same five
-          kernels and, without `max_time` or with at least 10 seconds, three sums: squared
-          exponential + Matérn 5/2, rational quadratic + Matérn 1/2, and Matérn 3/2 + Matérn 1/2.
-          The loss per row is the mean of two values: the negative Vecchia log marginal likelihood,
-          and the same with one common variance in place of the conditional variance of each row.
-          As in Akaike's criterion, each hyperparameter of the kernel adds one nat.
+          kernels and, without `max_time` or with at least 10 seconds, four sums: squared
+          exponential + Matérn 5/2 or rational quadratic, and rational quadratic or Matérn 3/2 +
+          Matérn 1/2. The loss per row is the mean of two values: the negative log marginal
+          likelihood of local GPs, and the negative log density of their leave-one-out errors with
+          one common variance. As in Akaike's criterion, each hyperparameter adds one nat.
     residual : {"auto", None, "diagonal", "neighbors", "exact"}
         Which model to fit. None, "diagonal" and "neighbors" have eigenfunctions, and differ in how
         they treat the residual covariance.
@@ -148,10 +153,10 @@ class EigenGPRegressor(InducingPointRegressor):
     n_neighbors : int
         Number of nearest training rows on which a prediction is conditioned with
         `residual="neighbors"`. Where the mean is that of all rows (see `residual`), it affects only
-        the variance. It does not affect learning: kernels are compared with 15 neighbours of each
-        row, and the hyperparameters of the best kernel are learned with 30. The posterior of the
-        weights uses at most 32, unless `n_neighbors` is at least the number of rows: then all rows
-        are used, and the posterior is that of the exact GP.
+        the variance. It does not affect learning: hyperparameters are learned from local GPs, in
+        groups of at most 400 nearby rows. The posterior of the weights uses at most 32, unless
+        `n_neighbors` is at least the number of rows: then all rows are used, and the posterior is
+        that of the exact GP.
     likelihood : str or likelihood object
         The distribution of the targets given the latent function. "gaussian" has one noise
         variance. "heteroscedastic" multiplies the predictive variance by an input-dependent factor,
@@ -323,16 +328,14 @@ class EigenGPRegressor(InducingPointRegressor):
     guard: bool = True
     max_time: float | None = None
 
-    def _find_fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
+    def _fit_outputs(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
         """Fit one output, or several with a learned covariance between them."""
-        outputs = None if isinstance(y, str) or y is None else find_outputs(y)
-        if outputs is None:
-            return super()._find_fit(X, y, sample_weight, settings)
+        outputs = Outputs.of(y)
         if outputs.values.shape[1] == 1:
             one = outputs.values[:, 0] if self._takes_outputs else y
-            return super()._find_fit(X, one, sample_weight, settings)
-        number, settings = outputs.prepare(X, sample_weight, settings)
-        return outputs.restore(super()._find_fit(X, number, sample_weight, settings))
+            return self._find_fit(X, one, sample_weight, settings)
+        number, settings = outputs.prepare(X, settings)
+        return outputs.restore(self._find_fit(X, number, sample_weight, settings))
 
     @property
     def _draws_jointly(self) -> bool:  # type: ignore[override]  # Decided by what was learned.
@@ -375,24 +378,16 @@ class EigenGPRegressor(InducingPointRegressor):
         """
         if is_out_of_core(X) or is_dask(X):
             raise TypeError("partial_fit takes arrays; fit reads files and Dask collections.")
-        outputs = find_outputs(y)
-        if outputs is not None and outputs.values.shape[1] > 1:
+        if count_outputs(y) > 1:
             raise ValueError("partial_fit takes one output; fit takes several.")
         if not 0.0 < forgetting <= 1.0:
             raise ValueError(f"forgetting must be above 0 and at most 1, got {forgetting!r}.")
         if not self.__sklearn_is_fitted__():
-            settings = replace(Settings.from_estimator(self), keeps_rows=False)
-            with (
-                open_dataset(X, y, sample_weight, settings.reading) as dataset,
-                begin_run(dataset, settings) as run,
-            ):
-                result = learn(run)
-            return self._adopt(result)
-        if self._online is None:
-            raise ValueError(
-                "partial_fit cannot continue a fit that keeps its rows: selection_ says that "
-                f"{self.selection_['residual']}. Fit with residual=None, or start with partial_fit."
-            )
+            settings = Settings.from_estimator(self)
+            reading = settings.reading._replace(orders_inputs=False)  # Others may vary later.
+            settings = replace(settings, reading=reading, keeps_rows=False)
+            return self._adopt(self._find_fit(X, y, sample_weight, settings))
+        assert self._online is not None
         settings = Settings.from_estimator(self)
         if isinstance(self._online, StochasticLearner) != settings.is_stochastic:
             raise ValueError(

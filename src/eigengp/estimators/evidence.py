@@ -13,8 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions, validate_param
 
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
-from eigengp.data.grouping import group_rows
-from eigengp.gp.blocks import RowBlock
+from eigengp.gp.blocks import RowBlock, group_rows
 from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.kernels import Kernel
@@ -114,12 +113,6 @@ def log_marginal_likelihood(
     (10.419, (4, 1))
     """
     inputs, targets = check_X_y(X, y, dtype=np.float64, y_numeric=True)
-    B = check_array(inducing_points, dtype=np.float64, input_name="inducing_points")
-    if B.shape[1] != inputs.shape[1]:
-        raise ValueError(
-            f"inducing_points have {B.shape[1]} columns but X has {inputs.shape[1]}; "
-            "each inducing point needs one value for each input."
-        )
     kernel.with_ard(inputs.shape[1])
     if power != 1.0 and residual is None:
         raise ValueError(f"power={power!r} has no meaning without residual='diagonal'.")
@@ -127,6 +120,7 @@ def log_marginal_likelihood(
         raise ValueError("power=0 is the bound of VFE, which has no weights: leave them out.")
     rows = RowBlock(inputs, np.asarray(targets, dtype=np.float64))
     source = ArraySource.of(rows if residual is None else group_rows(rows).rows)
+    B = _checked_points(inducing_points, inputs.shape[1])
     size = B.shape[0]
     noise, added = Gaussian(noise_variance), Jitter(absolute=jitter)
     model = EigenGP(kernel, B, noise, size, None, residual is not None, added, power)
@@ -144,6 +138,16 @@ def log_marginal_likelihood(
         theta, points = theta + through.theta, points + through.points
     log_weights = None if own.log_shrinkage is None else -own.log_shrinkage
     return -value, EvidenceGradient(-points, -theta, -own.log_noise_variance, log_weights)
+
+
+def _checked_points(inducing_points: ArrayLike, n_features: int) -> Array:
+    B: Array = check_array(inducing_points, dtype=np.float64, input_name="inducing_points")
+    if B.shape[1] != n_features:
+        raise ValueError(
+            f"inducing_points have {B.shape[1]} columns but X has {n_features}; "
+            "each inducing point needs one value for each input."
+        )
+    return B
 
 
 def _checked_weights(weights: ArrayLike, size: int) -> Array:

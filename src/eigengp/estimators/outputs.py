@@ -10,22 +10,11 @@ import numpy as np
 from sklearn.utils import check_array, check_consistent_length
 
 from eigengp._typing import Array
+from eigengp.estimators.base import count_outputs
 from eigengp.fitting.run import FitResult
 from eigengp.fitting.settings import Settings
 from eigengp.gp.likelihoods import Coregionalized
 from eigengp.gp.variational import LatentPosterior
-
-
-def find_outputs(y: Any) -> Outputs | None:
-    """Return validated outputs of targets with two dimensions, and None for others."""
-    if not hasattr(y, "shape"):
-        y = np.asarray(y)
-    if len(y.shape) != 2:
-        return None
-    several = y.shape[1] > 1
-    finite: Any = "allow-nan" if several else True
-    values = check_array(y, dtype=np.float64, ensure_all_finite=finite, input_name="y")
-    return Outputs(values)
 
 
 @dataclass(frozen=True)
@@ -34,6 +23,12 @@ class Outputs:
 
     values: Array
     """Targets of shape (N, P), NaN where missing."""
+
+    @classmethod
+    def of(cls, y: Any) -> Outputs:
+        """Validate targets with two dimensions."""
+        finite: Any = "allow-nan" if count_outputs(y) > 1 else True
+        return cls(check_array(y, dtype=np.float64, ensure_all_finite=finite, input_name="y"))
 
     @cached_property
     def scaling(self) -> tuple[Array, Array]:
@@ -46,7 +41,7 @@ class Outputs:
         constant = scale <= 8.0 * np.finfo(np.float64).eps * np.abs(centre)
         return centre, np.where(constant, np.where(centre == 0.0, 1.0, np.abs(centre)), scale)
 
-    def prepare(self, X: Any, sample_weight: Any, settings: Settings) -> tuple[Array, Settings]:
+    def prepare(self, X: Any, settings: Settings) -> tuple[Array, Settings]:
         """Return the numbers of the rows, which stand for targets, and settings for outputs."""
         check_consistent_length(X, self.values)
         if settings.likelihood is not None or settings.noise == "heteroscedastic":

@@ -21,8 +21,8 @@ from eigengp.estimators.around import Around
 from eigengp.estimators.base import GPRegressor
 from eigengp.estimators.eigengp import EigenGPRegressor
 from eigengp.estimators.target_maps import MAPS, TargetMap, TransformerMap
+from eigengp.fitting.settings import find_likelihood
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.likelihoods import find_likelihood
 
 _MEDIAN = 1e-6
 """Quantiles that differ from 0.5 by less than half of this are the median."""

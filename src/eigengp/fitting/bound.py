@@ -156,7 +156,9 @@ class Rows:
         """Return factors of mean and standard deviation that suit leave-one-out predictions.
 
         Without its factor a row has the latent precision `1/v − ω` and mean `v' (μ/v − β)`. The
-        factors minimise the leave-one-out log loss plus weak penalties on their logarithms.
+        factors minimise the leave-one-out log loss plus weak penalties on their logarithms. The
+        kernel was learned from the same rows, so that this loss is too small where D inputs, each
+        with its lengthscale, are many for the rows: it counts as that of N/(D + 1) rows.
         """
         likelihood = own.likelihood
         assert isinstance(likelihood, Bernoulli | Softmax)
@@ -165,12 +167,15 @@ class Rows:
         mean = variance * (own.mean / own.variance - own.factors.shift) + own.offset
         y, s = self.block.y.astype(int), self.weight
         some = np.arange(y.size)[:: max(1, y.size // _CALIBRATION_ROWS)]
+        share = 1.0 / (1.0 + self.block.X.shape[1])
 
         def loss(logs: Array) -> float:
             a, b = np.exp(logs)
             p = likelihood.predict_classes(a * mean[some], b * b * variance[some])
             surprise = -np.log(np.maximum(p[np.arange(some.size), y[some]], 1e-12))
-            return float(s[some] @ surprise + 0.5 * np.sum((logs / _CALIBRATION_DEVIATIONS) ** 2))
+            return float(
+                share * (s[some] @ surprise) + 0.5 * np.sum((logs / _CALIBRATION_DEVIATIONS) ** 2)
+            )
 
         found = optimize.minimize(
             loss, np.zeros(2), method="Nelder-Mead", options={"maxiter": 60, "xatol": 1e-2}

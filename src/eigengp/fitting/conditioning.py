@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -18,8 +19,7 @@ from numpy.typing import NDArray
 from eigengp._typing import Array
 from eigengp.backend.threads import run_in_threads, speed_up_passes
 from eigengp.data.neighbors import Nearest, NeighborSource
-from eigengp.fitting.heteroscedastic import reweight_rows
-from eigengp.fitting.leave_one_out import LeaveOneOut, score
+from eigengp.fitting.heteroscedastic import LeaveOneOut, reweight_rows, score
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.objectives import Clock
 from eigengp.fitting.posterior_mean import find_posterior_mean, is_affordable
@@ -181,10 +181,7 @@ class Conditioning:
         """Replace the mean by that of the full GP, if memory and time allow and it is not worse."""
         clock, whitened = self.clock, outcome.whitened
 
-        def decide(chosen: str, reason: str, **scores: float) -> Decision:
-            named = {name.replace("_", " "): each for name, each in scores.items()}
-            return Decision("posterior_mean", chosen, reason, named)
-
+        decide = partial(Decision, "posterior_mean")
         if whitened is None:
             return posterior, predicted, decide("neighbors", "all rows are neighbours")
         if whitened.w.shape[0] < self.rows.n_rows or not is_affordable(
@@ -208,11 +205,11 @@ class Conditioning:
         if found.held_out is not None:
             errors, how = found.held_out, "mean squared error of a held-out set"
             other = self._predict_held_out(posterior, errors.size)
-        scores = {"all_rows": float(np.mean(errors**2)), "neighbors": float(np.mean(other**2))}
-        if scores["all_rows"] > _NOT_WORSE * scores["neighbors"]:
-            return posterior, predicted, decide("neighbors", how, **scores)
+        scores = {"all rows": float(np.mean(errors**2)), "neighbors": float(np.mean(other**2))}
+        if scores["all rows"] > _NOT_WORSE * scores["neighbors"]:
+            return posterior, predicted, decide("neighbors", how, scores)
         predicted = (targets - found.errors, variance, covariates)
-        return full, predicted, decide("all rows", how, **scores)
+        return full, predicted, decide("all rows", how, scores)
 
     def _predict_held_out(self, posterior: VecchiaPosterior, count: int) -> Array:
         """Return the errors of the last rows, with neighbours among the others alone."""

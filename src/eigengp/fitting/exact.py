@@ -17,7 +17,7 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.backend.threads import limit_threads
 from eigengp.data.array_source import ArraySource
-from eigengp.fitting.heteroscedastic import reweight_rows
+from eigengp.fitting.heteroscedastic import LeaveOneOut, reweight_rows, score
 from eigengp.fitting.initialization import (
     WARPED_INPUTS,
     InducingPointInit,
@@ -26,8 +26,7 @@ from eigengp.fitting.initialization import (
     make_warps,
     shorten_lengthscales,
 )
-from eigengp.fitting.leave_one_out import LeaveOneOut, score
-from eigengp.fitting.model_selection import EXACT_UP_TO, Decision, get_exact_device
+from eigengp.fitting.model_selection import EXACT_UP_TO, Decision
 from eigengp.fitting.objectives import (
     PriorObjective,
     RowObjective,
@@ -86,7 +85,7 @@ def learn_exact_of_few(run: Run, start: Start) -> FitResult:
     rows = run.source.take(np.arange(run.source.n_rows))
     fit = ExactFit(run, rows)
     with limit_threads(rows.n_rows):
-        device = get_exact_device(run.settings, run.dataset)
+        device = run.exact_device
         first = ExactGP(start.kernel, start.likelihood, device)
         found = fit.learn(fit.choose_kernel(first))
         found, scored = fit.calibrate(found)
@@ -253,10 +252,7 @@ class ExactFit:
             line = Linear().with_ard(D) + kernel
             yield "Linear + SquaredExponential", [replace(best, kernel=line)]
         if n_varying <= WARPED_INPUTS:
-            low, high = few.X.min(axis=0), few.X.max(axis=0)
-            # Targets rise from the first end, so that the sign of an input does not matter.
-            falls = few.X.T @ (few.weight * few.y) < 0.0
-            warps = make_warps(kernel, np.where(falls, high, low), np.where(falls, low, high))
+            warps = make_warps(kernel, few)
             yield "Warped(SquaredExponential)", [replace(best, kernel=each) for each in warps]
 
     def _learn_best(self, starts: list[ExactGP], rows: RowBlock) -> Optimum:
@@ -298,7 +294,7 @@ class ExactFit:
     @property
     def _most_rows(self) -> int:
         """The largest number of rows from which kernel and noise are learned."""
-        if get_exact_device(self.run.settings, self.run.dataset) is not None:
+        if self.run.exact_device is not None:
             return _MOST_ROWS_ON_DEVICE
         limit = self.run.monitor.clock.limit
         share = 1.0 if limit is None else min(1.0, (limit / _SECONDS_FOR_ALL) ** (1 / 3))

@@ -20,7 +20,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array
 from eigengp.backend.threads import use_one_openmp_thread
-from eigengp.data.standardize import Extent, Scaling
+from eigengp.data.standardize import Extent
 from eigengp.fitting.objectives import (
     LEAST_METRIC,
     Parameters,
@@ -59,18 +59,6 @@ class InducingPointInit:
     """
 
     method: str | Array
-
-    @classmethod
-    def of(cls, given: str | Array, scaling: Scaling) -> InducingPointInit:
-        """Check points that are given, and bring them to standardised units."""
-        if isinstance(given, str):
-            return cls(given)
-        if given.shape[1] != (D := scaling.input_centre.size):
-            raise ValueError(
-                f"inducing_points has {given.shape[1]} columns but X has {D} features; each "
-                "inducing point needs one value for each feature."
-            )
-        return cls(scaling.transform_inputs(given))
 
     def place(
         self,
@@ -167,8 +155,14 @@ def count_varying(X: Array) -> int:
     return max(1, int(np.count_nonzero(np.ptp(X, axis=0))))
 
 
-def make_warps(kernel: Kernel, first: Array, last: Array) -> list[Warped]:
-    """Return a kernel with warped inputs, from several starts, for inputs between these ends."""
+def make_warps(kernel: Kernel, rows: RowBlock) -> list[Warped]:
+    """Return a kernel with warped inputs, from several starts.
+
+    Targets rise from the first end of an input, so that its sign does not matter.
+    """
+    low, high = rows.X.min(axis=0), rows.X.max(axis=0)
+    falls = rows.X.T @ (rows.weight * rows.y) < 0.0
+    first, last = np.where(falls, high, low), np.where(falls, low, high)
     margin = _WARP_MARGIN * (last - first) + np.where(last < first, -1e-6, 1e-6)
     return [Warped(kernel, first - margin, last + margin, *each) for each in _WARP_STARTS]
 

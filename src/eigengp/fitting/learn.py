@@ -13,26 +13,33 @@ import numpy as np
 
 from eigengp.backend.threads import speed_up_passes
 from eigengp.data.array_source import ArraySource
-from eigengp.data.grouping import group_source
-from eigengp.data.holdout import sample_rows
+from eigengp.data.holdout import group_source, sample_rows
+from eigengp.data.open import Dataset
 from eigengp.fitting.exact import learn_exact_of_few
+from eigengp.fitting.heteroscedastic import score_leave_one_out
 from eigengp.fitting.initialization import (
     ExactFamily,
     InducingFamily,
     InducingPointInit,
     SpectralFamily,
     Start,
-    count_varying,
     place_among_all,
     shorten_lengthscales,
 )
-from eigengp.fitting.leave_one_out import score_leave_one_out
-from eigengp.fitting.model_selection import Decision, choose_residual, get_exact_device
+from eigengp.fitting.model_selection import EXACT_UP_TO, Decision
 from eigengp.fitting.objectives import RowObjective, kernel_parameters, learn_parameters
 from eigengp.fitting.online import Online
-from eigengp.fitting.plan import RELATIVE_JITTER, Plan, get_default_size, make_plan, resolve_sizes
 from eigengp.fitting.restarts import learn_one_stage
 from eigengp.fitting.run import EXACT_BLOCK_ROWS, FitResult, Run
+from eigengp.fitting.settings import (
+    LBFGS,
+    RELATIVE_JITTER,
+    Plan,
+    Settings,
+    count_distinct,
+    get_default_size,
+    resolve_sizes,
+)
 from eigengp.fitting.stages import Stages
 from eigengp.fitting.stochastic import FIRST_ITERATIONS, StochasticLearner
 from eigengp.fitting.variational import learn_variational
@@ -47,8 +54,21 @@ from eigengp.kernels.base import get_lengthscale_range
 _FIRST_NOISE = 0.1
 """The noise variance to start from, relative to the variance of the targets."""
 _FIRST_ROWS_PER_POINT = 10
+_GUARD_STRENGTH = 1.5
+"""The guard's share of the trace term for one inducing point per row (benchmarks/README.md)."""
+_SCARCE_ROWS_PER_POINT = 10
+_HOLD_OUT_FROM = 2_000
 SUBSET_RANGE = (500, 2_000)
 """The smallest and largest number of rows of the exact GP that a fit starts from."""
+
+EXACT_UP_TO_ON_GPU = 30_000
+"""The same on a GPU."""
+_MOST_EXACT_ROWS = {"cpu": 20_000, "gpu": 60_000}
+"""More rows than this are refused: the exact GP needs 16·N² bytes, and 32·N² on a GPU."""
+_NEIGHBORS_FROM = 1_000
+"""With fewer rows and a given number of components, the default has no residual."""
+_NEIGHBORS_UP_TO = 10_000_000
+"""With more rows, these are held in memory only on request."""
 
 
 def learn(run: Run) -> FitResult:
@@ -59,7 +79,7 @@ def learn(run: Run) -> FitResult:
         run.decisions.append(Decision("unlabelled", f"{others.shape[0]:,} rows", reason))
     if run.settings.likelihood is not None:
         return learn_variational(run)
-    residual, decision = choose_residual(run.settings, run.dataset)
+    residual, decision = choose_residual(run)
     run.decisions.append(decision)
     if run.settings.is_stochastic:
         return _learn_from_batches(run)
@@ -69,6 +89,73 @@ def learn(run: Run) -> FitResult:
         return learn_with_neighbors(run, make_start(run))
     power = 1.0 if residual == "diagonal" else None
     return _condition(run, _learn_inducing(run, power))
+
+
+def choose_residual(run: Run) -> tuple[str | None, Decision]:
+    """Resolve `residual="auto"`, and refuse an explicit one that is not possible."""
+    settings, dataset, device = run.settings, run.dataset, run.exact_device
+    own, n = settings.residual, dataset.n_rows
+    without_points = _find_obstacle(settings) or _find_points(settings)
+    obstacle = _find_obstacle(settings) or _find_place(settings, dataset)
+    on_gpu = device is not None and device.startswith("cuda")
+    most = _MOST_EXACT_ROWS["gpu" if on_gpu else "cpu"]
+    if own == "exact" and without_points is None and n > most:
+        without_points = f"{n:,} rows need {16e-9 * n**2:.2g} GB of memory; use 'neighbors'"
+    if device is None or not (on_gpu or own == "exact"):
+        without_points = without_points or obstacle
+    for name, reason in (("neighbors", obstacle), ("exact", without_points)):
+        if own == name and reason is not None:
+            raise ValueError(f"residual={name!r} is not possible: {reason}.")
+    if own != "auto":
+        return own, Decision("residual", str(own), "given")
+    if settings.learns_nothing:
+        obstacle = without_points = "max_iter=0 learns nothing"
+    up_to = EXACT_UP_TO_ON_GPU if on_gpu else EXACT_UP_TO
+    if without_points is None and n <= up_to:
+        reason = f"at most {up_to:,} rows" + f" on {device}" * on_gpu
+        return "exact", Decision("residual", "exact", reason)
+    low, high = _NEIGHBORS_FROM, _NEIGHBORS_UP_TO
+    if obstacle is None and not low <= n <= high:
+        obstacle = f"fewer than {low:,} rows" if n < low else f"more than {high:,} rows"
+    if obstacle is not None:
+        return None, Decision("residual", "None", obstacle)
+    return "neighbors", Decision("residual", "neighbors", f"{low:,} to {high:,} rows")
+
+
+def _find_points(settings: Settings) -> str | None:
+    """Return which setting asks for eigenfunctions; None if none does."""
+    own = settings.parameters
+    for name in ("n_components", "inducing_points"):
+        if not (isinstance(own.get(name), str) and own[name] == "auto"):
+            return f"{name} is given, and the exact GP has no inducing points"
+    return None
+
+
+def _find_obstacle(settings: Settings) -> str | None:
+    """Return why a fit cannot keep all rows, as neighbours and the exact GP do; None if it can."""
+    optimizer = settings.optimizer
+    if not isinstance(optimizer, LBFGS):
+        return "optimizer=Stochastic() keeps no rows"
+    if optimizer.strategy not in ("auto", "sequential"):
+        return f"strategy={optimizer.strategy!r} learns prior variances of eigenfunctions"
+    if not settings.keeps_rows:
+        return "partial_fit keeps no rows"
+    if settings.precision not in ("auto", "double"):
+        return f"it is computed in double precision, not precision={settings.precision!r}"
+    return None
+
+
+def _find_place(settings: Settings, dataset: Dataset) -> str | None:
+    """Return why neighbours cannot be found where the rows are; None if they can."""
+    if settings.reading.device is not None:
+        return f"it is computed on the CPU, not on device={settings.reading.device!r}"
+    if not (isinstance(dataset.rows, ArraySource) and isinstance(dataset.rows.X, np.ndarray)):
+        return "it needs all rows in NumPy arrays"
+    points = settings.inducing_points
+    M = settings.n_inducing if isinstance(points, str) else points.shape[0]
+    if M is not None and settings.n_components not in (None, M):
+        return f"neighbours need n_components equal to the {M} inducing points"
+    return None
 
 
 def learn_sparse(run: Run) -> FitResult:
@@ -83,7 +170,7 @@ def learn_exact(run: Run) -> FitResult:
     """Fit the exact GP; with many rows the kernel is learned on a subset first."""
     n = run.dataset.n_rows
     start, large = make_start(run), n > 2 * SUBSET_RANGE[1]
-    device = get_exact_device(run.settings, run.dataset)
+    device = run.exact_device
     template = ExactGP(start.kernel, start.likelihood, device)
     plan = Plan.of(run.settings, run.dataset, n, n_restarts=8, max_iter=200, tol=1e-7)
     plan = replace(plan, settled=large)
@@ -131,11 +218,9 @@ def make_start(run: Run) -> Start:
         shift = -scaling.input_centre * per_unit
         kernel = own.rescaled(per_unit, 1.0 / unit, shift).with_ard(D)
     else:
-        box = run.dataset.extent
-        n_varying = count_varying(np.stack([box.low, box.high]))
         kernel = SquaredExponential() if own == "auto" else KERNELS[own]()
         if isinstance(kernel, Stationary):
-            middle = np.sqrt(np.prod(get_lengthscale_range(n_varying)))
+            middle = np.sqrt(np.prod(get_lengthscale_range(run.dataset.n_varying)))
             kernel = replace(kernel, lengthscale=np.full(D, middle))
         kernel = kernel.with_ard(D)
     start = Start(kernel, Gaussian(noise))
@@ -143,6 +228,41 @@ def make_start(run: Run) -> Start:
         return start
     exact = _learn_exact_on_subset(run, start)
     return Start(exact.kernel, exact.likelihood)
+
+
+def make_plan(run: Run, default: int | None = None) -> Plan:
+    """Resolve the settings of a model with inducing points, and cut rows into blocks for it.
+
+    `default` is the default number of components; None is 100, or a quarter of few rows.
+    """
+    settings, dataset = run.settings, run.dataset
+    usual = get_default_size(max(dataset.n_rows, int(dataset.summary.weight)))
+    default = default or usual
+    R, M = resolve_sizes(settings, default)
+    given = not isinstance(settings.inducing_points, str)
+    plan = Plan.of(settings, dataset, R, M)
+    possible = M if given else count_distinct(dataset.rows, M)
+    if possible < M:
+        if default != M:
+            run.note_few_inputs(possible, M)
+        M = possible
+        plan = Plan.of(settings, dataset, min(R, M), M)
+    run.source = run.source.sized(M)
+    if not settings.has_weights:
+        return replace(plan, groups=False)
+    if settings.is_stochastic:
+        return plan
+    weight = dataset.summary.weight
+    gamma = min(1.0, _GUARD_STRENGTH * M / weight) if settings.guard else 0.0
+    scarce = weight < _SCARCE_ROWS_PER_POINT * M
+    free = not given and settings.n_inducing is None
+    return replace(
+        plan,
+        gamma=gamma,
+        strategy=settings.strategy,
+        grow=bool(settings.guard and scarce and free),
+        hold_out=bool(settings.guard and dataset.n_rows >= _HOLD_OUT_FROM),
+    )
 
 
 def _learn_exact_on_subset(
@@ -181,7 +301,7 @@ def _learn_inducing(
     start = start or make_start(run)
     if run.dataset.unlabelled is not None:
         _place_among_all(run, start.kernel)
-    init = InducingPointInit.of(run.settings.inducing_points, run.dataset.scaling)
+    init = InducingPointInit(run.inducing_points)
     plan = plan or make_plan(run)
     template = EigenGP(
         start.kernel,
@@ -208,8 +328,8 @@ def _place_among_all(run: Run, kernel: Kernel) -> None:
         size = resolve_sizes(settings, get_default_size(run.dataset.n_rows + others.shape[0]))[1]
         labelled = run.source.take(np.arange(run.source.n_rows)).X
         points = place_among_all(own, labelled, others, size, kernel, run.rng)
-        own = run.dataset.scaling.restore_inputs(points)
-        run.settings = replace(settings, inducing_points=own)
+        given = run.dataset.scaling.restore_inputs(points)
+        run.settings, run.inducing_points = replace(settings, inducing_points=given), points
 
 
 def _condition(run: Run, model: EigenGP, online: StochasticLearner | None = None) -> FitResult:

@@ -222,9 +222,8 @@ class Clock:
 
     def spread(self, until: float, number: int, count: int) -> None:
         """Let part `number` of `count` take an equal share of the time that remains until then."""
-        if self.limit is not None:
-            used = (time.monotonic() - self._started) / self.limit
-            self.allow(used + (until - used) / (count - number))
+        used = 0.0 if self.limit is None else (time.monotonic() - self._started) / self.limit
+        self.allow(used + (until - used) / (count - number))
 
 
 @dataclass

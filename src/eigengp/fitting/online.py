@@ -14,15 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eigengp.data.array_source import ArraySource
-from eigengp.data.grouping import group_rows
 from eigengp.data.standardize import Extent
-from eigengp.fitting.leave_one_out import make_posterior
+from eigengp.fitting.heteroscedastic import make_posterior
 from eigengp.fitting.objectives import eigengp_parameters, learn_parameters
 from eigengp.fitting.settings import LBFGS, Stochastic
 from eigengp.fitting.stages import WeightObjective
 from eigengp.fitting.stochastic import StochasticLearner
 from eigengp.gp.approximations import PriorPass, SpectralPass
-from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.blocks import RowBlock, RowSource, group_rows
 from eigengp.gp.evidence import Outcome
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.model import EigenGP

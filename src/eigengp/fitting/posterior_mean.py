@@ -106,7 +106,7 @@ def find_posterior_mean(
 
 def _factorize(kernel: Kernel, rows: RowBlock, noise: Array, n_errors: int) -> PosteriorMean:
     """Solve by Cholesky, with exact leave-one-out errors."""
-    C = kernel.matrix(rows.X, rows.X)
+    C = kernel.at(rows.X).matrix(rows.X)
     C.flat[:: rows.n_rows + 1] += noise
     L = guarded(cholesky, C)
     a = solve_lower(L, solve_lower(L, rows.y), transposed=True)

@@ -21,14 +21,13 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.backend.namespace import is_numpy
 from eigengp.data.array_source import ArraySource
-from eigengp.data.grouping import group_source
-from eigengp.data.holdout import beside_source, sample_rows
+from eigengp.data.holdout import beside_source, group_source, sample_rows
 from eigengp.data.standardize import Extent
 from eigengp.fitting.checkpoint import Checkpoint
 from eigengp.fitting.initialization import Family, shorten_lengthscales
 from eigengp.fitting.objectives import ParameterObjective, RowObjective, learn_parameters
-from eigengp.fitting.plan import Plan, is_small
 from eigengp.fitting.run import Run
+from eigengp.fitting.settings import Plan, is_small
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP

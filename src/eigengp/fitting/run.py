@@ -25,6 +25,7 @@ from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.model import EigenGP
 from eigengp.gp.posterior import Predictive
 from eigengp.gp.sparse_spectrum import SparseSpectrum
+from eigengp.kernels.base import put_inputs
 
 EXACT_BLOCK_ROWS = 128
 """Rows in a block of the exact GP: with N columns each, small blocks keep memory near N²."""
@@ -64,10 +65,14 @@ class Run:
     monitor: Monitor
     checkpoint: Checkpoint | None = None
     n_iter: int = 0
+    inducing_points: str | Array = "kmeans"
+    """How inducing points are initialised, or an array in standardised units."""
     n_threads: int = field(default_factory=count_available_threads)
     """The number of threads before BLAS is limited to one."""
     notes: list[str] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
+    exact_device: str | None = None
+    """Where an exact GP is computed: on the given device, or where the inputs are."""
 
     def restrict(self, rows: RowBlock) -> Run:
         """Return a run on some standardised rows, without a checkpoint."""
@@ -99,7 +104,7 @@ class Run:
         dataset = self.dataset
         offset = get_log_unit(dataset.scaling, dataset.summary.weight)
         found = {
-            "n_features_in_": dataset.n_features,
+            "n_features_in_": dataset.scaling.input_scale.size,
             "feature_names_in_": dataset.feature_names,
             "target_mean_": dataset.scaling.target_centre,
             "log_marginal_likelihood_": offset - value,
@@ -142,15 +147,38 @@ def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
     clock = Clock(settings.max_time, dataset.opened)
     monitor = Monitor(settings.verbose, weight, get_log_unit(dataset.scaling, weight), clock=clock)
     checkpoint = _open_checkpoint(dataset, settings, rng)
+    own = dataset.like.device if getattr(dataset.like, "is_cuda", False) else None
     try:
+        points = _standardize_points(settings.inducing_points, dataset.scaling)
         with limit_threads(_get_largest_size(dataset, settings)):
-            yield Run(dataset, settings, dataset.source, rng, monitor, checkpoint)
+            yield Run(
+                dataset,
+                settings,
+                dataset.source,
+                rng,
+                monitor,
+                checkpoint,
+                inducing_points=points,
+                exact_device=str(own) if settings.device is None and own else settings.device,
+            )
     except BaseException:
         if checkpoint is not None:
             checkpoint.close()
         raise
     if checkpoint is not None:
         checkpoint.remove()
+
+
+def _standardize_points(given: str | Array, scaling: Scaling) -> str | Array:
+    """Check inducing points that are given, and bring them to standardised units."""
+    if isinstance(given, str):
+        return given
+    if given.shape[1] != (D := scaling.input_centre.size):
+        raise ValueError(
+            f"inducing_points has {given.shape[1]} columns but X has {D} features; each "
+            "inducing point needs one value for each feature."
+        )
+    return scaling.transform_inputs(given)
 
 
 def _get_largest_size(dataset: Dataset, settings: Settings) -> int:
@@ -187,7 +215,7 @@ def describe(model: Any, scaling: Scaling, like: AnyArray, has_weights: bool) ->
     """Return the attributes of a model in the units of the data, in the library of `like`."""
     unit = scaling.target_scale**2
     found = {
-        "kernel_": model.kernel.rescaled(scaling.input_scale, unit, scaling.input_centre),
+        "kernel_": scaling.restore_kernel(model.kernel, unit),
         "noise_variance_": model.noise_variance * unit,
     }
     if isinstance(model, EigenGP):
@@ -200,6 +228,7 @@ def describe(model: Any, scaling: Scaling, like: AnyArray, has_weights: bool) ->
             found["weights_"] = beside(spectrum.weights(shrinkage) * unit, like)
             found["eigenvalues_"] = beside(eigenvalues * unit, like)
     if isinstance(model, SparseSpectrum):
-        lengthscale = model.kernel.lengthscale * scaling.input_scale
-        found["spectral_points_"] = beside(model.spectral_points / lengthscale, like)
+        columns = scaling.columns or range(scaling.n_columns)
+        points = put_inputs(model.spectral_points, columns, scaling.input_scale.size)
+        found["spectral_points_"] = beside(points / found["kernel_"].lengthscale, like)
     return found

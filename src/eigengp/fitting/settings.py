@@ -1,4 +1,4 @@
-"""Settings of a fit: every parameter of an estimator, typed."""
+"""Settings of a fit: every parameter of an estimator, typed, and resolved against the rows."""
 
 from __future__ import annotations
 
@@ -15,13 +15,23 @@ from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp._typing import Array
-from eigengp.data.open import ReadOptions, find_gpu
-from eigengp.gp.likelihoods import Heteroscedastic, NonGaussian, find_likelihood
-from eigengp.gp.precision import KEPT_BYTES
+from eigengp.backend.namespace import on_host
+from eigengp.data.open import Dataset, ReadOptions, find_gpu
+from eigengp.data.stream_source import StreamSource
+from eigengp.gp.blocks import RowSource
+from eigengp.gp.likelihoods import LIKELIHOODS, Heteroscedastic, NonGaussian
+from eigengp.gp.precision import KEPT_BYTES, Arithmetic
 from eigengp.kernels import Kernel
 
 _DEFAULT_WORKING_MEMORY = 1024
 """The default of scikit-learn, in MiB; any other value is set by the user."""
+RELATIVE_JITTER = 1e-6
+"""The jitter of the kernel matrix at inducing points, relative to the prior variance."""
+_SMALL_PROBLEM = 1e7
+_DEFAULT_COMPONENTS = 100
+_MANY_ROWS = 500_000
+_SAMPLE_ROWS = 2_000
+"""The least number of rows among which distinct inputs are counted first."""
 _COUNT = Interval(Integral, 1, None, closed="left")
 
 
@@ -140,6 +150,13 @@ def get_working_memory() -> int:
     return KEPT_BYTES if own == _DEFAULT_WORKING_MEMORY else int(own * 2**20)
 
 
+def find_likelihood(given: object) -> NonGaussian | None:
+    """Return the non-Gaussian likelihood of this name, or that is given; None if it is another."""
+    if isinstance(given, str) and given in LIKELIHOODS:
+        return LIKELIHOODS[given]()
+    return given if isinstance(given, NonGaussian) else None
+
+
 @dataclass(frozen=True)
 class Settings:
     """The parameters of an estimator, typed; those that it does not have are at their defaults."""
@@ -205,22 +222,8 @@ class Settings:
         kind = "heteroscedastic" if heteroscedastic else "gaussian"
         device = own.get("device")
         device = find_gpu() if device == "auto" else None if device == "cpu" else device
-        # A chosen device takes the rows only of models that are computed there.
-        in_place = own.get("device") == "auto" and own.get("residual") not in (None, "diagonal")
         return cls(
-            reading=ReadOptions(
-                name=method,
-                standardize=own["standardize"],
-                memory=get_working_memory(),
-                device=None if in_place else device,
-                in_memory=estimator._learns_in_memory
-                or other is not None
-                or own.get("residual") in ("neighbors", "exact"),
-                block_rows=estimator._block_rows,
-                max_rows=own.get("max_rows"),
-                mean=own.get("mean", "constant" if own["standardize"] else "zero"),
-                scales_targets=other is None or other.scales_targets,
-            ),
+            reading=_make_reading(estimator, own, other, device),
             parameters=estimator.get_params(deep=True),
             kernel=own["kernel"],
             noise_variance=None if isinstance(likelihood, str) else likelihood.variance,
@@ -241,6 +244,30 @@ class Settings:
             random_state=own["random_state"],
             verbose=bool(own["verbose"]),
         )
+
+
+def _make_reading(
+    estimator: Any, own: Mapping[str, Any], other: NonGaussian | None, device: str | None
+) -> ReadOptions:
+    """Return how an estimator with these parameters and this likelihood reads its rows."""
+    residual = own.get("residual")
+    # A chosen device takes the rows only of models that are computed there.
+    in_place = own.get("device") == "auto" and residual not in (None, "diagonal")
+    keeps = other is not None or residual in ("neighbors", "exact")
+    return ReadOptions(
+        name=type(estimator).__name__,
+        standardize=own["standardize"],
+        memory=get_working_memory(),
+        device=None if in_place else device,
+        in_memory=estimator._learns_in_memory or keeps,
+        block_rows=estimator._block_rows,
+        max_rows=own.get("max_rows"),
+        mean=own.get("mean", "constant" if own["standardize"] else "zero"),
+        orders_inputs=isinstance(own["kernel"], str)
+        and not isinstance(own.get("optimizer"), Stochastic)
+        and getattr(other, "exposure", None) is None,
+        scales_targets=other is None or other.scales_targets,
+    )
 
 
 def _check_optimizer(method: str, optimizer: Any, staged: bool) -> LBFGS | Stochastic:
@@ -265,3 +292,161 @@ def _check_points(inducing_points: Any) -> str | Array:
         return "kmeans"
     points: Array = check_array(inducing_points, dtype=np.float64, input_name="inducing_points")
     return points
+
+
+def is_small(n_rows: int, n_inducing: int) -> bool:
+    """Return whether a problem is cheap enough to search as a whole, by N·M²."""
+    return n_rows * n_inducing**2 <= _SMALL_PROBLEM
+
+
+def _count_iterations(n_rows: int) -> int:
+    """Return the number of iterations over all rows of a large problem.
+
+    With many rows, iterations over subsets of up to a third of them leave little to learn.
+    """
+    if n_rows <= _MANY_ROWS:
+        return 200
+    return max(10, min(50, round(1e9 / n_rows)))
+
+
+def get_default_size(n_rows: int) -> int:
+    """Return the default number of components: 100, or a quarter of few rows."""
+    return max(1, min(_DEFAULT_COMPONENTS, n_rows // 4))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one model is learned from rows of a known size.
+
+    Parameters
+    ----------
+    n_components, n_inducing : int
+        R and M; both are the number of features, or of rows, without inducing points.
+    n_restarts : int
+        The number of starts that are screened.
+    max_iter : int
+        The largest number of iterations in each stage.
+    tol : float
+        Relative change at which a stage stops.
+    strategy : {"prior", "sequential", "joint", "direct"}
+        Stage 1; stages 1 and 2; both and then all parameters jointly; all jointly from the start.
+    settled : bool
+        Whether the initial kernel needs no screening on large data.
+    gamma : float
+        The weight of the trace term while inducing points are learned.
+    grow : bool
+        Whether fewer inducing points may be used if there are few rows.
+    hold_out : bool
+        Whether learned weights must improve the predictions of a held-out set.
+    groups : bool
+        Whether rows with equal inputs are merged.
+    arithmetic : Arithmetic
+        The arithmetic of passes over all rows; those over a subset are in float64.
+    """
+
+    n_components: int
+    n_inducing: int
+    n_restarts: int
+    max_iter: int
+    tol: float
+    strategy: str = "prior"
+    settled: bool = False
+    gamma: float = 0.0
+    grow: bool = False
+    hold_out: bool = False
+    groups: bool = True
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
+    begins_at_once: bool = field(init=False)
+    """Whether there is nothing to search for: one start with a settled kernel."""
+
+    def __post_init__(self) -> None:
+        at_once = self.settled and self.n_restarts == 1 and not self.grow
+        object.__setattr__(self, "begins_at_once", at_once)
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        dataset: Dataset,
+        n_components: int,
+        n_inducing: int | None = None,
+        *,
+        max_iter: int | None = None,
+        n_restarts: int | None = None,
+        tol: float = 1e-9,
+    ) -> Plan:
+        """Resolve the settings of a method; keywords override the general defaults."""
+        own, M = settings.optimizer, n_inducing or n_components
+        small = is_small(dataset.n_rows, M)
+        defaults = {
+            "n_restarts": n_restarts or (32 if small else 4),
+            "max_iter": max_iter or (1000 if small else _count_iterations(dataset.n_rows)),
+            "tol": tol,
+        }
+        given = {name: getattr(own, name, "auto") for name in defaults}
+        resolved: dict[str, Any] = {
+            name: defaults[name] if isinstance(value, str) else value
+            for name, value in given.items()
+        }
+        if isinstance(settings.kernel, Kernel):
+            settled = own.n_restarts == 1
+        else:
+            settled = settings.kernel == "auto" and own.n_restarts in ("auto", 1)
+        settled = bool(settled or getattr(own, "exact_start", False))
+        memory = settings.reading.memory // (2 if isinstance(dataset.rows, StreamSource) else 1)
+        precision = settings.precision
+        if precision == "auto" and not (dataset.device or "cpu").startswith("cuda"):
+            precision = "double"
+        arithmetic = Arithmetic(precision, memory)  # Streamed rows share the memory.
+        return cls(n_components, M, settled=settled, arithmetic=arithmetic, **resolved)
+
+
+def resolve_sizes(settings: Settings, default: int) -> tuple[int, int]:
+    """Return R and M as set by the user, or their defaults."""
+    own = settings.inducing_points
+    given = None if isinstance(own, str) else own.shape[0]
+    default = given or default
+    M = given or settings.n_inducing
+    R = settings.n_components or min(M or default, default)
+    M = M or R
+    if R > M:
+        raise ValueError(
+            f"n_components={R} eigenfunctions need at least as many inducing points, but "
+            f"inducing_points gives {M}."
+        )
+    if not settings.has_weights and R != M:
+        raise ValueError(
+            f"inducing_points gives {M} points but n_components is {R}; "
+            f"{settings.reading.name} needs equal numbers."
+        )
+    return R, M
+
+
+def count_distinct(rows: RowSource, wanted: int) -> int:
+    """Count the distinct inputs, up to `wanted`.
+
+    A sample of the rows is nearly always enough; all rows are compared only if it has many
+    duplicates.
+    """
+    stride = max(1, rows.n_rows // max(2 * wanted, _SAMPLE_ROWS))
+    sample = np.unique(rows.take(np.arange(0, rows.n_rows, stride)).X, axis=0)
+    if sample.shape[0] >= wanted:
+        return wanted
+    whole = rows.total(
+        lambda block: _Distinct(np.unique(on_host(block.X), axis=0)[:wanted], wanted)
+    )
+    return int(whole.inputs.shape[0])
+
+
+@dataclass(frozen=True)
+class _Distinct:
+    """Distinct inputs, at most `wanted`; the sum of two holds those of both."""
+
+    inputs: Array
+    wanted: int
+
+    def __add__(self, other: _Distinct) -> _Distinct:
+        if self.inputs.shape[0] >= self.wanted:
+            return self
+        both = np.concatenate([self.inputs, other.inputs])
+        return _Distinct(np.unique(both, axis=0)[: self.wanted], self.wanted)

@@ -19,13 +19,12 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.data.array_source import map_blocks
-from eigengp.data.grouping import group_source
-from eigengp.data.holdout import split_training
+from eigengp.data.holdout import group_source, split_training
 from eigengp.fitting.initialization import Family
 from eigengp.fitting.objectives import Evaluation, Parameters, RowObjective
-from eigengp.fitting.plan import Plan
 from eigengp.fitting.restarts import FirstStage
 from eigengp.fitting.run import Run
+from eigengp.fitting.settings import Plan
 from eigengp.gp.approximations import SpectralPass
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import Outcome

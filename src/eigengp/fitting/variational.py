@@ -22,9 +22,8 @@ from eigengp.fitting.initialization import (
 )
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.objectives import Parameters, eigengp_parameters, learn_parameters
-from eigengp.fitting.plan import RELATIVE_JITTER, count_distinct
 from eigengp.fitting.run import FitResult, Run
-from eigengp.fitting.settings import LBFGS
+from eigengp.fitting.settings import LBFGS, RELATIVE_JITTER, count_distinct
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.likelihoods import (
     Bernoulli,
@@ -147,7 +146,7 @@ class VariationalFit:
             every = size >= count_distinct(ArraySource.of(rows.block), size + 1)
             others = run.dataset.unlabelled
             if every:
-                points = np.unique(X, axis=0)
+                points = X[np.sort(np.unique(X, axis=0, return_index=True)[1])]
             elif others is not None and isinstance(own, str):
                 points = place_among_all(own, X, others, size, kernel, run.rng)
             else:
@@ -181,7 +180,7 @@ def learn_variational(run: Run) -> FitResult:
     _, variance = rows.begin(likelihood)
     max_iter = settings.optimizer.max_iter
     steps = None if isinstance(max_iter, str) else max_iter
-    kernels = _make_kernels(run, variance, None if exposure is None else exposure.column)
+    kernels = _make_kernels(run, rows.block, variance, exposure and exposure.column)
     kernel = fit.choose_kernel(kernels) if len(kernels) > 1 and steps != 0 else kernels[0]
     model, found = fit.learn(kernel, _choose_size(run, likelihood.n_latent), steps)
     posterior = _make_posterior(rows, model, found, exposure)
@@ -276,7 +275,7 @@ def _find_exposure(run: Run, likelihood: NonGaussian) -> Exposure | None:
     return Exposure(column, float(centre), float(scale))
 
 
-def _make_kernels(run: Run, variance: float, exposure: int | None) -> list[Kernel]:
+def _make_kernels(run: Run, rows: RowBlock, variance: float, exposure: int | None) -> list[Kernel]:
     """Return the kernels to compare, with the prior variance to start from."""
     own, scaling, D = run.settings.kernel, run.dataset.scaling, run.dataset.n_features
     if isinstance(own, Kernel):
@@ -296,7 +295,7 @@ def _make_kernels(run: Run, variance: float, exposure: int | None) -> list[Kerne
         scale = variance / float(kernel.diag(np.ones((1, D)))[0])
         made.append(kernel.rescaled(np.ones(D), scale).with_ard(D))
     if len(made) > 1 and dims is None and D <= WARPED_INPUTS:
-        made += make_warps(made[0], box.low, box.high)
+        made += make_warps(made[0], rows)
     return made
 
 

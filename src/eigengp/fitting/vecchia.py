@@ -1,7 +1,7 @@
 """Fits with the nearest-neighbour (Vecchia) residual, from the choice of the kernel to calibration.
 
-Eigenfunctions and neighbours approximate one GP, so its kernel and noise are learned first, with a
-few inducing points. These are no parameters of the GP: more of them make the approximation better,
+Eigenfunctions and neighbours approximate one GP, so its kernel and noise are learned first, from
+local GPs. Inducing points are no parameters of the GP: more of them make the approximation better,
 and they are placed once, for the learned kernel.
 """
 
@@ -15,25 +15,23 @@ from sklearn.utils import check_random_state
 
 from eigengp._typing import Array
 from eigengp.backend.threads import count_available_threads, speed_up_passes
-from eigengp.data.grouping import group_rows
 from eigengp.fitting.conditioning import CHUNK, Conditioning
 from eigengp.fitting.initialization import InducingPointInit, Start, draw_kernels
+from eigengp.fitting.local_learner import LEARNED_ROWS, LocalLearner, name_kernel
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.objectives import Clock
-from eigengp.fitting.plan import RELATIVE_JITTER
 from eigengp.fitting.run import FitResult, Run
-from eigengp.fitting.vecchia_learner import VecchiaLearner, name_kernel
-from eigengp.gp.blocks import RowBlock
+from eigengp.fitting.settings import RELATIVE_JITTER
+from eigengp.gp.blocks import RowBlock, group_rows
+from eigengp.gp.exact import ExactGP
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.kernels import Kernel
 
-_TRIED_POINTS = 50
-"""The number of inducing points with which kernels are learned."""
 _TRIED_ROWS = 5_000
 _TRIED_LENGTHSCALES, _TRIED_STEPS = 4, 8
-_LEARNED_ROWS, _STEPS = 10_000, 20
-"""The largest numbers of rows and of iterations with which the chosen kernel is learned."""
+_STEPS = 12
+"""The largest number of iterations with which the chosen kernel is learned at last."""
 _TOLERANCE = 1e-6
 """The default relative change of the log marginal likelihood at which learning stops."""
 _LEAST_LEARNED_ROWS = 1_000
@@ -59,8 +57,7 @@ _UNTIL = (0.5, 0.6)
 def learn_with_neighbors(run: Run, start: Start) -> FitResult:
     """Fit eigenfunctions and the nearest-neighbour residual."""
     fit = NeighborFit.begin(run)
-    model = fit.learn(fit.choose_kernel(start))
-    model = fit.place_points(model)
+    model = fit.place_points(fit.learn(fit.choose_kernel(start)))
     outcome = fit.conditioning.condition(model)
     scored = fit.conditioning.score(model, outcome, run.settings.noise != "gaussian")
     run.decisions.extend(scored.decisions)
@@ -95,8 +92,8 @@ class NeighborFit:
         The fit to which it belongs.
     conditioning : Conditioning
         The rows on which models are conditioned.
-    learner : VecchiaLearner
-        Maximises the Vecchia log marginal likelihood.
+    learner : LocalLearner
+        Learns kernel and noise.
     max_iter : int
         The largest number of iterations in each step.
     init : InducingPointInit
@@ -105,7 +102,7 @@ class NeighborFit:
 
     run: Run
     conditioning: Conditioning
-    learner: VecchiaLearner
+    learner: LocalLearner
     max_iter: int
     init: InducingPointInit
 
@@ -114,7 +111,7 @@ class NeighborFit:
         """Read all rows into memory, in random order."""
         settings, clock = run.settings, run.monitor.clock
         n_threads, most = count_available_threads(), _get_sample_size(clock.limit)
-        init = InducingPointInit.of(settings.inducing_points, run.dataset.scaling)
+        init = InducingPointInit(run.inducing_points)
         single = run.source.take(np.arange(run.source.n_rows))
         groups = group_rows(single)
         order = run.rng.permutation(groups.rows.n_rows)
@@ -126,7 +123,7 @@ class NeighborFit:
         own = (rows, single.picked(at), number[at], sample, n_neighbors, n_threads, clock)
         optimizer: Any = settings.optimizer
         tol = _TOLERANCE if isinstance(optimizer.tol, str) else optimizer.tol
-        learner = VecchiaLearner(sample, run.monitor, n_threads, run.checkpoint, tol)
+        learner = LocalLearner(sample, run.monitor, n_threads, run.checkpoint, tol)
         steps = _STEPS if isinstance(optimizer.max_iter, str) else optimizer.max_iter
         return cls(run, Conditioning(*own), learner, steps, init)
 
@@ -139,18 +136,17 @@ class NeighborFit:
     def _clock(self) -> Clock:
         return self.run.monitor.clock
 
-    def choose_kernel(self, start: Start) -> EigenGP:
+    def choose_kernel(self, start: Start) -> ExactGP:
         """Return the model with the chosen kernel, learned on a part of the rows."""
         own, most = self.run.settings.kernel, self.max_iter
-        model = self._make_template(start)
+        model = ExactGP(start.kernel, start.likelihood)
         if most == 0:
             return model
-        with speed_up_passes(model.n_components):
-            if isinstance(own, Kernel):
-                model = self._choose_lengthscales(model)
-            if isinstance(own, Kernel) or own != "auto":
-                return self.learner.learn_in_rounds([model], most)
-            winner = self.learner.choose_kernel(model, most)
+        if isinstance(own, Kernel):
+            model = self._choose_lengthscales(model)
+        if isinstance(own, Kernel) or own != "auto":
+            return self.learner.learn_in_rounds([model], most)
+        winner = self.learner.choose_kernel(model, most)
         n, losses = list(self.learner.losses.items())[-1]
         tried = len(next(iter(self.learner.losses.values())))
         reason = f"lowest loss on {min(n, self.rows.n_rows):,} rows"
@@ -159,7 +155,7 @@ class NeighborFit:
         self._decide("kernel", name_kernel(winner.kernel), reason, losses)
         return winner
 
-    def _choose_lengthscales(self, given: EigenGP) -> EigenGP:
+    def _choose_lengthscales(self, given: ExactGP) -> ExactGP:
         """Return the model with a given kernel, or one with plausible lengthscales, if better.
 
         Far too short or too long lengthscales have no gradient, and 1, that of a kernel without
@@ -181,30 +177,21 @@ class NeighborFit:
                 best, least = model, value
         return best
 
-    def _make_template(self, start: Start) -> EigenGP:
-        """Return a model with few inducing points, with which kernels are learned."""
-        few, _ = self.rows.cut(_TRIED_ROWS)
-        count = min(_TRIED_POINTS, max(1, few.n_rows // 4))
-        points = InducingPointInit("kmeans").place(few, count, start.kernel, self.run.rng)
-        jitter = Jitter(relative=RELATIVE_JITTER)
-        return EigenGP(start.kernel, points, start.likelihood, count, jitter=jitter, vecchia=True)
-
     def _decide(self, name: str, chosen: str, reason: str, scores: dict[str, float]) -> None:
         self.run.decisions.append(Decision(name, chosen, reason, scores))
 
-    def learn(self, model: EigenGP) -> EigenGP:
+    def learn(self, model: ExactGP) -> ExactGP:
         """Learn kernel and noise on many rows."""
         self._clock.allow(_UNTIL[0])
         limit = self._clock.limit
-        few = _LEARNED_ROWS if limit is None else round(_LEARNED_ROWS_PER_SECOND * limit)
-        count = min(_LEARNED_ROWS, max(few, _LEAST_LEARNED_ROWS))
+        few = LEARNED_ROWS if limit is None else round(_LEARNED_ROWS_PER_SECOND * limit)
+        count = min(LEARNED_ROWS, max(few, _LEAST_LEARNED_ROWS))
         if self.max_iter:
-            with speed_up_passes(model.n_components):
-                model = self.learner.learn_kernel(model, count, self.max_iter)
+            model = self.learner.learn_kernel(model, count, self.max_iter)
         self.run.n_iter += self.learner.n_iter
         return model
 
-    def place_points(self, model: EigenGP) -> EigenGP:
+    def place_points(self, model: ExactGP) -> EigenGP:
         """Place all inducing points for the learned kernel."""
         settings, given = self.run.settings, self.init.method
         asked = settings.n_components or settings.n_inducing
@@ -215,7 +202,7 @@ class NeighborFit:
             self.run.note_few_inputs(size, asked)
         return self._place(model, size, self.learner.rows)
 
-    def _choose_size(self, model: EigenGP) -> int:
+    def _choose_size(self, model: ExactGP) -> int:
         """Choose the number of inducing points: double it while the held-out loss improves.
 
         Eigenfunctions describe the smooth part of a function and neighbours the rough part.
@@ -236,7 +223,7 @@ class NeighborFit:
             self._decide("n_components", str(size), "loss of a held-out set", scores)
         return size
 
-    def _score_held_out(self, model: EigenGP, size: int) -> float:
+    def _score_held_out(self, model: ExactGP, size: int) -> float:
         """Score a held-out fifth of some rows with so many inducing points."""
         few, _ = self.rows.cut(_TRIED_ROWS)
         seen, held_out = few.cut(few.n_rows - few.n_rows // 5)
@@ -251,11 +238,13 @@ class NeighborFit:
         mean, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
         return _score_predictions(held_out, mean, variance)
 
-    def _place(self, model: EigenGP, size: int, rows: RowBlock) -> EigenGP:
+    def _place(self, model: ExactGP, size: int, rows: RowBlock) -> EigenGP:
         """Return the model with so many inducing points, placed among the rows."""
         rng = check_random_state(0)  # Does not advance the random numbers of the fit.
         points = self.init.place(rows, size, model.kernel, rng)
-        return replace(model, inducing_points=points, n_components=points.shape[0])
+        jitter = Jitter(relative=RELATIVE_JITTER)
+        own = (model.kernel, points, model.likelihood, points.shape[0])
+        return EigenGP(*own, jitter=jitter, vecchia=True)
 
 
 def _score_predictions(rows: RowBlock, mean: Array, variance: Array) -> float:

@@ -84,7 +84,8 @@ def leave_one_out_moments(
     noise_variance : float
         `σ²`.
     """
-    weighted = own - noise_variance + noise_variance / rows.weight
+    counted = 1.0 if rows.sample_weight is None else rows.sample_weight
+    weighted = own - noise_variance + noise_variance / counted
     free = np.maximum(1.0 - linear / weighted, _LEAST_FREE)
     return rows.y - (rows.y - mean) / free, own + linear / free
 

@@ -49,9 +49,11 @@ def cholesky(K: AnyArray) -> AnyArray:
     """Return the lower triangular `L` with `K = L Lᵀ`; raise `LinAlgError` if there is none."""
     if is_numpy(K):
         L, info = lapack.dpotrf(K, lower=1)
+        diagonal = L.diagonal()
     else:
         L, info = _torch().linalg.cholesky_ex(K)
-    if int(info) != 0 or not np.all(np.isfinite(on_host(L.diagonal()))):
+        diagonal = on_host(L.diagonal())
+    if int(info) != 0 or not np.all(np.isfinite(diagonal)):
         raise linalg.LinAlgError("the matrix is not positive definite, or not finite")
     return L
 
@@ -169,9 +171,12 @@ class CholeskyFactor:
     L: Array
 
     @classmethod
-    def of(cls, gram: Array) -> CholeskyFactor:
-        """Factorise `K_BB`, shape (M, M)."""
-        return guarded(lambda K: cls(K, cholesky(K)), gram)
+    def of(cls, gram: Array, whitens: bool = False) -> CholeskyFactor:
+        """Factorise `K_BB`, shape (M, M); also compute `F` if it whitens features."""
+        own = guarded(lambda K: cls(K, cholesky(K)), gram)
+        if whitens:
+            _ = own.matrix
+        return own
 
     @cached_property
     def matrix(self) -> Array:

@@ -13,9 +13,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, beside, cast, namespace, on_host
+from eigengp.backend.namespace import Additive, AnyArray, beside, cast, namespace, on_host
 from eigengp.gp.blocks import RowBlock, RowSource
-from eigengp.gp.sums import Additive
 
 
 class Mean(Protocol):

@@ -158,7 +158,7 @@ class EigenGP:
         learned = self._learned
         noisy = self.residual and self.power > 0.0
         if learned is None:
-            factor = CholeskyFactor.of(self.gram.matrix)
+            factor = CholeskyFactor.of(self.gram.matrix, whitens=self.vecchia or noisy)
             common = (self.features, self.noise_variance, factor)
             if self.vecchia:
                 return VecchiaPass(*common, self.jitter.relative)

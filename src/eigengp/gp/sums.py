@@ -11,72 +11,26 @@ of `K`, or of the combinations of its columns through which a row enters.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
 from functools import cached_property
-from operator import add, sub
 from threading import Lock
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import numpy as np
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import (
+    Additive,
     AnyArray,
     Placed,
     cast,
     dtype_name,
     is_numpy,
     namespace,
-    on_host,
 )
 from eigengp.gp.blocks import RowBlock
 from eigengp.kernels import KernelColumns, PullBack
-
-
-class Additive:
-    """A dataclass of arrays and numbers that adds field by field."""
-
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-
-    def __add__(self, other: Self) -> Self:
-        return self._of_each(add, self, other)
-
-    def __sub__(self, other: Self) -> Self:
-        return self._of_each(sub, self, other)
-
-    def __mul__(self, factor: float) -> Self:
-        return self._of_each(lambda each: factor * each, self)
-
-    def __iadd__(self, other: Self) -> Self:
-        """Add in the memory of this one's arrays, which are lost."""
-        return self._of_each(_added_in_place, self, other)
-
-    def on_host(self) -> Self:
-        """Return the same in NumPy's arrays and plain numbers."""
-        return self._of_each(_hosted, self)
-
-    @classmethod
-    def _of_each(cls, function: Callable[..., Any], *own: Self) -> Self:
-        names = cls.__dataclass_fields__
-        return cls(**{name: function(*(getattr(each, name) for each in own)) for name in names})
-
-
-def _hosted(x: Any) -> Any:
-    """Return a number as it is, and an array as one of NumPy's."""
-    if isinstance(x, float):
-        return x
-    hosted = on_host(x)
-    return np.ascontiguousarray(hosted) if hosted.ndim else float(hosted)
-
-
-def _added_in_place(x: Any, other: Any) -> Any:
-    """Return `x + other`, in the memory of `x` if that is an array; numbers may be shared."""
-    if not getattr(x, "ndim", 0):
-        return x + other
-    x += other
-    return x
 
 
 class _Light:

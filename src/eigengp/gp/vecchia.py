@@ -39,10 +39,11 @@ from scipy import sparse
 
 from eigengp._typing import Array
 from eigengp.backend.loops import list_pairs, load_loops
+from eigengp.backend.namespace import Additive
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
 from eigengp.gp.linalg import CholeskyFactor, FactorizationError, cholesky, solve_lower
-from eigengp.gp.sums import Additive, Kept, RowAdjoint, Sums, SumsAdjoint
+from eigengp.gp.sums import Kept, RowAdjoint, Sums, SumsAdjoint
 from eigengp.kernels import Kernel, KernelColumns, PullBack
 
 
@@ -82,6 +83,8 @@ class Table:
     """`g = Fᵀk` of each, shape (N, M), whose products are `k̃`."""
     back: dict[int, PullBack] = field(default_factory=dict)
     """The pull-back of `k(x, B)` for the block that begins at each number."""
+    occurrences: tuple[Any, ...] = ()
+    """Where each row is a member; see `NeighborSource.occurrences`."""
 
     @classmethod
     def of(cls, features: KernelColumns, factor: Array, source: Any, keep: bool = False) -> Table:
@@ -96,6 +99,8 @@ class Table:
                 K = features.matrix(X)
             np.matmul(K, factor, out=table.G[at])
 
+        if keep:
+            table.occurrences = source.occurrences
         source.map(fill, source.blocks)
         return table
 
@@ -383,7 +388,6 @@ class VecchiaPass:
         )
         pulled = reduce(iadd, chunks)
         adjoint, inner = self._pull_back_features(source, whitened, tape.table, back)
-        gram = self.factor.whitened_pull_back(inner)
         theta = adjoint.theta + pulled.theta
         kernel, points = self.features.kernel, self.features.points
         if kernel.constant_diagonal is not None:
@@ -392,6 +396,7 @@ class VecchiaPass:
         if source.rows.scatter is not None:
             scatter = float(source.rows.scatter[source.index[:, -1]].sum())
             replicates -= 0.5 * scatter / self.noise_variance**2
+        gram = self.factor.whitened_pull_back(inner)
         return PassAdjoint(theta, adjoint.points, gram, pulled.noise + replicates)
 
     def _pulled(
@@ -431,7 +436,7 @@ class VecchiaPass:
         self, source: Any, whitened: Whitened, table: Table, back: _Back
     ) -> tuple[RowAdjoint, Array]:
         """Return what features give to kernel and inducing points, and `Σ g ḡᵀ`, to `F`."""
-        loops, (order, sets, starts) = load_loops(), source.occurrences
+        loops, (order, sets, starts) = load_loops(), table.occurrences
         w, p = whitened.w.ravel()[order], back.p.ravel()[order]
         G_bar = np.zeros_like(table.G)
 

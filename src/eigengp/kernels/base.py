@@ -100,6 +100,14 @@ class Kernel(ABC):
         multiplied by `√variance_scale`.
         """
 
+    def embed(self, inputs: Sequence[int], n_features: int) -> Self:
+        """Return the kernel for rows of `n_features` inputs, of which it uses only `inputs`.
+
+        Its first input is the number `inputs[0]` of the rows, and so on. Parameters of unused
+        inputs are those that let an input matter least.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define embed.")
+
     @abstractmethod
     def at(self, Z: AnyArray) -> KernelColumns:
         """Return the functions `x ↦ k(x, z_m)` at these points, shape (m, D)."""
@@ -417,6 +425,16 @@ class ParametricKernel(Kernel):
                 changed[name] = np.clip(value, _NUMBERS.tiny, _NUMBERS.max)
         return replace(self, **changed)
 
+    def embed(self, inputs: Sequence[int], n_features: int) -> Self:
+        if self.active_dims is not None:
+            return replace(self, active_dims=tuple(inputs[d] for d in self.active_dims))
+        own, changed = self.with_ard(len(inputs)), dict[str, Any]()
+        for name, kind in self._kinds.items():
+            if kind.per_input:
+                changed[name] = np.full(n_features, kind.bounds[kind.input_power >= 0.0])
+                changed[name][list(inputs)] = getattr(own, name)
+        return replace(own, **changed)
+
     def _of_all(self, own: Array, n_features: int) -> Array:
         """Return numbers of the active inputs as numbers of all, zero for the others."""
         if self.active_dims is None:
@@ -470,8 +488,9 @@ def _as_dims(dims: Sequence[int]) -> tuple[int, ...]:
 def take_inputs(X: AnyArray, dims: Sequence[int]) -> AnyArray:
     """Return some inputs of all rows, in any library's arrays."""
     if is_numpy(X):
-        return X[:, list(dims)]
-    return namespace(X).concat([X[:, d : d + 1] for d in dims], axis=1)
+        return X[..., list(dims)]
+    rows = (slice(None),) * (X.ndim - 1)
+    return namespace(X).concat([X[*rows, d : d + 1] for d in dims], axis=X.ndim - 1)
 
 
 def put_inputs(own: AnyArray, dims: Sequence[int], n_features: int) -> AnyArray:

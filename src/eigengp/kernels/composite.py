@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import add, mul
@@ -52,6 +53,10 @@ class _Pair(Kernel):
 
     def with_ard(self, n_features: int) -> Self:
         return type(self)(self.left.with_ard(n_features), self.right.with_ard(n_features))
+
+    def embed(self, inputs: Sequence[int], n_features: int) -> Self:
+        own = (inputs, n_features)
+        return type(self)(self.left.embed(*own), self.right.embed(*own))
 
     def metric(self, n_features: int) -> Array:
         return np.maximum(self.left.metric(n_features), self.right.metric(n_features))

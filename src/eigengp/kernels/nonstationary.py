@@ -6,6 +6,7 @@ A new one is a class with its parameters, `values` and `derivatives`, like `Peri
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import field, replace
 from typing import ClassVar, Self
@@ -314,6 +315,14 @@ class Linear(PairwiseKernel):
             return own
         moved = self.center * self._of_active(input_scale) + self._of_active(input_shift)
         return replace(own, center=moved)
+
+    def embed(self, inputs: Sequence[int], n_features: int) -> Self:
+        own = super().embed(inputs, n_features)
+        if self.active_dims is not None or own.center is None:
+            return own
+        center = np.zeros(n_features)
+        center[list(inputs)] = own.center
+        return replace(own, center=center)
 
     @property
     def _arrays(self) -> tuple[str, ...]:

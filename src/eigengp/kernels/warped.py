@@ -6,6 +6,7 @@ in which functions vary quickly: `k(w(x), w(z))` (Snoek, Swersky, Zemel and Adam
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Self
 
@@ -108,6 +109,15 @@ class Warped(Kernel):
         low, high = (each * input_scale + input_shift for each in (self.low, self.high))
         kernel = self.kernel.rescaled(input_scale, variance_scale, input_shift)
         return self._with(kernel, low=low, high=high)
+
+    def embed(self, inputs: Sequence[int], n_features: int) -> Self:
+        changed = {
+            "low": -np.ones(n_features),
+            **{each: np.ones(n_features) for each in ("high", "a", "b")},
+        }
+        for name, values in changed.items():
+            values[list(inputs)] = getattr(self, name)
+        return self._with(self.kernel.embed(inputs, n_features), **changed)
 
     def warp(self, X: AnyArray) -> AnyArray:
         """Return `w(x)` of each row, shape (n, D)."""

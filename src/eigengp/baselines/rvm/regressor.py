@@ -32,7 +32,7 @@ def _describe(
     squared = scaling.target_scale**2
     lengths, errors = (choice.lengthscales, choice.errors) if choice else (None, None)
     return {
-        "kernel_": machine.kernel.rescaled(scaling.input_scale, 1.0),
+        "kernel_": scaling.restore_kernel(machine.kernel, 1.0),
         "relevance_vectors_": like(dataset.rows.take(machine.indices).X),
         "precisions_": like(machine.precisions / squared),
         "lengthscale_": length * unit,

@@ -26,7 +26,6 @@ __all__ = [
     "Quantile",
     "Softmax",
     "StudentT",
-    "find_likelihood",
 ]
 
 LIKELIHOODS: dict[str, type[NonGaussian]] = {
@@ -36,10 +35,3 @@ LIKELIHOODS: dict[str, type[NonGaussian]] = {
     "quantile": Quantile,
 }
 """The non-Gaussian likelihoods that a regressor takes by name."""
-
-
-def find_likelihood(given: object) -> NonGaussian | None:
-    """Return the non-Gaussian likelihood of this name, or that is given; None if it is another."""
-    if isinstance(given, str) and given in LIKELIHOODS:
-        return LIKELIHOODS[given]()
-    return given if isinstance(given, NonGaussian) else None

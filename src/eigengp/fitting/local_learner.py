@@ -1,0 +1,351 @@
+"""Learning kernels and noise from local GPs, and the tournament of kernels.
+
+Nearby rows are grouped, and each group is an exact GP; all share one kernel and the noise. Their
+`ln p(y) = Σ_g ln p(y_g)` is that of a block-diagonal covariance. It needs O(N n²) time for groups
+of n rows, where the exact GP needs O(N³), and it knows all distances inside a group, where a few
+nearest neighbours know short ones alone, from which the lengthscales of smooth functions cannot be
+learned. With one group it is the exact GP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigengp._typing import Array
+from eigengp.backend.threads import run_in_threads
+from eigengp.fitting.checkpoint import Checkpoint
+from eigengp.fitting.objectives import (
+    Evaluation,
+    Monitor,
+    Parameters,
+    kernel_parameters,
+    learn_parameters,
+)
+from eigengp.gp.blocks import RowBlock
+from eigengp.gp.exact import ExactGP
+from eigengp.gp.linalg import FactorizationError
+from eigengp.kernels import (
+    Kernel,
+    Matern12,
+    Matern32,
+    Matern52,
+    RationalQuadratic,
+    SquaredExponential,
+    Stationary,
+    Sum,
+)
+
+
+class _Origin(NamedTuple):
+    """Where learning of a candidate kernel starts."""
+
+    kind: type[Stationary] | None
+    """At the learned parameters of this kernel; None is the start of the fit."""
+    stretch: float
+    """The factor by which its lengthscales are multiplied."""
+
+
+CANDIDATES: dict[type[Stationary], _Origin] = {
+    SquaredExponential: _Origin(None, 1.0),
+    RationalQuadratic: _Origin(SquaredExponential, 1.0),
+    Matern52: _Origin(SquaredExponential, 1.3),
+    Matern32: _Origin(Matern52, 1.3),
+    Matern12: _Origin(Matern32, 2.4),
+}
+"""The candidate kernels; each starts where a smoother one ended."""
+SUMS: tuple[tuple[type[Stationary], type[Stationary]], ...] = (
+    (SquaredExponential, Matern52),
+    (SquaredExponential, RationalQuadratic),
+    (RationalQuadratic, Matern12),
+    (Matern32, Matern12),
+)
+"""Candidate sums of a smooth and a rougher kernel; each starts where its parts ended."""
+_LARGEST_ALPHA = 10.0
+"""Where learning of a rational quadratic starts at most: beyond, gradients vanish."""
+LEARNED_ROWS = 10_000
+"""The largest number of rows that are grouped."""
+
+
+class _Round(NamedTuple):
+    """One round of the tournament of kernels."""
+
+    n_rows: int
+    """The number of rows."""
+    size: int
+    """The number of rows of a group."""
+    steps: int
+    """The largest number of iterations."""
+    keep: int
+    """The number of kernels that reach the next round."""
+    until: float
+    """The fraction of `max_time` by which the round must end."""
+
+
+_ROUNDS = (_Round(1_000, 200, 15, 4, 0.12), _Round(3_000, 300, 25, 1, 0.3))
+_SUM_STEPS = 10
+"""The largest number of iterations of a sum of kernels in a round."""
+_LAST_SIZE = 400
+"""The number of rows of a group when the chosen kernel is learned at last."""
+_ENOUGH_SECONDS = 10.0
+_ROWS_PER_SECOND, _FEWEST_ROWS, _FEW_STEPS = 200, 200, 15
+"""The only round if `max_time` is less than that: later steps need the time more."""
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Rows in one block, as a source of rows."""
+
+    rows: RowBlock
+
+    @property
+    def n_rows(self) -> int:
+        return self.rows.n_rows
+
+    def take(self, rows: Any) -> RowBlock:
+        """Return all rows."""
+        return self.rows
+
+    def total(self, term: Callable[[RowBlock], Any]) -> Any:
+        """Return the term of all rows."""
+        return term(self.rows)
+
+
+@dataclass(frozen=True)
+class LocalObjective:
+    """`−ln p(y)` of groups of rows, each an exact GP, per row.
+
+    Parameters
+    ----------
+    parameters : Parameters
+        The free parameters of the GP.
+    groups : sequence of RowBlock
+        The rows.
+    n_threads : int
+        The number of threads.
+    """
+
+    parameters: Parameters[ExactGP]
+    groups: Sequence[RowBlock]
+    n_threads: int
+
+    def __call__(self, vector: Array) -> Evaluation:
+        """Evaluate, per row."""
+        model = self.parameters.unpack(vector)
+
+        def evaluate(part: Any) -> list[tuple[float, float, Array]]:
+            found = [model.evaluate(_Group(rows)) for rows in part]  # type: ignore[arg-type]
+            pack = self.parameters.pack_gradient
+            return [(outcome.value, outcome.n, pack(gradient)) for outcome, gradient in found]
+
+        groups: Any = self.groups
+        parts = run_in_threads(evaluate, groups, self.n_threads)
+        values, counts, gradients = zip(*(each for part in parts for each in part), strict=True)
+        value, n = sum(values), sum(counts)
+        return Evaluation(value / n, np.sum(gradients, axis=0) / n, value / n)
+
+
+@dataclass
+class LocalLearner:
+    """Maximises the log marginal likelihood of local GPs.
+
+    Parameters
+    ----------
+    rows : RowBlock
+        The rows to learn from, in random order.
+    monitor : Monitor
+        Called after every iteration.
+    n_threads : int
+        The number of threads.
+    checkpoint : Checkpoint or None
+        Stores every evaluation.
+    tol : float
+        Relative change of the log marginal likelihood at which learning stops.
+    """
+
+    rows: RowBlock
+    monitor: Monitor
+    n_threads: int
+    checkpoint: Checkpoint | None = None
+    tol: float = 1e-6
+    n_iter: int = 0
+    losses: dict[int, dict[str, float]] = field(default_factory=dict)
+    """The loss of each kernel, by the number of rows; lower is better."""
+
+    def choose_kernel(self, start: ExactGP, most: int) -> ExactGP:
+        """Return the winner of a tournament of kernels.
+
+        Kernels are learned on a part of the rows, in rounds of at most `most` iterations. The best
+        kernels of each round, by `_score_kernel`, reach the next.
+        """
+        first, *others = self._plan_rounds()
+        return self.learn_in_rounds(self._learn_candidates(start, first, most), most, others)
+
+    def learn_in_rounds(
+        self, models: list[ExactGP], most: int, rounds: Sequence[_Round] | None = None
+    ) -> ExactGP:
+        """Learn kernels in rounds, by default all, and return the best model of the last."""
+        for each in self._plan_rounds() if rounds is None else rounds:
+            learned, groups = [], self._group(models[0], each.n_rows, each.size)
+            for i, model in enumerate(models):
+                self.monitor.clock.spread(each.until, i, len(models))
+                learned.append(self._learn_on_part(model, each, groups, most))
+            models = self._keep_best(learned, each, groups)
+        return models[0]
+
+    def _keep_best(
+        self, models: list[ExactGP], own: _Round, groups: list[RowBlock]
+    ) -> list[ExactGP]:
+        """Return the best models of a round, in order."""
+        if len(models) == 1:
+            return models
+        losses = {name_kernel(model.kernel): _score_kernel(model, groups) for model in models}
+        self.losses[own.n_rows] = losses
+        return sorted(models, key=lambda model: losses[name_kernel(model.kernel)])[: own.keep]
+
+    @property
+    def _has_time(self) -> bool:
+        limit = self.monitor.clock.limit
+        return limit is None or limit >= _ENOUGH_SECONDS
+
+    def _plan_rounds(self) -> Sequence[_Round]:
+        """Return the rounds of the tournament: a single small one if time is short."""
+        limit = self.monitor.clock.limit
+        if limit is None or self._has_time:
+            return _ROUNDS
+        first = _ROUNDS[0]
+        count = min(first.n_rows, max(_FEWEST_ROWS, round(_ROWS_PER_SECOND * limit)))
+        return (_Round(count, first.size, _FEW_STEPS, 1, _ROUNDS[-1].until),)
+
+    def _learn_candidates(self, start: ExactGP, own: _Round, most: int) -> list[ExactGP]:
+        """Learn all candidate kernels, each from where a smoother one ended, and return the best.
+
+        Rough kernels learn slowly, and not at all from a poor start. The first kernel tells which
+        inputs matter, by which rows are then grouped.
+        """
+        learned: dict[type[Stationary] | None, ExactGP] = {None: start}
+        groups = self._group(start, own.n_rows, own.size)
+        pairs = SUMS if self._has_time else ()
+        n_candidates = len(CANDIDATES) + len(pairs)
+        for i, (kind, origin) in enumerate(CANDIDATES.items()):
+            model = learned[origin.kind]
+            before = model.kernel
+            assert isinstance(before, Stationary)
+            self.monitor.clock.spread(own.until, i, n_candidates)
+            kernel = kind(before.lengthscale * origin.stretch, before.variance)
+            model = replace(model, kernel=kernel)
+            learned[kind] = model = self._learn_on_part(model, own, groups, most)
+            if origin.kind is None:
+                groups = self._group(model, own.n_rows, own.size)
+        sums = []
+        for i, parts in enumerate(pairs, len(CANDIDATES)):
+            self.monitor.clock.spread(own.until, i, n_candidates)
+            model = add_kernels(*(learned[kind] for kind in parts))
+            sums.append(self._learn_on_part(model, own, groups, most))
+        return self._keep_best([*list(learned.values())[1:], *sums], own, groups)
+
+    def _learn_on_part(
+        self, model: ExactGP, own: _Round, groups: list[RowBlock], most: int
+    ) -> ExactGP:
+        """Learn kernel and noise in one round of at most `most` iterations."""
+        steps = own.steps if isinstance(model.kernel, Stationary) else min(own.steps, _SUM_STEPS)
+        name = name_kernel(model.kernel)
+        return self._minimize(name, model, groups, min(steps, most))
+
+    def learn_kernel(self, model: ExactGP, count: int, steps: int) -> ExactGP:
+        """Learn kernel and noise on `count` rows, in larger groups than in the rounds."""
+        return self._minimize("kernel", model, self._group(model, count, _LAST_SIZE), steps)
+
+    def try_kernel(self, model: ExactGP, steps: int) -> float:
+        """Return `−ln p(y)` per row after a few steps on few rows; infinite where they fail."""
+        first = _ROUNDS[0]
+        objective = self._make_objective(model, self._group(model, first.n_rows, first.size))
+        limits = (steps, self.tol, "lengthscales", self.monitor, self.checkpoint, model.kernel)
+        try:
+            return learn_parameters(objective, *limits).value
+        except FactorizationError:
+            return float("inf")
+
+    def _minimize(self, name: str, model: ExactGP, groups: list[RowBlock], steps: int) -> ExactGP:
+        """Learn kernel and noise from groups of rows."""
+        objective = self._make_objective(model, groups)
+        limits = (steps, self.tol, name, self.monitor, self.checkpoint, len(groups))
+        found = learn_parameters(objective, *limits)
+        self.n_iter += found.n_iter
+        return objective.parameters.unpack(found.vector)
+
+    def _make_objective(self, model: ExactGP, groups: list[RowBlock]) -> LocalObjective:
+        free = kernel_parameters(replace(model, kernel=limit_alpha(model.kernel)))
+        return LocalObjective(free, groups, self.n_threads)
+
+    def _group(self, model: ExactGP, count: int, size: int) -> list[RowBlock]:
+        """Return about `count` rows in groups of at most `size`, as near as all rows make them."""
+        some, _ = self.rows.cut(LEARNED_ROWS)
+        at = some.X * model.kernel.metric(some.X.shape[1])
+        groups = list(bisect_rows(at, np.arange(some.n_rows), size))
+        step = max(1, len(groups) // max(1, round(count / size)))
+        return [some.picked(each) for each in groups[::step]]
+
+
+def _score_kernel(model: ExactGP, groups: Sequence[RowBlock]) -> float:
+    """Average `−ln p(y)` per row and its value with one variance for all rows.
+
+    The second term measures leave-one-out means alone, since the variances are learned again at
+    the end. As in Akaike's criterion, each parameter costs one nat: those of sums are many.
+    """
+    value, n, squares = 0.0, 0.0, 0.0
+    try:
+        for rows in groups:
+            outcome = model.forward(_Group(rows))  # type: ignore[arg-type]
+            mean, _ = model.posterior(outcome).leave_one_out(rows)
+            value, n = value + outcome.value, n + outcome.n
+            squares += float(rows.weight @ (rows.y - mean) ** 2)
+    except FactorizationError:
+        return float("inf")
+    square = max(squares / n, np.finfo(np.float64).tiny)
+    alike = 0.5 * float(np.log(2.0 * np.pi * square) + 1.0)
+    return 0.5 * (value / n + alike) + len(model.kernel.parameters) / n
+
+
+def bisect_rows(X: Array, rows: NDArray[np.intp], size: int) -> Iterator[NDArray[np.intp]]:
+    """Yield the rows in groups of about equal, limited size, cut across the widest input."""
+    n_groups = -(-rows.size // size)
+    if n_groups <= 1:
+        yield np.sort(rows)
+        return
+    widest = int(np.argmax(np.std(X[rows], axis=0)))
+    order = rows[np.argsort(X[rows, widest], kind="stable")]
+    cut = rows.size * (n_groups // 2) // n_groups
+    yield from bisect_rows(X, order[:cut], size)
+    yield from bisect_rows(X, order[cut:], size)
+
+
+def name_kernel(kernel: Kernel) -> str:
+    """Return the name of a kernel, or those of both parts of a sum."""
+    parts = [kernel.left, kernel.right] if isinstance(kernel, Sum) else [kernel]
+    return " + ".join(type(part).__name__ for part in parts)
+
+
+def add_kernels(left: ExactGP, right: ExactGP) -> ExactGP:
+    """Return a model with half of each kernel and the smaller noise."""
+    halves = [_halve(limit_alpha(model.kernel)) for model in (left, right)]
+    best = min((left, right), key=lambda model: model.noise_variance)
+    return replace(best, kernel=Sum(*halves))
+
+
+def _halve(kernel: Kernel) -> Kernel:
+    assert isinstance(kernel, Stationary)
+    return replace(kernel, variance=0.5 * kernel.variance)
+
+
+def limit_alpha(kernel: Kernel) -> Kernel:
+    """Return the kernel with each α of a rational quadratic where its gradient is not lost."""
+    if isinstance(kernel, Sum):
+        return Sum(limit_alpha(kernel.left), limit_alpha(kernel.right))
+    if isinstance(kernel, RationalQuadratic) and kernel.alpha > _LARGEST_ALPHA:
+        return replace(kernel, alpha=_LARGEST_ALPHA)
+    return kernel
