@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 from drawing import console, new_table
 from peers.asking import OURS, Panel
 from peers.protocol import score_classes
@@ -20,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from eigengp import EigenGPClassifier
-from realdata import load
+from realdata import VARIABLE, data_folder, load
 
 DATA = ("breast_cancer", "banana", "digits", "kin40k", "protein", "airline")
 _TRAIN = {"breast_cancer": 380, "banana": 400, "digits": 1_200, "kin40k": 10_000, "protein": 20_000}
@@ -68,8 +69,8 @@ def split(name: str, seed: int) -> tuple[Any, ...]:
     elif name == "banana":
         X, y = make_moons(5_300, noise=0.25, random_state=seed)
     elif name == "airline":
-        X, y = load("airline2001")
-        y = y > _LATE
+        X, delay = _read_airline()
+        y = delay > _LATE
     else:
         X, y = load(name)
         y = y > np.median(y)
@@ -77,6 +78,15 @@ def split(name: str, seed: int) -> tuple[Any, ...]:
     order = np.random.default_rng(seed).permutation(y.size)[: n + _MOST_TEST_ROWS]
     X, y = np.asarray(X[order], dtype=np.float64), np.asarray(y[order]).astype(int)
     return X[:n], y[:n], X[n:], y[n:]
+
+
+def _read_airline() -> tuple[Any, Any]:
+    folder = data_folder()
+    if folder is None:
+        raise FileNotFoundError(f"airline needs airline2001.parquet in the folder of {VARIABLE}.")
+    table = pq.read_table(folder / "airline2001.parquet")
+    X = np.column_stack([table[name].to_numpy() for name in table.column_names[:-1]])
+    return X, table["target"].to_numpy()
 
 
 def make_models(n_rows: int) -> dict[str, Any]:

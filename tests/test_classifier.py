@@ -223,7 +223,7 @@ def test_a_fit_that_was_stopped_resumes_from_its_checkpoint(tmp_path: Path) -> N
         resumed = quick(optimizer=optimizer).fit(X, y)
     assert not path.exists()
     whole = quick(optimizer=LBFGS(max_iter=8)).fit(X, y)
-    np.testing.assert_allclose(resumed.predict_proba(X), whole.predict_proba(X), atol=2e-3)
+    np.testing.assert_allclose(resumed.predict_proba(X), whole.predict_proba(X), atol=5e-3)
 
 
 def _stop(*_: Any) -> Any:

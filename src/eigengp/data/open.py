@@ -26,7 +26,7 @@ from eigengp.backend.namespace import AnyArray, beside, dtype_name, namespace, o
 from eigengp.data.array_source import ArraySource, choose_block_rows
 from eigengp.data.dask_source import DaskSource, align, get_client, is_dask
 from eigengp.data.file_source import FileTable
-from eigengp.data.formats import is_table
+from eigengp.data.formats import check_column_names, is_table
 from eigengp.data.mean import cross_fit, fit_mean
 from eigengp.data.standardize import Extent, Scaling, Summary, standardize_rows
 from eigengp.data.stream_source import StreamSource, Table
@@ -242,16 +242,6 @@ def _open_dask(client: Any, X: Any, y: Any, sample_weight: Any, options: ReadOpt
     rows = DaskSource.of(client, X, y, weight)
     like = np.empty((0, rows.n_features))
     return _Opened(rows.sized(rows.n_features), like, names, options.device)
-
-
-def check_column_names(y: Any, sample_weight: Any) -> None:
-    """Raise unless targets, and weights if there are any, are names of columns of files."""
-    for what, name in (("y", y), ("sample_weight", sample_weight)):
-        if not (isinstance(name, str) or (name is None and what == "sample_weight")):
-            raise TypeError(
-                f"Where X names files, {what} is the name of one of their columns, as in "
-                f"fit('data.parquet', 'price'), got {type(name).__name__}."
-            )
 
 
 def _open_table(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:

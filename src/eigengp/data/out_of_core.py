@@ -14,8 +14,14 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray
 from eigengp.data.dask_source import is_dask, map_partitions
 from eigengp.data.file_source import FileTable
-from eigengp.data.formats import explain_errors, is_table, open_dataset, write_table
-from eigengp.data.open import check_column_names, is_out_of_core, open_table
+from eigengp.data.formats import (
+    check_column_names,
+    explain_errors,
+    is_table,
+    open_dataset,
+    write_table,
+)
+from eigengp.data.open import is_out_of_core, open_table
 from eigengp.data.stream_source import StreamSource, read_ahead
 
 

@@ -27,7 +27,7 @@ from eigengp.data.unlabelled import find_unlabelled
 from eigengp.estimators.base import KERNEL_NAMES, GPEstimator
 from eigengp.estimators.sparse import POINTS
 from eigengp.fitting.learn import learn
-from eigengp.fitting.settings import LBFGS, Settings
+from eigengp.fitting.settings import Settings
 from eigengp.fitting.variational import extend_posterior
 from eigengp.gp.likelihoods import Bernoulli, Softmax
 from eigengp.gp.variational import LatentPosterior
@@ -62,19 +62,11 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     class_weight : {"balanced"}, dict or None
         Weights of the classes, by label; "balanced" weighs classes by the inverse of their number
         of rows. Probabilities are then those of data in which classes count so.
-    inducing_points : {"auto", "kmeans", "random", "greedy"} or array of shape (M, D)
-        The initial inducing points; "auto" is "kmeans".
     optimizer : {"auto"} or LBFGS
         How the bound is maximised; `max_iter` and `checkpoint` are used, and "auto" is at most 100
         iterations. A fit that resumes from a checkpoint ends within the tolerance of the rounds.
-    standardize : bool or "robust"
-        How inputs are scaled before learning; see `EigenGPRegressor`.
     max_time : float or None
         Approximate time limit of the fit in seconds; None is no limit.
-    random_state : int, RandomState or None
-        Seed of subsets of the rows and of k-means.
-    verbose : bool or int
-        Whether to show a progress bar with the bound.
 
     Attributes
     ----------
@@ -113,11 +105,11 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         "kernel": [Kernel, KERNEL_NAMES, StrOptions({"auto"})],
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "inducing_points": [POINTS, "array-like"],
-        "optimizer": [LBFGS, StrOptions({"auto"})],
-        "standardize": ["boolean", StrOptions({"robust"})],
         "max_time": [Interval(Real, 0, None, closed="neither"), None],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
+        **{
+            name: GPEstimator._parameter_constraints[name]
+            for name in ("optimizer", "standardize", "random_state", "verbose")
+        },
     }
 
     n_components: int | Literal["auto"] = field(default="auto", kw_only=False)
