@@ -158,7 +158,7 @@ class Rows:
         Without its factor a row has the latent precision `1/v − ω` and mean `v' (μ/v − β)`. The
         factors minimise the leave-one-out log loss plus weak penalties on their logarithms. The
         kernel was learned from the same rows, so that this loss is too small where D inputs, each
-        with its lengthscale, are many for the rows: it counts as that of N/(D + 1) rows.
+        with its lengthscale, are many for the rows: it counts as that of CN/(D + 1) rows, or N.
         """
         likelihood = own.likelihood
         assert isinstance(likelihood, Bernoulli | Softmax)
@@ -167,7 +167,7 @@ class Rows:
         mean = variance * (own.mean / own.variance - own.factors.shift) + own.offset
         y, s = self.block.y.astype(int), self.weight
         some = np.arange(y.size)[:: max(1, y.size // _CALIBRATION_ROWS)]
-        share = 1.0 / (1.0 + self.block.X.shape[1])
+        share = min(1.0, likelihood.n_latent / (1.0 + self.block.X.shape[1]))
 
         def loss(logs: Array) -> float:
             a, b = np.exp(logs)

@@ -50,7 +50,7 @@ from eigengp.kernels import (
 )
 from eigengp.kernels.base import get_lengthscale_range
 
-_LAST_ROUNDS = 60
+_LAST_ROUNDS, _RESUMED_TOLERANCE = 60, 1e-10
 _COMPARED_ROWS, _COMPARED_POINTS, _COMPARED_ITERATIONS = 1_000, 100, 20
 """Rows, inducing points and iterations by which kernels are compared."""
 _CANDIDATES = (SquaredExponential, Matern52, Matern32, Matern12)
@@ -116,7 +116,10 @@ class VariationalFit:
         fewer = next((few for beyond, few in _STEPS if n > beyond), max_iter)
         steps = fewer if given is None else given
         model, best, _ = self._learn(rows, kernel, size, "learning", steps, points)
-        return model, rows.improve(rows.make_latent(model), best, _LAST_ROUNDS)
+        latent = rows.make_latent(model)
+        if not best.posteriors:  # All evaluations were read from a checkpoint.
+            best = rows.improve(latent, best, 10 * _LAST_ROUNDS, _RESUMED_TOLERANCE)
+        return model, rows.improve(latent, best, _LAST_ROUNDS)
 
     def _draw(self, count: int) -> Rows:
         """Draw so many rows, or all if there are fewer."""
