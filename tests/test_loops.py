@@ -15,6 +15,14 @@ from numpy.testing import assert_allclose
 import eigengp
 from eigengp._typing import Array
 from eigengp.backend import loops, loops_numpy
+from eigengp.kernels import (
+    Matern12,
+    Matern32,
+    Matern52,
+    RationalQuadratic,
+    SquaredExponential,
+    Stationary,
+)
 
 pytestmark = pytest.mark.core
 
@@ -36,15 +44,32 @@ def _everything(own: ModuleType, n: int, s: int, M: int) -> dict[str, Array]:
     X, per_length, w = rng.normal(size=(n, s, 4)), rng.uniform(0.5, 2.0, 4), rng.normal(size=(n, s))
     for each in (table, at, X, per_length, w):
         each.flags.writeable = False  # Kernels and rows may be read-only.
-    found = {"t": np.empty((n, P)), "R": np.zeros((n, P)), "outer": np.empty((n, P))}
-    own.measure_distances(X, per_length, found["t"])
-    found["squares"] = own.sum_squares(found["t"] - 1.0, X, per_length)
-    own.subtract_products(table, at, found["R"])
-    found["part"] = np.zeros((n, P))
-    own.subtract_products(table, np.ascontiguousarray(at[:, : max(1, s - 1)]), found["part"])
+    found = {"t": np.empty((n, P))}
     first, second = np.triu_indices(s)
-    found["L"] = (first == second) * (1.0 + 2.0 * M * s) - found["R"]
-    assert own.factorize(found["L"]) == -1
+    own.measure_distances(X, per_length, found["t"])
+    K = np.zeros((n, P))
+    K[:, first == second] = 1.0 + 2.0 * M * s
+    noise, members = rng.uniform(0.1, 0.2, (n, s)), np.array(at)
+    members[:, : s // 2] = np.where(rng.uniform(size=(n, s // 2)) < 0.3, -1, at[:, : s // 2])
+    found["L"], found["w"], found["kappa"] = K.copy(), np.empty((n, s)), np.empty((n, M))
+    outputs = (found["w"], found["kappa"])
+    assert own.whiten(found["L"], table, members, table[:0], noise, 0.5, *outputs) == -1
+    for name, dtype in (("apart", np.float64), ("rounded", np.float32)):
+        G, last = table.astype(dtype), table[at[:, -1]].astype(dtype)
+        outputs = (np.empty((n, s)), np.empty((n, M), dtype))
+        others, L = np.ascontiguousarray(members[:, :-1]), K.copy()
+        assert own.whiten(L, G, others, last, noise, 0.5, *outputs) == -1
+        found |= dict(zip((f"w {name}", f"kappa {name}"), outputs, strict=True))
+    near = np.empty((n, 6), dtype=np.intp)
+    limit = np.arange(n) + 2
+    own.find_nearest(
+        X[:, 0].copy(), np.ascontiguousarray(table[:, :1].repeat(4, axis=1).T), limit, near
+    )
+    found["near"] = near.astype(float)
+    V, left, right = (rng.normal(size=each).astype(np.float32) for each in ((n, s), (3, n), (3, s)))
+    rows, found["columns"] = np.empty((3, n), np.float32), np.ones((3, s), np.float32)
+    own.multiply_block(V, left, right, rows, found["columns"])
+    found["rows"] = rows
     for m in {s, max(1, s - 1)}:
         for transposed in (False, True):
             found[f"solved {m} {transposed}"] = x = w[:, :m].copy()
@@ -52,11 +77,6 @@ def _everything(own: ModuleType, n: int, s: int, M: int) -> dict[str, Array]:
     found["combined"], found["projected"] = np.empty((n, M)), np.empty((n, s))
     own.combine(w, table, at, found["combined"])
     own.project(table, at, found["combined"], found["projected"])
-    order = np.argsort(at.ravel(), kind="stable")
-    starts = np.searchsorted(at.ravel()[order], np.arange(N + 1))
-    found["spread"] = np.ones((N - 10, M))
-    own.spread(starts[10:], order // s, w.ravel()[order], found["combined"], found["spread"])
-    own.pack_outer(w, found["projected"], found["outer"])
     return found
 
 
@@ -64,41 +84,61 @@ def _everything(own: ModuleType, n: int, s: int, M: int) -> dict[str, Array]:
 def test_compiled_loops_agree_with_numpy(compiled: ModuleType, n: int, s: int, M: int) -> None:
     fast, plain = _everything(compiled, n, s, M), _everything(loops_numpy, n, s, M)
     for name, expected in plain.items():
-        scale = np.abs(expected).max()
-        assert_allclose(fast[name], expected, rtol=0, atol=1e-12 * scale, err_msg=name)
+        scale = np.abs(expected).max(initial=0.0)
+        rounding = 1e-6 if expected.dtype == np.float32 or "rounded" in name else 1e-12
+        assert_allclose(fast[name], expected, rtol=0, atol=rounding * scale, err_msg=name)
 
 
 def test_loops_are_what_they_say() -> None:
     n, s, M = SIZES[2]
     found, (first, second) = _everything(loops_numpy, n, s, M), np.triu_indices(s)
-    L = np.zeros((n, s, s))
-    L[:, second, first] = found["L"]
-    R = (first == second) * (1.0 + 2.0 * M * s) - found["R"]
-    assert_allclose((L @ L.transpose(0, 2, 1))[:, first, second], R, rtol=1e-12)
     rng = np.random.default_rng(s)
     table, at = rng.normal(size=(40, M)), rng.integers(0, 40, (n, s))
     X, per_length, w = rng.normal(size=(n, s, 4)), rng.uniform(0.5, 2.0, 4), rng.normal(size=(n, s))
+    noise, there = rng.uniform(0.1, 0.2, (n, s)), np.ones((n, s), dtype=bool)
+    there[:, : s // 2] = rng.uniform(size=(n, s // 2)) >= 0.3
+    G = table[at] * there[:, :, None]
+    R = (1.0 + 2.0 * M * s) * 1.5 * np.eye(s) - G @ G.transpose(0, 2, 1)
+    R += noise[:, :, None] * np.eye(s)
+    R = np.where(there[:, :, None] & there[:, None], R, np.eye(s))
+    L = np.zeros((n, s, s))
+    L[:, second, first] = found["L"]
+    assert_allclose(L @ L.transpose(0, 2, 1), R, atol=1e-9)
+    e = np.eye(s)[:, -1:]
+    assert_allclose(found["w"], np.linalg.solve(L.transpose(0, 2, 1), e)[:, :, 0], atol=1e-12)
+    assert_allclose(found["kappa"], np.einsum("ns,nsm->nm", found["w"], G), atol=1e-12)
+    assert_allclose(found["kappa apart"], found["kappa"], atol=1e-12)
     squares = ((X[:, first] - X[:, second]) * per_length) ** 2
     assert_allclose(found["t"], squares.sum(axis=2), atol=1e-12)
-    assert_allclose(found["squares"], np.einsum("np,npd->d", found["t"] - 1.0, squares))
     members = table[at]
-    assert_allclose(found["R"], -np.einsum("npm,npm->np", members[:, first], members[:, second]))
     assert_allclose(found["combined"], np.einsum("ns,nsm->nm", w, members), atol=1e-12)
     assert_allclose(found["projected"], np.einsum("nsm,nm->ns", members, found["combined"]))
     assert_allclose(found[f"solved {s} False"], np.linalg.solve(L, w[:, :, None])[:, :, 0])
-    spread = np.ones((40, M))
-    np.add.at(spread, at, w[:, :, None] * found["combined"][:, None, :])
-    assert_allclose(found["spread"], spread[10:], atol=1e-12)
-    p = found["projected"]
-    outer = w[:, first] * p[:, second] + p[:, first] * w[:, second]
-    assert_allclose(found["outer"], np.where(first == second, 0.5, 1.0) * outer, atol=1e-12)
 
 
 def test_a_matrix_without_a_factor_is_named(compiled: ModuleType) -> None:
+    at, w, kappa = np.zeros((2, 2), dtype=np.intp), np.empty((2, 2)), np.empty((2, 1))
     for own in (compiled, loops_numpy):
-        R = np.array([[2.0, 0.5, 1.0], [1.0, 2.0, 1.0]])
-        assert own.factorize(R) >= 0
-        assert own.factorize(np.full((1, 3), np.nan)) >= 0
+        for R in (np.array([[2.0, 0.5, 1.0], [1.0, 2.0, 1.0]]), np.full((2, 3), np.nan)):
+            G = np.zeros((1, 1))
+            assert own.whiten(R, G, at, G[:0], np.zeros((2, 2)), 0.0, w, kappa) >= 0
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [SquaredExponential(), Matern12(), Matern32(), Matern52(), RationalQuadratic(alpha=0.7)],
+    ids=repr,
+)
+def test_compiled_profiles_are_those_of_the_kernels(
+    compiled: ModuleType, kernel: Stationary
+) -> None:
+    t = np.concatenate([[0.0, 1e-300, 1e-9], np.geomspace(1e-6, 1e4, 200), [1e9, 1e300]])[None]
+    rho = np.empty_like(t)
+    compiled.profile(t, np.array(kernel.decay), rho)
+    assert_allclose(rho, kernel.profile(t), rtol=1e-12, atol=1e-290)
+    rng = np.random.default_rng(0)
+    X, Z, v = rng.normal(size=(9, 3)), rng.normal(size=(700, 3)), rng.normal(size=700)
+    assert_allclose(kernel.at(Z).multiply(X, v), kernel.matrix(X, Z) @ v, atol=1e-11)
 
 
 def test_without_numba_numpy_takes_its_place_and_says_so(

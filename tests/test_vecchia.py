@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from eigengp._typing import Array
 from eigengp.backend import loops, loops_numpy
 from eigengp.data.array_source import ArraySource
 from eigengp.data.neighbors import Nearest, NeighborSource, find_nearest_before
@@ -22,7 +21,6 @@ from eigengp.fitting.heteroscedastic import (
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter
-from eigengp.gp.sums import Kept
 from eigengp.gp.vecchia import VecchiaOutcome
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import (
@@ -63,18 +61,10 @@ def _source(rows: RowBlock, count: int = 5, n_threads: int = 1) -> NeighborSourc
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-def test_stack_is_the_kernel_and_its_pull_back_the_derivative(kernel: Kernel) -> None:
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(3, 4, 2))
-    K, back = kernel.stack(X)
-    for each, points in zip(K, X, strict=True):
+def test_stack_is_the_kernel(kernel: Kernel) -> None:
+    X = np.random.default_rng(0).normal(size=(3, 4, 2))
+    for each, points in zip(kernel.stack(X), X, strict=True):
         assert_allclose(each, kernel.matrix(points, points)[np.triu_indices(4)], atol=1e-12)
-    K_bar = rng.normal(size=K.shape)
-
-    def value(theta: Array) -> float:
-        return float(np.vdot(K_bar, kernel.with_theta(theta).stack(X)[0]))
-
-    assert_close(back(K_bar), numerical_gradient(value, kernel.theta))
 
 
 @pytest.fixture(params=["compiled", "NumPy"])
@@ -89,27 +79,6 @@ def either_loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.usefixtures("either_loops")
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-def test_gradient_is_the_derivative(kernel: Kernel, weighted: bool) -> None:
-    rows = _rows(weighted=weighted)
-    model, source = _model(kernel, rows), _source(rows)
-    _, gradient = model.value_and_gradient(source)
-    by_theta = numerical_gradient(
-        lambda theta: replace(model, kernel=kernel.with_theta(theta)).value(source), kernel.theta
-    )
-    assert_close(gradient.theta, by_theta)
-    by_points = numerical_gradient(
-        lambda B: replace(model, inducing_points=B).value(source), model.inducing_points
-    )
-    assert_close(gradient.inducing_points, by_points)
-    by_noise = numerical_gradient(
-        lambda ln: replace(model, likelihood=float(np.exp(ln[0]))).value(source),
-        np.log([model.noise_variance]),
-    )
-    assert_close(gradient.log_noise_variance, by_noise[0])
-
-
-@pytest.mark.parametrize("weighted", [False, True])
 def test_all_rows_as_neighbours_give_the_exact_gp(weighted: bool) -> None:
     rows = _rows(weighted=weighted)
     kernel = Matern32([0.8, 1.5], 1.3)
@@ -122,12 +91,10 @@ def test_all_rows_as_neighbours_give_the_exact_gp(weighted: bool) -> None:
 def test_threads_do_not_change_a_bit() -> None:
     rows = _rows(1_300)
     model = _model(Matern32([0.8, 1.5], 1.3), rows)
-    one, *others = (model.value_and_gradient(_source(rows, 5, n)) for n in (1, 2, 4))
-    for value, gradient in others:
-        assert value == one[0]
-        assert gradient.log_noise_variance == one[1].log_noise_variance
-        assert_array_equal(gradient.theta, one[1].theta)
-        assert_array_equal(gradient.inducing_points, one[1].inducing_points)
+    one, *others = (model.forward(_source(rows, 5, n)) for n in (1, 2, 4))
+    for other in others:
+        assert other.value == one.value
+        assert_array_equal(other.evidence.mean, one.evidence.mean)
 
 
 def test_neighbours_come_before_and_the_nearest_is_first() -> None:
@@ -151,7 +118,6 @@ def test_neighbours_are_the_nearest_of_all_earlier_points(n: int, D: int, count:
         np.isfinite(np.take_along_axis(squares, nearest, axis=1)), nearest, -1
     )
     assert_array_equal(find_nearest_before(points, count), expected)
-    assert_array_equal(find_nearest_before(points, count, 100), expected[-100:])
 
 
 def test_one_factorisation_of_all_rows_gives_the_sums_of_complete_neighbourhoods() -> None:
@@ -160,7 +126,9 @@ def test_one_factorisation_of_all_rows_gives_the_sums_of_complete_neighbourhoods
     source = _source(rows, rows.n_rows - 1)
     assert source.is_complete
     assert not _source(rows, rows.n_rows - 2).is_complete
-    row_by_row = model.forward(source, kept=Kept(0))
+    apart = _source(rows, rows.n_rows - 1)
+    object.__setattr__(apart, "is_complete", False)
+    row_by_row = model.forward(apart)
     assert_allclose(model.value(source), row_by_row.value, rtol=1e-12)
     assert_allclose(model.forward(source).evidence.mean, row_by_row.evidence.mean, rtol=1e-7)
 

@@ -23,6 +23,7 @@ from eigengp import (
     Stochastic,
 )
 from eigengp._typing import Array
+from eigengp.backend.threads import use_one_blas_thread
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting import learn, local_learner
 from eigengp.fitting.conditioning import Conditioning
@@ -144,6 +145,22 @@ def test_a_sum_of_kernels_is_found_where_the_function_is_one() -> None:
     assert losses["RationalQuadratic + Matern12"] < losses["SquaredExponential"]
     assert losses["RationalQuadratic + Matern12"] < losses["RationalQuadratic"]
     assert name_kernel(found.kernel) in losses
+
+
+def test_candidates_side_by_side_are_those_one_after_another() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3.0, 3.0, (250, 2))
+    rows = RowBlock(X, np.sin(X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=250))
+    first = SquaredExponential([1.0, 1.0], 1.0)
+    start = ExactGP(first, 0.1)  # type: ignore[arg-type]
+    found = []
+    for n_threads in (1, 4):
+        learner = LocalLearner(rows, Monitor(False), n_threads)
+        with use_one_blas_thread():
+            model = learner.choose_kernel(start, 3)
+        steps = [(each["stage"], each["iteration"]) for each in learner.monitor.history]
+        found.append((model.kernel, model.noise_variance, learner.losses, learner.n_iter, steps))
+    assert found[0] == found[1]
 
 
 def test_a_rational_quadratic_leaves_the_plateau_of_large_alpha() -> None:

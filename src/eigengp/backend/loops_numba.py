@@ -8,67 +8,43 @@ when this module is imported. Arguments that are only read may be read-only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numba
 import numpy as np
 from numba import types
-from numba.core import config
 
-if getattr(config, "DISABLE_JIT", False):
-    raise ImportError("Numba is switched off by NUMBA_DISABLE_JIT.")
+from eigengp.backend.distances_numba import (
+    INDEX_2,
+    READ_2,
+    WRITE_2,
+    compile_all,
+    compile_for,
+    find_nearest,
+    measure_distances,
+    multiply,
+    profile,
+)
 
-_READ_1, _READ_2, _READ_3 = (types.Array(types.float64, d, "C", readonly=True) for d in (1, 2, 3))
-_WRITE_2 = types.Array(types.float64, 2, "C")
-_INDEX_1, _INDEX_2 = (types.Array(types.intp, d, "C", readonly=True) for d in (1, 2))
-
-
-_FAST = {"reassoc", "contract", "nsz"}
-
-
-def _compile(*arguments: Any, result: Any = types.void) -> Callable[[Any], Any]:
-    signature: Any = result(*arguments)
-    compiler: Callable[[Any], Any] = numba.njit(signature, nogil=True, cache=True, fastmath=_FAST)
-    return compiler
-
-
-@_compile(_READ_3, _READ_1, _WRITE_2)
-def measure_distances(X, per_length, t):
-    n, s, D = X.shape
-    for i in range(n):
-        pair = 0
-        for a in range(s):
-            for b in range(a, s):
-                total = 0.0
-                for d in range(D):
-                    between = (X[i, a, d] - X[i, b, d]) * per_length[d]
-                    total += between * between
-                t[i, pair] = total
-                pair += 1
-
-
-@_compile(_READ_2, _READ_3, _READ_1, result=types.Array(types.float64, 1, "C"))
-def sum_squares(W, X, per_length):
-    n, s, D = X.shape
-    total = np.zeros(D)
-    for i in range(n):
-        pair = 0
-        for a in range(s):
-            for b in range(a, s):
-                weight = W[i, pair]
-                for d in range(D):
-                    between = (X[i, a, d] - X[i, b, d]) * per_length[d]
-                    total[d] += weight * between * between
-                pair += 1
-    return total
+__all__ = [
+    "combine",
+    "find_nearest",
+    "measure_distances",
+    "multiply",
+    "multiply_block",
+    "profile",
+    "project",
+    "solve",
+    "whiten",
+]
 
 
 @numba.njit(inline="always")
-def _multiply(p0, p1, p2, p3, q0, q1, q2, q3, tile):
+def _multiply(rows, a, b, tile):
     # Four rows times four rows: each number that is read serves four products.
-    t00 = t01 = t02 = t03 = t10 = t11 = t12 = t13 = 0.0
-    t20 = t21 = t22 = t23 = t30 = t31 = t32 = t33 = 0.0
+    p0, p1, p2, p3 = rows[a], rows[a + 1], rows[a + 2], rows[a + 3]
+    q0, q1, q2, q3 = rows[b], rows[b + 1], rows[b + 2], rows[b + 3]
+    zero = rows.dtype.type(0)
+    t00 = t01 = t02 = t03 = t10 = t11 = t12 = t13 = zero
+    t20 = t21 = t22 = t23 = t30 = t31 = t32 = t33 = zero
     for m in range(p0.size):
         x0, x1, x2, x3 = p0[m], p1[m], p2[m], p3[m]
         z0, z1, z2, z3 = q0[m], q1[m], q2[m], q3[m]
@@ -94,59 +70,106 @@ def _multiply(p0, p1, p2, p3, q0, q1, q2, q3, tile):
     tile[3, 0], tile[3, 1], tile[3, 2], tile[3, 3] = t30, t31, t32, t33
 
 
-@_compile(_READ_2, _INDEX_2, _WRITE_2)
-def subtract_products(G, at, R):
-    n, count = at.shape
-    s, last = int((np.sqrt(8.0 * R.shape[1] + 1.0) - 1.0) / 2.0), count - 1
-    tile = np.empty((4, 4))
-    for i in range(n):
-        for a in range(0, count, 4):
-            p0, p1 = G[at[i, a]], G[at[i, min(a + 1, last)]]
-            p2, p3 = G[at[i, min(a + 2, last)]], G[at[i, min(a + 3, last)]]
-            for b in range(a, count, 4):
-                q0, q1 = G[at[i, b]], G[at[i, min(b + 1, last)]]
-                q2, q3 = G[at[i, min(b + 2, last)]], G[at[i, min(b + 3, last)]]
-                _multiply(p0, p1, p2, p3, q0, q1, q2, q3, tile)
-                for j in range(a, min(a + 4, count)):
-                    start = j * s - j * (j + 1) // 2
-                    for k in range(max(b, j), min(b + 4, count)):
-                        R[i, start + k] -= tile[j - a, k - b]
+@numba.njit(inline="always")
+def _subtract_products(R, rows, tile, columns):
+    # Unpack R, with the products of the rows subtracted.
+    s = columns.shape[0]
+    for a in range(0, s, 4):
+        for b in range(a, s, 4):
+            _multiply(rows, a, b, tile)
+            for j in range(a, min(a + 4, s)):
+                start = j * s - j * (j + 1) // 2
+                for k in range(max(b, j), min(b + 4, s)):
+                    columns[j, k] = R[start + k] - tile[j - a, k - b]
 
 
-@_compile(_WRITE_2, result=types.intp)
-def factorize(R):
-    n, s = R.shape[0], int((np.sqrt(8.0 * R.shape[1] + 1.0) - 1.0) / 2.0)
-    columns = np.empty((s, s))  # The rows of Lᵀ; four of them are subtracted from one at a time.
+@numba.njit(inline="always")
+def _factorize(columns, R):
+    # Replace the upper half of R by Lᵀ, row by row, and pack it; four rows are subtracted at once.
+    s, pair = columns.shape[0], 0
+    for a in range(s):
+        own = columns[a]
+        whole = a - a % 4
+        for c in range(0, whole, 4):
+            c0, c1, c2, c3 = columns[c], columns[c + 1], columns[c + 2], columns[c + 3]
+            f0, f1, f2, f3 = c0[a], c1[a], c2[a], c3[a]
+            for b in range(a, s):
+                own[b] -= f0 * c0[b] + f1 * c1[b] + f2 * c2[b] + f3 * c3[b]
+        for c in range(whole, a):
+            c0, f0 = columns[c], columns[c, a]
+            for b in range(a, s):
+                own[b] -= f0 * c0[b]
+        if not own[a] > 0.0:
+            return False
+        per_root = 1.0 / np.sqrt(own[a])
+        for b in range(a, s):
+            own[b] *= per_root
+            R[pair] = own[b]
+            pair += 1
+    return True
+
+
+@numba.njit(inline="always")
+def _combine(weights, rows, out):
+    s, convert = weights.size, rows.dtype.type
+    whole = s - s % 4
+    out[:] = convert(0)
+    for j in range(0, whole, 4):
+        k0, k1, k2, k3 = rows[j], rows[j + 1], rows[j + 2], rows[j + 3]
+        w0, w1 = convert(weights[j]), convert(weights[j + 1])
+        w2, w3 = convert(weights[j + 2]), convert(weights[j + 3])
+        for m in range(out.size):
+            out[m] += w0 * k0[m] + w1 * k1[m] + w2 * k2[m] + w3 * k3[m]
+    for j in range(whole, s):
+        k0, w0 = rows[j], convert(weights[j])
+        for m in range(out.size):
+            out[m] += w0 * k0[m]
+
+
+def _whiten(R, G, at, own, noise, jitter, w, kappa):
+    n, s = w.shape
+    rows = np.zeros(((s + 3) // 4 * 4, G.shape[1]), G.dtype)
+    columns, tile = np.zeros((s, s)), np.empty((4, 4), G.dtype)
+    zero = G.dtype.type(0)
     for i in range(n):
-        pair = 0
         for a in range(s):
-            for b in range(a, s):
-                columns[a, b] = R[i, pair]
-                pair += 1
-        pair = 0
+            if a == at.shape[1]:
+                rows[a] = own[i]
+            elif at[i, a] < 0:
+                rows[a] = zero
+            else:
+                rows[a] = G[at[i, a]]
+        _subtract_products(R[i], rows, tile, columns)
         for a in range(s):
-            own = columns[a]
-            whole = a - a % 4
-            for c in range(0, whole, 4):
-                c0, c1, c2, c3 = columns[c], columns[c + 1], columns[c + 2], columns[c + 3]
-                f0, f1, f2, f3 = c0[a], c1[a], c2[a], c3[a]
-                for b in range(a, s):
-                    own[b] -= f0 * c0[b] + f1 * c1[b] + f2 * c2[b] + f3 * c3[b]
-            for c in range(whole, a):
-                c0, f0 = columns[c], columns[c, a]
-                for b in range(a, s):
-                    own[b] -= f0 * c0[b]
-            if not own[a] > 0.0:
-                return i
-            per_root = 1.0 / np.sqrt(own[a])
-            for b in range(a, s):
-                own[b] *= per_root
-                R[i, pair] = own[b]
-                pair += 1
+            columns[a, a] += noise[i, a] + jitter * R[i, a * s - a * (a - 1) // 2]
+        for a in range(at.shape[1]):
+            if at[i, a] < 0:
+                columns[a] = 0.0
+                columns[:, a] = 0.0
+                columns[a, a] = 1.0
+        if not _factorize(columns, R[i]):
+            return i
+        for a in range(s - 1, -1, -1):
+            total = 1.0 if a == s - 1 else 0.0
+            for b in range(a + 1, s):
+                total -= columns[a, b] * w[i, b]
+            w[i, a] = total / columns[a, a]
+        _combine(w[i], rows, kappa[i])
     return -1
 
 
-@_compile(_READ_2, _WRITE_2, types.boolean)
+def _whiten_signature(of):
+    read = types.Array(of, 2, "C", readonly=True)
+    return types.intp(
+        *(WRITE_2, read, INDEX_2, read, READ_2, types.float64, WRITE_2),
+        types.Array(of, 2, "C"),
+    )
+
+
+whiten = compile_all([_whiten_signature(of) for of in (types.float64, types.float32)])(_whiten)
+
+
+@compile_for(READ_2, WRITE_2, types.boolean)
 def solve(L, x, transposed):
     n, m = x.shape
     s = int((np.sqrt(8.0 * L.shape[1] + 1.0) - 1.0) / 2.0)
@@ -167,7 +190,7 @@ def solve(L, x, transposed):
                     own[b] -= value * column[b]
 
 
-@_compile(_READ_2, _READ_2, _INDEX_2, _WRITE_2)
+@compile_for(READ_2, READ_2, INDEX_2, WRITE_2)
 def combine(weights, K, at, out):
     n, s = weights.shape
     M = K.shape[1]
@@ -187,7 +210,7 @@ def combine(weights, K, at, out):
                 own[m] += w0 * k0[m]
 
 
-@_compile(_READ_2, _INDEX_2, _READ_2, _WRITE_2)
+@compile_for(READ_2, INDEX_2, READ_2, WRITE_2)
 def project(K, at, v, out):
     n, s = at.shape
     for i in range(n):
@@ -199,23 +222,35 @@ def project(K, at, v, out):
             out[i, j] = total
 
 
-@_compile(_INDEX_1, _INDEX_1, _READ_1, _READ_2, _WRITE_2)
-def spread(starts, sets, weights, v, out):
-    for j in range(out.shape[0]):
-        own = out[j]
-        for e in range(starts[j], starts[j + 1]):
-            row, weight = v[sets[e]], weights[e]
-            for m in range(v.shape[1]):
-                own[m] += weight * row[m]
+_SINGLE = types.Array(types.float32, 2, "C")
 
 
-@_compile(_READ_2, _READ_2, _WRITE_2)
-def pack_outer(p, w, out):
-    n, s = p.shape
-    for i in range(n):
-        pair = 0
-        for a in range(s):
-            out[i, pair] = p[i, a] * w[i, a]
-            for b in range(a + 1, s):
-                out[i, pair + b - a] = p[i, a] * w[i, b] + w[i, a] * p[i, b]
-            pair += s - a
+@compile_for(*3 * [types.Array(types.float32, 2, "C", readonly=True)], _SINGLE, _SINGLE)
+def multiply_block(V, left, right, rows, columns):
+    # Four rows at a time: each number of V that is read serves all products.
+    m, n = V.shape
+    zero = np.float32(0)
+    for first in range(0, m, 4):
+        count = min(4, m - first)
+        v0, v1 = V[first], V[min(first + 1, m - 1)]
+        v2, v3 = V[min(first + 2, m - 1)], V[min(first + 3, m - 1)]
+        for j in range(left.shape[0]):
+            x, out = right[j], columns[j]
+            a0 = left[j, first]
+            a1 = left[j, first + 1] if count > 1 else zero
+            a2 = left[j, first + 2] if count > 2 else zero
+            a3 = left[j, first + 3] if count > 3 else zero
+            s0 = s1 = s2 = s3 = zero
+            for c in range(n):
+                s0 += v0[c] * x[c]
+                s1 += v1[c] * x[c]
+                s2 += v2[c] * x[c]
+                s3 += v3[c] * x[c]
+                out[c] += a0 * v0[c] + a1 * v1[c] + a2 * v2[c] + a3 * v3[c]
+            rows[j, first] = s0
+            if count > 1:
+                rows[j, first + 1] = s1
+            if count > 2:
+                rows[j, first + 2] = s2
+            if count > 3:
+                rows[j, first + 3] = s3

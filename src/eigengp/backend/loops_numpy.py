@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from eigengp._typing import Array
 from eigengp.backend.loops import list_pairs
@@ -55,28 +54,69 @@ def measure_distances(X: Array, per_length: Array, t: Array) -> None:
     t[...] = _pack(total)
 
 
-def sum_squares(W: Array, X: Array, per_length: Array) -> Array:
-    """Return `Σ W_ab (x_ad − x_bd)²/ℓ_d²` over all pairs of all sets, shape (D,)."""
-    square, inputs = _unpack(W), range(X.shape[2])
-    return np.array([np.vdot(square, _square_differences(X, per_length, d)) for d in inputs])
+def find_nearest(X: Array, points: Array, limit: NDArray[np.intp], found: NDArray[np.intp]) -> None:
+    """Set the numbers of the nearest of the first `limit_i` points to each row, the nearest first.
+
+    `points` has one row for each input, shape (D, N). Of points at equal distances the earlier is
+    nearer. A number is −1 where there are fewer points.
+    """
+    last, order = int(limit.max(initial=0)), np.arange(points.shape[1])
+    points = points[:, :last]
+    found[...] = -1
+    centre = points.mean(axis=1) if last else 0.0
+    away, X = points - np.reshape(centre, (-1, 1)), X - centre
+    distance = np.einsum("dn,dn->n", away, away) - 2.0 * X @ away
+    distance[order[:last] >= limit[:, None]] = np.inf
+    count = min(found.shape[1], last)
+    if not count:
+        return
+    near = np.argpartition(distance, count - 1, axis=1)[:, :count]
+    near.sort(axis=1)
+    near = np.take_along_axis(
+        near, np.argsort(np.take_along_axis(distance, near, 1), axis=1, kind="stable"), axis=1
+    )
+    found[:, :count] = np.where(np.arange(count) < limit[:, None], near, -1)
 
 
-def subtract_products(G: Array, at: NDArray[np.intp], R: Array) -> None:
-    """Subtract `g_a·g_b` from the packed `R_ab`; `at` may name the first rows of `R` alone."""
-    s, count = count_members(R.shape[1]), at.shape[1]
-    for rows in _parts(at, G.shape[1]):
-        members = G[at[rows]]
-        products = np.zeros((members.shape[0], s, s))
-        np.matmul(members, members.transpose(0, 2, 1), out=products[:, :count, :count])
-        R[rows] -= _pack(products)
+def whiten(
+    R: Array,
+    G: Array,
+    at: NDArray[np.intp],
+    own: Array,
+    noise: Array,
+    jitter: float,
+    w: Array,
+    kappa: Array,
+) -> int:
+    """Factorise what the features leave of covariances, and whiten the last row of each set.
 
-
-def factorize(R: Array) -> int:
-    """Replace packed `R = L Lᵀ` by `Lᵀ`; return −1, or another number if one has no `L`."""
-    try:
-        R[...] = _pack(cast(Array, np.linalg.cholesky(_unpack(R), upper=True)))
-    except np.linalg.LinAlgError:
-        return 0
+    From the packed covariance `R = k`, the products `g_a·g_b` are subtracted; noise and jitter,
+    relative to `k_aa`, are added. `R = L Lᵀ` is replaced by `Lᵀ`, `w` by `L⁻ᵀe`, with the last unit
+    vector `e`, and `kappa` by `Σ_a w_a g_a`. Members with a negative number do not exist. Where
+    `at` has one column less than `w`, the features of the last member are in `own`, (n, M).
+    Returns −1, or another number if a matrix has no factor.
+    """
+    s, diagonal = w.shape[1], np.arange(w.shape[1])
+    for rows in _parts(w, G.shape[1]):
+        members = G[at[rows]] * (at[rows] >= 0)[:, :, None]
+        if at.shape[1] < s:
+            members = np.concatenate([members, own[rows, None]], axis=1)
+        square = _unpack(R[rows])
+        prior = square[:, diagonal, diagonal]
+        square -= members @ members.transpose(0, 2, 1)
+        square[:, diagonal, diagonal] += noise[rows] + jitter * prior
+        there = np.ones(square.shape[:2], dtype=bool)
+        there[:, : at.shape[1]] = at[rows] >= 0
+        square *= there[:, :, None] & there[:, None, :]
+        square[:, diagonal, diagonal] += ~there
+        try:
+            R[rows] = _pack(cast(Array, np.linalg.cholesky(square, upper=True)))
+        except np.linalg.LinAlgError:
+            return int(rows.start)
+        w[rows] = 0.0
+        w[rows, -1] = 1.0
+        solve(R[rows], w[rows], True)
+        np.matmul(w[rows, None, :], members, out=kappa[rows, None, :])
     return -1 if np.isfinite(R).all() else 0
 
 
@@ -109,27 +149,15 @@ def project(K: Array, at: NDArray[np.intp], v: Array, out: Array) -> None:
         np.matmul(K[at[rows]], v[rows, :, None], out=out[rows, :, None])
 
 
-def spread(
-    starts: NDArray[np.intp], sets: NDArray[np.intp], weights: Array, v: Array, out: Array
-) -> None:
-    """Add `Σ_e weights_e v[sets_e]` over the entries `e` of each row of `out`, the way back.
+def multiply_block(V: Any, left: Any, right: Any, rows: Any, columns: Any) -> None:
+    """Set the rows of `rows` to `V x` for those of `right`, and add `Vᵀx` of `left` to `columns`.
 
-    The entries of row j are those from `starts_j` to `starts_{j+1}`.
+    All are float32; `V` has shape (m, n), `left` and `rows` (k, m), `right` and `columns` (k, n).
     """
-    own = slice(starts[0], starts[-1])
-    matrix: Any = sparse.csr_array(
-        (weights[own], sets[own], starts - starts[0]), (out.shape[0], v.shape[0])
-    )
-    out += matrix @ v
+    np.matmul(right, V.T, out=rows)
+    columns += left @ V
 
 
-def pack_outer(p: Array, w: Array, out: Array) -> None:
-    """Set `out_ab = p_a w_b + w_a p_b`, packed, and half of it for `a = b`."""
-    outer = p[:, :, None] * w[:, None, :]
-    np.einsum("naa->na", outer)[...] *= 0.5
-    out[...] = _pack(outer + outer.transpose(0, 2, 1))
-
-
-def _parts(at: NDArray[np.intp], n_columns: int) -> list[slice]:
+def _parts(at: NDArray[Any], n_columns: int) -> list[slice]:
     step = max(1, _GATHERED // max(1, at.shape[1] * n_columns))
     return [slice(i, i + step) for i in range(0, at.shape[0], step)]

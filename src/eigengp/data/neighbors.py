@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array, NeighborSearch
+from eigengp.backend.loops import load_loops
 from eigengp.backend.threads import run_in_threads, use_one_openmp_thread
 from eigengp.gp.blocks import RowBlock
 
@@ -37,7 +38,7 @@ _CELL_SIZE, _CELLS_SEARCHED = 100, 128
 """The approximate number of points per cell, and the least number of searched cells."""
 _BATCH = 20
 """Faiss rounds differently for fewer inputs."""
-_SEARCHED_AT_ONCE = 1_024
+_SEARCHED_AT_ONCE, _SCANNED_AT_ONCE = 1_024, 128
 _FAR = 1e15
 """Inputs are clipped here, because float32 cannot hold larger squares."""
 
@@ -95,25 +96,31 @@ def _import_faiss() -> Any:
 
 @dataclass(frozen=True)
 class Exact:
-    """Exact search: by a tree for many points with few inputs, otherwise by brute force.
+    """Exact search: a tree among many points with few inputs, otherwise a scan of all points.
 
     Parameters
     ----------
-    search : NearestNeighbors
-        The fitted search of scikit-learn.
+    columns : array of shape (D, N)
+        The points, one row for each input.
+    tree : NearestNeighbors or None
+        The fitted search of scikit-learn; None for a scan.
     """
 
-    search: NearestNeighbors
+    columns: Array
+    tree: NearestNeighbors | None = None
 
     @classmethod
     def of(cls, points: Array) -> Exact:
         """Prepare the search among points of shape (N, D)."""
-        algorithm = "kd_tree" if _suits_tree(points) else "brute"
-        return cls(NearestNeighbors(algorithm=algorithm).fit(points))
+        columns = np.ascontiguousarray(points.T)
+        if not _suits_tree(points):
+            return cls(columns)
+        return cls(columns, NearestNeighbors(algorithm="kd_tree").fit(points))
 
     def is_quick(self, points: Array) -> bool:
         """Return whether a tree computes few distances; this does not depend on timing."""
-        tree: Any = self.search._tree
+        assert self.tree is not None
+        tree: Any = self.tree._tree
         some = points[:: points.shape[0] // _TRIED]
         tree.reset_n_calls()
         tree.query(some, _TRIED_NEIGHBOURS, return_distance=False)
@@ -122,12 +129,28 @@ class Exact:
     @property
     def n_points(self) -> int:
         """The number of points."""
-        return int(self.search.n_samples_fit_)
+        return int(self.columns.shape[1])
 
     def find_nearest(self, X: Array, count: int) -> NDArray[np.intp]:
         """Return the indices of the nearest points, the nearest first, shape (n, count)."""
-        search = partial(self.search.kneighbors, n_neighbors=count, return_distance=False)
+        if self.tree is None:
+            return _scan(self.columns, X, np.full(X.shape[0], self.n_points), count)
+        search = partial(self.tree.kneighbors, n_neighbors=count, return_distance=False)
         return _search_in_parts(search, X, count)
+
+
+def _scan(columns: Array, X: Array, limit: NDArray[np.intp], count: int) -> NDArray[np.intp]:
+    """Return the nearest of the first `limit_i` points to each row, in threads, (n, count)."""
+    X, found = np.ascontiguousarray(X), np.empty((X.shape[0], count), dtype=np.intp)
+    parts = _cut(X.shape[0], _SCANNED_AT_ONCE)
+
+    def stripe(own: Sequence[slice]) -> None:
+        for rows in own:
+            load_loops().find_nearest(X[rows], columns, limit[rows], found[rows])
+
+    if parts:
+        run_in_threads(stripe, parts)
+    return found
 
 
 def _search_in_parts(
@@ -231,8 +254,6 @@ _BLOCK = 500
 share few places of the cache."""
 _GROUPS, _LEAST_GROUP = 16, 512
 """The largest number of sums over rows that are added in order, and the least rows of each."""
-_FIRST = 256
-"""The number of points up to which nearest earlier points are found by brute force."""
 
 
 @dataclass(frozen=True)
@@ -274,92 +295,13 @@ class Nearest:
         return np.asarray(found[~itself]).reshape(X.shape[0], count - 1)
 
 
-def find_nearest_before(
-    points: Array, count: int, last: int | None = None, search: NeighborSearch = "exact"
-) -> NDArray[np.intp]:
-    """Return the indices of the nearest earlier points, shape (n, count).
+def find_nearest_before(points: Array, count: int) -> NDArray[np.intp]:
+    """Return the indices of the nearest earlier points, the nearest first, shape (n, count).
 
-    The nearest is first, and −1 means none. `last` limits the result to the last points. The
-    search halves the points: those of the second half search among the first half, with an index,
-    and each half is searched in the same way within itself. Every pair of points is compared at
-    most once, and an exact search finds the nearest of all earlier points.
+    −1 means none.
     """
-    n = points.shape[0]
-    first = 0 if last is None else max(0, n - last)
-    before = _Before.among(points, first, count, search)
-    before.search_half(0, n)
-    return before.found
-
-
-@dataclass(frozen=True)
-class _Before:
-    """The nearest earlier points found so far.
-
-    Parameters
-    ----------
-    points : array of shape (N, D)
-        All points, in order.
-    first : int
-        The first point whose neighbours are wanted.
-    found : array of shape (N − first, count)
-        The indices of its neighbours, the nearest first; −1 means none.
-    distance : array of shape (N − first, count)
-        Their squared distances; infinity means none.
-    search : {"auto", "exact", "approximate"}
-        The kind of search.
-    """
-
-    points: Array
-    first: int
-    found: NDArray[np.intp]
-    distance: Array
-    search: NeighborSearch
-
-    @classmethod
-    def among(cls, points: Array, first: int, count: int, search: NeighborSearch) -> _Before:
-        shape = (points.shape[0] - first, count)
-        centred = points - points.mean(axis=0)  # Squared distances of centred points lose less.
-        found = np.full(shape, -1, dtype=np.intp)
-        return cls(centred, first, found, np.full(shape, np.inf), search)
-
-    def search_half(self, low: int, high: int) -> None:
-        """Search for the points from `low` to `high` among the earlier ones of them."""
-        if high <= self.first or high - low < 2:
-            return
-        if high - low <= _FIRST:
-            self._search_few(low, high)
-            return
-        middle = (low + high) // 2
-        self.search_half(low, middle)
-        self.search_half(middle, high)
-        start = max(middle, self.first)
-        index = build_index(self.points[low:middle], self.search, high - start)
-        count = min(self.found.shape[1], middle - low)
-        rows = slice(start, high)
-        near = low + index.find_nearest(self.points[rows], count)
-        between = self.points[near] - self.points[rows, None]
-        self._merge(rows, near, np.einsum("nkd,nkd->nk", between, between))
-
-    def _search_few(self, low: int, high: int) -> None:
-        """Search by brute force."""
-        start = max(low, self.first)
-        few = self.points[low:high]
-        squares = np.einsum("nd,nd->n", few, few)
-        distance = squares[start - low :, None] + squares - 2.0 * few[start - low :] @ few.T
-        distance[np.arange(low, high) >= np.arange(start, high)[:, None]] = np.inf
-        count = min(self.found.shape[1], high - low)
-        near = np.argpartition(distance, count - 1, axis=1)[:, :count]
-        self._merge(slice(start, high), low + near, np.take_along_axis(distance, near, axis=1))
-
-    def _merge(self, rows: slice, near: NDArray[np.intp], distance: Array) -> None:
-        """Keep the nearest of those found before and those found now."""
-        own = slice(rows.start - self.first, rows.stop - self.first)
-        count = self.found.shape[1]
-        both = np.hstack([self.found[own], np.where(np.isfinite(distance), near, -1)])
-        distances = np.hstack([self.distance[own], distance])
-        order = np.argsort(distances, axis=1, kind="stable")[:, :count]
-        self.found[own] = np.take_along_axis(both, order, axis=1)
-        self.distance[own] = np.take_along_axis(distances, order, axis=1)
+    columns = np.ascontiguousarray(points.T)
+    return _scan(columns, points, np.arange(points.shape[0]), count)
 
 
 @dataclass(frozen=True)
@@ -390,8 +332,6 @@ class NeighborSource:
     """All rows, in blocks whose features are computed at once."""
     groups: list[slice] = field(init=False, repr=False)
     """Neighbourhoods that are summed at once."""
-    row_groups: list[slice] = field(init=False, repr=False)
-    """All rows, in groups that are summed at once."""
 
     def __post_init__(self) -> None:
         (n, s), N = self.index.shape, self.rows.n_rows
@@ -401,7 +341,6 @@ class NeighborSource:
         object.__setattr__(self, "chunks", _cut(n, chunk))
         object.__setattr__(self, "blocks", _cut(N, _BLOCK))
         object.__setattr__(self, "groups", _cut_groups(n))
-        object.__setattr__(self, "row_groups", _cut_groups(N))
 
     @classmethod
     def of(
@@ -410,10 +349,8 @@ class NeighborSource:
         metric: Array,
         count: int,
         n_threads: int = 1,
-        last: int | None = None,
-        search: NeighborSearch = "exact",
     ) -> NeighborSource:
-        """Find the neighbours of all rows, or of the `last` rows, among all rows.
+        """Find the neighbours of all rows.
 
         Parameters
         ----------
@@ -423,26 +360,13 @@ class NeighborSource:
             The factor on each input.
         count : int
             The number of neighbours.
-        search : {"auto", "exact", "approximate"}
-            The kind of search.
+        n_threads : int
+            The number of threads.
         """
         count = min(count, max(1, rows.n_rows - 1))
-        before = find_nearest_before(rows.X * metric, count, last, search)
-        own = np.arange(rows.n_rows - before.shape[0], rows.n_rows)[:, None]
-        index = np.hstack([before, own])
-        if last is None or last >= rows.n_rows:
-            return cls(rows, index, n_threads)
-        used, at = np.unique(index, return_inverse=True)
-        at = at.reshape(index.shape) - int(used[0] < 0)
-        return cls(rows.picked(used[used >= 0]), at, n_threads)
-
-    @cached_property
-    def occurrences(self) -> Occurrences:
-        """Where each row is a member."""
-        flat = self.index.ravel()
-        order = np.argsort(flat, kind="stable")[np.count_nonzero(flat < 0) :]
-        starts = np.searchsorted(flat[order], np.arange(self.rows.n_rows + 1))
-        return Occurrences(order, order // self.index.shape[1], starts)
+        before = find_nearest_before(rows.X * metric, count)
+        own = np.arange(rows.n_rows)[:, None]
+        return cls(rows, np.hstack([before, own]), n_threads)
 
     def map(self, term: Callable[[slice], T], parts: Sequence[slice]) -> list[T]:
         """Return `term(part)` of all parts, in order, computed in threads.
@@ -451,17 +375,6 @@ class NeighborSource:
         """
         done = run_in_threads(lambda own: [term(part) for part in own], parts, self.n_threads)
         return [each for own in done for each in own]
-
-
-class Occurrences(NamedTuple):
-    """The entries of an index (n, s), sorted by the rows that they name."""
-
-    order: NDArray[np.intp]
-    """The place of each entry in the flat index, shape (E,)."""
-    sets: NDArray[np.intp]
-    """The neighbourhood to which each belongs, shape (E,)."""
-    starts: NDArray[np.intp]
-    """Where the entries of each row begin, and where the last end, shape (N + 1,)."""
 
 
 def _cut(n: int, size: int) -> list[slice]:

@@ -94,7 +94,7 @@ class Conditioning:
     ) -> VecchiaOutcome:
         """Condition the coefficients of a model on rows with so many neighbours."""
         metric, n_threads = model.kernel.metric(rows.X.shape[1]), self.n_threads
-        source: Any = NeighborSource.of(rows, metric, count, n_threads, search="auto")
+        source: Any = NeighborSource.of(rows, metric, count, n_threads)
         outcome = model.forward(source)
         assert isinstance(outcome, VecchiaOutcome)
         return outcome

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
-from eigengp.backend.threads import count_available_threads, run_in_threads, use_one_blas_thread
+from eigengp.backend.threads import run_in_threads, use_one_blas_thread
 from eigengp.data.holdout import sample_rows
 from eigengp.fitting.model_selection import Decision
 from eigengp.gp.blocks import RowBlock, RowSource, group_rows
@@ -352,9 +352,13 @@ def _cross_validate(
                 for c in range(len(sets)):
                     found[new, c] = _pick(scale, [c])(variance[new], covariates[new])
 
-    parts = [slice(k, k + 1) for k in range(_FOLDS)]
-    run_in_threads(stripe, parts, count_available_threads())
+    run_in_threads(stripe, _list_parts(_FOLDS))
     return found
+
+
+def _list_parts(count: int) -> list[slice]:
+    """Return so many parts for threads."""
+    return [slice(k, k + 1) for k in range(count)]
 
 
 def _choose(each_row: dict[str, Array], losses: dict[str, float], count: Array) -> str:
@@ -422,15 +426,23 @@ def _fit_scale(
     around = np.average((covariates[:, :n_local] - centre[:n_local]) ** 2, axis=0, weights=count)
     spread[:n_local] = np.maximum(np.sqrt(around), _LEAST_SPREAD)
     intercept, slopes = np.zeros(len(sets)), np.zeros((p, len(sets)))
-    for c, each in enumerate(sets):
-        used = np.arange(p)[each]
-        design = np.column_stack([np.ones(q.size), (covariates - centre)[:, used] / spread[used]])
+
+    def fit(c: int) -> None:
+        used = np.arange(p)[sets[c]]
+        design = np.column_stack([np.ones(q.size), (covariates[:, used] - centre[used])])
+        design[:, 1:] /= spread[used]
         beta = np.zeros(design.shape[1])
         beta[0] = np.log(max(float(np.average(q, weights=count)), _LEAST_MEAN))
         if start is not None:
             beta[0], beta[1:] = start.intercept[c], start.slopes[used, c] * spread[used]
         beta = _minimize(q, count, design, beta)
         intercept[c], slopes[used, c] = beta[0], beta[1:] / spread[used]
+
+    def stripe(own: Sequence[slice]) -> None:
+        for each in own:
+            fit(each.start)
+
+    run_in_threads(stripe, _list_parts(len(sets)))
     low, high = np.quantile(covariates, _KNOWN, axis=0)
     return VarianceScale(intercept, slopes, centre, low, high)
 
@@ -440,23 +452,23 @@ def _minimize(q: Array, count: Array, design: Array, beta: Array) -> Array:
     ridge = np.full(design.shape[1], _RIDGE_PER_ROW * float(count.sum()))
     ridge[0] = _LEAST_RIDGE
 
-    def value(at: Array) -> float:
+    def value(at: Array) -> tuple[float, Array]:
         eta = design @ at
         with np.errstate(over="ignore", invalid="ignore"):  # A step that is too long is halved.
-            return 0.5 * float(count @ (eta + q * np.exp(-eta)) + ridge @ at**2)
+            q_scaled = q * np.exp(-eta)
+            return 0.5 * float(count @ (eta + q_scaled) + ridge @ at**2), q_scaled
 
-    now = value(beta)
+    now, weight = value(beta)
+    scaled = np.empty_like(design)
     for _ in range(_MOST_STEPS):
-        weight = q * np.exp(-(design @ beta))
         slope = 0.5 * design.T @ (count * (1.0 - weight)) + ridge * beta
-        bend = count * np.maximum(weight, _LEAST_WEIGHT)
-        curvature = 0.5 * (design * bend[:, None]).T @ design
-        step = np.linalg.solve(curvature + np.diag(ridge), slope)
+        bend = np.sqrt(0.5 * count * np.maximum(weight, _LEAST_WEIGHT))
+        np.multiply(design, bend[:, None], out=scaled)
+        step = np.linalg.solve(scaled.T @ scaled + np.diag(ridge), slope)
         length = 1.0
-        while not value(beta - length * step) <= now and length > _SHORTEST:
+        while not (found := value(beta - length * step))[0] <= now and length > _SHORTEST:
             length *= 0.5
-        after = value(beta - length * step)
-        if not after < now - _ENOUGH * float(count.sum()):
+        if not found[0] < now - _ENOUGH * float(count.sum()):
             break
-        beta, now = beta - length * step, after
+        beta, (now, weight) = beta - length * step, found
     return beta

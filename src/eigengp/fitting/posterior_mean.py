@@ -131,19 +131,18 @@ def _iterate(system: _System, rows: RowBlock, variance: Array) -> PosteriorMean 
     if not variance.size:
         a = system.solve(rows.y[:, None], np.array([_TOLERANCE]))
         return None if a is None else PosteriorMean(a[:, 0], np.empty(0))
-    count = rows.n_rows - min(_HELD_OUT, rows.n_rows // _LEAST_SHARE)
-    probes = _draw_probes(variance, rows.n_rows)
-    tolerance = np.array([_TOLERANCE, *_PROBES * [_PROBE_TOLERANCE]])
-    without = system.restrict(count).solve(rows.y[:count, None], tolerance[:1])
-    if without is None:
-        return None
-    found = system.solve(np.column_stack([rows.y, probes]), tolerance)
+    n = rows.n_rows
+    count = n - min(_HELD_OUT, n // _LEAST_SHARE)
+    probes, seen = _draw_probes(variance, n), rows.y.copy()
+    seen[count:] = 0.0
+    tolerance = np.array([_TOLERANCE, _TOLERANCE, *_PROBES * [_PROBE_TOLERANCE]])
+    found = system.solve(np.column_stack([seen, rows.y, probes]), tolerance, count)
     if found is None:
         return None
-    held_out = (rows.y - system.K.multiply(without)[:, 0])[count:]
-    factor = float(np.vdot(probes, found[:, 1:])) / (_PROBES * variance.size)
-    errors = found[: variance.size, 0] * variance / factor
-    return PosteriorMean(found[:, 0], errors, held_out)
+    held_out = (rows.y - system.K.multiply(found[:, :1])[:, 0])[count:]
+    factor = float(np.vdot(probes, found[:, 2:])) / (_PROBES * variance.size)
+    errors = found[: variance.size, 1] * variance / factor
+    return PosteriorMean(found[:, 1].copy(), errors, held_out)
 
 
 def _draw_probes(variance: Array, n_rows: int) -> Array:
@@ -163,20 +162,24 @@ class _System(NamedTuple):
     preconditioner: Preconditioner
     is_over: Callable[[], bool]
 
-    def restrict(self, count: int) -> _System:
-        """Return the equations of the first rows."""
-        first = self.preconditioner.restrict(count)
-        return self._replace(noise=self.noise[:count], preconditioner=first)
+    def solve(self, right: Array, tolerance: Array, count: int | None = None) -> Array | None:
+        """Return the solutions, shape (N, k); None if the iteration does not converge.
 
-    def solve(self, right: Array, tolerance: Array) -> Array | None:
-        """Return the solutions, shape (n, k); None if the iteration does not converge."""
-        n = right.shape[0]
+        With `count`, the first column solves the equations of the first rows alone, and its other
+        entries are zero. All columns share products with the matrix, which memory limits.
+        """
+        preconditioner = self.preconditioner
 
         def multiply(p: Array) -> Array:
-            return self.K.multiply(p)[:n] + self.noise[:, None] * p
+            product = self.K.multiply(p) + self.noise[:, None] * p
+            if count is not None:
+                product[count:, 0] = 0.0
+            return product
 
+        if count is not None:
+            preconditioner = preconditioner.hold_out(count)
         found = solve(
-            *(multiply, self.preconditioner.solve, right, tolerance),
+            *(multiply, preconditioner.solve, right, tolerance),
             *(_MOST_ITERATIONS, self.is_over),
         )
         return found.x if np.all(found.errors <= tolerance) else None

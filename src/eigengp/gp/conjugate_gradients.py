@@ -14,7 +14,7 @@ posterior covariance `V Vᵀ = (I + κᵀκ)⁻¹` of `z`, the lemma of Woodbury
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import iadd
 from typing import NamedTuple
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from eigengp._typing import Array
+from eigengp.backend.loops import load_loops
 from eigengp.backend.threads import run_in_threads, sum_in_threads
 from eigengp.gp.linalg import cholesky, solve_lower
 from eigengp.gp.sums import row_dots
@@ -73,7 +74,7 @@ class SymmetricKernelMatrix:
             for each in own:
                 i, j = pairs[each.start]
                 values = columns[j].matrix(X[parts[i]], "float32")
-                found.append(_Block(parts[i], parts[j], np.array(values, dtype=np.float32)))
+                found.append(_Block(parts[i], parts[j], np.array(values, np.float32, order="C")))
             return found
 
         return cls([b for own in run_in_threads(stripe, at, n_threads) for b in own], n_threads)
@@ -83,20 +84,24 @@ class SymmetricKernelMatrix:
 
         Missing last rows of `x` are zero.
         """
-        low = np.zeros((self.blocks[-1].rows.stop, x.shape[1]), dtype=np.float32)
-        low[: x.shape[0]] = x
-        at = [slice(k, k + 1) for k in range(len(self.blocks))]
+        k, n = x.shape[1], self.blocks[-1].rows.stop
+        low = np.zeros((k, n), dtype=np.float32)
+        low[:, : x.shape[0]] = x.T
+        at, loops = [slice(i, i + 1) for i in range(len(self.blocks))], load_loops()
 
         def stripe(own: Sequence[slice]) -> Array:
-            total = np.zeros(low.shape)
+            total = np.zeros((k, n))
             for each in own:
                 rows, columns, values = self.blocks[each.start]
-                total[rows] += values @ low[columns]
+                left, right = (np.ascontiguousarray(low[:, part]) for part in (rows, columns))
+                product, transposed = np.empty_like(left), np.zeros_like(right)
+                loops.multiply_block(values, left, right, product, transposed)
+                total[:, rows] += product
                 if rows != columns:
-                    total[columns] += values.T @ low[rows]
+                    total[:, columns] += transposed
             return total
 
-        return sum_in_threads(stripe, at, self.n_threads)
+        return sum_in_threads(stripe, at, self.n_threads).T
 
 
 @dataclass(frozen=True)
@@ -111,11 +116,14 @@ class Preconditioner:
         See the head of this file.
     n_threads : int
         The number of threads.
+    first : (int, array of shape (M, M)) or None
+        See `hold_out`.
     """
 
     U: sparse.csr_array
     H: Array
     n_threads: int = 1
+    first: tuple[int, Array] | None = None
 
     @classmethod
     def of(cls, outcome: VecchiaOutcome, n_threads: int = 1) -> Preconditioner:
@@ -127,23 +135,28 @@ class Preconditioner:
         H = _map_rows(lambda rows: kappa[rows] @ V, kappa.shape[0], n_threads)
         return cls(U, np.concatenate(H), n_threads)
 
-    def restrict(self, count: int) -> Preconditioner:
-        """Return that of the first rows, which have no neighbours among the others.
+    def hold_out(self, count: int) -> Preconditioner:
+        """Let the first column of a product be that of the first `count` rows alone.
 
-        Without the last rows, of which `H` has the part `H₂`, the posterior covariance of the
-        coefficients is `V (I − H₂ᵀH₂)⁻¹ Vᵀ`.
+        They have no neighbours among the others, of which `H` has the part `H₂`. Without these, the
+        posterior covariance of the coefficients is `V (I − H₂ᵀH₂)⁻¹ Vᵀ`.
         """
         last = self.H[count:]
-        L = cholesky(np.eye(last.shape[1]) - last.T @ last)
-        H = _map_rows(lambda rows: solve_lower(L, self.H[rows].T).T, count, self.n_threads)
-        return Preconditioner(self.U[:count, :count], np.concatenate(H), self.n_threads)
+        return replace(self, first=(count, cholesky(np.eye(last.shape[1]) - last.T @ last)))
 
     def solve(self, r: Array) -> Array:
         """Return `P⁻¹ r`, shape (N, k)."""
         u, H, n = self.U @ r, self.H, self.H.shape[0]
+        if self.first is not None:
+            u[self.first[0] :, 0] = 0.0
         parts = _map_rows(lambda rows: H[rows].T @ u[rows], n, self.n_threads)
         inner = reduce(iadd, parts)
+        if self.first is not None:
+            L = self.first[1]
+            inner[:, 0] = solve_lower(L, solve_lower(L, inner[:, 0]), transposed=True)
         u -= np.concatenate(_map_rows(lambda rows: H[rows] @ inner, n, self.n_threads))
+        if self.first is not None:
+            u[self.first[0] :, 0] = 0.0
         return np.asarray(self.U.T @ u)
 
 

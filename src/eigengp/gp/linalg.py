@@ -193,10 +193,7 @@ class CholeskyFactor:
 
         `W = K⁻¹` gives `K̄ = −W W̄ W = −½ F (Fᵀ F̄) Fᵀ`, since `F̄ = 2 W̄ F`.
         """
-        return self.whitened_pull_back(self.matrix.T @ F_bar)
-
-    def whitened_pull_back(self, inner: Array) -> Array:
-        """Return `K̄_BB` for `FᵀF̄`, which for whitened features is `Σ g ḡᵀ`, shape (M, M)."""
+        inner = self.matrix.T @ F_bar
         return -0.25 * self.matrix @ (inner + inner.T) @ self.matrix.T
 
     def general_pull_back(self, F_bar: Array) -> Array:

@@ -23,7 +23,6 @@ from eigengp.gp.vecchia import (
     Neighborhoods,
     VecchiaOutcome,
     VecchiaPass,
-    innovation_weights,
     solve_stack,
 )
 from eigengp.kernels import KernelColumns
@@ -38,6 +37,10 @@ _AT_ONCE, _COLUMNS = 64, 1_024
 is made at once: what belongs to them then stays in the cache of the processor."""
 _BLOCK = 512
 """The number of training rows whose features are made at once."""
+_LITTLE = 1e-3
+"""The largest rounding of features, relative to the noise variance, that does not show."""
+_MANY_FEATURES = 1_000_000
+"""More features than fit into the cache of the processor are rounded."""
 _MOST_FEATURES = 25_000_000
 """The largest number of features of all training rows that are kept, in 200 MB."""
 
@@ -174,50 +177,73 @@ class VecchiaPosterior:
         return Near(*map(np.concatenate, zip(*parts, strict=True)))
 
     def _near(self, X: Array, index: NDArray[np.intp]) -> Near:
-        root, found = self._whitened_root, self._factorize(X, index)
+        found = self._factorize(X, index, self._dtype)
         mean = found.K @ self.mean_coefficients
         mean += np.einsum("nm,nm->n", found.b, found.missed)
         surprise = found.missed.copy()
         load_loops().solve(found.L, surprise, False)
-        latent = found.t @ root
-        linear = np.einsum("nm,nm->n", latent, latent)
+        recycle(found.L)
+        latent = found.t @ self._root
+        linear = np.einsum("nm,nm->n", latent, latent).astype(np.float64)
         return Near(mean, found.own, latent, found.g, linear, surprise**2)
 
-    def _factorize(self, X: Array, index: NDArray[np.intp]) -> Factorized:
-        n, m = index.shape
-        members, at = self._find_members(index)
-        K = np.ascontiguousarray(self.features.matrix(X))
-        g = K @ self.flow.prior_factor
-        weight = None
-        if self.rows.sample_weight is not None:
-            weight = np.column_stack([self.rows.sample_weight[index], np.ones(n)])
-        together = np.concatenate([self.rows.X[index], X[:, None]], axis=1)
-        hoods = Neighborhoods(together, at, None, weight)
-        R, _ = self.flow.residual.stack(hoods, members.G, g)
-        w = innovation_weights(R, m + 1)
-        b, t = -w[:, :-1] / w[:, -1:], np.empty_like(g)
-        load_loops().combine(b, members.G, at, t)
-        missed = self.rows.y[index] - members.fitted[at]
-        return Factorized(index, at, members, K, g, R, b, w[:, -1] ** -2.0, g - t, missed)
+    @property
+    def _dtype(self) -> str:
+        """The type of features: float32 where they are many and rounding is far below the noise."""
+        rounding = float(np.finfo(np.float32).eps) * self.features.prior_scale
+        many = self.rows.y.size * self.mean_coefficients.size > _MANY_FEATURES
+        return "float32" if many and rounding < _LITTLE * self.noise_variance else "float64"
 
-    def _find_members(self, index: NDArray[np.intp]) -> tuple[Members, NDArray[np.intp]]:
+    def _factorize(self, X: Array, index: NDArray[np.intp], dtype: str = "float64") -> Factorized:
+        n, m = index.shape
+        members, at = self._find_members(index, dtype)
+        K = np.ascontiguousarray(self.features.matrix(X))
+        g, noise = K @ self.flow.prior_factor, np.full((n, m + 1), self.noise_variance)
+        if self.rows.sample_weight is not None:
+            noise[:, :m] /= self.rows.sample_weight[index]
+        together = np.concatenate([self.rows.X[index], X[:, None]], axis=1)
+        own = g.astype(dtype, copy=False)
+        w, t = np.empty((n, m + 1)), np.empty_like(own)
+        hoods = Neighborhoods(together, at, noise)
+        L = self.flow.residual.whiten(hoods, members.G, w, t, own)
+        last = w[:, -1:]
+        t /= last.astype(dtype, copy=False)
+        missed = self.rows.y[index] - members.fitted[at]
+        return Factorized(
+            *(index, at, members, K, g, L, -w[:, :-1] / last, last[:, 0] ** -2.0, t, missed)
+        )
+
+    def _find_members(
+        self, index: NDArray[np.intp], dtype: str
+    ) -> tuple[Members, NDArray[np.intp]]:
         """Return features of training rows, all of them if they are few, and the numbers there."""
         if self.rows.y.size * self.mean_coefficients.size <= _MOST_FEATURES:
-            return self._all_members, np.ascontiguousarray(index)
+            known = self._all_members if dtype == "float64" else self._all_members_rounded
+            return known, np.ascontiguousarray(index)
         distinct, at = np.unique(index, return_inverse=True)
-        return self._make_members(self.rows.X[distinct]), at.reshape(index.shape)
+        return self._make_members(self.rows.X[distinct], dtype), at.reshape(index.shape)
 
     @cached_property
     def _all_members(self) -> Members:
-        return self._make_members(self.rows.X)
+        return self._make_members(self.rows.X, "float64")
 
-    def _make_members(self, X: Array) -> Members:
-        G, fitted = np.empty((X.shape[0], self.mean_coefficients.size)), np.empty(X.shape[0])
+    @cached_property
+    def _all_members_rounded(self) -> Members:
+        return self._make_members(self.rows.X, "float32")
+
+    def _make_members(self, X: Array, dtype: str) -> Members:
+        G = np.empty((X.shape[0], self.mean_coefficients.size), dtype)
+        fitted = np.empty(X.shape[0])
         for i in range(0, X.shape[0], _BLOCK):
             K = self.features.matrix(X[i : i + _BLOCK])
-            np.matmul(K, self.flow.prior_factor, out=G[i : i + _BLOCK])
+            G[i : i + _BLOCK] = K @ self.flow.prior_factor
             np.matmul(K, self.mean_coefficients, out=fitted[i : i + _BLOCK])
         return Members(G, fitted)
+
+    @cached_property
+    def _root(self) -> Array:
+        """`F⁻¹V` in the type of features."""
+        return self._whitened_root.astype(self._dtype)
 
     @cached_property
     def _whitened_root(self) -> Array:
@@ -239,9 +265,7 @@ class VecchiaPosterior:
         for i in range(0, X.shape[0], _AT_ONCE):
             own = slice(i, i + _AT_ONCE)
             for columns, part in self._columns:
-                K = columns.matrix(X[own])
-                mean[own] += K @ self.coefficients[part]
-                recycle(K)
+                mean[own] += columns.multiply(X[own], self.coefficients[part])
         return mean
 
     def mean_and_variance(self, X: Array) -> tuple[Array, Array]:

@@ -8,7 +8,7 @@ to the kernel's parameters and to the points. Rows may lie in any library's arra
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import (
@@ -26,12 +26,12 @@ from typing import (
 import numpy as np
 
 from eigengp._typing import Array
+from eigengp.backend.buffers import recycle
 from eigengp.backend.namespace import AnyArray, beside, is_numpy, namespace
 
 if TYPE_CHECKING:
     from eigengp.kernels.composite import Product, Sum
 
-StackPullBack = Callable[[Array], Array]
 """Takes cotangents of packed pairs, shape (n, P), to the derivatives by `theta`."""
 
 
@@ -121,10 +121,10 @@ class Kernel(ABC):
         return self.at(Z).matrix(X)
 
     @abstractmethod
-    def stack(self, X: Array) -> tuple[Array, StackPullBack]:
-        """Return the Gram matrices of `n` sets of points, and their pull-back to `theta`.
+    def stack(self, X: Array) -> Array:
+        """Return the Gram matrices of `n` sets of points, in memory that may be recycled.
 
-        The matrices are packed: the entries on and above the diagonal, row by row, as
+        They are packed: the entries on and above the diagonal, row by row, as
         `np.triu_indices(s)` lists them, shape (n, P) with `P = s (s + 1)/2`.
 
         Parameters
@@ -218,6 +218,13 @@ class KernelColumns(ABC):
         spare : {0, 1}
             How many columns to add at the end, for the caller to fill.
         """
+
+    def multiply(self, X: Array, v: Array) -> Array:
+        """Return `k(X, Z) v`, shape (n,), for NumPy arrays."""
+        K = self.matrix(X)
+        product = K @ v
+        recycle(K)
+        return product
 
     @abstractmethod
     def forward(

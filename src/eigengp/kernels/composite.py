@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from eigengp._typing import Array
+from eigengp.backend.buffers import recycle
 from eigengp.backend.namespace import AnyArray, namespace
 from eigengp.kernels.base import (
     Kernel,
@@ -19,7 +20,6 @@ from eigengp.kernels.base import (
     KernelColumns,
     Parameter,
     PullBack,
-    StackPullBack,
 )
 
 
@@ -72,14 +72,9 @@ class _Pair(Kernel):
     def at(self, Z: AnyArray) -> KernelColumns:
         return _PairColumns(self, Z)
 
-    def stack(self, X: Array) -> tuple[Array, StackPullBack]:
-        (K_left, left), (K_right, right) = self.left.stack(X), self.right.stack(X)
-
-        def pull_back(K_bar: Array) -> Array:
-            left_bar, right_bar = self._split(K_bar, K_left, K_right)
-            return np.concatenate([left(left_bar), right(right_bar)])
-
-        return self._join(K_left, K_right), pull_back
+    def stack(self, X: Array) -> Array:
+        stacked: Array = self._join(self.left.stack(X), self.right.stack(X))
+        return stacked
 
     @abstractmethod
     def _split(
@@ -111,6 +106,12 @@ class Sum(_Pair):
 
     def diag_input_gradient(self, X: AnyArray) -> AnyArray:
         return self.left.diag_input_gradient(X) + self.right.diag_input_gradient(X)
+
+    def stack(self, X: Array) -> Array:
+        total, other = self.left.stack(X), self.right.stack(X)
+        total += other
+        recycle(other)
+        return total
 
     def _split(
         self, K_bar: AnyArray, K_left: AnyArray, K_right: AnyArray
@@ -157,6 +158,12 @@ class _PairColumns(KernelColumns):
     """The columns of two kernels side by side."""
 
     kernel: _Pair
+
+    def multiply(self, X: Array, v: Array) -> Array:
+        if isinstance(self.kernel, Sum):
+            left, right = self._parts
+            return left.multiply(X, v) + right.multiply(X, v)
+        return super().multiply(X, v)
 
     @cached_property
     def _parts(self) -> tuple[KernelColumns, KernelColumns]:

@@ -23,7 +23,6 @@ from eigengp.kernels.base import (
     Parameter,
     ParametricKernel,
     PullBack,
-    StackPullBack,
     parameter,
     put_inputs,
     take_inputs,
@@ -119,23 +118,15 @@ class PairwiseKernel(ParametricKernel):
     def at(self, Z: AnyArray) -> KernelColumns:
         return PairwiseColumns(self, Z)
 
-    def stack(self, X: Array) -> tuple[Array, StackPullBack]:
+    def stack(self, X: Array) -> Array:
         if self.active_dims is not None:
             X = np.ascontiguousarray(X[..., list(self.active_dims)])
         first, second = list_pairs(X.shape[1])
         step = max(1, PAIRED // (first.size * X.shape[2] + 1))
-        parts = [slice(i, i + step) for i in range(0, X.shape[0], step)]
         K = np.empty((X.shape[0], first.size))
-        for part in parts:
-            K[part] = self.values(X[part, first], X[part, second])
-
-        def pull_back(K_bar: Array) -> Array:
-            theta = np.zeros(self.theta.size)
-            for part in parts:
-                theta += self.contracted(X[part, first], X[part, second], K_bar[part]).theta
-            return theta
-
-        return K, pull_back
+        for i in range(0, X.shape[0], step):
+            K[i : i + step] = self.values(X[i : i + step, first], X[i : i + step, second])
+        return K
 
     def metric(self, n_features: int) -> Array:
         """Return the root of `E(f(x) − f(z))²/(|x − z|² k(x, x))` for small steps along each input.

@@ -14,7 +14,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,7 +39,6 @@ from eigengp.kernels.base import (
     KernelColumns,
     ParametricKernel,
     PullBack,
-    StackPullBack,
     parameter,
     put_inputs,
     take_inputs,
@@ -68,6 +68,12 @@ class Stationary(ParametricKernel):
 
     lengthscale: float | Array = parameter(LENGTHSCALE, default=1.0)
     variance: float = parameter(VARIANCE, default=1.0)
+
+    decay: ClassVar[tuple[float, float, float, float] | None] = None
+    """The profile as compiled loops know it; None if they do not.
+
+    `(0, …)` is `exp(−t/2)`, `(1, a, b, c)` is `(1 + b s + c s²) exp(−s)` with `s = √(at)`, and
+    `(2, a, b, …)` is `(1 + bt)^(−a)`."""
 
     @abstractmethod
     def profile(self, t: AnyArray) -> AnyArray:
@@ -130,26 +136,35 @@ class Stationary(ParametricKernel):
     def at(self, Z: AnyArray) -> KernelColumns:
         return StationaryColumns(self, Z)
 
-    def stack(self, X: Array) -> tuple[Array, StackPullBack]:
-        """See `Kernel.stack`; `d/d ln ℓ_d = −2 Σ_ab K̄_ab dk/dt (x_ad − x_bd)²/ℓ_d²`."""
+    def stack(self, X: Array) -> Array:
+        """See `Kernel.stack`."""
+        t = self._measure(*self._scale_sets(X))
+        if not self._has_loops:
+            return self.variance * self.profile(t)
+        rho = make_buffer(t.shape)  # Another array: loops in place are slow.
+        load_loops().profile(t, np.array(self.decay), rho)
+        recycle(t)
+        rho *= self.variance
+        return rho
+
+    def _scale_sets(self, X: Array) -> tuple[Array, Array]:
+        """Return the inputs that count of sets (n, s, D), and the factor on each."""
         if self.active_dims is not None:
             X = X[..., list(self.active_dims)]
         X = np.ascontiguousarray(X, dtype=np.float64)
-        n, s, D = X.shape
-        loops, t = load_loops(), np.empty((n, s * (s + 1) // 2))
-        per_length = np.full(D, 1.0 / np.asarray(self.lengthscale))
-        loops.measure_distances(X, per_length, t)
-        rho = self.profile(t)
+        return X, np.full(X.shape[2], 1.0 / np.asarray(self.lengthscale))
 
-        def pull_back(K_bar: Array) -> Array:
-            K_bar = self.variance * K_bar
-            shapes = [np.vdot(K_bar, each) for each in self.shape_slopes(t, rho)]
-            lengths = -2.0 * loops.sum_squares(K_bar * self.slope(t, rho), X, per_length)
-            if np.ndim(self.lengthscale) == 0:
-                lengths = np.array([lengths.sum()])
-            return np.concatenate([lengths, [np.vdot(K_bar, rho)], shapes])
+    def _measure(self, X: Array, per_length: Array) -> Array:
+        """Return the packed `t` of sets."""
+        n, s, _ = X.shape
+        t = make_buffer((n, s * (s + 1) // 2))
+        load_loops().measure_distances(X, per_length, t)
+        return t
 
-        return self.variance * rho, pull_back
+    @property
+    def _has_loops(self) -> bool:
+        """Whether compiled loops have the profile."""
+        return self.decay is not None and hasattr(load_loops(), "profile")
 
     def reach(self, depth: float) -> float:
         """Return the `t` at which the profile has fallen to about exp(−depth); infinite if slow."""
@@ -169,6 +184,8 @@ class SquaredExponential(Stationary):
     >>> kernel(np.array([[0.0]]), np.array([[0.0], [2.0]])).round(4)
     array([[3.    , 1.8196]])
     """
+
+    decay = (0.0, 0.0, 0.0, 0.0)
 
     def profile(self, t: AnyArray) -> AnyArray:
         return namespace(t).exp(-0.5 * t)
@@ -192,6 +209,8 @@ class Matern12(Stationary):
     Its derivative is infinite at t = 0; the gradient of equal points is taken as zero.
     """
 
+    decay = (1.0, 1.0, 0.0, 0.0)
+
     def profile(self, t: AnyArray) -> AnyArray:
         xp = namespace(t)
         return xp.exp(-xp.sqrt(xp.where(t > _COINCIDENT, t, 0.0 * t)))
@@ -210,6 +229,8 @@ class Matern12(Stationary):
 
 class Matern32(Stationary):
     """`variance · (1 + s) exp(−s)`, `s = √(3t)`: functions with one derivative."""
+
+    decay = (1.0, 3.0, 1.0, 0.0)
 
     def profile(self, t: AnyArray) -> AnyArray:
         xp = namespace(t)
@@ -231,6 +252,8 @@ class Matern32(Stationary):
 
 class Matern52(Stationary):
     """`variance · (1 + s + s²/3) exp(−s)`, `s = √(5t)`: functions with two derivatives."""
+
+    decay = (1.0, 5.0, 1.0, 1.0 / 3.0)
 
     def profile(self, t: AnyArray) -> AnyArray:
         xp = namespace(t)
@@ -262,6 +285,10 @@ class RationalQuadratic(Stationary):
     """
 
     alpha: float = parameter(SHAPE, default=1.0)
+
+    @property
+    def decay(self) -> tuple[float, float, float, float]:  # type: ignore[override]
+        return 2.0, self.alpha, 0.5 / self.alpha, 0.0
 
     def profile(self, t: AnyArray) -> AnyArray:
         xp = namespace(t)
@@ -380,6 +407,24 @@ class StationaryColumns(KernelColumns):
         rows, t = side.meet(X, dtype, spare)
         t = _clip_in_place(t, 0.0, self.kernel.reach(_DEEPEST[dtype]))
         return side, rows, _with_diagonal(t, 0.0) if X is self.points else t
+
+    def multiply(self, X: Array, v: Array) -> Array:
+        """See `KernelColumns.multiply`; the matrix is not stored."""
+        kernel = self.kernel
+        if not kernel._has_loops:
+            return super().multiply(X, v)
+        side, product = self.side(X), np.zeros(X.shape[0])
+        if kernel.active_dims is not None:
+            X = take_inputs(X, kernel.active_dims)
+        rows = np.ascontiguousarray((X - side.centre) * side.per_length)
+        v = np.ascontiguousarray(v)
+        load_loops().multiply(rows, self._transposed, np.array(kernel.decay), v, product)
+        return kernel.variance * product
+
+    @cached_property
+    def _transposed(self) -> Array:
+        """The points of `Side`, as rows of inputs, shape (D, m)."""
+        return np.ascontiguousarray(self.side(self.points).points.T)
 
     def forward(
         self, X: AnyArray, dtype: str = "float64", spare: int = 0

@@ -20,7 +20,6 @@ from eigengp.kernels.base import (
     KernelColumns,
     Parameter,
     PullBack,
-    StackPullBack,
 )
 
 _EXPONENT = Parameter((0.1, 10.0), per_input=True, log_prior=(0.0, 0.75))
@@ -172,7 +171,7 @@ class Warped(Kernel):
     def metric(self, n_features: int) -> Array:
         return self.kernel.metric(n_features)
 
-    def stack(self, X: Array) -> tuple[Array, StackPullBack]:
+    def stack(self, X: Array) -> Array:
         raise TypeError(
             "A warped kernel cannot be used with residual='neighbors'; use residual='exact', None "
             "or 'diagonal'."
