@@ -73,6 +73,11 @@ def compare(
 
         columns = ColumnOptions(target, None, drop, only, categorical)
         training = TrainingData.read(data, columns, out, encoding=encoding)
+        if training.schema.labels:
+            raise ValueError(
+                f"compare is for numbers, but {target!r} holds labels; use eigengp fit --holdout "
+                "for a classification."
+            )
         X, y, _ = training.rows
         X, y = _sample(X, y, rows, seed, out)
         validation = CrossValidation(X, y, folds, components, seed, training.schema.encoder)
