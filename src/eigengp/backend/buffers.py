@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from eigengp.backend.namespace import AnyArray, cast, is_numpy
+from eigengp.backend.namespace import AnyArray, cast, is_numpy, namespace
 
 _SMALLEST_BUFFER = 1 << 15
 _MOST_FREE_BYTES = 1 << 27
@@ -161,3 +161,19 @@ def _view_tiles(x: AnyArray, count: int) -> AnyArray:
     """Return a view of a matrix with contiguous columns as `count` tiles of rows."""
     n, m = x.shape
     return x.T.reshape(m, count, n // count).transpose(1, 2, 0)
+
+
+def clip_in_place(x: AnyArray, low: float, high: float) -> AnyArray:
+    """Clip `x` between two numbers, in place if the library can."""
+    return np.clip(x, low, high, out=x) if is_numpy(x) else namespace(x).clip(x, low, high)
+
+
+def with_diagonal(K: AnyArray, value: float) -> AnyArray:
+    """Return a square matrix, perhaps with columns to spare, with this number on its diagonal."""
+    n = K.shape[0]
+    if is_numpy(K):
+        np.fill_diagonal(K[:, :n], value)
+        return K
+    xp: Any = namespace(K)
+    eye = xp.eye(n, K.shape[1], dtype=xp.bool, device=K.device)
+    return xp.where(eye, xp.asarray(value, dtype=K.dtype, device=K.device), K)

@@ -6,7 +6,7 @@ arrays in float64, and are moved to the library and device of the rows when need
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import Field
 from operator import add, sub
 from typing import Any, ClassVar, Self
@@ -105,6 +105,23 @@ class Placed:
 def positive(x: AnyArray) -> AnyArray:
     """Return `max(x, 0)`, entry by entry."""
     return namespace(x).where(x > 0.0, x, 0.0 * x)
+
+
+def take_inputs(X: AnyArray, dims: Sequence[int]) -> AnyArray:
+    """Return some inputs of all rows, in any library's arrays."""
+    if is_numpy(X):
+        return X[..., list(dims)]
+    rows = (slice(None),) * (X.ndim - 1)
+    return namespace(X).concat([X[*rows, d : d + 1] for d in dims], axis=X.ndim - 1)
+
+
+def put_inputs(own: AnyArray, dims: Sequence[int], n_features: int) -> AnyArray:
+    """Return columns in the place of these inputs, zero for the others, shape (n, D)."""
+    xp = namespace(own)
+    columns = [xp.zeros_like(own[:, :1])] * n_features
+    for i, d in enumerate(dims):
+        columns[d] = own[:, i : i + 1]
+    return xp.concat(columns, axis=1)
 
 
 class Additive:

@@ -173,13 +173,10 @@ class Dataset:
     """The device of PyTorch on which rows are; None is the CPU."""
     encoder: TableEncoder | None = None
     """The encoder by which the inputs were made from a table."""
+    groups: tuple[int, ...] | None = None
+    """The group of each input; inputs of a group share one lengthscale."""
     unlabelled: Array | None = None
     """Standardised inputs of rows without a target."""
-
-    @property
-    def groups(self) -> tuple[int, ...] | None:
-        """The group of each input; inputs of a group share one lengthscale."""
-        return None if self.encoder is None else self.encoder.lengthscale_groups_
 
 
 class _Opened(NamedTuple):
@@ -240,11 +237,12 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
             opened.names if options.names is None else options.names,
             opened.like,
             rows.n_rows,
-            scaling.n_columns,
+            box.low.size,
             max(1, np.unique(inputs[box.high > box.low]).size),
             began,
             opened.device,
             encoder,
+            groups,
             None if others is None else scaling.transform_inputs(others),
         )
 

@@ -31,12 +31,14 @@ from eigengp.backend.namespace import (
     namespace,
     on_host,
     positive,
+    put_inputs,
+    take_inputs,
 )
 from eigengp.data.array_source import ArraySource
 from eigengp.data.holdout import BlockMap, View, sample_rows
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.mean import Mean
-from eigengp.kernels.base import KernelT, put_inputs, take_inputs
+from eigengp.kernels.base import KernelT
 
 _BITS = 40
 _SHARE = 4
@@ -262,15 +264,6 @@ class Scaling:
         spread = scale * np.sqrt(np.average(about**2, axis=0, weights=weight))
         return replace(own, input_spread=np.where(self.input_spread > 0.0, spread, 0.0))
 
-    @cached_property
-    def _own(self) -> Scaling:
-        """The scaling of the inputs that are learned from, in their order."""
-        if self.columns is None:
-            return self
-        names = ("input_centre", "input_scale", "input_spread")
-        own = {name: getattr(self, name)[list(self.columns)] for name in names}
-        return replace(self, **own, columns=None)
-
     @property
     def n_columns(self) -> int:
         """The number of inputs that are learned from."""
@@ -278,17 +271,21 @@ class Scaling:
 
     @cached_property
     def _placed(self) -> tuple[Placed, Placed]:
-        return Placed(self.input_centre), Placed(1.0 / self.input_scale)
+        """Centre and inverse scale of the inputs that are learned from, in their order."""
+        own = slice(None) if self.columns is None else list(self.columns)
+        return Placed(self.input_centre[own]), Placed(1.0 / self.input_scale[own])
 
     def transform_inputs(self, X: AnyArray) -> AnyArray:
         """Return standardised inputs, in the library and precision of `X`."""
-        if self.columns is not None:
-            return self._own.transform_inputs(take_inputs(X, self.columns))
         deviations = self._deviations(X)
         return deviations if math.isinf(self.knee) else compress_tails(deviations, self.knee)
 
     def _deviations(self, X: AnyArray) -> AnyArray:
-        centre, per_scale = (each.beside(X) for each in self._placed)
+        """Return the inputs that are learned from, about their centres and scaled."""
+        placed = self._placed
+        if self.columns is not None:
+            X = take_inputs(X, self.columns)
+        centre, per_scale = (each.beside(X) for each in placed)
         with np.errstate(over="ignore"):
             deviations = X - centre
             deviations *= per_scale
@@ -299,26 +296,23 @@ class Scaling:
 
         Inputs that are not learned from are at their centre.
         """
-        if self.columns is not None:
-            found = np.tile(self.input_centre, (len(standardised), 1))
-            found[:, list(self.columns)] = self._own.restore_inputs(standardised)
-            return found
         if not math.isinf(self.knee):
             standardised = stretch_tails(standardised, self.knee)
-        return standardised * self.input_scale + self.input_centre
+        own = slice(None) if self.columns is None else list(self.columns)
+        found = np.tile(self.input_centre, (len(standardised), 1))
+        found[:, own] = standardised * self.input_scale[own] + self.input_centre[own]
+        return found
 
     def restore_gradient(self, X: AnyArray, gradient: AnyArray) -> AnyArray:
         """Return derivatives by standardised inputs, shape (n, D), in the units of the data.
 
         They are multiplied by `target_scale` and by the derivative of `transform_inputs`.
         """
-        if self.columns is not None:
-            found = self._own.restore_gradient(take_inputs(X, self.columns), gradient)
-            return put_inputs(found, self.columns, X.shape[1])
-        unit = beside(self.target_scale / self.input_scale, X)
         if not math.isinf(self.knee):
-            unit = unit * compute_slope(self._deviations(cast(X, "float64")), self.knee)
-        return unit * gradient
+            gradient = gradient * compute_slope(self._deviations(cast(X, "float64")), self.knee)
+        if self.columns is not None:
+            gradient = put_inputs(gradient, self.columns, X.shape[1])
+        return beside(self.target_scale / self.input_scale, X) * gradient
 
     def restore_kernel(self, kernel: KernelT, unit: float) -> KernelT:
         """Return a kernel of standardised inputs for those of the data, with `unit` variances."""

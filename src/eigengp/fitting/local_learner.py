@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,25 +101,6 @@ _ROWS_PER_SECOND, _FEWEST_ROWS, _FEW_STEPS = 200, 200, 15
 
 
 @dataclass(frozen=True)
-class _Group:
-    """Rows in one block, as a source of rows."""
-
-    rows: RowBlock
-
-    @property
-    def n_rows(self) -> int:
-        return self.rows.n_rows
-
-    def take(self, rows: Any) -> RowBlock:
-        """Return all rows."""
-        return self.rows
-
-    def total(self, term: Callable[[RowBlock], Any]) -> Any:
-        """Return the term of all rows."""
-        return term(self.rows)
-
-
-@dataclass(frozen=True)
 class LocalObjective:
     """`−ln p(y)` of groups of rows, each an exact GP, per row.
 
@@ -139,18 +120,15 @@ class LocalObjective:
 
     def __call__(self, vector: Array) -> Evaluation:
         """Evaluate, per row."""
-        model = self.parameters.unpack(vector)
-
-        def evaluate(part: Any) -> list[tuple[float, float, Array]]:
-            found = [model.evaluate(_Group(rows)) for rows in part]  # type: ignore[arg-type]
-            pack = self.parameters.pack_gradient
-            return [(outcome.value, outcome.n, pack(gradient)) for outcome, gradient in found]
-
-        groups: Any = self.groups
-        parts = run_in_threads(evaluate, groups, self.n_threads)
-        values, counts, gradients = zip(*(each for part in parts for each in part), strict=True)
-        value, n = sum(values), sum(counts)
-        return Evaluation(value / n, np.sum(gradients, axis=0) / n, value / n)
+        model, groups = self.parameters.unpack(vector), cast(Any, self.groups)
+        parts = run_in_threads(
+            lambda part: [model.evaluate(rows) for rows in cast(Any, part)], groups, self.n_threads
+        )
+        found, slopes = zip(*(each for part in parts for each in part), strict=True)
+        gradient = np.sum([self.parameters.pack_gradient(each) for each in slopes], axis=0)
+        n = sum(each.n for each in found)
+        value = sum(each.value for each in found) / n
+        return Evaluation(value, gradient / n, value)
 
 
 _MANY_THREADS, _AT_ONCE = 4, 8
@@ -385,7 +363,7 @@ def _score_kernel(model: ExactGP, groups: Sequence[RowBlock]) -> float:
     value, n, squares = 0.0, 0.0, 0.0
     try:
         for rows in groups:
-            outcome = model.forward(_Group(rows))  # type: ignore[arg-type]
+            outcome = model.forward(rows)
             mean, _ = model.posterior(outcome).leave_one_out(rows)
             value, n = value + outcome.value, n + outcome.n
             squares += float(rows.weight @ (rows.y - mean) ** 2)

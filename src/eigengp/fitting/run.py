@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, beside, place
+from eigengp.backend.namespace import AnyArray, beside, place, put_inputs
 from eigengp.backend.threads import count_available_threads, limit_threads
 from eigengp.data.array_source import ArraySource
 from eigengp.data.open import Dataset
@@ -25,7 +25,6 @@ from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.model import EigenGP
 from eigengp.gp.posterior import Predictive
 from eigengp.gp.sparse_spectrum import SparseSpectrum
-from eigengp.kernels.base import put_inputs
 
 EXACT_BLOCK_ROWS = 128
 """Rows in a block of the exact GP: with N columns each, small blocks keep memory near N²."""

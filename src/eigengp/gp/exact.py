@@ -22,7 +22,7 @@ from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import LOG_2PI
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
 from eigengp.gp.likelihoods import Gaussian, Likelihood
-from eigengp.gp.linalg import Advice, cholesky, guarded
+from eigengp.gp.linalg import Advice, cholesky, guarded, solve_both
 from eigengp.kernels import Kernel
 
 _ROWS = Advice("training rows", "start from a larger noise variance")
@@ -104,39 +104,44 @@ class ExactGP:
             object.__setattr__(self, "likelihood", Gaussian(self.likelihood))
         object.__setattr__(self, "noise_variance", self.likelihood.scale)
 
-    def forward(self, source: RowSource, gamma: float = 0.0) -> ExactOutcome:
+    def forward(self, source: RowSource | RowBlock, gamma: float = 0.0) -> ExactOutcome:
         """Return the log marginal likelihood; `gamma` has no effect, for nothing is left out.
+
+        The rows of a source are treated in its blocks, those of a block all at once.
 
         `−ln p(y) = ½ yᵀa + Σ ln L_nn + ½ Σ [s_n ln 2π + (s_n − 1) ln σ² + ln s_n + q_n/σ²]`.
         """
-        rows = source.take(np.arange(source.n_rows))
-        s = rows.weight
-        L = guarded(cholesky, self._covariance(source, rows), _ROWS)
-        covariance = DenseCovariance(L)
-        solved = covariance.solve(rows.y)
+        rows = source if isinstance(source, RowBlock) else source.take(np.arange(source.n_rows))
+        s, scatter = rows.weight, rows.total_scatter
+        blocks = self._blocks(source, rows)
+        L = guarded(cholesky, self._covariance(blocks, rows), _ROWS)
+        solved = solve_both(L, rows.y)
         own = LOG_2PI * s + (s - 1.0) * np.log(self.noise_variance) + np.log(s)
-        value = 0.5 * float(rows.y @ solved) + covariance.half_log_determinant
-        value += 0.5 * rows.total_scatter / self.noise_variance
-        return ExactOutcome(
-            value + 0.5 * float(own.sum()), float(s.sum()), rows, covariance, solved
-        )
+        value = 0.5 * float(rows.y @ solved) + float(np.log(on_host(L.diagonal())).sum())
+        value += 0.5 * scatter / self.noise_variance
+        value += 0.5 * float(own.sum())
+        return ExactOutcome(value, float(s.sum()), rows, DenseCovariance(L), solved)
 
-    def _blocks(self, source: RowSource, rows: RowBlock) -> Any:
+    def _blocks(self, source: RowSource | RowBlock, rows: RowBlock) -> Any:
         """Return the rows in blocks: those of the source, or on the device."""
         few = self.device is None or rows.n_rows < _DEVICE_FROM
         return source if few else DeviceBlocks.of(rows, str(self.device))
 
-    def _covariance(self, source: RowSource, rows: RowBlock) -> AnyArray:
+    def _covariance(self, blocks: Any, rows: RowBlock) -> AnyArray:
         """Return `C`, each block of rows filling its own part, shape (N, N)."""
-        columns, blocks, n = self.kernel.at(rows.X), self._blocks(source, rows), rows.n_rows
-        C: AnyArray = np.empty((n, n)) if blocks is source else blocks.rows.X.new_empty((n, n))
-
-        def fill(block: RowBlock) -> int:
-            C[block.start : block.start + block.n_rows] = columns.matrix(block.X)
-            return block.n_rows
-
-        blocks.total(fill)
         diagonal = self.kernel.diag(rows.X) + self.noise_variance / rows.weight
+        columns, n = self.kernel.at(rows.X), rows.n_rows
+        if blocks is rows:
+            C: AnyArray = columns.matrix(rows.X)
+        else:
+            on_device = isinstance(blocks, DeviceBlocks)
+            C = blocks.rows.X.new_empty((n, n)) if on_device else np.empty((n, n))
+
+            def fill(block: RowBlock) -> int:
+                C[block.start : block.start + block.n_rows] = columns.matrix(block.X)
+                return block.n_rows
+
+            blocks.total(fill)
         if is_numpy(C):
             np.fill_diagonal(C, diagonal)
         else:
@@ -152,7 +157,9 @@ class ExactGP:
             features, outcome.solved, outcome.covariance, self.noise_variance
         )
 
-    def evaluate(self, source: RowSource, gamma: float = 0.0) -> tuple[ExactOutcome, ExactGradient]:
+    def evaluate(
+        self, source: RowSource | RowBlock, gamma: float = 0.0
+    ) -> tuple[ExactOutcome, ExactGradient]:
         """Return the log marginal likelihood and its gradient.
 
         `C̄ = ½ (C⁻¹ − a aᵀ)` is pulled back through the kernel block by block:
@@ -164,11 +171,13 @@ class ExactGP:
         a, columns = beside(outcome.solved, inverse), self.kernel.at(rows.X)
 
         def pull_back(block: RowBlock) -> AnyArray:
-            part = slice(block.start, block.start + block.n_rows)
+            start = 0 if block is rows else block.start
+            part = slice(start, start + block.n_rows)
             bar = 0.5 * (inverse[part] - a[part, None] * a)
             return columns.forward(block.X)[1](bar, overwrite=True).theta
 
-        theta = on_host(self._blocks(source, rows).total(pull_back))
+        blocks = self._blocks(source, rows)
+        theta = on_host(pull_back(rows) if blocks is rows else blocks.total(pull_back))
         diagonal = on_host(inverse.diagonal() - a**2)
         noise_bar = 0.5 * float(np.sum(diagonal / rows.weight))
         extra = 0.5 * (outcome.n - rows.n_rows - rows.total_scatter / self.noise_variance)

@@ -19,7 +19,7 @@ from scipy.linalg import lapack
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, Placed, beside, is_numpy, on_host, positive
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.linalg import inverse_lower, solve_lower
+from eigengp.gp.linalg import inverse_lower, solve_both, solve_lower
 from eigengp.gp.posterior import Posterior, draw_joint
 from eigengp.gp.sums import row_dots
 from eigengp.kernels import KernelColumns
@@ -38,15 +38,9 @@ class DenseCovariance:
         """Keep `L` in NumPy: a device need not be there in another process."""
         return {"L": on_host(self.L)}
 
-    @property
-    def half_log_determinant(self) -> float:
-        """`½ ln|C|`."""
-        return float(np.log(on_host(self.L.diagonal())).sum())
-
     def solve(self, right: AnyArray) -> AnyArray:
         """Return `C⁻¹ right`, for a vector or a matrix."""
-        own = beside(right, self.L)
-        return beside(solve_lower(self.L, solve_lower(self.L, own), transposed=True), right)
+        return solve_both(self.L, right)
 
     def quadratic(self, K: AnyArray) -> AnyArray:
         """Return the diagonal of `K C⁻¹ Kᵀ`, a sum of squares, for `K` of shape (n, N)."""

@@ -26,7 +26,7 @@ from scipy import linalg
 from scipy.linalg import lapack
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, is_numpy, namespace, on_host
+from eigengp.backend.namespace import AnyArray, beside, is_numpy, namespace, on_host
 
 T = TypeVar("T")
 
@@ -142,6 +142,12 @@ def solve_lower(L: AnyArray, B: AnyArray, transposed: bool = False) -> AnyArray:
     factor = L.T if transposed else L
     solution = _torch().linalg.solve_triangular(factor, columns, upper=transposed)
     return solution[:, 0] if B.ndim == 1 else solution
+
+
+def solve_both(L: AnyArray, right: AnyArray) -> AnyArray:
+    """Return `(L Lᵀ)⁻¹ right` where `right` is, computed where `L` is."""
+    half = solve_lower(L, beside(right, L))
+    return beside(solve_lower(L, half, transposed=True), right)
 
 
 def inverse_lower(L: Array) -> Array:

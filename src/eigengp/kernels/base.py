@@ -27,7 +27,7 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.backend.buffers import recycle
-from eigengp.backend.namespace import AnyArray, beside, is_numpy, namespace
+from eigengp.backend.namespace import AnyArray, beside, is_numpy
 
 if TYPE_CHECKING:
     from eigengp.kernels.composite import Product, Sum
@@ -384,6 +384,8 @@ class ParametricKernel(Kernel):
             object.__setattr__(self, "active_dims", _as_dims(self.active_dims))
         if self.groups is not None:
             object.__setattr__(self, "groups", tuple(int(each) for each in self.groups))
+        _ = self.parameters  # Every fit needs them and `theta`.
+        self.theta.setflags(write=False)
 
     def _get_free(self, name: str) -> list[int]:
         """Return the entries of a parameter that are learned: the first one of each group."""
@@ -392,7 +394,7 @@ class ParametricKernel(Kernel):
             return list(range(np.size(value)))
         return np.unique(self.groups, return_index=True)[1].tolist()
 
-    @property
+    @cached_property
     def theta(self) -> Array:
         values = [np.atleast_1d(getattr(self, name))[self._get_free(name)] for name in self._kinds]
         return cast(Array, np.log(np.concatenate(values)))
@@ -406,7 +408,7 @@ class ParametricKernel(Kernel):
             names += [f"{name}[{d}]" for d in self._get_free(name)] if ard else [name]
         return tuple(names)
 
-    @property
+    @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         return tuple(kind for name, kind in self._kinds.items() for _ in self._get_free(name))
 
@@ -528,20 +530,3 @@ def _as_dims(dims: Sequence[int]) -> tuple[int, ...]:
             f"active_dims must be distinct indices of inputs, counted from 0, got {dims!r}."
         )
     return found
-
-
-def take_inputs(X: AnyArray, dims: Sequence[int]) -> AnyArray:
-    """Return some inputs of all rows, in any library's arrays."""
-    if is_numpy(X):
-        return X[..., list(dims)]
-    rows = (slice(None),) * (X.ndim - 1)
-    return namespace(X).concat([X[*rows, d : d + 1] for d in dims], axis=X.ndim - 1)
-
-
-def put_inputs(own: AnyArray, dims: Sequence[int], n_features: int) -> AnyArray:
-    """Return columns in the place of these inputs, zero for the others, shape (n, D)."""
-    xp = namespace(own)
-    columns = [xp.zeros_like(own[:, :1])] * n_features
-    for i, d in enumerate(dims):
-        columns[d] = own[:, i : i + 1]
-    return xp.concat(columns, axis=1)

@@ -15,7 +15,15 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.backend.loops import list_pairs
-from eigengp.backend.namespace import AnyArray, beside, cast, is_numpy, namespace
+from eigengp.backend.namespace import (
+    AnyArray,
+    beside,
+    cast,
+    is_numpy,
+    namespace,
+    put_inputs,
+    take_inputs,
+)
 from eigengp.kernels.base import (
     VARIANCE,
     KernelAdjoint,
@@ -24,8 +32,6 @@ from eigengp.kernels.base import (
     ParametricKernel,
     PullBack,
     parameter,
-    put_inputs,
-    take_inputs,
 )
 
 _STEP = 1e-4

@@ -20,7 +20,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import contraction, convert, make_buffer, product, recycle
+from eigengp.backend.buffers import (
+    clip_in_place,
+    contraction,
+    convert,
+    make_buffer,
+    product,
+    recycle,
+    with_diagonal,
+)
 from eigengp.backend.loops import load_loops
 from eigengp.backend.namespace import (
     AnyArray,
@@ -30,6 +38,8 @@ from eigengp.backend.namespace import (
     is_numpy,
     namespace,
     place,
+    put_inputs,
+    take_inputs,
 )
 from eigengp.kernels.base import (
     LENGTHSCALE,
@@ -40,8 +50,6 @@ from eigengp.kernels.base import (
     ParametricKernel,
     PullBack,
     parameter,
-    put_inputs,
-    take_inputs,
 )
 
 _COINCIDENT = 1e-14
@@ -119,7 +127,7 @@ class Stationary(ParametricKernel):
 
     def diag(self, X: AnyArray) -> AnyArray:
         if is_numpy(X):
-            return np.full(X.shape[0], self.constant_diagonal)
+            return np.full(X.shape[0], self.variance)
         xp = namespace(X)
         return cast(xp.sum(xp.zeros_like(X), axis=1), "float64") + self.variance
 
@@ -140,33 +148,19 @@ class Stationary(ParametricKernel):
 
     def stack(self, X: Array) -> Array:
         """See `Kernel.stack`."""
-        t = self._measure(*self._scale_sets(X))
-        if not self._has_loops:
+        if self.active_dims is not None:
+            X = X[..., list(self.active_dims)]
+        X, loops, decay = np.ascontiguousarray(X, dtype=np.float64), load_loops(), self.decay
+        n, s, D = X.shape
+        t = make_buffer((n, s * (s + 1) // 2))
+        loops.measure_distances(X, np.full(D, 1.0 / np.asarray(self.lengthscale)), t)
+        if decay is None or not hasattr(loops, "profile"):
             return self.variance * self.profile(t)
         rho = make_buffer(t.shape)  # Another array: loops in place are slow.
-        load_loops().profile(t, np.array(self.decay), rho)
+        loops.profile(t, np.array(decay), rho)
         recycle(t)
         rho *= self.variance
         return rho
-
-    def _scale_sets(self, X: Array) -> tuple[Array, Array]:
-        """Return the inputs that count of sets (n, s, D), and the factor on each."""
-        if self.active_dims is not None:
-            X = X[..., list(self.active_dims)]
-        X = np.ascontiguousarray(X, dtype=np.float64)
-        return X, np.full(X.shape[2], 1.0 / np.asarray(self.lengthscale))
-
-    def _measure(self, X: Array, per_length: Array) -> Array:
-        """Return the packed `t` of sets."""
-        n, s, _ = X.shape
-        t = make_buffer((n, s * (s + 1) // 2))
-        load_loops().measure_distances(X, per_length, t)
-        return t
-
-    @property
-    def _has_loops(self) -> bool:
-        """Whether compiled loops have the profile."""
-        return self.decay is not None and hasattr(load_loops(), "profile")
 
     def reach(self, depth: float) -> float:
         """Return the `t` at which the profile has fallen to about exp(−depth); infinite if slow."""
@@ -407,20 +401,21 @@ class StationaryColumns(KernelColumns):
         """Return the points, the rows, and `t`, cut off where the kernel is as good as zero."""
         side = self.side(X)
         rows, t = side.meet(X, dtype, spare)
-        t = _clip_in_place(t, 0.0, self.kernel.reach(_DEEPEST[dtype]))
-        return side, rows, _with_diagonal(t, 0.0) if X is self.points else t
+        t = clip_in_place(t, 0.0, self.kernel.reach(_DEEPEST[dtype]))
+        return side, rows, with_diagonal(t, 0.0) if X is self.points else t
 
     def multiply(self, X: Array, v: Array) -> Array:
         """See `KernelColumns.multiply`; the matrix is not stored."""
-        kernel = self.kernel
-        if not kernel._has_loops:
+        kernel, loops = self.kernel, load_loops()
+        decay = kernel.decay
+        if decay is None or not hasattr(loops, "multiply"):
             return super().multiply(X, v)
         side, product = self.side(X), np.zeros(X.shape[0])
         if kernel.active_dims is not None:
             X = take_inputs(X, kernel.active_dims)
         rows = np.ascontiguousarray((X - side.centre) * side.per_length)
         v = np.ascontiguousarray(v)
-        load_loops().multiply(rows, self._transposed, np.array(kernel.decay), v, product)
+        loops.multiply(rows, self._transposed, np.array(decay), v, product)
         return kernel.variance * product
 
     @cached_property
@@ -471,12 +466,12 @@ class ExponentialColumns(StationaryColumns):
         rows, exponent = side.meet(X, dtype, spare)
         n = X.shape[0]  # None for rows that are not there yet, which may be anywhere.
         if n is None or (n and float(namespace(rows).max(rows[-1, :])) + side.largest > deepest):
-            exponent = _clip_in_place(exponent, shift - deepest, shift)
+            exponent = clip_in_place(exponent, shift - deepest, shift)
         if is_numpy(exponent):
             K = np.exp(exponent, out=exponent)
         else:
             K = exponent.exp_() if hasattr(exponent, "exp_") else namespace(exponent).exp(exponent)
-        return side, rows, _with_diagonal(K, self.kernel.variance) if X is self.points else K
+        return side, rows, with_diagonal(K, self.kernel.variance) if X is self.points else K
 
     def forward(
         self, X: AnyArray, dtype: str = "float64", spare: int = 0
@@ -556,7 +551,9 @@ def assembled(
     points = 2.0 * (column[:, None] * Z - TX) * side.per_length
     if side.kernel.active_dims is not None:
         points = put_inputs(points, side.kernel.active_dims, side.n_features)
-    lengths = side.kernel.sum_groups(-2.0 * squares)
+    lengths = -2.0 * squares
+    if side.kernel.groups is not None:
+        lengths = side.kernel.sum_groups(lengths)
     return KernelAdjoint(xp.concat([lengths, rest]), points)
 
 
@@ -570,25 +567,9 @@ def times(x: AnyArray, z: AnyArray, overwrite: bool) -> AnyArray:
     return x
 
 
-def _clip_in_place(x: AnyArray, low: float, high: float) -> AnyArray:
-    """Clip `x` between two numbers, in place if the library can."""
-    return np.clip(x, low, high, out=x) if is_numpy(x) else namespace(x).clip(x, low, high)
-
-
 def _inner(x: AnyArray, z: AnyArray) -> AnyArray:
     """Return the sum of the entries of `x ∘ z`, in float64."""
     if is_numpy(x):
         return np.einsum("ni,ni->", x, z, dtype=np.float64)
     xp = namespace(x)
     return xp.sum(x * z, dtype=xp.float64)
-
-
-def _with_diagonal(K: AnyArray, value: float) -> AnyArray:
-    """Return a square matrix, perhaps with columns to spare, with this number on its diagonal."""
-    n = K.shape[0]
-    if is_numpy(K):
-        np.fill_diagonal(K[:, :n], value)
-        return K
-    xp: Any = namespace(K)
-    eye = xp.eye(n, K.shape[1], dtype=xp.bool, device=K.device)
-    return xp.where(eye, xp.asarray(value, dtype=K.dtype, device=K.device), K)
