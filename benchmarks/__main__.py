@@ -279,17 +279,36 @@ def page(
 
 @app.command()
 def classify(
+    peers: Peers = None,
     out: Out = RESULTS,
+    only: Only = None,
+    skip: Skip = None,
     threads: Threads = 2,
     data: Annotated[
         list[str] | None, typer.Option(help="A data set; may be repeated. All unless named.")
     ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the split.")] = 7,
 ) -> None:
-    """Log loss, error and calibration of the classifier beside those of scikit-learn."""
+    """Log loss, error and calibration of the classifier beside those of other libraries."""
     hold_to(threads)
     import classify as benchmark
+    from peers.asking import Panel
 
-    benchmark.run(out, data=tuple(data or benchmark.DATA))
+    panel = Panel.of(benchmark.LIBRARIES, peers, only, skip)
+    benchmark.run(panel, out, data=tuple(data or benchmark.DATA), seed=seed)
+
+
+@app.command()
+def unlabelled(
+    out: Out = RESULTS,
+    threads: Threads = 2,
+    seeds: Annotated[int, typer.Option(min=1, help="Sets of each kind.")] = 10,
+) -> None:
+    """Ten labels among 1,000 rows: what the other rows add."""
+    hold_to(threads)
+    import unlabelled as benchmark
+
+    benchmark.run(out, seeds=seeds)
 
 
 @app.command()

@@ -23,7 +23,7 @@ from eigengp.plot import PredictionDisplay
 penguins = pd.read_csv("penguins.csv").dropna(subset="body_mass_g")
 X, y = penguins.drop(columns="body_mass_g"), penguins["body_mass_g"]
 print(X.sample(4, random_state=1).to_string())
-model = make_pipeline(TableEncoder(impute=True), EigenGPRegressor(random_state=0))
+model = make_pipeline(TableEncoder(), EigenGPRegressor(random_state=0))
 
 # %%
 # Every bird is predicted by a model that was fitted to four fifths of the other birds.

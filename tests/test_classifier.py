@@ -14,8 +14,9 @@ from sklearn.metrics import log_loss
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import eigengp
-from eigengp import LBFGS, EigenGPClassifier, SquaredExponential
+from eigengp import LBFGS, EigenGPClassifier, SquaredExponential, plot
 from eigengp._typing import Array
+from eigengp.gp.variational import compute_divergence, recover_evidence
 
 
 def quick(n_components: Any = 15, **settings: Any) -> EigenGPClassifier:
@@ -92,11 +93,13 @@ def test_far_from_the_data_classes_are_uncertain() -> None:
 def test_a_saved_classifier_predicts_the_same(tmp_path: Path, n_classes: int) -> None:
     X, y = load_iris(return_X_y=True)
     X, y = X[y < n_classes], np.array(list("abc"))[y[y < n_classes]]
-    model = quick().fit(X, y)
-    model.save(tmp_path / "model.eigengp")
-    again = eigengp.load(tmp_path / "model.eigengp")
-    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
-    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    for labels in (y, y.astype(object), np.unique(y, return_inverse=True)[1], y == "a"):
+        model = quick(optimizer=LBFGS(max_iter=1)).fit(X, labels)
+        model.save(tmp_path / "model.eigengp")
+        again = eigengp.load(tmp_path / "model.eigengp")
+        np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+        np.testing.assert_array_equal(again.predict(X), model.predict(X))
+        assert again.classes_.dtype == model.classes_.dtype
 
 
 def test_frames_keep_their_names() -> None:
@@ -116,10 +119,12 @@ def test_what_cannot_be_had_is_refused(tmp_path: Path) -> None:
         quick().fit(X, y, (y == 1).astype(float))
     with pytest.raises(ValueError, match="Unknown label type"):
         quick().fit(X, X[:, 0])
-    with pytest.raises(TypeError, match="arrays and frames"):
-        quick().fit(str(tmp_path / "rows.parquet"), "label")
-    with pytest.raises(ValueError, match="cannot be combined"):
-        quick(optimizer=LBFGS(checkpoint=tmp_path / "fit")).fit(X, y)
+    with pytest.raises(TypeError, match="name of one of their columns"):
+        quick().fit(str(tmp_path / "rows.parquet"), y)
+    with pytest.raises(TypeError, match="partial_fit takes arrays"):
+        quick().partial_fit(str(tmp_path / "rows.parquet"), "label")
+    with pytest.raises(ValueError, match="All labels in y are missing"):
+        quick().fit(X, np.full(40, np.nan))
     with pytest.raises(ValueError, match="as many components"):
         EigenGPClassifier(5, inducing_points=X[:7]).fit(X, y)
 
@@ -137,3 +142,123 @@ def test_progress_is_recorded(capsys: pytest.CaptureFixture[str]) -> None:
     assert model.history_[-1]["log_marginal_likelihood"] == pytest.approx(
         model.log_marginal_likelihood_, abs=2.0
     )
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_files_with_text_labels_give_the_fit_of_their_arrays(tmp_path: Path, ending: str) -> None:
+    X, y = moons(80)
+    frame = pd.DataFrame(X, columns=["left", "right"])
+    labels = np.array(["no", "yes"])[y]
+    whole = frame.assign(label=labels)
+    rows, inputs = str(tmp_path / f"rows.{ending}"), str(tmp_path / f"inputs.{ending}")
+    for table, path in ((whole, rows), (frame, inputs)):
+        table.to_parquet(path) if ending == "parquet" else table.to_csv(path, index=False)
+    model, own = quick().fit(rows, "label"), quick().fit(frame, labels)
+    assert model.feature_names_in_.tolist() == ["left", "right"]
+    np.testing.assert_allclose(model.predict_proba(inputs), own.predict_proba(frame), atol=1e-9)
+    assert model.predict(inputs).tolist() == own.predict(frame).tolist()
+    assert model.predict_to_file(inputs, tmp_path / "out.csv") == 80
+    written = pd.read_csv(tmp_path / "out.csv")
+    assert written.columns.tolist() == ["class", "probability_no", "probability_yes"]
+    assert written["class"].tolist() == own.predict(frame).tolist()
+    with pytest.raises(ValueError, match="no column 'absent'"):
+        quick().fit(rows, "absent")
+
+
+def test_dask_frames_are_read_and_predicted_lazily() -> None:
+    dataframe = pytest.importorskip("dask.dataframe")
+    X, y = moons(60)
+    frame = pd.DataFrame(X, columns=["left", "right"]).assign(label=np.array(["no", "yes"])[y])
+    model = quick().fit(dataframe.from_pandas(frame, npartitions=3), "label")
+    inputs = frame[["left", "right"]]
+    found = model.predict(dataframe.from_pandas(inputs, npartitions=2))
+    assert found.compute().tolist() == model.predict(inputs).tolist()
+    assert model.classes_.tolist() == ["no", "yes"]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_batches_add_up_to_nearly_the_fit_of_all_rows(n_classes: int) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (240, 2))
+    y = np.digitize(X[:, 0] + 0.3 * rng.normal(size=240), [-0.5, 0.7][: n_classes - 1])
+    settings = {"inducing_points": X[:15], "n_components": "auto", "optimizer": LBFGS(max_iter=0)}
+    model = quick(**settings).partial_fit(X[:80], y[:80], classes=np.arange(n_classes))
+    first = log_loss(y, model.predict_proba(X))
+    model.partial_fit(X[80:160], y[80:160]).partial_fit(X[160:], y[160:])
+    whole = quick(**settings).fit(X, y)
+    assert log_loss(y, model.predict_proba(X)) < first
+    assert model.score(X, y) > whole.score(X, y) - 0.03
+    ours, theirs = (each._posterior.latent(each._scaling.transform_inputs(X))[0].ravel()
+                    for each in (model, whole))  # fmt: skip
+    assert np.corrcoef(ours, theirs)[0, 1] > 0.98
+    assert model.log_marginal_likelihood_ == pytest.approx(whole.log_marginal_likelihood_, rel=0.1)
+    with pytest.raises(ValueError, match="not among the classes"):
+        model.partial_fit(X[:2], [0, 7])
+    with pytest.raises(ValueError, match="needs a label in each row"):
+        model.partial_fit(X[:2], [0.0, np.nan])
+
+
+def test_a_batch_of_a_gaussian_prior_is_the_same_posterior_in_two_parts() -> None:
+    X, y = moons(60)
+    settings = {"inducing_points": X[:10], "n_components": "auto", "optimizer": LBFGS(max_iter=0)}
+    model = quick(**settings).fit(X, y)
+    before = model._posterior
+    evidence = recover_evidence(before)
+    np.testing.assert_allclose(evidence[0].h, before.means[:, 0], rtol=1e-8)
+    np.testing.assert_allclose(np.abs(evidence[0].V), np.abs(before.roots[0]), rtol=1e-6, atol=1e-9)
+    assert compute_divergence(evidence, evidence) == pytest.approx(0.0, abs=1e-8)
+
+
+def test_a_fit_that_was_stopped_resumes_from_its_checkpoint(tmp_path: Path) -> None:
+    X, y = moons(80)
+    path = tmp_path / "fit"
+    optimizer = LBFGS(max_iter=8, checkpoint=path)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("eigengp.fitting.variational._make_posterior", _stop)
+        with pytest.raises(RuntimeError, match="stopped"):
+            quick(optimizer=optimizer).fit(X, y)
+    assert path.exists()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("eigengp.fitting.bound.BoundObjective.__call__", _stop)
+        resumed = quick(optimizer=optimizer).fit(X, y)
+    assert not path.exists()
+    whole = quick(optimizer=LBFGS(max_iter=8, checkpoint=tmp_path / "other")).fit(X, y)
+    np.testing.assert_array_equal(resumed.inducing_points_, whole.inducing_points_)
+    assert resumed.log_marginal_likelihood_ == pytest.approx(
+        whole.log_marginal_likelihood_, abs=0.05
+    )
+    np.testing.assert_allclose(resumed.predict_proba(X), whole.predict_proba(X), atol=0.02)
+
+
+def _stop(*_: Any) -> Any:
+    raise RuntimeError("stopped")
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
+def test_unlabelled_rows_place_inducing_points(missing: Any) -> None:
+    X, y = moons(120)
+    labels = np.array(["no", "yes"])[y].astype(object)
+    labels[X[:, 0] > 1.0] = missing
+    assert {"no", "yes"} <= set(labels[:50])
+    model = quick(10, optimizer=LBFGS(max_iter=0)).fit(X, labels)
+    known = X[:, 0] <= 1.0
+    alone = quick(10, optimizer=LBFGS(max_iter=0)).fit(X[known], labels[known])
+    assert model.classes_.tolist() == ["no", "yes"]
+    assert model.inducing_points_[:, 0].max() > 1.2 > alone.inducing_points_[:, 0].max()
+    np.testing.assert_allclose(model._scaling.input_centre, X.mean(axis=0))
+
+
+def test_plots_of_classifiers() -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    X, number = load_iris(return_X_y=True)
+    y = np.array(["setosa", "versicolor", "virginica"])[number]
+    three = quick().fit(X[:, 2:], y)
+    counts = plot.confusion_matrix(three, X[:, 2:], y)
+    assert sum(int(each.get_text()) for each in counts.texts) == 150
+    assert plot.decision_regions(three, X[:, 2:], y).get_xlabel() == "x0"
+    left, right = plot.class_calibration(three, X[:, 2:], y)
+    assert sum(bar.get_height() for bar in right.patches) == 150
+    assert "likeliest" in left.get_xlabel()
+    with pytest.raises(ValueError, match="two inputs"):
+        plot.decision_regions(quick().fit(X, y), X)
+    pyplot.close("all")

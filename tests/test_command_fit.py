@@ -216,6 +216,22 @@ def test_fit_takes_the_settings_of_the_model(tmp_path: Path) -> None:
     assert call(*asked, "--max-time", "-1").exit_code == 2
 
 
+def test_fit_takes_a_likelihood_of_counts(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0.0, 3.0, 60)
+    pacsv.write_csv(pa.table({"x": x, "n": rng.poisson(np.exp(x))}), tmp_path / "d.csv")
+    model, page = tmp_path / "m.eigengp", tmp_path / "page.html"
+    asked = ("fit", tmp_path / "d.csv", "-t", "n", "-o", model, "--likelihood", "poisson")
+    refused = call(*asked, "--report", page)
+    assert "Gaussian noise" in refused.stderr
+    assert not model.exists()
+    assert call(*asked, "-m", "8").exit_code == 0
+    assert min(answer("predict", model, tmp_path / "d.csv")["predictions"]["lower"]) >= 0.0
+    assert answer("evaluate", model, tmp_path / "d.csv")["nmse"] < 0.5
+    assert "Poisson" in call("inspect", model).stdout
+    assert "Gaussian noise" in call("report", model, tmp_path / "d.csv", "-o", page).stderr
+
+
 def test_numbers_with_a_comma_need_a_flag(tmp_path: Path) -> None:
     x = np.arange(1_100, 9_000, 200)
     lines = [f'"{each // 1000},{each % 1000:03d}";{each % 7}' for each in x]
@@ -279,3 +295,64 @@ def test_tables_larger_than_memory_are_read_in_chunks(
     first, second = (pacsv.read_csv(each)["mean"].to_numpy() for each in predicted)
     np.testing.assert_allclose(first, second, rtol=1e-6)
     assert "--holdout needs" in call(*asked, "-o", model, "--holdout", "0.2").stderr
+
+
+@pytest.mark.parametrize("labels", [("no", "yes"), ("false", "true")])
+def test_a_target_of_text_or_flags_is_classified(tmp_path: Path, labels: tuple[str, str]) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=80)
+    names = np.array(labels)[(x > 0.2).astype(int)]
+    data, model = tmp_path / "rows.csv", tmp_path / "model.eigengp"
+    lines = [f"{a},{b},{name}" for a, b, name in zip(x, rng.normal(size=80), names, strict=True)]
+    data.write_text("a,b,kind\n" + "\n".join(lines))
+    command = ("fit", data, "--target", "kind", "-o", model, "--components", "10")
+    said = call(*command, "--holdout", "0.25").stdout
+    assert "by classification" in said
+    assert "accuracy" in said
+    columns = answer("predict", model, data)["predictions"]
+    assert list(columns) == ["class", f"probability_{labels[0]}", f"probability_{labels[1]}"]
+    assert set(columns["class"]) == set(labels)
+    scores = answer("evaluate", model, data)
+    assert scores["accuracy"] > 0.9
+    assert 0.0 < scores["log_loss"] < 0.3
+    assert "Classes" in call("inspect", model).stdout
+    page = tmp_path / "page.html"
+    assert "evaluate" in call("report", model, data, "-o", page).stderr
+    other = tmp_path / "other.eigengp"
+    refused = call(*command[:5], other, *command[6:], "--report", page)
+    assert "evaluate" in refused.stderr
+    assert not other.exists()
+    assert "is for numbers" in call(*command, "--method", "fitc").stderr
+    assert "is for numbers" in call("compare", data, "--target", "kind").stderr
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_labels_beside_text_dates_and_gaps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    rng = np.random.default_rng(1)
+    size = rng.normal(size=90)
+    town = np.array(["Hull", "Leeds", "York"])[rng.integers(0, 3, 90)]
+    sold = [(size[i] + (town[i] == "Hull") > 0.3) if i else None for i in range(90)]
+    columns = {
+        "size": [None if i % 10 == 3 else v for i, v in enumerate(size)],
+        "town": town,
+        "day": np.datetime64("2024-01-01") + rng.integers(0, 300, 90),
+        "sold": sold,
+    }
+    data = tmp_path / f"rows.{ending}"
+    write = pacsv.write_csv if ending == "csv" else pq.write_table
+    write(pa.table(columns), data)
+    found = []
+    for share in (0.25, 0.0):
+        monkeypatch.setattr(tables, "MEMORY_SHARE", share)
+        model, out = tmp_path / f"{share}.eigengp", tmp_path / f"{share}.csv"
+        command = ("fit", data, "-t", "sold", "-o", model, "-m", "10", "--max-time", "30")
+        assert answer(*command, "--kernel", "matern52")["fit"]["method"] == "classification"
+        assert call("predict", model, data, "-o", out).exit_code == 0
+        found.append(pacsv.read_csv(out))
+        assert answer("evaluate", model, data)["accuracy"] > 0.8
+    assert found[0].column_names == ["class", "probability_false", "probability_true"]
+    assert eigengp.load(model).kernel == "matern52"
+    for name in found[0].column_names[1:]:
+        np.testing.assert_allclose(found[0][name].to_numpy(), found[1][name].to_numpy(), atol=1e-5)

@@ -168,7 +168,7 @@ def test_attributes_of_eigenfunctions_say_how_to_get_them() -> None:
             getattr(model, name)
     with pytest.raises(AttributeError, match="n_components"):
         model.eigenfunctions(X_new)
-    with pytest.raises(ValueError, match="residual=None"):
+    with pytest.raises(AttributeError, match="partial_fit"):
         model.partial_fit(X, y)
 
 

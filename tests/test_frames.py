@@ -269,3 +269,22 @@ def test_a_fit_that_ends_early_names_the_parameter() -> None:
         warnings.simplefilter("always")
         with pytest.warns(FitWarning, match="raise max_time"):
             EigenGPRegressor(max_time=0.05, random_state=0).fit(X, X[:, 0])
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
+@pytest.mark.parametrize("mixed", [True, False])
+def test_frames_may_have_rows_without_a_label(make: Any, mixed: bool) -> None:
+    x, town = RNG.normal(size=40), [f"t{i % 3}" for i in range(40)]
+    inputs = {"x": x, "town": town} if mixed else {"x": x, "z": x**2}
+    label = [None if i % 5 == 0 else "high" if x[i] > 0.0 else "low" for i in range(40)]
+    settings: dict[str, Any] = {"optimizer": LBFGS(max_iter=3), "random_state": 0}
+    model = EigenGPClassifier(8, kernel="matern52", **settings)
+    model.fit(make({**inputs, "label": label}), "label")
+    assert model.classes_.tolist() == ["high", "low"]
+    assert list(model.feature_names_in_) == list(inputs)
+    assert np.mean(model.predict(make(inputs)) == np.where(x > 0.0, "high", "low")) > 0.9
+    y = np.where(np.arange(40) % 5 == 0, np.nan, x)
+    number = EigenGPRegressor(8, **settings).fit(make({**inputs, "y": y}), "y")
+    assert list(number.feature_names_in_) == list(inputs)
+    for fitted in (model, number):
+        assert fitted.selection_["unlabelled"].chosen == "8 rows"

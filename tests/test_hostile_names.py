@@ -120,7 +120,8 @@ def test_long_names_are_shortened_in_messages(folder: Path) -> None:
     path = write(folder / "long.csv", {name: ["a"] * 5 + ["b"], "y": range(6)})
     for arguments in (
         ("predict", folder / "m.eigengp", path),
-        ("fit", path, "-t", name, "-o", folder / "n.eigengp"),
+        ("fit", path, "-t", name, "-o", folder / "n.eigengp", "--method", "fitc"),
+        ("compare", path, "-t", name),
         ("fit", path, "-t", "absent", "-o", folder / "n.eigengp"),
     ):
         done = call(*arguments)

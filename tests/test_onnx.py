@@ -19,6 +19,7 @@ from sklearn.exceptions import NotFittedError
 import eigengp
 from eigengp import (
     LBFGS,
+    EigenGPClassifier,
     EigenGPRegressor,
     ExactGPRegressor,
     FITCRegressor,
@@ -362,3 +363,17 @@ def test_traced_formulas_are_numpys(name: str) -> None:
 def test_what_a_graph_cannot_hold_is_an_error(formula: Callable[[Any], Any]) -> None:
     with pytest.raises((TypeError, ValueError)):
         formula(Graph(3, "float64").argument)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_classifier_has_probabilities_and_its_labels(n_classes: int) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    labels = np.array(["low", "middle", "top"])[np.digitize(X[:, 0], [0.0, 0.8][: n_classes - 1])]
+    model = EigenGPClassifier(10, kernel="matern32", optimizer=LBFGS(max_iter=3)).fit(X, labels)
+    graph = to_onnx(model)
+    session = runtime.InferenceSession(graph.SerializeToString())
+    (found,) = session.run(None, {"X": X})
+    np.testing.assert_allclose(found, model.predict_proba(X), atol=1e-12)
+    known = {each.key: each.value for each in graph.metadata_props}
+    assert json.loads(known["classes"]) == model.classes_.tolist()

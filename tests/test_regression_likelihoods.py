@@ -16,6 +16,7 @@ from eigengp import (
     LBFGS,
     EigenGPClassifier,
     EigenGPRegressor,
+    ExactGPRegressor,
     NegativeBinomial,
     Poisson,
     Quantile,
@@ -24,7 +25,6 @@ from eigengp import (
     TargetTransformed,
 )
 from eigengp._typing import Array
-from eigengp.cli.commands.models import SavedModel
 
 
 def quick(likelihood: Any, n_components: Any = 15, **settings: Any) -> EigenGPRegressor:
@@ -264,12 +264,9 @@ def test_summaries_and_effects_of_other_likelihoods_and_outputs() -> None:
     assert "Bernoulli" in classifier._repr_html_()
 
 
-def test_the_command_line_bo_torch_files_and_transformers_refuse_them(tmp_path: Path) -> None:
+def test_files_and_transformers_refuse_them(tmp_path: Path) -> None:
     X, y, _ = counts(40, 13)
     model = quick("poisson", optimizer=LBFGS(max_iter=1)).fit(X, y)
-    model.save(tmp_path / "model.eigengp")
-    with pytest.raises(eigengp.io.SavedModelError, match="command line does not support"):
-        SavedModel.read(tmp_path / "model.eigengp")
     with pytest.raises(ValueError, match="one output"):
         model.predict_to_file(tmp_path / "rows.csv", tmp_path / "out.csv", coverage=0.9)
     with pytest.raises(ValueError, match="Gaussian noise"):
@@ -285,3 +282,22 @@ def test_a_constant_output_beside_another_is_predicted() -> None:
     mean, std = model.predict(X, return_std=True)
     assert np.isfinite(std).all()
     np.testing.assert_allclose(mean[:, 0], 3.0, atol=1e-3)
+
+
+def test_unlabelled_rows_place_the_eigenfunctions() -> None:
+    X, f = line(200)
+    y = np.where(X[:, 0] < 3.0, f, np.nan)
+    settings = {"residual": None, "optimizer": LBFGS(max_iter=0, n_restarts=1), "random_state": 0}
+    model = EigenGPRegressor(8, inducing_points=20, **settings).fit(X, y)
+    known = np.isfinite(y)
+    alone = EigenGPRegressor(8, inducing_points=20, **settings).fit(X[known], y[known])
+    assert model.inducing_points_.max() > 5.0 > 3.0 > alone.inducing_points_.max()
+    assert model.target_mean_ == pytest.approx(alone.target_mean_)
+    assert model._scaling.target_scale == pytest.approx(alone._scaling.target_scale)
+    assert model._scaling.input_centre[0] == pytest.approx(X.mean())
+    exact = EigenGPRegressor(random_state=0, optimizer=LBFGS(max_iter=3)).fit(X, y)
+    assert "unlabelled" in exact.selection_
+    with pytest.raises(ValueError, match="All targets in y are missing"):
+        model.fit(X, np.full(200, np.nan))
+    with pytest.raises(ValueError, match="NaN"):
+        ExactGPRegressor().fit(X, y)

@@ -145,17 +145,29 @@ def test_all_problems_are_reported_at_once() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        (["a", "b", "c", "d"], "must be numeric: it holds text such as 'a'"),
-        ([True, False, True, False], "must be numeric, but its type is bool"),
         ([1.0, None, float("nan"), 2.0], "missing in 2 of 4 rows"),
         ([1.0, float("inf"), 3.0, 2.0], "infinite in 1 rows"),
     ],
 )
-def test_targets_must_be_finite_numbers(values: list[Any], said: str) -> None:
+def test_targets_must_be_known_and_finite(values: list[Any], said: str) -> None:
     with pytest.raises(TableError, match=said):
         TableSchema.learn({**HOUSES, "price": values}, "price")
     with pytest.raises(TableError, match=said):
         TableSchema.learn(HOUSES, "price").split({**HOUSES, "price": values})
+
+
+@pytest.mark.parametrize("values", [["a", "b", "a", "c"], [True, False, True, False]])
+def test_a_target_of_text_or_flags_holds_labels(values: list[Any]) -> None:
+    table = {**HOUSES, "price": values}
+    schema = TableSchema.learn(table, "price")
+    assert schema.labels
+    assert schema.split(table)[1].tolist() == [str(each).lower() for each in values]
+    assert TableSchema.from_dict(schema.to_dict(), schema.encoder).labels
+    assert summarize_table(table, schema)["target"]["kind"] == "category"
+    with pytest.raises(TableError, match="missing in 1 of 4 rows"):
+        TableSchema.learn({**HOUSES, "price": [*values[:3], None]}, "price")
+    with pytest.raises(TableError, match="must be numeric"):
+        TableSchema.learn(HOUSES, "price").split(table)
 
 
 def test_absent_columns_are_named() -> None:

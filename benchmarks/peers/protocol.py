@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -178,6 +179,37 @@ class Trace:
         covered = float(np.mean(squares <= NORMAL_90**2 * variance))
         error = squares.sum() / ((y - train_mean) ** 2).sum()
         return {"nmse": error, "mnlp": density, "coverage": covered}
+
+
+class ClassTrace:
+    """Test scores of class probabilities, by a clock that stands still while they are computed."""
+
+    def __init__(self, request: Request) -> None:
+        self._request, self._watch = request, Stopwatch()
+        self._spent = -time.process_time()
+
+    def note(self, predict: Callable[[Array], Array], iteration: int | None) -> Record:
+        """Return the scores of `predict`, which returns the probabilities of all classes."""
+        seconds, before = self._watch.seconds, time.process_time()
+        with self._watch.paused():
+            p = predict(self._request.arrays["X_test"])
+            scores = score_classes(p, self._request.arrays["y_test"].astype(int))
+        times = {"seconds": seconds, "cpu_seconds": before + self._spent}
+        self._spent -= time.process_time() - before
+        return {"iteration": iteration, **times} | scores
+
+
+def score_classes(p: Array, y: Array, bins: int = 15) -> Record:
+    """Return error, log loss, and the calibration error of the most probable class."""
+    chosen = np.clip(p[np.arange(y.size), y], 1e-15, 1.0)
+    sure, right = p.max(axis=1), p.argmax(axis=1) == y
+    own = np.minimum((bins * sure).astype(int), bins - 1)
+    gaps = [abs(float(np.sum(sure[own == b] - right[own == b]))) for b in range(bins)]
+    return {
+        "error": float(np.mean(~right)),
+        "log_loss": float(-np.mean(np.log(chosen))),
+        "calibration": sum(gaps) / y.size,
+    }
 
 
 def kmeans(X: Array, size: int, rows: int = 10_000) -> Array:

@@ -15,6 +15,7 @@ from timing import Array
 from peers.protocol import (
     LENGTHSCALE,
     NOISE_VARIANCE,
+    ClassTrace,
     Prediction,
     Record,
     Request,
@@ -28,14 +29,16 @@ SMOOTHNESSES, SAMPLED = (0.5, 1.5, 2.5), 2_000
 APPROXIMATIONS = {"": "vecchia", "Vecchia": "vecchia", "VIF": "full_scale_vecchia"}
 
 
-def make_model(X: Array, smoothness: float, approximation: str = "vecchia") -> gpboost.GPModel:
+def make_model(
+    X: Array, smoothness: float, approximation: str = "vecchia", likelihood: str = "gaussian"
+) -> gpboost.GPModel:
     return gpboost.GPModel(
         gp_coords=X,
         cov_function="matern_ard",
         cov_fct_shape=smoothness,
         gp_approx=approximation,
         num_neighbors=30,
-        likelihood="gaussian",
+        likelihood=likelihood,
         seed=0,
     )
 
@@ -67,6 +70,22 @@ def fit(request: Request) -> Iterator[Record]:
         yield from trace.end(None, predict, smoothness=smoothness)
 
 
+def classify(request: Request) -> Iterator[Record]:
+    """Fit two classes by the Laplace approximation, with its defaults."""
+    X, y = request.rows
+    if y.max() > 1:
+        raise ValueError("GPBoost classifies two classes")
+    trace = ClassTrace(request)
+    model = make_model(X, 1.5, likelihood="bernoulli_logit")
+    model.fit(y=y)
+
+    def probabilities(X_new: Array) -> Array:
+        found = model.predict(gp_coords_pred=X_new, predict_response=True)["mu"]
+        return np.column_stack([1.0 - found, found])
+
+    yield trace.note(probabilities, None)
+
+
 def predict(request: Request) -> Iterator[Record]:
     X, y = request.rows
     model = make_model(X, 1.5)
@@ -89,4 +108,4 @@ def predict(request: Request) -> Iterator[Record]:
 
 
 if __name__ == "__main__":
-    serve(["gpboost"], fit=fit, predict=predict)
+    serve(["gpboost"], fit=fit, predict=predict, classify=classify)

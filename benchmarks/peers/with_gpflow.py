@@ -15,6 +15,7 @@ from timing import Array
 from peers.protocol import (
     LENGTHSCALE,
     NOISE_VARIANCE,
+    ClassTrace,
     Prediction,
     Record,
     Request,
@@ -97,6 +98,42 @@ def fit(request: Request) -> Iterator[Record]:
     )
 
 
+def classify(request: Request) -> Iterator[Record]:
+    """Fit `SVGP` by Adam on batches of at most 1,000 rows."""
+    X, y = request.rows
+    C, n = int(y.max()) + 1, X.shape[0]
+    labels = y if C == 2 else y.astype(int)
+    trace = ClassTrace(request)
+    model = gpflow.models.SVGP(
+        gpflow.kernels.SquaredExponential(lengthscales=np.full(X.shape[1], start_lengthscale(X))),
+        gpflow.likelihoods.Bernoulli() if C == 2 else gpflow.likelihoods.Softmax(C),
+        kmeans(X, min(request.options["size"], n)),
+        num_latent_gps=1 if C == 2 else C,
+        num_data=n,
+    )
+    rows = tf.data.Dataset.from_tensor_slices((X, labels[:, None])).repeat().shuffle(n, seed=0)
+    batches = iter(rows.batch(min(n, 1_000)))
+    loss = model.training_loss_closure(batches, compile=True)
+    adam = tf.keras.optimizers.Adam(0.01)
+
+    @tf.function
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            value = loss()
+        own = model.trainable_variables
+        adam.apply_gradients(zip(tape.gradient(value, own), own, strict=True))
+
+    def probabilities(X_new: Array) -> Array:
+        parts = [model.predict_y(X_new[i : i + 2_000])[0] for i in range(0, len(X_new), 2_000)]
+        found = np.concatenate(parts)
+        return np.column_stack([1.0 - found, found]) if C == 2 else found
+
+    for iteration in range(1, max(request.options["marks"]) + 1):
+        step()
+        if iteration in request.options["marks"]:
+            yield trace.note(probabilities, iteration)
+
+
 def predict(request: Request) -> Iterator[Record]:
     X, y = request.rows
     model = sgpr(X, y, X[: request.options["size"]], LENGTHSCALE, NOISE_VARIANCE)
@@ -122,4 +159,5 @@ if __name__ == "__main__":
         evalcost=lambda request: evaluation_costs(request, evaluations),
         fit=fit,
         predict=predict,
+        classify=classify,
     )

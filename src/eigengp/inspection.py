@@ -29,6 +29,7 @@ from eigengp.gp.variational import LatentPosterior
 
 MAX_LEVELS = 10
 """An input with at most so many distinct values is treated as discrete."""
+_BINS = 15
 _MOST_GROUPS = 1_000
 
 
@@ -535,9 +536,53 @@ def group_effects(
     if len(groups) > _MOST_GROUPS:
         return {}
     rows = X[np.random.RandomState(random_state).permutation(len(X))[:max_rows]]
+    predict: list[Any] = [model.predict]
+    if hasattr(model, "classes_"):
+        count = model.classes_.size
+        picked = range(1 if count == 2 else count)
+        predict = [lambda X, c=c: model.predict_proba(X)[:, c] for c in picked]
     with encoded_inputs():
-        shares = total_indices(model.predict, rows, groups.values())
+        shares = np.mean([total_indices(each, rows, groups.values()) for each in predict], axis=0)
     return dict(zip(groups, shares.tolist(), strict=True))
+
+
+def class_scores(
+    y: Any, p: Array, classes: Any, sample_weight: Array | None = None
+) -> dict[str, float | None]:
+    """Return accuracy, log loss, and the calibration error of the most probable class.
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+        Labels.
+    p : array of shape (n, C)
+        From `predict_proba`.
+    classes : array of shape (C,)
+        The labels of the columns of `p`.
+    sample_weight : array of shape (n,) or None
+        Weights of the rows.
+
+    Returns
+    -------
+    scores : dict
+        The calibration error is the weighted mean gap between probability and frequency, of 15
+        bins of the probability.
+    """
+    labels, known = np.asarray(y).astype(str), np.asarray(classes).astype(str)
+    new = np.setdiff1d(labels, known)
+    if new.size:
+        raise ValueError(f"The label {new[0]!r} is none of the classes {known.tolist()}.")
+    number = np.array([known.tolist().index(each) for each in labels])
+    sure, right = p.max(axis=1), p.argmax(axis=1) == number
+    chosen = np.maximum(p[np.arange(number.size), number], np.finfo(np.float64).tiny)
+    weight = np.ones(number.size) if sample_weight is None else sample_weight
+    bins = np.minimum((_BINS * sure).astype(int), _BINS - 1)
+    gaps = np.abs(np.bincount(bins, weight * (sure - right), _BINS))
+    return {
+        "accuracy": float(np.average(right, weights=weight)),
+        "log_loss": float(np.average(-np.log(chosen), weights=weight)),
+        "calibration_error": float(gaps.sum() / weight.sum()),
+    }
 
 
 def scores(

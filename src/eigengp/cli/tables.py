@@ -23,9 +23,12 @@ from eigengp.data.columns import (
     count_categories,
     find_missing,
     find_no_number,
+    find_odd_cell,
+    find_target_decimal,
     get_kind,
     join,
     read_numbers,
+    to_text,
 )
 from eigengp.data.encode import Column, TableEncoder
 from eigengp.data.formats import (
@@ -122,11 +125,22 @@ def _read_csv(path: Path, text: Collection[str], encoding: str | None) -> Any:
     return table
 
 
+def holds_labels(values: Any) -> bool:
+    """Return whether a column is of flags, or of text that does not hold numbers."""
+    kind = get_kind(values.type)
+    if kind != "category":
+        return kind == "flag"
+    texts = to_text(values).drop_null().unique().to_pylist()
+    return not (find_target_decimal(texts) or find_odd_cell(texts))
+
+
 def drop_unlabelled(frame: Any, target: str) -> Any:
     """Drop the rows without a target, with a `TableWarning`; return a PyArrow table."""
     table = as_table(frame)
     check_present(table, [target])
-    labelled = table.filter(import_arrow().array(~find_no_number(table[target])))
+    own = table[target]
+    missing = find_missing(own) > 0.0 if holds_labels(own) else find_no_number(own)
+    labelled = table.filter(import_arrow().array(~missing))
     dropped = table.num_rows - labelled.num_rows
     if dropped:
         message = f"{dropped} of {table.num_rows} rows have no target and are dropped."
@@ -148,6 +162,8 @@ class TableSchema:
         The column with the weight of each row.
     dropped : tuple of str
         Columns that the user has dropped.
+    labels : bool
+        Whether the target is text or flags: classes, which are read as text.
 
     Examples
     --------
@@ -162,6 +178,7 @@ class TableSchema:
     target: str
     weights: str | None = None
     dropped: tuple[str, ...] = ()
+    labels: bool = False
 
     @classmethod
     def learn(
@@ -193,8 +210,9 @@ class TableSchema:
         wanted = set(only or others) - set(drop)
         inputs = [name for name in others if name in wanted]
         named = [name for name in inputs if name in categorical]
+        labels = holds_labels(table[target])
         encoder = TableEncoder(categorical=named, **encoding)
-        problem = _find_problem(table, target, "target", encoder.decimal)
+        problem = _find_problem(table, target, "target", encoder.decimal, labels)
         try:
             encoder.fit(table.select(inputs))
         except TableError as error:
@@ -203,7 +221,7 @@ class TableSchema:
         if problem:
             raise TableError(problem)
         dropped = tuple(name for name in others if name not in wanted)
-        return cls(encoder, target, weights, dropped)
+        return cls(encoder, target, weights, dropped, labels)
 
     @property
     def ignored(self) -> dict[str, str]:
@@ -243,8 +261,9 @@ class TableSchema:
     def split(self, frame: Any) -> tuple[Array, Array, Array | None]:
         """Return inputs (n, D), targets (n,), and weights (n,) if the table has them."""
         table = as_table(frame)
-        X, sign = self.encode(table), self._decimal
-        y, weights = _read_numbers(table, self.target, "target", sign), None
+        X, sign, weights = self.encode(table), self._decimal, None
+        read: Any = _read_labels if self.labels else _read_numbers
+        y = read(table, self.target, "target", sign)
         if self.weights is not None and self.weights in table.column_names:
             weights = _read_numbers(table, self.weights, "weight", sign)
             if weights.min() < 0.0 or weights.max() == 0.0:
@@ -265,7 +284,8 @@ class TableSchema:
     def from_dict(cls, values: Mapping[str, Any], encoder: TableEncoder) -> Self:
         """Restore a schema from `to_dict` and the encoder of the model."""
         try:
-            return cls(encoder, values["target"], values["weights"], tuple(values["dropped"]))
+            names = values["target"], values["weights"], tuple(values["dropped"])
+            return cls(encoder, *names, bool(values.get("labels", False)))
         except (KeyError, TypeError) as error:
             raise TableError(f"This is not a stored table schema ({error!r}).") from error
 
@@ -282,22 +302,28 @@ def summarize_table(frame: Any, schema: TableSchema) -> dict[str, Any]:
     """
     table = as_table(frame)
     columns = schema.encoder.columns_
-    targets = _read_numbers(table, schema.target, "target", schema._decimal)
+    if schema.labels:
+        own = _summarize_categories(table[schema.target])
+    else:
+        own = summarize_numbers(_read_numbers(table, schema.target, "target", schema._decimal))
     return {
         "rows": int(table.num_rows),
-        "target": {"name": schema.target, **summarize_numbers(targets)},
+        "target": {"name": schema.target, **own},
         "inputs": {each.name: _summarize_column(each, table[each.name]) for each in columns},
     }
 
 
 def _summarize_column(column: Column, values: Any) -> dict[str, Any]:
-    kind = column.kind
-    if kind != "category":
-        return summarize_numbers(column.read(values), kind)
+    if column.kind == "category":
+        return _summarize_categories(values)
+    return summarize_numbers(column.read(values), column.kind)
+
+
+def _summarize_categories(values: Any) -> dict[str, Any]:
     counts = count_categories(values)
     largest = list(counts.values())[:_HISTOGRAM_CATEGORIES]
     missing = int(find_missing(values).sum())
-    own = {"kind": kind, "missing": missing, "distinct": len(counts), "counts": counts}
+    own = {"kind": "category", "missing": missing, "distinct": len(counts), "counts": counts}
     return {**own, "bars": [count / largest[0] for count in largest]}
 
 
@@ -366,15 +392,28 @@ def _read_numbers(table: Any, name: str, role: str, decimal: str | None) -> Arra
     return read_numbers(table[name], decimal)
 
 
-def _find_problem(table: Any, name: str, role: str, decimal: str | None) -> str:
-    """Return why a column does not consist of finite numbers, "" if it does."""
+def _read_labels(table: Any, name: str, role: str, decimal: str | None) -> Any:
+    """Return a column of labels as text, shape (n,)."""
+    check_present(table, [name])
+    if problem := _find_problem(table, name, role, decimal, labels=True):
+        raise TableError(problem)
+    return np.array(to_text(table[name]).to_pylist(), dtype=np.str_)
+
+
+def _find_problem(
+    table: Any, name: str, role: str, decimal: str | None, labels: bool = False
+) -> str:
+    """Return why a column does not consist of finite numbers or labels, "" if it does."""
     values = table[name]
-    if get_kind(values.type) not in ("number", "category", "empty"):
+    if labels:
+        numbers = np.where(find_missing(values) > 0.0, np.nan, 0.0)
+    elif get_kind(values.type) not in ("number", "category", "empty"):
         return f"The {role} {quoted(name)} must be numeric, but its type is {values.type}."
-    try:
-        numbers = read_numbers(values, decimal)
-    except TableError as error:
-        return f"The {role} {quoted(name)} must be numeric: {error}"
+    else:
+        try:
+            numbers = read_numbers(values, decimal)
+        except TableError as error:
+            return f"The {role} {quoted(name)} must be numeric: {error}"
     missing = int(np.isnan(numbers).sum())
     if missing:
         return f"The {role} {quoted(name)} is missing in {missing} of {len(values)} rows."

@@ -160,7 +160,7 @@ def read_numbers(values: Any, decimal: str | None = None) -> Array:
     if get_kind(values.type) != "category":
         return to_numbers(values)
     texts = to_text(values).drop_null().unique().to_pylist()
-    sign = "." if all(map(_DIGITS.fullmatch, texts)) else find_decimal(texts)
+    sign = find_target_decimal(texts)
     if not sign:
         odd = find_odd_cell(texts)
         raise TableError(
@@ -226,6 +226,11 @@ def find_decimal(texts: Collection[str]) -> str:
     if len(fits) == 2:
         return "?" if any("." in text or "," in text for text in numbers) else "."
     return fits[0] if fits else ""
+
+
+def find_target_decimal(texts: Collection[str]) -> str:
+    """Return the decimal sign as `find_decimal` does; plain digits are numbers too."""
+    return "." if all(map(_DIGITS.fullmatch, texts)) else find_decimal(texts)
 
 
 def find_odd_cell(texts: Collection[str]) -> str | None:

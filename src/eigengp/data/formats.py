@@ -62,6 +62,16 @@ def open_dataset(X: Any, encoding: str | None = None) -> Any:
     return _read_floats(dataset.dataset(files, format=_make_csv_format(style)), style)
 
 
+def check_column_names(y: Any, sample_weight: Any) -> None:
+    """Raise unless targets, and weights if there are any, are names of columns of files."""
+    for what, name in (("y", y), ("sample_weight", sample_weight)):
+        if not (isinstance(name, str) or (name is None and what == "sample_weight")):
+            raise TypeError(
+                f"Where X names files, {what} is the name of one of their columns, as in "
+                f"fit('data.parquet', 'price'), got {type(name).__name__}."
+            )
+
+
 def find_tables(X: str | Path) -> list[Path]:
     """Return the files of a path, a folder or a glob pattern, all of one format."""
     text = str(X)

@@ -85,7 +85,10 @@ def open_frame(X: Any, y: Any, sample_weight: Any, categorical: Any) -> Frame:
     y, sample_weight, X = _take_columns(X, y, sample_weight)
     if categorical is None or not (named or _needs_encoder(X, categorical)):
         check_frame(X)
-        return Frame(X, y, sample_weight)
+        if not is_table(X):
+            return Frame(X, y, sample_weight)
+        names = np.array(_get_columns(X), dtype=object)  # A table of PyArrow.
+        return Frame(np.column_stack([X[name] for name in names]), y, sample_weight, names=names)
     encoder = _make_encoder(X, categorical)
     return Frame(encoder.fit(X).transform(X), y, sample_weight, encoder, _get_feature_names(X))
 

@@ -26,7 +26,7 @@ from eigengp.data.array_source import ArraySource, choose_block_rows
 from eigengp.data.dask_source import DaskSource, align, get_client, is_dask
 from eigengp.data.encode import TableEncoder
 from eigengp.data.file_source import FileTable
-from eigengp.data.formats import is_table
+from eigengp.data.formats import check_column_names, is_table
 from eigengp.data.frames import check_frame, encode_inputs, is_frame, learn_from_files
 from eigengp.data.mean import cross_fit, fit_mean
 from eigengp.data.standardize import Extent, Scaling, Summary, standardize_rows
@@ -124,6 +124,8 @@ class ReadOptions(NamedTuple):
     """The names of the columns of that table."""
     categorical: Any = None
     """Which columns of files are categories; None takes numbers only."""
+    unlabelled: Array | None = None
+    """Inputs of rows without a target, in the units of the data."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,8 @@ class Dataset:
     """The encoder by which the inputs were made from a table."""
     groups: tuple[int, ...] | None = None
     """The group of each input; inputs of a group share one lengthscale."""
+    unlabelled: Array | None = None
+    """Standardised inputs of rows without a target."""
 
 
 class _Opened(NamedTuple):
@@ -197,7 +201,9 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
         groups = None if encoder is None else encoder.lengthscale_groups_
         if not isinstance(options.mean, str):
             rows, mean = cross_fit(options.mean, rows)
-        summary = rows.total(Summary.of)
+        summary, others = rows.total(Summary.of), options.unlabelled
+        if others is not None:
+            summary = summary.with_inputs(others)
         if summary.weight == 0.0:
             raise ValueError("Sample weights must contain at least one non-zero number.")
         centred = options.mean == "constant"
@@ -214,10 +220,11 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
         box = Extent(*scaling.transform_inputs(np.stack([summary.low, summary.high])[:, :-1]))
         inputs = np.arange(box.low.size) if groups is None else np.array(groups)
         sizes = (rows.n_rows, box.low.size, max(1, np.unique(inputs[box.high > box.low]).size))
-        names = opened.names if options.encoder is None else options.names
+        names = opened.names if options.names is None else options.names
         scaling = replace(scaling, mean=mean or scaling.mean)
         own = (rows, source, scaling, box, summary, names, opened.like, *sizes)
-        yield Dataset(*own, began, opened.device, encoder, groups)
+        more = None if others is None else scaling.transform_inputs(others)
+        yield Dataset(*own, began, opened.device, encoder, groups, more)
 
 
 def _open_rows(
@@ -262,12 +269,7 @@ def _open_dask(client: Any, X: Any, y: Any, sample_weight: Any, options: ReadOpt
 
 def _open_table(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
     """Open a table; small data, and that of methods that need all rows, is read at once."""
-    for what, name in (("y", y), ("sample_weight", sample_weight)):
-        if not (isinstance(name, str) or (name is None and what == "sample_weight")):
-            raise TypeError(
-                f"Where X names files, {what} is the name of one of their columns, as in "
-                f"fit('data.parquet', 'price'), got {type(name).__name__}."
-            )
+    check_column_names(y, sample_weight)
     encoder = options.encoder
     if encoder is None and find_opener(X) == FileTable.of:
         encoder = learn_from_files(X, y, sample_weight, options.categorical)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from copy import copy
 from pathlib import Path
@@ -11,19 +11,64 @@ from typing import Any
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, namespace
-from eigengp.data.dask_source import map_partitions
-from eigengp.data.formats import write_table
+from eigengp.backend.namespace import AnyArray
+from eigengp.data.dask_source import is_dask, map_partitions
+from eigengp.data.file_source import FileTable
+from eigengp.data.formats import (
+    check_column_names,
+    explain_errors,
+    is_table,
+    open_dataset,
+    write_table,
+)
+from eigengp.data.frames import Frame, learn_from_files, open_frame
 from eigengp.data.open import is_out_of_core, open_table
-from eigengp.data.stream_source import read_ahead
+from eigengp.data.stream_source import StreamSource, read_ahead
 
 
-def predict_files(estimator: Any, X: Any, return_std: bool) -> Array | tuple[Array, Array]:
-    """Predict all rows of files, chunk by chunk."""
-    if return_std:
-        means, stds = zip(*_predict_chunks(estimator, X), strict=True)
-        return np.concatenate(means), np.concatenate(stds)
-    return np.concatenate([estimator._mean_alone(inputs) for inputs in _read_chunks(estimator, X)])
+def read_labelled(X: Any, y: Any, sample_weight: Any, categorical: Any) -> Frame:
+    """Read frames, files or Dask collections whose targets may be labels into memory.
+
+    `categorical` is the parameter `categorical_features` of the estimator. Arrays are unchanged.
+    """
+    if is_dask(X):
+        from dask.base import compute
+
+        if hasattr(X, "columns"):
+            named = [each for each in (y, sample_weight) if isinstance(each, str)]
+            y, sample_weight = (
+                X[each] if isinstance(each, str) else each for each in (y, sample_weight)
+            )
+            X = X[[name for name in X.columns if name not in named]]
+        own: Any = compute  # It has no types.
+        X, y, sample_weight = own(X, y, sample_weight)
+    frame = open_frame(X, y, sample_weight, categorical)
+    if not is_out_of_core(frame.X):
+        return frame
+    check_column_names(y, sample_weight)
+    if not is_table(X):
+        table = open_table(X, y, sample_weight)
+        rows = StreamSource(table).take(np.arange(table.n_rows))
+        names = np.array(table.features, dtype=object)
+        return Frame(rows.X, rows.y, rows.sample_weight, None, names)
+    with explain_errors():
+        dataset = open_dataset(X)
+        features = [name for name in dataset.schema.names if name not in (y, sample_weight)]
+        if y not in dataset.schema.names:
+            raise ValueError(f"There is no column {y!r}; the file has {', '.join(features)}.")
+        labels = dataset.to_table([y])[y].combine_chunks().to_numpy(zero_copy_only=False)
+    encoder = frame.encoder or learn_from_files(X, y, sample_weight, categorical)
+    inputs = FileTable.of(X, None, sample_weight, features, encoder)
+    rows = StreamSource(inputs).take(np.arange(inputs.n_rows))
+    return Frame(rows.X, labels, rows.sample_weight, encoder, np.array(features, dtype=object))
+
+
+def predict_files(estimator: Any, X: Any, predict: Callable[[Any, Array], Any]) -> Any:
+    """Apply a prediction to all rows of files, chunk by chunk: an array, or a tuple of them."""
+    parts = [predict(estimator, inputs) for inputs in read_chunks(estimator, X)]
+    if isinstance(parts[0], tuple):
+        return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
+    return np.concatenate(parts)
 
 
 def write_predictions(estimator: Any, X: Any, path: str | Path, half: float | None) -> int:
@@ -35,19 +80,14 @@ def write_predictions(estimator: Any, X: Any, path: str | Path, half: float | No
         raise TypeError("predict_to_file reads files; use predict for arrays.")
 
     def columns() -> Iterator[dict[str, Array]]:
-        for mean, std in _predict_chunks(estimator, X):
+        for mean, std in map(estimator._mean_and_std, read_chunks(estimator, X)):
             ends = {} if half is None else {"lower": mean - half * std, "upper": mean + half * std}
             yield {"mean": mean, "std": std, **ends}
 
     return write_table(path, columns())
 
 
-def _predict_chunks(estimator: Any, X: Any) -> Iterator[tuple[Array, Array]]:
-    """Yield mean and standard deviation chunk by chunk."""
-    return (estimator._mean_and_std(inputs) for inputs in _read_chunks(estimator, X))
-
-
-def _read_chunks(estimator: Any, X: Any) -> Iterator[Array]:
+def read_chunks(estimator: Any, X: Any) -> Iterator[Array]:
     """Read the inputs of a fitted estimator chunk by chunk."""
     names = getattr(estimator, "feature_names_in_", None)
     encoder = getattr(estimator, "encoder_", None)
@@ -64,8 +104,10 @@ def _read_chunks(estimator: Any, X: Any) -> Iterator[Array]:
         yield from (chunk.X for chunk in chunks)
 
 
-def predict_lazily(estimator: Any, X: Any, return_std: bool) -> Any:
-    """Return predictions as lazy Dask arrays.
+def predict_lazily(
+    estimator: Any, X: Any, predict: Callable[[Any, AnyArray], AnyArray], n_columns: int | None
+) -> Any:
+    """Return predictions, with so many columns or one value per row, as a lazy Dask array.
 
     They use a copy of the estimator in its current state, without what only learning needs.
     """
@@ -75,12 +117,6 @@ def predict_lazily(estimator: Any, X: Any, return_std: bool) -> Any:
     names = getattr(estimator, "feature_names_in_", None)
     if names is not None and hasattr(X, "columns"):
         X = X[list(names)]
-
-    def both(inputs: AnyArray) -> AnyArray:
-        mean, std = current._mean_and_std(inputs)
-        return namespace(mean).stack([mean, std], axis=1)
-
-    if not return_std:
-        return map_partitions(current._mean_alone, X, estimator.n_features_in_)
-    stacked = map_partitions(both, X, estimator.n_features_in_, n_columns=2)
-    return stacked[:, 0], stacked[:, 1]
+    return map_partitions(
+        lambda inputs: predict(current, inputs), X, estimator.n_features_in_, n_columns
+    )

@@ -104,6 +104,13 @@ class Summary:
         mean, squares, low, high = found if xp is np else map(on_host, found)
         return cls(count, mean, np.maximum(squares, 0.0), low, high)
 
+    def with_inputs(self, X: Array) -> Summary:
+        """Return the summary with the inputs of further rows, which have no targets."""
+        both = self + Summary.of(RowBlock(X, np.full(X.shape[0], self.mean[-1])))
+        spread = both.squares * (self.weight / both.weight)
+        spread[-1] = self.squares[-1]
+        return replace(both, weight=self.weight, squares=spread)
+
     def __add__(self, other: Summary) -> Summary:
         weight = self.weight + other.weight
         share = other.weight / max(weight, np.finfo(float).tiny)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, dataclass_transform, overload
 
@@ -36,6 +36,7 @@ from eigengp.data.open import (
 )
 from eigengp.data.out_of_core import predict_files, predict_lazily, write_predictions
 from eigengp.data.standardize import Scaling
+from eigengp.data.unlabelled import split_labelled
 from eigengp.estimators._docs import complete_docstring
 from eigengp.fitting.run import FitResult, FitWarning, Run, begin_run
 from eigengp.fitting.settings import LBFGS, Settings, Stochastic
@@ -167,6 +168,8 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     """Rows in a block while learning; None adapts to the number of features."""
     _learns_in_memory: ClassVar[bool] = False
     """Whether the method needs all rows at once, in NumPy, to learn."""
+    _takes_unlabelled: ClassVar[bool] = False
+    """Whether rows may have no target, because inducing points can be placed among them."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [Kernel, KERNEL_NAMES],
@@ -231,6 +234,10 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _find_fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
         """Open the rows, and learn from them."""
+        elsewhere = is_dask(X) or isinstance(y, str) or follows_dispatch(X) or follows_dispatch(y)
+        if self._takes_unlabelled and not elsewhere:
+            X, y, sample_weight, others = split_labelled(X, y, sample_weight)
+            settings = replace(settings, reading=settings.reading._replace(unlabelled=others))
         with (
             open_dataset(X, y, sample_weight, settings.reading) as dataset,
             begin_run(dataset, settings) as run,
@@ -431,8 +438,13 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
                 raise ValueError(
                     "return_cov needs arrays; it is not available for files and Dask collections."
                 )
-            elsewhere = predict_lazily if is_dask(X) else predict_files
-            return elsewhere(self, X, return_std)
+            one = type(self)._mean_and_std if return_std else type(self)._mean_alone
+            if not is_dask(X):
+                return predict_files(self, X, one)
+            if not return_std:
+                return predict_lazily(self, X, one, None)
+            both = predict_lazily(self, X, _stack_mean_and_std, 2)
+            return both[:, 0], both[:, 1]
         X = self._inputs(X)
         if return_std:
             return self._mean_and_std(X)
@@ -746,3 +758,9 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         steps = np.linspace(0, len(points) - 1, min(_MOST_POINTS, len(points)))
         points = points[steps.astype(int)]
         return scaling.restore_inputs(points)
+
+
+def _stack_mean_and_std(model: GPRegressor, X: AnyArray) -> AnyArray:
+    """Return mean and standard deviation as columns, shape (n, 2)."""
+    mean, std = model._mean_and_std(X)
+    return namespace(mean).stack([mean, std], axis=1)

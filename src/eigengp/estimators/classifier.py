@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field, replace
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -14,16 +15,20 @@ from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from eigengp._typing import Array
+from eigengp.backend.namespace import AnyArray
 from eigengp.data.dask_source import is_dask
-from eigengp.data.frames import open_frame
-from eigengp.data.open import check_weight, is_out_of_core
+from eigengp.data.formats import write_table
+from eigengp.data.open import check_further_rows, check_weight, is_out_of_core
+from eigengp.data.out_of_core import predict_files, predict_lazily, read_chunks, read_labelled
+from eigengp.data.unlabelled import find_unlabelled
 from eigengp.estimators.base import KERNEL_NAMES, GPEstimator
 from eigengp.estimators.sparse import POINTS
 from eigengp.fitting.learn import learn
-from eigengp.fitting.settings import LBFGS, Settings
+from eigengp.fitting.settings import Settings
+from eigengp.fitting.variational import extend_posterior
 from eigengp.gp.likelihoods import Bernoulli, Softmax
 from eigengp.gp.variational import LatentPosterior
 from eigengp.kernels import Kernel
@@ -57,20 +62,11 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     class_weight : {"balanced"}, dict or None
         Weights of the classes, by label; "balanced" weighs classes by the inverse of their number
         of rows. Probabilities are then those of data in which classes count so.
-    inducing_points : {"auto", "kmeans", "random", "greedy"} or array of shape (M, D)
-        The initial inducing points; "auto" is "kmeans".
     optimizer : {"auto"} or LBFGS
-        How the bound is maximised; `max_iter` alone is used, and "auto" is at most 100 iterations.
-    standardize : bool or "robust"
-        How inputs are scaled before learning; see `EigenGPRegressor`.
-    categorical_features : {"from_dtype"}, array-like, TableEncoder or None
-        Which columns are categories; see `EigenGPRegressor`.
+        How the bound is maximised; `max_iter` and `checkpoint` are used, and "auto" is at most 100
+        iterations. A fit that resumes from a checkpoint ends within the tolerance of the rounds.
     max_time : float or None
         Approximate time limit of the fit in seconds; None is no limit.
-    random_state : int, RandomState or None
-        Seed of subsets of the rows and of k-means.
-    verbose : bool, int or None
-        Whether to show a progress bar with the bound; see `EigenGPRegressor`.
 
     Attributes
     ----------
@@ -102,18 +98,24 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     _online: None = field(init=False)
     _learn = staticmethod(learn)
     _learns_in_memory = True
+    _takes_unlabelled = True
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "kernel": [Kernel, KERNEL_NAMES, StrOptions({"auto"})],
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "inducing_points": [POINTS, "array-like"],
-        "optimizer": [LBFGS, StrOptions({"auto"})],
-        "standardize": ["boolean", StrOptions({"robust"})],
-        "categorical_features": GPEstimator._parameter_constraints["categorical_features"],
         "max_time": [Interval(Real, 0, None, closed="neither"), None],
-        "random_state": ["random_state"],
-        "verbose": ["verbose", None],
+        **{
+            name: GPEstimator._parameter_constraints[name]
+            for name in (
+                "optimizer",
+                "standardize",
+                "categorical_features",
+                "random_state",
+                "verbose",
+            )
+        },
     }
 
     n_components: int | Literal["auto"] = field(default="auto", kw_only=False)
@@ -135,10 +137,13 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array of shape (N, D) or frame
-            Inputs. Frames may hold text, categories, flags, dates and missing values.
-        y : array of shape (N,) or str
-            Labels: numbers or strings; or the name of their column in the frame.
+        X : array of shape (N, D), frame, Dask collection, path, glob pattern or PyArrow dataset
+            Inputs. Frames and files may hold text, categories, flags, dates and missing values.
+            Files and Dask collections are read into memory; all columns but `y` and
+            `sample_weight` are inputs.
+        y : array of shape (N,), or str
+            Labels: numbers or strings, or the name of their column. Rows whose label is NaN or None
+            are unlabelled: their inputs are used for scaling and for placing inducing points.
         sample_weight : array of shape (N,), str or None
             How many times each row counts, or the name of that column.
 
@@ -147,18 +152,20 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         self : object
             The fitted classifier.
         """
-        if is_dask(X) or is_out_of_core(X):
-            raise TypeError(
-                "EigenGPClassifier takes arrays and frames; read files and Dask collections into "
-                "memory first."
-            )
-        frame = open_frame(X, y, sample_weight, self.categorical_features)
-        labels, weight = _check_labels(type(self).__name__, frame.y, frame.sample_weight)
-        classes, codes = np.unique(labels, return_inverse=True)
+        return self._fit_labels(X, y, sample_weight, None)
+
+    def _fit_labels(self, X: Any, y: Any, sample_weight: Any, given: Any) -> Self:
+        """Fit to rows of the classes that are given, or of those in `y`."""
+        frame = read_labelled(X, y, sample_weight, self.categorical_features)
+        labels, known, weight = _check_labels(type(self).__name__, frame.y, frame.sample_weight)
+        classes = np.unique(labels) if given is None else np.unique(given)
+        codes = np.full(known.size, np.nan)
+        codes[known] = _encode(labels, classes)
         if self.class_weight is not None:
-            own = compute_sample_weight(self.class_weight, labels)
+            own = np.zeros(known.size)
+            own[known] = compute_sample_weight(self.class_weight, labels)
             weight = own if weight is None else weight * own
-        kept = classes if weight is None else np.unique(labels[weight > 0.0])
+        kept = np.unique(labels if weight is None else labels[weight[known] > 0.0])
         if kept.size < 2:
             raise ValueError(
                 "EigenGPClassifier needs at least two classes, but the rows that count have one "
@@ -168,8 +175,54 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         settings = Settings.from_estimator(self, frame)
         reading = settings.reading._replace(scales_targets=False, mean="constant")
         settings = replace(settings, likelihood=likelihood, reading=reading)
-        self._adopt(self._find_fit(frame.X, codes.astype(np.float64), weight, settings))
+        self._adopt(self._find_fit(frame.X, codes, weight, settings))
         self.classes_ = classes
+        return self
+
+    # scikit-learn ships no types.
+    @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Learn from more rows; the first call is a fit.
+
+        Later calls update the posterior, of which the one so far is the prior; earlier rows are not
+        kept. Kernel, inducing points and calibration stay those of the first call, which should
+        therefore have a representative sample of the rows.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+            Inputs.
+        y : array of shape (n,)
+            Labels.
+        classes : array of shape (C,) or None
+            All labels, in the first call; None is those in `y`.
+        sample_weight : array of shape (n,) or None
+            How many times each row counts.
+
+        Returns
+        -------
+        self : object
+            The classifier.
+        """
+        if is_out_of_core(X) or is_dask(X):
+            raise TypeError("partial_fit takes arrays; fit reads files and Dask collections.")
+        if not self.__sklearn_is_fitted__():
+            return self._fit_labels(X, y, sample_weight, classes)
+        labels, known, _ = _check_labels(type(self).__name__, y, sample_weight)
+        if not known.all():
+            raise ValueError("partial_fit needs a label in each row; y contains NaN or None.")
+        codes = _encode(labels, self.classes_)
+        if self.class_weight is not None:
+            raise ValueError("partial_fit has no class_weight after its first call; pass weights.")
+        rows = self._scaling.transform_block(check_further_rows(self, X, codes, sample_weight))
+        self._posterior, gained = extend_posterior(self._posterior, rows)
+        self.log_marginal_likelihood_ += gained
         return self
 
     def predict_proba(self, X: ArrayLike) -> Array:
@@ -177,19 +230,51 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array of shape (n, D)
+        X : array of shape (n, D), path, glob pattern, PyArrow dataset or Dask collection
             Where to predict.
 
         Returns
         -------
         probabilities : array of shape (n, C)
-            Averages over the posterior of the latent functions, in the order of `classes_`.
+            Averages over the posterior of the latent functions, in the order of `classes_`; a lazy
+            Dask array for a Dask collection.
         """
-        X, likelihood = self._inputs(X, "predict_proba"), self.likelihood_
-        probabilities: Array = self._by_blocks(
-            lambda rows: likelihood.predict_classes(*self._posterior.latent(rows)), X
-        )
-        return probabilities
+        check_is_fitted(self)
+        if is_dask(X):
+            lazily: Array = predict_lazily(self, X, _probabilities, self.classes_.size)
+            return lazily
+        if not isinstance(X, np.ndarray) and is_out_of_core(X):
+            found: Array = predict_files(self, X, _probabilities)
+            return found
+        return _probabilities(self, self._inputs(X, "predict_proba"))
+
+    def predict_to_file(self, X: Any, path: str | Path) -> int:
+        """Predict the rows of files, and write classes and probabilities to another.
+
+        Parameters
+        ----------
+        X : path, glob pattern or PyArrow dataset
+            Where to predict; columns are found by their names.
+        path : path
+            File to write: Parquet, Arrow or CSV, chosen by its suffix. Written atomically.
+
+        Returns
+        -------
+        n_rows : int
+            How many rows were written.
+        """
+        check_is_fitted(self)
+        if not is_out_of_core(X):
+            raise TypeError("predict_to_file reads files; use predict_proba for arrays.")
+        parts = (_probabilities(self, inputs) for inputs in read_chunks(self, X))
+        return write_table(path, (self._make_columns(p) for p in parts))
+
+    def _make_columns(self, p: Array) -> dict[str, Any]:
+        """Return the most probable class and all probabilities as named columns."""
+        columns: dict[str, Any] = {"class": self.classes_[np.argmax(p, axis=1)].tolist()}
+        return columns | {
+            f"probability_{label}": p[:, c] for c, label in enumerate(self.classes_.tolist())
+        }
 
     def predict_log_proba(self, X: ArrayLike) -> Array:
         """Return the logarithms of `predict_proba`."""
@@ -209,8 +294,11 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         labels : array of shape (n,)
             Elements of `classes_`.
         """
-        best = np.argmax(self.predict_proba(X), axis=1)
-        found: NDArray[Any] = self.classes_[best]
+        p: Any = self.predict_proba(X)
+        if is_dask(p):
+            best = p.argmax(axis=1)
+            return best.map_blocks(self.classes_.take, dtype=self.classes_.dtype)
+        found: NDArray[Any] = self.classes_[np.argmax(p, axis=1)]
         return found
 
     def decision_function(self, X: ArrayLike) -> Array:
@@ -230,14 +318,43 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
 
 
-def _check_labels(name: str, y: Any, sample_weight: Any) -> tuple[NDArray[Any], Array | None]:
-    """Return validated labels and weights, each of shape (N,)."""
+def _probabilities(model: EigenGPClassifier, X: AnyArray) -> Array:
+    """Return the probabilities of all classes at inputs in the units of the data, shape (n, C)."""
+    likelihood, posterior = model.likelihood_, model._posterior
+    found: Array = model._by_blocks(
+        lambda rows: likelihood.predict_classes(*posterior.latent(rows)), X
+    )
+    return found
+
+
+def _check_labels(
+    name: str, y: Any, sample_weight: Any
+) -> tuple[NDArray[Any], NDArray[np.bool_], Array | None]:
+    """Return validated labels, which rows have one, and the weights of all rows."""
     if y is None:
         raise ValueError(
             f"This {name} estimator requires y to be passed, but the target y is None."
         )
-    y = check_array(y, ensure_2d=False, dtype=None, input_name="y", ensure_all_finite=True)
+    missing = find_unlabelled(y)
+    finite: Any = True if missing is None else "allow-nan"
+    y = check_array(y, ensure_2d=False, dtype=None, input_name="y", ensure_all_finite=finite)
     labels = column_or_1d(y, warn=True)
+    known = np.ones(labels.size, bool) if missing is None else ~missing
+    if not known.any():
+        raise ValueError("All labels in y are missing (NaN or None); some rows need a label.")
+    if missing is not None:
+        labels = np.array(labels[known].tolist())
     check_classification_targets(labels)
-    weight = check_weight(sample_weight, labels.shape[0])
-    return labels, weight
+    return labels, known, check_weight(sample_weight, known.size)
+
+
+def _encode(labels: NDArray[Any], classes: NDArray[Any]) -> Array:
+    """Return the positions of labels among the classes, shape (n,)."""
+    found = np.minimum(np.searchsorted(classes, labels), classes.size - 1)
+    unknown = classes[found] != labels
+    if np.any(unknown):
+        raise ValueError(
+            f"y has the label {labels[unknown][0]!r}, which is not among the classes "
+            f"{classes.tolist()}."
+        )
+    return found.astype(np.float64)

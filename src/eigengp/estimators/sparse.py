@@ -28,6 +28,7 @@ class InducingPointRegressor(GPRegressor):
     inducing_points_: Array = field(init=False)
     _learn = staticmethod(learn_sparse)
     _draws_jointly = True
+    _takes_unlabelled = True
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **GPRegressor._parameter_constraints,

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 import eigengp
 from eigengp._atomic import write_atomically
 from eigengp.backend.namespace import cast, namespace
-from eigengp.estimators.base import GPRegressor
+from eigengp.estimators.base import GPEstimator
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.mean import check_mean
 from eigengp.gp.posterior import Posterior, Predictive
@@ -37,21 +37,23 @@ _MAX_BYTES = 2_000_000_000
 """A graph with its constants must fit into one protobuf message."""
 
 
-def to_onnx(model: GPRegressor, *, input_type: InputType = "float64") -> ModelProto:
+def to_onnx(model: GPEstimator, *, input_type: InputType = "float64") -> ModelProto:
     """Return the predictions of a fitted model as an ONNX graph.
 
     Its input `X` has the shape (n, D), in the units of the data, with any number of rows. Its
     outputs `mean` and `std`, each of shape (n,), are those of `predict(X, return_std=True)`:
     noise is included. Everything is computed in float64, also where the model has
     `precision="mixed"` or `"single"`. A row with NaN gives NaN, where `predict` raises an error.
+    A classifier has the output `probabilities`, of shape (n, C), and its labels in the metadata
+    (`classes`, a JSON list).
 
     The metadata of the graph hold the names of the inputs (`feature_names`, a JSON list), the
     method, the kernel and the noise variance; its producer is this library, with its version.
 
     Parameters
     ----------
-    model : GPRegressor
-        A fitted regressor; `residual="neighbors"` is not supported: its predictions search for
+    model : GPRegressor or EigenGPClassifier
+        A fitted model; `residual="neighbors"` is not supported: its predictions search for
         the nearest training rows.
     input_type : {"float64", "float32"}
         The type of the input, and of the outputs.
@@ -96,7 +98,9 @@ def to_onnx(model: GPRegressor, *, input_type: InputType = "float64") -> ModelPr
         _predict(model, posterior, graph.argument),
         producer_name="eigengp",
         producer_version=eigengp.__version__,
-        doc_string="Predictive mean and standard deviation, noise included.",
+        doc_string="Probabilities of classes."
+        if isinstance(posterior, LatentPosterior)
+        else "Predictive mean and standard deviation, noise included.",
     )
     proto.graph.name = type(model).__name__
     onnx.helper.set_model_props(proto, _metadata(model))
@@ -104,15 +108,15 @@ def to_onnx(model: GPRegressor, *, input_type: InputType = "float64") -> ModelPr
     return proto
 
 
-def write_onnx(model: GPRegressor, path: str | Path, *, input_type: InputType = "float64") -> None:
+def write_onnx(model: GPEstimator, path: str | Path, *, input_type: InputType = "float64") -> None:
     """Write the predictions of a fitted model to an ONNX file; see `to_onnx`.
 
     The file is replaced only once it is complete; an error leaves the previous file unchanged.
 
     Parameters
     ----------
-    model : GPRegressor
-        A fitted regressor.
+    model : GPRegressor or EigenGPClassifier
+        A fitted model.
     path : path
         The file, which should end in `.onnx`.
     input_type : {"float64", "float32"}
@@ -134,16 +138,16 @@ def write_onnx(model: GPRegressor, path: str | Path, *, input_type: InputType = 
     write_atomically(Path(path), to_onnx(model, input_type=input_type).SerializeToString())
 
 
-def _exportable(model: GPRegressor) -> Predictive:
+def _exportable(model: GPEstimator) -> Predictive:
     """Return a copy of the posterior, in double precision, or raise an error.
 
     A copy, because a posterior caches what it has converted to other array libraries.
     """
     posterior = deepcopy(model._posterior)
     check_mean(model, "exported to ONNX")
-    if isinstance(posterior, LatentPosterior):
+    if isinstance(posterior, LatentPosterior) and not hasattr(model, "classes_"):
         raise ValueError(
-            "Classifiers, several outputs and likelihoods other than Gaussian noise cannot be "
+            "Several outputs and likelihoods other than Gaussian noise and classes cannot be "
             "exported to ONNX; save the model instead."
         )
     if isinstance(posterior, VecchiaPosterior):
@@ -165,11 +169,15 @@ def _exportable(model: GPRegressor) -> Predictive:
     return posterior
 
 
-def _predict(model: GPRegressor, posterior: Predictive, X: TracedArray) -> dict[str, Any]:
-    """Return mean and standard deviation of a traced input, in the units of the data."""
+def _predict(model: GPEstimator, posterior: Predictive, X: TracedArray) -> dict[str, Any]:
+    """Return mean and standard deviation of a traced input, or the probabilities of classes."""
     scaling = deepcopy(model._scaling)
     try:
-        mean, variance = posterior.mean_and_variance(scaling.transform_inputs(cast(X, "float64")))
+        inputs = scaling.transform_inputs(cast(X, "float64"))
+        if isinstance(posterior, LatentPosterior):
+            likelihood: Any = posterior.likelihood
+            return {"probabilities": likelihood.predict_classes(*posterior.latent(inputs))}
+        mean, variance = posterior.mean_and_variance(inputs)
     except (AttributeError, TypeError) as error:
         raise ValueError(
             f"The kernel {model.kernel_!r} cannot be exported ({error}). A custom kernel must take "
@@ -180,10 +188,12 @@ def _predict(model: GPRegressor, posterior: Predictive, X: TracedArray) -> dict[
     return {"mean": scaling.restore_targets(X, mean), "std": std}
 
 
-def _metadata(model: GPRegressor) -> dict[str, str]:
-    return {
+def _metadata(model: GPEstimator) -> dict[str, str]:
+    known = {
         "feature_names": json.dumps(feature_names(model)),
         "method": type(model).__name__,
         "kernel": repr(model.kernel_),
-        "noise_variance": repr(float(model.noise_variance_)),
     }
+    if hasattr(model, "classes_"):
+        return {**known, "classes": json.dumps(model.classes_.tolist())}
+    return {**known, "noise_variance": repr(float(model.noise_variance_))}

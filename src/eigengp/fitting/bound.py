@@ -79,11 +79,14 @@ class Rows:
         The logarithms of the exposures, where there are any.
     n_threads : int or None
         See `ArraySource`.
+    earlier : tuple of FactorEvidence
+        The posterior of earlier rows, if there are any; offsets are then not learned.
     """
 
     block: RowBlock
     log_exposure: Array | None = None
     n_threads: int | None = None
+    earlier: tuple[FactorEvidence, ...] = ()
 
     @property
     def weight(self) -> Array:
@@ -95,7 +98,8 @@ class Rows:
         """Return the latent functions of a model at these rows."""
         M = model.inducing_points.shape[0]
         source = ArraySource.of(self.block, M, self.n_threads)
-        return LatentModel(model, source, keep=self.block.n_rows * M <= _KEPT_FEATURES)
+        keep = self.block.n_rows * M <= _KEPT_FEATURES
+        return LatentModel(model, source, keep, self.earlier)
 
     def pick(self, index: Array) -> Rows:
         """Return some of the rows."""
@@ -120,7 +124,7 @@ class Rows:
         found = own.expectation if same else likelihood.expect(y, at, own.variance)
         assert found is not None
         target = self._make_factors(own.mean, found)
-        if likelihood.learns_offset:
+        if likelihood.learns_offset and not self.earlier:
             # The factors account for the new offset to first order, `∂²ℓ/∂μ² ≈ −ω`.
             moved = step * (s @ found.by_mean) / np.maximum(target.precision.sum(axis=0), 1e-10)
             target = replace(target, shift=target.shift - target.precision * moved)
@@ -143,7 +147,7 @@ class Rows:
         mean, variance = latent.predict(posteriors)
         at = self._shift(mean, own.offset)
         found = own.likelihood.expect(self.block.y, at, variance)
-        bound = float(self.weight @ found.value) - compute_divergence(posteriors)
+        bound = float(self.weight @ found.value) - compute_divergence(posteriors, self.earlier)
         return Approximation(
             own.factors, own.offset, own.likelihood, posteriors, mean, variance, found, bound
         )
@@ -152,7 +156,9 @@ class Rows:
         """Return factors of mean and standard deviation that suit leave-one-out predictions.
 
         Without its factor a row has the latent precision `1/v − ω` and mean `v' (μ/v − β)`. The
-        factors minimise the leave-one-out log loss plus weak penalties on their logarithms.
+        factors minimise the leave-one-out log loss plus weak penalties on their logarithms. The
+        kernel was learned from the same rows, so that this loss is too small where D inputs, each
+        with its lengthscale, are many for the rows: it counts as that of CN/(D + 1) rows, or N.
         """
         likelihood = own.likelihood
         assert isinstance(likelihood, Bernoulli | Softmax)
@@ -161,12 +167,15 @@ class Rows:
         mean = variance * (own.mean / own.variance - own.factors.shift) + own.offset
         y, s = self.block.y.astype(int), self.weight
         some = np.arange(y.size)[:: max(1, y.size // _CALIBRATION_ROWS)]
+        share = min(1.0, likelihood.n_latent / (1.0 + self.block.X.shape[1]))
 
         def loss(logs: Array) -> float:
             a, b = np.exp(logs)
             p = likelihood.predict_classes(a * mean[some], b * b * variance[some])
             surprise = -np.log(np.maximum(p[np.arange(some.size), y[some]], 1e-12))
-            return float(s[some] @ surprise + 0.5 * np.sum((logs / _CALIBRATION_DEVIATIONS) ** 2))
+            return float(
+                share * (s[some] @ surprise) + 0.5 * np.sum((logs / _CALIBRATION_DEVIATIONS) ** 2)
+            )
 
         found = optimize.minimize(
             loss, np.zeros(2), method="Nelder-Mead", options={"maxiter": 60, "xatol": 1e-2}

@@ -86,6 +86,15 @@ class InducingPointInit:
         return draw_rows(rows, count, rng)
 
 
+def place_among_all(
+    method: str, labelled: Array, others: Array, count: int, kernel: Kernel, rng: Any
+) -> Array:
+    """Return `count` inducing points of labelled and unlabelled rows together, (count, D)."""
+    X = np.concatenate([labelled, others])
+    rows = RowBlock(X, np.zeros(X.shape[0]))
+    return InducingPointInit(method).place(rows, min(count, X.shape[0]), kernel, rng)
+
+
 def _cluster(X: Array, weight: Array | None, count: int, rng: np.random.RandomState) -> Array:
     with warnings.catch_warnings(), use_one_openmp_thread():
         warnings.simplefilter("ignore", ConvergenceWarning)

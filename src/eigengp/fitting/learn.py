@@ -23,6 +23,7 @@ from eigengp.fitting.initialization import (
     InducingPointInit,
     SpectralFamily,
     Start,
+    place_among_all,
     shorten_lengthscales,
 )
 from eigengp.fitting.model_selection import EXACT_UP_TO, Decision
@@ -72,6 +73,10 @@ _NEIGHBORS_UP_TO = 10_000_000
 
 def learn(run: Run) -> FitResult:
     """Fit EigenGP, with the residual of the settings or the best one, or another likelihood."""
+    others = run.dataset.unlabelled
+    if others is not None:
+        reason = "their inputs take part in the scaling, and in placing inducing points, if any"
+        run.decisions.append(Decision("unlabelled", f"{others.shape[0]:,} rows", reason))
     if run.settings.likelihood is not None:
         return learn_variational(run)
     residual, decision = choose_residual(run)
@@ -294,6 +299,8 @@ def _learn_inducing(
 ) -> EigenGP:
     """Learn a model with inducing points; start and plan are by default those of the settings."""
     start = start or make_start(run)
+    if run.dataset.unlabelled is not None:
+        _place_among_all(run, start.kernel)
     init = InducingPointInit(run.inducing_points)
     plan = plan or make_plan(run)
     template = EigenGP(
@@ -312,6 +319,17 @@ def _learn_inducing(
             return Stages(run, family, plan).learn(template)
         model: EigenGP = learn_one_stage(run, family, plan, template)
         return model
+
+
+def _place_among_all(run: Run, kernel: Kernel) -> None:
+    """Place the inducing points among labelled and unlabelled rows, before learning moves them."""
+    settings, others, own = run.settings, run.dataset.unlabelled, run.settings.inducing_points
+    if isinstance(own, str) and others is not None:
+        size = resolve_sizes(settings, get_default_size(run.dataset.n_rows + others.shape[0]))[1]
+        labelled = run.source.take(np.arange(run.source.n_rows)).X
+        points = place_among_all(own, labelled, others, size, kernel, run.rng)
+        given = run.dataset.scaling.restore_inputs(points)
+        run.settings, run.inducing_points = replace(settings, inducing_points=given), points
 
 
 def _condition(run: Run, model: EigenGP, online: StochasticLearner | None = None) -> FitResult:

@@ -17,6 +17,7 @@ from eigengp.fitting.initialization import (
     WARPED_INPUTS,
     InducingPointInit,
     make_warps,
+    place_among_all,
 )
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.objectives import Parameters, eigengp_parameters, learn_parameters
@@ -31,7 +32,12 @@ from eigengp.gp.likelihoods import (
     Softmax,
 )
 from eigengp.gp.model import EigenGP, Jitter
-from eigengp.gp.variational import Exposure, LatentPosterior, compute_log_exposure
+from eigengp.gp.variational import (
+    Exposure,
+    LatentPosterior,
+    compute_log_exposure,
+    recover_evidence,
+)
 from eigengp.kernels import (
     KERNELS,
     Kernel,
@@ -43,7 +49,7 @@ from eigengp.kernels import (
 )
 from eigengp.kernels.base import get_lengthscale_range
 
-_LAST_ROUNDS = 60
+_LAST_ROUNDS, _RESUMED_TOLERANCE = 60, 1e-10
 _COMPARED_ROWS, _COMPARED_POINTS, _COMPARED_ITERATIONS = 1_000, 100, 20
 """Rows, inducing points and iterations by which kernels are compared."""
 _CANDIDATES = (SquaredExponential, Matern52, Matern32, Matern12)
@@ -84,9 +90,9 @@ class VariationalFit:
         self.run.monitor.clock.allow(_UNTIL[0])
         for kernel in candidates:
             name = type(kernel).__name__
-            model, objective = self._learn(rows, kernel, size, name, _COMPARED_ITERATIONS)
-            if name not in found or objective.least < found[name][0]:
-                found[name] = objective.least, model.kernel
+            model, _, least = self._learn(rows, kernel, size, name, _COMPARED_ITERATIONS)
+            if name not in found or least < found[name][0]:
+                found[name] = least, model.kernel
             if self.run.monitor.clock.is_over():
                 break
         scores = {name: each[0] for name, each in found.items()}
@@ -103,13 +109,16 @@ class VariationalFit:
         self.run.monitor.clock.allow(_UNTIL[1])
         while count <= n // 3 and max_iter:
             steps, stage = min(max_iter, _SUBSET_ITERATIONS), f"{count} rows"
-            model, _ = self._learn(self._draw(count), kernel, size, stage, steps, points)
+            model, *_ = self._learn(self._draw(count), kernel, size, stage, steps, points)
             kernel, points = model.kernel, model.inducing_points
             count *= _GROWTH
         fewer = next((few for beyond, few in _STEPS if n > beyond), max_iter)
         steps = fewer if given is None else given
-        model, objective = self._learn(rows, kernel, size, "learning", steps, points)
-        return model, rows.improve(rows.make_latent(model), objective.best, _LAST_ROUNDS)
+        model, best, _ = self._learn(rows, kernel, size, "learning", steps, points)
+        latent = rows.make_latent(model)
+        if not best.posteriors:  # All evaluations were read from a checkpoint.
+            best = rows.improve(latent, best, 10 * _LAST_ROUNDS, _RESUMED_TOLERANCE)
+        return model, rows.improve(latent, best, _LAST_ROUNDS)
 
     def _draw(self, count: int) -> Rows:
         """Draw so many rows, or all if there are fewer."""
@@ -126,19 +135,24 @@ class VariationalFit:
         stage: str,
         max_iter: int,
         points: Array | None = None,
-    ) -> tuple[EigenGP, BoundObjective]:
-        """Learn kernel and inducing points from rows; points at all inputs are not moved."""
+    ) -> tuple[EigenGP, Approximation, float]:
+        """Learn kernel and inducing points from rows; points at all inputs are not moved.
+
+        Returns the model, the factors at its best point and the value there.
+        """
         X, run, own = rows.block.X, self.run, self.run.settings.inducing_points
         every = False
         if points is None and not isinstance(own, str):
             points = run.dataset.scaling.transform_inputs(own)
         elif points is None:
             every = size >= count_distinct(ArraySource.of(rows.block), size + 1)
-            placed = InducingPointInit(own).place
+            others = run.dataset.unlabelled
             if every:
                 points = X[np.sort(np.unique(X, axis=0, return_index=True)[1])]
+            elif others is not None and isinstance(own, str):
+                points = place_among_all(own, X, others, size, kernel, run.rng)
             else:
-                points = placed(rows.block, size, kernel, run.rng)
+                points = InducingPointInit(own).place(rows.block, size, kernel, run.rng)
         model = EigenGP(
             kernel, points, Gaussian(1.0), points.shape[0], jitter=Jitter(relative=RELATIVE_JITTER)
         )
@@ -147,9 +161,10 @@ class VariationalFit:
         parameters = Parameters(model, free[:1] if every else free[:2])
         objective = BoundObjective(parameters, rows, start, variance)
         with speed_up_passes(points.shape[0]):
-            found = learn_parameters(objective, max_iter, _TOLERANCE, stage, run.monitor)
+            limits = max_iter, _TOLERANCE, stage, run.monitor, run.checkpoint
+            found = learn_parameters(objective, *limits, key=repr(kernel))
         run.n_iter += found.n_iter
-        return parameters.unpack(found.vector), objective
+        return parameters.unpack(found.vector), objective.best, found.value
 
 
 def learn_variational(run: Run) -> FitResult:
@@ -201,6 +216,26 @@ def _make_posterior(
     return replace(posterior, calibration=rows.calibrate(found))
 
 
+def extend_posterior(posterior: LatentPosterior, block: RowBlock) -> tuple[LatentPosterior, float]:
+    """Return the posterior with more rows, and what they add to the bound.
+
+    The posterior so far takes the place of the prior (Bui, Nguyen and Turner, 2017). Kernel,
+    inducing points, offsets and calibration stay as they are.
+    """
+    features = posterior.features
+    jitter = Jitter(relative=RELATIVE_JITTER)
+    points = features.points
+    model = EigenGP(features.kernel, points, Gaussian(1.0), points.shape[0], jitter=jitter)
+    block = replace(block, X=np.asfortranarray(block.X))
+    rows = Rows(block, earlier=recover_evidence(posterior))
+    start = replace(rows.begin(posterior.likelihood)[0], offset=posterior.offset)
+    with speed_up_passes(points.shape[0]):
+        found = rows.improve(rows.make_latent(model), start, _LAST_ROUNDS)
+    means = np.stack([each.h for each in found.posteriors], axis=1)
+    roots = np.stack([each.V for each in found.posteriors])
+    return replace(posterior, means=means, roots=roots), found.bound
+
+
 def _refuse_settings(run: Run) -> None:
     """Raise if a setting is for one output with Gaussian noise only."""
     settings, own = run.settings, run.settings.likelihood
@@ -212,7 +247,6 @@ def _refuse_settings(run: Run) -> None:
         or (settings.residual is None and settings.has_weights),
         f"optimizer={optimizer!r}": not isinstance(optimizer, LBFGS)
         or optimizer.strategy not in ("auto", "sequential")
-        or optimizer.checkpoint is not None
         or optimizer.exact_start,
         f"device={settings.reading.device!r}": settings.reading.device not in (None, "cpu"),
         f"precision={settings.precision!r}": settings.precision not in ("auto", "double"),

@@ -25,11 +25,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import Additive, AnyArray
+from eigengp.backend.namespace import Additive, AnyArray, beside, namespace, positive
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import FactorEvidence
 from eigengp.gp.likelihoods import NonGaussian
-from eigengp.gp.linalg import CholeskyFactor
+from eigengp.gp.linalg import CholeskyFactor, inverse_lower
 from eigengp.gp.model import EigenGP, Gradient
 from eigengp.gp.posterior import draw_joint
 from eigengp.gp.sums import RowAdjoint, Sums, row_dots
@@ -114,10 +114,11 @@ class LatentPosterior:
 
     def latent(self, X: AnyArray) -> tuple[Array, Array]:
         """Return mean and variance of the latent functions, each of shape (n, C)."""
-        phi = self.features.matrix(X) @ self.whitening
+        K = self.features.matrix(X)
+        phi = K @ beside(self.whitening, K)
         mean, variance = compute_moments(phi, self.means, self.roots)
-        left = np.maximum(self.features.prior_variance(X) - row_dots(phi, phi), 0.0)
-        mean += self.offset + self._log_exposure(X)
+        left = positive(self.features.prior_variance(X) - row_dots(phi, phi))
+        mean = mean + beside(self.offset, K) + self._log_exposure(X)
         a, b = self.calibration
         return a * mean, b * b * (variance + left[:, None])
 
@@ -168,13 +169,11 @@ def compute_log_exposure(X: Array, exposure: Exposure) -> Array:
     return np.log(amounts)
 
 
-def compute_moments(phi: Array, means: Array, roots: Array) -> tuple[Array, Array]:
+def compute_moments(phi: AnyArray, means: Array, roots: Array) -> tuple[AnyArray, AnyArray]:
     """Return mean and variance of `Φ z_c`, each of shape (n, C)."""
-    variance = np.empty((phi.shape[0], means.shape[1]))
-    for c, root in enumerate(roots):
-        own = phi @ root
-        variance[:, c] = row_dots(own, own)
-    return phi @ means, variance
+    parts = [phi @ beside(root, phi) for root in roots]
+    variance = namespace(phi).concat([row_dots(own, own)[:, None] for own in parts], axis=1)
+    return phi @ beside(means, phi), variance
 
 
 @dataclass(frozen=True)
@@ -189,11 +188,14 @@ class LatentModel:
         The rows, in NumPy arrays; only their inputs are used.
     keep : bool
         Whether to keep the whitened features of all rows in memory.
+    earlier : tuple of FactorEvidence
+        The posterior of earlier rows, which takes the place of the prior; empty if there are none.
     """
 
     model: EigenGP
     source: RowSource
     keep: bool = True
+    earlier: tuple[FactorEvidence, ...] = ()
 
     @cached_property
     def _kept(self) -> dict[int, Array]:
@@ -225,9 +227,11 @@ class LatentModel:
                 A[c] = weighted.T @ weighted
             return _FactorSums(A, factors.shift[own].T @ phi)
 
-        found, ones = self.source.total(term), np.ones(self.whitening.shape[0])
-        sums = (Sums(A, b, 0.0, 0.0, 0.0, 0.0) for A, b in zip(found.A, found.b, strict=True))
-        return tuple(FactorEvidence(each, ones, 1.0) for each in sums)
+        found = self.source.total(term)
+        for c, old in enumerate(self.earlier):
+            found.A[c] += old.sums.A
+            found.b[c] += old.sums.b
+        return tuple(_make_evidence(A, b) for A, b in zip(found.A, found.b, strict=True))
 
     def predict(self, posteriors: tuple[FactorEvidence, ...]) -> tuple[Array, Array]:
         """Return mean and variance of the latent functions at all rows, each of shape (N, C)."""
@@ -276,6 +280,35 @@ class LatentModel:
         return Gradient(rows.theta + gram.theta, rows.points + gram.points, 0.0, None)
 
 
-def compute_divergence(posteriors: tuple[FactorEvidence, ...]) -> float:
-    """Return `KL(q‖p) = ½ Σ_c [ln|G_c| + h_cᵀh_c − tr(I − G_c⁻¹)]`."""
-    return 0.5 * sum(each.log_determinant + each.mean_norm - each.determined for each in posteriors)
+def _make_evidence(A: Array, b: Array) -> FactorEvidence:
+    return FactorEvidence(Sums(A, b, 0.0, 0.0, 0.0, 0.0), np.ones(b.size), 1.0)
+
+
+def recover_evidence(posterior: LatentPosterior) -> tuple[FactorEvidence, ...]:
+    """Return the sums behind a posterior: with `G = R⁻ᵀR⁻¹`, they are `G − I` and `G h`."""
+    found = []
+    for h, root in zip(posterior.means.T, posterior.roots, strict=True):
+        L = inverse_lower(np.ascontiguousarray(root.T))
+        G = L @ L.T
+        found.append(_make_evidence(G - np.eye(h.size), G @ h))
+    return tuple(found)
+
+
+def compute_divergence(
+    posteriors: tuple[FactorEvidence, ...], earlier: tuple[FactorEvidence, ...] = ()
+) -> float:
+    """Return `KL(q‖p) = ½ Σ_c [ln|G_c| + h_cᵀh_c − tr(I − G_c⁻¹)]`, or that to an earlier `q`.
+
+    For an earlier posterior `N(h', G'⁻¹)` with `G' = LLᵀ`, the terms are `ln|G| − ln|G'|`,
+    `‖Lᵀ(h − h')‖²` and `‖LᵀV‖² − M`.
+    """
+    total = 0.0
+    for c, each in enumerate(posteriors):
+        if not earlier:
+            total += each.log_determinant + each.mean_norm - each.determined
+            continue
+        old = earlier[c]
+        apart, spread = old.L_G.T @ (each.h - old.h), old.L_G.T @ each.V
+        total += each.log_determinant - old.log_determinant - each.h.size
+        total += float(apart @ apart + np.sum(spread * spread))
+    return 0.5 * total

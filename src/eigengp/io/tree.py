@@ -119,7 +119,8 @@ class Writer:
 
     def _array(self, array: AnArray, where: str) -> Node:
         if array.dtype.kind in "OU":
-            return {"names": [self.node(each, where) for each in array.tolist()]}
+            kind = "names" if array.dtype.kind == "O" else "text"
+            return {kind: [self.node(each, where) for each in array.tolist()]}
         if array.dtype.kind not in _KINDS or array.dtype.itemsize > _WIDEST:
             raise SavedModelError(f"{where} is an array of {array.dtype}, which cannot be saved.")
         name = str(len(self.arrays))
@@ -174,4 +175,6 @@ class Reader:
                 return {self.value(key): self.value(each) for key, each in content}
             case "names":
                 return np.array([self.value(each) for each in content], dtype=object)
+            case "text":
+                return np.array([self.value(each) for each in content], dtype=np.str_)
         raise SavedModelError(f"a saved model holds an unknown {kind!r}.")

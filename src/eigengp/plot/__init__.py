@@ -6,6 +6,7 @@ makes a new figure. Colour-blind readers can tell the colours apart, and line st
 lightness distinguish curves in grey. Matplotlib is imported on first use.
 """
 
+from eigengp.plot.classes import class_calibration, confusion_matrix, decision_regions
 from eigengp.plot.convergence import convergence
 from eigengp.plot.displays import EffectDisplay, LearningCurveDisplay, PredictionDisplay
 from eigengp.plot.effects import inducing_points, relevance
@@ -15,7 +16,10 @@ __all__ = [
     "EffectDisplay",
     "LearningCurveDisplay",
     "PredictionDisplay",
+    "class_calibration",
+    "confusion_matrix",
     "convergence",
+    "decision_regions",
     "eigenfunctions",
     "inducing_points",
     "prediction",

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from eigengp._format import format_number
+from eigengp._format import format_number, quoted
 from eigengp.cli.commands import options
 from eigengp.cli.commands.fit import ColumnOptions, TrainingData
 from eigengp.cli.commands.methods import Name
@@ -73,6 +73,11 @@ def compare(
 
         columns = ColumnOptions(target, None, drop, only, categorical)
         training = TrainingData.read(data, columns, out, encoding=encoding)
+        if training.schema.labels:
+            raise ValueError(
+                f"compare is for numbers, but {quoted(target)} holds labels; use eigengp fit "
+                "--holdout for a classification."
+            )
         X, y, _ = training.rows
         X, y = _sample(X, y, rows, seed, out)
         validation = CrossValidation(X, y, folds, components, seed, training.schema.encoder)

@@ -13,6 +13,9 @@ _MEANINGS = {
     "rmse": "root mean squared error, in the target's unit",
     "mnlp": "mean negative log density; lower is better",
     "crps": "continuous ranked probability score, in the target's unit; lower is better",
+    "accuracy": "rows whose most probable class is right",
+    "log_loss": "mean negative log probability of the class; lower is better",
+    "calibration_error": "mean gap between probability and frequency of the chosen class",
     "coverage": "targets inside their prediction intervals; {level:.0%} expected",
 }
 
@@ -56,6 +59,8 @@ def compute_scores(model: Any, rows: Any, level: float) -> dict[str, float | Non
 
     X, y, weights = rows
     with inspection.plain_inputs():
+        if hasattr(model, "classes_"):
+            return inspection.class_scores(y, model.predict_proba(X), model.classes_, weights)
         prediction, interval = model.predict(X, return_std=True), model.predict_interval(X, level)
     return inspection.scores(y, prediction, interval, weights)
 
@@ -70,8 +75,8 @@ def show_scores(out: Session, scores: dict[str, float | None], level: float, tit
     table.add_column("value", justify="right")
     table.add_column("meaning", style="dim")
     for name, value in scores.items():
-        percent = name == "coverage" and value is not None
+        percent = name in ("coverage", "accuracy") and value is not None
         shown = f"{value:.1%}" if percent else format_number(value)
-        label = name if name == "coverage" else name.upper()
+        label = name.upper() if len(name) == 4 else name.replace("_", " ")
         table.add_row(label, shown, _MEANINGS[name].format(level=level))
     out.show(table)

@@ -12,7 +12,14 @@ import typer
 from eigengp._format import format_number, quoted
 from eigengp.cli.commands import options
 from eigengp.cli.commands.evaluate import compute_scores, show_scores
-from eigengp.cli.commands.methods import METHODS, Name, check_settings
+from eigengp.cli.commands.methods import (
+    CLASSIFIER,
+    METHODS,
+    NON_GAUSSIAN,
+    Method,
+    Name,
+    check_settings,
+)
 from eigengp.cli.commands.session import Session, open_session
 
 MethodName = Annotated[Name, typer.Option(metavar="NAME", help="The method; see below.")]
@@ -48,8 +55,9 @@ def fit(
 ) -> None:
     """Learn a model from a table and write it to a file.
 
-    Columns may hold numbers, text, dates and missing values. Columns that are constant, empty or
-    name the rows are ignored, and rows without a target are dropped.
+    A target of text, or of true and false, makes it a classification. Inputs may hold numbers,
+    text, dates and missing values. Columns that are constant, empty or name the rows are ignored,
+    and rows without a target are dropped.
     """
     settings = {
         "n_components": components,
@@ -65,7 +73,7 @@ def fit(
     with open_session(as_json, quiet, debug) as out:
         from eigengp import io
         from eigengp.cli.commands.models import SavedModel
-        from eigengp.cli.commands.report import write_report
+        from eigengp.cli.commands.report import check_reportable, write_report
         from eigengp.inspection import group_effects
 
         out.check_output_path(model, [io.SUFFIX])
@@ -73,12 +81,14 @@ def fit(
             out.check_output_path(page, [".html"])
         columns = ColumnOptions(target, weights, drop, only, categorical, expand_dates, sign)
         training = TrainingData.read(data, columns, out, holdout, seed, encoding)
-        regressor = METHODS[method].build(settings, seed, verbose=out.verbose)
+        if page is not None:
+            check_reportable(training.schema.labels or likelihood in NON_GAUSSIAN)
+        regressor = training.choose_method(method).build(settings, seed, verbose=out.verbose)
         seconds = training.fit(regressor)
         groups = training.schema.encoder.feature_groups_
         about = training.describe(data)
         about["fit"] = {
-            "method": str(method),
+            "method": "classification" if training.schema.labels else str(method),
             "seed": seed,
             "seconds": seconds,
             "effects": group_effects(regressor, training.rows[0], groups, random_state=seed),
@@ -159,17 +169,40 @@ class TrainingData:
         _note_useless(table, schema, out)
         return cls(schema, table, schema.split(table), None if held is None else schema.split(held))
 
+    def choose_method(self, name: Name) -> Method:
+        """Return the method of a name; labels have a classifier of their own."""
+        if not self.schema.labels:
+            return METHODS[name]
+        if name != Name.AUTO:
+            raise ValueError(
+                f"--method {name} is for numbers, but {quoted(self.schema.target)} holds labels; "
+                "leave --method out for classification."
+            )
+        return CLASSIFIER
+
     def fit(self, model: Any) -> float:
         """Fit a model and return the seconds it took."""
         began = time.perf_counter()
         from eigengp.data.frames import encoded_inputs
 
         X, y, weights = self.rows
-        if self.dataset is not None:
+        if self.dataset is not None and self.schema.labels:
+            X, y, weights = self._read_labelled()
+        elif self.dataset is not None:
             X, y, weights = self.dataset, self.schema.target, self.schema.weights
         with encoded_inputs(self.schema.encoder):
             model.fit(X, y, sample_weight=weights).set_params(verbose=None)
         return round(time.perf_counter() - began, 3)
+
+    def _read_labelled(self) -> Any:
+        """Encode all rows in chunks: a classifier needs them at once, and its labels as text."""
+        import numpy as np
+
+        from eigengp.data.formats import import_arrow
+
+        tables = map(import_arrow().Table.from_batches, ([b] for b in self.dataset.to_batches()))
+        parts = zip(*(self.schema.split(each) for each in tables if each.num_rows), strict=True)
+        return (None if part[0] is None else np.concatenate(part) for part in parts)
 
     def describe(self, data: Path) -> dict[str, Any]:
         """Return what is stored with the model."""
@@ -190,8 +223,9 @@ class TrainingData:
         from eigengp.data.frames import encoded_inputs
 
         scores = compute_scores(model, self.held_out, _LEVEL)
-        with encoded_inputs():
-            model.calibrate(X, y)
+        if not self.schema.labels:
+            with encoded_inputs():
+                model.calibrate(X, y)
         if not out.quiet:
             show_scores(out, scores, _LEVEL, f"On {y.size:,} held-out rows:")
         return scores
@@ -225,10 +259,16 @@ def _split(table: Any, holdout: float, seed: int) -> tuple[Any, Any]:
 def _summarize(model: Any, about: dict[str, Any], path: Path) -> str:
     """Return what was learned, in two lines."""
     data, learned = about["data"], about["fit"]
-    noise, evidence = float(model.noise_variance_) ** 0.5, float(model.log_marginal_likelihood_)
+    evidence = float(model.log_marginal_likelihood_)
+    if hasattr(model, "classes_"):
+        known = f"{len(model.classes_)} classes"
+    elif hasattr(model, "likelihood_"):
+        known = repr(model.likelihood_)
+    else:
+        known = f"noise ± {format_number(float(model.noise_variance_) ** 0.5)}"
     return (
         f"Learned {data['target']['name']} from {data['rows']:,} rows and "
         f"{model.n_features_in_} inputs by {learned['method']} in {learned['seconds']:.1f} s; "
-        f"noise ± {format_number(noise)}, log marginal likelihood {format_number(evidence)}.\n"
+        f"{known}, log marginal likelihood {format_number(evidence)}.\n"
         f"Written to {path}; `eigengp inspect {path}` shows what it learned."
     )

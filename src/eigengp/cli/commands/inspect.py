@@ -43,7 +43,9 @@ def collect_facts(saved: SavedModel) -> dict[str, Any]:
 
     model, kernel = saved.model, saved.model.kernel_
     data, fit = saved.about.get("data"), saved.about.get("fit")
-    evidence, noise = float(model.log_marginal_likelihood_), float(model.noise_variance_)
+    evidence, labels = float(model.log_marginal_likelihood_), getattr(model, "classes_", None)
+    likelihood = getattr(model, "likelihood_", None)
+    noise = None if likelihood is not None else float(model.noise_variance_)
     weights = sorted((float(each) for each in getattr(model, "weights_", ())), reverse=True)
     variance = kernel.constant_diagonal
     return {
@@ -54,8 +56,10 @@ def collect_facts(saved: SavedModel) -> dict[str, Any]:
             "text": repr(kernel),
             "signal_std": None if variance is None else variance**0.5,
         },
-        "noise_std": noise**0.5,
-        "noise_share": noise / data["target"]["std"] ** 2 if data else None,
+        "classes": None if labels is None else labels.tolist(),
+        "likelihood": None if likelihood is None else repr(likelihood),
+        "noise_std": None if noise is None else noise**0.5,
+        "noise_share": noise / data["target"]["std"] ** 2 if data and noise is not None else None,
         "log_marginal_likelihood": evidence,
         "log_marginal_likelihood_per_row": evidence / data["rows"] if data else None,
         "calibrated": hasattr(model, "conformity_"),
@@ -103,8 +107,10 @@ def _describe_origin(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
     data, fit = facts["data"], facts["fit"]
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    named = fit and not facts["classes"]
+    method = f", by --method {fit['method']}" if named else ""
     lines = [
-        ("Model", facts["class"] + (f", by --method {fit['method']}" if fit else "")),
+        ("Model", facts["class"] + method),
         ("Versions", versions),
     ]
     if data:
@@ -125,8 +131,15 @@ def _describe_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
     std = kernel["signal_std"]
     signal = "" if std is None else f", signal ± {format_number(std)}"
     intervals = "calibrated by leave-one-out" if facts["leave_one_out"] else "of the model"
+    if facts["classes"] is not None:
+        first = ("Classes", ", ".join(map(str, facts["classes"])))
+        intervals = "probabilities, calibrated by leave-one-out"
+    elif facts["likelihood"] is not None:
+        first = ("Likelihood", facts["likelihood"])
+    else:
+        first = ("Noise", f"± {format_number(facts['noise_std'])}{of_variance}")
     return [
-        ("Noise", f"± {format_number(facts['noise_std'])}{of_variance}"),
+        first,
         ("Kernel", kernel["name"] + signal),
         ("Size", sizes),
         ("Log marginal likelihood", f"{format_number(facts['log_marginal_likelihood'])}{each}"),

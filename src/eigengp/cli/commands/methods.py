@@ -9,7 +9,8 @@ from typing import Any
 
 import typer
 
-_LIKELIHOODS = ("auto", "gaussian", "heteroscedastic")
+NON_GAUSSIAN = ("student_t", "poisson", "negative_binomial", "quantile")
+_LIKELIHOODS = ("auto", "gaussian", "heteroscedastic", *NON_GAUSSIAN)
 
 
 class Name(StrEnum):
@@ -104,6 +105,9 @@ METHODS = {
         "RVMRegressor", "a few kernels centred on rows, selected one by one", sized=False
     ),
 }
+
+
+CLASSIFIER = Method("EigenGPClassifier", "probabilities of classes")
 
 
 def check_settings(name: Name, settings: Mapping[str, Any]) -> None:

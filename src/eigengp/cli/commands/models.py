@@ -18,7 +18,7 @@ class SavedModel:
 
     Parameters
     ----------
-    model : GPRegressor
+    model : GPRegressor or EigenGPClassifier
         The fitted model.
     schema : TableSchema
         How a table becomes its inputs.
@@ -38,19 +38,19 @@ class SavedModel:
         from eigengp.estimators.base import GPRegressor
 
         saved = io.read(path)
-        own, other = saved.model, "likelihood_" in vars(saved.model)
-        if not isinstance(own, GPRegressor) or other or hasattr(own, "output_covariance_"):
-            what = f" with {own.likelihood_!r}" if other else ""
+        own, classifies = saved.model, hasattr(saved.model, "classes_")
+        usable = isinstance(own, GPRegressor) or classifies
+        if not usable or hasattr(own, "output_covariance_"):
             raise io.SavedModelError(
-                f"{path} holds a {type(own).__name__}{what}, which the command line does not "
-                "support; load it in Python with eigengp.load."
+                f"{path} holds a {type(own).__name__}, which the command line does not support; "
+                "load it in Python with eigengp.load."
             )
         encoder = getattr(own, "encoder_", None)
         if encoder is None:
             names = saved.header["feature_names"]
             names = names or [f"x{index}" for index in range(saved.header["n_features"])]
             encoder = TableEncoder().fit({name: [0.0, 1.0] for name in names})
-        schema = TableSchema(encoder, "")
+        schema = TableSchema(encoder, "", labels=classifies)
         if "schema" in saved.about:
             schema = TableSchema.from_dict(saved.about["schema"], encoder)
         return cls(saved.model, schema, saved.about, saved.header)

@@ -26,7 +26,8 @@ def predict(
     """Predict the rows of a table with a model.
 
     Writes one row for each, in the same order: mean, std (noise included), and lower and upper,
-    the ends of the prediction interval of probability --coverage.
+    the ends of the prediction interval of probability --coverage. A classifier writes the most
+    probable class, and the probability of each.
     """
     options.check_coverage(coverage)
     with open_session(as_json, quiet, debug) as out:
@@ -39,7 +40,8 @@ def predict(
             out.check_output_path(path, [each for each in FORMATS if each != ".tsv"])
         saved, kept = SavedModel.read(model), keep or []
         if path is not None and is_large(data) and not (kept or drop):
-            count = saved.model.predict_to_file(open_dataset(data, encoding), path, coverage)
+            level = {} if saved.schema.labels else {"coverage": coverage}
+            count = saved.model.predict_to_file(open_dataset(data, encoding), path, **level)
             out.say(f"Predicted {count:,} rows; written to {path}.")
             out.write_result({"rows": count, "coverage": coverage, "out": str(path)})
             return
@@ -72,6 +74,9 @@ def _predict_columns(saved: Any, table: Any, coverage: float) -> dict[str, Any]:
         raise TableError("The table has no rows to predict.")
     X = saved.schema.encode(table)
     with encoded_inputs():
+        if hasattr(saved.model, "classes_"):
+            columns: dict[str, Any] = saved.model._make_columns(saved.model.predict_proba(X))
+            return columns
         mean, std = saved.model.predict(X, return_std=True)
         lower, upper = saved.model.predict_interval(X, coverage)
     return {"mean": mean, "std": std, "lower": lower, "upper": upper}

@@ -42,10 +42,21 @@ def report(
 
         out.check_output_path(page, [".html"])
         saved = SavedModel.read(model).with_target(target)
+        check_reportable("likelihood_" in vars(saved.model))
         table, files = saved.read_table(data, drop, out, encoding), (model, data)
         count = write_report(saved, table, page, files, title=title, coverage=coverage)
         out.say(f"Written to {page}: {count:,} rows of {data}. Open it in a browser.")
         out.write_result({"page": str(page), "rows": count})
+
+
+def check_reportable(refused: bool) -> None:
+    """Raise for a classifier, and for a likelihood other than Gaussian noise."""
+    if refused:
+        raise ValueError(
+            "A report is about a regression with Gaussian noise. For other models, use eigengp "
+            "evaluate and inspect; eigengp.plot draws class_calibration, confusion_matrix and "
+            "decision_regions of classifiers."
+        )
 
 
 def write_report(

@@ -25,8 +25,8 @@ import numpy as np
 
 from eigengp._typing import Array
 
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
-_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
+WEIGHTS = WEIGHTS / WEIGHTS.sum()
 _CHUNK = 1 << 20
 """The largest number of values at quadrature nodes that exist at once."""
 _BISECTIONS = 60
@@ -107,8 +107,8 @@ class NonGaussian(ABC):
     def predict(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return mean and variance of targets, each of shape (n,)."""
         own = self.distribution(_nodes(mean[:, 0], variance[:, 0]))
-        first = own.mean() @ _WEIGHTS
-        return first, (own.var() + (own.mean() - first[:, None]) ** 2) @ _WEIGHTS
+        first = own.mean() @ WEIGHTS
+        return first, (own.var() + (own.mean() - first[:, None]) ** 2) @ WEIGHTS
 
     def predict_mean(self, mean: Array, variance: Array) -> Array:
         """Return the mean of targets, shape (n,)."""
@@ -126,7 +126,7 @@ class NonGaussian(ABC):
         low = low - 1.0 if whole else low
         for _ in range(_BISECTIONS):
             middle = 0.5 * (low + high)
-            enough = own.cdf(middle[:, None]) @ _WEIGHTS >= level
+            enough = own.cdf(middle[:, None]) @ WEIGHTS >= level
             low, high = np.where(enough, low, middle), np.where(enough, middle, high)
         return np.floor(high + 1e-6) if whole else high
 
@@ -138,7 +138,7 @@ class NonGaussian(ABC):
 
 def _nodes(mean: Array, variance: Array) -> Array:
     """Return latent values at the nodes of Gauss–Hermite quadrature, shape (n, Q)."""
-    return mean[:, None] + np.sqrt(variance)[:, None] * _NODES
+    return mean[:, None] + np.sqrt(variance)[:, None] * NODES
 
 
 def expect_by_quadrature(function: Any, y: Array, mean: Array, variance: Array) -> Expectation:
@@ -147,11 +147,11 @@ def expect_by_quadrature(function: Any, y: Array, mean: Array, variance: Array) 
     `function(y, f)` returns the log density and its first two derivatives by `f`. Then
     `∂ℓ/∂μ = E ∂ln p/∂f` and `∂ℓ/∂v = ½ E ∂²ln p/∂f²`.
     """
-    step, parts = max(1, _CHUNK // _NODES.size), []
+    step, parts = max(1, _CHUNK // NODES.size), []
     for i in range(0, max(1, y.size), step):
         own = slice(i, i + step)
         f = _nodes(mean[own, 0], variance[own, 0])
-        parts.append([each @ _WEIGHTS for each in function(y[own, None], f)])
+        parts.append([each @ WEIGHTS for each in function(y[own, None], f)])
     value, slope, curvature = (np.concatenate(each) for each in zip(*parts, strict=True))
     return Expectation(value, slope[:, None], 0.5 * np.minimum(curvature, 0.0)[:, None])
 

@@ -1,0 +1,163 @@
+"""Plots of classifiers: decision regions, calibration of probabilities, confusion matrix."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from eigengp.conformal import normal_half_width
+from eigengp.estimators.classifier import EigenGPClassifier
+from eigengp.inspection import feature_names, plain_inputs, plain_rows, ranges
+from eigengp.plot.marks import legend, panels
+from eigengp.plot.palette import LINES, MAP, MODEL_COLOR, REFERENCE_COLOR, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_SIDE, _MARGIN, _BINS, _CHANCE = 150, 0.1, 10, 0.9
+_MARKERS = "os^Dv"
+
+
+def decision_regions(
+    model: EigenGPClassifier, X: ArrayLike, y: ArrayLike | None = None, *, ax: Axes | None = None
+) -> Axes:
+    """Draw where each class is the most probable one, for two inputs.
+
+    The shade is the probability of the most probable class, and lines are where it changes. With
+    two classes, the shade is the probability of the second, with lines at 0.1, 0.5 and 0.9.
+
+    Parameters
+    ----------
+    model : EigenGPClassifier
+        A fitted classifier of two inputs.
+    X : array of shape (n, 2)
+        Rows that set the range.
+    y : array of shape (n,) or None
+        Their labels, which are drawn.
+    ax : Axes or None
+        Where to draw.
+
+    Returns
+    -------
+    ax : Axes
+        The axes drawn on.
+    """
+    rows, names = plain_rows(model, X), feature_names(model)
+    if len(names) != 2:
+        raise ValueError(f"decision_regions draws two inputs, but the model has {len(names)}.")
+    ends = ranges(model, rows)
+    ends = ends + _MARGIN * np.diff(ends, axis=1) * [-1.0, 1.0]
+    sides = [np.linspace(low, high, _SIDE) for low, high in ends]
+    mesh = np.column_stack([each.ravel() for each in np.meshgrid(*sides)])
+    with plain_inputs():
+        p = model.predict_proba(mesh)
+    two = p.shape[1] == 2
+    shown = (p[:, 1] if two else p.max(axis=1)).reshape(_SIDE, _SIDE)
+    with style():
+        (axes,) = panels(ax, 1, height=3.6)
+        limits = {"vmin": 0.0 if two else 1.0 / p.shape[1], "vmax": 1.0}
+        image = axes.pcolormesh(*sides, shown, cmap=MAP, alpha=0.6, rasterized=True, **limits)
+        label = f"probability of {model.classes_[1]}" if two else "probability of the likeliest"
+        axes.figure.colorbar(image, ax=axes, pad=0.02, label=label)
+        if two:
+            axes.contour(*sides, shown, [0.1, 0.5, 0.9], colors="0.2", linewidths=(0.7, 1.5, 0.7))
+        else:
+            best = p.argmax(axis=1).reshape(_SIDE, _SIDE)
+            for c in range(p.shape[1]):
+                axes.contour(*sides, best == c, [0.5], colors="0.2", linewidths=1.2)
+        for c, label in enumerate(model.classes_.tolist() if y is not None else ()):
+            own = rows[np.asarray(y) == label]
+            mark: dict[str, Any] = {"marker": _MARKERS[c % len(_MARKERS)], "edgecolors": "white"}
+            axes.scatter(*own.T, s=20, color=LINES[c % len(LINES)][0], label=str(label), **mark)
+        axes.set(xlabel=names[0], ylabel=names[1])
+        legend([axes], ax)
+    return axes
+
+
+def confusion_matrix(
+    model: EigenGPClassifier, X: ArrayLike, y: ArrayLike, *, ax: Axes | None = None
+) -> Axes:
+    """Draw how many rows of each class are predicted as each class.
+
+    Parameters
+    ----------
+    model : EigenGPClassifier
+        A fitted classifier.
+    X, y : arrays of shapes (n, D) and (n,)
+        Held-out rows.
+    ax : Axes or None
+        Where to draw.
+
+    Returns
+    -------
+    ax : Axes
+        The axes drawn on; shades are shares of each true class.
+    """
+    from sklearn.metrics import confusion_matrix as count_pairs
+
+    rows, labels = plain_rows(model, X), model.classes_
+    with plain_inputs():
+        counts = count_pairs(np.asarray(y), model.predict(rows), labels=labels)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    with style():
+        (axes,) = panels(ax, 1, height=3.6)
+        axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
+        for (i, j), count in np.ndenumerate(counts):
+            color = "white" if shares[i, j] > 0.5 else "black"
+            axes.text(j, i, f"{count:,}", ha="center", va="center", color=color, fontsize=8.5)
+        ticks = np.arange(labels.size)
+        axes.set_xticks(ticks, [str(each) for each in labels])
+        axes.set_yticks(ticks, [str(each) for each in labels])
+        axes.set(xlabel="predicted", ylabel="true")
+    return axes
+
+
+def class_calibration(
+    model: EigenGPClassifier, X: ArrayLike, y: ArrayLike, *, ax: Any = None
+) -> Any:
+    """Draw frequency against probability of a class at the left, and a histogram at the right.
+
+    With two classes it is the second class; with more, the most probable one of each row. Grey
+    bars contain 90 % of the frequencies that calibrated probabilities give for so many rows.
+
+    Parameters
+    ----------
+    model : EigenGPClassifier
+        A fitted classifier.
+    X, y : arrays of shapes (n, D) and (n,)
+        Held-out rows.
+    ax : array of two Axes or None
+        Where to draw.
+
+    Returns
+    -------
+    ax : array of two Axes
+        The axes drawn on.
+    """
+    rows, labels = plain_rows(model, X), np.asarray(y)
+    with plain_inputs():
+        p = model.predict_proba(rows)
+    two = p.shape[1] == 2
+    chosen = p[:, 1] if two else p.max(axis=1)
+    hit = labels == (model.classes_[1] if two else model.classes_[p.argmax(axis=1)])
+    bins = np.minimum((_BINS * chosen).astype(int), _BINS - 1)
+    count = np.bincount(bins, minlength=_BINS)
+    full = count > 0
+    mean = np.bincount(bins, chosen, _BINS)[full] / count[full]
+    share = np.bincount(bins, hit.astype(float), _BINS)[full] / count[full]
+    off = normal_half_width(_CHANCE) * np.sqrt(mean * (1.0 - mean) / count[full])
+    with style():
+        left, right = several = panels(ax, 2)
+        left.plot([0, 1], [0, 1], color=REFERENCE_COLOR, lw=1.0, linestyle="--", label="calibrated")
+        left.errorbar(mean, mean, off, fmt="none", ecolor="0.75", lw=5, label="chance")
+        left.plot(mean, share, color=MODEL_COLOR, marker="o", markersize=4, lw=1.5, label="model")
+        left.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        what = f"class {model.classes_[1]}" if two else "the likeliest class"
+        left.set(xlabel=f"predicted probability of {what}", ylabel="observed share")
+        bars: dict[str, Any] = {"facecolor": "none", "edgecolor": MODEL_COLOR, "hatch": "////"}
+        right.bar(np.arange(_BINS) / _BINS, count, 1.0 / _BINS, align="edge", lw=1.2, **bars)
+        right.set(xlim=(0, 1), xlabel="predicted probability", ylabel="rows")
+        legend(several, ax)
+    return several
