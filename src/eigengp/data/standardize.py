@@ -299,8 +299,9 @@ class Scaling:
         if not math.isinf(self.knee):
             standardised = stretch_tails(standardised, self.knee)
         own = slice(None) if self.columns is None else list(self.columns)
-        found = np.tile(self.input_centre, (len(standardised), 1))
-        found[:, own] = standardised * self.input_scale[own] + self.input_centre[own]
+        shape = (*standardised.shape[:-1], self.input_centre.size)
+        found = np.broadcast_to(self.input_centre, shape).copy()
+        found[..., own] = standardised * self.input_scale[own] + self.input_centre[own]
         return found
 
     def restore_gradient(self, X: AnyArray, gradient: AnyArray) -> AnyArray:
