@@ -234,8 +234,13 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _find_fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
         """Open the rows, and learn from them."""
-        elsewhere = is_dask(X) or isinstance(y, str) or follows_dispatch(X) or follows_dispatch(y)
-        if self._takes_unlabelled and not elsewhere:
+        arrays = isinstance(X, np.ndarray) and isinstance(y, np.ndarray)
+        whole = arrays and y.dtype == np.float64 and not np.isnan(y).any()
+        if (
+            self._takes_unlabelled
+            and not (whole or isinstance(y, str) or is_dask(X))
+            and not (follows_dispatch(X) or follows_dispatch(y))
+        ):
             X, y, sample_weight, others = split_labelled(X, y, sample_weight)
             settings = replace(settings, reading=settings.reading._replace(unlabelled=others))
         with (
