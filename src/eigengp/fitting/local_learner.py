@@ -9,13 +9,9 @@ learned. With one group it is the exact GP.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +28,7 @@ from eigengp.fitting.objectives import (
 from eigengp.fitting.progress import Monitor
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.linalg import FactorizationError, JitterWarning
+from eigengp.gp.linalg import FactorizationError
 from eigengp.kernels import (
     Kernel,
     Matern12,
@@ -131,14 +127,6 @@ class LocalObjective:
         return Evaluation(value, gradient / n, value)
 
 
-_MANY_THREADS, _AT_ONCE = 4, 8
-"""From so many threads on, candidates are learned side by side, at most so many at once: few rows
-have too few groups for all threads."""
-
-_Task: TypeAlias = Callable[["LocalLearner"], ExactGP]
-"""Learns a model with a learner."""
-
-
 @dataclass
 class LocalLearner:
     """Maximises the log marginal likelihood of local GPs.
@@ -176,68 +164,12 @@ class LocalLearner:
         if not given:
             models = self._learn_candidates(start, rounds.pop(0), most)
         for each in rounds:
-            groups = self.group(models[0], each.n_rows, each.size)
-            with self._side_by_side() as submit:
-                learned = [
-                    submit(
-                        self._make_task(
-                            partial(replace, model), each, groups, most, (i, len(models))
-                        )
-                    )
-                    for i, model in enumerate(models)
-                ]
-            models = self._keep_best([model.result() for model in learned], each, groups)
+            learned, groups = [], self.group(models[0], each.n_rows, each.size)
+            for i, model in enumerate(models):
+                self.monitor.clock.spread(each.until, i, len(models))
+                learned.append(self._learn_on_part(model, each, groups, most))
+            models = self._keep_best(learned, each, groups)
         return models[0]
-
-    @contextmanager
-    def _side_by_side(self) -> Iterator[Callable[[_Task], Future[ExactGP]]]:
-        """Run tasks in threads where these are many, else one after another; results are the same.
-
-        Each task gets a learner. With a clock, a checkpoint or a progress bar tasks keep their
-        order.
-        """
-        if (
-            self.n_threads < _MANY_THREADS
-            or self.checkpoint is not None
-            or self.monitor.verbose
-            or self.monitor.clock.limit is not None
-        ):
-
-            def now(task: _Task) -> Future[ExactGP]:
-                future: Future[ExactGP] = Future()
-                future.set_result(task(self))
-                return future
-
-            yield now
-            return
-        learners: list[LocalLearner] = []
-        with warnings.catch_warnings(), ThreadPoolExecutor(_AT_ONCE) as pool:
-            warnings.simplefilter("ignore", JitterWarning)  # Filters belong to no thread.
-
-            def later(task: _Task) -> Future[ExactGP]:
-                learners.append(replace(self, monitor=replace(self.monitor, history=[]), n_iter=0))
-                return pool.submit(task, learners[-1])
-
-            yield later
-        for each in learners:
-            self.n_iter += each.n_iter
-            self.monitor.history.extend(each.monitor.history)
-
-    @staticmethod
-    def _make_task(
-        begin: Callable[[], ExactGP],
-        own: _Round,
-        groups: list[RowBlock],
-        most: int,
-        place: tuple[int, int],
-    ) -> _Task:
-        """Return a task that learns a model of one round, the i-th of so many."""
-
-        def learn(learner: LocalLearner) -> ExactGP:
-            learner.monitor.clock.spread(own.until, *place)
-            return learner._learn_on_part(begin(), own, groups, most)
-
-        return learn
 
     def _keep_best(
         self, models: list[ExactGP], own: _Round, groups: list[RowBlock]
@@ -245,13 +177,9 @@ class LocalLearner:
         """Return the best models of a round, in order."""
         if len(models) == 1:
             return models
-        parts = run_in_threads(
-            lambda part: [_score_kernel(model, groups) for model in part], models, self.n_threads
-        )
-        scores = [score for part in parts for score in part]
         names = [name_kernel(model.kernel) for model in models]
-        losses = dict(zip(names, scores, strict=True))
-        self.losses[own.n_rows] = losses
+        scores = [self._score_kernel(model, groups) for model in models]
+        losses = self.losses[own.n_rows] = dict(zip(names, scores, strict=True))
         return sorted(models, key=lambda model: losses[name_kernel(model.kernel)])[: own.keep]
 
     @property
@@ -274,35 +202,25 @@ class LocalLearner:
         Rough kernels learn slowly, and not at all from a poor start. The first kernel tells which
         inputs matter, by which rows are then grouped.
         """
+        learned: dict[type[Stationary] | None, ExactGP] = {None: start}
         groups = self.group(start, own.n_rows, own.size)
         pairs = SUMS if self._has_time else ()
-        learned: dict[type[Stationary], Future[ExactGP]] = {}
-
-        def begin(kind: type[Stationary]) -> ExactGP:
-            origin = CANDIDATES[kind]
-            model = start if origin.kind is None else learned[origin.kind].result()
-            before = model.kernel
-            assert isinstance(before, Stationary)
+        n_candidates = len(CANDIDATES) + len(pairs)
+        for i, (kind, origin) in enumerate(CANDIDATES.items()):
+            model = learned[origin.kind]
+            before: Any = model.kernel
+            self.monitor.clock.spread(own.until, i, n_candidates)
             lengths = before.lengthscale * origin.stretch
-            kernel = kind(lengths, before.variance, groups=before.groups)
-            return replace(model, kernel=kernel)
-
-        def add(parts: tuple[type[Stationary], type[Stationary]]) -> ExactGP:
-            return add_kernels(*(learned[kind].result() for kind in parts))
-
-        count = len(CANDIDATES) + len(pairs)
-        with self._side_by_side() as submit:
-            for i, kind in enumerate(CANDIDATES):
-                task = self._make_task(partial(begin, kind), own, groups, most, (i, count))
-                learned[kind] = submit(task)
-                if CANDIDATES[kind].kind is None:
-                    groups = self.group(learned[kind].result(), own.n_rows, own.size)
-            sums = [
-                submit(self._make_task(partial(add, parts), own, groups, most, (i, count)))
-                for i, parts in enumerate(pairs, len(CANDIDATES))
-            ]
-        models = [future.result() for future in (*learned.values(), *sums)]
-        return self._keep_best(models, own, groups)
+            model = replace(model, kernel=kind(lengths, before.variance, groups=before.groups))
+            learned[kind] = model = self._learn_on_part(model, own, groups, most)
+            if origin.kind is None:
+                groups = self.group(model, own.n_rows, own.size)
+        sums = []
+        for i, parts in enumerate(pairs, len(CANDIDATES)):
+            self.monitor.clock.spread(own.until, i, n_candidates)
+            model = add_kernels(*(learned[kind] for kind in parts))
+            sums.append(self._learn_on_part(model, own, groups, most))
+        return self._keep_best([*list(learned.values())[1:], *sums], own, groups)
 
     def _learn_on_part(
         self, model: ExactGP, own: _Round, groups: list[RowBlock], most: int
@@ -342,26 +260,29 @@ class LocalLearner:
         step = max(1, len(groups) // max(1, round(count / size)))
         return [some.picked(each) for each in groups[::step]]
 
+    def _score_kernel(self, model: ExactGP, groups: list[RowBlock]) -> float:
+        """Average `−ln p(y)` per row and its value with one variance for all rows.
 
-def _score_kernel(model: ExactGP, groups: Sequence[RowBlock]) -> float:
-    """Average `−ln p(y)` per row and its value with one variance for all rows.
+        The second term measures leave-one-out means alone, since the variances are learned again at
+        the end. As in Akaike's criterion, each parameter costs one nat: those of sums are many.
+        """
 
-    The second term measures leave-one-out means alone, since the variances are learned again at
-    the end. As in Akaike's criterion, each parameter costs one nat: those of sums are many.
-    """
-    value, n, squares = 0.0, 0.0, 0.0
-    try:
-        for rows in groups:
-            outcome = model.forward(rows)
-            assert outcome.covariance is not None
-            errors = outcome.solved / outcome.covariance.inverse_diagonal()
-            value, n = value + outcome.value, n + outcome.n
-            squares += float(rows.weight @ errors**2)
-    except FactorizationError:
-        return float("inf")
-    square = max(squares / n, np.finfo(np.float64).tiny)
-    alike = 0.5 * float(np.log(2.0 * np.pi * square) + 1.0)
-    return 0.5 * (value / n + alike) + len(model.kernel.parameters) / n
+        def sum_up(part: Any) -> list[tuple[float, float, float]]:
+            found = []
+            for rows in part:
+                outcome = model.forward(rows)
+                mean, _ = model.posterior(outcome).leave_one_out(rows)
+                found.append((outcome.value, outcome.n, float(rows.weight @ (rows.y - mean) ** 2)))
+            return found
+
+        try:
+            parts = run_in_threads(sum_up, cast(Any, groups), self.n_threads)
+        except FactorizationError:
+            return float("inf")
+        value, n, squares = np.sum([each for part in parts for each in part], axis=0)
+        square = max(squares / n, np.finfo(np.float64).tiny)
+        alike = 0.5 * float(np.log(2.0 * np.pi * square) + 1.0)
+        return float(0.5 * (value / n + alike) + len(model.kernel.parameters) / n)
 
 
 def bisect_rows(X: Array, rows: NDArray[np.intp], size: int) -> Iterator[NDArray[np.intp]]:
