@@ -302,7 +302,7 @@ def test_a_refit_that_fails_leaves_the_fitted_model_as_it_was(name: str) -> None
 def test_what_is_no_data_is_refused(name: str) -> None:
     for inputs, targets, message in (
         ([[np.nan], [1.0]], [0.0, 1.0], "NaN"),
-        ([[0.0], [1.0]], [0.0, np.nan], "NaN"),
+        ([[0.0], [1.0]], [np.nan, np.nan], "NaN"),
         ([[np.inf], [1.0]], [0.0, 1.0], "infinity"),
         ([[0.0], [1.0]], [0.0], "inconsistent numbers of samples"),
         ([0.0, 1.0], [0.0, 1.0], "Reshape your data"),
