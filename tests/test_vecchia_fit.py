@@ -25,7 +25,7 @@ from eigengp import (
 from eigengp._typing import Array
 from eigengp.backend.threads import use_one_blas_thread
 from eigengp.data.array_source import ArraySource
-from eigengp.fitting import learn, local_learner
+from eigengp.fitting import learn
 from eigengp.fitting.conditioning import Conditioning
 from eigengp.fitting.heteroscedastic import OF_THE_MODEL
 from eigengp.fitting.local_learner import (
@@ -312,14 +312,13 @@ def test_a_short_round_is_short_for_sums_too(monkeypatch: pytest.MonkeyPatch) ->
         return model
 
     monkeypatch.setattr(LocalLearner, "minimize", note)
-    monkeypatch.setattr(local_learner, "_FEW_STEPS", 3)
     X, y = _heteroscedastic_data(150, 0)
     both = Matern32([1.0, 1.0]) + Matern12([1.0, 1.0])
     model = ExactGP(both, 0.1)  # type: ignore[arg-type]
     for limit in (None, 5.0):
         learner = LocalLearner(RowBlock(X, y), Monitor(False, clock=Clock(limit)), 1)
         learner.choose_kernel(model, 25, given=True)
-    assert steps == [10, 10, 3]
+    assert steps == [10, 10, 12, 15, 12]
 
 
 def test_a_size_that_was_asked_for_is_taken_without_a_trial() -> None:

@@ -118,7 +118,7 @@ class EigenGPRegressor(InducingPointRegressor):
           squared exponential, rational quadratic, Matérn 5/2, 3/2 and 1/2; for one input also a
           linear kernel plus a squared exponential, and for up to three inputs a `Warped` squared
           exponential.
-        - "neighbors": the kernel with the lowest loss on up to 3,000 rows, among the same five
+        - "neighbors": the kernel with the lowest loss on up to 10,000 rows, among the same five
           kernels and, without `max_time` or with at least 10 seconds, four sums: squared
           exponential + Matérn 5/2 or rational quadratic, and rational quadratic or Matérn 3/2 +
           Matérn 1/2. The loss per row is the mean of two values: the negative log marginal

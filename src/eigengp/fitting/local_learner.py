@@ -28,6 +28,7 @@ from eigengp.fitting.objectives import (
 from eigengp.fitting.progress import Monitor
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
+from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.linalg import FactorizationError
 from eigengp.kernels import (
     Kernel,
@@ -86,14 +87,19 @@ class _Round(NamedTuple):
     """The fraction of `max_time` by which the round must end."""
 
 
-_ROUNDS = (_Round(1_000, 200, 15, 4, 0.12), _Round(3_000, 300, 25, 1, 0.3))
+_ROUNDS = (
+    _Round(1_000, 100, 15, 4, 0.12),
+    _Round(3_000, 300, 12, 2, 0.3),
+    _Round(LEARNED_ROWS, 400, 12, 1, 0.5),
+)
 _SUM_STEPS = 10
-"""The largest number of iterations of a sum of kernels in a round."""
-LAST_SIZE = 400
-"""The number of rows of a group when the chosen kernel is learned at last."""
+"""The largest number of iterations of a sum of kernels in a round before the last."""
+_LEAST_NOISE = 0.01
+"""The least noise variance at the start of a round. Targets of a few groups may be nearly free of
+noise, and those of others are then so unlikely that the first step ends far away."""
 _ENOUGH_SECONDS = 10.0
-_ROWS_PER_SECOND, _FEWEST_ROWS, _FEW_STEPS = 200, 200, 15
-"""The only round if `max_time` is less than that: later steps need the time more."""
+_FEWEST_ROWS, _ROWS_PER_SECOND = (200, 1_000), (400, 2_000)
+"""If `max_time` is less than that, there are only the first and the last round, of so many rows."""
 
 
 @dataclass(frozen=True)
@@ -188,13 +194,16 @@ class LocalLearner:
         return limit is None or limit >= _ENOUGH_SECONDS
 
     def _plan_rounds(self) -> Sequence[_Round]:
-        """Return the rounds of the tournament: a single small one if time is short."""
+        """Return the rounds of the tournament: two small ones if time is short."""
         limit = self.monitor.clock.limit
         if limit is None or self._has_time:
             return _ROUNDS
-        first = _ROUNDS[0]
-        count = min(first.n_rows, max(_FEWEST_ROWS, round(_ROWS_PER_SECOND * limit)))
-        return (_Round(count, first.size, _FEW_STEPS, 1, _ROUNDS[-1].until),)
+        first = _ROUNDS[0]._replace(keep=1, until=_ROUNDS[1].until)
+        planned = zip((first, _ROUNDS[-1]), _FEWEST_ROWS, _ROWS_PER_SECOND, strict=True)
+        return [
+            each._replace(n_rows=min(each.n_rows, max(fewest, round(rate * limit))))
+            for each, fewest, rate in planned
+        ]
 
     def _learn_candidates(self, start: ExactGP, own: _Round, most: int) -> list[ExactGP]:
         """Learn all candidate kernels, each from where a smoother one ended, and return the best.
@@ -226,7 +235,8 @@ class LocalLearner:
         self, model: ExactGP, own: _Round, groups: list[RowBlock], most: int
     ) -> ExactGP:
         """Learn kernel and noise in one round of at most `most` iterations."""
-        steps = own.steps if isinstance(model.kernel, Stationary) else min(own.steps, _SUM_STEPS)
+        short = own.keep > 1 and not isinstance(model.kernel, Stationary)
+        steps = min(own.steps, _SUM_STEPS) if short else own.steps
         name = name_kernel(model.kernel)
         return self.minimize(name, model, groups, min(steps, most))
 
@@ -242,6 +252,7 @@ class LocalLearner:
 
     def minimize(self, name: str, model: ExactGP, groups: list[RowBlock], steps: int) -> ExactGP:
         """Learn kernel and noise from groups of rows."""
+        model = replace(model, likelihood=Gaussian(max(model.noise_variance, _LEAST_NOISE)))
         objective = self._make_objective(model, groups)
         limits = (steps, self.tol, name, self.monitor, self.checkpoint, len(groups))
         found = learn_parameters(objective, *limits)

@@ -17,7 +17,7 @@ from eigengp._typing import Array
 from eigengp.backend.threads import count_available_threads, speed_up_passes
 from eigengp.fitting.conditioning import CHUNK, Conditioning
 from eigengp.fitting.initialization import InducingPointInit, Start, draw_kernels
-from eigengp.fitting.local_learner import LAST_SIZE, LEARNED_ROWS, LocalLearner, name_kernel
+from eigengp.fitting.local_learner import LocalLearner, name_kernel
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.progress import Clock
 from eigengp.fitting.run import FitResult, Run
@@ -30,8 +30,8 @@ from eigengp.kernels import Kernel
 
 _TRIED_ROWS = 5_000
 _TRIED_LENGTHSCALES, _TRIED_STEPS = 4, 8
-_STEPS = 12
-"""The largest number of iterations with which the chosen kernel is learned at last."""
+_STEPS = 15
+"""The largest number of iterations in a round in which kernels are learned."""
 _TOLERANCE = 1e-6
 """The default relative change of the log marginal likelihood at which learning stops."""
 _LEAST_LEARNED_ROWS = 1_000
@@ -49,15 +49,14 @@ _LEAST_SIZE, _MOST_SIZE = 50, 800
 _MOST_FEATURES = 40_000_000
 """The largest number of features of all rows that the default keeps in memory."""
 _SIZE_PER_SECOND = 12
-_LEARNED_ROWS_PER_SECOND = 800
-_UNTIL = (0.5, 0.6)
-"""Fractions of `max_time` by which learning and the choice of inducing points must end."""
+_UNTIL = (0.25, 0.6)
+"""Fractions of `max_time` by which the choices of lengthscales and of inducing points must end."""
 
 
 def learn_with_neighbors(run: Run, start: Start) -> FitResult:
     """Fit eigenfunctions and the nearest-neighbour residual."""
     fit = NeighborFit.begin(run)
-    model = fit.place_points(fit.learn(fit.choose_kernel(start)))
+    model = fit.place_points(fit.choose_kernel(start))
     outcome = fit.conditioning.condition(model)
     scored = fit.conditioning.score(model, outcome, run.settings.noise != "gaussian")
     run.decisions.extend(scored.decisions)
@@ -137,11 +136,15 @@ class NeighborFit:
         return self.run.monitor.clock
 
     def choose_kernel(self, start: Start) -> ExactGP:
-        """Return the model with the chosen kernel, learned on a part of the rows."""
-        own, most = self.run.settings.kernel, self.max_iter
+        """Choose the kernel, and learn it and the noise."""
         model = ExactGP(start.kernel, start.likelihood)
-        if most == 0:
-            return model
+        if self.max_iter:
+            model = self._learn_kernel(model)
+            self.run.n_iter += self.learner.n_iter
+        return model
+
+    def _learn_kernel(self, model: ExactGP) -> ExactGP:
+        own, most = self.run.settings.kernel, self.max_iter
         if isinstance(own, Kernel):
             model = self._choose_lengthscales(model)
         if isinstance(own, Kernel) or own != "auto":
@@ -168,7 +171,7 @@ class NeighborFit:
         steps = min(_TRIED_STEPS, self.max_iter)
         best, least = given, np.inf
         for i, kernel in enumerate((given.kernel, *others)):
-            self._clock.spread(0.5 * _UNTIL[0], i, 1 + _TRIED_LENGTHSCALES)
+            self._clock.spread(_UNTIL[0], i, 1 + _TRIED_LENGTHSCALES)
             if i and self._clock.is_over():
                 break
             model = replace(given, kernel=kernel)
@@ -179,18 +182,6 @@ class NeighborFit:
 
     def _decide(self, name: str, chosen: str, reason: str, scores: dict[str, float]) -> None:
         self.run.decisions.append(Decision(name, chosen, reason, scores))
-
-    def learn(self, model: ExactGP) -> ExactGP:
-        """Learn kernel and noise on many rows."""
-        self._clock.allow(_UNTIL[0])
-        limit = self._clock.limit
-        few = LEARNED_ROWS if limit is None else round(_LEARNED_ROWS_PER_SECOND * limit)
-        count = min(LEARNED_ROWS, max(few, _LEAST_LEARNED_ROWS))
-        if self.max_iter:
-            groups = self.learner.group(model, count, LAST_SIZE)
-            model = self.learner.minimize("kernel", model, groups, self.max_iter)
-        self.run.n_iter += self.learner.n_iter
-        return model
 
     def place_points(self, model: ExactGP) -> EigenGP:
         """Place all inducing points for the learned kernel."""
