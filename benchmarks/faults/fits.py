@@ -63,8 +63,10 @@ def fit_and_check(seed: int, folder: Path, few: bool) -> str:
                 raise
             return "refused"
         if not usable:
-            promise(weight is not None and not weight.all(), "unusable values were accepted")
-            return "predicted"  # The row does not count.
+            unlabelled = bool(np.isnan(y).any())
+            ignored = weight is not None and not weight.all()
+            promise(unlabelled or ignored, "unusable values were accepted")
+            return "predicted"  # The row has no target, or does not count.
         _check_predictions(model, X, rng)
         if rng.random() < 0.1:
             _check_again(model, X, y, weight, folder)
