@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,11 @@ from scipy.stats import multivariate_normal, norm
 
 from eigengp._typing import Array
 from eigengp.fitting.bound import Approximation, Rows
+from eigengp.fitting.class_neighbors import BoundLearner, NeighborRounds
+from eigengp.fitting.progress import Monitor
 from eigengp.gp.blocks import RowBlock
+from eigengp.gp.exact import ExactGP
+from eigengp.gp.latent import DenseLatent
 from eigengp.gp.likelihoods import (
     Bernoulli,
     Coregionalized,
@@ -242,3 +248,74 @@ def test_mixtures_have_the_moments_and_quantiles_of_draws() -> None:
 def test_bad_parameters_are_refused(make: Callable[[], NonGaussian], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         make()
+
+
+@pytest.mark.parametrize("name", ["bernoulli", "softmax"])
+def test_dense_latent_functions_are_those_with_all_rows_as_inducing_points(name: str) -> None:
+    likelihood, y = _make(name)
+    X, rows = _inputs()[0], _rows(y, np.random.default_rng(4).uniform(0.5, 2.0, N))
+    model = _model(THETA, X, 1e-10)
+    start = rows.begin(likelihood)[0]
+    sparse = rows.improve(rows.make_latent(model), start, 500, 1e-12)
+    latent: Any = DenseLatent(model.kernel, X)
+    dense = rows.improve(latent, start, 500, 1e-12)
+    assert dense.bound == pytest.approx(sparse.bound, abs=1e-5)
+    np.testing.assert_allclose(dense.mean, sparse.mean, atol=1e-4)
+    np.testing.assert_allclose(dense.variance, sparse.variance, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["bernoulli", "softmax"])
+def test_the_gradient_of_local_bounds_agrees_with_finite_differences(name: str) -> None:
+    likelihood, y = _make(name)
+    block = RowBlock(_inputs()[0], y, np.random.default_rng(4).uniform(0.5, 2.0, N))
+    offset = likelihood.start(y, block.weight)[1]
+    learner = BoundLearner(
+        block, Monitor(False, N, 0.0), 1, likelihood=likelihood, offset=offset, variance=4.0
+    )
+    model = ExactGP(SquaredExponential(np.ones(2), 1.0).with_theta(THETA), Gaussian(1.0))
+    groups = [block.cut(12)[0], block.cut(12)[1]]
+
+    def evaluate(theta: Array) -> Any:
+        objective = learner._make_objective(model, groups)
+        for _ in range(30):  # Each call starts from the factors of the one before.
+            objective.least = np.inf
+            found = objective(theta)
+        return found
+
+    h, gradient = 1e-4, evaluate(THETA).gradient
+    for i in range(THETA.size):
+        step = h * np.eye(THETA.size)[i]
+        slope = (evaluate(THETA + step).value - evaluate(THETA - step).value) / (2 * h)
+        assert gradient[i] == pytest.approx(slope, rel=5e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bernoulli", "softmax"])
+def test_all_rows_as_neighbours_give_the_dense_solution(name: str) -> None:
+    likelihood, y = _make(name)
+    X = np.ascontiguousarray(_inputs()[0])
+    block = RowBlock(X, y)
+    rows = Rows(block, n_threads=1, offset=likelihood.start(y, block.weight)[1])
+    model = _model(THETA, X[:7].copy(), 1e-10)
+    latent: Any = DenseLatent(model.kernel, X)
+    dense = rows.improve(latent, rows.begin(likelihood)[0], 500, 1e-12)
+    rounds = NeighborRounds(replace(model, vecchia=True), rows, likelihood, N, 1, rounds=40)
+    posterior, bound = rounds.find_posterior()
+    mean, variance = posterior.latent(X)
+    np.testing.assert_allclose(mean, dense.mean + rows.offset, atol=1e-3)
+    np.testing.assert_allclose(variance, dense.variance, rtol=1e-3)
+    assert bound == pytest.approx(dense.bound, abs=1e-3)
+
+
+def test_rows_with_equal_inputs_are_merged_among_neighbours() -> None:
+    likelihood, y = _make("bernoulli")
+    X, weight = np.ascontiguousarray(_inputs()[0]), np.where(np.arange(N) < 6, 2.0, 1.0)
+    offset, twice = np.array([0.3]), [*range(N), *range(6)]
+    model = replace(_model(THETA, X[:7].copy()), vecchia=True)
+    found = []
+    for block in (RowBlock(X, y, weight), RowBlock(X[twice], y[twice])):
+        rounds = NeighborRounds(
+            model, Rows(block, n_threads=1, offset=offset), likelihood, N, 1, 20
+        )
+        found.append(rounds.find_posterior()[0].latent(X))
+    np.testing.assert_allclose(found[0][0], found[1][0], atol=1e-6)
+    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-6)

@@ -29,6 +29,7 @@ from eigengp.estimators.sparse import POINTS
 from eigengp.fitting.learn import learn
 from eigengp.fitting.settings import Settings
 from eigengp.fitting.variational import extend_posterior
+from eigengp.gp.latent import NeighborLatent
 from eigengp.gp.likelihoods import Bernoulli, Softmax
 from eigengp.gp.variational import LatentPosterior
 from eigengp.kernels import Kernel
@@ -51,14 +52,25 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     Parameters
     ----------
     n_components : int or "auto"
-        M, the number of inducing points. "auto" is 200, or 400 from 5,000 to 200,000 rows of two
-        classes; if there are no more than 500 rows of two classes, or 200 rows of more, all rows
-        are inducing points.
+        M, the number of inducing points. "auto" with neighbours is one for 25 rows, at most 400.
+        Without, it is 200, or 400 from 5,000 to 200,000 rows of two classes; if there are no more
+        than 500 rows of two classes, or 200 rows of more, all rows are inducing points.
     kernel : {"auto"}, Kernel or str
         The covariance function of the latent functions. A `Kernel` object is in the units of the
         inputs; its hyperparameters are initial values. A name such as "matern52" selects that
         kernel. "auto" chooses among squared exponential, Matérn 5/2, 3/2 and 1/2 by the bound of
-        1,000 rows; for up to three inputs also a `Warped` squared exponential.
+        1,000 rows; for up to three inputs also a `Warped` squared exponential. With neighbours it
+        chooses among these, without the warped one, rational quadratic and four sums of two
+        kernels, in three rounds of up to 6,000 rows.
+    residual : {"auto", None, "neighbors"}
+        How predictions use what the inducing points leave out. None does not use it; the inducing
+        points are then learned. "neighbors" conditions each prediction also on the nearest training
+        rows, which act as Gaussian observations (Vecchia approximation); the kernel is then
+        learned from groups of at most 600 nearby rows, and the inducing points are placed once.
+        "auto" is "neighbors" for 1,000 to 100,000 rows of two classes, or up to 1,000 rows for each
+        second of `max_time`, and None otherwise, for a `Warped` kernel and in `partial_fit`.
+    n_neighbors : int
+        The number of nearest training rows on which a prediction is conditioned.
     class_weight : {"balanced"}, dict or None
         Weights of the classes, by label; "balanced" weighs classes by the inverse of their number
         of rows. Probabilities are then those of data in which classes count so.
@@ -94,7 +106,7 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     array(['inside', 'outside'], dtype='<U7')
     """
 
-    _posterior: LatentPosterior = field(init=False)
+    _posterior: LatentPosterior | NeighborLatent = field(init=False)
     _online: None = field(init=False)
     _learn = staticmethod(learn)
     _learns_in_memory = True
@@ -104,6 +116,8 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "kernel": [Kernel, KERNEL_NAMES, StrOptions({"auto"})],
         "class_weight": [StrOptions({"balanced"}), dict, None],
+        "residual": [StrOptions({"auto", "neighbors"}), None],
+        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "inducing_points": [POINTS, "array-like"],
         "max_time": [Interval(Real, 0, None, closed="neither"), None],
         **{
@@ -120,6 +134,8 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
     n_components: int | Literal["auto"] = field(default="auto", kw_only=False)
     kernel: Kernel | str = "auto"
+    residual: Literal["auto", "neighbors"] | None = "auto"
+    n_neighbors: int = 64
     class_weight: Literal["balanced"] | Mapping[Any, float] | None = None
     inducing_points: Any = "auto"
     optimizer: Any = "auto"
@@ -152,9 +168,11 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         self : object
             The fitted classifier.
         """
-        return self._fit_labels(X, y, sample_weight, None)
+        return self._fit_labels(X, y, sample_weight, None, self.residual)
 
-    def _fit_labels(self, X: Any, y: Any, sample_weight: Any, given: Any) -> Self:
+    def _fit_labels(
+        self, X: Any, y: Any, sample_weight: Any, given: Any, residual: str | None
+    ) -> Self:
         """Fit to rows of the classes that are given, or of those in `y`."""
         frame = read_labelled(X, y, sample_weight, self.categorical_features)
         labels, known, weight = _check_labels(type(self).__name__, frame.y, frame.sample_weight)
@@ -174,7 +192,7 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         likelihood = Bernoulli() if classes.size == 2 else Softmax(int(classes.size))
         settings = Settings.from_estimator(self, frame)
         reading = settings.reading._replace(scales_targets=False, mean="constant")
-        settings = replace(settings, likelihood=likelihood, reading=reading)
+        settings = replace(settings, likelihood=likelihood, reading=reading, residual=residual)
         self._adopt(self._find_fit(frame.X, codes, weight, settings))
         self.classes_ = classes
         return self
@@ -212,8 +230,14 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         """
         if is_out_of_core(X) or is_dask(X):
             raise TypeError("partial_fit takes arrays; fit reads files and Dask collections.")
+        own = getattr(self, "_posterior", None)
+        if self.residual == "neighbors" or isinstance(own, NeighborLatent):
+            raise ValueError(
+                "partial_fit keeps no rows, which a nearest-neighbour residual needs; fit with "
+                "residual=None, or start with partial_fit."
+            )
         if not self.__sklearn_is_fitted__():
-            return self._fit_labels(X, y, sample_weight, classes)
+            return self._fit_labels(X, y, sample_weight, classes, None)
         labels, known, _ = _check_labels(type(self).__name__, y, sample_weight)
         if not known.all():
             raise ValueError("partial_fit needs a label in each row; y contains NaN or None.")
@@ -221,7 +245,8 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         if self.class_weight is not None:
             raise ValueError("partial_fit has no class_weight after its first call; pass weights.")
         rows = self._scaling.transform_block(check_further_rows(self, X, codes, sample_weight))
-        self._posterior, gained = extend_posterior(self._posterior, rows)
+        assert isinstance(own, LatentPosterior)
+        self._posterior, gained = extend_posterior(own, rows)
         self.log_marginal_likelihood_ += gained
         return self
 

@@ -19,6 +19,7 @@ from eigengp._atomic import write_atomically
 from eigengp.backend.namespace import cast, namespace
 from eigengp.estimators.base import GPEstimator
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
+from eigengp.gp.latent import NeighborLatent
 from eigengp.gp.mean import check_mean
 from eigengp.gp.posterior import Posterior, Predictive
 from eigengp.gp.precision import Arithmetic
@@ -150,7 +151,7 @@ def _exportable(model: GPEstimator) -> Predictive:
             "Several outputs and likelihoods other than Gaussian noise and classes cannot be "
             "exported to ONNX; save the model instead."
         )
-    if isinstance(posterior, VecchiaPosterior):
+    if isinstance(posterior, VecchiaPosterior | NeighborLatent):
         raise ValueError(
             'Models with residual="neighbors" search for the nearest rows in each prediction, '
             'which ONNX cannot express. Fit with residual=None or "diagonal" to export.'

@@ -21,7 +21,8 @@ from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import FactorEvidence
 from eigengp.gp.likelihoods import Bernoulli, Expectation, NonGaussian, Softmax
 from eigengp.gp.model import EigenGP
-from eigengp.gp.variational import Factors, LatentModel, compute_divergence
+from eigengp.gp.variational import Factors, LatentModel
+from eigengp.kernels import Kernel
 
 _FIRST_ROUNDS, _ROUNDS = 30, 12
 _ROUND_TOLERANCE = 1e-6
@@ -80,13 +81,16 @@ class Rows:
     n_threads : int or None
         See `ArraySource`.
     earlier : tuple of FactorEvidence
-        The posterior of earlier rows, if there are any; offsets are then not learned.
+        The posterior of earlier rows, if there are any.
+    offset : array of shape (C,) or None
+        The prior means of the latent functions; None learns them.
     """
 
     block: RowBlock
     log_exposure: Array | None = None
     n_threads: int | None = None
     earlier: tuple[FactorEvidence, ...] = ()
+    offset: Array | None = None
 
     @property
     def weight(self) -> Array:
@@ -111,10 +115,11 @@ class Rows:
         """Return factors for the prior, and its variance to start from."""
         exposure = 1.0 if self.log_exposure is None else np.exp(self.log_exposure[:, 0])
         own, offset, variance = likelihood.start(self.block.y / exposure, self.weight * exposure)
+        offset = offset if self.offset is None else self.offset
         shape = (self.block.n_rows, likelihood.n_latent)
         mean, at = np.zeros(shape), self._shift(np.zeros(shape), offset)
         found = own.expect(self.block.y, at, np.full(shape, variance))
-        return Approximation(self._make_factors(mean, found), offset, own), variance
+        return Approximation(self.make_factors(mean, found), offset, own), variance
 
     def _update(self, own: Approximation, step: float) -> Approximation:
         """Return factors for the moments of the latent functions, and better parameters."""
@@ -123,15 +128,15 @@ class Rows:
         same = likelihood is own.likelihood and own.expectation is not None
         found = own.expectation if same else likelihood.expect(y, at, own.variance)
         assert found is not None
-        target = self._make_factors(own.mean, found)
-        if likelihood.learns_offset and not self.earlier:
+        target = self.make_factors(own.mean, found)
+        if likelihood.learns_offset and self.offset is None:
             # The factors account for the new offset to first order, `∂²ℓ/∂μ² ≈ −ω`.
             moved = step * (s @ found.by_mean) / np.maximum(target.precision.sum(axis=0), 1e-10)
             target = replace(target, shift=target.shift - target.precision * moved)
             offset = offset + moved
         return Approximation(own.factors.towards(target, step), offset, likelihood)
 
-    def _make_factors(self, mean: Array, found: Expectation) -> Factors:
+    def make_factors(self, mean: Array, found: Expectation) -> Factors:
         """Return the factors for the mean of the latent functions and an expectation there."""
         weight, precision = self.weight[:, None], -2.0 * found.by_variance
         precision = np.maximum(precision, _LEAST_PRECISION)
@@ -147,7 +152,7 @@ class Rows:
         mean, variance = latent.predict(posteriors)
         at = self._shift(mean, own.offset)
         found = own.likelihood.expect(self.block.y, at, variance)
-        bound = float(self.weight @ found.value) - compute_divergence(posteriors, self.earlier)
+        bound = float(self.weight @ found.value) - latent.get_divergence(posteriors)
         return Approximation(
             own.factors, own.offset, own.likelihood, posteriors, mean, variance, found, bound
         )
@@ -155,33 +160,13 @@ class Rows:
     def calibrate(self, own: Approximation) -> tuple[float, float]:
         """Return factors of mean and standard deviation that suit leave-one-out predictions.
 
-        Without its factor a row has the latent precision `1/v − ω` and mean `v' (μ/v − β)`. The
-        factors minimise the leave-one-out log loss plus weak penalties on their logarithms. The
-        kernel was learned from the same rows, so that this loss is too small where D inputs, each
-        with its lengthscale, are many for the rows: it counts as that of CN/(D + 1) rows, or N.
+        Without its factor a row has the latent precision `1/v − ω` and mean `v' (μ/v − β)`.
         """
-        likelihood = own.likelihood
-        assert isinstance(likelihood, Bernoulli | Softmax)
         floor = 1e-3 / own.variance
         variance = 1.0 / np.maximum(1.0 / own.variance - own.factors.precision, floor)
         mean = variance * (own.mean / own.variance - own.factors.shift) + own.offset
-        y, s = self.block.y.astype(int), self.weight
-        some = np.arange(y.size)[:: max(1, y.size // _CALIBRATION_ROWS)]
-        share = min(1.0, likelihood.n_latent / (1.0 + self.block.X.shape[1]))
-
-        def loss(logs: Array) -> float:
-            a, b = np.exp(logs)
-            p = likelihood.predict_classes(a * mean[some], b * b * variance[some])
-            surprise = -np.log(np.maximum(p[np.arange(some.size), y[some]], 1e-12))
-            return float(
-                share * (s[some] @ surprise) + 0.5 * np.sum((logs / _CALIBRATION_DEVIATIONS) ** 2)
-            )
-
-        found = optimize.minimize(
-            loss, np.zeros(2), method="Nelder-Mead", options={"maxiter": 60, "xatol": 1e-2}
-        )
-        a, b = np.exp(np.clip(found.x, -2.0, 2.0)).tolist()
-        return a, b
+        some = np.arange(self.block.n_rows)[:: max(1, self.block.n_rows // _CALIBRATION_ROWS)]
+        return fit_calibration(own.likelihood, self.block.picked(some), mean[some], variance[some])
 
     def improve(
         self, latent: LatentModel, start: Approximation, rounds: int, tol: float = _ROUND_TOLERANCE
@@ -202,6 +187,46 @@ class Rows:
             elif (step := 0.5 * step) < _LEAST_STEP:
                 break
         return best
+
+
+def fit_calibration(
+    likelihood: NonGaussian, rows: RowBlock, mean: Array, variance: Array
+) -> tuple[float, float]:
+    """Return factors of mean and standard deviation of the latent functions at rows not used.
+
+    They minimise the log loss plus weak penalties on their logarithms. The kernel was learned from
+    the same rows, so that this loss is too small where D inputs, each with its lengthscale, are
+    many for the rows: it counts as that of CN/(D + 1) rows, or N.
+    """
+    assert isinstance(likelihood, Bernoulli | Softmax)
+    share = min(1.0, likelihood.n_latent / (1.0 + rows.X.shape[1]))
+    at = np.arange(rows.n_rows), rows.y.astype(int)
+
+    def loss(logs: Array) -> float:
+        a, b = np.exp(logs)
+        p = likelihood.predict_classes(a * mean, b * b * variance)
+        surprise = -np.log(np.maximum(p[at], 1e-12))
+        penalty = 0.5 * np.sum((logs / _CALIBRATION_DEVIATIONS) ** 2)
+        return float(share * (rows.weight @ surprise) + penalty)
+
+    found = optimize.minimize(
+        loss, np.zeros(2), method="Nelder-Mead", options={"maxiter": 60, "xatol": 1e-2}
+    )
+    a, b = np.exp(np.clip(found.x, -2.0, 2.0)).tolist()
+    return a, b
+
+
+def make_log_prior(kernel: Kernel, X: Array, variance: float) -> tuple[Array, Array]:
+    """Return means and deviations of the weak normal priors of `kernel.theta`.
+
+    Those of variances are about `variance`, and those of lengthscales grow with the inputs.
+    """
+    half, log_variance = 0.5 * np.log(count_varying(X, kernel.groups)), np.log(variance)
+    means = [
+        p.log_prior[0] + half * p.restarts + log_variance * p.variance_power
+        for p in kernel.parameters
+    ]
+    return np.array(means), np.array([p.log_prior[1] for p in kernel.parameters])
 
 
 @dataclass
@@ -232,17 +257,7 @@ class BoundObjective:
 
     def __post_init__(self) -> None:
         model = self.parameters.template
-        D = count_varying(self.rows.block.X, model.kernel.groups)
-        prior = [
-            (
-                p.log_prior[0]
-                + 0.5 * np.log(D) * p.restarts
-                + np.log(self.variance) * p.variance_power,
-                p.log_prior[1],
-            )
-            for p in model.kernel.parameters
-        ]
-        self._mean, self._deviation = np.array(prior).T
+        self._mean, self._deviation = make_log_prior(model.kernel, self.rows.block.X, self.variance)
 
     def __call__(self, vector: Array) -> Evaluation:
         """Evaluate, per row."""

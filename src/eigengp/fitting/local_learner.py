@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +72,7 @@ LEARNED_ROWS = 10_000
 """The largest number of rows that are grouped."""
 
 
-class _Round(NamedTuple):
+class Round(NamedTuple):
     """One round of the tournament of kernels."""
 
     n_rows: int
@@ -88,9 +88,9 @@ class _Round(NamedTuple):
 
 
 _ROUNDS = (
-    _Round(1_000, 100, 15, 4, 0.12),
-    _Round(3_000, 300, 12, 2, 0.3),
-    _Round(LEARNED_ROWS, 400, 12, 1, 0.5),
+    Round(1_000, 100, 15, 4, 0.12),
+    Round(3_000, 300, 12, 2, 0.3),
+    Round(LEARNED_ROWS, 400, 12, 1, 0.5),
 )
 _SUM_STEPS = 10
 """The largest number of iterations of a sum of kernels in a round before the last."""
@@ -151,6 +151,8 @@ class LocalLearner:
         Relative change of the log marginal likelihood at which learning stops.
     """
 
+    plan: ClassVar[Sequence[Round]] = _ROUNDS
+
     rows: RowBlock
     monitor: Monitor
     n_threads: int
@@ -178,7 +180,7 @@ class LocalLearner:
         return models[0]
 
     def _keep_best(
-        self, models: list[ExactGP], own: _Round, groups: list[RowBlock]
+        self, models: list[ExactGP], own: Round, groups: list[RowBlock]
     ) -> list[ExactGP]:
         """Return the best models of a round, in order."""
         if len(models) == 1:
@@ -193,19 +195,19 @@ class LocalLearner:
         limit = self.monitor.clock.limit
         return limit is None or limit >= _ENOUGH_SECONDS
 
-    def _plan_rounds(self) -> Sequence[_Round]:
+    def _plan_rounds(self) -> Sequence[Round]:
         """Return the rounds of the tournament: two small ones if time is short."""
         limit = self.monitor.clock.limit
         if limit is None or self._has_time:
-            return _ROUNDS
-        first = _ROUNDS[0]._replace(keep=1, until=_ROUNDS[1].until)
-        planned = zip((first, _ROUNDS[-1]), _FEWEST_ROWS, _ROWS_PER_SECOND, strict=True)
+            return self.plan
+        first = self.plan[0]._replace(keep=1, until=self.plan[1].until)
+        planned = zip((first, self.plan[-1]), _FEWEST_ROWS, _ROWS_PER_SECOND, strict=True)
         return [
             each._replace(n_rows=min(each.n_rows, max(fewest, round(rate * limit))))
             for each, fewest, rate in planned
         ]
 
-    def _learn_candidates(self, start: ExactGP, own: _Round, most: int) -> list[ExactGP]:
+    def _learn_candidates(self, start: ExactGP, own: Round, most: int) -> list[ExactGP]:
         """Learn all candidate kernels, each from where a smoother one ended, and return the best.
 
         Rough kernels learn slowly, and not at all from a poor start. The first kernel tells which
@@ -232,7 +234,7 @@ class LocalLearner:
         return self._keep_best([*list(learned.values())[1:], *sums], own, groups)
 
     def _learn_on_part(
-        self, model: ExactGP, own: _Round, groups: list[RowBlock], most: int
+        self, model: ExactGP, own: Round, groups: list[RowBlock], most: int
     ) -> ExactGP:
         """Learn kernel and noise in one round of at most `most` iterations."""
         short = own.keep > 1 and not isinstance(model.kernel, Stationary)
@@ -242,7 +244,7 @@ class LocalLearner:
 
     def try_kernel(self, model: ExactGP, steps: int) -> float:
         """Return `−ln p(y)` per row after a few steps on few rows; infinite where they fail."""
-        first = _ROUNDS[0]
+        first = self.plan[0]
         objective = self._make_objective(model, self.group(model, first.n_rows, first.size))
         limits = (steps, self.tol, "lengthscales", self.monitor, self.checkpoint, model.kernel)
         try:

@@ -13,17 +13,22 @@ from eigengp.backend.threads import speed_up_passes
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
 from eigengp.fitting.bound import Approximation, BoundObjective, Rows
+from eigengp.fitting.class_neighbors import BoundLearner, NeighborRounds, calibrate_held_out
 from eigengp.fitting.initialization import (
     WARPED_INPUTS,
     InducingPointInit,
     make_warps,
     place_among_all,
 )
+from eigengp.fitting.local_learner import name_kernel
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.objectives import Parameters, eigengp_parameters, learn_parameters
 from eigengp.fitting.run import FitResult, Run
 from eigengp.fitting.settings import LBFGS, RELATIVE_JITTER, count_distinct
+from eigengp.fitting.vecchia import get_largest_size
 from eigengp.gp.blocks import RowBlock
+from eigengp.gp.exact import ExactGP
+from eigengp.gp.latent import NeighborLatent
 from eigengp.gp.likelihoods import (
     Bernoulli,
     Coregionalized,
@@ -35,6 +40,7 @@ from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.variational import (
     Exposure,
     LatentPosterior,
+    TargetPosterior,
     compute_log_exposure,
     recover_evidence,
 )
@@ -46,6 +52,7 @@ from eigengp.kernels import (
     Matern52,
     SquaredExponential,
     Stationary,
+    Warped,
 )
 from eigengp.kernels.base import get_lengthscale_range
 
@@ -61,6 +68,10 @@ _ALL_UP_TO, _POINTS = 500, 200
 """All of so many rows are inducing points, or so many points of more rows."""
 _MORE_FROM, _MORE_POINTS = 5_000, 400
 """With one latent function and so many rows there are so many inducing points."""
+_NEIGHBOR_STEPS = 15
+"""The largest number of iterations in a round in which kernels are learned from local GPs."""
+_NEIGHBOR_ROWS, _NEIGHBOR_ROWS_PER_SECOND = (1_000, 100_000), 1_000
+"""The default has neighbours for so many rows of two classes, and per second of `max_time`."""
 _UNTIL = (0.3, 0.9)
 """Fractions of `max_time` by which the comparison of kernels and learning must end."""
 
@@ -120,6 +131,37 @@ class VariationalFit:
             best = rows.improve(latent, best, 10 * _LAST_ROUNDS, _RESUMED_TOLERANCE)
         return model, rows.improve(latent, best, _LAST_ROUNDS)
 
+    def learn_with_neighbors(
+        self, kernel: Kernel, given: int | None
+    ) -> tuple[EigenGP, NeighborLatent, float]:
+        """Learn a kernel from local GPs, and return the posterior with neighbours and its bound."""
+        run, own = self.run, self.run.settings
+        block = self.rows.block.picked(run.rng.permutation(self.rows.block.n_rows))
+        _, offset, variance = self.likelihood.start(block.y, block.weight)
+        steps = _NEIGHBOR_STEPS if given is None else given
+        learner = BoundLearner(
+            *(block, run.monitor, run.n_threads, run.checkpoint),
+            likelihood=self.likelihood,
+            offset=offset,
+            variance=variance,
+        )
+        fixed = isinstance(own.kernel, Kernel) or own.kernel != "auto"
+        start = ExactGP(kernel, Gaussian(1.0))
+        won = learner.choose_kernel(start, steps, given=fixed).kernel if steps else kernel
+        run.n_iter += learner.n_iter
+        for n, scores in list(learner.losses.items())[-1:]:
+            reason = f"lowest negative bound per row of {min(n, block.n_rows):,} rows"
+            run.decisions.append(Decision("kernel", name_kernel(won), reason, scores))
+        size = own.n_components or own.n_inducing or get_largest_size(block.n_rows)
+        points = self._place(block, won, min(size, block.n_rows))
+        jitter = Jitter(relative=RELATIVE_JITTER)
+        model = EigenGP(won, points, Gaussian(1.0), points.shape[0], jitter=jitter, vecchia=True)
+        rows = Rows(block, offset=offset)
+        rounds = NeighborRounds(model, rows, self.likelihood, own.n_neighbors, run.n_threads)
+        with speed_up_passes(points.shape[0]):
+            posterior, bound = rounds.find_posterior()
+            return model, replace(posterior, calibration=calibrate_held_out(rounds)), bound
+
     def _draw(self, count: int) -> Rows:
         """Draw so many rows, or all if there are fewer."""
         n = self.rows.block.n_rows
@@ -140,19 +182,13 @@ class VariationalFit:
 
         Returns the model, the factors at its best point and the value there.
         """
-        X, run, own = rows.block.X, self.run, self.run.settings.inducing_points
-        every = False
-        if points is None and not isinstance(own, str):
-            points = run.dataset.scaling.transform_inputs(own)
+        X, run = rows.block.X, self.run
+        every = points is None and isinstance(run.settings.inducing_points, str)
+        every = every and size >= count_distinct(ArraySource.of(rows.block), size + 1)
+        if every:
+            points = X[np.sort(np.unique(X, axis=0, return_index=True)[1])]
         elif points is None:
-            every = size >= count_distinct(ArraySource.of(rows.block), size + 1)
-            others = run.dataset.unlabelled
-            if every:
-                points = X[np.sort(np.unique(X, axis=0, return_index=True)[1])]
-            elif others is not None and isinstance(own, str):
-                points = place_among_all(own, X, others, size, kernel, run.rng)
-            else:
-                points = InducingPointInit(own).place(rows.block, size, kernel, run.rng)
+            points = self._place(rows.block, kernel, size)
         model = EigenGP(
             kernel, points, Gaussian(1.0), points.shape[0], jitter=Jitter(relative=RELATIVE_JITTER)
         )
@@ -165,6 +201,41 @@ class VariationalFit:
             found = learn_parameters(objective, *limits, key=repr(kernel))
         run.n_iter += found.n_iter
         return parameters.unpack(found.vector), objective.best, found.value
+
+    def _place(self, block: RowBlock, kernel: Kernel, size: int) -> Array:
+        """Return inducing points: those that are given, or placed among all rows."""
+        run, own, others = self.run, self.run.settings.inducing_points, self.run.dataset.unlabelled
+        if not isinstance(own, str):
+            given: Array = run.dataset.scaling.transform_inputs(own)
+            return given
+        if others is not None:
+            return place_among_all(own, block.X, others, size, kernel, run.rng)
+        return InducingPointInit(own).place(block, size, kernel, run.rng)
+
+
+def _uses_neighbors(run: Run, likelihood: NonGaussian, kernel: Kernel) -> bool:
+    """Return whether a fit has the nearest-neighbour residual; refuse one that is not possible."""
+    settings, n, limit = run.settings, run.dataset.n_rows, run.settings.max_time
+    if not isinstance(likelihood, Bernoulli | Softmax):
+        return False
+    obstacle = "a warped kernel has no neighbours" if isinstance(kernel, Warped) else None
+    if settings.residual != "auto":
+        if settings.residual == "neighbors" and obstacle is not None:
+            raise ValueError(f"residual='neighbors' is not possible: {obstacle}.")
+        run.decisions.append(Decision("residual", str(settings.residual), "given"))
+        return settings.residual == "neighbors"
+    low, high = _NEIGHBOR_ROWS
+    high = high if limit is None else min(high, round(_NEIGHBOR_ROWS_PER_SECOND * limit))
+    reason = f"two classes of {low:,} to {high:,} rows"
+    if isinstance(likelihood, Softmax):
+        obstacle = obstacle or "more than two classes"
+    elif settings.optimizer.max_iter == 0:
+        obstacle = obstacle or "max_iter=0 learns nothing"
+    elif not low <= n <= high:
+        obstacle = obstacle or f"fewer than {low:,} or more than {high:,} rows"
+    chosen = "neighbors" if obstacle is None else "None"
+    run.decisions.append(Decision("residual", chosen, obstacle or reason))
+    return obstacle is None
 
 
 def learn_variational(run: Run) -> FitResult:
@@ -183,16 +254,15 @@ def learn_variational(run: Run) -> FitResult:
     max_iter = settings.optimizer.max_iter
     steps = None if isinstance(max_iter, str) else max_iter
     kernels = _make_kernels(run, rows.block, variance, exposure and exposure.column)
-    kernel = fit.choose_kernel(kernels) if len(kernels) > 1 and steps != 0 else kernels[0]
-    model, found = fit.learn(kernel, _choose_size(run, likelihood.n_latent), steps)
-    posterior = _make_posterior(rows, model, found, exposure)
-    result = run.make_result(
-        model,
-        -found.bound,
-        posterior,
-        likelihood_=found.likelihood.rescaled(scaling.target_scale),
-        _online=None,
-    )
+    posterior: TargetPosterior
+    if _uses_neighbors(run, likelihood, kernels[0]):
+        model, posterior, bound = fit.learn_with_neighbors(kernels[0], steps)
+    else:
+        kernel = fit.choose_kernel(kernels) if len(kernels) > 1 and steps != 0 else kernels[0]
+        model, found = fit.learn(kernel, _choose_size(run, likelihood.n_latent), steps)
+        posterior, bound = _make_posterior(rows, model, found, exposure), found.bound
+    own = posterior.likelihood.rescaled(scaling.target_scale)
+    result = run.make_result(model, -bound, posterior, likelihood_=own, _online=None)
     for name in ("noise_variance_", "target_mean_"):
         del result.attributes[name]
     return result
@@ -227,9 +297,9 @@ def extend_posterior(posterior: LatentPosterior, block: RowBlock) -> tuple[Laten
     points = features.points
     model = EigenGP(features.kernel, points, Gaussian(1.0), points.shape[0], jitter=jitter)
     block = replace(block, X=np.asfortranarray(block.X))
-    rows = Rows(block, earlier=recover_evidence(posterior))
-    start = replace(rows.begin(posterior.likelihood)[0], offset=posterior.offset)
+    rows = Rows(block, earlier=recover_evidence(posterior), offset=posterior.offset)
     with speed_up_passes(points.shape[0]):
+        start = rows.begin(posterior.likelihood)[0]
         found = rows.improve(rows.make_latent(model), start, _LAST_ROUNDS)
     means = np.stack([each.h for each in found.posteriors], axis=1)
     roots = np.stack([each.V for each in found.posteriors])
@@ -243,8 +313,7 @@ def _refuse_settings(run: Run) -> None:
     what = "several outputs" if several else f"likelihood={own!r}"
     optimizer, mean = settings.optimizer, settings.reading.mean
     obstacles = {
-        f"residual={settings.residual!r}": settings.residual not in (None, "auto")
-        or (settings.residual is None and settings.has_weights),
+        f"residual={settings.residual!r}": settings.has_weights and settings.residual != "auto",
         f"optimizer={optimizer!r}": not isinstance(optimizer, LBFGS)
         or optimizer.strategy not in ("auto", "sequential")
         or optimizer.exact_start,

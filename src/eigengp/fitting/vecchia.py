@@ -73,7 +73,7 @@ def _get_sample_size(seconds: float | None) -> int:
     return min(SAMPLE_ROWS, few)
 
 
-def _get_largest_size(n_rows: int, seconds: float | None = None) -> int:
+def get_largest_size(n_rows: int, seconds: float | None = None) -> int:
     """Return the largest default number of inducing points; short fits use few."""
     size = _LAST_SIZE
     if seconds is not None:
@@ -200,7 +200,7 @@ class NeighborFit:
         Eigenfunctions describe the smooth part of a function and neighbours the rough part.
         """
         self._clock.allow(_UNTIL[1])
-        most = _get_largest_size(self.learner.rows.n_rows, self._clock.limit)
+        most = get_largest_size(self.learner.rows.n_rows, self._clock.limit)
         size = min(_FIRST_SIZE, most)
         losses: dict[int, float] = {}
         while most >= 1.5 * size and not self._clock.is_over():

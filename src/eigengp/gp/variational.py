@@ -17,6 +17,7 @@ the log partition function of the factors, with the trace term `½ Σ ω (k(x,x)
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -69,8 +70,47 @@ class _FactorSums(Additive):
     """`Φᵀ β_c`, shape (C, M)."""
 
 
+class TargetPosterior(ABC):
+    """A posterior of latent functions, and of targets by their likelihood."""
+
+    likelihood: NonGaussian
+
+    @abstractmethod
+    def latent(self, X: AnyArray) -> tuple[Array, Array]:
+        """Return mean and variance of the latent functions, each of shape (n, C)."""
+
+    @property
+    def noise_variance(self) -> float:
+        """What targets add to the variance of the latent function depends on the likelihood."""
+        return float("nan")
+
+    def mean(self, X: AnyArray) -> Array:
+        """Return the mean of targets, shape (n,)."""
+        return self.likelihood.predict_mean(*self.latent(X))
+
+    def mean_and_variance(self, X: AnyArray) -> tuple[Array, Array]:
+        """Return mean and variance of targets, each of shape (n,)."""
+        return self.likelihood.predict(*self.latent(X))
+
+    def quantile(self, X: AnyArray, level: float) -> Array:
+        """Return a quantile of targets, shape (n,)."""
+        return self.likelihood.predict_quantile(level, *self.latent(X))
+
+    def functions(self, n_samples: int, rng: np.random.RandomState) -> Callable[[Array], Array]:
+        """Draw targets; the result maps inputs (n, D) to values (n, S)."""
+        return lambda X: self.likelihood.draw(self.draw_latent(X, n_samples, rng), rng)
+
+    def _refuse(self, *_: Any) -> Any:
+        raise ValueError(
+            f"Derivatives, joint covariances and averages are not available for "
+            f"likelihood={self.likelihood!r}; they are for Gaussian noise."
+        )
+
+    draw_latent = joint_covariance = mean_gradient = variance_gradient = average = _refuse
+
+
 @dataclass(frozen=True)
-class LatentPosterior:
+class LatentPosterior(TargetPosterior):
     """The posterior of C latent functions, and of targets by their likelihood.
 
     Parameters
@@ -107,11 +147,6 @@ class LatentPosterior:
         """How many features each row has."""
         return int(self.whitening.shape[0])
 
-    @property
-    def noise_variance(self) -> float:
-        """What targets add to the variance of the latent function depends on the likelihood."""
-        return float("nan")
-
     def latent(self, X: AnyArray) -> tuple[Array, Array]:
         """Return mean and variance of the latent functions, each of shape (n, C)."""
         K = self.features.matrix(X)
@@ -125,18 +160,6 @@ class LatentPosterior:
     def _log_exposure(self, X: Array) -> Any:
         return 0.0 if self.exposure is None else compute_log_exposure(X, self.exposure)
 
-    def mean(self, X: AnyArray) -> Array:
-        """Return the mean of targets, shape (n,)."""
-        return self.likelihood.predict_mean(*self.latent(X))
-
-    def mean_and_variance(self, X: AnyArray) -> tuple[Array, Array]:
-        """Return mean and variance of targets, each of shape (n,)."""
-        return self.likelihood.predict(*self.latent(X))
-
-    def quantile(self, X: AnyArray, level: float) -> Array:
-        """Return a quantile of targets, shape (n,)."""
-        return self.likelihood.predict_quantile(level, *self.latent(X))
-
     def draw_latent(self, X: Array, n_samples: int, rng: np.random.RandomState) -> Array:
         """Draw the latent functions jointly at all inputs, shape (n, S, C)."""
         phi = self.features.matrix(X) @ self.whitening
@@ -147,18 +170,6 @@ class LatentPosterior:
             drawn.append(phi @ z + draw_joint(0.5 * (prior + prior.T), n_samples, rng))
         values: Array = np.stack(drawn, axis=2) + self.offset
         return values + np.asarray(self._log_exposure(X))[..., None]
-
-    def functions(self, n_samples: int, rng: np.random.RandomState) -> Callable[[Array], Array]:
-        """Draw targets; the result maps inputs (n, D) to values (n, S)."""
-        return lambda X: self.likelihood.draw(self.draw_latent(X, n_samples, rng), rng)
-
-    def _refuse(self, *_: Any) -> Any:
-        raise ValueError(
-            f"Derivatives, joint covariances and averages are not available for "
-            f"likelihood={self.likelihood!r}; they are for Gaussian noise."
-        )
-
-    joint_covariance = mean_gradient = variance_gradient = average = _refuse
 
 
 def compute_log_exposure(X: Array, exposure: Exposure) -> Array:
@@ -249,6 +260,10 @@ class LatentModel:
 
         self.source.total(term)
         return mean, variance
+
+    def get_divergence(self, posteriors: tuple[FactorEvidence, ...]) -> float:
+        """Return the divergence of the posterior from the prior, or from the earlier posterior."""
+        return compute_divergence(posteriors, self.earlier)
 
     def gradient(self, factors: Factors, posteriors: tuple[FactorEvidence, ...]) -> Gradient:
         """Return the gradient of the negative log partition function with the trace term."""

@@ -33,6 +33,7 @@ from eigengp.gp.approximations import SpectralPass
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance, LowRankCovariance
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
+from eigengp.gp.latent import NeighborLatent
 from eigengp.gp.likelihoods import (
     LIKELIHOODS,
     Bernoulli,
@@ -63,7 +64,7 @@ _ESTIMATORS: tuple[Any, ...] = (
 )
 _PLAIN = (
     *(*KERNELS.values(), Sum, Product, Warped),
-    *(LBFGS, Stochastic, Gaussian, Heteroscedastic, LatentPosterior, Exposure),
+    *(LBFGS, Stochastic, Gaussian, Heteroscedastic, LatentPosterior, NeighborLatent, Exposure),
     *(*LIKELIHOODS.values(), Bernoulli, Softmax, Coregionalized),
     *(Scaling, Extent, *MEANS.values(), LogMap, YeoJohnsonMap, QuantileMap),
     *(EigenGP, Jitter, Arithmetic, Spectrum, CholeskyFactor),
