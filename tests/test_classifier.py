@@ -14,9 +14,10 @@ from sklearn.metrics import log_loss
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import eigengp
-from eigengp import LBFGS, EigenGPClassifier, SquaredExponential, plot
+from eigengp import LBFGS, EigenGPClassifier, SquaredExponential, Warped, plot
 from eigengp._typing import Array
-from eigengp.gp.variational import compute_divergence, recover_evidence
+from eigengp.export import to_onnx
+from eigengp.gp.variational import LatentPosterior, compute_divergence, recover_evidence
 
 
 def quick(n_components: Any = 15, **settings: Any) -> EigenGPClassifier:
@@ -30,7 +31,7 @@ def moons(n: int = 150, seed: int = 0) -> tuple[Array, Array]:
     return X, y
 
 
-@parametrize_with_checks([quick(8)])
+@parametrize_with_checks([quick(8), quick(8, residual="neighbors")])
 def test_scikit_learn_estimator_checks(estimator: EigenGPClassifier, check: Any) -> None:
     check(estimator)
 
@@ -127,6 +128,46 @@ def test_what_cannot_be_had_is_refused(tmp_path: Path) -> None:
         quick().fit(X, np.full(40, np.nan))
     with pytest.raises(ValueError, match="as many components"):
         EigenGPClassifier(5, inducing_points=X[:7]).fit(X, y)
+
+
+def _stripes(n: int, seed: int) -> tuple[Array, Array]:
+    """Return inputs, and classes with more structure than a few inducing points can follow."""
+    X = np.random.default_rng(seed).uniform(size=(n, 2))
+    return X, (np.sin(20.0 * X[:, 0]) + np.cos(16.0 * X[:, 1]) > 0.0).astype(int)
+
+
+def test_neighbours_follow_what_inducing_points_leave_out(tmp_path: Path) -> None:
+    (X, y), (X_test, y_test) = _stripes(1_000, 0), _stripes(500, 1)
+    model = quick().fit(X, y)
+    assert "residual: neighbors" in str(model.selection_)
+    plain = quick(residual=None).fit(X, y)
+    near, far = (log_loss(y_test, each.predict_proba(X_test)) for each in (model, plain))
+    assert near < 0.7 * far
+    model.save(tmp_path / "model.eigengp")
+    again = eigengp.load(tmp_path / "model.eigengp")
+    np.testing.assert_array_equal(again.predict_proba(X_test), model.predict_proba(X_test))
+    with pytest.raises(ValueError, match="ONNX cannot express"):
+        to_onnx(model)
+    with pytest.raises(AttributeError, match="no attribute .partial_fit"):
+        model.partial_fit(X, y)
+    assert isinstance(quick().partial_fit(X, y)._posterior, LatentPosterior)
+    with pytest.raises(ValueError, match="warped kernel has no neighbours"):
+        quick(kernel=Warped(SquaredExponential()), residual="neighbors").fit(X[:50], y[:50])
+
+
+def test_the_default_has_neighbours_where_they_help() -> None:
+    X, y = _stripes(1_100, 0)
+    own = {"optimizer": LBFGS(max_iter=1), "kernel": SquaredExponential(0.1)}
+    chosen = {
+        "None (fewer than": quick(**own).fit(X[:999], y[:999]),
+        "None (more than two": quick(**own).fit(X, y + (X[:, 0] > 0.5)),
+        "None (max_iter=0": quick(kernel=own["kernel"], optimizer=LBFGS(max_iter=0)).fit(X, y),
+        "None (given": quick(**own, residual=None).fit(X, y),
+        "neighbors (two": quick(**own).fit(X, y),
+        "neighbors (given": quick(**own, residual="neighbors").fit(X[:99], y[:99]),
+    }
+    for text, model in chosen.items():
+        assert f"residual: {text}" in str(model.selection_)
 
 
 def test_a_time_limit_ends_the_fit() -> None:

@@ -14,6 +14,7 @@ from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
@@ -33,6 +34,16 @@ from eigengp.gp.latent import NeighborLatent
 from eigengp.gp.likelihoods import Bernoulli, Softmax
 from eigengp.gp.variational import LatentPosterior
 from eigengp.kernels import Kernel
+
+
+def _keeps_no_rows(classifier: EigenGPClassifier) -> bool:
+    fitted = isinstance(getattr(classifier, "_posterior", None), NeighborLatent)
+    if fitted or classifier.residual == "neighbors":
+        raise AttributeError(
+            "partial_fit keeps no rows, which a nearest-neighbour residual needs; fit with "
+            "residual=None, or start with partial_fit."
+        )
+    return True
 
 
 # scikit-learn ships no types.
@@ -198,6 +209,7 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         return self
 
     # scikit-learn ships no types.
+    @available_if(_keeps_no_rows)  # type: ignore[untyped-decorator]
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
     def partial_fit(
         self,
@@ -230,12 +242,6 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         """
         if is_out_of_core(X) or is_dask(X):
             raise TypeError("partial_fit takes arrays; fit reads files and Dask collections.")
-        own = getattr(self, "_posterior", None)
-        if self.residual == "neighbors" or isinstance(own, NeighborLatent):
-            raise ValueError(
-                "partial_fit keeps no rows, which a nearest-neighbour residual needs; fit with "
-                "residual=None, or start with partial_fit."
-            )
         if not self.__sklearn_is_fitted__():
             return self._fit_labels(X, y, sample_weight, classes, None)
         labels, known, _ = _check_labels(type(self).__name__, y, sample_weight)
@@ -245,8 +251,8 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         if self.class_weight is not None:
             raise ValueError("partial_fit has no class_weight after its first call; pass weights.")
         rows = self._scaling.transform_block(check_further_rows(self, X, codes, sample_weight))
-        assert isinstance(own, LatentPosterior)
-        self._posterior, gained = extend_posterior(own, rows)
+        assert isinstance(self._posterior, LatentPosterior)
+        self._posterior, gained = extend_posterior(self._posterior, rows)
         self.log_marginal_likelihood_ += gained
         return self
 

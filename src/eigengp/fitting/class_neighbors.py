@@ -300,6 +300,8 @@ def calibrate_held_out(rounds: NeighborRounds) -> tuple[float, float]:
     """Fit the calibration of a posterior to rows that it does not know."""
     block = rounds.rows.block
     count = min(_MOST_HELD_OUT, int(_HELD_OUT * block.n_rows))
+    if count == 0:
+        return 1.0, 1.0
     seen, held_out = block.cut(block.n_rows - count)
     part = replace(rounds, rows=replace(rounds.rows, block=seen))
     posterior, _ = part.find_posterior()

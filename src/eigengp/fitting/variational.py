@@ -152,7 +152,7 @@ class VariationalFit:
         for n, scores in list(learner.losses.items())[-1:]:
             reason = f"lowest negative bound per row of {min(n, block.n_rows):,} rows"
             run.decisions.append(Decision("kernel", name_kernel(won), reason, scores))
-        size = own.n_components or own.n_inducing or get_largest_size(block.n_rows)
+        size = _choose_size(run, get_largest_size(block.n_rows))
         points = self._place(block, won, min(size, block.n_rows))
         jitter = Jitter(relative=RELATIVE_JITTER)
         model = EigenGP(won, points, Gaussian(1.0), points.shape[0], jitter=jitter, vecchia=True)
@@ -259,7 +259,7 @@ def learn_variational(run: Run) -> FitResult:
         model, posterior, bound = fit.learn_with_neighbors(kernels[0], steps)
     else:
         kernel = fit.choose_kernel(kernels) if len(kernels) > 1 and steps != 0 else kernels[0]
-        model, found = fit.learn(kernel, _choose_size(run, likelihood.n_latent), steps)
+        model, found = fit.learn(kernel, _choose_size(run, _get_size(run, likelihood)), steps)
         posterior, bound = _make_posterior(rows, model, found, exposure), found.bound
     own = posterior.likelihood.rescaled(scaling.target_scale)
     result = run.make_result(model, -bound, posterior, likelihood_=own, _online=None)
@@ -371,8 +371,8 @@ def _make_kernels(run: Run, rows: RowBlock, variance: float, exposure: int | Non
     return made
 
 
-def _choose_size(run: Run, n_latent: int) -> int:
-    """Return the number of inducing points: that of the settings, or by the number of rows."""
+def _choose_size(run: Run, default: int) -> int:
+    """Return the number of inducing points: that of the settings, or the default."""
     settings, points = run.settings, run.settings.inducing_points
     given = settings.n_inducing if isinstance(points, str) else points.shape[0]
     if given and settings.n_components not in (None, given):
@@ -380,9 +380,12 @@ def _choose_size(run: Run, n_latent: int) -> int:
             f"A likelihood other than Gaussian noise has as many components as inducing points, "
             f"got n_components={settings.n_components} and {given} inducing points."
         )
-    chosen = given or settings.n_components
-    if chosen is None:
-        n, one = run.dataset.n_rows, n_latent == 1
-        chosen = n if n <= (_ALL_UP_TO if one else _POINTS) else _POINTS
-        chosen = _MORE_POINTS if one and _MORE_FROM <= n <= _STEPS[0][0] else chosen
-    return int(chosen)
+    return int(given or settings.n_components or default)
+
+
+def _get_size(run: Run, likelihood: NonGaussian) -> int:
+    """Return the default number of inducing points without neighbours, by the number of rows."""
+    n, one = run.dataset.n_rows, likelihood.n_latent == 1
+    if one and _MORE_FROM <= n <= _STEPS[0][0]:
+        return _MORE_POINTS
+    return n if n <= (_ALL_UP_TO if one else _POINTS) else _POINTS
