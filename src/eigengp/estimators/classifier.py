@@ -56,9 +56,11 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     as a Gaussian observation, whose weight and target are updated in rounds. An evaluation takes
     O(C·N·M²) time for C latent functions.
 
+    With more than 500 rows of two classes, predictions also use the nearest rows (see `residual`).
+
     Two factors, of the means and of the standard deviations of the latent functions, are then
-    fitted to leave-one-out predictions: the variational posterior alone gives probabilities that
-    are too cautious.
+    fitted to leave-one-out predictions, or with neighbours to a held-out fifth of the rows: the
+    variational posterior alone gives probabilities that are too cautious.
 
     Parameters
     ----------
@@ -78,7 +80,7 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         points are then learned. "neighbors" conditions each prediction also on the nearest training
         rows, which act as Gaussian observations (Vecchia approximation); the kernel is then
         learned from groups of at most 600 nearby rows, and the inducing points are placed once.
-        "auto" is "neighbors" for 1,000 to 100,000 rows of two classes, or up to 1,000 rows for each
+        "auto" is "neighbors" for 501 to 100,000 rows of two classes, at most 1,000 rows for each
         second of `max_time`, and None otherwise, for a `Warped` kernel and in `partial_fit`.
     n_neighbors : int
         The number of nearest training rows on which a prediction is conditioned.

@@ -70,7 +70,7 @@ _MORE_FROM, _MORE_POINTS = 5_000, 400
 """With one latent function and so many rows there are so many inducing points."""
 _NEIGHBOR_STEPS = 15
 """The largest number of iterations in a round in which kernels are learned from local GPs."""
-_NEIGHBOR_ROWS, _NEIGHBOR_ROWS_PER_SECOND = (1_000, 100_000), 1_000
+_NEIGHBOR_ROWS, _NEIGHBOR_ROWS_PER_SECOND = (_ALL_UP_TO + 1, 100_000), 1_000
 """The default has neighbours for so many rows of two classes, and per second of `max_time`."""
 _UNTIL = (0.3, 0.9)
 """Fractions of `max_time` by which the comparison of kernels and learning must end."""
