@@ -151,8 +151,9 @@ def test_neighbours_follow_what_inducing_points_leave_out(tmp_path: Path) -> Non
     with pytest.raises(AttributeError, match="has no attribute"):
         model.partial_fit(X, y)
     assert isinstance(quick().partial_fit(X, y)._posterior, LatentPosterior)
+    warped = Warped(SquaredExponential(), [0, 0], [1, 1])
     with pytest.raises(ValueError, match="warped kernel has no neighbours"):
-        quick(kernel=Warped(SquaredExponential(), [0, 0], [1, 1]), residual="neighbors").fit(X[:50], y[:50])
+        quick(kernel=warped, residual="neighbors").fit(X[:50], y[:50])
 
 
 def test_the_default_has_neighbours_where_they_help() -> None:

@@ -27,10 +27,10 @@ class StudentT(NonGaussian):
     (Lange, Little and Taylor, 1989). A row has the weight `ω = (ν+1)/(νσ² + ξ²)` and its own target
     as its pseudo-target: rows far from the function weigh little.
 
-    Where a tenth of the rows have twenty times the noise of the others, the likelihood is largest at
-    `ν ≈ 1.2`, and the variance of an estimated location is 1.36 times that without outliers at
-    `ν = 2`, 1.28 times at 3 and 1.25 times at 4: small `ν` also distrust good rows. So learned values
-    are at least 3.
+    Where a tenth of the rows have twenty times the noise of the others, the likelihood is largest
+    at `ν ≈ 1.2`, and the variance of an estimated location is 1.36 times that without outliers at
+    `ν = 2`, 1.28 times at 3 and 1.25 times at 4: small `ν` also distrust good rows. So learned
+    values are at least 3.
 
     Parameters
     ----------
