@@ -15,14 +15,17 @@ from eigengp.backend.distances_numba import (
     INDEX_2,
     READ_2,
     WRITE_2,
+    add_gram,
     compile_for,
     find_nearest,
     measure_distances,
     multiply,
     profile,
+    pull_back_gram,
 )
 
 __all__ = [
+    "add_gram",
     "combine",
     "find_nearest",
     "measure_distances",
@@ -30,6 +33,7 @@ __all__ = [
     "multiply_block",
     "profile",
     "project",
+    "pull_back_gram",
     "solve",
     "whiten",
 ]

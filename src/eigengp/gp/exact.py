@@ -17,13 +17,16 @@ from typing import Any
 import numpy as np
 
 from eigengp._typing import Array
+from eigengp.backend.buffers import recycle
+from eigengp.backend.lapack import factorize_in_place, invert_in_place
 from eigengp.backend.namespace import AnyArray, beside, is_numpy, on_host
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import LOG_2PI
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
 from eigengp.gp.likelihoods import Gaussian, Likelihood
 from eigengp.gp.linalg import Advice, cholesky, guarded, solve_both
-from eigengp.kernels import Kernel
+from eigengp.kernels import Kernel, Stationary
+from eigengp.kernels.gram import gram, list_terms, pull_back_gram
 
 _ROWS = Advice("training rows", "start from a larger noise variance")
 _DEVICE_FROM = 1_000
@@ -112,13 +115,29 @@ class ExactGP:
         `−ln p(y) = ½ yᵀa + Σ ln L_nn + ½ Σ [s_n ln 2π + (s_n − 1) ln σ² + ln s_n + q_n/σ²]`.
         """
         rows = source if isinstance(source, RowBlock) else source.take(np.arange(source.n_rows))
-        L = guarded(cholesky, self._covariance(self._blocks(source, rows), rows), _ROWS)
+        L = self._factorize(source, rows)
         s, solved = rows.weight, solve_both(L, rows.y)
         own = LOG_2PI * s + (s - 1.0) * np.log(self.noise_variance) + np.log(s)
         value = 0.5 * float(rows.y @ solved) + float(np.log(on_host(L.diagonal())).sum())
         value += 0.5 * rows.total_scatter / self.noise_variance
         value += 0.5 * float(own.sum())
         return ExactOutcome(value, float(s.sum()), rows, DenseCovariance(L), solved)
+
+    def _factorize(self, source: RowSource | RowBlock, rows: RowBlock) -> AnyArray:
+        """Return `L`; in recycled memory, if compiled loops know the kernel."""
+        terms = self._list_terms(source)
+        if terms:
+            C = gram(terms, rows.X)
+            C.flat[:: rows.n_rows + 1] += self.noise_variance / rows.weight
+            if factorize_in_place(C) and np.all(np.isfinite(C.diagonal())):
+                return C
+        return guarded(cholesky, self._covariance(self._blocks(source, rows), rows), _ROWS)
+
+    def _list_terms(self, source: RowSource | RowBlock) -> list[Stationary]:
+        """Return the terms of the kernel if compiled loops do the work for these rows."""
+        if not isinstance(source, RowBlock) or self._blocks(source, source) is not source:
+            return []
+        return list_terms(self.kernel)
 
     def _blocks(self, source: RowSource | RowBlock, rows: RowBlock) -> Any:
         """Return the rows in blocks: those of the source, or on the device."""
@@ -166,7 +185,14 @@ class ExactGP:
         """
         outcome = self.forward(source, gamma)
         assert outcome.covariance is not None
-        inverse, rows = outcome.covariance.into_inverse(), outcome.rows
+        rows, terms = outcome.rows, self._list_terms(source)
+        if terms:
+            inverse = outcome.covariance.L
+            invert_in_place(inverse)
+            theta = pull_back_gram(terms, rows.X, inverse, outcome.solved)
+            recycle(inverse)
+            return self._with_gradient(outcome, theta, inverse.diagonal())
+        inverse = outcome.covariance.into_inverse()
         a, columns = beside(outcome.solved, inverse), self.kernel.at(rows.X)
 
         def pull_back(block: RowBlock) -> AnyArray:
@@ -177,8 +203,14 @@ class ExactGP:
 
         blocks = self._blocks(source, rows)
         theta = on_host(pull_back(rows) if blocks is rows else blocks.total(pull_back))
-        diagonal = on_host(inverse.diagonal() - a**2)
-        noise_bar = 0.5 * float(np.sum(diagonal / rows.weight))
+        return self._with_gradient(outcome, theta, on_host(inverse.diagonal()))
+
+    def _with_gradient(
+        self, outcome: ExactOutcome, theta: Array, inverse: Array
+    ) -> tuple[ExactOutcome, ExactGradient]:
+        """Add the gradient with respect to the noise, given the diagonal of `C⁻¹`."""
+        rows = outcome.rows
+        noise_bar = 0.5 * float(np.sum((inverse - outcome.solved**2) / rows.weight))
         extra = 0.5 * (outcome.n - rows.n_rows - rows.total_scatter / self.noise_variance)
         gradient = ExactGradient(theta, self.noise_variance * noise_bar + extra)
         return replace(outcome, covariance=None), gradient
