@@ -25,8 +25,7 @@ from eigengp import (
 from eigengp._typing import Array
 from eigengp.backend.threads import use_one_blas_thread
 from eigengp.data.array_source import ArraySource
-from eigengp.fitting import learn
-from eigengp.fitting.conditioning import Conditioning
+from eigengp.fitting import learn, vecchia
 from eigengp.fitting.heteroscedastic import OF_THE_MODEL
 from eigengp.fitting.local_learner import (
     CANDIDATES,
@@ -39,7 +38,7 @@ from eigengp.fitting.local_learner import (
 )
 from eigengp.fitting.objectives import kernel_parameters
 from eigengp.fitting.progress import Clock, Monitor
-from eigengp.fitting.vecchia import _get_largest_size
+from eigengp.fitting.vecchia import NeighborFit, _get_largest_size
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.linalg import FactorizationError
@@ -248,16 +247,16 @@ def test_inducing_points_are_added_while_the_held_out_set_gains(
 
 def test_a_size_whose_trial_fails_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eigengp.fitting.vecchia._FIRST_SIZE", 8)
-    own = Conditioning.run_pass
+    own = NeighborFit.run_pass
 
     def fails_beyond(
-        self: Conditioning, model: EigenGP, rows: RowBlock, count: int = 32
+        self: NeighborFit, model: EigenGP, rows: RowBlock, count: int = 32
     ) -> VecchiaOutcome:
         if model.n_components > 8:
             raise FactorizationError
         return own(self, model, rows, count)
 
-    monkeypatch.setattr(Conditioning, "run_pass", fails_beyond)
+    monkeypatch.setattr(NeighborFit, "run_pass", fails_beyond)
     model = EigenGPRegressor(**NEIGHBORS).fit(*_heteroscedastic_data(400, 0))
     assert model.selection_["n_components"].scores["16"] == np.inf
     assert model.inducing_points_.shape[0] == 8
@@ -594,17 +593,15 @@ def test_a_kernel_without_arguments_is_learned_on_inputs_of_any_scale(kernel: Ke
 def test_leave_one_out_scores_repeated_inputs_beyond_its_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from eigengp.fitting import conditioning
-
     scored: list[tuple[RowBlock, Array, Array]] = []
-    score = conditioning.score
+    score = vecchia.score
 
     def note(posterior: Any, rows: Any, predicted: Any, number: Any, *others: Any) -> Any:
         scored.append((rows, predicted[0], number))
         return score(posterior, rows, predicted, number, *others)
 
-    monkeypatch.setattr(conditioning, "score", note)
-    monkeypatch.setattr(conditioning, "_LEFT_OUT_ROWS", 200)
+    monkeypatch.setattr(vecchia, "score", note)
+    monkeypatch.setattr(vecchia, "_LEFT_OUT_ROWS", 200)
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (1_200, 2))
     X[1_160:] = X[:40]
