@@ -311,8 +311,8 @@ class LocalLearner:
             found = []
             for rows in part:
                 outcome = model.forward(rows)
-                mean, _ = model.posterior(outcome).leave_one_out(rows)
-                found.append((outcome.value, outcome.n, float(rows.weight @ (rows.y - mean) ** 2)))
+                squares = rows.weight @ outcome.leave_one_out_errors**2
+                found.append((outcome.value, outcome.n, float(squares)))
             return found
 
         try:

@@ -17,7 +17,7 @@ from eigengp.backend.threads import speed_up_passes
 from eigengp.data.neighbors import NeighborSource
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.conjugate_gradients import Preconditioner, SymmetricKernelMatrix, solve
-from eigengp.gp.linalg import FactorizationError, cholesky, guarded, inverse_lower, solve_lower
+from eigengp.gp.linalg import FactorizationError, cholesky, guarded, inverse_diagonal, solve_both
 from eigengp.gp.model import EigenGP
 from eigengp.gp.vecchia import VecchiaOutcome
 from eigengp.kernels import Kernel
@@ -109,10 +109,8 @@ def _factorize(kernel: Kernel, rows: RowBlock, noise: Array, n_errors: int) -> P
     C = kernel.at(rows.X).matrix(rows.X)
     C.flat[:: rows.n_rows + 1] += noise
     L = guarded(cholesky, C)
-    a = solve_lower(L, solve_lower(L, rows.y), transposed=True)
-    inverse = inverse_lower(L)
-    precision = np.einsum("nm,nm->m", inverse, inverse)
-    return PosteriorMean(a, (a / precision)[:n_errors])
+    a = solve_both(L, rows.y)
+    return PosteriorMean(a, (a / inverse_diagonal(L))[:n_errors])
 
 
 def _precondition(model: EigenGP, source: NeighborSource) -> Preconditioner:

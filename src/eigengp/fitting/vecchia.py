@@ -111,10 +111,10 @@ class _Predicted(NamedTuple):
     posterior: VecchiaPosterior
     """With constant noise."""
     at: NDArray[np.intp]
-    """The numbers of the predicted inputs: the first `count`, and some that several rows share."""
+    """Numbers of predicted inputs: the first `n_first`, and some that several rows share."""
     found: tuple[Array, ...]
     """Mean, variance and covariates."""
-    count: int
+    n_first: int
     """The number of inputs among which the mean of all rows is compared."""
     factor: Array | None = None
     """How much more rows count than without weights by noise, shape (N,)."""
@@ -340,7 +340,7 @@ class NeighborFit:
 
     def _use_all_rows(self, model: EigenGP, own: _Predicted) -> tuple[_Predicted, Decision]:
         """Replace the mean by that of the full GP, if memory and time allow and it is not worse."""
-        mean, variance = (each[: own.count] for each in own.found[:2])
+        mean, variance = (each[: own.n_first] for each in own.found[:2])
         rows, whitened, full = own.posterior.rows, own.outcome.whitened, None
         reason = self._find_obstacle(whitened)
         if reason is None and whitened is not None:
@@ -361,7 +361,7 @@ class NeighborFit:
         scores = {"all rows": float(np.mean(errors**2)), "neighbors": float(np.mean(other**2))}
         if scores["all rows"] > _NOT_WORSE * scores["neighbors"]:
             return own, Decision("posterior_mean", "neighbors", how, scores)
-        means = np.concatenate([targets - full.errors, own.found[0][own.count :]])
+        means = np.concatenate([targets - full.errors, own.found[0][own.n_first :]])
         own = own._replace(posterior=posterior, found=(means, *own.found[1:]))
         return own, Decision("posterior_mean", "all rows", how, scores)
 

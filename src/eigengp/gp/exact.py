@@ -22,7 +22,14 @@ from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import LOG_2PI
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
 from eigengp.gp.likelihoods import Gaussian, Likelihood
-from eigengp.gp.linalg import Advice, cholesky, guarded, solve_both
+from eigengp.gp.linalg import (
+    Advice,
+    cholesky,
+    guarded,
+    into_inverse,
+    inverse_diagonal,
+    solve_both,
+)
 from eigengp.kernels import Kernel
 
 _ROWS = Advice("training rows", "start from a larger noise variance")
@@ -73,10 +80,15 @@ class ExactOutcome:
     """The number of rows, each counted as often as it weighs."""
     rows: RowBlock
     """All rows."""
-    covariance: DenseCovariance | None
-    """None once the gradient has used up its memory."""
+    L: AnyArray | None
+    """With `C = L Lᵀ`; None once the gradient has used up its memory."""
     solved: Array
     """`a = C⁻¹y`, shape (N,)."""
+
+    @property
+    def leave_one_out_errors(self) -> Array:
+        """`a/d` with `d = diag(C⁻¹)`: errors of all rows, each predicted from the others, (N,)."""
+        return self.solved / inverse_diagonal(self.L)
 
 
 @dataclass(frozen=True)
@@ -118,7 +130,7 @@ class ExactGP:
         value = 0.5 * float(rows.y @ solved) + float(np.log(on_host(L.diagonal())).sum())
         value += 0.5 * rows.total_scatter / self.noise_variance
         value += 0.5 * float(own.sum())
-        return ExactOutcome(value, float(s.sum()), rows, DenseCovariance(L), solved)
+        return ExactOutcome(value, float(s.sum()), rows, L, solved)
 
     def _blocks(self, source: RowSource | RowBlock, rows: RowBlock) -> Any:
         """Return the rows in blocks: those of the source, or on the device."""
@@ -149,12 +161,11 @@ class ExactGP:
 
     def posterior(self, outcome: ExactOutcome) -> ConditionalPosterior:
         """Return the posterior after `forward`."""
-        if outcome.covariance is None:
+        if outcome.L is None:
             raise ValueError("The gradient has used up this outcome; call `forward` again.")
         features = self.kernel.at(outcome.rows.X)
-        return ConditionalPosterior(
-            features, outcome.solved, outcome.covariance, self.noise_variance
-        )
+        covariance = DenseCovariance(outcome.L)
+        return ConditionalPosterior(features, outcome.solved, covariance, self.noise_variance)
 
     def evaluate(
         self, source: RowSource | RowBlock, gamma: float = 0.0
@@ -165,8 +176,7 @@ class ExactGP:
         no array is larger than N × N, and `C⁻¹` takes the place of `L`.
         """
         outcome = self.forward(source, gamma)
-        assert outcome.covariance is not None
-        inverse, rows = outcome.covariance.into_inverse(), outcome.rows
+        inverse, rows = into_inverse(outcome.L), outcome.rows
         a, columns = beside(outcome.solved, inverse), self.kernel.at(rows.X)
 
         def pull_back(block: RowBlock) -> AnyArray:
@@ -181,4 +191,4 @@ class ExactGP:
         noise_bar = 0.5 * float(np.sum(diagonal / rows.weight))
         extra = 0.5 * (outcome.n - rows.n_rows - rows.total_scatter / self.noise_variance)
         gradient = ExactGradient(theta, self.noise_variance * noise_bar + extra)
-        return replace(outcome, covariance=None), gradient
+        return replace(outcome, L=None), gradient
