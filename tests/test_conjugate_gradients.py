@@ -44,7 +44,7 @@ def test_products_with_blocks_are_those_with_the_kernel_matrix(
 
 def _precondition(kernel: Kernel, X: np.ndarray, noise: float, count: int) -> Preconditioner:
     rows = RowBlock(X, np.sin(X[:, 0]))
-    model = EigenGP(kernel, X[:20] + 0.1, noise, 20, vecchia=True)  # type: ignore[arg-type]
+    model = EigenGP(kernel, X[:20] + 0.1, noise, 20, vecchia=True)
     outcome = model.forward(NeighborSource.of(rows, np.ones(2), count))  # type: ignore[arg-type]
     assert isinstance(outcome, VecchiaOutcome)
     return Preconditioner.of(outcome)

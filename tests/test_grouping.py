@@ -108,7 +108,7 @@ def test_gradient_by_the_noise_knows_the_scatter(power: float) -> None:
         _, own = model.evaluate(source)
         numeric = gradient(
             lambda ln, model=model, source=source: (
-                replace(model, likelihood=float(np.exp(ln[0]))).forward(source).value
+                replace(model, noise_variance=float(np.exp(ln[0]))).forward(source).value
             ),
             np.log([0.1]),
         )

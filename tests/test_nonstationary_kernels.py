@@ -298,7 +298,7 @@ def test_gradient_of_the_log_marginal_likelihood(kernel: Kernel, variant: str) -
     assert_close(found.theta, theta, 1e-6)
     moved = gradient(lambda at: value(inducing_points=at), model.inducing_points, step=2e-3)
     assert_close(found.inducing_points, moved, 1e-6)
-    noise = gradient(lambda at: value(likelihood=float(np.exp(at))), np.log(0.3))
+    noise = gradient(lambda at: value(noise_variance=float(np.exp(at))), np.log(0.3))
     assert_close(found.log_noise_variance, noise, 1e-6)
 
 

@@ -34,7 +34,7 @@ def _rows(n: int = 300, weighted: bool = False) -> RowBlock:
 
 
 def _model(rows: RowBlock) -> EigenGP:
-    return EigenGP(KERNEL, rows.X[:7] + 0.1, 0.1, 7, vecchia=True)  # type: ignore[arg-type]
+    return EigenGP(KERNEL, rows.X[:7] + 0.1, 0.1, 7, vecchia=True)
 
 
 def _source(rows: RowBlock, count: int = 8) -> NeighborSource:
@@ -68,7 +68,7 @@ def test_the_mean_is_that_of_the_exact_gp(
     errors, variance = _leave_one_out(posterior, rows)
     found = find_posterior_mean(_model(rows), _source(rows), variance[:200])
     assert found is not None
-    exact = ExactGP(KERNEL, 0.1)  # type: ignore[arg-type]
+    exact = ExactGP(KERNEL, 0.1)
     source = ArraySource(rows.X, rows.y, rows.sample_weight)
     expected = exact.posterior(exact.forward(source)).mean(rows.X[:50] + 0.2)
     full = replace(posterior, coefficients=found.coefficients)

@@ -138,7 +138,7 @@ def test_a_sum_of_kernels_is_found_where_the_function_is_one() -> None:
     K = kernel(X) + 1e-4 * np.eye(600)
     rows = RowBlock(X, np.linalg.cholesky(K) @ rng.normal(size=600))
     first = SquaredExponential([1.0, 1.0], 1.0)
-    start = ExactGP(first, 0.1)  # type: ignore[arg-type]
+    start = ExactGP(first, 0.1)
     learner = LocalLearner(rows, Monitor(False), 1)
     found = learner.choose_kernel(start, 25)
     losses = next(iter(learner.losses.values()))
@@ -152,7 +152,7 @@ def test_candidates_side_by_side_are_those_one_after_another() -> None:
     X = rng.uniform(-3.0, 3.0, (250, 2))
     rows = RowBlock(X, np.sin(X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=250))
     first = SquaredExponential([1.0, 1.0], 1.0)
-    start = ExactGP(first, 0.1)  # type: ignore[arg-type]
+    start = ExactGP(first, 0.1)
     found = []
     for n_threads in (1, 4):
         learner = LocalLearner(rows, Monitor(False), n_threads)
@@ -188,7 +188,7 @@ def test_local_gps_have_the_gradient_of_finite_differences(weighted: bool) -> No
     rows = _local_rows(weighted)
     groups = [rows.picked(each) for each in bisect_rows(rows.X, np.arange(90), 25)]
     kernel = RationalQuadratic([1.0, 2.0], 1.5) + Matern32([0.7, 0.9])
-    free = kernel_parameters(ExactGP(kernel, 0.1))  # type: ignore[arg-type]
+    free = kernel_parameters(ExactGP(kernel, 0.1))
     objective = LocalObjective(free, groups, 1)
     found = objective(free.start).gradient
     for i, step in enumerate(1e-5 * np.eye(found.size)):
@@ -198,7 +198,7 @@ def test_local_gps_have_the_gradient_of_finite_differences(weighted: bool) -> No
 
 def test_one_local_gp_is_the_exact_gp() -> None:
     rows = _local_rows(False)
-    model = ExactGP(Matern52([1.0, 2.0]), 0.1)  # type: ignore[arg-type]
+    model = ExactGP(Matern52([1.0, 2.0]), 0.1)
     own = LocalObjective(kernel_parameters(model), [rows], 1)
     expected = model.forward(ArraySource(rows.X, rows.y, None, 90))
     assert_allclose(own(own.parameters.start).value, expected.value / 90)
@@ -220,7 +220,7 @@ def test_local_gps_learn_the_kernel_of_a_smooth_function() -> None:
     X = rng.uniform(-3.0, 3.0, (900, 2))
     K = SquaredExponential([1.0, 3.0], 1.0)(X) + 0.01 * np.eye(900)
     rows = RowBlock(X, np.linalg.cholesky(K) @ rng.normal(size=900))
-    start = ExactGP(SquaredExponential([1.5, 1.5], 1.0), 0.1)  # type: ignore[arg-type]
+    start = ExactGP(SquaredExponential([1.5, 1.5], 1.0), 0.1)
     learner = LocalLearner(rows, Monitor(False), 1)
     found = learner.minimize("kernel", start, learner.group(start, 900, 400), 25)
     assert isinstance(found.kernel, SquaredExponential)
@@ -313,7 +313,7 @@ def test_a_short_round_is_short_for_sums_too(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(LocalLearner, "minimize", note)
     X, y = _heteroscedastic_data(150, 0)
     both = Matern32([1.0, 1.0]) + Matern12([1.0, 1.0])
-    model = ExactGP(both, 0.1)  # type: ignore[arg-type]
+    model = ExactGP(both, 0.1)
     for limit in (None, 5.0):
         learner = LocalLearner(RowBlock(X, y), Monitor(False, clock=Clock(limit)), 1)
         learner.choose_kernel(model, 25, given=True)

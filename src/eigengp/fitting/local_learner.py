@@ -31,7 +31,6 @@ from eigengp.fitting.objectives import (
 from eigengp.fitting.progress import Monitor
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.linalg import FactorizationError
 from eigengp.kernels import (
     Kernel,
@@ -281,7 +280,7 @@ class LocalLearner:
 
     def minimize(self, name: str, model: ExactGP, groups: list[RowBlock], steps: int) -> ExactGP:
         """Learn kernel and noise from groups of rows."""
-        model = replace(model, likelihood=Gaussian(max(model.noise_variance, _LEAST_NOISE)))
+        model = replace(model, noise_variance=max(model.noise_variance, _LEAST_NOISE))
         objective = self._make_objective(model, groups)
         limits = (steps, self.tol, name, self.monitor, self.checkpoint, len(groups))
         found = learn_parameters(objective, *limits)

@@ -163,7 +163,7 @@ class NeighborFit:
     def learn_kernel(self, start: Start) -> ExactGP:
         """Learn kernel and noise from local GPs, which also choose the kernel by default."""
         run, own = self.run, self.run.settings.kernel
-        model, optimizer = ExactGP(start.kernel, start.likelihood), run.settings.optimizer
+        model, optimizer = ExactGP(start.kernel, start.noise_variance), run.settings.optimizer
         most = _STEPS if isinstance(optimizer.max_iter, str) else optimizer.max_iter
         if most == 0:
             return model
@@ -230,7 +230,7 @@ class NeighborFit:
         rng = check_random_state(0)  # Does not advance the random numbers of the fit.
         points = InducingPointInit(self.run.inducing_points).place(rows, size, model.kernel, rng)
         jitter = Jitter(relative=RELATIVE_JITTER)
-        own = (model.kernel, points, model.likelihood, points.shape[0])
+        own = (model.kernel, points, model.noise_variance, points.shape[0])
         return EigenGP(*own, jitter=jitter, vecchia=True)
 
     def condition(self, model: EigenGP) -> VecchiaOutcome:

@@ -9,7 +9,7 @@ Letters: `C = K + σ² S⁻¹` with `K = k(X,X)` and `s_n`, how often row n coun
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Any
@@ -21,7 +21,6 @@ from eigengp.backend.namespace import AnyArray, beside, is_numpy, on_host
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import LOG_2PI
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
-from eigengp.gp.likelihoods import Gaussian, Likelihood
 from eigengp.gp.linalg import (
     Advice,
     cholesky,
@@ -99,22 +98,15 @@ class ExactGP:
     ----------
     kernel : Kernel
         The GP prior.
-    likelihood : Likelihood
-        What targets are; a number is the variance `σ²` of Gaussian noise.
+    noise_variance : float
+        `σ²`.
     device : str or None
         A device of PyTorch, on which the matrices of enough rows are; None is NumPy.
     """
 
     kernel: Kernel
-    likelihood: Likelihood
+    noise_variance: float
     device: str | None = None
-    noise_variance: float = field(init=False, repr=False, compare=False)
-    """`σ²`."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.likelihood, int | float):
-            object.__setattr__(self, "likelihood", Gaussian(self.likelihood))
-        object.__setattr__(self, "noise_variance", self.likelihood.scale)
 
     def forward(self, source: RowSource | RowBlock, gamma: float = 0.0) -> ExactOutcome:
         """Return the log marginal likelihood; `gamma` has no effect, for nothing is left out.

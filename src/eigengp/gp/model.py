@@ -16,7 +16,6 @@ from eigengp._typing import Array
 from eigengp.gp.approximations import DigitsLostError, PriorPass, SpectralPass
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.evidence import Outcome, Pass
-from eigengp.gp.likelihoods import Gaussian, Likelihood
 from eigengp.gp.linalg import CholeskyFactor, Spectrum
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
@@ -75,8 +74,8 @@ class EigenGP:
         The GP prior whose eigenfunctions are used.
     inducing_points : array of shape (M, D)
         `B`.
-    likelihood : Likelihood
-        What targets are; a number is the variance `σ²` of Gaussian noise.
+    noise_variance : float
+        `σ²`.
     n_components : int
         `R ≤ M`, how many eigenfunctions are kept.
     shrinkage : array of shape (R,) or None
@@ -102,7 +101,7 @@ class EigenGP:
 
     kernel: Kernel
     inducing_points: Array
-    likelihood: Likelihood
+    noise_variance: float
     n_components: int
     shrinkage: Array | None = None
     residual: bool = False
@@ -111,13 +110,6 @@ class EigenGP:
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
     vecchia: bool = False
     shared: bool = True
-    noise_variance: float = field(init=False, repr=False, compare=False)
-    """`σ²`."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.likelihood, int | float):
-            object.__setattr__(self, "likelihood", Gaussian(self.likelihood))
-        object.__setattr__(self, "noise_variance", self.likelihood.scale)
 
     def __getstate__(self) -> dict[str, Any]:
         """Keep what the model is, and nothing that can be made again."""
