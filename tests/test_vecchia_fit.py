@@ -400,7 +400,6 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"inducing_points": np.zeros((12, 2))}, "n_components equal to the 12 inducing points"),
     ({"precision": "mixed"}, "double precision, not precision='mixed'"),
     ({"precision": "single"}, "double precision, not precision='single'"),
-    ({"device": "meta"}, "on the CPU, not on device='meta'"),
 ]
 
 
@@ -408,8 +407,6 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
 def test_neighbours_that_are_not_possible_are_refused(
     settings: dict[str, Any], reason: str
 ) -> None:
-    if "device" in settings:
-        pytest.importorskip("torch")
     X, y = _heteroscedastic_data(50, 0)
     with pytest.raises(ValueError, match=re.escape("residual='neighbors' is not possible: ")) as it:
         EigenGPRegressor(10, **{**NEIGHBORS, **settings}).fit(X, y)
@@ -429,8 +426,6 @@ AUTOMATIC: list[tuple[dict[str, Any], str]] = [
 def test_selection_says_why_there_are_no_neighbours(
     settings: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "device" in settings:
-        pytest.importorskip("torch")
     monkeypatch.setattr(learn, "_NEIGHBORS_FROM", 300)
     optimizer = LBFGS(n_restarts=1, max_iter=2)
     X, y = _heteroscedastic_data(400, 0)

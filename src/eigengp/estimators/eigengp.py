@@ -145,10 +145,10 @@ class EigenGPRegressor(InducingPointRegressor):
           60,000 on a GPU (see Notes).
         - "auto" is "exact" for up to 2,000 rows, or 30,000 on a GPU, if neither `n_components` nor
           `inducing_points` is given; otherwise "neighbors" from 1,000 to 10 million rows, and None
-          below and beyond. It is also None if all rows cannot be kept in NumPy arrays on the CPU in
-          double precision (large files, Dask, `device`, `precision`, `Stochastic`, `partial_fit`),
-          if `LBFGS` uses "joint", "direct" or `max_iter=0`, or if `n_components` differs from the
-          number of inducing points.
+          below and beyond. It is also None if all rows cannot be kept in arrays in memory in double
+          precision (large files, Dask, `precision`, `Stochastic`, `partial_fit`), if `LBFGS` uses
+          "joint", "direct" or `max_iter=0`, or if `n_components` differs from the number of
+          inducing points.
 
         `selection_` says what was chosen and why.
     n_neighbors : int

@@ -145,11 +145,9 @@ def _find_obstacle(settings: Settings) -> str | None:
 
 
 def _find_place(settings: Settings, dataset: Dataset) -> str | None:
-    """Return why neighbours cannot be found where the rows are; None if they can."""
-    if settings.reading.device is not None:
-        return f"it is computed on the CPU, not on device={settings.reading.device!r}"
-    if not (isinstance(dataset.rows, ArraySource) and isinstance(dataset.rows.X, np.ndarray)):
-        return "it needs all rows in NumPy arrays"
+    """Return why neighbours cannot be found among the rows; None if they can."""
+    if not isinstance(dataset.rows, ArraySource):
+        return "it needs all rows in arrays in memory"
     points = settings.inducing_points
     M = settings.n_inducing if isinstance(points, str) else points.shape[0]
     if M is not None and settings.n_components not in (None, M):
