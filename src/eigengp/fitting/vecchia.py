@@ -32,7 +32,6 @@ from eigengp.gp.blocks import RowBlock, group_rows
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.heteroscedastic import VarianceScale
 from eigengp.gp.linalg import FactorizationError
-from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.vecchia import VecchiaOutcome, VecchiaPass, Whitened
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import Kernel
@@ -177,7 +176,7 @@ class NeighborFit:
         run.decisions.extend(learner.describe_choice())
         return model
 
-    def place_points(self, model: ExactGP) -> EigenGP:
+    def place_points(self, model: ExactGP) -> VecchiaPass:
         """Place all inducing points for the learned kernel."""
         run, given = self.run, self.run.inducing_points
         if not isinstance(given, str):
@@ -225,42 +224,36 @@ class NeighborFit:
         mean, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
         return _score_predictions(held_out, mean, variance)
 
-    def _place(self, model: ExactGP, size: int, rows: RowBlock) -> EigenGP:
+    def _place(self, model: ExactGP, size: int, rows: RowBlock) -> VecchiaPass:
         """Return the model with so many inducing points, placed among the rows."""
         rng = check_random_state(0)  # Does not advance the random numbers of the fit.
         points = InducingPointInit(self.run.inducing_points).place(rows, size, model.kernel, rng)
-        jitter = Jitter(relative=RELATIVE_JITTER)
-        own = (model.kernel, points, model.noise_variance, points.shape[0])
-        return EigenGP(*own, jitter=jitter, vecchia=True)
+        return VecchiaPass.of(model.kernel, points, model.noise_variance, RELATIVE_JITTER)
 
-    def condition(self, model: EigenGP) -> VecchiaOutcome:
+    def condition(self, model: VecchiaPass) -> VecchiaOutcome:
         """Condition the coefficients of the model on all rows, or on a sample of many.
 
         With all rows as neighbours it is the exact GP, without the jitter of neighbourhoods.
         """
         if self.n_neighbors < self.rows.n_rows:
             return self.run_pass(model, self.sample, min(self.n_neighbors, MOST_NEIGHBORS))
-        model = replace(model, jitter=Jitter(absolute=model.gram.jitter))
-        return self.run_pass(model, self.sample, self.rows.n_rows)
+        return self.run_pass(replace(model, jitter=0.0), self.sample, self.rows.n_rows)
 
     def run_pass(
-        self, model: EigenGP, rows: RowBlock, count: int = MOST_NEIGHBORS
+        self, model: VecchiaPass, rows: RowBlock, count: int = MOST_NEIGHBORS
     ) -> VecchiaOutcome:
         """Condition the coefficients of a model on rows with so many neighbours."""
-        metric, n_threads = model.kernel.metric(rows.X.shape[1]), self.run.n_threads
-        source: Any = NeighborSource.of(rows, metric, count, n_threads)
-        outcome = model.forward(source)
-        assert isinstance(outcome, VecchiaOutcome)
-        return outcome
+        metric = model.kernel.metric(rows.X.shape[1])
+        return model.forward(NeighborSource.of(rows, metric, count, self.run.n_threads))
 
     def _make_posterior(self, outcome: VecchiaOutcome, rows: RowBlock) -> VecchiaPosterior:
         """Return the posterior given these rows, which finds neighbours among them."""
         assert isinstance(outcome.flow, VecchiaPass)
-        metric = outcome.flow.features.kernel.metric(rows.X.shape[1])
+        metric = outcome.flow.kernel.metric(rows.X.shape[1])
         search = Nearest.of(rows.X, metric, self.n_neighbors, "auto")
         return VecchiaPosterior.of(outcome, rows, search, search.count)
 
-    def score(self, model: EigenGP, outcome: VecchiaOutcome) -> LeaveOneOut:
+    def score(self, model: VecchiaPass, outcome: VecchiaOutcome) -> LeaveOneOut:
         """Return the posterior of a model given all rows, with its leave-one-out score.
 
         Where the noise is heteroscedastic, rows that count by their noise compete with equal ones.
@@ -277,7 +270,7 @@ class NeighborFit:
         scored = self._score(own)
         if scored.smooth is not None and not many and clock.limit is None:
             with suppress(FactorizationError):
-                weighted = self._reweight(model, outcome, scored.smooth)
+                weighted = self._reweight(model, scored.smooth)
                 best = scored.choose_weights(self._score(weighted))
                 own = own if best.posterior is scored.posterior else weighted
                 scored = best
@@ -318,14 +311,10 @@ class NeighborFit:
         found = tuple(np.concatenate(each) for each in zip(*parts, strict=True))
         return _Predicted(outcome, posterior, at[: found[0].size], found, count, factor)
 
-    def _reweight(
-        self, model: EigenGP, outcome: VecchiaOutcome, smooth: VarianceScale
-    ) -> _Predicted:
+    def _reweight(self, model: VecchiaPass, smooth: VarianceScale) -> _Predicted:
         """Predict rows again, where those with much noise count less."""
-        flow = outcome.flow
-        assert isinstance(flow, VecchiaPass)
-        explained = flow.features.matrix(self.rows.X) @ flow.prior_factor
-        explained /= np.sqrt(flow.features.prior_scale)
+        explained = model.features.matrix(self.rows.X) @ model.prior_factor
+        explained /= np.sqrt(model.features.prior_scale)
         rows = reweight_rows(self.rows, smooth, explained)
         again = replace(self, rows=rows, sample=rows)
         return again._predict(again.condition(model), rows.weight / self.rows.weight)
@@ -338,7 +327,7 @@ class NeighborFit:
         size = own.posterior.mean_coefficients.size
         return score(own.posterior, self.single.picked(seen), own.found, number, size, factor)
 
-    def _use_all_rows(self, model: EigenGP, own: _Predicted) -> tuple[_Predicted, Decision]:
+    def _use_all_rows(self, model: VecchiaPass, own: _Predicted) -> tuple[_Predicted, Decision]:
         """Replace the mean by that of the full GP, if memory and time allow and it is not worse."""
         mean, variance = (each[: own.n_first] for each in own.found[:2])
         rows, whitened, full = own.posterior.rows, own.outcome.whitened, None

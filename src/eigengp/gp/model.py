@@ -21,7 +21,6 @@ from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
 from eigengp.gp.residual import ResidualPass
 from eigengp.gp.sums import Kept
-from eigengp.gp.vecchia import VecchiaPass
 from eigengp.kernels import Kernel, KernelAdjoint, KernelColumns
 
 
@@ -91,9 +90,6 @@ class EigenGP:
         (0, VFE).
     arithmetic : Arithmetic
         How passes over the rows are computed.
-    vecchia : bool
-        Whether the residual acts between neighbours too; rows then come with
-        theirs.
     shared : bool
         Whether rows with equal inputs share their residual (EigenGP+). FITC and power EP give
         each observation its own.
@@ -108,7 +104,6 @@ class EigenGP:
     jitter: Jitter = field(default_factory=Jitter)
     power: float = 1.0
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
-    vecchia: bool = False
     shared: bool = True
 
     def __getstate__(self) -> dict[str, Any]:
@@ -150,10 +145,8 @@ class EigenGP:
         learned = self._learned
         noisy = self.residual and self.power > 0.0
         if learned is None:
-            factor = CholeskyFactor.of(self.gram.matrix, whitens=self.vecchia or noisy)
+            factor = CholeskyFactor.of(self.gram.matrix, whitens=noisy)
             common = (self.features, self.noise_variance, factor)
-            if self.vecchia:
-                return VecchiaPass(*common, self.jitter.relative)
             if noisy:
                 return ResidualPass(*common, None, self.power, self.shared)
             return PriorPass(*common, self.arithmetic)

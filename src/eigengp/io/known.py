@@ -101,8 +101,8 @@ def _row_block(**found: Any) -> RowBlock:
     return rows
 
 
-def _eigengp(likelihood: Gaussian | None = None, **found: Any) -> EigenGP:
-    """Return a model; early files have its noise variance in a likelihood."""
+def _eigengp(likelihood: Gaussian | None = None, vecchia: bool = False, **found: Any) -> EigenGP:
+    """Return a model; early files have its noise variance in a likelihood, and `vecchia`."""
     if likelihood is not None:
         found["noise_variance"] = likelihood.variance
     return EigenGP(**found)
@@ -155,8 +155,8 @@ def records() -> list[Record | EstimatorRecord]:
     model = Record.of(EigenGP)
     early = replace(
         model,
-        hints={**model.hints, "likelihood": Gaussian},
-        optional=model.optional | {"likelihood", "noise_variance"},
+        hints={**model.hints, "likelihood": Gaussian, "vecchia": bool},
+        optional=model.optional | {"likelihood", "noise_variance", "vecchia"},
         make=_eigengp,
         take=model.fields_of,
     )
