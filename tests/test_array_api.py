@@ -240,6 +240,27 @@ def test_a_device_of_torch_computes_numpys_rows() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
 
 
+def test_rows_on_a_device_have_the_same_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a device was asked for, chosen, or the rows were there."""
+    pytest.importorskip("torch")
+    monkeypatch.setattr("eigengp.fitting.settings.find_gpu", lambda: "cpu:0")
+    own = EigenGPRegressor(**GIVEN, inducing_points=LARGE[:12])
+    expected = own.fit(LARGE, LARGE_Y).predict(LARGE[:9], return_std=True)
+    assert "device" not in own.selection_
+    for device in ("cpu:0", "auto"):
+        own.set_params(device=device).fit(LARGE, LARGE_Y)
+        assert own.selection_["residual"].chosen == "neighbors"
+        assert own.selection_["device"].chosen == "cpu"
+        for found, known in zip(own.predict(LARGE[:9], return_std=True), expected, strict=True):
+            np.testing.assert_allclose(found, known, rtol=1e-6)
+    with config_context(array_api_dispatch=True):
+        own.set_params(device=None).fit(torch(LARGE), torch(LARGE_Y))
+        there = own.predict(torch(LARGE[:9]), return_std=True)
+    for found, known in zip(there, expected, strict=True):
+        assert place(found) == place(torch(LARGE))
+        np.testing.assert_allclose(on_host(found), known, rtol=1e-6)
+
+
 def test_predicting_with_another_library_than_in_fit_is_an_error() -> None:
     with config_context(array_api_dispatch=True):
         model = EigenGPRegressor(3, optimizer=LBFGS(n_restarts=1, max_iter=1)).fit(

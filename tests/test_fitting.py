@@ -125,7 +125,7 @@ def test_sums_of_stage_2_stand_for_a_pass_over_the_rows(learned: bool) -> None:
         eigengp_parameters(model, BOX, basis=False, weights=True), SOURCE
     )
     weights = np.linspace(0.3, 2.0, model.n_components) if learned else None
-    other = replace(model, likelihood=0.3, shrinkage=weights)
+    other = replace(model, noise_variance=0.3, shrinkage=weights)
     assert objective.knows(other)
     own, known = objective.compute_outcome(other), other.forward(SOURCE)
     assert own.value == pytest.approx(known.value, rel=1e-9)
@@ -307,7 +307,7 @@ def test_many_inducing_points_start_with_a_noise_that_suits_them() -> None:
     plan = Plan(6, 6, n_restarts=1, max_iter=5, tol=1e-9, settled=True)
     run: Any = SimpleNamespace(rng=RNG, monitor=Monitor(False))
     stage = FirstStage(run, InducingFamily(InducingPointInit("kmeans")), plan, SOURCE)
-    careless = replace(make_model(), likelihood=1e-6)
+    careless = replace(make_model(), noise_variance=1e-6)
     careful = stage._choose_noise(careless)
     assert careful.noise_variance > 1e-3
     assert careful.value(SOURCE) < careless.value(SOURCE)

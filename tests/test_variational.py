@@ -15,7 +15,6 @@ from eigengp.gp.blocks import RowBlock
 from eigengp.gp.likelihoods import (
     Bernoulli,
     Coregionalized,
-    Gaussian,
     NegativeBinomial,
     NonGaussian,
     Poisson,
@@ -72,7 +71,7 @@ def _rows(y: Array, weight: Array | None = None) -> Rows:
 
 def _model(theta: Array, points: Array, jitter: float = 1e-6) -> EigenGP:
     kernel = SquaredExponential(np.ones(2), 1.0).with_theta(theta)
-    return EigenGP(kernel, points, Gaussian(1.0), points.shape[0], jitter=Jitter(jitter))
+    return EigenGP(kernel, points, 1.0, points.shape[0], jitter=Jitter(jitter))
 
 
 THETA = np.log([1.0, 1.5, 2.0])

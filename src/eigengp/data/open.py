@@ -31,6 +31,7 @@ from eigengp.data.frames import check_frame, encode_inputs, is_frame, learn_from
 from eigengp.data.mean import cross_fit, fit_mean
 from eigengp.data.standardize import Extent, Scaling, Summary, standardize_rows
 from eigengp.data.stream_source import StreamSource, Table
+from eigengp.data.unlabelled import split_labelled
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.mean import MEANS
 
@@ -124,8 +125,8 @@ class ReadOptions(NamedTuple):
     """The names of the columns of that table."""
     categorical: Any = None
     """Which columns of files are categories; None takes numbers only."""
-    unlabelled: Array | None = None
-    """Inputs of rows without a target, in the units of the data."""
+    takes_unlabelled: bool = False
+    """Whether rows may have no target, because inducing points can be placed among them."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,9 @@ class _Opened(NamedTuple):
 @contextmanager
 def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> Iterator[Dataset]:
     """Validate, open and standardise the data of `fit`; it stays open inside the context."""
-    began = time.monotonic()
+    began, others = time.monotonic(), None
+    if options.takes_unlabelled and not _is_labelled(X, y):
+        X, y, sample_weight, others = split_labelled(X, y, sample_weight)
     with ExitStack() as stack:
         opened = _open_rows(X, y, sample_weight, options, stack)
         rows, mean = opened.rows, None
@@ -201,7 +204,7 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
         groups = None if encoder is None else encoder.lengthscale_groups_
         if not isinstance(options.mean, str):
             rows, mean = cross_fit(options.mean, rows)
-        summary, others = rows.total(Summary.of), options.unlabelled
+        summary = rows.total(Summary.of)
         if others is not None:
             summary = summary.with_inputs(others)
         if summary.weight == 0.0:
@@ -225,6 +228,13 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
         own = (rows, source, scaling, box, summary, names, opened.like, *sizes)
         more = None if others is None else scaling.transform_inputs(others)
         yield Dataset(*own, began, opened.device, encoder, groups, more)
+
+
+def _is_labelled(X: Any, y: Any) -> bool:
+    """Return whether each row has a target; those of files, Dask and other libraries must."""
+    if isinstance(X, np.ndarray) and isinstance(y, np.ndarray) and y.dtype == np.float64:
+        return not np.isnan(y).any()
+    return isinstance(y, str) or is_dask(X) or follows_dispatch(X) or follows_dispatch(y)
 
 
 def _open_rows(

@@ -172,10 +172,12 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
                 f"class: {kept[0]!r}."
             )
         likelihood = Bernoulli() if classes.size == 2 else Softmax(int(classes.size))
-        settings = Settings.from_estimator(self, frame)
-        reading = settings.reading._replace(scales_targets=False, mean="constant")
-        settings = replace(settings, likelihood=likelihood, reading=reading)
-        self._adopt(self._find_fit(frame.X, codes, weight, settings))
+
+        def adapt(settings: Settings) -> Settings:
+            reading = settings.reading._replace(scales_targets=False, mean="constant")
+            return replace(settings, likelihood=likelihood, reading=reading)
+
+        self._adopt(self._find_fit(frame._replace(y=codes, sample_weight=weight), adapt))
         self.classes_ = classes
         return self
 

@@ -16,7 +16,7 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, Placed
 from eigengp.backend.threads import speed_up_passes
 from eigengp.data.dask_source import is_dask
-from eigengp.data.frames import open_frame
+from eigengp.data.frames import Frame, open_frame
 from eigengp.data.open import check_further_rows, is_out_of_core
 from eigengp.estimators.base import KERNEL_NAMES, count_outputs
 from eigengp.estimators.outputs import Outputs
@@ -83,6 +83,12 @@ def _keeps_no_rows(estimator: EigenGPRegressor) -> bool:
     return True
 
 
+def _keep_no_rows(settings: Settings) -> Settings:
+    """Return the settings of the first `partial_fit`."""
+    reading = settings.reading._replace(orders_inputs=False)  # Other inputs may vary later.
+    return replace(settings, reading=reading, keeps_rows=False)
+
+
 class EigenGPRegressor(InducingPointRegressor):
     """Gaussian-process regression, exact for few rows and with learned eigenfunctions for many.
 
@@ -145,10 +151,10 @@ class EigenGPRegressor(InducingPointRegressor):
           60,000 on a GPU (see Notes).
         - "auto" is "exact" for up to 2,000 rows, or 30,000 on a GPU, if neither `n_components` nor
           `inducing_points` is given; otherwise "neighbors" from 1,000 to 10 million rows, and None
-          below and beyond. It is also None if all rows cannot be kept in NumPy arrays on the CPU in
-          double precision (large files, Dask, `device`, `precision`, `Stochastic`, `partial_fit`),
-          if `LBFGS` uses "joint", "direct" or `max_iter=0`, or if `n_components` differs from the
-          number of inducing points.
+          below and beyond. It is also None if all rows cannot be kept in arrays in memory in double
+          precision (large files, Dask, `precision`, `Stochastic`, `partial_fit`), if `LBFGS` uses
+          "joint", "direct" or `max_iter=0`, or if `n_components` differs from the number of
+          inducing points.
 
         `selection_` says what was chosen and why.
     n_neighbors : int
@@ -335,14 +341,13 @@ class EigenGPRegressor(InducingPointRegressor):
     guard: bool = True
     max_time: float | None = None
 
-    def _fit_outputs(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
+    def _fit_outputs(self, frame: Frame) -> FitResult:
         """Fit one output, or several with a learned covariance between them."""
-        outputs = Outputs.of(y)
+        outputs = Outputs.of(frame.y)
         if outputs.values.shape[1] == 1:
-            one = outputs.values[:, 0] if self._takes_outputs else y
-            return self._find_fit(X, one, sample_weight, settings)
-        number, settings = outputs.prepare(X, settings)
-        return outputs.restore(self._find_fit(X, number, sample_weight, settings))
+            one = outputs.values[:, 0] if self._takes_outputs else frame.y
+            return self._find_fit(frame._replace(y=one))
+        return outputs.restore(self._find_fit(outputs.number_rows(frame), outputs.adapt))
 
     @property
     def _draws_jointly(self) -> bool:  # type: ignore[override]  # Decided by what was learned.
@@ -391,10 +396,7 @@ class EigenGPRegressor(InducingPointRegressor):
             raise ValueError(f"forgetting must be above 0 and at most 1, got {forgetting!r}.")
         if not self.__sklearn_is_fitted__():
             frame = open_frame(X, y, sample_weight, self.categorical_features)
-            settings = Settings.from_estimator(self, frame)
-            reading = settings.reading._replace(orders_inputs=False)  # Others may vary later.
-            settings = replace(settings, reading=reading, keeps_rows=False)
-            return self._adopt(self._find_fit(*frame[:3], settings))
+            return self._adopt(self._find_fit(frame, _keep_no_rows))
         assert self._online is not None
         settings = Settings.from_estimator(self)
         if isinstance(self._online, StochasticLearner) != settings.is_stochastic:

@@ -86,7 +86,7 @@ def learn_exact_of_few(run: Run, start: Start) -> FitResult:
     fit = ExactFit(run, rows)
     with limit_threads(rows.n_rows):
         device = run.exact_device
-        first = ExactGP(start.kernel, start.likelihood, device)
+        first = ExactGP(start.kernel, start.noise_variance, device)
         found = fit.learn(fit.choose_kernel(first))
         found, scored = fit.calibrate(found)
         outcome = found.model.forward(_make_source(rows))

@@ -30,7 +30,6 @@ from eigengp.fitting.objectives import (
 )
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.likelihoods import Likelihood
 from eigengp.gp.model import EigenGP
 from eigengp.gp.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import Kernel, Stationary, Warped
@@ -174,7 +173,7 @@ class Start:
     """Kernel and noise to start from, in standardised units."""
 
     kernel: Kernel
-    likelihood: Likelihood
+    noise_variance: float
 
 
 def draw_kernels(

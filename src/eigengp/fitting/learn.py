@@ -45,7 +45,6 @@ from eigengp.fitting.stochastic import FIRST_ITERATIONS, StochasticLearner
 from eigengp.fitting.variational import learn_variational
 from eigengp.fitting.vecchia import learn_with_neighbors
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import KERNELS, Kernel, SquaredExponential, Stationary
@@ -146,11 +145,9 @@ def _find_obstacle(settings: Settings) -> str | None:
 
 
 def _find_place(settings: Settings, dataset: Dataset) -> str | None:
-    """Return why neighbours cannot be found where the rows are; None if they can."""
-    if settings.reading.device is not None:
-        return f"it is computed on the CPU, not on device={settings.reading.device!r}"
-    if not (isinstance(dataset.rows, ArraySource) and isinstance(dataset.rows.X, np.ndarray)):
-        return "it needs all rows in NumPy arrays"
+    """Return why neighbours cannot be found among the rows; None if they can."""
+    if not isinstance(dataset.rows, ArraySource):
+        return "it needs all rows in arrays in memory"
     points = settings.inducing_points
     M = settings.n_inducing if isinstance(points, str) else points.shape[0]
     if M is not None and settings.n_components not in (None, M):
@@ -171,7 +168,7 @@ def learn_exact(run: Run) -> FitResult:
     n = run.dataset.n_rows
     start, large = make_start(run), n > 2 * SUBSET_RANGE[1]
     device = run.exact_device
-    template = ExactGP(start.kernel, start.likelihood, device)
+    template = ExactGP(start.kernel, start.noise_variance, device)
     plan = Plan.of(run.settings, run.dataset, n, n_restarts=8, max_iter=200, tol=1e-7)
     plan = replace(plan, settled=large)
     if large and plan.max_iter > 0:
@@ -196,7 +193,7 @@ def learn_sparse_spectrum(run: Run) -> FitResult:
     size = settings.n_components or get_default_size(count)
     plan = Plan.of(settings, dataset, size, n_restarts=64)
     no_points = np.zeros((0, dataset.n_features))
-    template = SparseSpectrum(start.kernel, no_points, start.likelihood)
+    template = SparseSpectrum(start.kernel, no_points, start.noise_variance)
     run.source = run.source.sized(size)
     with speed_up_passes(size):
         model = learn_one_stage(run, SpectralFamily(), plan, template)
@@ -223,11 +220,11 @@ def make_start(run: Run) -> Start:
             middle = np.sqrt(np.prod(get_lengthscale_range(run.dataset.n_varying)))
             kernel = replace(kernel, lengthscale=np.full(D, middle))
         kernel = kernel.with_ard(D)
-    start = Start(kernel.with_groups(run.dataset.groups), Gaussian(noise))
+    start = Start(kernel.with_groups(run.dataset.groups), noise)
     if not getattr(settings.optimizer, "exact_start", False):
         return start
     exact = _learn_exact_on_subset(run, start)
-    return Start(exact.kernel, exact.likelihood)
+    return Start(exact.kernel, exact.noise_variance)
 
 
 def make_plan(run: Run, default: int | None = None) -> Plan:
@@ -280,7 +277,7 @@ def _learn_exact_on_subset(
     part = run.restrict(rows)
     part.source = ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
     with speed_up_passes(count):
-        template = ExactGP(start.kernel, start.likelihood, device)
+        template = ExactGP(start.kernel, start.noise_variance, device)
         model: ExactGP = learn_one_stage(part, ExactFamily(), plan, template)
         if device is not None and not isinstance(run.settings.kernel, Kernel):
             short = shorten_lengthscales(model.kernel, rows.X)
@@ -306,7 +303,7 @@ def _learn_inducing(
     template = EigenGP(
         start.kernel,
         np.zeros((plan.n_inducing, run.dataset.n_features)),
-        start.likelihood,
+        start.noise_variance,
         plan.n_components,
         residual=power is not None,
         jitter=Jitter(relative=RELATIVE_JITTER),

@@ -10,6 +10,7 @@ learned. With one group it is the exact GP.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
@@ -19,6 +20,8 @@ from numpy.typing import NDArray
 from eigengp._typing import Array
 from eigengp.backend.threads import run_in_threads
 from eigengp.fitting.checkpoint import Checkpoint
+from eigengp.fitting.initialization import draw_kernels
+from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.objectives import (
     Evaluation,
     Parameters,
@@ -28,7 +31,6 @@ from eigengp.fitting.objectives import (
 from eigengp.fitting.progress import Monitor
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.linalg import FactorizationError
 from eigengp.kernels import (
     Kernel,
@@ -92,6 +94,10 @@ _ROUNDS = (
     _Round(3_000, 300, 12, 2, 0.3),
     _Round(LEARNED_ROWS, 400, 12, 1, 0.5),
 )
+_TRIED_LENGTHSCALES, _TRIED_STEPS = 4, 8
+"""The number of lengthscales beside those of a given kernel, and of iterations for each."""
+_TRIED_UNTIL = 0.25
+"""The fraction of `max_time` by which that must end."""
 _SUM_STEPS = 10
 """The largest number of iterations of a sum of kernels in a round before the last."""
 _LEAST_NOISE = 0.01
@@ -160,6 +166,28 @@ class LocalLearner:
     losses: dict[int, dict[str, float]] = field(default_factory=dict)
     """The loss of each kernel, by the number of rows; lower is better."""
 
+    def choose_lengthscales(self, given: ExactGP, most: int) -> ExactGP:
+        """Return the model with a given kernel, or one with plausible lengthscales, if better.
+
+        Far too short or too long lengthscales have no gradient, and 1, that of a kernel without
+        arguments, is either in the units of most data. Each is learned from few rows, briefly.
+        """
+        rng = np.random.RandomState(0)  # Does not advance the random numbers of the fit.
+        others = draw_kernels(given.kernel, self.rows.X, _TRIED_LENGTHSCALES, rng)
+        first, clock = _ROUNDS[0], self.monitor.clock
+        limits = (min(_TRIED_STEPS, most), self.tol, "lengthscales", self.monitor, self.checkpoint)
+        best, least = given, np.inf
+        for i, kernel in enumerate((given.kernel, *others)):
+            clock.spread(_TRIED_UNTIL, i, 1 + _TRIED_LENGTHSCALES)
+            if i and clock.is_over():
+                break
+            model = replace(given, kernel=kernel)
+            objective = self._make_objective(model, self.group(model, first.n_rows, first.size))
+            with suppress(FactorizationError):
+                value = learn_parameters(objective, *limits, kernel).value
+                best, least = (model, value) if value < least else (best, least)
+        return best
+
     def choose_kernel(self, start: ExactGP, most: int, given: bool = False) -> ExactGP:
         """Return the winner of a tournament of kernels, or the model with the given kernel.
 
@@ -176,6 +204,16 @@ class LocalLearner:
                 learned.append(self._learn_on_part(model, each, groups, most))
             models = self._keep_best(learned, each, groups)
         return models[0]
+
+    def describe_choice(self) -> Iterator[Decision]:
+        """Yield the choice of the kernel, if there was a tournament."""
+        if self.losses:
+            n, losses = list(self.losses.items())[-1]
+            tried = len(next(iter(self.losses.values())))
+            reason = f"lowest loss on {min(n, self.rows.n_rows):,} rows"
+            if len(losses) < tried:
+                reason += f", the best {len(losses)} of {tried} kernels"
+            yield Decision("kernel", min(losses, key=lambda name: losses[name]), reason, losses)
 
     def _keep_best(
         self, models: list[ExactGP], own: _Round, groups: list[RowBlock]
@@ -240,19 +278,9 @@ class LocalLearner:
         name = name_kernel(model.kernel)
         return self.minimize(name, model, groups, min(steps, most))
 
-    def try_kernel(self, model: ExactGP, steps: int) -> float:
-        """Return `−ln p(y)` per row after a few steps on few rows; infinite where they fail."""
-        first = _ROUNDS[0]
-        objective = self._make_objective(model, self.group(model, first.n_rows, first.size))
-        limits = (steps, self.tol, "lengthscales", self.monitor, self.checkpoint, model.kernel)
-        try:
-            return learn_parameters(objective, *limits).value
-        except FactorizationError:
-            return float("inf")
-
     def minimize(self, name: str, model: ExactGP, groups: list[RowBlock], steps: int) -> ExactGP:
         """Learn kernel and noise from groups of rows."""
-        model = replace(model, likelihood=Gaussian(max(model.noise_variance, _LEAST_NOISE)))
+        model = replace(model, noise_variance=max(model.noise_variance, _LEAST_NOISE))
         objective = self._make_objective(model, groups)
         limits = (steps, self.tol, name, self.monitor, self.checkpoint, len(groups))
         found = learn_parameters(objective, *limits)
@@ -282,8 +310,8 @@ class LocalLearner:
             found = []
             for rows in part:
                 outcome = model.forward(rows)
-                mean, _ = model.posterior(outcome).leave_one_out(rows)
-                found.append((outcome.value, outcome.n, float(rows.weight @ (rows.y - mean) ** 2)))
+                squares = rows.weight @ outcome.leave_one_out_errors**2
+                found.append((outcome.value, outcome.n, float(squares)))
             return found
 
         try:

@@ -27,6 +27,8 @@ from eigengp.gp.linalg import FactorizationError, JitterWarning
 from eigengp.gp.model import EigenGP
 from eigengp.gp.sparse_spectrum import SparseSpectrum
 
+NOISE_RANGE = (1e-6, 1e2)
+"""Bounds of a noise variance, relative to that of the targets."""
 SHRINKAGE_RANGE = (1e-8, 1e4)
 HIGHEST_FREQUENCY = 1e3
 _NOISE_LOG_PRIOR = (float(np.log(0.1)), 2.5)
@@ -128,7 +130,6 @@ def kernel_parameters(model: KernelT) -> Parameters[KernelT]:
 
 
 def _free_kernel_and_noise(model: Any) -> tuple[Part, Part]:
-    likelihood = model.likelihood
     ranges = np.log([each.bounds for each in model.kernel.parameters])
     kernel = Part(
         start=model.kernel.theta,
@@ -137,13 +138,12 @@ def _free_kernel_and_noise(model: Any) -> tuple[Part, Part]:
         write=lambda model, values: replace(model, kernel=model.kernel.with_theta(values)),
         slope=lambda gradient: gradient.theta,
     )
-    low, high = likelihood.bounds
     noise = Part(
-        start=likelihood.theta,
-        low=low,
-        high=high,
-        write=lambda model, values: replace(model, likelihood=likelihood.with_theta(values)),
-        slope=lambda gradient: gradient.log_noise_variance * likelihood.log_scale_slopes,
+        start=np.log([model.noise_variance]),
+        low=np.log(NOISE_RANGE[:1]),
+        high=np.log(NOISE_RANGE[1:]),
+        write=lambda model, values: replace(model, noise_variance=float(np.exp(values[0]))),
+        slope=lambda gradient: np.array([gradient.log_noise_variance]),
     )
     return kernel, noise
 

@@ -292,7 +292,7 @@ class FirstStage:
         source = ArraySource.of(self._draw_rows(_NOISE_ROWS))
         best, least = model, np.inf
         for noise in (model.noise_variance, *_NOISES):
-            trial = replace(model, likelihood=model.likelihood.with_scale(noise))
+            trial = replace(model, noise_variance=noise)
             try:
                 value = trial.forward(source, self.plan.gamma).value
             except FactorizationError:

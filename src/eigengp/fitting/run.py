@@ -22,9 +22,11 @@ from eigengp.fitting.model_selection import EXACT_UP_TO, Decision, Selection
 from eigengp.fitting.progress import Clock, Monitor
 from eigengp.fitting.settings import Settings
 from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.linalg import Spectrum
 from eigengp.gp.model import EigenGP
 from eigengp.gp.posterior import Predictive
 from eigengp.gp.sparse_spectrum import SparseSpectrum
+from eigengp.gp.vecchia import VecchiaPass
 
 EXACT_BLOCK_ROWS = 128
 """Rows in a block of the exact GP: with N columns each, small blocks keep memory near N²."""
@@ -134,9 +136,10 @@ class Run:
 
     def _describe_device(self, model: Any) -> list[Decision]:
         """Return where it was computed, if that was for the fit to choose."""
-        if self.settings.parameters.get("device") != "auto":
+        vecchia = self.exact_device is not None and isinstance(model, VecchiaPass)
+        if self.settings.parameters.get("device") != "auto" and not vecchia:
             return []
-        used = getattr(model, "device", None) or self.dataset.device
+        used = getattr(model, "device", None) or (None if vecchia else self.dataset.device)
         if used is not None:
             return [Decision("device", used, "a GPU is available and faster")]
         none = self.settings.device is None
@@ -227,17 +230,21 @@ def describe(model: Any, scaling: Scaling, like: AnyArray, has_weights: bool) ->
     """Return the attributes of a model in the units of the data, in the library of `like`."""
     unit = scaling.target_scale**2
     found: dict[str, Any] = {"noise_variance_": model.noise_variance * unit}
-    if isinstance(model, EigenGP):
-        found["inducing_points_"] = beside(scaling.restore_inputs(model.inducing_points), like)
     found["kernel_"] = scaling.restore_kernel(model.kernel, unit)
+    spectrum, weights = None, np.empty(0)
+    if isinstance(model, VecchiaPass):
+        points, spectrum = model.features.points, Spectrum.of(model.factor.gram)
+        weights = spectrum.weights(np.ones(points.shape[0]))
+        found["jitter_"] = unit * model.jitter * float(np.mean(model.kernel.diag(points)))
+        found["inducing_points_"] = beside(scaling.restore_inputs(points), like)
     if isinstance(model, EigenGP):
-        found["jitter_"] = model.gram.jitter * unit
+        found["jitter_"] = unit * model.gram.jitter
+        found["inducing_points_"] = beside(scaling.restore_inputs(model.inducing_points), like)
         if has_weights:
-            shrinkage, spectrum = model.effective_shrinkage, model.spectrum
-            eigenvalues = spectrum.values[: model.n_components]
-            found["_spectrum"] = spectrum
-            found["weights_"] = beside(spectrum.weights(shrinkage) * unit, like)
-            found["eigenvalues_"] = beside(eigenvalues * unit, like)
+            spectrum, weights = model.spectrum, model.spectrum.weights(model.effective_shrinkage)
+    if spectrum is not None:
+        found["_spectrum"], found["weights_"] = spectrum, beside(unit * weights, like)
+        found["eigenvalues_"] = beside(unit * spectrum.values[: weights.size], like)
     if isinstance(model, SparseSpectrum):
         columns = scaling.columns or range(scaling.n_columns)
         points = put_inputs(model.spectral_points, columns, scaling.input_scale.size)

@@ -275,6 +275,7 @@ def _make_reading(
         encoder=None if frame is None else frame.encoder,
         names=None if frame is None else frame.names,
         categorical=own["categorical_features"],
+        takes_unlabelled=estimator._takes_unlabelled,
     )
 
 

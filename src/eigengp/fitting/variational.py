@@ -27,7 +27,6 @@ from eigengp.gp.blocks import RowBlock
 from eigengp.gp.likelihoods import (
     Bernoulli,
     Coregionalized,
-    Gaussian,
     NonGaussian,
     Softmax,
 )
@@ -154,7 +153,7 @@ class VariationalFit:
             else:
                 points = InducingPointInit(own).place(rows.block, size, kernel, run.rng)
         model = EigenGP(
-            kernel, points, Gaussian(1.0), points.shape[0], jitter=Jitter(relative=RELATIVE_JITTER)
+            kernel, points, 1.0, points.shape[0], jitter=Jitter(relative=RELATIVE_JITTER)
         )
         start, variance = rows.begin(self.likelihood)
         free = eigengp_parameters(model, Extent(X.min(axis=0), X.max(axis=0))).parts
@@ -225,7 +224,7 @@ def extend_posterior(posterior: LatentPosterior, block: RowBlock) -> tuple[Laten
     features = posterior.features
     jitter = Jitter(relative=RELATIVE_JITTER)
     points = features.points
-    model = EigenGP(features.kernel, points, Gaussian(1.0), points.shape[0], jitter=jitter)
+    model = EigenGP(features.kernel, points, 1.0, points.shape[0], jitter=jitter)
     block = replace(block, X=np.asfortranarray(block.X))
     rows = Rows(block, earlier=recover_evidence(posterior))
     start = replace(rows.begin(posterior.likelihood)[0], offset=posterior.offset)

@@ -9,7 +9,7 @@ Letters: `C = K + σ² S⁻¹` with `K = k(X,X)` and `s_n`, how often row n coun
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Any
@@ -23,8 +23,14 @@ from eigengp.backend.namespace import AnyArray, beside, is_numpy, on_host
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import LOG_2PI
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
-from eigengp.gp.likelihoods import Gaussian, Likelihood
-from eigengp.gp.linalg import Advice, cholesky, guarded, solve_both
+from eigengp.gp.linalg import (
+    Advice,
+    cholesky,
+    guarded,
+    into_inverse,
+    inverse_diagonal,
+    solve_both,
+)
 from eigengp.kernels import Kernel, Stationary
 from eigengp.kernels.gram import gram, list_terms, pull_back_gram
 
@@ -76,10 +82,15 @@ class ExactOutcome:
     """The number of rows, each counted as often as it weighs."""
     rows: RowBlock
     """All rows."""
-    covariance: DenseCovariance | None
-    """None once the gradient has used up its memory."""
+    L: AnyArray | None
+    """With `C = L Lᵀ`; None once the gradient has used up its memory."""
     solved: Array
     """`a = C⁻¹y`, shape (N,)."""
+
+    @property
+    def leave_one_out_errors(self) -> Array:
+        """`a/d` with `d = diag(C⁻¹)`: errors of all rows, each predicted from the others, (N,)."""
+        return self.solved / inverse_diagonal(self.L)
 
 
 @dataclass(frozen=True)
@@ -90,22 +101,15 @@ class ExactGP:
     ----------
     kernel : Kernel
         The GP prior.
-    likelihood : Likelihood
-        What targets are; a number is the variance `σ²` of Gaussian noise.
+    noise_variance : float
+        `σ²`.
     device : str or None
         A device of PyTorch, on which the matrices of enough rows are; None is NumPy.
     """
 
     kernel: Kernel
-    likelihood: Likelihood
+    noise_variance: float
     device: str | None = None
-    noise_variance: float = field(init=False, repr=False, compare=False)
-    """`σ²`."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.likelihood, int | float):
-            object.__setattr__(self, "likelihood", Gaussian(self.likelihood))
-        object.__setattr__(self, "noise_variance", self.likelihood.scale)
 
     def forward(self, source: RowSource | RowBlock, gamma: float = 0.0) -> ExactOutcome:
         """Return the log marginal likelihood; `gamma` has no effect, for nothing is left out.
@@ -121,7 +125,7 @@ class ExactGP:
         value = 0.5 * float(rows.y @ solved) + float(np.log(on_host(L.diagonal())).sum())
         value += 0.5 * rows.total_scatter / self.noise_variance
         value += 0.5 * float(own.sum())
-        return ExactOutcome(value, float(s.sum()), rows, DenseCovariance(L), solved)
+        return ExactOutcome(value, float(s.sum()), rows, L, solved)
 
     def _factorize(self, source: RowSource | RowBlock, rows: RowBlock) -> AnyArray:
         """Return `L`; in recycled memory, if compiled loops know the kernel."""
@@ -168,12 +172,11 @@ class ExactGP:
 
     def posterior(self, outcome: ExactOutcome) -> ConditionalPosterior:
         """Return the posterior after `forward`."""
-        if outcome.covariance is None:
+        if outcome.L is None:
             raise ValueError("The gradient has used up this outcome; call `forward` again.")
         features = self.kernel.at(outcome.rows.X)
-        return ConditionalPosterior(
-            features, outcome.solved, outcome.covariance, self.noise_variance
-        )
+        covariance = DenseCovariance(outcome.L)
+        return ConditionalPosterior(features, outcome.solved, covariance, self.noise_variance)
 
     def evaluate(
         self, source: RowSource | RowBlock, gamma: float = 0.0
@@ -184,15 +187,15 @@ class ExactGP:
         no array is larger than N × N, and `C⁻¹` takes the place of `L`.
         """
         outcome = self.forward(source, gamma)
-        assert outcome.covariance is not None
         rows, terms = outcome.rows, self._list_terms(source)
         if terms:
-            inverse = outcome.covariance.L
+            inverse = outcome.L
             invert_in_place(inverse)
             theta = pull_back_gram(terms, rows.X, inverse, outcome.solved)
+            diagonal = inverse.diagonal().copy()
             recycle(inverse)
-            return self._with_gradient(outcome, theta, inverse.diagonal())
-        inverse = outcome.covariance.into_inverse()
+            return self._with_gradient(outcome, theta, diagonal)
+        inverse = into_inverse(outcome.L)
         a, columns = beside(outcome.solved, inverse), self.kernel.at(rows.X)
 
         def pull_back(block: RowBlock) -> AnyArray:
@@ -213,4 +216,4 @@ class ExactGP:
         noise_bar = 0.5 * float(np.sum((inverse - outcome.solved**2) / rows.weight))
         extra = 0.5 * (outcome.n - rows.n_rows - rows.total_scatter / self.noise_variance)
         gradient = ExactGradient(theta, self.noise_variance * noise_bar + extra)
-        return replace(outcome, covariance=None), gradient
+        return replace(outcome, L=None), gradient

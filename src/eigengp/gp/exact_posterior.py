@@ -11,20 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from scipy.linalg import lapack
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, Placed, beside, is_numpy, on_host, positive
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.linalg import inverse_lower, solve_both, solve_lower
+from eigengp.gp.linalg import inverse_diagonal, inverse_lower, solve_both, solve_lower
 from eigengp.gp.posterior import Posterior, draw_joint
 from eigengp.gp.sums import row_dots
 from eigengp.kernels import KernelColumns
-
-_SYMMETRISED = 256
 
 
 @dataclass(frozen=True)
@@ -64,27 +61,6 @@ class DenseCovariance:
     @cached_property
     def _inverse_factor(self) -> Placed:
         return Placed(inverse_lower(self.L))
-
-    def inverse_diagonal(self) -> Array:
-        """Return the diagonal of `C⁻¹`, shape (N,)."""
-        if not is_numpy(self.L):
-            return on_host(self.into_inverse().diagonal())
-        inverse = inverse_lower(self.L)
-        return np.asarray(np.einsum("in,in->n", inverse, inverse))
-
-    def into_inverse(self) -> AnyArray:
-        """Return `C⁻¹`, shape (N, N), in the memory of `L`, which is lost, if that is NumPy's."""
-        if not is_numpy(self.L):
-            import torch
-
-            return torch.cholesky_inverse(self.L)
-        inverse, _ = lapack.dpotri(self.L, lower=1, overwrite_c=1)
-        for i in range(0, inverse.shape[0], _SYMMETRISED):
-            j = i + _SYMMETRISED
-            inverse[i:j, j:] = inverse[j:, i:j].T
-            corner = np.tril(inverse[i:j, i:j])
-            inverse[i:j, i:j] = corner + np.tril(corner, -1).T
-        return cast(Array, inverse.T)
 
 
 @dataclass(frozen=True)
@@ -163,7 +139,7 @@ class ConditionalPosterior:
         noise `σ²/weight` of the row in it; the variance of a single new observation has `σ²`.
         """
         assert isinstance(self.covariance, DenseCovariance)
-        d = self.covariance.inverse_diagonal()
+        d = inverse_diagonal(self.covariance.L)
         own = self.noise_variance / rows.weight
         return rows.y - self.coefficients / d, 1.0 / d - own + self.noise_variance
 

@@ -35,6 +35,7 @@ _FIRST_RELATIVE_JITTER = 1e-10
 _BROADENING = 1e-7
 _ROUNDING = 1e-14
 _COINCIDENT = 1e-8
+_SYMMETRISED = 256
 
 
 class FactorizationError(ValueError):
@@ -162,6 +163,27 @@ def inverse_from(L: Array) -> Array:
     inverse: Array = lower + lower.T
     inverse.flat[:: inverse.shape[0] + 1] *= 0.5
     return inverse
+
+
+def inverse_diagonal(L: AnyArray) -> Array:
+    """Return the diagonal of `(L Lᵀ)⁻¹` in NumPy, shape (N,)."""
+    if not is_numpy(L):
+        return on_host(_torch().cholesky_inverse(L).diagonal())
+    inverse = inverse_lower(L)
+    return np.asarray(np.einsum("in,in->n", inverse, inverse))
+
+
+def into_inverse(L: AnyArray) -> AnyArray:
+    """Return `(L Lᵀ)⁻¹`, shape (N, N), in the memory of `L`, which is lost, if that is NumPy's."""
+    if not is_numpy(L):
+        return _torch().cholesky_inverse(L)
+    inverse, _ = lapack.dpotri(L, lower=1, overwrite_c=1)
+    for i in range(0, inverse.shape[0], _SYMMETRISED):
+        j = i + _SYMMETRISED
+        inverse[i:j, j:] = inverse[j:, i:j].T
+        corner = np.tril(inverse[i:j, i:j])
+        inverse[i:j, i:j] = corner + np.tril(corner, -1).T
+    return inverse.T
 
 
 @dataclass(frozen=True)

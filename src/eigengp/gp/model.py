@@ -16,13 +16,11 @@ from eigengp._typing import Array
 from eigengp.gp.approximations import DigitsLostError, PriorPass, SpectralPass
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.evidence import Outcome, Pass
-from eigengp.gp.likelihoods import Gaussian, Likelihood
 from eigengp.gp.linalg import CholeskyFactor, Spectrum
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
 from eigengp.gp.residual import ResidualPass
 from eigengp.gp.sums import Kept
-from eigengp.gp.vecchia import VecchiaPass
 from eigengp.kernels import Kernel, KernelAdjoint, KernelColumns
 
 
@@ -75,8 +73,8 @@ class EigenGP:
         The GP prior whose eigenfunctions are used.
     inducing_points : array of shape (M, D)
         `B`.
-    likelihood : Likelihood
-        What targets are; a number is the variance `σ²` of Gaussian noise.
+    noise_variance : float
+        `σ²`.
     n_components : int
         `R ≤ M`, how many eigenfunctions are kept.
     shrinkage : array of shape (R,) or None
@@ -92,9 +90,6 @@ class EigenGP:
         (0, VFE).
     arithmetic : Arithmetic
         How passes over the rows are computed.
-    vecchia : bool
-        Whether the residual acts between neighbours too; rows then come with
-        theirs.
     shared : bool
         Whether rows with equal inputs share their residual (EigenGP+). FITC and power EP give
         each observation its own.
@@ -102,22 +97,14 @@ class EigenGP:
 
     kernel: Kernel
     inducing_points: Array
-    likelihood: Likelihood
+    noise_variance: float
     n_components: int
     shrinkage: Array | None = None
     residual: bool = False
     jitter: Jitter = field(default_factory=Jitter)
     power: float = 1.0
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
-    vecchia: bool = False
     shared: bool = True
-    noise_variance: float = field(init=False, repr=False, compare=False)
-    """`σ²`."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.likelihood, int | float):
-            object.__setattr__(self, "likelihood", Gaussian(self.likelihood))
-        object.__setattr__(self, "noise_variance", self.likelihood.scale)
 
     def __getstate__(self) -> dict[str, Any]:
         """Keep what the model is, and nothing that can be made again."""
@@ -158,10 +145,8 @@ class EigenGP:
         learned = self._learned
         noisy = self.residual and self.power > 0.0
         if learned is None:
-            factor = CholeskyFactor.of(self.gram.matrix, whitens=self.vecchia or noisy)
+            factor = CholeskyFactor.of(self.gram.matrix, whitens=noisy)
             common = (self.features, self.noise_variance, factor)
-            if self.vecchia:
-                return VecchiaPass(*common, self.jitter.relative)
             if noisy:
                 return ResidualPass(*common, None, self.power, self.shared)
             return PriorPass(*common, self.arithmetic)

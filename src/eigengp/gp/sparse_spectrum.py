@@ -11,7 +11,6 @@ from eigengp.backend.namespace import AnyArray, beside, cast, namespace
 from eigengp.gp.approximations import PlainRows, choose_pull_back
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
-from eigengp.gp.likelihoods import Gaussian, Likelihood
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
 from eigengp.gp.sums import Kept, SumsAdjoint
@@ -141,23 +140,16 @@ class SparseSpectrum:
         Lengthscales, one for each input, and variance.
     spectral_points : array of shape (m, D)
         Angular frequencies in units of the inverse lengthscales.
-    likelihood : Likelihood
-        What targets are; a number is the variance `σ²` of Gaussian noise.
+    noise_variance : float
+        `σ²`.
     arithmetic : Arithmetic
         How passes over the rows are computed.
     """
 
     kernel: Stationary
     spectral_points: Array
-    likelihood: Likelihood
+    noise_variance: float
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
-    noise_variance: float = field(init=False, repr=False, compare=False)
-    """`σ²`."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.likelihood, int | float):
-            object.__setattr__(self, "likelihood", Gaussian(self.likelihood))
-        object.__setattr__(self, "noise_variance", self.likelihood.scale)
 
     @property
     def features(self) -> SpectralFeatures:

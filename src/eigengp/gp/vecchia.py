@@ -184,6 +184,22 @@ class VecchiaPass:
     factor: CholeskyFactor
     jitter: float = 0.0
 
+    @classmethod
+    def of(cls, kernel: Kernel, points: Array, noise_variance: float, jitter: float) -> VecchiaPass:
+        """Return the pass of a kernel with these inducing points.
+
+        `jitter` is added to the diagonals of `K_BB` and of neighbourhoods, relative to `k(x, x)`.
+        """
+        features = kernel.at(points)
+        gram = np.array(features.matrix(points))
+        gram.flat[:: gram.shape[0] + 1] += jitter * float(np.mean(kernel.diag(points)))
+        return cls(features, noise_variance, CholeskyFactor.of(gram, whitens=True), jitter)
+
+    @property
+    def kernel(self) -> Kernel:
+        """The GP prior."""
+        return self.features.kernel
+
     @property
     def prior_factor(self) -> Array:
         """See `Pass.prior_factor`."""

@@ -66,7 +66,7 @@ _PLAIN = (
     *(LBFGS, Stochastic, Gaussian, Heteroscedastic, LatentPosterior, Exposure),
     *(*LIKELIHOODS.values(), Bernoulli, Softmax, Coregionalized),
     *(Scaling, Extent, *MEANS.values(), LogMap, YeoJohnsonMap, QuantileMap),
-    *(EigenGP, Jitter, Arithmetic, Spectrum, CholeskyFactor),
+    *(Jitter, Arithmetic, Spectrum, CholeskyFactor),
     *(SpectralPass, ResidualPass, VecchiaPass, Sums),
     *(Posterior, ConditionalPosterior, MixturePosterior, DenseCovariance, LowRankCovariance),
     *(HeteroscedasticPosterior, VarianceScale, Decision, Selection),
@@ -99,6 +99,13 @@ def _row_block(**found: Any) -> RowBlock:
     if rows.X.ndim != 2 or any(a.shape != rows.X.shape[:1] for a in each_row if a is not None):
         raise SavedModelError("its training rows have arrays of different lengths.")
     return rows
+
+
+def _eigengp(likelihood: Gaussian | None = None, vecchia: bool = False, **found: Any) -> EigenGP:
+    """Return a model; early files have its noise variance in a likelihood, and `vecchia`."""
+    if likelihood is not None:
+        found["noise_variance"] = likelihood.variance
+    return EigenGP(**found)
 
 
 def _vecchia_fields(posterior: VecchiaPosterior) -> Fields:
@@ -145,7 +152,16 @@ def records() -> list[Record | EstimatorRecord]:
     own, block = Record.of(VecchiaPosterior), Record.of(RowBlock)
     vecchia = {**own.hints, "approximate": bool}
     del vecchia["search"]
+    model = Record.of(EigenGP)
+    early = replace(
+        model,
+        hints={**model.hints, "likelihood": Gaussian, "vecchia": bool},
+        optional=model.optional | {"likelihood", "noise_variance", "vecchia"},
+        make=_eigengp,
+        take=model.fields_of,
+    )
     return [
+        early,
         replace(block, make=_row_block),
         *map(Record.of, _PLAIN),
         *map(EstimatorRecord, _ESTIMATORS),
