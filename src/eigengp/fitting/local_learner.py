@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -21,7 +22,6 @@ from eigengp._typing import Array
 from eigengp.backend.threads import run_in_threads
 from eigengp.fitting.checkpoint import Checkpoint
 from eigengp.fitting.initialization import draw_kernels
-from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.objectives import (
     Evaluation,
     Parameters,
@@ -61,16 +61,15 @@ CANDIDATES: dict[type[Stationary], _Origin] = {
     Matern12: _Origin(Matern32, 2.4),
 }
 """The candidate kernels; each starts where a smoother one ended."""
-SUMS: tuple[tuple[type[Stationary], type[Stationary]], ...] = (
-    (SquaredExponential, Matern52),
+SUMS: tuple[tuple[type[Stationary], ...], ...] = (
     (SquaredExponential, RationalQuadratic),
     (RationalQuadratic, Matern12),
-    (Matern32, Matern12),
+    (SquaredExponential, RationalQuadratic, Matern12),
 )
-"""Candidate sums of a smooth and a rougher kernel; each starts where its parts ended."""
+"""Candidate sums; each starts where its parts ended, see `add_kernels`."""
 _LARGEST_ALPHA = 10.0
 """Where learning of a rational quadratic starts at most: beyond, gradients vanish."""
-LEARNED_ROWS = 10_000
+LEARNED_ROWS = 20_000
 """The largest number of rows that are grouped."""
 
 
@@ -83,6 +82,8 @@ class _Round(NamedTuple):
     """The number of rows of a group."""
     steps: int
     """The largest number of iterations."""
+    sum_steps: int
+    """The same for sums of kernels."""
     keep: int
     """The number of kernels that reach the next round."""
     until: float
@@ -90,20 +91,18 @@ class _Round(NamedTuple):
 
 
 _ROUNDS = (
-    _Round(1_000, 100, 15, 4, 0.12),
-    _Round(3_000, 300, 12, 2, 0.3),
-    _Round(LEARNED_ROWS, 400, 12, 1, 0.5),
+    _Round(1_000, 100, 15, 10, 4, 0.12),
+    _Round(3_000, 300, 12, 10, 4, 0.3),
+    _Round(LEARNED_ROWS, 400, 15, 15, 3, 0.5),
 )
 _TRIED_LENGTHSCALES, _TRIED_STEPS = 4, 8
 """The number of lengthscales beside those of a given kernel, and of iterations for each."""
 _TRIED_UNTIL = 0.25
 """The fraction of `max_time` by which that must end."""
-_SUM_STEPS = 10
-"""The largest number of iterations of a sum of kernels in a round before the last."""
 _LEAST_NOISE = 0.01
 """The least noise variance at the start of a round. Targets of a few groups may be nearly free of
 noise, and those of others are then so unlikely that the first step ends far away."""
-_ENOUGH_SECONDS = 10.0
+_ENOUGH_SECONDS = 4.0
 _FEWEST_ROWS, _ROWS_PER_SECOND = (200, 1_000), (400, 2_000)
 """If `max_time` is less than that, there are only the first and the last round, of so many rows."""
 
@@ -188,8 +187,8 @@ class LocalLearner:
                 best, least = (model, value) if value < least else (best, least)
         return best
 
-    def choose_kernel(self, start: ExactGP, most: int, given: bool = False) -> ExactGP:
-        """Return the winner of a tournament of kernels, or the model with the given kernel.
+    def learn_kernels(self, start: ExactGP, most: int, given: bool = False) -> list[ExactGP]:
+        """Return the best models of a tournament of kernels, or that with the given kernel.
 
         Kernels are learned on a part of the rows, in rounds of at most `most` iterations. The best
         kernels of each round, by `_score_kernel`, reach the next.
@@ -203,17 +202,7 @@ class LocalLearner:
                 self.monitor.clock.spread(each.until, i, len(models))
                 learned.append(self._learn_on_part(model, each, groups, most))
             models = self._keep_best(learned, each, groups)
-        return models[0]
-
-    def describe_choice(self) -> Iterator[Decision]:
-        """Yield the choice of the kernel, if there was a tournament."""
-        if self.losses:
-            n, losses = list(self.losses.items())[-1]
-            tried = len(next(iter(self.losses.values())))
-            reason = f"lowest loss on {min(n, self.rows.n_rows):,} rows"
-            if len(losses) < tried:
-                reason += f", the best {len(losses)} of {tried} kernels"
-            yield Decision("kernel", min(losses, key=lambda name: losses[name]), reason, losses)
+        return models
 
     def _keep_best(
         self, models: list[ExactGP], own: _Round, groups: list[RowBlock]
@@ -237,7 +226,8 @@ class LocalLearner:
         if limit is None or self._has_time:
             return _ROUNDS
         first = _ROUNDS[0]._replace(keep=1, until=_ROUNDS[1].until)
-        planned = zip((first, _ROUNDS[-1]), _FEWEST_ROWS, _ROWS_PER_SECOND, strict=True)
+        last = _ROUNDS[-1]._replace(keep=1)
+        planned = zip((first, last), _FEWEST_ROWS, _ROWS_PER_SECOND, strict=True)
         return [
             each._replace(n_rows=min(each.n_rows, max(fewest, round(rate * limit))))
             for each, fewest, rate in planned
@@ -273,8 +263,7 @@ class LocalLearner:
         self, model: ExactGP, own: _Round, groups: list[RowBlock], most: int
     ) -> ExactGP:
         """Learn kernel and noise in one round of at most `most` iterations."""
-        short = own.keep > 1 and not isinstance(model.kernel, Stationary)
-        steps = min(own.steps, _SUM_STEPS) if short else own.steps
+        steps = own.steps if isinstance(model.kernel, Stationary) else own.sum_steps
         name = name_kernel(model.kernel)
         return self.minimize(name, model, groups, min(steps, most))
 
@@ -338,21 +327,27 @@ def bisect_rows(X: Array, rows: NDArray[np.intp], size: int) -> Iterator[NDArray
 
 
 def name_kernel(kernel: Kernel) -> str:
-    """Return the name of a kernel, or those of both parts of a sum."""
-    parts = [kernel.left, kernel.right] if isinstance(kernel, Sum) else [kernel]
-    return " + ".join(type(part).__name__ for part in parts)
+    """Return the name of a kernel, or those of the parts of a sum."""
+    if isinstance(kernel, Sum):
+        return f"{name_kernel(kernel.left)} + {name_kernel(kernel.right)}"
+    return type(kernel).__name__
 
 
-def add_kernels(left: ExactGP, right: ExactGP) -> ExactGP:
-    """Return a model with half of each kernel and the smaller noise."""
-    halves = [_halve(limit_alpha(model.kernel)) for model in (left, right)]
-    best = min((left, right), key=lambda model: model.noise_variance)
-    return replace(best, kernel=Sum(*halves))
+def add_kernels(*models: ExactGP) -> ExactGP:
+    """Return a model with an equal part of each kernel and the smallest noise.
 
-
-def _halve(kernel: Kernel) -> Kernel:
-    assert isinstance(kernel, Stationary)
-    return replace(kernel, variance=0.5 * kernel.variance)
+    A squared exponential starts as a rational quadratic, which may become rougher.
+    """
+    parts: list[Any] = []
+    for model in models:
+        own: Any = model.kernel
+        if isinstance(own, SquaredExponential):
+            same = (own.lengthscale, own.variance)
+            own = RationalQuadratic(*same, groups=own.groups, alpha=_LARGEST_ALPHA)
+        own = limit_alpha(own)
+        parts.append(replace(own, variance=own.variance / len(models)))
+    best = min(models, key=lambda model: model.noise_variance)
+    return replace(best, kernel=reduce(Sum, parts))
 
 
 def limit_alpha(kernel: Kernel) -> Kernel:

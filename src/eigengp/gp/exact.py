@@ -18,7 +18,6 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.backend.buffers import recycle
-from eigengp.backend.lapack import factorize_in_place, invert_in_place
 from eigengp.backend.namespace import AnyArray, beside, is_numpy, on_host
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import LOG_2PI
@@ -26,9 +25,11 @@ from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
 from eigengp.gp.linalg import (
     Advice,
     cholesky,
+    factorize_in_place,
     guarded,
     into_inverse,
     inverse_diagonal,
+    invert_in_place,
     solve_both,
 )
 from eigengp.kernels import Kernel, Stationary
@@ -189,7 +190,7 @@ class ExactGP:
         outcome = self.forward(source, gamma)
         rows, terms = outcome.rows, self._list_terms(source)
         if terms:
-            inverse = outcome.L
+            inverse: Any = outcome.L
             invert_in_place(inverse)
             theta = pull_back_gram(terms, rows.X, inverse, outcome.solved)
             diagonal = inverse.diagonal().copy()

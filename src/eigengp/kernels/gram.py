@@ -23,8 +23,9 @@ def list_terms(kernel: Kernel) -> list[Stationary]:
     if isinstance(kernel, Sum):
         left, right = list_terms(kernel.left), list_terms(kernel.right)
         return left + right if left and right else []
-    known = isinstance(kernel, Stationary) and kernel.decay is not None
-    return [kernel] if known and hasattr(load_loops(), "add_gram") else []
+    if not isinstance(kernel, Stationary) or kernel.decay is None:
+        return []
+    return [kernel] if hasattr(load_loops(), "add_gram") else []
 
 
 def gram(terms: Sequence[Stationary], X: Array) -> Array:
