@@ -53,8 +53,8 @@ _LITTLE = 1e-3
 """The largest rounding of features, relative to the noise variance, that does not show."""
 _MANY_FEATURES = 1_000_000
 """More features than fit into the cache of the processor are rounded."""
-_MOST_FEATURES, _MOST_ON_DEVICE = 25_000_000, 1_000_000_000
-"""The largest number of features of all training rows that are kept, in 200 MB, or 8 GB."""
+_MOST_FEATURES, _MOST_ON_DEVICE = 25_000_000, 500_000_000
+"""The largest number of features of all training rows that are kept, in 200 MB, or 4 GB."""
 
 
 class Near(NamedTuple):
