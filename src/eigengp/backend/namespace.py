@@ -70,6 +70,12 @@ def beside(x: AnyArray, other: AnyArray, name: str = "float64") -> AnyArray:
     return xp.asarray(np.array(on_host(x)), dtype=getattr(xp, name), device=other.device)
 
 
+def empty_beside(shape: tuple[int, ...], other: AnyArray, name: str = "float64") -> AnyArray:
+    """Return an uninitialised array in the library and on the device of `other`."""
+    xp = namespace(other)
+    return xp.empty(shape, dtype=getattr(xp, name), device=other.device)
+
+
 def on_host(x: AnyArray) -> Array:
     """Return an array of any library as a NumPy array in float64."""
     if not isinstance(x, np.ndarray | np.generic):

@@ -279,16 +279,25 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         check_same_place(self, checked, self._place, method)
         return checked
 
-    def _moved(self, X: AnyArray) -> AnyArray:
-        """Return inputs where they are computed with: in NumPy, where they are, or on `device`."""
-        if self._keeps_rows:
-            return X if isinstance(X, np.ndarray) else on_host(X)
-        few = X.shape[0] <= MERGE_UP_TO
-        return X if few else move_to_device(X, getattr(self, "device", None))
+    def _moved(self, X: AnyArray, predicts: bool = False) -> AnyArray:
+        """Return inputs where they are computed with: in NumPy, where they are, or on `device`.
 
-    def _by_blocks(self, function: Callable[[AnyArray], Any], X: AnyArray) -> Any:
+        With neighbours, mean and variance alone are computed outside of NumPy: `predicts`.
+        """
+        few = X.shape[0] <= MERGE_UP_TO
+        moved = X if few else move_to_device(X, getattr(self, "device", None))
+        if not self._keeps_rows:
+            return moved
+        there = predicts and isinstance(self._posterior, VecchiaPosterior) and not few
+        if there and (moved is not X or getattr(X, "is_cuda", False)):
+            return moved
+        return X if isinstance(X, np.ndarray) else on_host(X)
+
+    def _by_blocks(
+        self, function: Callable[[AnyArray], Any], X: AnyArray, predicts: bool = False
+    ) -> Any:
         """Return a function of standardised inputs for all rows: an array, or a tuple of them."""
-        moved, transform = self._moved(X), self._scaling.transform_inputs
+        moved, transform = self._moved(X, predicts), self._scaling.transform_inputs
         values = map_blocks(
             lambda rows: function(transform(rows)), moved, self._posterior.n_columns
         )
@@ -436,7 +445,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         return mean
 
     def _mean_alone(self, X: AnyArray) -> AnyArray:
-        return self._scaling.restore_targets(X, self._by_blocks(self._posterior.mean, X))
+        return self._scaling.restore_targets(X, self._by_blocks(self._posterior.mean, X, True))
 
     def _mean_and_std(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         standardised, variance = self._mean_and_variance(X)
@@ -448,7 +457,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
 
     def _mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance in standardised units, each of shape (n,)."""
-        mean, variance = self._by_blocks(self._posterior.mean_and_variance, X)
+        mean, variance = self._by_blocks(self._posterior.mean_and_variance, X, True)
         return mean, variance
 
     def predict_to_file(self, X: Any, path: str | Path, coverage: float | None = None) -> int:

@@ -228,7 +228,8 @@ class EigenGPRegressor(InducingPointRegressor):
         `selection_` says. Smaller NumPy arrays stay on the CPU, which is faster for them. Arrays of
         PyTorch or CuPy (with scikit-learn's `array_api_dispatch`) are computed where they are,
         whatever `device` is, but `fit` copies arrays of at most 5,000 rows to the CPU. The exact GP
-        uses a GPU from 1,000 rows on, and models with neighbours always use the CPU.
+        uses a GPU from 1,000 rows on. Models with neighbours are learned on the CPU, and predict
+        more than 5,000 rows at once on the GPU.
 
     Attributes
     ----------

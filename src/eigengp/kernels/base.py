@@ -128,7 +128,7 @@ class Kernel(ABC):
         return self.at(Z).matrix(X)
 
     @abstractmethod
-    def stack(self, X: Array) -> Array:
+    def stack(self, X: AnyArray) -> AnyArray:
         """Return the Gram matrices of `n` sets of points, in memory that may be recycled.
 
         They are packed: the entries on and above the diagonal, row by row, as
@@ -226,10 +226,10 @@ class KernelColumns(ABC):
             How many columns to add at the end, for the caller to fill.
         """
 
-    def multiply(self, X: Array, v: Array) -> Array:
-        """Return `k(X, Z) v`, shape (n,), for NumPy arrays."""
+    def multiply(self, X: AnyArray, v: Array) -> AnyArray:
+        """Return `k(X, Z) v`, shape (n,), in the library of `X`."""
         K = self.matrix(X)
-        product = K @ v
+        product = K @ beside(v, K)
         recycle(K)
         return product
 

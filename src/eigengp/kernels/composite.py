@@ -79,9 +79,8 @@ class _Pair(Kernel):
     def at(self, Z: AnyArray) -> KernelColumns:
         return _PairColumns(self, Z)
 
-    def stack(self, X: Array) -> Array:
-        stacked: Array = self._join(self.left.stack(X), self.right.stack(X))
-        return stacked
+    def stack(self, X: AnyArray) -> AnyArray:
+        return self._join(self.left.stack(X), self.right.stack(X))
 
     @abstractmethod
     def _split(
@@ -114,7 +113,7 @@ class Sum(_Pair):
     def diag_input_gradient(self, X: AnyArray) -> AnyArray:
         return self.left.diag_input_gradient(X) + self.right.diag_input_gradient(X)
 
-    def stack(self, X: Array) -> Array:
+    def stack(self, X: AnyArray) -> AnyArray:
         total, other = self.left.stack(X), self.right.stack(X)
         total += other
         recycle(other)
@@ -166,7 +165,7 @@ class _PairColumns(KernelColumns):
 
     kernel: _Pair
 
-    def multiply(self, X: Array, v: Array) -> Array:
+    def multiply(self, X: AnyArray, v: Array) -> AnyArray:
         if isinstance(self.kernel, Sum):
             left, right = self._parts
             return left.multiply(X, v) + right.multiply(X, v)

@@ -19,6 +19,7 @@ from eigengp.backend.namespace import (
     AnyArray,
     beside,
     cast,
+    empty_beside,
     is_numpy,
     namespace,
     put_inputs,
@@ -125,14 +126,14 @@ class PairwiseKernel(ParametricKernel):
     def at(self, Z: AnyArray) -> KernelColumns:
         return PairwiseColumns(self, Z)
 
-    def stack(self, X: Array) -> Array:
-        if self.active_dims is not None:
-            X = np.ascontiguousarray(X[..., list(self.active_dims)])
+    def stack(self, X: AnyArray) -> AnyArray:
+        X, kernel = self._active(X), self.beside(X)
         first, second = list_pairs(X.shape[1])
         step = max(1, PAIRED // (first.size * X.shape[2] + 1))
-        K = np.empty((X.shape[0], first.size))
+        K = empty_beside((X.shape[0], first.size), X)
         for i in range(0, X.shape[0], step):
-            K[i : i + step] = self.values(X[i : i + step, first], X[i : i + step, second])
+            some = X[i : i + step]
+            K[i : i + step] = kernel.values(some[:, first], some[:, second])
         return K
 
     def metric(self, n_features: int) -> Array:

@@ -28,12 +28,13 @@ from eigengp.backend.buffers import (
     recycle,
     with_diagonal,
 )
-from eigengp.backend.loops import load_loops
+from eigengp.backend.loops import find_loops
 from eigengp.backend.namespace import (
     AnyArray,
     beside,
     cast,
     dtype_name,
+    empty_beside,
     is_numpy,
     namespace,
     place,
@@ -145,13 +146,14 @@ class Stationary(ParametricKernel):
     def at(self, Z: AnyArray) -> KernelColumns:
         return StationaryColumns(self, Z)
 
-    def stack(self, X: Array) -> Array:
+    def stack(self, X: AnyArray) -> AnyArray:
         """See `Kernel.stack`."""
         if self.active_dims is not None:
-            X = X[..., list(self.active_dims)]
-        X, loops, decay = np.ascontiguousarray(X, dtype=np.float64), load_loops(), self.decay
-        n, s, D = X.shape
-        t = make_buffer((n, s * (s + 1) // 2))
+            X = take_inputs(X, self.active_dims)
+        X = np.ascontiguousarray(X, dtype=np.float64) if is_numpy(X) else X
+        loops, decay, (n, s, D) = find_loops(X), self.decay, X.shape
+        size = (n, s * (s + 1) // 2)
+        t = make_buffer(size) if is_numpy(X) else empty_beside(size, X)
         loops.measure_distances(X, np.full(D, 1.0 / np.asarray(self.lengthscale)), t)
         if decay is None or not hasattr(loops, "profile"):
             return self.variance * self.profile(t)
@@ -400,9 +402,9 @@ class StationaryColumns(KernelColumns):
         t = _clip_in_place(t, 0.0, self.kernel.reach(_DEEPEST[dtype]))
         return side, rows, with_diagonal(t, 0.0) if X is self.points else t
 
-    def multiply(self, X: Array, v: Array) -> Array:
+    def multiply(self, X: AnyArray, v: Array) -> AnyArray:
         """See `KernelColumns.multiply`; the matrix is not stored."""
-        kernel, decay, loops = self.kernel, self.kernel.decay, load_loops()
+        kernel, decay, loops = self.kernel, self.kernel.decay, find_loops(X)
         if decay is None or not hasattr(loops, "multiply"):
             return super().multiply(X, v)
         side, product = self.side(X), np.zeros(X.shape[0])

@@ -178,7 +178,7 @@ class Warped(Kernel):
     def metric(self, n_features: int) -> Array:
         return self.kernel.metric(n_features)
 
-    def stack(self, X: Array) -> Array:
+    def stack(self, X: AnyArray) -> AnyArray:
         raise TypeError(
             "A warped kernel cannot be used with residual='neighbors'; use residual='exact', None "
             "or 'diagonal'."
