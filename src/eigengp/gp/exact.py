@@ -19,7 +19,7 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, is_numpy, on_host
 from eigengp.gp.blocks import RowBlock, RowSource
-from eigengp.gp.evidence import LOG_2PI
+from eigengp.gp.evidence import LOG_2PI, Gradient
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
 from eigengp.gp.likelihoods import Gaussian, Likelihood
 from eigengp.gp.linalg import Advice, cholesky, guarded, solve_both
@@ -51,16 +51,6 @@ class DeviceBlocks:
         size = max(1, _DEVICE_ENTRIES // n)
         cuts = (self.rows.cut(i)[1].cut(size)[0] for i in range(0, n, size))
         return reduce(add, map(term, cuts))
-
-
-@dataclass(frozen=True)
-class ExactGradient:
-    """Derivatives of `−ln p(y)`; positive parameters through their logarithms."""
-
-    theta: Array
-    """With respect to `kernel.theta`."""
-    log_noise_variance: float
-    """With respect to `ln σ²`."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +148,7 @@ class ExactGP:
 
     def evaluate(
         self, source: RowSource | RowBlock, gamma: float = 0.0
-    ) -> tuple[ExactOutcome, ExactGradient]:
+    ) -> tuple[ExactOutcome, Gradient]:
         """Return the log marginal likelihood and its gradient.
 
         `C̄ = ½ (C⁻¹ − a aᵀ)` is pulled back through the kernel block by block:
@@ -180,5 +170,5 @@ class ExactGP:
         diagonal = on_host(inverse.diagonal() - a**2)
         noise_bar = 0.5 * float(np.sum(diagonal / rows.weight))
         extra = 0.5 * (outcome.n - rows.n_rows - rows.total_scatter / self.noise_variance)
-        gradient = ExactGradient(theta, self.noise_variance * noise_bar + extra)
-        return replace(outcome, covariance=None), gradient
+        log_noise = self.noise_variance * noise_bar + extra
+        return replace(outcome, covariance=None), Gradient(theta, rows.X[:0], log_noise)

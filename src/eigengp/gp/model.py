@@ -15,7 +15,7 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.gp.approximations import DigitsLostError, PriorPass, SpectralPass
 from eigengp.gp.blocks import RowSource
-from eigengp.gp.evidence import Outcome, Pass
+from eigengp.gp.evidence import Gradient, Outcome, Pass
 from eigengp.gp.likelihoods import Gaussian, Likelihood
 from eigengp.gp.linalg import CholeskyFactor, Spectrum
 from eigengp.gp.posterior import Posterior
@@ -46,20 +46,6 @@ class Gram(NamedTuple):
     """What was added to its diagonal."""
     pull_back: Callable[[Array], KernelAdjoint]
     """That of `K_BB` without the jitter."""
-
-
-@dataclass(frozen=True)
-class Gradient:
-    """Derivatives of `−ln p(y)`; positive parameters through their logarithms."""
-
-    theta: Array
-    """With respect to `kernel.theta`."""
-    inducing_points: Array
-    """With respect to `B`, shape (M, D)."""
-    log_noise_variance: float
-    """With respect to `ln σ²`."""
-    log_shrinkage: Array | None
-    """With respect to `ln v`, shape (R,); None while the weights are the prior's."""
 
 
 @dataclass(frozen=True)
