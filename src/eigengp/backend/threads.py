@@ -167,15 +167,13 @@ class _Job(Generic[T]):
 
     def __init__(
         self,
-        work: Callable[[Sequence[slice]], T],
-        stripes: Sequence[Sequence[slice]],
+        work: Callable[[Sequence[Any]], T],
+        stripes: Sequence[Sequence[Any]],
         receive: Callable[[T], object],
     ) -> None:
-        self._work, self._receive = work, receive
-        self._stripes: Sequence[Sequence[slice]] = stripes
+        self._work, self._stripes, self._receive = work, stripes, receive
         self._lock, self._over = Lock(), Event()
         self._taken = self._received = self._running = 0
-        self._receiving = False
         self._results: dict[int, T] = {}
         self._errors: dict[int, BaseException] = {}
 
@@ -183,10 +181,14 @@ class _Job(Generic[T]):
         """Compute stripes until none is left."""
         while (number := self._take()) is not None:
             try:
-                self._put(number, self._work(self._stripes[number]))
-            except BaseException as error:
+                result = self._work(self._stripes[number])
                 with self._lock:
-                    self._errors[number] = error
+                    self._results[number] = result
+                    while self._received in self._results:
+                        self._receive(self._results.pop(self._received))
+                        self._received += 1
+            except BaseException as error:
+                self._errors[number] = error
             with self._lock:
                 self._running -= 1
                 if not self._running and self._is_empty():
@@ -213,22 +215,6 @@ class _Job(Generic[T]):
             self._taken += 1
             self._running += 1
             return self._taken - 1
-
-    def _put(self, number: int, result: T) -> None:
-        """Hand on a result and those that waited for it, or leave it to the thread that does so."""
-        with self._lock:
-            self._results[number] = result
-            if self._receiving:
-                return
-            self._receiving = True
-        while True:
-            with self._lock:
-                if self._received not in self._results:
-                    self._receiving = False
-                    return
-                result = self._results.pop(self._received)
-                self._received += 1
-            self._receive(result)
 
 
 def _run_job(

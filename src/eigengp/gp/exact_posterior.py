@@ -104,15 +104,17 @@ class LowRankCovariance:
 
     def quadratic(self, K: AnyArray) -> AnyArray:
         """Return the diagonal of `K C⁻¹ Kᵀ`, a difference, for `K` of shape (n, N)."""
-        weighted = K * beside(self.precision, K)
-        projected = weighted @ beside(self.Q, K)
+        weighted, projected = self._project(K)
         return row_dots(weighted, K) - row_dots(projected, projected)
 
     def explained(self, K: AnyArray) -> AnyArray:
         """Return `K C⁻¹ Kᵀ`, shape (n, n)."""
-        weighted = K * beside(self.precision, K)
-        projected = weighted @ beside(self.Q, K)
+        weighted, projected = self._project(K)
         return weighted @ K.T - projected @ projected.T
+
+    def _project(self, K: AnyArray) -> tuple[AnyArray, AnyArray]:
+        weighted = K * beside(self.precision, K)
+        return weighted, weighted @ beside(self.Q, K)
 
 
 @dataclass(frozen=True)
@@ -187,10 +189,8 @@ class ConditionalPosterior:
         K = self.features.matrix(X)
         open_ = self.features.prior_variance(X) > self.covariance.quadratic(K)
         bar = -2.0 * self.covariance.solve(K.T).T * open_[:, None]
-        gradient = self.features.input_gradient(X, bar)
-        if self.features.kernel.constant_diagonal is None:
-            gradient = gradient + open_[:, None] * self.features.kernel.diag_input_gradient(X)
-        return gradient
+        own = open_[:, None] * self.features.kernel.diag_input_gradient(X)
+        return self.features.input_gradient(X, bar) + own
 
     def average(self, X: Array, share: Array) -> tuple[float, float]:
         """See `Predictive.average`: `k(x,·)` averaged over the inputs, at O(n·(n + N) + N²)."""

@@ -496,11 +496,7 @@ def _adjoint(
 
 
 def assembled(
-    side: Side,
-    TX: AnyArray,
-    column: AnyArray,
-    row_squares: AnyArray,
-    others: list[AnyArray],
+    side: Side, TX: AnyArray, column: AnyArray, row_squares: AnyArray, others: list[AnyArray]
 ) -> KernelAdjoint:
     """Return the adjoint from the sums through which rows enter it.
 
@@ -525,8 +521,11 @@ def assembled(
         squares = xp.sum(squares)[None]
     rest = xp.stack([xp.asarray(each, dtype=xp.float64) for each in others])
     points = 2.0 * (column[:, None] * Z - TX) * side.per_length
-    points = put_inputs(points, side.kernel.active_dims, side.n_features)
-    lengths = side.kernel.sum_groups(-2.0 * squares)
+    if side.kernel.active_dims is not None:
+        points = put_inputs(points, side.kernel.active_dims, side.n_features)
+    lengths = -2.0 * squares
+    if side.kernel.groups is not None:
+        lengths = side.kernel.sum_groups(lengths)
     return KernelAdjoint(xp.concat([lengths, rest]), points)
 
 
