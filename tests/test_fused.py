@@ -39,7 +39,7 @@ KERNELS: list[Stationary] = [
 def fused(kernel: Stationary) -> Fused:
     columns = kernel.at(X[:M] + 0.1)
     assert isinstance(columns, StationaryColumns)
-    return Fused(kernel, columns)
+    return Fused(columns)
 
 
 def tensors(weighted: bool) -> tuple[Any, Any, Any]:
@@ -106,7 +106,7 @@ def test_rows_that_fill_no_block_take_the_general_path(monkeypatch: pytest.Monke
     assert isinstance(columns, StationaryColumns)
     monkeypatch.setattr(
         "eigengp.gp.approximations.fused_for",
-        lambda _, rows, dtype: Fused(kernel, columns) if dtype == "float32" else None,
+        lambda _, rows, dtype: Fused(columns) if dtype == "float32" else None,
     )
     found = general.sums(block).on_host(), general.pull_back(block, bar).on_host()
     for own, known in zip(found, expected, strict=True):
