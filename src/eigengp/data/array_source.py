@@ -122,16 +122,9 @@ class ArraySource:
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of some rows, as NumPy arrays."""
-        own: Any = (self.X, self.y, self.sample_weight)
-        if isinstance(self.X, np.ndarray):
-            own = (None if each is None else np.asarray(each[rows], np.float64) for each in own)
-        else:
-            xp = namespace(self.X)
-            at = xp.asarray(rows, device=self.X.device)
-            own = (None if each is None else on_host(xp.take(each, at, axis=0)) for each in own)
-        X, y, weight = own
-        scatter = None if self.scatter is None else self.scatter[rows]
-        return RowBlock(X, y, weight, scatter=scatter)
+        own = RowBlock(self.X, self.y, self.sample_weight, 0, self.scatter)
+        at = namespace(self.X).asarray(rows, device=self.X.device)
+        return own.picked(at).map_arrays(on_host, 0)
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
         """Yield all rows once, in random order, in batches of `size`, as NumPy arrays."""

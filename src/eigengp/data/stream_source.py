@@ -7,6 +7,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import iadd
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -72,8 +74,6 @@ class StreamSource:
         The largest size of rows held in memory, in bytes.
     block_rows : int
         Rows in a block.
-    n_threads : int or None
-        None uses as many threads as BLAS.
     move : callable or None
         Moves an array to the device for computations.
     """
@@ -81,7 +81,6 @@ class StreamSource:
     table: Table
     memory_limit: int = 0
     block_rows: int = BLOCK_ROWS
-    n_threads: int | None = None
     move: Callable[[AnyArray], AnyArray] | None = None
     _held: list[RowBlock] = field(default_factory=list, compare=False)
 
@@ -102,15 +101,8 @@ class StreamSource:
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all blocks, as NumPy arrays."""
-        total: Any = None
         with closing(self._chunks()) as chunks:
-            for chunk in chunks:
-                part = self._source(chunk).total(term)
-                if total is None:
-                    total = part
-                else:
-                    total += part
-        return total
+            return reduce(iadd, (self._source(chunk).total(term) for chunk in chunks))
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of rows, given by ascending numbers; stops reading after the last."""
@@ -132,11 +124,8 @@ class StreamSource:
                 yield in_memory([batch], self.n_features)
 
     def _source(self, chunk: RowBlock) -> ArraySource:
-        X, y, weight = chunk.X, chunk.y, chunk.sample_weight
-        if self.move is not None:
-            X, y = self.move(X), self.move(y)
-            weight = None if weight is None else self.move(weight)
-        return ArraySource(X, y, weight, self.block_rows, self.n_threads, chunk.start)
+        own = chunk if self.move is None else chunk.map_arrays(self.move, chunk.start)
+        return ArraySource(own.X, own.y, own.sample_weight, self.block_rows, first=own.start)
 
     def _chunks(self) -> Generator[RowBlock]:
         """Yield all chunks, from memory if they are held there."""
