@@ -26,12 +26,7 @@ from eigengp.gp.evidence import (
 )
 from eigengp.gp.gpu.fused import fused_for
 from eigengp.gp.linalg import CholeskyFactor, FactorizationError, Spectrum
-from eigengp.gp.precision import (
-    Arithmetic,
-    measure_residual_scatter,
-    measure_rounding,
-    measure_scatter,
-)
+from eigengp.gp.precision import Arithmetic, choose_pull_back
 from eigengp.gp.sums import (
     Kept,
     Sums,
@@ -269,21 +264,10 @@ class PriorPass:
                 s2_bar += trace.noise_variance
         rows = self._rows(source)
         if self.arithmetic.precision != "double":
-            rows = _choose_pull_back(rows, self.arithmetic, bar, evidence.sums)
+            dtype, pieces = choose_pull_back(bar, evidence.sums, self.features.prior_scale)
+            rows = replace(rows, pulled=dtype, pieces=pieces)
         pulled = source.total(lambda block: rows.pull_back(block, bar, kept))
         return PassAdjoint(pulled.theta + diagonal, pulled.points, gram, s2_bar)
-
-
-def _choose_pull_back(
-    rows: PlainRows, arithmetic: Arithmetic, bar: SumsAdjoint, sums: Sums
-) -> PlainRows:
-    """Return the rows as these cotangents can be taken back: data type, and fused passes."""
-    dtype = arithmetic.gradient_for(lambda: measure_rounding(bar, sums))
-    if dtype == "float64":
-        return replace(rows, pulled=dtype)
-    scatter = measure_scatter(bar, sums, rows.features.prior_scale)
-    pieces = arithmetic.pieces_for(scatter, measure_residual_scatter(bar, sums))
-    return replace(rows, pulled=dtype, pieces=pieces)
 
 
 def _add_trace(

@@ -125,13 +125,6 @@ class EigenGP:
         return Spectrum.of(self.gram.matrix)
 
     @cached_property
-    def _learned(self) -> Array | None:
-        """`v`, where the eigenfunctions have weights of their own or some are left out."""
-        if self.shrinkage is None and self.n_components < self.inducing_points.shape[0]:
-            return np.ones(self.n_components)
-        return None if self.shrinkage is None else self.effective_shrinkage
-
-    @cached_property
     def effective_shrinkage(self) -> Array:
         """`v` as the model uses it, shape (R,): one where it is held, tied where `λ` coincide."""
         if self.shrinkage is None:
@@ -141,9 +134,8 @@ class EigenGP:
     @cached_property
     def flow(self) -> Pass:
         """The pass over the rows that fits this model."""
-        learned = self._learned
         noisy = self.residual and self.power > 0.0
-        if learned is None:
+        if self.shrinkage is None and self.n_components == self.inducing_points.shape[0]:
             factor = CholeskyFactor.of(self.gram.matrix, whitens=self.vecchia or noisy)
             common = (self.features, self.noise_variance, factor)
             if self.vecchia:
@@ -151,7 +143,8 @@ class EigenGP:
             if noisy:
                 return ResidualPass(*common, None, self.power, self.shared)
             return PriorPass(*common, self.arithmetic)
-        whitened = (self.features, self.noise_variance, self.spectrum, learned)
+        v = self.effective_shrinkage
+        whitened = (self.features, self.noise_variance, self.spectrum, v)
         if noisy:
             return ResidualPass(*whitened, self.power, self.shared)
         return SpectralPass(*whitened)
