@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
 from operator import iadd
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 from eigengp.backend.buffers import reuse_buffers
 from eigengp.backend.namespace import AnyArray, namespace, on_host
 from eigengp.backend.threads import run_in_threads, sum_in_threads, use_one_blas_thread
-from eigengp.gp.blocks import RowBlock
-
-SumT = TypeVar("SumT", bound=Any)
+from eigengp.gp.blocks import RowBlock, SumT
 
 BLOCK_ROWS = 1024
 """The default number of rows in a block."""
@@ -206,14 +204,16 @@ def map_blocks(function: Callable[[AnyArray], Any], X: AnyArray, n_columns: int 
     if isinstance(X, np.ndarray) and X.shape[0] * n_columns > _WORTH_THREADS:
         size = min(size, -(-X.shape[0] // _TOGETHER))
     blocks, host = _cut_blocks(0, X.shape[0], size), isinstance(X, np.ndarray)
-    cut = (lambda rows: np.asarray(X[rows], dtype=np.float64)) if host else lambda rows: X[rows, :]
+
+    def apply(own: Sequence[slice]) -> list[Any]:
+        parts = (X[rows, :] for rows in own)
+        return [function(np.asarray(each, np.float64) if host else each) for each in parts]
+
     if len(blocks) == 1:
         with use_one_blas_thread():
-            return function(cut(blocks[0]))
+            return apply(blocks)[0]
     with reuse_buffers():
-        parts = run_in_threads(
-            lambda own: [function(cut(rows)) for rows in own], blocks, None if host else 1
-        )
+        parts = run_in_threads(apply, blocks, None if host else 1)
     found, join = [each for part in parts for each in part], namespace(X).concat
     if isinstance(found[0], tuple):
         return tuple(join(each, axis=0) for each in zip(*found, strict=True))

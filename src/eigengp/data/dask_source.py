@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import iadd
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from eigengp.backend.namespace import AnyArray, is_numpy, namespace
 from eigengp.backend.threads import speed_up_passes
 from eigengp.data.array_source import ArraySource
-from eigengp.gp.blocks import RowBlock, in_memory
-
-SumT = TypeVar("SumT", bound=Any)
+from eigengp.gp.blocks import RowBlock, SumT, in_memory
 
 _FAN_IN = 8
 """The number of sums added at a time in the reduction tree."""

@@ -9,17 +9,16 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import iadd
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eigengp.backend.namespace import AnyArray
 from eigengp.data.array_source import BLOCK_ROWS, ArraySource, choose_block_rows
-from eigengp.gp.blocks import RowBlock, in_memory, regrouped
+from eigengp.gp.blocks import RowBlock, SumT, in_memory, regrouped
 
 T = TypeVar("T")
-SumT = TypeVar("SumT", bound=Any)
 
 _AHEAD = 2
 """The number of chunks read ahead."""

@@ -49,10 +49,9 @@ class Evidence(ABC):
     noise_variance: float
     factor: Any
 
-    @property
     @abstractmethod
-    def L_G(self) -> Array:
-        """The Cholesky factor of the posterior precision, `G` or `Λ`."""
+    def precision(self) -> Array:
+        """Return the posterior precision, `G` or `Λ`."""
 
     @property
     @abstractmethod
@@ -68,6 +67,20 @@ class Evidence(ABC):
     @abstractmethod
     def determined(self) -> float:
         """`tr(G⁻¹S) = R − tr(G⁻¹)`: how many coefficients the rows determine."""
+
+    @cached_property
+    def L_G(self) -> Array:
+        """The Cholesky factor of the posterior precision."""
+        precision = self.precision()
+        try:
+            return cholesky(precision)
+        except LinAlgError:
+            raise FactorizationError(
+                f"The posterior precision of {precision.shape[0]} coefficients is not positive "
+                f"definite at noise variance {self.noise_variance:.1e}: targets or kernel hold NaN "
+                "or infinity, or the noise is far below what rounding allows. Check the data, or "
+                "start from a larger noise variance."
+            ) from None
 
     @cached_property
     def log_determinant(self) -> float:
@@ -129,18 +142,6 @@ class Evidence(ABC):
         fit = self.mean_norm + float(self.whitened @ self.whitened) - self.sums.c / s2
         return 0.5 * (self.sums.n - self.determined + fit) / s2
 
-    def _factorized(self, precision: Array) -> Array:
-        """Return the Cholesky factor of a posterior precision."""
-        try:
-            return cholesky(precision)
-        except LinAlgError:
-            raise FactorizationError(
-                f"The posterior precision of {precision.shape[0]} coefficients is not positive "
-                f"definite at noise variance {self.noise_variance:.1e}: targets or kernel hold NaN "
-                "or infinity, or the noise is far below what rounding allows. Check the data, or "
-                "start from a larger noise variance."
-            ) from None
-
 
 def _log_determinant(L: Array) -> float:
     """Return `ln|L Lᵀ|`."""
@@ -165,11 +166,10 @@ class FactorEvidence(Evidence):
     factor: Array
     noise_variance: float
 
-    @cached_property
-    def L_G(self) -> Array:
-        """The Cholesky factor of `I + S`, shape (R, R)."""
+    def precision(self) -> Array:
+        """Return `I + S`, shape (R, R)."""
         S = self.factor[:, None] * (self.sums.A * self.factor) / self.noise_variance
-        return self._factorized(np.eye(S.shape[0]) + 0.5 * (S + S.T))
+        return np.eye(S.shape[0]) + 0.5 * (S + S.T)
 
     @property
     def mean_norm(self) -> float:
@@ -225,12 +225,11 @@ class PriorEvidence(Evidence):
 
     factor = 1.0
 
-    @cached_property
-    def L_G(self) -> Array:
-        """The Cholesky factor of `Λ`, shape (M, M)."""
+    def precision(self) -> Array:
+        """Return `Λ`, shape (M, M)."""
         precision = self.sums.A / self.noise_variance
         precision += self.prior.gram
-        return self._factorized(precision)
+        return precision
 
     @cached_property
     def log_determinant(self) -> float:

@@ -22,10 +22,9 @@ from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import LOG_2PI, Gradient
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
 from eigengp.gp.likelihoods import Gaussian, Likelihood
-from eigengp.gp.linalg import Advice, cholesky, guarded, solve_both
+from eigengp.gp.linalg import cholesky, guarded, solve_both
 from eigengp.kernels import Kernel
 
-_ROWS = Advice("training rows", "start from a larger noise variance")
 _DEVICE_FROM = 1_000
 """Fewer rows than this are faster in NumPy."""
 _DEVICE_ENTRIES = 1 << 26
@@ -102,7 +101,8 @@ class ExactGP:
         `−ln p(y) = ½ yᵀa + Σ ln L_nn + ½ Σ [s_n ln 2π + (s_n − 1) ln σ² + ln s_n + q_n/σ²]`.
         """
         rows = source if isinstance(source, RowBlock) else source.take(np.arange(source.n_rows))
-        L = guarded(cholesky, self._covariance(self._blocks(source, rows), rows), _ROWS)
+        C = self._covariance(self._blocks(source, rows), rows)
+        L = guarded(cholesky, C, "training rows", "start from a larger noise variance")
         s, solved = rows.weight, solve_both(L, rows.y)
         own = LOG_2PI * s + (s - 1.0) * np.log(self.noise_variance) + np.log(s)
         value = 0.5 * float(rows.y @ solved) + float(np.log(on_host(L.diagonal())).sum())
