@@ -120,9 +120,15 @@ class ArraySource:
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of some rows, as NumPy arrays."""
-        own = RowBlock(self.X, self.y, self.sample_weight, 0, self.scatter)
-        at = namespace(self.X).asarray(rows, device=self.X.device)
-        return own.picked(at).map_arrays(on_host, 0)
+        own: Any = (self.X, self.y, self.sample_weight, self.scatter)
+        if isinstance(self.X, np.ndarray):
+            own = (None if each is None else np.asarray(each[rows], np.float64) for each in own)
+        else:
+            xp = namespace(self.X)
+            at = xp.asarray(rows, device=self.X.device)
+            own = (None if each is None else on_host(xp.take(each, at, axis=0)) for each in own)
+        X, y, weight, scatter = own
+        return RowBlock(X, y, weight, scatter=scatter)
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
         """Yield all rows once, in random order, in batches of `size`, as NumPy arrays."""
@@ -204,16 +210,14 @@ def map_blocks(function: Callable[[AnyArray], Any], X: AnyArray, n_columns: int 
     if isinstance(X, np.ndarray) and X.shape[0] * n_columns > _WORTH_THREADS:
         size = min(size, -(-X.shape[0] // _TOGETHER))
     blocks, host = _cut_blocks(0, X.shape[0], size), isinstance(X, np.ndarray)
-
-    def apply(own: Sequence[slice]) -> list[Any]:
-        parts = (X[rows, :] for rows in own)
-        return [function(np.asarray(each, np.float64) if host else each) for each in parts]
-
+    cut = (lambda rows: np.asarray(X[rows], dtype=np.float64)) if host else lambda rows: X[rows, :]
     if len(blocks) == 1:
         with use_one_blas_thread():
-            return apply(blocks)[0]
+            return function(cut(blocks[0]))
     with reuse_buffers():
-        parts = run_in_threads(apply, blocks, None if host else 1)
+        parts = run_in_threads(
+            lambda own: [function(cut(rows)) for rows in own], blocks, None if host else 1
+        )
     found, join = [each for part in parts for each in part], namespace(X).concat
     if isinstance(found[0], tuple):
         return tuple(join(each, axis=0) for each in zip(*found, strict=True))
