@@ -12,9 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eigengp.backend.buffers import reuse_buffers
 from eigengp.backend.namespace import AnyArray, namespace, on_host
-from eigengp.backend.threads import run_in_threads, sum_in_threads, use_one_blas_thread
+from eigengp.backend.threads import (
+    reuse_buffers,
+    run_in_threads,
+    sum_in_threads,
+    use_one_blas_thread,
+)
 from eigengp.gp.blocks import RowBlock, SumT
 
 BLOCK_ROWS = 1024

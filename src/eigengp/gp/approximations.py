@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import convert, product, recycle
 from eigengp.backend.namespace import AnyArray, Placed, cast, dtype_name, is_numpy, namespace
+from eigengp.backend.threads import convert, product, recycle
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import (
     FactorEvidence,

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import product, recycle
 from eigengp.backend.namespace import (
     AnyArray,
     Placed,
@@ -25,6 +24,7 @@ from eigengp.backend.namespace import (
     on_host,
     positive,
 )
+from eigengp.backend.threads import product, recycle
 from eigengp.gp.evidence import Outcome
 from eigengp.gp.precision import Arithmetic
 from eigengp.gp.sums import row_dots

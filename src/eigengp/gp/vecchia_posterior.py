@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import recycle
 from eigengp.backend.loops import load_loops
+from eigengp.backend.threads import recycle
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.heteroscedastic import (
     VarianceScale,

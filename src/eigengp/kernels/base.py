@@ -25,8 +25,8 @@ from typing import (
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import recycle
 from eigengp.backend.namespace import Additive, AnyArray, beside, is_numpy
+from eigengp.backend.threads import recycle
 
 if TYPE_CHECKING:
     from eigengp.kernels.composite import Product, Sum

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import recycle
 from eigengp.backend.namespace import AnyArray, namespace
+from eigengp.backend.threads import recycle
 from eigengp.kernels.base import (
     Kernel,
     KernelAdjoint,

@@ -20,14 +20,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import (
-    contraction,
-    convert,
-    make_buffer,
-    product,
-    recycle,
-    with_diagonal,
-)
 from eigengp.backend.loops import load_loops
 from eigengp.backend.namespace import (
     AnyArray,
@@ -39,6 +31,14 @@ from eigengp.backend.namespace import (
     place,
     put_inputs,
     take_inputs,
+)
+from eigengp.backend.threads import (
+    contraction,
+    convert,
+    make_buffer,
+    product,
+    recycle,
+    with_diagonal,
 )
 from eigengp.kernels.base import (
     LENGTHSCALE,
