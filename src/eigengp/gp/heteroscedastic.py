@@ -22,7 +22,7 @@ from eigengp.backend.namespace import (
     namespace,
 )
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.exact_posterior import ConditionalPosterior
+from eigengp.gp.exact import ConditionalPosterior
 from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.sums import row_dots
