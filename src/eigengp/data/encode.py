@@ -441,15 +441,13 @@ def _find_periods(days: Array) -> tuple[str, ...]:
 
     Dates of which most are at the start of a month have no season of the week.
     """
-    span = float(np.ptp(days))
+    span, weekdays = float(np.ptp(days)), np.unique(np.floor(days) % 7.0).size
     day_of_month = (days % 30.436875).astype(int)
     covered = {
         "year": span >= _PERIODS["year"] and np.unique((days % 365.2425) // 30.5).size > 2,
-        "week": span >= 14.0 and np.unique(day_of_month).size > 7,
+        "week": span >= 14.0 and np.unique(day_of_month).size > 7 and weekdays > 2,
         "day": span >= 2.0 and np.unique((days % 1.0 * 24.0).astype(int)).size > 2,
     }
-    weekdays = np.unique(np.floor(days) % 7.0).size
-    covered["week"] = covered["week"] and weekdays > 2
     return tuple(period for period, is_covered in covered.items() if is_covered)
 
 

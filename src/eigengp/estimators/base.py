@@ -46,6 +46,7 @@ from eigengp.gp.posterior import Posterior, Predictive
 from eigengp.gp.precision import PRECISIONS
 from eigengp.gp.sensitivity import sensitivities
 from eigengp.gp.variational import LatentPosterior
+from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import KERNELS, Kernel
 
 KERNEL_NAMES = StrOptions(set(KERNELS))

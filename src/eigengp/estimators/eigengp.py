@@ -26,7 +26,7 @@ from eigengp.fitting.online import Online, extend_fit
 from eigengp.fitting.run import FitResult, describe, get_log_unit
 from eigengp.fitting.settings import LBFGS, Settings, Stochastic, find_likelihood
 from eigengp.fitting.stochastic import StochasticLearner
-from eigengp.gp.exact_posterior import ConditionalPosterior
+from eigengp.gp.exact import ConditionalPosterior
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.likelihoods import (
     LIKELIHOODS,

@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from scipy import linalg
@@ -102,17 +102,12 @@ def _torch() -> Any:
     return torch
 
 
-class Advice(NamedTuple):
-    """What a kernel matrix is of, and what helps if it is singular."""
-
-    points: str
-    remedy: str
-
-
-_INDUCING = Advice("inducing points", "use fewer of them, or a larger jitter")
-
-
-def guarded(factorize: Callable[[AnyArray], T], K: AnyArray, advice: Advice = _INDUCING) -> T:
+def guarded(
+    factorize: Callable[[AnyArray], T],
+    K: AnyArray,
+    points: str = "inducing points",
+    remedy: str = "use fewer of them, or a larger jitter",
+) -> T:
     """Return `factorize(K)`, adding growing jitter to the diagonal while it fails.
 
     Parameters
@@ -121,8 +116,8 @@ def guarded(factorize: Callable[[AnyArray], T], K: AnyArray, advice: Advice = _I
         Takes a symmetric matrix; raises `LinAlgError` where it cannot do its work.
     K : array of shape (M, M)
         The matrix, already with the jitter that was asked for.
-    advice : Advice
-        For the messages.
+    points, remedy : str
+        What the matrix is of, and what helps if it is singular, for the messages.
 
     Raises
     ------
@@ -142,8 +137,8 @@ def guarded(factorize: Callable[[AnyArray], T], K: AnyArray, advice: Advice = _I
         except linalg.LinAlgError:
             continue
         warnings.warn(
-            f"The kernel matrix of the {advice.points} is nearly singular: {jitter:.1e} was "
-            f"added to its diagonal. Remove duplicated {advice.points}, or {advice.remedy}.",
+            f"The kernel matrix of the {points} is nearly singular: {jitter:.1e} was added to its "
+            f"diagonal. Remove duplicated {points}, or {remedy}.",
             JitterWarning,
             stacklevel=3,
         )
@@ -151,9 +146,9 @@ def guarded(factorize: Callable[[AnyArray], T], K: AnyArray, advice: Advice = _I
     raise FactorizationError(
         f"A {K.shape[0]} x {K.shape[0]} covariance matrix of scale {scale:.2e} is not positive "
         f"definite, even with {scale * _FIRST_RELATIVE_JITTER * 10.0**_ESCALATIONS:.1e} added to "
-        f"its diagonal. Likely causes: duplicated {advice.points}, constant columns, or inputs of "
-        "a huge scale that make all points look alike. Remedies: standardise the inputs "
-        f"(standardize=True), drop constant columns, or {advice.remedy}."
+        f"its diagonal. Likely causes: duplicated {points}, constant columns, or inputs of a huge "
+        "scale that make all points look alike. Remedies: standardise the inputs "
+        f"(standardize=True), drop constant columns, or {remedy}."
     )
 
 

@@ -32,9 +32,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import recycle
 from eigengp.backend.loops import find_loops
 from eigengp.backend.namespace import AnyArray
+from eigengp.backend.threads import recycle
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
 from eigengp.gp.linalg import CholeskyFactor, FactorizationError, cholesky, solve_lower

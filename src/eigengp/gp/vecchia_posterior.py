@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import recycle
 from eigengp.backend.loops import find_loops
 from eigengp.backend.namespace import (
     AnyArray,
@@ -22,6 +21,7 @@ from eigengp.backend.namespace import (
     namespace,
     place,
 )
+from eigengp.backend.threads import recycle
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.heteroscedastic import (
     VarianceScale,

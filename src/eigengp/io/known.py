@@ -31,7 +31,7 @@ from eigengp.fitting.settings import LBFGS, Stochastic
 from eigengp.fitting.stochastic import Adam, Belief, Reservoir, StochasticLearner
 from eigengp.gp.approximations import SpectralPass
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance, LowRankCovariance
+from eigengp.gp.exact import ConditionalPosterior, DenseCovariance, LowRankCovariance
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
 from eigengp.gp.likelihoods import (
     LIKELIHOODS,

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import make_buffer
 from eigengp.backend.loops import load_loops
+from eigengp.backend.threads import make_buffer
 from eigengp.kernels.base import Kernel
 from eigengp.kernels.composite import Sum
 from eigengp.kernels.stationary import Stationary

@@ -196,9 +196,7 @@ class Warped(Kernel):
 class _WarpedColumns(KernelColumns):
     """The functions `x ↦ k(w(x), w(z_m))`."""
 
-    def __init__(self, kernel: Warped, points: AnyArray) -> None:
-        self.kernel = kernel
-        self.points = points
+    kernel: Warped
 
     @cached_property
     def _own_points(self) -> AnyArray:
