@@ -17,9 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 from eigengp.io import container
 from eigengp.io.errors import SavedModelError
 from eigengp.io.record import Estimator
-from eigengp.io.tree import Reader, Writer, check_size
+from eigengp.io.tree import Writer, make_value
 
-FORMAT = 1
+FORMAT = 2
 """The newest format: raised when files change so that earlier versions cannot read them."""
 SUFFIX = ".eigengp"
 _SHOWN = ("format", "class", "versions", "n_features", "feature_names")
@@ -75,9 +75,7 @@ def save(model: Estimator, path: str | Path, *, about: Mapping[str, Any] | None 
     check_is_fitted(model)
     target = _checked_target(path)
     writer = Writer()
-    node = writer.node(model, "The model")
-    check_size(writer.objects)
-    body = {"model": node, "objects": writer.objects, "about": _plain(about)}
+    body = {"model": writer.node(model, "The model"), "about": _plain(about)}
     container.write(target, _summary(model) | body, writer.arrays)
 
 
@@ -211,7 +209,7 @@ def _made(header: dict[str, Any], arrays: dict[str, Any]) -> Estimator:
     if header["format"] != FORMAT:
         found = header["format"]
         raise SavedModelError(f"it is in format {found!r}, and eigengp reads {FORMAT} here.")
-    model: Estimator = Reader(header["objects"], arrays).value(header["model"])
+    model: Estimator = make_value(header["model"], arrays)
     if not isinstance(model, Estimator) or type(model).__name__ != header["class"]:
         raise SavedModelError(f"it holds a {type(model).__name__}, not a {header['class']}.")
     check_is_fitted(model)
