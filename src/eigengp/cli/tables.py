@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -39,6 +39,7 @@ from eigengp.data.formats import (
     open_dataset,
     sniff_csv,
 )
+from eigengp.inspection import feature_names
 
 _MOST_OPTIONS, _LONG_OPTION = 8, 100
 MEMORY_SHARE = 0.25
@@ -137,6 +138,8 @@ def holds_labels(values: Any) -> bool:
 def drop_unlabelled(frame: Any, target: str) -> Any:
     """Drop the rows without a target, with a `TableWarning`; return a PyArrow table."""
     table = as_table(frame)
+    if not target:
+        raise TableError("The model file does not name a target; pass --target.")
     check_present(table, [target])
     own = table[target]
     missing = find_missing(own) > 0.0 if holds_labels(own) else find_no_number(own)
@@ -223,6 +226,14 @@ class TableSchema:
         dropped = tuple(name for name in others if name not in wanted)
         return cls(encoder, target, weights, dropped, labels)
 
+    @classmethod
+    def of_model(cls, model: Any, **roles: Any) -> Self:
+        """Return the schema of a fitted model; inputs of one without an encoder are numbers."""
+        encoder = getattr(model, "encoder_", None)
+        if encoder is None:
+            encoder = TableEncoder().fit({name: [0.0, 1.0] for name in feature_names(model)})
+        return cls(encoder, **roles)
+
     @property
     def ignored(self) -> dict[str, str]:
         """Columns that are not used, each with the reason: "dropped", "constant" or "empty"."""
@@ -279,15 +290,6 @@ class TableSchema:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON, without the encoder, which the model stores."""
         return {name: value for name, value in vars(self).items() if name != "encoder"}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any], encoder: TableEncoder) -> Self:
-        """Restore a schema from `to_dict` and the encoder of the model."""
-        try:
-            names = values["target"], values["weights"], tuple(values["dropped"])
-            return cls(encoder, *names, bool(values.get("labels", False)))
-        except (KeyError, TypeError) as error:
-            raise TableError(f"This is not a stored table schema ({error!r}).") from error
 
 
 def summarize_table(frame: Any, schema: TableSchema) -> dict[str, Any]:

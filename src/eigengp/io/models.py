@@ -153,7 +153,7 @@ def _other_version(header: Any) -> str:
         version = str(header["versions"]["eigengp"])
     except (KeyError, TypeError):
         return ""
-    own = _versions()["eigengp"]
+    own = get_versions()["eigengp"]
     return "" if version == own else f" eigengp {version} wrote it, and this is {own}: upgrade."
 
 
@@ -180,7 +180,8 @@ def _plain(about: Mapping[str, Any] | None) -> dict[str, Any]:
     return plain
 
 
-def _versions() -> dict[str, str]:
+def get_versions() -> dict[str, str]:
+    """Return the versions of the libraries that a model depends on."""
     from eigengp import __version__
 
     return {
@@ -198,7 +199,7 @@ def _summary(model: Estimator) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "class": type(model).__name__,
-        "versions": _versions(),
+        "versions": get_versions(),
         "n_features": int(model.n_features_in_),
         "feature_names": None if names is None else list(map(str, names)),
     }

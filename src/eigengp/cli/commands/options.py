@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+Sign = Literal[".", ","]
+ROLES = {"target", "weights", "drop", "only", "categorical", "expand_dates", "decimal"}
+"""The options that are parameters of `TableSchema.learn`."""
+OtherLikelihood = Literal["student_t", "poisson", "negative_binomial", "quantile"]
+"""Likelihoods that are not Gaussian."""
 Data = Annotated[
     Path,
     typer.Argument(
@@ -55,20 +60,12 @@ ExpandDates = Annotated[
     ),
 ]
 Decimal = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SIGN",
-        help="The decimal sign of numbers such as 1,234: `,` or `.`.",
-        show_default="recognised",
-    ),
+    Sign | None,
+    typer.Option(help="The decimal sign of numbers such as 1,234.", show_default="recognised"),
 ]
 Thousands = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SIGN",
-        help="The sign between thousands in numbers such as 1,234: `,` or `.`.",
-        show_default="recognised",
-    ),
+    Sign | None,
+    typer.Option(help="The sign between thousands in 1,234.", show_default="recognised"),
 ]
 Encoding = Annotated[
     str | None,
@@ -81,7 +78,7 @@ Encoding = Annotated[
 MaxTime = Annotated[
     float | None,
     typer.Option(
-        "--max-time", metavar="SECONDS", help="About how long to learn.", show_default="no limit"
+        metavar="SECONDS", min=0.0, help="About how long to learn.", show_default="no limit"
     ),
 ]
 KernelName = Annotated[
@@ -94,12 +91,8 @@ KernelName = Annotated[
     ),
 ]
 Likelihood = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="The distribution of the targets, such as gaussian or heteroscedastic.",
-        show_default="chosen by the method",
-    ),
+    Literal["auto", "gaussian", "heteroscedastic", OtherLikelihood] | None,
+    typer.Option(help="The distribution of the targets.", show_default="chosen by the method"),
 ]
 Device = Annotated[
     str | None,
@@ -132,15 +125,19 @@ Components = Annotated[
 Holdout = Annotated[
     float,
     typer.Option(
+        min=0.0,
+        max=1.0,
         help="Fraction of rows, such as 0.2, to hold out for scoring the model and calibrating its "
-        "prediction intervals."
+        "prediction intervals.",
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seeds all random choices.")]
 Coverage = Annotated[
     float,
     typer.Option(
-        "--coverage", help="The probability that a prediction interval contains a new observation."
+        min=0.0,
+        max=1.0,
+        help="The probability that a prediction interval contains a new observation.",
     ),
 ]
 ModelFile = Annotated[
@@ -175,30 +172,12 @@ EscapeFormulas = Annotated[
         "(=, +, -, @).",
     ),
 ]
-Json = Annotated[
-    bool, typer.Option("--json", help="Write one JSON object to standard output, nothing else.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes and no progress.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
-def find_decimal_option(decimal: str | None, thousands: str | None) -> str | None:
+def find_decimal(decimal: Sign | None, thousands: Sign | None) -> Sign | None:
     """Return the decimal sign that two options ask for."""
-    for name, sign in (("decimal", decimal), ("thousands", thousands)):
-        if sign not in (None, ".", ","):
-            raise typer.BadParameter(
-                f"{sign!r} is not `.` or `,`; spaces and apostrophes are recognised.",
-                param_hint=f"'--{name}'",
-            )
-    other = {".": ",", ",": ".", None: None}[thousands]
-    if decimal and other and decimal != other:
+    if thousands is None:
+        return decimal
+    if decimal == thousands:
         raise typer.BadParameter("is the decimal sign too.", param_hint="'--thousands'")
-    return decimal or other
-
-
-def check_coverage(coverage: float) -> None:
-    """Raise unless `coverage` is a probability."""
-    if not 0.0 < coverage < 1.0:
-        raise typer.BadParameter(
-            f"{coverage} must be between 0 and 1; 90 % is 0.9.", param_hint="'--coverage'"
-        )
+    return "," if thousands == "." else "."

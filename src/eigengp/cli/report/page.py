@@ -2,26 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from inspect import signature
+from itertools import groupby
 from shlex import quote
 from typing import Any
 
+import numpy as np
+
+from eigengp import inspection, metrics
 from eigengp._format import format_number
-from eigengp.cli.report import figures
-from eigengp.cli.report.content import Content
+from eigengp._html import describe_fit
+from eigengp.cli.report import effects, figures
+from eigengp.cli.report.rows import Rows, sample_rows
 from eigengp.cli.tables import describe_column
+from eigengp.data.array_source import ArraySource
+from eigengp.data.standardize import Scaling, Summary
+from eigengp.gp.blocks import RowBlock
+from eigengp.io.models import get_versions
 
 _RESIDUAL_INPUTS = 8
+_DRAWN_ROWS = 2_000
+_TOLERANCE = 1e-6
 
 
-def render(content: Content, title: str | None) -> str:
-    """Render the page.
+def build(
+    model: Any,
+    rows: Rows,
+    *,
+    title: str | None = None,
+    coverage: float = 0.9,
+    origin: Mapping[str, Any] | None = None,
+) -> str:
+    """Build a page about a fitted model and some rows, as HTML that needs no other files.
 
     Parameters
     ----------
-    content : Content
-        What to show.
+    model : GPRegressor
+        A fitted model of this library.
+    rows : Rows
+        The rows, from `Rows.from_arrays` or, with mixed columns, from `Rows.from_table`.
     title : str or None
-        The title; None names the target.
+        The title of the page; None names the target.
+    coverage : float
+        The probability of bands and prediction intervals.
+    origin : mapping or None
+        The names of the files, "model_file" and "data_file"; the "versions" of the libraries that
+        wrote the model; columns that are not used, "ignored", each with the reason.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigengp import EigenGPRegressor
+    >>> from eigengp.cli.report import Rows, build
+    >>> X = np.random.default_rng(0).uniform(size=(60, 1))
+    >>> model = EigenGPRegressor(5, random_state=0).fit(X, X[:, 0])
+    >>> "These are training rows" in build(model, Rows.from_arrays(model, X, X[:, 0]))
+    True
     """
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
@@ -41,32 +78,114 @@ def render(content: Content, title: str | None) -> str:
     environment.filters |= {"number": format_number, "quote": quote, "repr": repr}
     environment.filters["column"] = describe_column
     environment.globals["zip"] = zip
+    content = collect(model, rows, coverage, origin)
     return environment.get_template("report.html").render(
-        content=content,
-        title=title or f"How well is {content.rows.target} predicted?",
-        percent=f"{100 * content.coverage:g}\N{NO-BREAK SPACE}%",
-        drawn=draw_figures(content),
+        content,
+        title=title or f"How well is {rows.target} predicted?",
+        percent=f"{100 * coverage:g}\N{NO-BREAK SPACE}%",
         # The text "</script" ends a script even inside a string.
         plotly=get_plotlyjs().replace("</script", "<\\/script"),
     )
 
 
-def draw_figures(content: Content) -> dict[str, Any]:
+def collect(
+    model: Any, rows: Rows, coverage: float, origin: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Compute everything that a report shows, by functions of the library."""
+    with inspection.plain_inputs():
+        found = inspection.predict_rows(model, rows.X, rows.y, coverage)
+        predicted, interval = (found.y_pred, found.y_std), (found.lower, found.upper)
+        importance = effects.rank_inputs(model, rows)
+        ranking = [each.input for each in importance]
+        content = {
+            "model": model,
+            "rows": rows,
+            "origin": {"model_file": None, "data_file": None, "ignored": {}, **(origin or {})},
+            "is_training": are_training_rows(model, rows),
+            "predictions": found,
+            "scores": inspection.scores(rows.y, predicted, interval, rows.weight),
+            "pit": metrics.pit_histogram(rows.y, *predicted),
+            "sharpness": metrics.sharpness(found.y_std),
+            "shown": sample_rows(rows.y.size, _DRAWN_ROWS),
+            "importance": importance,
+            "effects": effects.compute_partial_dependence(model, rows, ranking, coverage),
+            "spectrum": effects.compute_spectrum(model, rows, ranking),
+            "explorer": effects.compute_slices(model, rows, ranking, coverage),
+            "stages": split_history(model),
+            "facts": [("Method", type(model).__name__), *describe_fit(model)],
+            "settings": _list_settings(model),
+            "versions": (get_versions(), (origin or {}).get("versions", {})),
+        }
+    return {**content, "drawn": draw_figures(content, coverage)}
+
+
+def draw_figures(content: dict[str, Any], coverage: float) -> dict[str, Any]:
     """Return all figures by name."""
-    target, quality, spectrum = content.rows.target, content.quality, content.spectrum
-    residual_inputs = content.ranking[:_RESIDUAL_INPUTS]
-    found = {
-        "predicted": figures.draw_predictions(quality, target),
-        "residuals": figures.draw_residuals(quality, content.rows, residual_inputs),
-        "coverage": figures.draw_coverage(quality),
-        "pit": figures.draw_pit(quality),
-        "importance": figures.draw_importance(content.importance),
-        "explorer": figures.draw_slices(content.explorer, target, f"{100 * content.coverage:g} %"),
-        "history": figures.draw_history(content.stages),
-        **figures.draw_partial_dependence(content.effects),
+    rows, found, shown = content["rows"], content["predictions"], content["shown"]
+    spectrum = content["spectrum"]
+    axes = [each.input for each in content["importance"][:_RESIDUAL_INPUTS]]
+    drawn = {
+        "predicted": figures.draw_predictions(found, shown, rows.target),
+        "residuals": figures.draw_residuals(found, shown, rows, axes),
+        "coverage": figures.draw_coverage(found),
+        "pit": figures.draw_pit(*content["pit"]),
+        "importance": figures.draw_importance(content["importance"]),
+        "explorer": figures.draw_slices(content["explorer"], rows.target, f"{100 * coverage:g} %"),
+        "history": figures.draw_history(content["stages"]),
+        **figures.draw_partial_dependence(content["effects"]),
     }
     if spectrum is not None:
-        found["weights"] = figures.draw_weights(spectrum)
-        found["curves"] = figures.draw_eigenfunctions(spectrum)
-        found["maps"] = figures.draw_maps(spectrum)
-    return {name: figure for name, figure in found.items() if figure is not None}
+        drawn["weights"] = figures.draw_weights(spectrum)
+        drawn["curves"] = figures.draw_eigenfunctions(spectrum)
+        drawn["maps"] = figures.draw_maps(spectrum)
+    return {name: figure for name, figure in drawn.items() if figure is not None}
+
+
+def are_training_rows(model: Any, rows: Rows) -> bool:
+    """Return whether rows have the centres and scales that a model was fitted with."""
+    kept = model._scaling
+    source = ArraySource.of(RowBlock(rows.X, rows.y, rows.weight), rows.X.shape[1])
+    encoder = getattr(model, "encoder_", None)
+    groups = None if encoder is None else encoder.lengthscale_groups_
+    own = Scaling.measure(source, source.total(Summary.of), model.standardize, groups=groups)
+    apart = [np.abs(own.input_centre - kept.input_centre) / kept.input_scale]
+    apart.append(np.abs(own.input_scale / kept.input_scale - 1.0))
+    if kept.mean is None and kept.target_centre != 0.0:  # Else targets are less their mean.
+        apart.append(np.abs(own.target_centre - kept.target_centre) / kept.target_scale)
+        apart.append(np.abs(own.target_scale / kept.target_scale - 1.0))
+    return bool(max(np.max(each) for each in apart) < _TOLERANCE)
+
+
+def split_history(model: Any) -> list[dict[str, Any]]:
+    """Split the history of a fit into stages: name, iterations, seconds and values.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> step = {"stage": "learning", "log_marginal_likelihood": -3.0, "seconds": 0.1}
+    >>> (stage,) = split_history(SimpleNamespace(history_=[step, step]))
+    >>> stage["name"], stage["iterations"]
+    ('learning', array([1., 2.]))
+    """
+    steps = enumerate(getattr(model, "history_", []), start=1)
+    stages = []
+    for name, group in groupby(steps, key=lambda pair: str(pair[1]["stage"])):
+        rows = [(at, each["seconds"], each["log_marginal_likelihood"]) for at, each in group]
+        columns = zip(("iterations", "seconds", "values"), np.array(rows, float).T, strict=True)
+        stages.append({"name": name, **dict(columns)})
+    return stages
+
+
+def _list_settings(model: Any) -> list[tuple[str, str]]:
+    """Return the parameters that differ from their defaults."""
+    defaults = signature(type(model).__init__).parameters
+    return [
+        (name, _format_parameter(value))
+        for name, value in sorted(model.get_params(deep=False).items())
+        if _format_parameter(value) != _format_parameter(defaults[name].default)
+    ]
+
+
+def _format_parameter(value: Any) -> str:
+    text = repr(value) if np.ndim(value) == 0 else f"array of shape {np.shape(value)}"
+    return text if len(text) <= 200 else text[:199] + "…"
