@@ -250,7 +250,7 @@ def test_partial_fit_takes_frames() -> None:
 
 def test_inspection_takes_frames() -> None:
     model = quick().fit(FRAME, PRICE)
-    assert [each.name for each in inspection.slices(model, FRAME)] == ["area", "garden"]
+    assert inspection.slice_at(model, FRAME, "garden").grid.tolist() == [0.0, 1.0]
     effect = inspection.partial_dependence(model, FRAME, "area", values=[-1.0, 1.0])
     assert effect.mean[1] > effect.mean[0] + 1.0
     with pytest.raises(ValueError, match="'town' is not one number"):

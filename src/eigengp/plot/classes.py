@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.metrics import ConfusionMatrixDisplay
 
 from eigengp.conformal import normal_half_width
 from eigengp.estimators.classifier import EigenGPClassifier
-from eigengp.inspection import feature_names, plain_inputs, plain_rows, ranges
+from eigengp.inspection import feature_names, plain_inputs, plain_rows
+from eigengp.plot.functions import make_mesh
 from eigengp.plot.marks import legend, panels
 from eigengp.plot.palette import LINES, MAP, MODEL_COLOR, REFERENCE_COLOR, style
 
@@ -47,10 +49,7 @@ def decision_regions(
     rows, names = plain_rows(model, X), feature_names(model)
     if len(names) != 2:
         raise ValueError(f"decision_regions draws two inputs, but the model has {len(names)}.")
-    ends = ranges(model, rows)
-    ends = ends + _MARGIN * np.diff(ends, axis=1) * [-1.0, 1.0]
-    sides = [np.linspace(low, high, _SIDE) for low, high in ends]
-    mesh = np.column_stack([each.ravel() for each in np.meshgrid(*sides)])
+    sides, mesh = make_mesh(model, rows, _SIDE, _MARGIN)
     with plain_inputs():
         p = model.predict_proba(mesh)
     two = p.shape[1] == 2
@@ -93,24 +92,15 @@ def confusion_matrix(
     Returns
     -------
     ax : Axes
-        The axes drawn on; shades are shares of each true class.
+        The axes drawn on.
     """
-    from sklearn.metrics import confusion_matrix as count_pairs
-
-    rows, labels = plain_rows(model, X), model.classes_
-    with plain_inputs():
-        counts = count_pairs(np.asarray(y), model.predict(rows), labels=labels)
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    with style():
+    rows = plain_rows(model, X)
+    with style(), plain_inputs():
         (axes,) = panels(ax, 1, height=3.6)
-        axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
-        for (i, j), count in np.ndenumerate(counts):
-            color = "white" if shares[i, j] > 0.5 else "black"
-            axes.text(j, i, f"{count:,}", ha="center", va="center", color=color, fontsize=8.5)
-        ticks = np.arange(labels.size)
-        axes.set_xticks(ticks, [str(each) for each in labels])
-        axes.set_yticks(ticks, [str(each) for each in labels])
-        axes.set(xlabel="predicted", ylabel="true")
+        looks: dict[str, Any] = {"cmap": "Blues", "colorbar": False, "ax": axes}
+        ConfusionMatrixDisplay.from_predictions(
+            np.asarray(y), model.predict(rows), labels=model.classes_, **looks
+        )
     return axes
 
 

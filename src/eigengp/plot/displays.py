@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.model_selection import learning_curve
 
 from eigengp import inspection
 from eigengp._typing import Array
 from eigengp.conformal import normal_half_width
 from eigengp.estimators.base import GPRegressor
 from eigengp.inspection import Effect, Predictions, leading_inputs, plain_rows
-from eigengp.metrics import mnlp_scorer, pit_histogram
+from eigengp.metrics import pit_histogram
 from eigengp.plot.marks import draw_band, draw_mean, draw_rug, legend, panels
 from eigengp.plot.palette import DATA_COLOR, MODEL_COLOR, REFERENCE_COLOR, style
 
@@ -237,18 +237,14 @@ class EffectDisplay:
         rows = plain_rows(estimator, X)
         chosen = leading_inputs(estimator, _MOST_PANELS) if features is None else features
         held = np.median(rows, axis=0) if reference is None else np.ravel(np.asarray(reference))
-        averages: dict[str, Any] = {
-            "partial_dependence": inspection.partial_dependence,
-            "accumulated": inspection.accumulated_effects,
+        kinds: dict[str, Any] = {
+            "partial_dependence": partial(inspection.partial_dependence, max_rows=max_rows),
+            "accumulated": partial(inspection.accumulated_effects, max_rows=max_rows),
+            "slice": partial(inspection.slice_at, reference=held),
         }
-        if _known(kind, (*averages, "slice")) == "slice":
-            effects = inspection.slices(
-                estimator, rows, features=chosen, reference=held, coverage=coverage
-            )
-            return cls(effects, rows, kind, coverage, held).plot(ax=ax)
-        settings: dict[str, Any] = {"coverage": coverage, "max_rows": max_rows}
-        effects = [averages[kind](estimator, rows, feature, **settings) for feature in chosen]
-        return cls(effects, rows, kind, coverage).plot(ax=ax)
+        compute = kinds[_known(kind, kinds)]
+        effects = [compute(estimator, rows, feature, coverage=coverage) for feature in chosen]
+        return cls(effects, rows, kind, coverage, held if kind == "slice" else None).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
         """Draw one panel for each input, with a common vertical axis.
@@ -278,94 +274,6 @@ class EffectDisplay:
                 axes.set_xlabel(effect.name)
             legend(several, ax)
         self.ax_ = several
-        return self
-
-
-@dataclass
-class LearningCurveDisplay:
-    """The score of a model against the number of its training rows.
-
-    Parameters
-    ----------
-    train_sizes : array of shape (S,)
-        Numbers of training rows.
-    scores : array of shape (S, splits)
-        The score of the held-out rows; lower is better.
-    score_name : str
-        Its name.
-
-    Attributes
-    ----------
-    ax_ : Axes
-        Where `plot` has drawn.
-    """
-
-    train_sizes: Array
-    scores: Array
-    score_name: str
-
-    @classmethod
-    def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        y: ArrayLike,
-        *,
-        train_sizes: Any = (0.1, 0.2, 0.4, 0.7, 1.0),
-        cv: Any = 3,
-        scoring: Any = mnlp_scorer,
-        score_name: str = "MNLP",
-        ax: Axes | None = None,
-    ) -> Self:
-        """Fit samples of growing size, score held-out rows, and draw the result.
-
-        Parameters
-        ----------
-        estimator : estimator
-            The model; copies of it are fitted.
-        X, y : arrays of shapes (n, D) and (n,)
-            All rows, in random order.
-        train_sizes, cv
-            See `sklearn.model_selection.learning_curve`.
-        scoring : scorer
-            A scorer of scikit-learn or `eigengp.metrics`; its sign is changed, so that lower is
-            better.
-        score_name : str
-            The label of the score.
-        ax : Axes or None
-            Where to draw; None makes a new figure.
-
-        Returns
-        -------
-        display : LearningCurveDisplay
-            The numbers and the axes.
-        """
-        settings: dict[str, Any] = {"train_sizes": train_sizes, "cv": cv, "scoring": scoring}
-        sizes, _, scores = learning_curve(estimator, X, y, error_score="raise", **settings)
-        return cls(sizes, -scores, score_name).plot(ax=ax)
-
-    def plot(self, *, ax: Axes | None = None) -> Self:
-        """Draw the mean score and the range over the splits.
-
-        Parameters
-        ----------
-        ax : Axes or None
-            Where to draw; None makes a new figure.
-
-        Returns
-        -------
-        display : LearningCurveDisplay
-            This display, with `ax_`.
-        """
-        with style():
-            (axes,) = panels(ax, 1)
-            ends = self.scores.min(axis=1), self.scores.max(axis=1)
-            draw_band(axes, self.train_sizes, *ends, MODEL_COLOR, "range over splits")
-            line = {"color": MODEL_COLOR, "marker": "o", "markersize": 4, "lw": 1.5}
-            axes.plot(self.train_sizes, self.scores.mean(axis=1), label="mean", **line)
-            axes.set(xscale="log", xlabel="training rows", ylabel=self.score_name)
-            legend([axes], ax)
-        self.ax_ = axes
         return self
 
 

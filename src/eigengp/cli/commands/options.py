@@ -92,7 +92,11 @@ KernelName = Annotated[
 ]
 Likelihood = Annotated[
     Literal["auto", "gaussian", "heteroscedastic", OtherLikelihood] | None,
-    typer.Option(help="The distribution of the targets.", show_default="chosen by the method"),
+    typer.Option(
+        metavar="NAME",
+        help="The distribution of the targets, such as gaussian or heteroscedastic.",
+        show_default="chosen by the method",
+    ),
 ]
 Device = Annotated[
     str | None,

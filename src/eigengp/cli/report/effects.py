@@ -66,7 +66,7 @@ def compute_partial_dependence(
     X, found = rows.X[sample_rows(len(rows.X), _AVERAGED_ROWS)], []
     for each in inputs[:_MAX_EFFECTS]:
         grid = each.make_grid(rows.X, _STEPS)
-        sets = (each.set_values(X, np.full(len(X), value)) for value in grid)
+        sets = ((each.set_values(X, np.full(len(X), value)),) for value in grid)
         average = inspection.average_over(model, sets, coverage)
         number = each.codes is None and len(each.features) == 1 and np.ptp(grid) > 0.0
         moved = inspection.accumulated_effects(model, X, each.name) if number else None
