@@ -213,18 +213,13 @@ class TableSchema:
         wanted = set(only or others) - set(drop)
         inputs = [name for name in others if name in wanted]
         named = [name for name in inputs if name in categorical]
-        labels = holds_labels(table[target])
-        encoder = TableEncoder(categorical=named, **encoding)
-        problem = _find_problem(table, target, "target", encoder.decimal, labels)
         try:
-            encoder.fit(table.select(inputs))
+            encoder = TableEncoder(categorical=named, **encoding).fit(table.select(inputs))
         except TableError as error:
-            hint = f"To drop columns: {format_drop(error.columns)}." if error.columns else ""
-            raise TableError(f"{problem} {error} {hint}".strip()) from None
-        if problem:
-            raise TableError(problem)
+            hint = f" To drop columns: {format_drop(error.columns)}." if error.columns else ""
+            raise TableError(f"{error}{hint}") from None
         dropped = tuple(name for name in others if name not in wanted)
-        return cls(encoder, target, weights, dropped, labels)
+        return cls(encoder, target, weights, dropped, holds_labels(table[target]))
 
     @classmethod
     def of_model(cls, model: Any, **roles: Any) -> Self:
@@ -242,8 +237,7 @@ class TableSchema:
     @property
     def names(self) -> set[str]:
         """All columns that a table may have."""
-        special = {self.target} if self.weights is None else {self.target, self.weights}
-        return {*self.encoder.feature_names_in_, *special, *self.dropped}
+        return {*self.used, *self.dropped}
 
     @property
     def used(self) -> list[str]:
@@ -272,14 +266,14 @@ class TableSchema:
     def split(self, frame: Any) -> tuple[Array, Array, Array | None]:
         """Return inputs (n, D), targets (n,), and weights (n,) if the table has them."""
         table = as_table(frame)
-        X, sign, weights = self.encode(table), self._decimal, None
-        read: Any = _read_labels if self.labels else _read_numbers
-        y = read(table, self.target, "target", sign)
+        X, y, weights = self.encode(table), self.read_target(table), None
         if self.weights is not None and self.weights in table.column_names:
-            weights = _read_numbers(table, self.weights, "weight", sign)
-            if weights.min() < 0.0 or weights.max() == 0.0:
-                raise TableError(f"The weights {quoted(self.weights)} are negative or all zero.")
+            weights = _read(table, self.weights, self._decimal)
         return X, y, weights
+
+    def read_target(self, table: Any) -> Any:
+        """Return the targets of a table: numbers, or labels as text, shape (n,)."""
+        return _read(table, self.target, self._decimal, self.labels)
 
     @property
     def _decimal(self) -> str | None:
@@ -307,7 +301,7 @@ def summarize_table(frame: Any, schema: TableSchema) -> dict[str, Any]:
     if schema.labels:
         own = _summarize_categories(table[schema.target])
     else:
-        own = summarize_numbers(_read_numbers(table, schema.target, "target", schema._decimal))
+        own = summarize_numbers(schema.read_target(table))
     return {
         "rows": int(table.num_rows),
         "target": {"name": schema.target, **own},
@@ -386,38 +380,16 @@ def format_drop(names: Iterable[str]) -> str:
     return " ".join(shown) + (" …" if len(shown) < len(options) else "")
 
 
-def _read_numbers(table: Any, name: str, role: str, decimal: str | None) -> Array:
-    """Return a column of finite numbers, shape (n,)."""
+def _read(table: Any, name: str, decimal: str | None, labels: bool = False) -> Any:
+    """Return a column of finite numbers, or of labels as text, shape (n,)."""
     check_present(table, [name])
-    if problem := _find_problem(table, name, role, decimal):
-        raise TableError(problem)
-    return read_numbers(table[name], decimal)
-
-
-def _read_labels(table: Any, name: str, role: str, decimal: str | None) -> Any:
-    """Return a column of labels as text, shape (n,)."""
-    check_present(table, [name])
-    if problem := _find_problem(table, name, role, decimal, labels=True):
-        raise TableError(problem)
-    return np.array(to_text(table[name]).to_pylist(), dtype=np.str_)
-
-
-def _find_problem(
-    table: Any, name: str, role: str, decimal: str | None, labels: bool = False
-) -> str:
-    """Return why a column does not consist of finite numbers or labels, "" if it does."""
     values = table[name]
-    if labels:
-        numbers = np.where(find_missing(values) > 0.0, np.nan, 0.0)
-    elif get_kind(values.type) not in ("number", "category", "empty"):
-        return f"The {role} {quoted(name)} must be numeric, but its type is {values.type}."
-    else:
-        try:
-            numbers = read_numbers(values, decimal)
-        except TableError as error:
-            return f"The {role} {quoted(name)} must be numeric: {error}"
-    missing = int(np.isnan(numbers).sum())
-    if missing:
-        return f"The {role} {quoted(name)} is missing in {missing} of {len(values)} rows."
-    infinite = int(np.isinf(numbers).sum())
-    return f"The {role} {quoted(name)} is infinite in {infinite} rows." if infinite else ""
+    try:
+        found = np.array(to_text(values).to_pylist()) if labels else read_numbers(values, decimal)
+    except (TableError, import_arrow().ArrowException) as error:
+        raise TableError(f"Column {quoted(name)} must be numeric: {error}") from None
+    unusable = find_missing(values) > 0.0 if labels else ~np.isfinite(found)
+    if unusable.any():
+        share = f"{unusable.sum()} of {len(found)} rows"
+        raise TableError(f"Column {quoted(name)} is missing or infinite in {share}.")
+    return found
