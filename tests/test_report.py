@@ -367,11 +367,11 @@ def test_the_exact_model_of_the_default_has_a_report() -> None:
     assert "eigenfunctions" not in re.findall('<section id="([a-z]+)"', html)
 
 
-def test_one_input_has_a_curve_and_no_map() -> None:
+def test_one_input_has_one_curve() -> None:
     X = np.linspace(0.0, 6.0, 50)[:, None]
     model = quick(5, max_iter=5).fit(X, np.sin(X[:, 0]))
     found = Page(build(model, Rows.from_arrays(model, X, np.sin(X[:, 0])))).figures
-    assert "maps" not in found
+    assert len(found["curves"]["choices"]) == 1
     assert found["explorer"]["axes"][0]["sizes"] == [41]
 
 

@@ -20,7 +20,6 @@ _MAX_EFFECTS = 6
 _MAX_EIGENFUNCTIONS = 6
 _MAX_CURVES = 4
 _CURVE_POINTS = 101
-_MAP_POINTS = 41
 
 
 class Importance(NamedTuple):
@@ -131,26 +130,16 @@ def _make_points(typical: Array, moved: Sequence[tuple[Input, Array]]) -> Array:
 
 
 class Spectrum(NamedTuple):
-    """The eigenfunctions, as curves and maps through a typical row.
-
-    Parameters
-    ----------
-    weights, eigenvalues : arrays of shape (R,)
-        The prior variance of each eigenfunction, and its eigenvalue.
-    shown : tuple of int
-        The indices of those drawn: the largest weights.
-    curves : tuple of (Input, array of shape (G,), array of shape (G, K))
-        The input, its values, and the eigenfunctions there.
-    maps : tuple or None
-        Two inputs, the values of each, shapes (G,) and (H,), and the eigenfunctions, shape
-        (K, H, G). None unless two inputs are numbers.
-    """
+    """The eigenfunctions, as curves through a typical row."""
 
     weights: Array
+    """The prior variance of each eigenfunction, shape (R,)."""
     eigenvalues: Array
+    """The eigenvalue of each, shape (R,)."""
     shown: tuple[int, ...]
-    curves: tuple[tuple[Input, Array, Array], ...]
-    maps: tuple[Input, Input, Array, Array, Array] | None
+    """The indices of those drawn: the largest weights."""
+    curves: list[tuple[Input, Array, Array]]
+    """Inputs, their values, shape (G,), and the eigenfunctions there, shape (G, K)."""
 
 
 def compute_spectrum(model: Any, rows: Rows, ranking: Sequence[Input]) -> Spectrum | None:
@@ -159,18 +148,9 @@ def compute_spectrum(model: Any, rows: Rows, ranking: Sequence[Input]) -> Spectr
         return None
     weights, eigenvalues = (np.asarray(on_host(w)) for w in (model.weights_, model.eigenvalues_))
     shown = np.argsort(-weights, kind="stable")[:_MAX_EIGENFUNCTIONS]
-    typical = rows.typical
-
-    def evaluate(*moved: tuple[Input, Array]) -> Array:
-        points = _make_points(typical, moved)
-        values = np.asarray(model.eigenfunctions(points.reshape(-1, typical.size)))[:, shown]
-        return values.reshape(*points.shape[:-1], shown.size)
-
-    grids = [(each, each.make_grid(rows.X, _CURVE_POINTS)) for each in ranking[:_MAX_CURVES]]
-    curves = tuple((each, grid, evaluate((each, grid))) for each, grid in grids)
-    numbers, maps = [each for each in ranking if each.codes is None][:2], None
-    if len(numbers) == 2:
-        first, second = ((each, each.make_grid(rows.X, _MAP_POINTS)) for each in numbers)
-        values = np.transpose(evaluate(first, second), (2, 1, 0))
-        maps = (first[0], second[0], first[1], second[1], values)
-    return Spectrum(weights, eigenvalues, tuple(map(int, shown)), curves, maps)
+    curves = []
+    for each in ranking[:_MAX_CURVES]:
+        grid = each.make_grid(rows.X, _CURVE_POINTS)
+        values = model.eigenfunctions(_make_points(rows.typical, [(each, grid)]))
+        curves.append((each, grid, np.asarray(values)[:, shown]))
+    return Spectrum(weights, eigenvalues, tuple(map(int, shown)), curves)

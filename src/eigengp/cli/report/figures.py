@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from eigengp._format import format_number
 from eigengp._typing import Array
 from eigengp.cli.report.effects import Importance, PartialDependence, Slider, Spectrum
 from eigengp.cli.report.rows import Input, Rows
@@ -124,32 +123,6 @@ def draw_eigenfunctions(spectrum: Spectrum) -> Figure:
         ]
         figure = _panel(traces, escape(along.name), "eigenfunction", along, showlegend=True)
         choices.append({"label": along.name, **figure})
-    return {"choices": choices}
-
-
-def draw_maps(spectrum: Spectrum) -> Figure | None:
-    """Draw one eigenfunction at a time over two inputs."""
-    if spectrum.maps is None:
-        return None
-    first, second, across, up, values = spectrum.maps
-    choices = []
-    for number, own in zip(spectrum.shown, values, strict=True):
-        largest = float(np.abs(own).max()) or 1.0
-        trace = {
-            "type": "heatmap",
-            "x": encode(across),
-            "y": encode(up),
-            "z": encode(own, "f4"),
-            "zmin": -largest,
-            "zmax": largest,
-            "zsmooth": "best",
-            "colorscale": "@diverging",
-            "colorbar": {"thickness": 12, "outlinewidth": 0},
-            "hovertemplate": "%{x:.4g}, %{y:.4g}: %{z:.4g}<extra></extra>",
-        }
-        label = f"φ{number + 1}, prior variance {format_number(spectrum.weights[number])}"
-        figure = _panel([trace], escape(first.name), escape(second.name))
-        choices.append({"label": label, **figure})
     return {"choices": choices}
 
 

@@ -137,7 +137,6 @@ def draw_figures(content: dict[str, Any], coverage: float) -> dict[str, Any]:
     if spectrum is not None:
         drawn["weights"] = figures.draw_weights(spectrum)
         drawn["curves"] = figures.draw_eigenfunctions(spectrum)
-        drawn["maps"] = figures.draw_maps(spectrum)
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 

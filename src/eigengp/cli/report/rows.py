@@ -22,7 +22,7 @@ from eigengp.cli.tables import (
 )
 from eigengp.data.columns import as_table
 from eigengp.data.encode import Column
-from eigengp.inspection import grid, plain_rows
+from eigengp.inspection import grid
 
 
 @dataclass(frozen=True)
@@ -189,14 +189,15 @@ class Rows:
         """
         name = str(target or getattr(y, "name", None) or "target")
         schema = TableSchema.of_model(model, target=name)
+        frame: Any = X
         if not (hasattr(X, "columns") and hasattr(model, "feature_names_in_")):
-            X = plain_rows(model, X)
-        names = list(map(str, schema.encoder.feature_names_in_))
-        if name in names:
+            columns = np.asarray(X).T
+            frame = dict(zip(schema.encoder.feature_names_in_, columns, strict=True))
+        table = as_table(frame)
+        inputs = {each: table[each] for each in table.column_names}
+        if name in inputs:
             raise ValueError(f"{name!r} is an input; pass another name of the target.")
-        table = as_table(X if hasattr(X, "columns") else dict(zip(names, X.T, strict=True)))
-        columns = {each: table[each] for each in table.column_names if each != name}
-        return cls.from_table({**columns, name: np.asarray(y)}, schema)
+        return cls.from_table({**inputs, name: np.asarray(y)}, schema)
 
     @classmethod
     def from_table(cls, table: Any, schema: TableSchema) -> Rows:
