@@ -115,9 +115,9 @@ def test_menus_change_the_axis_of_their_figure(opened: Opened, name: str) -> Non
 
 
 def test_eigenfunctions_are_those_along_the_input_that_is_chosen(opened: Opened) -> None:
-    values = "document.getElementById('figure-curves').data[0].x.bdata"
+    values = "document.getElementById('figure-curves').layout.xaxis.title.text"
     before = opened.tab.evaluate(values)
-    opened.tab.locator("select[data-figure=curves]").select_option("1")
+    opened.tab.locator("select[data-figure=curves]").select_option("2")
     settle(opened)
     assert opened.tab.evaluate(values) != before
 
