@@ -189,7 +189,7 @@ def test_sliders_show_what_the_model_predicts_there() -> None:
     first, *others = found = content()["explorer"]
     names = [each.input.name for each in content()["importance"][:4]]
     assert [each.input.name for each in found] == names
-    (axis, *_), along = draw_slices(found, "price", "90 %")["axes"], first.along
+    (axis, *_), along = draw_slices(found, "price", "90 %")["axes"], first
     at = tuple(each.positions.size - 1 - (place == 0) for place, each in enumerate(others))
     point = rows.typical
     for each, position in zip(others, at, strict=True):
@@ -388,9 +388,9 @@ def test_many_rows_are_scored_but_a_sample_is_drawn() -> None:
 def test_calibrated_intervals_are_the_bands() -> None:
     model, X, y = line_model()
     rows = Rows.from_arrays(model, X, y, None)
-    plain_half = compute_slices(model, rows, rows.inputs, 0.9)[0].along.half
+    plain_half = compute_slices(model, rows, rows.inputs, 0.9)[0].half
     model.calibrate(X, y + 1.0)
-    wide = compute_slices(model, rows, rows.inputs, 0.9)[0].along.half
+    wide = compute_slices(model, rows, rows.inputs, 0.9)[0].half
     np.testing.assert_allclose(wide / plain_half, (wide / plain_half).flat[0])
     assert wide.flat[0] > 2.0 * plain_half.flat[0]
     lower, upper = model.predict_interval(X, 0.9)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -503,6 +504,26 @@ def group_effects(
     with encoded_inputs():
         shares = np.mean([total_indices(each, rows, groups.values()) for each in predict], axis=0)
     return dict(zip(groups, shares.tolist(), strict=True))
+
+
+def split_history(model: Any) -> list[dict[str, Any]]:
+    """Split the history of a fit into stages: name, iterations, seconds and values.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> step = {"stage": "learning", "log_marginal_likelihood": -3.0, "seconds": 0.1}
+    >>> (stage,) = split_history(SimpleNamespace(history_=[step, step]))
+    >>> stage["name"], stage["iterations"]
+    ('learning', array([1., 2.]))
+    """
+    steps = enumerate(getattr(model, "history_", []), start=1)
+    stages = []
+    for name, group in groupby(steps, key=lambda pair: str(pair[1]["stage"])):
+        rows = [(at, each["seconds"], each["log_marginal_likelihood"]) for at, each in group]
+        columns = zip(("iterations", "seconds", "values"), np.array(rows, float).T, strict=True)
+        stages.append({"name": name, **dict(columns)})
+    return stages
 
 
 def class_scores(

@@ -14,6 +14,7 @@ import scipy
 import sklearn
 from sklearn.utils.validation import check_is_fitted
 
+from eigengp._atomic import check_target
 from eigengp.io import container
 from eigengp.io.errors import SavedModelError
 from eigengp.io.record import Estimator
@@ -73,10 +74,10 @@ def save(model: Estimator, path: str | Path, *, about: Mapping[str, Any] | None 
     (True, 'm')
     """
     check_is_fitted(model)
-    target = _checked_target(path)
+    check_target(Path(path), [SUFFIX])
     writer = Writer()
     body = {"model": writer.node(model, "The model"), "about": _plain(about)}
-    container.write(target, _summary(model) | body, writer.arrays)
+    container.write(Path(path), _summary(model) | body, writer.arrays)
 
 
 def load(path: str | Path) -> Estimator:
@@ -155,20 +156,6 @@ def _other_version(header: Any) -> str:
         return ""
     own = get_versions()["eigengp"]
     return "" if version == own else f" eigengp {version} wrote it, and this is {own}: upgrade."
-
-
-def _checked_target(path: str | Path) -> Path:
-    target = Path(path)
-    if target.is_dir():
-        raise IsADirectoryError(f"{target} is a folder; name a file in it, as model{SUFFIX}.")
-    if target.suffix != SUFFIX:
-        raise SavedModelError(
-            f"Saved models end in {SUFFIX}, got {target.name!r}; name it "
-            f"{target.with_suffix(SUFFIX).name!r}."
-        )
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"The folder {target.parent} does not exist; create it first.")
-    return target
 
 
 def _plain(about: Mapping[str, Any] | None) -> dict[str, Any]:

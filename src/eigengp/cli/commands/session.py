@@ -7,7 +7,6 @@ standard output.
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import traceback
@@ -23,6 +22,7 @@ from typing import Annotated, Any
 
 import typer
 
+from eigengp._atomic import check_target
 from eigengp._format import make_printable
 
 FAILED, INTERRUPTED = 1, 130
@@ -113,12 +113,7 @@ class Session:
         """Raise unless a file with one of these endings can be written; note if it exists."""
         if path is None:
             return
-        if path.suffix.lower() not in endings:
-            raise ValueError(f"{path} must end in {' or '.join(endings)}.")
-        if path.is_dir():
-            raise IsADirectoryError(f"{path} is a folder; name a file in it.")
-        if not path.parent.is_dir():
-            raise FileNotFoundError(f"The folder {path.parent} does not exist; create it first.")
+        check_target(path, endings)
         try:
             TemporaryFile(dir=path.parent).close()
         except OSError as error:
@@ -187,17 +182,7 @@ def _explain_errors(out: Session) -> Iterator[None]:
 
 
 def _write_json(values: Mapping[str, Any]) -> None:
-    print(make_printable(json.dumps(_to_plain(values), ensure_ascii=False, allow_nan=False)))
-
-
-def _to_plain(value: Any) -> Any:
-    """Convert to types of JSON; numbers that are not finite become null."""
-    if isinstance(value, Mapping):
-        return {str(name): _to_plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_to_plain(each) for each in value]
-    if hasattr(value, "tolist"):
-        return _to_plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    """Write an object of JSON; numbers that are not finite become null."""
+    text = json.dumps(values, default=lambda each: each.tolist())
+    plain = json.loads(text, parse_constant=lambda _: None)
+    print(make_printable(json.dumps(plain, ensure_ascii=False)))

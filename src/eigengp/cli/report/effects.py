@@ -73,25 +73,19 @@ def compute_partial_dependence(
     return found
 
 
-class Slice(NamedTuple):
-    """Predictions along one input, for all combinations of positions of the other sliders."""
-
-    grid: Array
-    """The values of the input, shape (G,)."""
-    mean: Array
-    """Predictions, shape (P₁, …, P_k, G)."""
-    half: Array
-    """Half the width of their intervals, of the same shape."""
-
-
 class Slider(NamedTuple):
-    """An input with a slider, and the curves along it that the other sliders select from."""
+    """An input with a slider, and predictions along it for all positions of the other sliders."""
 
     input: Input
     positions: Array
     start: int
     """The position nearest to the typical row."""
-    along: Slice
+    grid: Array
+    """Values of the input, shape (G,)."""
+    mean: Array
+    """Predictions, shape (P₁, …, P_k, G)."""
+    half: Array
+    """Half the width of their intervals, of the same shape."""
 
     @property
     def labels(self) -> list[str]:
@@ -115,8 +109,8 @@ def compute_slices(
         ends = model.predict_interval(points.reshape(-1, typical.size), coverage)
         lower, upper = (np.asarray(end).reshape(points.shape[:-1]) for end in ends)
         start = int(np.argmin(np.abs(own - each.get_typical(typical[None]))))
-        found = Slice(grid, 0.5 * (lower + upper), 0.5 * (upper - lower))
-        sliders.append(Slider(each, own, start, found))
+        middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)
+        sliders.append(Slider(each, own, start, grid, middle, half))
     return sliders
 
 

@@ -129,7 +129,7 @@ def draw_eigenfunctions(spectrum: Spectrum) -> Figure:
 def draw_slices(sliders: Sequence[Slider], target: str, band: str) -> Figure:
     """Return all curves that the sliders select from, for each input."""
     axes = []
-    for own, _, _, (grid, mean, half) in sliders:
+    for own, _, _, grid, mean, half in sliders:
         axis = {"range": _pad(float((mean - half).min()), float((mean + half).max()))}
         axes.append(
             {

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from inspect import signature
-from itertools import groupby
 from shlex import quote
 from typing import Any
 
@@ -111,9 +109,12 @@ def collect(
             "effects": effects.compute_partial_dependence(model, rows, ranking, coverage),
             "spectrum": effects.compute_spectrum(model, rows, ranking),
             "explorer": effects.compute_slices(model, rows, ranking, coverage),
-            "stages": split_history(model),
-            "facts": [("Method", type(model).__name__), *describe_fit(model)],
-            "settings": _list_settings(model),
+            "stages": inspection.split_history(model),
+            "facts": [
+                ("Method", type(model).__name__),
+                ("Settings", repr(model)),
+                *describe_fit(model),
+            ],
             "versions": (get_versions(), (origin or {}).get("versions", {})),
         }
     return {**content, "drawn": draw_figures(content, coverage)}
@@ -153,38 +154,3 @@ def are_training_rows(model: Any, rows: Rows) -> bool:
         apart.append(np.abs(own.target_centre - kept.target_centre) / kept.target_scale)
         apart.append(np.abs(own.target_scale / kept.target_scale - 1.0))
     return bool(max(np.max(each) for each in apart) < _TOLERANCE)
-
-
-def split_history(model: Any) -> list[dict[str, Any]]:
-    """Split the history of a fit into stages: name, iterations, seconds and values.
-
-    Examples
-    --------
-    >>> from types import SimpleNamespace
-    >>> step = {"stage": "learning", "log_marginal_likelihood": -3.0, "seconds": 0.1}
-    >>> (stage,) = split_history(SimpleNamespace(history_=[step, step]))
-    >>> stage["name"], stage["iterations"]
-    ('learning', array([1., 2.]))
-    """
-    steps = enumerate(getattr(model, "history_", []), start=1)
-    stages = []
-    for name, group in groupby(steps, key=lambda pair: str(pair[1]["stage"])):
-        rows = [(at, each["seconds"], each["log_marginal_likelihood"]) for at, each in group]
-        columns = zip(("iterations", "seconds", "values"), np.array(rows, float).T, strict=True)
-        stages.append({"name": name, **dict(columns)})
-    return stages
-
-
-def _list_settings(model: Any) -> list[tuple[str, str]]:
-    """Return the parameters that differ from their defaults."""
-    defaults = signature(type(model).__init__).parameters
-    return [
-        (name, _format_parameter(value))
-        for name, value in sorted(model.get_params(deep=False).items())
-        if _format_parameter(value) != _format_parameter(defaults[name].default)
-    ]
-
-
-def _format_parameter(value: Any) -> str:
-    text = repr(value) if np.ndim(value) == 0 else f"array of shape {np.shape(value)}"
-    return text if len(text) <= 200 else text[:199] + "…"
