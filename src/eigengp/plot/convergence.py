@@ -10,8 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 from eigengp._typing import Array
 from eigengp.estimators.base import GPRegressor
 from eigengp.inspection import split_history
-from eigengp.plot.marks import legend, panels
-from eigengp.plot.palette import LINES, style
+from eigengp.plot.marks import panels
+from eigengp.plot.palette import LINES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,8 +40,7 @@ def convergence(model: GPRegressor, *, ax: Axes | None = None) -> Axes:
     stages = split_history(model)
     if not stages:
         raise ValueError("The fit took no iterations (max_iter=0), so there is no history to draw.")
-    with style():
-        (axes,) = panels(ax, 1)
+    with panels(ax) as (axes,):
         for i, stage in enumerate(stages):
             color, dashes = LINES[i % len(LINES)]
             ends: dict[str, Any] = {"marker": _MARKERS[i % len(_MARKERS)], "markevery": [0, -1]}
@@ -50,7 +49,6 @@ def convergence(model: GPRegressor, *, ax: Axes | None = None) -> Axes:
             axes.plot(*drawn, label=stage["name"], **ends, **line)
         axes.set(xlabel="iteration", ylabel="log marginal likelihood")
         _cut_off_start(axes, np.concatenate([stage["values"] for stage in stages]))
-        legend([axes], ax)
     return axes
 
 

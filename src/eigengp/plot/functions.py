@@ -25,11 +25,10 @@ from eigengp.plot.marks import (
     draw_edge_points,
     draw_mean,
     draw_rows,
-    legend,
     panels,
     to_peak,
 )
-from eigengp.plot.palette import LINES, MAP, MODEL_COLOR, style
+from eigengp.plot.palette import LINES, MAP, MODEL_COLOR
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,16 +79,13 @@ def prediction(
     """
     rows = None if X is None else plain_rows(model, X)
     n_inputs = _one_or_two(model, "prediction", "EffectDisplay")
-    with style():
-        if n_inputs == 1:
-            (axes,) = panels(ax, 1)
+    if n_inputs == 1:
+        with panels(ax) as (axes,):
             _curve(axes, model, rows, y, coverage)
-            legend([axes], ax)
-            return axes
-        both = panels(ax, 2, sharex=True, sharey=True)
+        return axes
+    with panels(ax, 2, sharex=True, sharey=True) as both:
         _maps(both, model, rows)
-        legend(both, ax)
-        return both
+    return both
 
 
 def eigenfunctions(
@@ -120,19 +116,16 @@ def eigenfunctions(
     rows = None if X is None else plain_rows(model, X)
     n_inputs = _one_or_two(model, "eigenfunctions", "the method `eigenfunctions` of the model")
     count = min(count or len(LINES) + n_inputs - 1, model.weights_.shape[0])
-    with style():
-        if n_inputs == 1:
-            (axes,) = panels(ax, 1)
-            (x,) = make_lines(model, rows, _CURVE)
-            with plain_inputs():
-                draw_curves(axes, x, model.eigenfunctions(x[:, None]).T[:count])
+    if n_inputs == 1:
+        (x,) = make_lines(model, rows, _CURVE)
+        with panels(ax) as (axes,), plain_inputs():
+            draw_curves(axes, x, model.eigenfunctions(x[:, None]).T[:count])
             axes.set(xlabel=feature_names(model)[0], ylabel="eigenfunctions (scaled)")
             axes.margins(x=0)
-            legend([axes], ax)
-            return axes
-        several = panels(ax, count, sharex=True, sharey=True)
+        return axes
+    with panels(ax, count, sharex=True, sharey=True) as several:
         _eigenmaps(several, model, rows)
-        return several
+    return several
 
 
 def _one_or_two(model: GPRegressor, name: str, instead: str) -> int:
