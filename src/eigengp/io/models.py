@@ -6,12 +6,10 @@ import json
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import scipy
-import sklearn
 from sklearn.utils.validation import check_is_fitted
 
 from eigengp._atomic import check_target
@@ -151,11 +149,11 @@ def read(path: str | Path) -> Saved:
 def _other_version(header: Any) -> str:
     """Return what to do about a file of a version that is not this one."""
     try:
-        version = str(header["versions"]["eigengp"])
+        wrote = str(header["versions"]["eigengp"])
     except (KeyError, TypeError):
         return ""
     own = get_versions()["eigengp"]
-    return "" if version == own else f" eigengp {version} wrote it, and this is {own}: upgrade."
+    return "" if wrote == own else f" eigengp {wrote} wrote it, and this is {own}: upgrade."
 
 
 def _plain(about: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -171,13 +169,8 @@ def get_versions() -> dict[str, str]:
     """Return the versions of the libraries that a model depends on."""
     from eigengp import __version__
 
-    return {
-        "eigengp": __version__,
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-        "scikit-learn": sklearn.__version__,
-        "python": platform.python_version(),
-    }
+    others = {name: version(name) for name in ("numpy", "scipy", "scikit-learn")}
+    return {"eigengp": __version__, **others, "python": platform.python_version()}
 
 
 def _summary(model: Estimator) -> dict[str, Any]:
