@@ -426,7 +426,7 @@ def _recognize_column(name: str, values: Any, categorical: bool, decimal: str | 
     kind: Any = get_kind(values.type)
     if categorical or kind in ("empty", "other"):
         return Column(name, "category")
-    if kind != "category" or import_arrow().types.is_dictionary(values.type):
+    if kind != "category" or _is_declared(values):
         return Column(name, kind)
     texts = to_text(values).drop_null().unique().to_pylist()
     if form := find_date_format(texts):
@@ -434,6 +434,11 @@ def _recognize_column(name: str, values: Any, categorical: bool, decimal: str | 
     sign = find_decimal(texts)
     sign = decimal if sign and decimal else sign
     return Column(name, "number", decimal=sign) if sign else Column(name, kind)
+
+
+def _is_declared(values: Any) -> bool:
+    """Return whether a column has the type of a category, as in pandas, Polars and PyArrow."""
+    return bool(import_arrow().types.is_dictionary(values.type))
 
 
 def _find_periods(days: Array) -> tuple[str, ...]:
@@ -456,6 +461,7 @@ def _find_problems(
 ) -> Iterator[tuple[str, Collection[str]]]:
     """Yield what prevents columns from being encoded, each with the columns concerned."""
     others = [name for name in columns if get_kind(table[name].type) == "other"]
+    declared = [name for name in columns if _is_declared(table[name])]
     if others:
         types = join(f"{name} ({table[name].type})" for name in others)
         yield f"Columns of these types are not supported: {types}.", others
@@ -469,7 +475,7 @@ def _find_problems(
                 "(--decimal on the command line).",
                 [name],
             )
-        elif own.kind == "category" and name not in {*others, *named}:
+        elif own.kind == "category" and name not in {*others, *named, *declared}:
             texts = to_text(values).drop_null().unique().to_pylist()
             if (odd := find_odd_cell(texts)) is not None:
                 yield (
