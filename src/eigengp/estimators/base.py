@@ -235,7 +235,7 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             open_dataset(frame.X, frame.y, frame.sample_weight, settings.reading) as dataset,
             begin_run(dataset, settings) as run,
         ):
-            if settings.likelihood is None and has_two_values(y):
+            if settings.likelihood is None and has_two_values(frame.y):
                 run.notes.append(
                     "y has only two distinct values. If they are classes, EigenGPClassifier "
                     "predicts their probabilities."
