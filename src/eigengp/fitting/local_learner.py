@@ -165,6 +165,8 @@ class LocalLearner:
     n_iter: int = 0
     losses: dict[int, dict[str, float]] = field(default_factory=dict)
     """The loss of each kernel, by the number of rows; lower is better."""
+    decisions: list[Decision] = field(default_factory=list)
+    """The choice of the kernel, if there was a tournament."""
 
     def choose_lengthscales(self, given: ExactGP, most: int) -> ExactGP:
         """Return the model with a given kernel, or one with plausible lengthscales, if better.
@@ -203,17 +205,13 @@ class LocalLearner:
                 self.monitor.clock.spread(each.until, i, len(models))
                 learned.append(self._learn_on_part(model, each, groups, most))
             models = self._keep_best(learned, each, groups)
-        return models[0]
-
-    def describe_choice(self) -> Iterator[Decision]:
-        """Yield the choice of the kernel, if there was a tournament."""
         if self.losses:
-            n, losses = list(self.losses.items())[-1]
-            tried = len(next(iter(self.losses.values())))
+            (*_, (n, losses)), first = self.losses.items(), next(iter(self.losses.values()))
             reason = f"lowest loss on {min(n, self.rows.n_rows):,} rows"
-            if len(losses) < tried:
-                reason += f", the best {len(losses)} of {tried} kernels"
-            yield Decision("kernel", min(losses, key=lambda name: losses[name]), reason, losses)
+            if len(losses) < len(first):
+                reason += f", the best {len(losses)} of {len(first)} kernels"
+            self.decisions.append(Decision("kernel", name_kernel(models[0].kernel), reason, losses))
+        return models[0]
 
     def _keep_best(
         self, models: list[ExactGP], own: _Round, groups: list[RowBlock]

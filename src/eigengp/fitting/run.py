@@ -229,17 +229,19 @@ def _open_checkpoint(
 def describe(model: Any, scaling: Scaling, like: AnyArray, has_weights: bool) -> dict[str, Any]:
     """Return the attributes of a model in the units of the data, in the library of `like`."""
     unit = scaling.target_scale**2
+    kernel: Any = getattr(model, "kernel", None)
     found: dict[str, Any] = {"noise_variance_": model.noise_variance * unit}
-    found["kernel_"] = scaling.restore_kernel(model.kernel, unit)
     spectrum, weights = None, np.empty(0)
-    if isinstance(model, VecchiaPass):
-        points, spectrum = model.features.points, Spectrum.of(model.factor.gram)
-        weights = spectrum.weights(np.ones(points.shape[0]))
-        found["jitter_"] = unit * model.jitter * float(np.mean(model.kernel.diag(points)))
+    if isinstance(model, EigenGP | VecchiaPass):
+        points, kernel = model.features.points, model.features.kernel
         found["inducing_points_"] = beside(scaling.restore_inputs(points), like)
+    found["kernel_"] = scaling.restore_kernel(kernel, unit)
+    if isinstance(model, VecchiaPass):
+        found["jitter_"] = unit * model.jitter * float(np.mean(kernel.diag(points)))
+        spectrum = Spectrum.of(model.factor.gram)
+        weights = spectrum.weights(np.ones(points.shape[0]))
     if isinstance(model, EigenGP):
         found["jitter_"] = unit * model.gram.jitter
-        found["inducing_points_"] = beside(scaling.restore_inputs(model.inducing_points), like)
         if has_weights:
             spectrum, weights = model.spectrum, model.spectrum.weights(model.effective_shrinkage)
     if spectrum is not None:

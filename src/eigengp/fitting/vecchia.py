@@ -149,15 +149,14 @@ class NeighborFit:
     @classmethod
     def begin(cls, run: Run) -> NeighborFit:
         """Read all rows into memory, in random order."""
+        most, asked = _get_sample_size(run.monitor.clock.limit), run.settings.n_neighbors
         single = run.source.take(np.arange(run.source.n_rows))
         groups = group_rows(single)
         order = run.rng.permutation(groups.rows.n_rows)
         rows, number = groups.rows.picked(order), np.argsort(order)[groups.number]
         at = np.argsort(number, kind="stable")
-        sample, _ = rows.cut(_get_sample_size(run.monitor.clock.limit))
-        n, asked = order.size, run.settings.n_neighbors
-        n_neighbors = n if asked >= n - 1 else asked
-        return cls(run, rows, single.picked(at), number[at], sample, n_neighbors)
+        n_neighbors = order.size if asked >= order.size - 1 else asked
+        return cls(run, rows, single.picked(at), number[at], rows.cut(most)[0], n_neighbors)
 
     def learn_kernel(self, start: Start) -> ExactGP:
         """Learn kernel and noise from local GPs, which also choose the kernel by default."""
@@ -173,7 +172,7 @@ class NeighborFit:
             model = learner.choose_lengthscales(model, most)
         model = learner.choose_kernel(model, most, given=isinstance(own, Kernel) or own != "auto")
         run.n_iter += learner.n_iter
-        run.decisions.extend(learner.describe_choice())
+        run.decisions.extend(learner.decisions)
         return model
 
     def place_points(self, model: ExactGP) -> VecchiaPass:
@@ -243,13 +242,13 @@ class NeighborFit:
         self, model: VecchiaPass, rows: RowBlock, count: int = MOST_NEIGHBORS
     ) -> VecchiaOutcome:
         """Condition the coefficients of a model on rows with so many neighbours."""
-        metric = model.kernel.metric(rows.X.shape[1])
+        metric = model.features.kernel.metric(rows.X.shape[1])
         return model.forward(NeighborSource.of(rows, metric, count, self.run.n_threads))
 
     def _make_posterior(self, outcome: VecchiaOutcome, rows: RowBlock) -> VecchiaPosterior:
         """Return the posterior given these rows, which finds neighbours among them."""
         assert isinstance(outcome.flow, VecchiaPass)
-        metric = outcome.flow.kernel.metric(rows.X.shape[1])
+        metric = outcome.flow.features.kernel.metric(rows.X.shape[1])
         search = Nearest.of(rows.X, metric, self.n_neighbors, "auto")
         return VecchiaPosterior.of(outcome, rows, search, search.count)
 

@@ -28,6 +28,7 @@ from eigengp.gp.linalg import (
     into_inverse,
     inverse_diagonal,
     solve_both,
+    sum_log_diagonal,
 )
 from eigengp.kernels import Kernel
 
@@ -116,11 +117,12 @@ class ExactGP:
         `−ln p(y) = ½ yᵀa + Σ ln L_nn + ½ Σ [s_n ln 2π + (s_n − 1) ln σ² + ln s_n + q_n/σ²]`.
         """
         rows = source if isinstance(source, RowBlock) else source.take(np.arange(source.n_rows))
+        s, scatter = rows.weight, rows.total_scatter
         L = guarded(cholesky, self._covariance(self._blocks(source, rows), rows), _ROWS)
-        s, solved = rows.weight, solve_both(L, rows.y)
+        solved = solve_both(L, rows.y)
         own = LOG_2PI * s + (s - 1.0) * np.log(self.noise_variance) + np.log(s)
-        value = 0.5 * float(rows.y @ solved) + float(np.log(on_host(L.diagonal())).sum())
-        value += 0.5 * rows.total_scatter / self.noise_variance
+        value = 0.5 * float(rows.y @ solved) + sum_log_diagonal(L)
+        value += 0.5 * scatter / self.noise_variance
         value += 0.5 * float(own.sum())
         return ExactOutcome(value, float(s.sum()), rows, L, solved)
 
