@@ -31,12 +31,11 @@ from eigengp.fitting.local_learner import (
     CANDIDATES,
     SUMS,
     LocalLearner,
-    LocalObjective,
     bisect_rows,
     limit_alpha,
     name_kernel,
 )
-from eigengp.fitting.objectives import kernel_parameters
+from eigengp.fitting.objectives import LocalObjective, kernel_parameters
 from eigengp.fitting.progress import Clock, Monitor
 from eigengp.fitting.vecchia import NeighborFit, _get_largest_size
 from eigengp.gp.blocks import RowBlock

@@ -20,18 +20,14 @@ from numpy.typing import NDArray
 from eigengp._typing import Array
 from eigengp.backend.threads import run_in_threads
 from eigengp.fitting.checkpoint import Checkpoint
-from eigengp.fitting.initialization import draw_kernels
+from eigengp.fitting.initialization import Start, draw_kernels
 from eigengp.fitting.model_selection import Decision
-from eigengp.fitting.objectives import (
-    Evaluation,
-    Parameters,
-    kernel_parameters,
-    learn_parameters,
-)
+from eigengp.fitting.objectives import LocalObjective, kernel_parameters, learn_parameters
 from eigengp.fitting.progress import Monitor
+from eigengp.fitting.run import Run
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.linalg import FactorizationError
+from eigengp.gp.linalg import FactorizationError, inverse_diagonal
 from eigengp.kernels import (
     Kernel,
     Matern12,
@@ -42,6 +38,11 @@ from eigengp.kernels import (
     Stationary,
     Sum,
 )
+
+_STEPS = 15
+"""The default of the largest number of iterations in a round."""
+_TOLERANCE = 1e-6
+"""The default relative change of the log marginal likelihood at which learning stops."""
 
 
 class _Origin(NamedTuple):
@@ -108,35 +109,22 @@ _FEWEST_ROWS, _ROWS_PER_SECOND = (200, 1_000), (400, 2_000)
 """If `max_time` is less than that, there are only the first and the last round, of so many rows."""
 
 
-@dataclass(frozen=True)
-class LocalObjective:
-    """`−ln p(y)` of groups of rows, each an exact GP, per row.
-
-    Parameters
-    ----------
-    parameters : Parameters
-        The free parameters of the GP.
-    groups : sequence of RowBlock
-        The rows.
-    n_threads : int
-        The number of threads.
-    """
-
-    parameters: Parameters[ExactGP]
-    groups: Sequence[RowBlock]
-    n_threads: int
-
-    def __call__(self, vector: Array) -> Evaluation:
-        """Evaluate, per row."""
-        model = self.parameters.unpack(vector)
-        parts = run_in_threads(
-            lambda part: [model.evaluate(rows) for rows in part], self.groups, self.n_threads
-        )
-        found, slopes = zip(*(each for part in parts for each in part), strict=True)
-        gradient = np.sum([self.parameters.pack_gradient(each) for each in slopes], axis=0)
-        n = sum(each.n for each in found)
-        value = sum(each.value for each in found) / n
-        return Evaluation(value, gradient / n, value)
+def learn_kernel(run: Run, rows: RowBlock, start: Start) -> ExactGP:
+    """Learn kernel and noise from rows in random order; by default they choose the kernel too."""
+    own, optimizer = run.settings.kernel, run.settings.optimizer
+    model = ExactGP(start.kernel, start.noise_variance)
+    most = _STEPS if isinstance(optimizer.max_iter, str) else optimizer.max_iter
+    if most == 0:
+        return model
+    tol: Any = getattr(optimizer, "tol", "auto")
+    tol = _TOLERANCE if isinstance(tol, str) else tol
+    learner = LocalLearner(rows, run.monitor, run.n_threads, run.checkpoint, tol)
+    if isinstance(own, Kernel) and optimizer.n_restarts != 1:
+        model = learner.choose_lengthscales(model, most)
+    model = learner.choose_kernel(model, most, given=isinstance(own, Kernel) or own != "auto")
+    run.n_iter += learner.n_iter
+    run.decisions.extend(learner.decisions)
+    return model
 
 
 @dataclass
@@ -161,7 +149,7 @@ class LocalLearner:
     monitor: Monitor
     n_threads: int
     checkpoint: Checkpoint | None = None
-    tol: float = 1e-6
+    tol: float = _TOLERANCE
     n_iter: int = 0
     losses: dict[int, dict[str, float]] = field(default_factory=dict)
     """The loss of each kernel, by the number of rows; lower is better."""
@@ -308,8 +296,8 @@ class LocalLearner:
             found = []
             for rows in part:
                 outcome = model.forward(rows)
-                squares = rows.weight @ outcome.leave_one_out_errors**2
-                found.append((outcome.value, outcome.n, float(squares)))
+                errors = outcome.solved / inverse_diagonal(outcome.L)
+                found.append((outcome.value, outcome.n, float(rows.weight @ errors**2)))
             return found
 
         try:

@@ -8,7 +8,7 @@ factorised. L-BFGS-B minimises, and the best point of all evaluations is returne
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -18,10 +18,11 @@ import numpy as np
 from scipy import optimize
 
 from eigengp._typing import Array
+from eigengp.backend.threads import run_in_threads
 from eigengp.data.standardize import Extent
 from eigengp.fitting.checkpoint import Checkpoint
 from eigengp.fitting.progress import Monitor
-from eigengp.gp.blocks import RowSource
+from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.linalg import FactorizationError, JitterWarning
 from eigengp.gp.model import EigenGP
@@ -361,6 +362,37 @@ class RowObjective:
         evidence = outcome.evidence.negative_log if self.gamma else outcome.value
         packed, n = self.parameters.pack_gradient(gradient), outcome.n
         return Evaluation(outcome.value / n, packed / n, evidence / n)
+
+
+@dataclass(frozen=True)
+class LocalObjective:
+    """`−ln p(y)` of groups of rows, each an exact GP, per row.
+
+    Parameters
+    ----------
+    parameters : Parameters
+        The free parameters of the GP.
+    groups : sequence of RowBlock
+        The rows.
+    n_threads : int
+        The number of threads.
+    """
+
+    parameters: Parameters[ExactGP]
+    groups: Sequence[RowBlock]
+    n_threads: int
+
+    def __call__(self, vector: Array) -> Evaluation:
+        """Evaluate, per row."""
+        model = self.parameters.unpack(vector)
+        parts = run_in_threads(
+            lambda part: [model.evaluate(rows) for rows in part], self.groups, self.n_threads
+        )
+        found, slopes = zip(*(each for part in parts for each in part), strict=True)
+        gradient = np.sum([self.parameters.pack_gradient(each) for each in slopes], axis=0)
+        n = sum(each.n for each in found)
+        value = sum(each.value for each in found) / n
+        return Evaluation(value, gradient / n, value)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from eigengp.backend.threads import run_in_threads
 from eigengp.data.neighbors import Nearest, NeighborSource
 from eigengp.fitting.heteroscedastic import LeaveOneOut, reweight_rows, score
 from eigengp.fitting.initialization import InducingPointInit, Start
-from eigengp.fitting.local_learner import LocalLearner
+from eigengp.fitting.local_learner import learn_kernel
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.posterior_mean import find_posterior_mean, is_affordable
 from eigengp.fitting.run import FitResult, Run
@@ -34,13 +34,8 @@ from eigengp.gp.heteroscedastic import VarianceScale
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.vecchia import VecchiaOutcome, VecchiaPass, Whitened
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
-from eigengp.kernels import Kernel
 
 _TRIED_ROWS = 5_000
-_STEPS = 15
-"""The largest number of iterations in a round in which kernels are learned."""
-_TOLERANCE = 1e-6
-"""The default relative change of the log marginal likelihood at which learning stops."""
 _LEAST_LEARNED_ROWS = 1_000
 SAMPLE_ROWS = 100_000
 """The largest number of rows from which hyperparameters and coefficients are learned. Predictions
@@ -77,7 +72,7 @@ for all rows must end."""
 def learn_with_neighbors(run: Run, start: Start) -> FitResult:
     """Fit eigenfunctions and the nearest-neighbour residual."""
     fit = NeighborFit.begin(run)
-    model = fit.place_points(fit.learn_kernel(start))
+    model = fit.place_points(learn_kernel(run, fit.sample, start))
     outcome = fit.condition(model)
     scored = fit.score(model, outcome)
     run.decisions.extend(scored.decisions)
@@ -157,23 +152,6 @@ class NeighborFit:
         at = np.argsort(number, kind="stable")
         n_neighbors = order.size if asked >= order.size - 1 else asked
         return cls(run, rows, single.picked(at), number[at], rows.cut(most)[0], n_neighbors)
-
-    def learn_kernel(self, start: Start) -> ExactGP:
-        """Learn kernel and noise from local GPs, which also choose the kernel by default."""
-        run, own = self.run, self.run.settings.kernel
-        model, optimizer = ExactGP(start.kernel, start.noise_variance), run.settings.optimizer
-        most = _STEPS if isinstance(optimizer.max_iter, str) else optimizer.max_iter
-        if most == 0:
-            return model
-        tol = getattr(optimizer, "tol", "auto")
-        tol = _TOLERANCE if isinstance(tol, str) else tol
-        learner = LocalLearner(self.sample, run.monitor, run.n_threads, run.checkpoint, tol)
-        if isinstance(own, Kernel) and optimizer.n_restarts != 1:
-            model = learner.choose_lengthscales(model, most)
-        model = learner.choose_kernel(model, most, given=isinstance(own, Kernel) or own != "auto")
-        run.n_iter += learner.n_iter
-        run.decisions.extend(learner.decisions)
-        return model
 
     def place_points(self, model: ExactGP) -> VecchiaPass:
         """Place all inducing points for the learned kernel."""

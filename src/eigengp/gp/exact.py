@@ -26,7 +26,6 @@ from eigengp.gp.linalg import (
     cholesky,
     guarded,
     into_inverse,
-    inverse_diagonal,
     solve_both,
     sum_log_diagonal,
 )
@@ -84,11 +83,6 @@ class ExactOutcome:
     """With `C = L Lᵀ`; None once the gradient has used up its memory."""
     solved: Array
     """`a = C⁻¹y`, shape (N,)."""
-
-    @property
-    def leave_one_out_errors(self) -> Array:
-        """`a/d` with `d = diag(C⁻¹)`: errors of all rows, each predicted from the others, (N,)."""
-        return self.solved / inverse_diagonal(self.L)
 
 
 @dataclass(frozen=True)
