@@ -18,7 +18,7 @@ from eigengp.data.open import Dataset
 from eigengp.fitting.exact import learn_exact_of_few
 from eigengp.fitting.heteroscedastic import score_leave_one_out
 from eigengp.fitting.initialization import (
-    ExactFamily,
+    Family,
     InducingFamily,
     InducingPointInit,
     SpectralFamily,
@@ -176,7 +176,7 @@ def learn_exact(run: Run) -> FitResult:
         own = replace(plan, n_components=count, n_inducing=count, settled=False)
         template = _learn_exact_on_subset(run, start, own, device)
     with speed_up_passes(n):
-        model = learn_one_stage(run, ExactFamily(), plan, replace(template, device=device))
+        model = learn_one_stage(run, Family(), plan, replace(template, device=device))
     outcome = model.forward(group_source(run.source))
     return run.make_result(model, outcome.value, model.posterior(outcome))
 
@@ -278,7 +278,7 @@ def _learn_exact_on_subset(
     part.source = ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
     with speed_up_passes(count):
         template = ExactGP(start.kernel, start.noise_variance, device)
-        model: ExactGP = learn_one_stage(part, ExactFamily(), plan, template)
+        model: ExactGP = learn_one_stage(part, Family(), plan, template)
         if device is not None and not isinstance(run.settings.kernel, Kernel):
             short = shorten_lengthscales(model.kernel, rows.X)
             trials = [model, *(replace(model, kernel=each) for each in short)]
@@ -298,7 +298,6 @@ def _learn_inducing(
     start = start or make_start(run)
     if run.dataset.unlabelled is not None:
         _place_among_all(run, start.kernel)
-    init = InducingPointInit(run.inducing_points)
     plan = plan or make_plan(run)
     template = EigenGP(
         start.kernel,
@@ -310,7 +309,7 @@ def _learn_inducing(
         power=power or 0.0,
         shared=run.settings.has_weights,
     )
-    family = InducingFamily(init, plan.n_components, relocates=isinstance(init.method, str))
+    family = InducingFamily(InducingPointInit(run.inducing_points), plan.n_components)
     with speed_up_passes(plan.n_inducing):
         if plan.strategy != "prior":
             return Stages(run, family, plan).learn(template)

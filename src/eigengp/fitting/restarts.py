@@ -100,7 +100,7 @@ class Search:
 
     def run(self, model: Any, max_iter: int) -> Candidate:
         """Run a few iterations on kernel, points and noise."""
-        parameters = self.family.parameters(model, self.box)
+        parameters = self.family.free(model, self.box)
         objective = RowObjective(parameters, self.source, self.gamma)
         minimum = learn_parameters(objective, max_iter, tol=1e-7)
         self.tick(minimum.evidence)
@@ -369,7 +369,7 @@ class FirstStage:
             rows = beside_source(rows, self.train)
         if is_numpy(rows.X):
             rows = replace(rows, X=np.asfortranarray(rows.X))
-        free = self.family.parameters(model, run.dataset.extent, scaled=True)
+        free = self.family.free(model, run.dataset.extent, scaled=True)
         source = ArraySource.of(rows, plan.n_inducing, run.n_threads)
         objective = RowObjective(free, source, min(1.0, plan.gamma * self.train.n_rows / count))
         limits, stage = (max_iter, _WARM_TOLERANCE), f"{count} rows"
@@ -384,7 +384,7 @@ class FirstStage:
             return start
         scaled = not is_small(self.train.n_rows, plan.n_inducing)
         box = self.run.dataset.extent
-        free = self.family.parameters(start, box, weights=weights, scaled=scaled)
+        free = self.family.free(start, box, weights=weights, scaled=scaled)
         objective = RowObjective(free, self.train, plan.gamma)
         return self.optimize(stage, objective, plan.max_iter, plan.tol, self.run.checkpoint)
 

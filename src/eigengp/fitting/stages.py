@@ -145,7 +145,7 @@ class Stages:
         plan, run, train = self.plan, self.run, self.first.train
         if plan.max_iter == 0:
             return model
-        free = self.family.parameters(model, run.dataset.extent, basis=False, weights=True)
+        free = self.family.free(model, run.dataset.extent, basis=False, weights=True)
         limits, optimize = (plan.max_iter, plan.tol), self.first.optimize
         learned: EigenGP
         if model.residual:
