@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.threads import limit_threads
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting.heteroscedastic import LeaveOneOut, reweight_rows, score
 from eigengp.fitting.initialization import (
@@ -84,12 +83,9 @@ def learn_exact_of_few(run: Run, start: Start) -> FitResult:
     """Fit the exact GP, averaged over its hyperparameters."""
     rows = run.source.take(np.arange(run.source.n_rows))
     fit = ExactFit(run, rows)
-    with limit_threads(rows.n_rows):
-        device = run.exact_device
-        first = ExactGP(start.kernel, start.noise_variance, device)
-        found = fit.learn(fit.choose_kernel(first))
-        found, scored = fit.calibrate(found)
-        outcome = found.model.forward(_make_source(rows))
+    first = ExactGP(start.kernel, start.noise_variance, run.exact_device)
+    found, scored = fit.calibrate(fit.learn(fit.choose_kernel(first)))
+    outcome = found.model.forward(_make_source(rows))
     run.decisions.extend(scored.decisions)
     return run.make_result(
         found.model, outcome.value, scored.kept_posterior, errors=scored.errors, _online=None

@@ -175,8 +175,7 @@ def learn_exact(run: Run) -> FitResult:
         count = SUBSET_RANGE[1]
         own = replace(plan, n_components=count, n_inducing=count, settled=False)
         template = _learn_exact_on_subset(run, start, own, device)
-    with speed_up_passes(n):
-        model = learn_one_stage(run, Family(), plan, replace(template, device=device))
+    model = learn_one_stage(run, Family(), plan, replace(template, device=device))
     outcome = model.forward(group_source(run.source))
     return run.make_result(model, outcome.value, model.posterior(outcome))
 
@@ -195,8 +194,7 @@ def learn_sparse_spectrum(run: Run) -> FitResult:
     no_points = np.zeros((0, dataset.n_features))
     template = SparseSpectrum(start.kernel, no_points, start.noise_variance)
     run.source = run.source.sized(size)
-    with speed_up_passes(size):
-        model = learn_one_stage(run, SpectralFamily(), plan, template)
+    model = learn_one_stage(run, SpectralFamily(), plan, template)
     outcome = model.forward(run.source)
     return run.make_result(model, outcome.value, model.posterior(outcome))
 
@@ -310,11 +308,10 @@ def _learn_inducing(
         shared=run.settings.has_weights,
     )
     family = InducingFamily(InducingPointInit(run.inducing_points), plan.n_components)
-    with speed_up_passes(plan.n_inducing):
-        if plan.strategy != "prior":
-            return Stages(run, family, plan).learn(template)
-        model: EigenGP = learn_one_stage(run, family, plan, template)
-        return model
+    if plan.strategy != "prior":
+        return Stages(run, family, plan).learn(template)
+    model: EigenGP = learn_one_stage(run, family, plan, template)
+    return model
 
 
 def _place_among_all(run: Run, kernel: Kernel) -> None:
@@ -356,6 +353,5 @@ def _learn_from_batches(run: Run) -> FitResult:
     model = _learn_inducing(first, None, start, plan)
     run.n_iter += first.n_iter
     learner = StochasticLearner.begin(dataset.extent, model, run.rng)
-    with speed_up_passes(M):
-        learner.learn(dataset, optimizer.batch_size, optimizer.max_iter, run.monitor)
+    learner.learn(dataset, optimizer.batch_size, optimizer.max_iter, run.monitor)
     return _condition(run, learner.model, learner)
