@@ -229,11 +229,8 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self, frame: Frame, adapt: Callable[[Settings], Settings] = lambda settings: settings
     ) -> FitResult:
         """Read the parameters, which `adapt` may change, open the rows, and learn from them."""
-        settings = adapt(Settings.from_estimator(self, frame))
-        with (
-            open_dataset(frame.X, frame.y, frame.sample_weight, settings.reading) as dataset,
-            begin_run(dataset, settings) as run,
-        ):
+        settings = adapt(Settings.from_estimator(self))
+        with open_dataset(frame, settings.reading) as dataset, begin_run(dataset, settings) as run:
             return self._learn(run)
 
     def _fit_outputs(self, frame: Frame) -> FitResult:

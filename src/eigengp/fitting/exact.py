@@ -86,10 +86,7 @@ def learn_exact_of_few(run: Run, start: Start) -> FitResult:
     first = ExactGP(start.kernel, start.noise_variance, run.exact_device)
     found, scored = fit.calibrate(fit.learn(fit.choose_kernel(first)))
     outcome = found.model.forward(_make_source(rows))
-    run.decisions.extend(scored.decisions)
-    return run.make_result(
-        found.model, outcome.value, scored.kept_posterior, errors=scored.errors, _online=None
-    )
+    return scored.make_result(run, found.model, outcome.value, _online=None)
 
 
 @dataclass(frozen=True)
@@ -189,18 +186,8 @@ class ExactFit:
     run: Run
     rows: RowBlock
 
-    @property
-    def _max_iter(self) -> int | None:
-        own = self.run.settings.optimizer.max_iter
-        return None if isinstance(own, str) else own
-
-    @property
-    def _tol(self) -> float:
-        own = self.run.settings.optimizer.tol
-        return _TOLERANCE if isinstance(own, str) else own
-
     def _steps(self, default: int) -> int:
-        return default if self._max_iter is None else min(default, self._max_iter)
+        return min(default, self.run.settings.resolve("max_iter", default))
 
     def choose_kernel(self, start: ExactGP) -> ExactGP:
         """Choose the kernel of largest evidence on some rows, and learn it there."""
@@ -214,7 +201,7 @@ class ExactFit:
             short = shorten_lengthscales(best.model.kernel, few.X)
             trials = [replace(best.model, kernel=each) for each in short]
             best = min(best, self._learn_best([best.model, *trials], few), key=_get_value)
-        if isinstance(own, Kernel) or own != "auto" or self._max_iter == 0:
+        if isinstance(own, Kernel) or own != "auto" or self.run.settings.learns_nothing:
             return best.model
         found = {type(best.model.kernel).__name__: best}
         for name, starts in self._list_candidates(best.model, few):
@@ -234,7 +221,7 @@ class ExactFit:
 
     def _list_starts(self, start: ExactGP) -> list[ExactGP]:
         """Return the start if the user gave it, else starts of short and of long lengthscales."""
-        if isinstance(self.run.settings.kernel, Kernel) or self._max_iter == 0:
+        if isinstance(self.run.settings.kernel, Kernel) or self.run.settings.learns_nothing:
             return [start]
         low, high = get_lengthscale_range(self._n_varying)
         rng = np.random.RandomState(0)
@@ -275,8 +262,8 @@ class ExactFit:
         likelihood = RowObjective(parameters, _make_source(rows))
         objective = PriorObjective(likelihood, float(rows.weight.sum()), self._n_varying)
         objective = objective.hold(self._find_idle(start.kernel))
-        limits, key = (steps, self._tol), (start.kernel, rows.n_rows)
-        found = learn_parameters(objective, *limits, stage, run.monitor, run.checkpoint, key)
+        key, tol = (start.kernel, rows.n_rows), run.settings.resolve("tol", _TOLERANCE)
+        found = learn_parameters(objective, steps, tol, stage, run.monitor, run.checkpoint, key)
         run.n_iter += found.n_iter
         return Optimum(objective, found.vector, found.value)
 
@@ -316,7 +303,7 @@ class ExactFit:
         n = found.source.n_rows
         count = min(_MOST_DRAWS, _DRAW_WORK // n**2) // 2 * 2
         vectors = [found.vector]
-        if count >= 2 and self._max_iter != 0:
+        if count >= 2 and not self.run.settings.learns_nothing:
             vectors = found.draw(count, self.run.rng)
         parts = []
         for vector in vectors:
@@ -336,7 +323,7 @@ class ExactFit:
         """
         n, D = self.rows.n_rows, self._n_varying
         posterior = self.condition(found)
-        if self.run.settings.noise == "gaussian" or self._max_iter == 0:
+        if self.run.settings.noise == "gaussian" or self.run.settings.learns_nothing:
             return found, LeaveOneOut(posterior)
         own = self._with_covariates(found.model, posterior)
         if D >= _WIDE_FROM and 1 < n < _ROWS_PER_INPUT * D:

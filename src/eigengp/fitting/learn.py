@@ -332,8 +332,7 @@ def _condition(run: Run, model: EigenGP, online: StochasticLearner | None = None
     if run.settings.noise != "heteroscedastic":
         return run.make_result(model, outcome.value, model.posterior(outcome), **state)
     scored = score_leave_one_out(model, outcome, run.source, run.rng)
-    run.decisions.extend(scored.decisions)
-    return run.make_result(model, outcome.value, scored.kept_posterior, scored.errors, **state)
+    return scored.make_result(run, model, outcome.value, **state)
 
 
 def _learn_from_batches(run: Run) -> FitResult:

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
-from eigengp.backend.threads import run_in_threads
+from eigengp.backend.threads import map_in_threads
 from eigengp.fitting.checkpoint import Checkpoint
 from eigengp.fitting.initialization import Start, draw_kernels
 from eigengp.fitting.model_selection import Decision
@@ -111,15 +111,13 @@ _FEWEST_ROWS, _ROWS_PER_SECOND = (200, 1_000), (400, 2_000)
 
 def learn_kernel(run: Run, rows: RowBlock, start: Start) -> ExactGP:
     """Learn kernel and noise from rows in random order; by default they choose the kernel too."""
-    own, optimizer = run.settings.kernel, run.settings.optimizer
+    own, settings = run.settings.kernel, run.settings
     model = ExactGP(start.kernel, start.noise_variance)
-    most = _STEPS if isinstance(optimizer.max_iter, str) else optimizer.max_iter
+    most, tol = settings.resolve("max_iter", _STEPS), settings.resolve("tol", _TOLERANCE)
     if most == 0:
         return model
-    tol: Any = getattr(optimizer, "tol", "auto")
-    tol = _TOLERANCE if isinstance(tol, str) else tol
     learner = LocalLearner(rows, run.monitor, run.n_threads, run.checkpoint, tol)
-    if isinstance(own, Kernel) and optimizer.n_restarts != 1:
+    if isinstance(own, Kernel) and settings.optimizer.n_restarts != 1:
         model = learner.choose_lengthscales(model, most)
     model = learner.choose_kernel(model, most, given=isinstance(own, Kernel) or own != "auto")
     run.n_iter += learner.n_iter
@@ -292,19 +290,16 @@ class LocalLearner:
         the end. As in Akaike's criterion, each parameter costs one nat: those of sums are many.
         """
 
-        def sum_up(part: Any) -> list[tuple[float, float, float]]:
-            found = []
-            for rows in part:
-                outcome = model.forward(rows)
-                errors = outcome.solved / inverse_diagonal(outcome.L)
-                found.append((outcome.value, outcome.n, float(rows.weight @ errors**2)))
-            return found
+        def score(rows: RowBlock) -> tuple[float, float, float]:
+            outcome = model.forward(rows)
+            errors = outcome.solved / inverse_diagonal(outcome.L)
+            return outcome.value, outcome.n, float(rows.weight @ errors**2)
 
         try:
-            parts = run_in_threads(sum_up, cast(Any, groups), self.n_threads)
+            found = map_in_threads(score, groups, self.n_threads)
         except FactorizationError:
             return float("inf")
-        value, n, squares = np.sum([each for part in parts for each in part], axis=0)
+        value, n, squares = np.sum(found, axis=0)
         square = max(squares / n, np.finfo(np.float64).tiny)
         alike = 0.5 * float(np.log(2.0 * np.pi * square) + 1.0)
         return float(0.5 * (value / n + alike) + len(model.kernel.parameters) / n)

@@ -18,7 +18,7 @@ import numpy as np
 from scipy import optimize
 
 from eigengp._typing import Array
-from eigengp.backend.threads import run_in_threads
+from eigengp.backend.threads import map_in_threads
 from eigengp.data.standardize import Extent
 from eigengp.fitting.checkpoint import Checkpoint
 from eigengp.fitting.progress import Monitor
@@ -385,10 +385,8 @@ class LocalObjective:
     def __call__(self, vector: Array) -> Evaluation:
         """Evaluate, per row."""
         model = self.parameters.unpack(vector)
-        parts = run_in_threads(
-            lambda part: [model.evaluate(rows) for rows in part], self.groups, self.n_threads
-        )
-        found, slopes = zip(*(each for part in parts for each in part), strict=True)
+        parts = map_in_threads(model.evaluate, self.groups, self.n_threads)
+        found, slopes = zip(*parts, strict=True)
         gradient = np.sum([self.parameters.pack_gradient(each) for each in slopes], axis=0)
         n = sum(each.n for each in found)
         value = sum(each.value for each in found) / n

@@ -16,7 +16,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import on_host
-from eigengp.data.frames import Frame
 from eigengp.data.open import Dataset, ReadOptions, find_gpu
 from eigengp.data.stream_source import StreamSource
 from eigengp.gp.blocks import RowSource
@@ -210,8 +209,13 @@ class Settings:
         object.__setattr__(self, "learns_nothing", own.max_iter == 0)
         object.__setattr__(self, "strategy", "sequential" if strategy == "auto" else strategy)
 
+    def resolve(self, name: str, default: Any) -> Any:
+        """Return a parameter of the optimizer, or a default where it is "auto"."""
+        own = getattr(self.optimizer, name, "auto")
+        return default if isinstance(own, str) else own
+
     @classmethod
-    def from_estimator(cls, estimator: Any, frame: Frame | None = None) -> Settings:
+    def from_estimator(cls, estimator: Any) -> Settings:
         """Read all parameters of an estimator, once; no later code reads the estimator."""
         own, method = estimator.get_params(deep=False), type(estimator).__name__
         has_weights = estimator._has_weights
@@ -224,7 +228,7 @@ class Settings:
         device = own.get("device")
         device = find_gpu() if device == "auto" else None if device == "cpu" else device
         return cls(
-            reading=_make_reading(estimator, own, other, device, frame),
+            reading=_make_reading(estimator, own, other, device),
             parameters=estimator.get_params(deep=True),
             kernel=own["kernel"],
             noise_variance=None if isinstance(likelihood, str) else likelihood.variance,
@@ -248,11 +252,7 @@ class Settings:
 
 
 def _make_reading(
-    estimator: Any,
-    own: Mapping[str, Any],
-    other: NonGaussian | None,
-    device: str | None,
-    frame: Frame | None,
+    estimator: Any, own: Mapping[str, Any], other: NonGaussian | None, device: str | None
 ) -> ReadOptions:
     """Return how an estimator with these parameters and this likelihood reads its rows."""
     residual = own.get("residual")
@@ -272,8 +272,6 @@ def _make_reading(
         and not isinstance(own.get("optimizer"), Stochastic)
         and getattr(other, "exposure", None) is None,
         scales_targets=other is None or other.scales_targets,
-        encoder=None if frame is None else frame.encoder,
-        names=None if frame is None else frame.names,
         categorical=own["categorical_features"],
         takes_unlabelled=estimator._takes_unlabelled,
     )
@@ -387,16 +385,12 @@ class Plan:
         """Resolve the settings of a method; keywords override the general defaults."""
         own, M = settings.optimizer, n_inducing or n_components
         small = is_small(dataset.n_rows, M)
-        defaults = {
-            "n_restarts": n_restarts or (32 if small else 4),
-            "max_iter": max_iter or (1000 if small else _count_iterations(dataset.n_rows)),
-            "tol": tol,
-        }
-        given = {name: getattr(own, name, "auto") for name in defaults}
-        resolved: dict[str, Any] = {
-            name: defaults[name] if isinstance(value, str) else value
-            for name, value in given.items()
-        }
+        steps = max_iter or (1000 if small else _count_iterations(dataset.n_rows))
+        resolved = (
+            settings.resolve("n_restarts", n_restarts or (32 if small else 4)),
+            settings.resolve("max_iter", steps),
+            settings.resolve("tol", tol),
+        )
         if isinstance(settings.kernel, Kernel):
             settled = own.n_restarts == 1
         else:
@@ -407,7 +401,7 @@ class Plan:
         if precision == "auto" and not (dataset.device or "cpu").startswith("cuda"):
             precision = "double"
         arithmetic = Arithmetic(precision, memory)  # Streamed rows share the memory.
-        return cls(n_components, M, settled=settled, arithmetic=arithmetic, **resolved)
+        return cls(n_components, M, *resolved, settled=settled, arithmetic=arithmetic)
 
 
 def resolve_sizes(settings: Settings, default: int) -> tuple[int, int]:

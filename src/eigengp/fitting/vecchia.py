@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from eigengp._typing import Array
-from eigengp.backend.threads import run_in_threads
+from eigengp.backend.threads import map_in_threads
 from eigengp.data.neighbors import Nearest, NeighborSource
 from eigengp.fitting.heteroscedastic import LeaveOneOut, reweight_rows, score
 from eigengp.fitting.initialization import InducingPointInit, Start
@@ -75,10 +75,9 @@ def learn_with_neighbors(run: Run, start: Start) -> FitResult:
     model = fit.place_points(learn_kernel(run, fit.sample, start))
     outcome = fit.condition(model)
     scored = fit.score(model, outcome)
-    run.decisions.extend(scored.decisions)
     # That of a sample of the rows is scaled to all of them.
     total = outcome.value * (run.dataset.summary.weight / outcome.n)
-    return run.make_result(model, total, scored.kept_posterior, scored.errors, _online=None)
+    return scored.make_result(run, model, total, _online=None)
 
 
 def _get_sample_size(seconds: float | None) -> int:
@@ -276,13 +275,10 @@ class NeighborFit:
             own = at[start : start + _AT_ONCE]
             index = search.find_others(self.rows.X[own], own)
             edges = range(0, own.size, _CHUNK)
-            chunks = [(own[i : i + _CHUNK], index[i : i + _CHUNK]) for i in edges]
-            done = run_in_threads(
-                lambda part: [posterior.leave_one_out(self.rows.picked(i), j) for i, j in part],
-                chunks,
-                self.run.n_threads,
+            chunks = [(self.rows.picked(own[i : i + _CHUNK]), index[i : i + _CHUNK]) for i in edges]
+            parts += map_in_threads(
+                lambda chunk: posterior.leave_one_out(*chunk), chunks, self.run.n_threads
             )
-            parts.extend(each for found in done for each in found)
             if self.run.monitor.clock.is_over():
                 break
         found = tuple(np.concatenate(each) for each in zip(*parts, strict=True))
