@@ -187,7 +187,8 @@ class ExactFit:
     rows: RowBlock
 
     def _steps(self, default: int) -> int:
-        return min(default, self.run.settings.resolve("max_iter", default))
+        most = self.run.settings.max_iter
+        return default if most is None else min(default, most)
 
     def choose_kernel(self, start: ExactGP) -> ExactGP:
         """Choose the kernel of largest evidence on some rows, and learn it there."""
@@ -262,7 +263,8 @@ class ExactFit:
         likelihood = RowObjective(parameters, _make_source(rows))
         objective = PriorObjective(likelihood, float(rows.weight.sum()), self._n_varying)
         objective = objective.hold(self._find_idle(start.kernel))
-        key, tol = (start.kernel, rows.n_rows), run.settings.resolve("tol", _TOLERANCE)
+        key, tol = (start.kernel, rows.n_rows), run.settings.tol
+        tol = _TOLERANCE if tol is None else tol
         found = learn_parameters(objective, steps, tol, stage, run.monitor, run.checkpoint, key)
         run.n_iter += found.n_iter
         return Optimum(objective, found.vector, found.value)

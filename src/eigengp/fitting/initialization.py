@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.cluster import KMeans
@@ -20,10 +20,8 @@ from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array
 from eigengp.backend.threads import use_one_openmp_thread
-from eigengp.data.standardize import Extent
 from eigengp.fitting.objectives import (
     LEAST_METRIC,
-    Parameters,
     eigengp_parameters,
     kernel_parameters,
     spectrum_parameters,
@@ -220,9 +218,8 @@ class Family:
     warms_up: bool = False
     """Whether learning starts on subsets of the rows."""
 
-    def free(self, model: Any, box: Extent, **how: bool) -> Parameters[Any]:
-        """Return the free parameters; see `eigengp_parameters` for `how`."""
-        return kernel_parameters(model)
+    free: ClassVar[Any] = staticmethod(lambda model, box, **how: kernel_parameters(model))
+    """Returns the free parameters of a model, given what `eigengp_parameters` takes."""
 
     def make_starts(
         self, template: Any, rows: RowBlock, size: int, count: int, rng: np.random.RandomState
@@ -244,25 +241,20 @@ class InducingFamily(Family):
     Parameters
     ----------
     init : InducingPointInit
-        How inducing points are placed; given points are not relocated.
+        How inducing points are placed.
     n_components : int or None
         The number R of eigenfunctions; None is one for each inducing point. All starts have as
         many, since hyperparameters that suit all M eigenfunctions can be poor for the first R.
+    relocates : bool
+        False if the points are given, and not to be moved.
     """
 
     init: InducingPointInit
     n_components: int | None = None
+    relocates: bool = True
     screening_rows = 1_000
     warms_up = True
-
-    @property
-    def relocates(self) -> bool:  # type: ignore[override]  # Decided by how points are placed.
-        """Whether points may be moved to where residuals are large."""
-        return isinstance(self.init.method, str)
-
-    def free(self, model: EigenGP, box: Extent, **how: bool) -> Parameters[EigenGP]:
-        """See `Family.free`."""
-        return eigengp_parameters(model, box, **how)
+    free = staticmethod(eigengp_parameters)
 
     def make_starts(
         self, template: EigenGP, rows: RowBlock, size: int, count: int, rng: np.random.RandomState
@@ -272,7 +264,7 @@ class InducingFamily(Family):
         Starts differ in their inducing points too, unless these are given; every fourth has those
         of the first.
         """
-        given = not self.relocates and len(self.init.method) == size
+        given = isinstance(self.init.method, np.ndarray) and len(self.init.method) == size
         init = self.init if self.relocates or given else InducingPointInit("kmeans")
         placed = init.place(rows, size, template.kernel, rng)
         first = self._put(template, placed, size)
@@ -302,10 +294,8 @@ class SpectralFamily(Family):
 
     screening_rows = 1_000
     warms_up = True
-
-    def free(self, model: SparseSpectrum, box: Extent, **how: bool) -> Parameters[SparseSpectrum]:
-        """See `Family.free`; weights are integrated out, the box does not bound points."""
-        return spectrum_parameters(model)
+    # Weights are integrated out, and the box does not bound points.
+    free = staticmethod(lambda model, box, **how: spectrum_parameters(model))
 
     def place(
         self, model: SparseSpectrum, rows: RowBlock, size: int, rng: Any, learned: bool = False

@@ -307,7 +307,9 @@ def _learn_inducing(
         power=power or 0.0,
         shared=run.settings.has_weights,
     )
-    family = InducingFamily(InducingPointInit(run.inducing_points), plan.n_components)
+    relocates = isinstance(run.inducing_points, str)
+    init = InducingPointInit(run.inducing_points)
+    family = InducingFamily(init, plan.n_components, relocates)
     if plan.strategy != "prior":
         return Stages(run, family, plan).learn(template)
     model: EigenGP = learn_one_stage(run, family, plan, template)

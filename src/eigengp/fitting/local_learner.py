@@ -113,11 +113,12 @@ def learn_kernel(run: Run, rows: RowBlock, start: Start) -> ExactGP:
     """Learn kernel and noise from rows in random order; by default they choose the kernel too."""
     own, settings = run.settings.kernel, run.settings
     model = ExactGP(start.kernel, start.noise_variance)
-    most, tol = settings.resolve("max_iter", _STEPS), settings.resolve("tol", _TOLERANCE)
+    most = _STEPS if settings.max_iter is None else settings.max_iter
+    tol = _TOLERANCE if settings.tol is None else settings.tol
     if most == 0:
         return model
     learner = LocalLearner(rows, run.monitor, run.n_threads, run.checkpoint, tol)
-    if isinstance(own, Kernel) and settings.optimizer.n_restarts != 1:
+    if isinstance(own, Kernel) and settings.n_restarts != 1:
         model = learner.choose_lengthscales(model, most)
     model = learner.choose_kernel(model, most, given=isinstance(own, Kernel) or own != "auto")
     run.n_iter += learner.n_iter

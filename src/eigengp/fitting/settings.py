@@ -195,6 +195,10 @@ class Settings:
     verbose: bool | int | None
     keeps_rows: bool = True
     """False in the first `partial_fit`, which cannot keep its rows."""
+    n_restarts: int | None = field(init=False)
+    max_iter: int | None = field(init=False)
+    tol: float | None = field(init=False)
+    """These parameters of the optimizer; None is the default of the method."""
     is_stochastic: bool = field(init=False)
     """Whether the model is learned from batches."""
     learns_nothing: bool = field(init=False)
@@ -205,14 +209,12 @@ class Settings:
     def __post_init__(self) -> None:
         own = self.optimizer
         strategy = own.strategy if isinstance(own, LBFGS) and self.has_weights else "prior"
+        for name in ("n_restarts", "max_iter", "tol"):
+            given = getattr(own, name, "auto")
+            object.__setattr__(self, name, None if isinstance(given, str) else given)
         object.__setattr__(self, "is_stochastic", isinstance(own, Stochastic))
         object.__setattr__(self, "learns_nothing", own.max_iter == 0)
         object.__setattr__(self, "strategy", "sequential" if strategy == "auto" else strategy)
-
-    def resolve(self, name: str, default: Any) -> Any:
-        """Return a parameter of the optimizer, or a default where it is "auto"."""
-        own = getattr(self.optimizer, name, "auto")
-        return default if isinstance(own, str) else own
 
     @classmethod
     def from_estimator(cls, estimator: Any) -> Settings:
@@ -385,23 +387,22 @@ class Plan:
         """Resolve the settings of a method; keywords override the general defaults."""
         own, M = settings.optimizer, n_inducing or n_components
         small = is_small(dataset.n_rows, M)
-        steps = max_iter or (1000 if small else _count_iterations(dataset.n_rows))
-        resolved = (
-            settings.resolve("n_restarts", n_restarts or (32 if small else 4)),
-            settings.resolve("max_iter", steps),
-            settings.resolve("tol", tol),
-        )
+        n_restarts = settings.n_restarts or n_restarts or (32 if small else 4)
+        max_iter = max_iter or (1000 if small else _count_iterations(dataset.n_rows))
+        max_iter = max_iter if settings.max_iter is None else settings.max_iter
+        tol = tol if settings.tol is None else settings.tol
         if isinstance(settings.kernel, Kernel):
-            settled = own.n_restarts == 1
+            settled = settings.n_restarts == 1
         else:
-            settled = settings.kernel == "auto" and own.n_restarts in ("auto", 1)
+            settled = settings.kernel == "auto" and settings.n_restarts in (None, 1)
         settled = bool(settled or getattr(own, "exact_start", False))
         memory = settings.reading.memory // (2 if isinstance(dataset.rows, StreamSource) else 1)
         precision = settings.precision
         if precision == "auto" and not (dataset.device or "cpu").startswith("cuda"):
             precision = "double"
         arithmetic = Arithmetic(precision, memory)  # Streamed rows share the memory.
-        return cls(n_components, M, *resolved, settled=settled, arithmetic=arithmetic)
+        limits = (n_restarts, max_iter, tol)
+        return cls(n_components, M, *limits, settled=settled, arithmetic=arithmetic)
 
 
 def resolve_sizes(settings: Settings, default: int) -> tuple[int, int]:
