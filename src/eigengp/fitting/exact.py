@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from eigengp.fitting.objectives import (
     PriorObjective,
     RowObjective,
     kernel_parameters,
-    learn_parameters,
+    try_each,
 )
 from eigengp.fitting.run import EXACT_BLOCK_ROWS, FitResult, Run
 from eigengp.gp.blocks import RowBlock
@@ -201,7 +202,7 @@ class ExactFit:
         if start.device is not None and not isinstance(own, Kernel):
             short = shorten_lengthscales(best.model.kernel, few.X)
             trials = [replace(best.model, kernel=each) for each in short]
-            best = min(best, self._learn_best([best.model, *trials], few), key=_get_value)
+            best = min(best, self._learn_best([best.model, *trials], few), key=attrgetter("value"))
         if isinstance(own, Kernel) or own != "auto" or self.run.settings.learns_nothing:
             return best.model
         found = {type(best.model.kernel).__name__: best}
@@ -247,26 +248,16 @@ class ExactFit:
 
     def _learn_best(self, starts: list[ExactGP], rows: RowBlock) -> Optimum:
         """Learn from each start, and return the best optimum."""
-        found, failure = [], None
-        for each in starts:
-            try:
-                found.append(self._learn(each, rows, self._steps(_STEPS), "kernel"))
-            except FactorizationError as error:
-                failure = error
-        if not found:
-            assert failure is not None
-            raise failure
-        return min(found, key=_get_value)
+        steps = self._steps(_STEPS)
+        found = try_each(lambda start: self._learn(start, rows, steps, "kernel"), starts)
+        return min(found, key=attrgetter("value"))
 
     def _learn(self, start: ExactGP, rows: RowBlock, steps: int, stage: str) -> Optimum:
-        parameters, run = kernel_parameters(start), self.run
-        likelihood = RowObjective(parameters, _make_source(rows))
+        likelihood = RowObjective(kernel_parameters(start), _make_source(rows))
         objective = PriorObjective(likelihood, float(rows.weight.sum()), self._n_varying)
         objective = objective.hold(self._find_idle(start.kernel))
-        key, tol = (start.kernel, rows.n_rows), run.settings.tol
-        tol = _TOLERANCE if tol is None else tol
-        found = learn_parameters(objective, steps, tol, stage, run.monitor, run.checkpoint, key)
-        run.n_iter += found.n_iter
+        tol = _TOLERANCE if self.run.settings.tol is None else self.run.settings.tol
+        found = self.run.learn(stage, objective, steps, tol, key=(start.kernel, rows.n_rows))
         return Optimum(objective, found.vector, found.value)
 
     def _find_idle(self, kernel: Kernel) -> Array:
@@ -385,10 +376,6 @@ class ExactFit:
         decision = Decision("likelihood", f"variances × {factor:.3g}", reason)
         self.run.decisions.append(decision)
         return LeaveOneOut(replace(own, scale=scale))
-
-
-def _get_value(found: Optimum) -> float:
-    return found.value
 
 
 def _make_source(rows: RowBlock) -> ArraySource:

@@ -19,6 +19,7 @@ from eigengp.data.open import Dataset
 from eigengp.data.standardize import Scaling
 from eigengp.fitting.checkpoint import Checkpoint, open_checkpoint
 from eigengp.fitting.model_selection import EXACT_UP_TO, Decision, Selection
+from eigengp.fitting.objectives import Minimum, ParameterObjective, learn_parameters
 from eigengp.fitting.progress import Clock, Monitor
 from eigengp.fitting.settings import Settings
 from eigengp.gp.blocks import RowBlock, RowSource
@@ -86,6 +87,21 @@ class Run:
             self.dataset, rows=source, source=source, n_rows=source.n_rows, device=None
         )
         return replace(self, dataset=dataset, source=source, checkpoint=None, n_iter=0)
+
+    def learn(
+        self,
+        stage: str,
+        objective: ParameterObjective,
+        max_iter: int,
+        tol: float,
+        key: object = "",
+        stored: bool = True,
+    ) -> Minimum:
+        """Minimise an objective in one stage; the checkpoint has its evaluations if `stored`."""
+        checkpoint = self.checkpoint if stored else None
+        found = learn_parameters(objective, max_iter, tol, stage, self.monitor, checkpoint, key)
+        self.n_iter += found.n_iter
+        return found
 
     def note_few_inputs(self, possible: int, asked: int) -> None:
         """Warn that there are fewer distinct inputs than inducing points."""
