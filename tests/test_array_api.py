@@ -26,6 +26,7 @@ from eigengp import (
 from eigengp._typing import Array
 from eigengp.backend.namespace import Placed, beside, namespace, on_host, place
 from eigengp.data.array_source import ArraySource, map_blocks
+from eigengp.data.frames import Frame
 from eigengp.data.holdout import TrainingRows
 from eigengp.data.open import open_dataset
 from eigengp.data.standardize import Scaling, StandardizedSource, Summary
@@ -291,7 +292,8 @@ def test_a_gpu_is_chosen_where_there_is_one_and_selection_says_so(
 def test_a_gpu_has_the_exact_gp_of_more_rows() -> None:
     """The choice alone: there need be no GPU."""
     settings = Settings.from_estimator(EigenGPRegressor(device="cuda"))
-    with open_dataset(LARGE, LARGE_Y, None, settings.reading._replace(device=None)) as dataset:
+    options = settings.reading._replace(device=None)
+    with open_dataset(Frame(LARGE, LARGE_Y, None), options) as dataset:
         with begin_run(dataset, settings) as run:
             residual, decision = choose_residual(run)
         assert residual == "exact"

@@ -20,7 +20,6 @@ from eigengp.fitting import initialization
 from eigengp.fitting.initialization import (
     InducingFamily,
     InducingPointInit,
-    make_starts,
     measure_roughness,
     pick_greedily,
 )
@@ -171,9 +170,8 @@ def test_greedy_points_of_many_rows_come_from_some_of_them(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("method", ["kmeans", "random", "greedy", X[:5]])
 def test_restarts_differ_in_lengthscale_and_inducing_points(method: str | Array) -> None:
-    starts = make_starts(
-        make_model(5), ROWS, InducingPointInit(method), 9, np.random.RandomState(0)
-    )
+    family = InducingFamily(InducingPointInit(method))
+    starts = family.make_starts(make_model(5), ROWS, 5, 9, np.random.RandomState(0))
     assert len(starts) == 9
     assert starts[0].kernel == make_model(5).kernel
     lengths = [float(start.kernel.lengthscale[0]) for start in starts[1:]]
@@ -217,11 +215,10 @@ def test_parts_of_a_sum_start_at_different_lengthscales() -> None:
 
 def test_halving_and_relocation_only_ever_improve() -> None:
     told: list[float] = []
-    search = Search(
-        InducingFamily(InducingPointInit("kmeans")), SOURCE, ROWS, BOX, 0.1, told.append
-    )
-    rng = np.random.RandomState(0)
-    starts = make_starts(make_model(), ROWS, InducingPointInit("kmeans"), 6, rng)
+    family, rng = InducingFamily(InducingPointInit("kmeans")), np.random.RandomState(0)
+    search = Search(family, SOURCE, ROWS, BOX, 0.1, told.append)
+    model = make_model()
+    starts = family.make_starts(model, ROWS, len(model.inducing_points), 6, rng)
     best = search.choose_best(starts)
     assert best.value <= min(search.run(start, 20).value for start in starts) + 1e-9
     assert search.relocate(best, rng).value <= best.value

@@ -142,7 +142,7 @@ def test_predictions_from_all_rows_are_those_of_the_exact_gp(weighted: bool) -> 
     rows = _rows(weighted=weighted)
     model = VecchiaPass.of(Matern32([0.8, 1.5], 1.3), rows.X[:7] + 0.1, 0.2, 1e-12)
     posterior = _posterior(model, rows, rows.n_rows)
-    exact = ExactGP(model.kernel, model.noise_variance)
+    exact = ExactGP(model.features.kernel, model.noise_variance)
     expected = exact.posterior(exact.forward(ArraySource.of(rows)))
     X = np.random.default_rng(1).normal(size=(9, 2))
     for found, wanted in zip(
@@ -162,7 +162,7 @@ def test_leave_one_out_predictions_are_those_of_a_model_without_the_row(weighted
     mean, variance, _ = posterior.leave_one_out(rows, index)
     for i in (0, 7, 23):
         others = rows.picked(np.delete(own, i))
-        exact = ExactGP(model.kernel, model.noise_variance)
+        exact = ExactGP(model.features.kernel, model.noise_variance)
         expected = exact.posterior(exact.forward(ArraySource.of(others)))
         wanted = expected.mean_and_variance(rows.X[i : i + 1])
         assert_allclose([mean[i], variance[i]], np.ravel(wanted), rtol=1e-6)

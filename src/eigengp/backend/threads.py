@@ -335,6 +335,14 @@ def run_in_threads(
     return results
 
 
+def map_in_threads(
+    function: Callable[[Any], T], items: Sequence[Any], n_threads: int | None = None
+) -> list[T]:
+    """Return `[function(item), …]`, in order; each thread takes contiguous stripes of the items."""
+    done = run_in_threads(lambda own: [function(each) for each in own], items, n_threads)
+    return [each for own in done for each in own]
+
+
 def sum_in_threads(
     work: Callable[[Sequence[Any]], T], blocks: Sequence[Any], n_threads: int | None = None
 ) -> T:

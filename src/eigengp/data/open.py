@@ -27,7 +27,7 @@ from eigengp.data.dask_source import DaskSource, align, get_client, is_dask
 from eigengp.data.encode import TableEncoder
 from eigengp.data.file_source import FileTable
 from eigengp.data.formats import check_column_names, is_table
-from eigengp.data.frames import check_frame, encode_inputs, is_frame, learn_from_files
+from eigengp.data.frames import Frame, check_frame, encode_inputs, is_frame, learn_from_files
 from eigengp.data.mean import cross_fit, fit_mean
 from eigengp.data.standardize import Extent, Scaling, Summary, standardize_rows
 from eigengp.data.stream_source import StreamSource, Table
@@ -119,10 +119,6 @@ class ReadOptions(NamedTuple):
     """Whether few rows are learned from with their inputs in an order of their own."""
     scales_targets: bool = True
     """Whether targets are centred and scaled, which classes and counts are not."""
-    encoder: TableEncoder | None = None
-    """The encoder by which the inputs were made from a table."""
-    names: Any = None
-    """The names of the columns of that table."""
     categorical: Any = None
     """Which columns of files are categories; None takes numbers only."""
     takes_unlabelled: bool = False
@@ -192,15 +188,16 @@ class _Opened(NamedTuple):
 
 
 @contextmanager
-def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> Iterator[Dataset]:
+def open_dataset(frame: Frame, options: ReadOptions) -> Iterator[Dataset]:
     """Validate, open and standardise the data of `fit`; it stays open inside the context."""
     began, others = time.monotonic(), None
-    if options.takes_unlabelled and not _is_labelled(X, y):
-        X, y, sample_weight, others = split_labelled(X, y, sample_weight)
+    if options.takes_unlabelled and not _is_labelled(frame.X, frame.y):
+        X, y, weight, others = split_labelled(frame.X, frame.y, frame.sample_weight)
+        frame = frame._replace(X=X, y=y, sample_weight=weight)
     with ExitStack() as stack:
-        opened = _open_rows(X, y, sample_weight, options, stack)
+        opened = _open_rows(frame, options, stack)
         rows, mean = opened.rows, None
-        encoder = opened.encoder or options.encoder
+        encoder = opened.encoder or frame.encoder
         groups = None if encoder is None else encoder.lengthscale_groups_
         if not isinstance(options.mean, str):
             rows, mean = cross_fit(options.mean, rows)
@@ -223,7 +220,7 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
         box = Extent(*scaling.transform_inputs(np.stack([summary.low, summary.high])[:, :-1]))
         inputs = np.arange(box.low.size) if groups is None else np.array(groups)
         sizes = (rows.n_rows, box.low.size, max(1, np.unique(inputs[box.high > box.low]).size))
-        names = opened.names if options.names is None else options.names
+        names = opened.names if frame.names is None else frame.names
         scaling = replace(scaling, mean=mean or scaling.mean)
         own = (rows, source, scaling, box, summary, names, opened.like, *sizes)
         more = None if others is None else scaling.transform_inputs(others)
@@ -237,16 +234,15 @@ def _is_labelled(X: Any, y: Any) -> bool:
     return isinstance(y, str) or is_dask(X) or follows_dispatch(X) or follows_dispatch(y)
 
 
-def _open_rows(
-    X: Any, y: Any, sample_weight: Any, options: ReadOptions, stack: ExitStack
-) -> _Opened:
+def _open_rows(frame: Frame, options: ReadOptions, stack: ExitStack) -> _Opened:
     """Open data of any kind, which stay open as long as the stack."""
-    own = (X, y, sample_weight, options)
-    if isinstance(X, np.ndarray):
-        return _open_arrays(*own)
-    if is_dask(X):
-        return _open_dask(stack.enter_context(get_client()), *own)
-    return _open_table(*own) if is_out_of_core(X) else _open_arrays(*own)
+    own = frame[:3]
+    if not isinstance(frame.X, np.ndarray):
+        if is_dask(frame.X):
+            return _open_dask(stack.enter_context(get_client()), *own, options)
+        if is_out_of_core(frame.X):
+            return _open_table(*own, frame.encoder, options)
+    return _open_arrays(*own, options)
 
 
 def find_gpu() -> str | None:
@@ -277,10 +273,11 @@ def _open_dask(client: Any, X: Any, y: Any, sample_weight: Any, options: ReadOpt
     return _Opened(rows.sized(rows.n_features), like, names, options.device)
 
 
-def _open_table(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
+def _open_table(
+    X: Any, y: Any, sample_weight: Any, encoder: TableEncoder | None, options: ReadOptions
+) -> _Opened:
     """Open a table; small data, and that of methods that need all rows, is read at once."""
     check_column_names(y, sample_weight)
-    encoder = options.encoder
     if encoder is None and find_opener(X) == FileTable.of:
         encoder = learn_from_files(X, y, sample_weight, options.categorical)
     table = open_table(X, y, sample_weight, encoder=encoder)

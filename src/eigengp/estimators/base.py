@@ -230,11 +230,8 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self, frame: Frame, adapt: Callable[[Settings], Settings] = lambda settings: settings
     ) -> FitResult:
         """Read the parameters, which `adapt` may change, open the rows, and learn from them."""
-        settings = adapt(Settings.from_estimator(self, frame))
-        with (
-            open_dataset(frame.X, frame.y, frame.sample_weight, settings.reading) as dataset,
-            begin_run(dataset, settings) as run,
-        ):
+        settings = adapt(Settings.from_estimator(self))
+        with open_dataset(frame, settings.reading) as dataset, begin_run(dataset, settings) as run:
             if settings.likelihood is None and has_two_values(frame.y):
                 run.notes.append(
                     "y has only two distinct values. If they are classes, EigenGPClassifier "

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.threads import limit_threads
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting.heteroscedastic import LeaveOneOut, reweight_rows, score
 from eigengp.fitting.initialization import (
@@ -31,7 +31,7 @@ from eigengp.fitting.objectives import (
     PriorObjective,
     RowObjective,
     kernel_parameters,
-    learn_parameters,
+    try_each,
 )
 from eigengp.fitting.run import EXACT_BLOCK_ROWS, FitResult, Run
 from eigengp.gp.blocks import RowBlock
@@ -86,16 +86,10 @@ def learn_exact_of_few(run: Run, start: Start) -> FitResult:
     """Fit the exact GP, averaged over its hyperparameters."""
     rows = run.source.take(np.arange(run.source.n_rows))
     fit = ExactFit(run, rows)
-    with limit_threads(rows.n_rows):
-        device = run.exact_device
-        first = ExactGP(start.kernel, start.noise_variance, device)
-        found = fit.learn(fit.choose_kernel(first))
-        found, scored = fit.calibrate(found)
-        outcome = found.model.forward(_make_source(rows))
-    run.decisions.extend(scored.decisions)
-    return run.make_result(
-        found.model, outcome.value, scored.kept_posterior, errors=scored.errors, _online=None
-    )
+    first = ExactGP(start.kernel, start.noise_variance, run.exact_device)
+    found, scored = fit.calibrate(fit.learn(fit.choose_kernel(first)))
+    outcome = found.model.forward(_make_source(rows))
+    return scored.make_result(run, found.model, outcome.value, _online=None)
 
 
 @dataclass(frozen=True)
@@ -195,18 +189,9 @@ class ExactFit:
     run: Run
     rows: RowBlock
 
-    @property
-    def _max_iter(self) -> int | None:
-        own = self.run.settings.optimizer.max_iter
-        return None if isinstance(own, str) else own
-
-    @property
-    def _tol(self) -> float:
-        own = self.run.settings.optimizer.tol
-        return _TOLERANCE if isinstance(own, str) else own
-
     def _steps(self, default: int) -> int:
-        return default if self._max_iter is None else min(default, self._max_iter)
+        most = self.run.settings.max_iter
+        return default if most is None else min(default, most)
 
     def choose_kernel(self, start: ExactGP) -> ExactGP:
         """Choose the kernel of largest evidence on some rows, and learn it there."""
@@ -216,7 +201,7 @@ class ExactFit:
             few = few.picked(self.run.rng.permutation(few.n_rows)[:count])
         self.run.monitor.clock.allow(_UNTIL[0])
         best = self._learn_best(self._list_starts(start), few)
-        if isinstance(own, Kernel) or self._max_iter == 0:
+        if isinstance(own, Kernel) or self.run.settings.learns_nothing:
             return best.model
         best = self._shorten(best, few)
         if own != "auto":
@@ -239,7 +224,7 @@ class ExactFit:
 
     def _list_starts(self, start: ExactGP) -> list[ExactGP]:
         """Return the start if the user gave it, else starts of short and of long lengthscales."""
-        if isinstance(self.run.settings.kernel, Kernel) or self._max_iter == 0:
+        if isinstance(self.run.settings.kernel, Kernel) or self.run.settings.learns_nothing:
             return [start]
         low, high = get_lengthscale_range(self._n_varying)
         rng = np.random.RandomState(0)
@@ -278,25 +263,16 @@ class ExactFit:
 
     def _learn_best(self, starts: list[ExactGP], rows: RowBlock) -> Optimum:
         """Learn from each start, and return the best optimum."""
-        found, failure = [], None
-        for each in starts:
-            try:
-                found.append(self._learn(each, rows, self._steps(_STEPS), "kernel"))
-            except FactorizationError as error:
-                failure = error
-        if not found:
-            assert failure is not None
-            raise failure
-        return min(found, key=_get_value)
+        steps = self._steps(_STEPS)
+        found = try_each(lambda start: self._learn(start, rows, steps, "kernel"), starts)
+        return min(found, key=attrgetter("value"))
 
     def _learn(self, start: ExactGP, rows: RowBlock, steps: int, stage: str) -> Optimum:
-        parameters, run = kernel_parameters(start), self.run
-        likelihood = RowObjective(parameters, _make_source(rows))
+        likelihood = RowObjective(kernel_parameters(start), _make_source(rows))
         objective = PriorObjective(likelihood, float(rows.weight.sum()), self._n_varying)
         objective = objective.hold(self._find_idle(start.kernel))
-        limits, key = (steps, self._tol), (start.kernel, rows.n_rows)
-        found = learn_parameters(objective, *limits, stage, run.monitor, run.checkpoint, key)
-        run.n_iter += found.n_iter
+        tol = _TOLERANCE if self.run.settings.tol is None else self.run.settings.tol
+        found = self.run.learn(stage, objective, steps, tol, key=(start.kernel, rows.n_rows))
         return Optimum(objective, found.vector, found.value)
 
     def _find_idle(self, kernel: Kernel) -> Array:
@@ -335,7 +311,7 @@ class ExactFit:
         n = found.source.n_rows
         count = min(_MOST_DRAWS, _DRAW_WORK // n**2) // 2 * 2
         vectors = [found.vector]
-        if count >= 2 and self._max_iter != 0:
+        if count >= 2 and not self.run.settings.learns_nothing:
             vectors = found.draw(count, self.run.rng)
         parts = []
         for vector in vectors:
@@ -355,7 +331,7 @@ class ExactFit:
         """
         n, D = self.rows.n_rows, self._n_varying
         posterior = self.condition(found)
-        if self.run.settings.noise == "gaussian" or self._max_iter == 0:
+        if self.run.settings.noise == "gaussian" or self.run.settings.learns_nothing:
             return found, LeaveOneOut(posterior)
         own = self._with_covariates(found.model, posterior)
         if D >= _WIDE_FROM and 1 < n < _ROWS_PER_INPUT * D:
@@ -415,10 +391,6 @@ class ExactFit:
         decision = Decision("likelihood", f"variances × {factor:.3g}", reason)
         self.run.decisions.append(decision)
         return LeaveOneOut(replace(own, scale=scale))
-
-
-def _get_value(found: Optimum) -> float:
-    return found.value
 
 
 def _make_source(rows: RowBlock) -> ArraySource:

@@ -15,7 +15,6 @@ repeat a training row, which are few.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,9 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
-from eigengp.backend.threads import run_in_threads, use_one_blas_thread
+from eigengp.backend.threads import map_in_threads, use_one_blas_thread
 from eigengp.data.holdout import sample_rows
 from eigengp.fitting.model_selection import Decision
+from eigengp.fitting.run import FitResult, Run
 from eigengp.gp.blocks import RowBlock, RowSource, group_rows
 from eigengp.gp.evidence import Outcome
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
@@ -97,19 +97,17 @@ class LeaveOneOut:
     smooth: VarianceScale | None = None
     others: tuple[Decision, ...] = ()
     square: float = 0.0
-    decisions: list[Decision] = field(init=False)
-    """The decisions about the posterior and the noise."""
-    kept_posterior: Any = field(init=False)
-    """The posterior for predictions, without a wrapper that changes nothing."""
 
-    def __post_init__(self) -> None:
-        found, own = list(self.others), self.posterior
+    def make_result(self, run: Run, model: Any, value: float, **own: Any) -> FitResult:
+        """Make the result of a run, with the decisions; see `Run.make_result`."""
+        run.decisions.extend(self.others)
         if self.scores:
             reason = "mean negative log density of rows not used"
-            found.append(Decision("likelihood", self.chosen, reason, self.scores))
-        wrapped = isinstance(own, HeteroscedasticPosterior) and own.scale is None
-        object.__setattr__(self, "decisions", found)
-        object.__setattr__(self, "kept_posterior", own.own if wrapped else own)
+            run.decisions.append(Decision("likelihood", self.chosen, reason, self.scores))
+        posterior = self.posterior
+        if isinstance(posterior, HeteroscedasticPosterior) and posterior.scale is None:
+            posterior = posterior.own  # The wrapper changes nothing.
+        return run.make_result(model, value, posterior, self.errors, **own)
 
     def choose_weights(self, reweighted: LeaveOneOut) -> LeaveOneOut:
         """Return this, or that of reweighted rows if its log density is larger.
@@ -357,22 +355,15 @@ def _cross_validate(
     """Return the variances of each row scaled by what the other folds call for, (n, sets)."""
     found = np.empty((variance.size, len(sets)))
 
-    def stripe(folds: Sequence[slice]) -> None:
-        for k in (each.start for each in folds):
-            seen, new = fold != k, fold == k
-            if seen.any() and new.any():
-                rows = (q[seen], covariates[seen], count[seen])
-                scale = _fit_scale(*rows, n_local, sets, full)
-                for c in range(len(sets)):
-                    found[new, c] = _pick(scale, [c])(variance[new], covariates[new])
+    def predict(k: int) -> None:
+        seen, new = fold != k, fold == k
+        if seen.any() and new.any():
+            scale = _fit_scale(q[seen], covariates[seen], count[seen], n_local, sets, full)
+            for c in range(len(sets)):
+                found[new, c] = _pick(scale, [c])(variance[new], covariates[new])
 
-    run_in_threads(stripe, _list_parts(_FOLDS))
+    map_in_threads(predict, range(_FOLDS))
     return found
-
-
-def _list_parts(count: int) -> list[slice]:
-    """Return so many parts for threads."""
-    return [slice(k, k + 1) for k in range(count)]
 
 
 def _choose(each_row: dict[str, Array], losses: dict[str, float], count: Array) -> str:
@@ -452,11 +443,7 @@ def _fit_scale(
         beta = _minimize(q, count, design, beta)
         intercept[c], slopes[used, c] = beta[0], beta[1:] / spread[used]
 
-    def stripe(own: Sequence[slice]) -> None:
-        for each in own:
-            fit(each.start)
-
-    run_in_threads(stripe, _list_parts(len(sets)))
+    map_in_threads(fit, range(len(sets)))
     low, high = np.quantile(covariates, _KNOWN, axis=0)
     return VarianceScale(intercept, slopes, centre, low, high)
 

@@ -18,7 +18,7 @@ from eigengp.data.open import Dataset
 from eigengp.fitting.exact import learn_exact_of_few
 from eigengp.fitting.heteroscedastic import score_leave_one_out
 from eigengp.fitting.initialization import (
-    ExactFamily,
+    Family,
     InducingFamily,
     InducingPointInit,
     SpectralFamily,
@@ -175,8 +175,7 @@ def learn_exact(run: Run) -> FitResult:
         count = SUBSET_RANGE[1]
         own = replace(plan, n_components=count, n_inducing=count, settled=False)
         template = _learn_exact_on_subset(run, start, own, device)
-    with speed_up_passes(n):
-        model = learn_one_stage(run, ExactFamily(), plan, replace(template, device=device))
+    model = learn_one_stage(run, Family(), plan, replace(template, device=device))
     outcome = model.forward(group_source(run.source))
     return run.make_result(model, outcome.value, model.posterior(outcome))
 
@@ -195,8 +194,7 @@ def learn_sparse_spectrum(run: Run) -> FitResult:
     no_points = np.zeros((0, dataset.n_features))
     template = SparseSpectrum(start.kernel, no_points, start.noise_variance)
     run.source = run.source.sized(size)
-    with speed_up_passes(size):
-        model = learn_one_stage(run, SpectralFamily(), plan, template)
+    model = learn_one_stage(run, SpectralFamily(), plan, template)
     outcome = model.forward(run.source)
     return run.make_result(model, outcome.value, model.posterior(outcome))
 
@@ -278,7 +276,7 @@ def _learn_exact_on_subset(
     part.source = ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
     with speed_up_passes(count):
         template = ExactGP(start.kernel, start.noise_variance, device)
-        model: ExactGP = learn_one_stage(part, ExactFamily(), plan, template)
+        model: ExactGP = learn_one_stage(part, Family(), plan, template)
         if device is not None and not isinstance(run.settings.kernel, Kernel):
             short = shorten_lengthscales(model.kernel, rows.X)
             trials = [model, *(replace(model, kernel=each) for each in short)]
@@ -298,7 +296,6 @@ def _learn_inducing(
     start = start or make_start(run)
     if run.dataset.unlabelled is not None:
         _place_among_all(run, start.kernel)
-    init = InducingPointInit(run.inducing_points)
     plan = plan or make_plan(run)
     template = EigenGP(
         start.kernel,
@@ -310,12 +307,13 @@ def _learn_inducing(
         power=power or 0.0,
         shared=run.settings.has_weights,
     )
-    family = InducingFamily(init, plan.n_components, relocates=isinstance(init.method, str))
-    with speed_up_passes(plan.n_inducing):
-        if plan.strategy != "prior":
-            return Stages(run, family, plan).learn(template)
-        model: EigenGP = learn_one_stage(run, family, plan, template)
-        return model
+    relocates = isinstance(run.inducing_points, str)
+    init = InducingPointInit(run.inducing_points)
+    family = InducingFamily(init, plan.n_components, relocates)
+    if plan.strategy != "prior":
+        return Stages(run, family, plan).learn(template)
+    model: EigenGP = learn_one_stage(run, family, plan, template)
+    return model
 
 
 def _place_among_all(run: Run, kernel: Kernel) -> None:
@@ -336,8 +334,7 @@ def _condition(run: Run, model: EigenGP, online: StochasticLearner | None = None
     if run.settings.noise != "heteroscedastic":
         return run.make_result(model, outcome.value, model.posterior(outcome), **state)
     scored = score_leave_one_out(model, outcome, run.source, run.rng)
-    run.decisions.extend(scored.decisions)
-    return run.make_result(model, outcome.value, scored.kept_posterior, scored.errors, **state)
+    return scored.make_result(run, model, outcome.value, **state)
 
 
 def _learn_from_batches(run: Run) -> FitResult:
@@ -357,6 +354,5 @@ def _learn_from_batches(run: Run) -> FitResult:
     model = _learn_inducing(first, None, start, plan)
     run.n_iter += first.n_iter
     learner = StochasticLearner.begin(dataset.extent, model, run.rng)
-    with speed_up_passes(M):
-        learner.learn(dataset, optimizer.batch_size, optimizer.max_iter, run.monitor)
+    learner.learn(dataset, optimizer.batch_size, optimizer.max_iter, run.monitor)
     return _condition(run, learner.model, learner)

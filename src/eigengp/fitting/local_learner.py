@@ -13,25 +13,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
-from eigengp.backend.threads import run_in_threads
+from eigengp.backend.threads import map_in_threads
 from eigengp.fitting.checkpoint import Checkpoint
-from eigengp.fitting.initialization import draw_kernels
-from eigengp.fitting.objectives import (
-    Evaluation,
-    Parameters,
-    kernel_parameters,
-    learn_parameters,
-)
+from eigengp.fitting.initialization import Start, draw_kernels
+from eigengp.fitting.model_selection import Decision
+from eigengp.fitting.objectives import LocalObjective, kernel_parameters, learn_parameters
 from eigengp.fitting.progress import Monitor
+from eigengp.fitting.run import Run
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.linalg import FactorizationError
+from eigengp.gp.linalg import FactorizationError, inverse_diagonal
 from eigengp.kernels import (
     Kernel,
     Matern12,
@@ -42,6 +39,11 @@ from eigengp.kernels import (
     Stationary,
     Sum,
 )
+
+_STEPS = 15
+"""The default of the largest number of iterations in a round."""
+_TOLERANCE = 1e-6
+"""The default relative change of the log marginal likelihood at which learning stops."""
 
 
 class _Origin(NamedTuple):
@@ -107,35 +109,26 @@ _FEWEST_ROWS, _ROWS_PER_SECOND = (200, 1_000), (400, 2_000)
 """If `max_time` is less than that, there are only the first and the last round, of so many rows."""
 
 
-@dataclass(frozen=True)
-class LocalObjective:
-    """`−ln p(y)` of groups of rows, each an exact GP, per row.
-
-    Parameters
-    ----------
-    parameters : Parameters
-        The free parameters of the GP.
-    groups : sequence of RowBlock
-        The rows.
-    n_threads : int
-        The number of threads.
-    """
-
-    parameters: Parameters[ExactGP]
-    groups: Sequence[RowBlock]
-    n_threads: int
-
-    def __call__(self, vector: Array) -> Evaluation:
-        """Evaluate, per row."""
-        model = self.parameters.unpack(vector)
-        parts = run_in_threads(
-            lambda part: [model.evaluate(rows) for rows in part], self.groups, self.n_threads
-        )
-        found, slopes = zip(*(each for part in parts for each in part), strict=True)
-        gradient = np.sum([self.parameters.pack_gradient(each) for each in slopes], axis=0)
-        n = sum(each.n for each in found)
-        value = sum(each.value for each in found) / n
-        return Evaluation(value, gradient / n, value)
+def learn_kernels(run: Run, rows: RowBlock, start: Start) -> list[ExactGP]:
+    """Learn kernel and noise from rows in random order; by default, return the best kernels."""
+    own, settings = run.settings.kernel, run.settings
+    model = ExactGP(start.kernel, start.noise_variance)
+    most = _STEPS if settings.max_iter is None else settings.max_iter
+    tol = _TOLERANCE if settings.tol is None else settings.tol
+    if most == 0:
+        return [model]
+    learner = LocalLearner(rows, run.monitor, run.n_threads, run.checkpoint, tol)
+    if isinstance(own, Kernel) and settings.n_restarts != 1:
+        model = learner.choose_lengthscales(model, most)
+    models = learner.learn_kernels(model, most, given=isinstance(own, Kernel) or own != "auto")
+    run.n_iter += learner.n_iter
+    if learner.losses and settings.noise == "gaussian":
+        models = models[:1]
+    if learner.losses and len(models) == 1:
+        n, losses = list(learner.losses.items())[-1]
+        reason = f"lowest loss of local GPs of {min(n, rows.n_rows):,} rows"
+        run.decisions.append(Decision("kernel", name_kernel(models[0].kernel), reason, losses))
+    return models
 
 
 @dataclass
@@ -160,7 +153,7 @@ class LocalLearner:
     monitor: Monitor
     n_threads: int
     checkpoint: Checkpoint | None = None
-    tol: float = 1e-6
+    tol: float = _TOLERANCE
     n_iter: int = 0
     losses: dict[int, dict[str, float]] = field(default_factory=dict)
     """The loss of each kernel, by the number of rows; lower is better."""
@@ -295,19 +288,16 @@ class LocalLearner:
         the end. As in Akaike's criterion, each parameter costs one nat: those of sums are many.
         """
 
-        def sum_up(part: Any) -> list[tuple[float, float, float]]:
-            found = []
-            for rows in part:
-                outcome = model.forward(rows)
-                squares = rows.weight @ outcome.leave_one_out_errors**2
-                found.append((outcome.value, outcome.n, float(squares)))
-            return found
+        def score(rows: RowBlock) -> tuple[float, float, float]:
+            outcome = model.forward(rows)
+            errors = outcome.solved / inverse_diagonal(outcome.L)
+            return outcome.value, outcome.n, float(rows.weight @ errors**2)
 
         try:
-            parts = run_in_threads(sum_up, cast(Any, groups), self.n_threads)
+            found = map_in_threads(score, groups, self.n_threads)
         except FactorizationError:
             return float("inf")
-        value, n, squares = np.sum([each for part in parts for each in part], axis=0)
+        value, n, squares = np.sum(found, axis=0)
         square = max(squares / n, np.finfo(np.float64).tiny)
         alike = 0.5 * float(np.log(2.0 * np.pi * square) + 1.0)
         return float(0.5 * (value / n + alike) + len(model.kernel.parameters) / n)

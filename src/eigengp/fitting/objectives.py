@@ -8,7 +8,7 @@ factorised. L-BFGS-B minimises, and the best point of all evaluations is returne
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -18,10 +18,11 @@ import numpy as np
 from scipy import optimize
 
 from eigengp._typing import Array
+from eigengp.backend.threads import map_in_threads
 from eigengp.data.standardize import Extent
 from eigengp.fitting.checkpoint import Checkpoint
 from eigengp.fitting.progress import Monitor
-from eigengp.gp.blocks import RowSource
+from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.linalg import FactorizationError, JitterWarning
 from eigengp.gp.model import EigenGP
@@ -40,6 +41,8 @@ _REJECTED = 1e3
 _ATTEMPTS = 4
 _WORTH_GOING_ON = 1e-6
 
+T = TypeVar("T")
+ResultT = TypeVar("ResultT")
 ModelT = TypeVar("ModelT")
 KernelT = TypeVar("KernelT", ExactGP, EigenGP)
 
@@ -276,6 +279,20 @@ def minimize(
     return replace(search.best, n_iter=n_iter)
 
 
+def try_each(function: Callable[[T], ResultT], starts: Iterable[T]) -> list[ResultT]:
+    """Return what a function finds from each start that can be evaluated; raise if none can."""
+    found: list[ResultT] = []
+    failure = FactorizationError("There is nothing to start from.")
+    for start in starts:
+        try:
+            found.append(function(start))
+        except FactorizationError as error:
+            failure = error
+    if not found:
+        raise failure
+    return found
+
+
 @dataclass
 class _Search:
     """An objective with its best point so far; points that cannot be factorised are rejected."""
@@ -361,6 +378,35 @@ class RowObjective:
         evidence = outcome.evidence.negative_log if self.gamma else outcome.value
         packed, n = self.parameters.pack_gradient(gradient), outcome.n
         return Evaluation(outcome.value / n, packed / n, evidence / n)
+
+
+@dataclass(frozen=True)
+class LocalObjective:
+    """`−ln p(y)` of groups of rows, each an exact GP, per row.
+
+    Parameters
+    ----------
+    parameters : Parameters
+        The free parameters of the GP.
+    groups : sequence of RowBlock
+        The rows.
+    n_threads : int
+        The number of threads.
+    """
+
+    parameters: Parameters[ExactGP]
+    groups: Sequence[RowBlock]
+    n_threads: int
+
+    def __call__(self, vector: Array) -> Evaluation:
+        """Evaluate, per row."""
+        model = self.parameters.unpack(vector)
+        parts = map_in_threads(model.evaluate, self.groups, self.n_threads)
+        found, slopes = zip(*parts, strict=True)
+        gradient = np.sum([self.parameters.pack_gradient(each) for each in slopes], axis=0)
+        n = sum(each.n for each in found)
+        value = sum(each.value for each in found) / n
+        return Evaluation(value, gradient / n, value)
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def find_posterior_mean(
     is_over : callable
         Returns whether time is over.
     """
-    rows, kernel = source.rows, model.kernel
+    rows, kernel = source.rows, model.features.kernel
     noise = model.noise_variance / rows.weight + model.jitter * kernel.diag(rows.X)
     try:
         if rows.n_rows <= _FEW_ROWS:
@@ -116,7 +116,7 @@ def _precondition(model: VecchiaPass, source: NeighborSource) -> Preconditioner:
     """Make the preconditioner, with many inducing points and few neighbours."""
     n = source.n_rows
     points = source.rows.X[: max(1, min(_POINTS, n // _ROWS_PER_POINT, _MOST_FEATURES // n))]
-    model = VecchiaPass.of(model.kernel, points, model.noise_variance, model.jitter)
+    model = VecchiaPass.of(model.features.kernel, points, model.noise_variance, model.jitter)
     near = np.hstack([source.index[:, :-1][:, :_NEIGHBORS], source.index[:, -1:]])
     return Preconditioner.of(model.forward(replace(source, index=near)), source.n_threads)
 

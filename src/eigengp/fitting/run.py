@@ -19,6 +19,7 @@ from eigengp.data.open import Dataset
 from eigengp.data.standardize import Scaling
 from eigengp.fitting.checkpoint import Checkpoint, open_checkpoint
 from eigengp.fitting.model_selection import EXACT_UP_TO, Decision, Selection
+from eigengp.fitting.objectives import Minimum, ParameterObjective, learn_parameters
 from eigengp.fitting.progress import Clock, Monitor
 from eigengp.fitting.settings import Settings
 from eigengp.gp.blocks import RowBlock, RowSource
@@ -86,6 +87,21 @@ class Run:
             self.dataset, rows=source, source=source, n_rows=source.n_rows, device=None
         )
         return replace(self, dataset=dataset, source=source, checkpoint=None, n_iter=0)
+
+    def learn(
+        self,
+        stage: str,
+        objective: ParameterObjective,
+        max_iter: int,
+        tol: float,
+        key: object = "",
+        stored: bool = True,
+    ) -> Minimum:
+        """Minimise an objective in one stage; the checkpoint has its evaluations if `stored`."""
+        checkpoint = self.checkpoint if stored else None
+        found = learn_parameters(objective, max_iter, tol, stage, self.monitor, checkpoint, key)
+        self.n_iter += found.n_iter
+        return found
 
     def note_few_inputs(self, possible: int, asked: int) -> None:
         """Warn that there are fewer distinct inputs than inducing points."""
@@ -231,17 +247,19 @@ def _open_checkpoint(
 def describe(model: Any, scaling: Scaling, like: AnyArray, has_weights: bool) -> dict[str, Any]:
     """Return the attributes of a model in the units of the data, in the library of `like`."""
     unit = scaling.target_scale**2
+    kernel: Any = getattr(model, "kernel", None)
     found: dict[str, Any] = {"noise_variance_": model.noise_variance * unit}
-    found["kernel_"] = scaling.restore_kernel(model.kernel, unit)
     spectrum, weights = None, np.empty(0)
-    if isinstance(model, VecchiaPass):
-        points, spectrum = model.features.points, Spectrum.of(model.factor.gram)
-        weights = spectrum.weights(np.ones(points.shape[0]))
-        found["jitter_"] = unit * model.jitter * float(np.mean(model.kernel.diag(points)))
+    if isinstance(model, EigenGP | VecchiaPass):
+        points, kernel = model.features.points, model.features.kernel
         found["inducing_points_"] = beside(scaling.restore_inputs(points), like)
+    found["kernel_"] = scaling.restore_kernel(kernel, unit)
+    if isinstance(model, VecchiaPass):
+        found["jitter_"] = unit * model.jitter * float(np.mean(kernel.diag(points)))
+        spectrum = Spectrum.of(model.factor.gram)
+        weights = spectrum.weights(np.ones(points.shape[0]))
     if isinstance(model, EigenGP):
         found["jitter_"] = unit * model.gram.jitter
-        found["inducing_points_"] = beside(scaling.restore_inputs(model.inducing_points), like)
         if has_weights:
             spectrum, weights = model.spectrum, model.spectrum.weights(model.effective_shrinkage)
     if spectrum is not None:

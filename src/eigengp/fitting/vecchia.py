@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from eigengp._typing import Array
-from eigengp.backend.threads import run_in_threads
+from eigengp.backend.threads import map_in_threads
 from eigengp.data.neighbors import Nearest, NeighborSource
 from eigengp.fitting.heteroscedastic import LeaveOneOut, reweight_rows, score
 from eigengp.fitting.initialization import InducingPointInit, Start
-from eigengp.fitting.local_learner import CANDIDATES, SUMS, LocalLearner, name_kernel
+from eigengp.fitting.local_learner import CANDIDATES, SUMS, learn_kernels, name_kernel
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.posterior_mean import find_posterior_mean, is_affordable
 from eigengp.fitting.run import FitResult, Run
@@ -35,13 +35,8 @@ from eigengp.gp.heteroscedastic import VarianceScale
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.vecchia import VecchiaOutcome, VecchiaPass, Whitened
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
-from eigengp.kernels import Kernel
 
 _TRIED_ROWS = 5_000
-_STEPS = 15
-"""The largest number of iterations in a round in which kernels are learned."""
-_TOLERANCE = 1e-6
-"""The default relative change of the log marginal likelihood at which learning stops."""
 _LEAST_LEARNED_ROWS = 1_000
 SAMPLE_ROWS = 100_000
 """The largest number of rows from which hyperparameters and coefficients are learned. Predictions
@@ -78,13 +73,12 @@ for all rows must end."""
 def learn_with_neighbors(run: Run, start: Start) -> FitResult:
     """Fit eigenfunctions and the nearest-neighbour residual."""
     fit = NeighborFit.begin(run)
-    kernels = fit.learn_kernels(start)
+    kernels = learn_kernels(run, fit.sample, start)
     own = fit.choose_kernel(kernels, fit.choose_size(kernels[0]))
     scored = fit.score(own)
-    run.decisions.extend(scored.decisions)
     # That of a sample of the rows is scaled to all of them.
     total = own.outcome.value * (run.dataset.summary.weight / own.outcome.n)
-    return run.make_result(own.model, total, scored.kept_posterior, scored.errors, _online=None)
+    return scored.make_result(run, own.model, total, _online=None)
 
 
 def _get_sample_size(seconds: float | None) -> int:
@@ -153,39 +147,14 @@ class NeighborFit:
     @classmethod
     def begin(cls, run: Run) -> NeighborFit:
         """Read all rows into memory, in random order."""
+        most, asked = _get_sample_size(run.monitor.clock.limit), run.settings.n_neighbors
         single = run.source.take(np.arange(run.source.n_rows))
         groups = group_rows(single)
         order = run.rng.permutation(groups.rows.n_rows)
         rows, number = groups.rows.picked(order), np.argsort(order)[groups.number]
         at = np.argsort(number, kind="stable")
-        sample, _ = rows.cut(_get_sample_size(run.monitor.clock.limit))
-        n, asked = order.size, run.settings.n_neighbors
-        n_neighbors = n if asked >= n - 1 else asked
-        return cls(run, rows, single.picked(at), number[at], sample, n_neighbors)
-
-    def learn_kernels(self, start: Start) -> list[ExactGP]:
-        """Learn kernel and noise from local GPs; by default, return the best of several kernels."""
-        run, own = self.run, self.run.settings.kernel
-        model, optimizer = ExactGP(start.kernel, start.noise_variance), run.settings.optimizer
-        most = _STEPS if isinstance(optimizer.max_iter, str) else optimizer.max_iter
-        if most == 0:
-            return [model]
-        tol = getattr(optimizer, "tol", "auto")
-        tol = _TOLERANCE if isinstance(tol, str) else tol
-        learner = LocalLearner(self.sample, run.monitor, run.n_threads, run.checkpoint, tol)
-        if isinstance(own, Kernel) and optimizer.n_restarts != 1:
-            model = learner.choose_lengthscales(model, most)
-        models = learner.learn_kernels(model, most, given=isinstance(own, Kernel) or own != "auto")
-        run.n_iter += learner.n_iter
-        if learner.losses and not self._compares(models):
-            n, losses = list(learner.losses.items())[-1]
-            reason = f"lowest loss of local GPs of {min(n, self.sample.n_rows):,} rows"
-            run.decisions.append(Decision("kernel", name_kernel(models[0].kernel), reason, losses))
-        return models
-
-    def _compares(self, models: Sequence[ExactGP]) -> bool:
-        """Return whether leave-one-out predictions choose among the models."""
-        return len(models) > 1 and self.run.settings.noise != "gaussian"
+        n_neighbors = order.size if asked >= order.size - 1 else asked
+        return cls(run, rows, single.picked(at), number[at], rows.cut(most)[0], n_neighbors)
 
     def choose_size(self, model: ExactGP) -> int:
         """Choose the number of inducing points: double it while the held-out loss improves.
@@ -223,9 +192,9 @@ class NeighborFit:
         Local GPs know few of the neighbours of a row, and one noise variance for all rows. These
         predictions know all, and are what the fit is for.
         """
-        clock, compares, failure = self.run.monitor.clock, self._compares(models), None
+        clock, compares, failure = self.run.monitor.clock, len(models) > 1, None
         trials: list[tuple[float, _Predicted]] = []
-        for model in models if compares else models[:1]:
+        for model in models:
             clock.allow(_UNTIL[0])
             if trials and clock.is_over():
                 break
@@ -238,7 +207,7 @@ class NeighborFit:
         if not trials:
             raise failure or ValueError("There is no model to condition.")
         if compares:
-            losses = {name_kernel(own.model.kernel): loss for loss, own in trials}
+            losses = {name_kernel(own.model.features.kernel): loss for loss, own in trials}
             chosen = min(losses, key=lambda name: losses[name])
             reason = f"leave-one-out loss of the best of {len(CANDIDATES) + len(SUMS)} kernels"
             self.run.decisions.append(Decision("kernel", chosen, reason, losses))
@@ -294,13 +263,13 @@ class NeighborFit:
         self, model: VecchiaPass, rows: RowBlock, count: int = MOST_NEIGHBORS
     ) -> VecchiaOutcome:
         """Condition the coefficients of a model on rows with so many neighbours."""
-        metric = model.kernel.metric(rows.X.shape[1])
+        metric = model.features.kernel.metric(rows.X.shape[1])
         return model.forward(NeighborSource.of(rows, metric, count, self.run.n_threads))
 
     def _make_posterior(self, outcome: VecchiaOutcome, rows: RowBlock) -> VecchiaPosterior:
         """Return the posterior given these rows, which finds neighbours among them."""
         assert isinstance(outcome.flow, VecchiaPass)
-        metric = outcome.flow.kernel.metric(rows.X.shape[1])
+        metric = outcome.flow.features.kernel.metric(rows.X.shape[1])
         search = Nearest.of(rows.X, metric, self.n_neighbors, "auto")
         return VecchiaPosterior.of(outcome, rows, search, search.count)
 
@@ -347,13 +316,10 @@ class NeighborFit:
             own = at[start : start + _AT_ONCE]
             index = search.find_others(self.rows.X[own], own)
             edges = range(0, own.size, _CHUNK)
-            chunks = [(own[i : i + _CHUNK], index[i : i + _CHUNK]) for i in edges]
-            done = run_in_threads(
-                lambda part: [posterior.leave_one_out(self.rows.picked(i), j) for i, j in part],
-                chunks,
-                self.run.n_threads,
+            chunks = [(self.rows.picked(own[i : i + _CHUNK]), index[i : i + _CHUNK]) for i in edges]
+            parts += map_in_threads(
+                lambda chunk: posterior.leave_one_out(*chunk), chunks, self.run.n_threads
             )
-            parts.extend(each for found in done for each in found)
             if self.run.monitor.clock.is_over():
                 break
         found = tuple(np.concatenate(each) for each in zip(*parts, strict=True))

@@ -36,6 +36,7 @@ from eigengp.gp.linalg import (
     invert_in_place,
     solve_both,
     solve_lower,
+    sum_log_diagonal,
 )
 from eigengp.gp.posterior import Posterior, draw_joint
 from eigengp.gp.sums import row_dots
@@ -249,11 +250,6 @@ class ExactOutcome:
     solved: Array
     """`a = C⁻¹y`, shape (N,)."""
 
-    @property
-    def leave_one_out_errors(self) -> Array:
-        """`a/d` with `d = diag(C⁻¹)`: errors of all rows, each predicted from the others, (N,)."""
-        return self.solved / inverse_diagonal(self.L)
-
 
 @dataclass(frozen=True)
 class ExactGP:
@@ -284,7 +280,7 @@ class ExactGP:
         L = self._factorize(source, rows)
         s, solved = rows.weight, solve_both(L, rows.y)
         own = LOG_2PI * s + (s - 1.0) * np.log(self.noise_variance) + np.log(s)
-        value = 0.5 * float(rows.y @ solved) + float(np.log(on_host(L.diagonal())).sum())
+        value = 0.5 * float(rows.y @ solved) + sum_log_diagonal(L)
         if rows.scatter is not None:
             value += 0.5 * rows.total_scatter / self.noise_variance
         value += 0.5 * float(own.sum())

@@ -196,6 +196,12 @@ def inverse_from(L: Array) -> Array:
     return inverse
 
 
+def sum_log_diagonal(L: AnyArray) -> float:
+    """Return `Σ ln L_nn`, half of the log determinant of `L Lᵀ`."""
+    diagonal = L.diagonal()
+    return float(np.log(diagonal if is_numpy(L) else on_host(diagonal)).sum())
+
+
 def inverse_diagonal(L: AnyArray) -> Array:
     """Return the diagonal of `(L Lᵀ)⁻¹` in NumPy, shape (N,)."""
     if not is_numpy(L):

@@ -204,11 +204,6 @@ class VecchiaPass:
         return cls(features, noise_variance, CholeskyFactor.of(gram, whitens=True), jitter)
 
     @property
-    def kernel(self) -> Kernel:
-        """The GP prior."""
-        return self.features.kernel
-
-    @property
     def prior_factor(self) -> Array:
         """See `Pass.prior_factor`."""
         return self.factor.matrix
