@@ -17,6 +17,7 @@ from typing import (
     ClassVar,
     Protocol,
     Self,
+    TypeAlias,
     TypeVar,
     cast,
     dataclass_transform,
@@ -60,6 +61,10 @@ class PullBack(Protocol):
             If given, the matrix in the data type of `K_bar`. It stands for the one that was
             returned, whose memory may hold something else by now.
         """
+
+
+WithPullBack: TypeAlias = tuple[AnyArray, PullBack]
+"""A kernel matrix and its pull-back."""
 
 
 class Kernel(ABC):
@@ -117,7 +122,7 @@ class Kernel(ABC):
     def at(self, Z: AnyArray) -> KernelColumns:
         """Return the functions `x ↦ k(x, z_m)` at these points, shape (m, D)."""
 
-    def forward(self, X: AnyArray, Z: AnyArray) -> tuple[AnyArray, PullBack]:
+    def forward(self, X: AnyArray, Z: AnyArray) -> WithPullBack:
         """Return `k(X, Z)`, shape (n, m), and its pull-back; see `KernelColumns.forward`."""
         return self.at(Z).forward(X)
 
@@ -232,9 +237,7 @@ class KernelColumns(ABC):
         return product
 
     @abstractmethod
-    def forward(
-        self, X: AnyArray, dtype: str = "float64", spare: int = 0
-    ) -> tuple[AnyArray, PullBack]:
+    def forward(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> WithPullBack:
         """Return `k(X, Z)` and the function that pulls a cotangent on it back.
 
         The pull-back differentiates with respect to `Z` alone, even where
