@@ -20,8 +20,7 @@ from eigengp import (
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting.objectives import PriorObjective, RowObjective, kernel_parameters
-from eigengp.gp.exact import ExactGP
-from eigengp.gp.mixture import MixturePosterior
+from eigengp.gp.exact import ExactGP, MixturePosterior
 from eigengp.metrics import coverage, mnlp, nmse
 from finite_differences import assert_close, gradient
 

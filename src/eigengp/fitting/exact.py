@@ -35,10 +35,9 @@ from eigengp.fitting.objectives import (
 )
 from eigengp.fitting.run import EXACT_BLOCK_ROWS, FitResult, Run
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.exact import ExactGP
+from eigengp.gp.exact import ExactGP, MixturePosterior
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
 from eigengp.gp.linalg import CholeskyFactor, FactorizationError
-from eigengp.gp.mixture import MixturePosterior
 from eigengp.kernels import (
     Kernel,
     Linear,

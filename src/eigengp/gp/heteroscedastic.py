@@ -15,8 +15,7 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, Placed, beside, cast, dtype_name, namespace
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.exact import ConditionalPosterior
-from eigengp.gp.mixture import MixturePosterior
+from eigengp.gp.exact import ConditionalPosterior, MixturePosterior
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.sums import row_dots
 from eigengp.kernels import KernelColumns

@@ -403,12 +403,11 @@ class ParametricKernel(Kernel):
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
-        names: list[str] = []
-        for name in self._kinds:
-            value = getattr(self, name)
-            ard = np.ndim(value) == 1
-            names += [f"{name}[{d}]" for d in self._get_free(name)] if ard else [name]
-        return tuple(names)
+        return tuple(
+            f"{name}[{d}]" if np.ndim(getattr(self, name)) else name
+            for name in self._kinds
+            for d in self._get_free(name)
+        )
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -455,10 +454,8 @@ class ParametricKernel(Kernel):
         return bar @ beside(member.astype(np.float64), bar)
 
     def with_groups(self, groups: Sequence[int] | None) -> Self:
-        own = (
-            None if groups is None else [groups[d] for d in self.active_dims or range(len(groups))]
-        )
-        if own is None or len(set(own)) == len(own):
+        own = [] if groups is None else [groups[d] for d in self.active_dims or range(len(groups))]
+        if len(set(own)) == len(own):
             return self
         return replace(self, groups=np.unique(own, return_inverse=True)[1].tolist())
 
