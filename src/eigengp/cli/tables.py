@@ -143,12 +143,11 @@ def drop_unlabelled(frame: Any, target: str) -> Any:
     check_present(table, [target])
     own = table[target]
     missing = find_missing(own) > 0.0 if holds_labels(own) else find_no_number(own)
-    labelled = table.filter(import_arrow().array(~missing))
-    dropped = table.num_rows - labelled.num_rows
-    if dropped:
-        message = f"{dropped} of {table.num_rows} rows have no target and are dropped."
-        warnings.warn(message, TableWarning, stacklevel=2)
-    return labelled
+    if not missing.any():
+        return table
+    message = f"{missing.sum()} of {table.num_rows} rows have no target and are dropped."
+    warnings.warn(message, TableWarning, stacklevel=2)
+    return table.filter(import_arrow().array(~missing))
 
 
 @dataclass(frozen=True)
