@@ -56,8 +56,6 @@ _COINCIDENT = 1e-14
 """Where `t` is no more than rounding, points coincide."""
 _DEEPEST = {"float64": 300.0, "float32": 85.0}
 """Where exponents are cut off: products of smaller values underflow, which is slow."""
-_SPARE = 1
-"""How many columns a caller may ask for beyond those of the points."""
 
 
 class Stationary(ParametricKernel):
@@ -318,7 +316,7 @@ class Side:
         centre = xp.mean(points, axis=0)
         Z = (points - centre) * per_length
         squares = np.einsum("md,md->m", Z, Z) if is_numpy(Z) else xp.sum(Z * Z, axis=1)
-        factor = xp.zeros((m + _SPARE, D + 2), dtype=Z.dtype, device=Z.device)
+        factor = xp.zeros((m + 1, D + 2), dtype=Z.dtype, device=Z.device)  # One to spare.
         factor[:m, :D] = Z * (-2.0 * scale)
         factor[:m, D] = squares * scale + shift
         factor[:m, D + 1] = scale
@@ -378,28 +376,27 @@ class StationaryColumns(KernelColumns):
     def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
         """See `KernelColumns.matrix`."""
         _, rows, t = self._distances(X, dtype, spare)
-        recycle(rows)
         K = self.kernel.profile(t)
         K *= self.kernel.variance
+        recycle(rows)
         return K
 
     def _distances(self, X: AnyArray, dtype: str, spare: int) -> tuple[Side, AnyArray, AnyArray]:
         """Return the points, the rows, and `t`, cut off where the kernel is as good as zero."""
         side = self.side(X)
         rows, t = side.meet(X, dtype, spare)
-        t = _clip_in_place(t, 0.0, self.kernel.reach(_DEEPEST[dtype]))
-        return side, rows, with_diagonal(t, 0.0) if X is self.points else t
+        t = with_diagonal(t, 0.0) if X is self.points else t
+        return side, rows, _clip_in_place(t, 0.0, self.kernel.reach(_DEEPEST[dtype]))
 
     def multiply(self, X: AnyArray, v: Array) -> AnyArray:
         """See `KernelColumns.multiply`; the matrix is not stored."""
-        kernel, decay, loops = self.kernel, self.kernel.decay, find_loops(X)
-        if decay is None or not hasattr(loops, "multiply"):
+        kernel, loops = self.kernel, find_loops(X)
+        if kernel.decay is None or not hasattr(loops, "multiply"):
             return super().multiply(X, v)
         side, product = self.side(X), np.zeros(X.shape[0])
-        X = take_inputs(X, kernel.active_dims)
-        rows = np.ascontiguousarray((X - side.centre) * side.per_length)
-        own = (rows, self._transposed, np.array(decay), np.ascontiguousarray(v))
-        loops.multiply(*own, product)
+        rows = (take_inputs(X, kernel.active_dims) - side.centre) * side.per_length
+        own = (np.ascontiguousarray(rows), self._transposed, np.array(kernel.decay))
+        loops.multiply(*own, np.ascontiguousarray(v), product)
         return kernel.variance * product
 
     @cached_property
@@ -488,8 +485,7 @@ def _adjoint(
     squares = scale * (times(scaled, scaled, overwrite) @ cast(T @ ones, "float64"))
     if overwrite:
         recycle(rows)
-    if others is None:
-        others = [xp.sum(both[:, -1]) / scale]
+    others = others or [xp.sum(both[:, -1]) / scale]
     return assembled(side, both[:, :D], both[:, -1], squares, others)
 
 
