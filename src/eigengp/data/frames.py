@@ -21,8 +21,6 @@ from eigengp.data.formats import explain_errors, is_table, open_dataset
 
 _FIRST_ROWS = 100_000
 """The number of rows of files from which their encoding is learned."""
-_FEWEST_OF_CLASSES = 100
-"""Fewer targets of two distinct values may have them by chance."""
 ENCODED_BY: ContextVar[TableEncoder | bool] = ContextVar("encoded_by", default=False)
 """The encoder that has made the arrays which models take; False if they take what it encodes."""
 
@@ -118,14 +116,6 @@ def read_targets(X: Any, y: Any) -> Any:
         f"y holds {what}, but a regressor predicts numbers. Use EigenGPClassifier for classes."
         + hint
     )
-
-
-def has_two_values(y: Any) -> bool:
-    """Return whether targets in memory have two distinct values, in too many rows for chance."""
-    if not isinstance(y, np.ndarray) or y.ndim != 1 or y.size < _FEWEST_OF_CLASSES:
-        return False
-    others = y[y != y[0]]
-    return bool(others.size and np.all(others == others[0]))
 
 
 def learn_from_files(X: Any, y: Any, sample_weight: Any, categorical: Any) -> TableEncoder | None:

@@ -35,6 +35,8 @@ from eigengp.data.unlabelled import split_labelled
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.mean import MEANS
 
+_FEWEST_OF_CLASSES = 100
+"""Fewer targets of two distinct values may have them by chance."""
 _TIED = 9
 """Decimals to which distances are compared."""
 MERGE_UP_TO = 5_000
@@ -174,6 +176,8 @@ class Dataset:
     """The group of each input; inputs of a group share one lengthscale."""
     unlabelled: Array | None = None
     """Standardised inputs of rows without a target."""
+    has_two_values: bool = False
+    """Whether targets have two distinct values, in too many rows for chance."""
 
 
 class _Opened(NamedTuple):
@@ -194,6 +198,7 @@ def open_dataset(frame: Frame, options: ReadOptions) -> Iterator[Dataset]:
     if options.takes_unlabelled and not _is_labelled(frame.X, frame.y):
         X, y, weight, others = split_labelled(frame.X, frame.y, frame.sample_weight)
         frame = frame._replace(X=X, y=y, sample_weight=weight)
+    two = _has_two_values(frame.y)
     with ExitStack() as stack:
         opened = _open_rows(frame, options, stack)
         rows, mean = opened.rows, None
@@ -224,7 +229,15 @@ def open_dataset(frame: Frame, options: ReadOptions) -> Iterator[Dataset]:
         scaling = replace(scaling, mean=mean or scaling.mean)
         own = (rows, source, scaling, box, summary, names, opened.like, *sizes)
         more = None if others is None else scaling.transform_inputs(others)
-        yield Dataset(*own, began, opened.device, encoder, groups, more)
+        yield Dataset(*own, began, opened.device, encoder, groups, more, two)
+
+
+def _has_two_values(y: Any) -> bool:
+    """Return whether targets in memory have two distinct values, in too many rows for chance."""
+    if not isinstance(y, np.ndarray) or y.ndim != 1 or y.size < _FEWEST_OF_CLASSES:
+        return False
+    others = y[y != y[0]]
+    return bool(others.size and np.all(others == others[0]))
 
 
 def _is_labelled(X: Any, y: Any) -> bool:

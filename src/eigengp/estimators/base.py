@@ -24,7 +24,7 @@ from eigengp.conformal import conformal_factor, conformity, known_factor, normal
 from eigengp.data.array_source import map_blocks
 from eigengp.data.dask_source import is_dask
 from eigengp.data.encode import TableEncoder
-from eigengp.data.frames import ENCODED_BY, Frame, has_two_values, open_frame, read_targets
+from eigengp.data.frames import ENCODED_BY, Frame, open_frame, read_targets
 from eigengp.data.open import (
     MERGE_UP_TO,
     check_inputs,
@@ -232,7 +232,7 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """Read the parameters, which `adapt` may change, open the rows, and learn from them."""
         settings = adapt(Settings.from_estimator(self))
         with open_dataset(frame, settings.reading) as dataset, begin_run(dataset, settings) as run:
-            if settings.likelihood is None and has_two_values(frame.y):
+            if settings.likelihood is None and dataset.has_two_values:
                 run.notes.append(
                     "y has only two distinct values. If they are classes, EigenGPClassifier "
                     "predicts their probabilities."

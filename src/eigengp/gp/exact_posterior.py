@@ -27,6 +27,7 @@ from eigengp.backend.namespace import (
     namespace,
     on_host,
     positive,
+    row_dots,
 )
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import (
@@ -36,7 +37,6 @@ from eigengp.gp.linalg import (
     solve_lower,
 )
 from eigengp.gp.posterior import Posterior, draw_joint
-from eigengp.gp.sums import row_dots
 from eigengp.kernels import KernelColumns
 
 

@@ -13,11 +13,18 @@ from typing import Any
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, Placed, beside, cast, dtype_name, namespace
+from eigengp.backend.namespace import (
+    AnyArray,
+    Placed,
+    beside,
+    cast,
+    dtype_name,
+    namespace,
+    row_dots,
+)
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact_posterior import ConditionalPosterior, MixturePosterior
 from eigengp.gp.posterior import Posterior
-from eigengp.gp.sums import row_dots
 from eigengp.kernels import KernelColumns
 
 _NEAR = (8, 16, 32, 64)

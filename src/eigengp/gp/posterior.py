@@ -15,11 +15,19 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, Placed, beside, cast, namespace, on_host, positive
+from eigengp.backend.namespace import (
+    AnyArray,
+    Placed,
+    beside,
+    cast,
+    namespace,
+    on_host,
+    positive,
+    row_dots,
+)
 from eigengp.backend.threads import product, recycle
 from eigengp.gp.evidence import Outcome
 from eigengp.gp.precision import Arithmetic
-from eigengp.gp.sums import row_dots
 from eigengp.kernels import Kernel, KernelColumns
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, Placed, cast, namespace
+from eigengp.backend.namespace import AnyArray, Placed, cast, namespace, row_dots
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
 from eigengp.gp.linalg import CholeskyFactor, Spectrum
@@ -18,7 +18,6 @@ from eigengp.gp.sums import (
     SumsAdjoint,
     accumulate,
     make_features,
-    row_dots,
     take_features,
 )
 from eigengp.kernels import KernelAdjoint, KernelColumns

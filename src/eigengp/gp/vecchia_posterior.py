@@ -20,6 +20,7 @@ from eigengp.backend.namespace import (
     is_numpy,
     namespace,
     place,
+    row_dots,
 )
 from eigengp.backend.threads import recycle
 from eigengp.gp.blocks import RowBlock
@@ -28,7 +29,6 @@ from eigengp.gp.heteroscedastic import (
     covariates,
     leave_one_out_moments,
 )
-from eigengp.gp.sums import row_dots
 from eigengp.gp.vecchia import (
     Neighborhoods,
     VecchiaOutcome,
