@@ -120,12 +120,17 @@ def read_targets(X: Any, y: Any) -> Any:
     )
 
 
-def has_two_values(y: Any) -> bool:
-    """Return whether targets in memory have two distinct values, in too many rows for chance."""
+def note_two_values(y: Any) -> list[str]:
+    """Return a note if targets in memory have two distinct values, in too many rows for chance."""
     if not isinstance(y, np.ndarray) or y.ndim != 1 or y.size < _FEWEST_OF_CLASSES:
-        return False
+        return []
     others = y[y != y[0]]
-    return bool(others.size and np.all(others == others[0]))
+    if not (others.size and np.all(others == others[0])):
+        return []
+    return [
+        "y has only two distinct values. If they are classes, EigenGPClassifier predicts their "
+        "probabilities."
+    ]
 
 
 def learn_from_files(X: Any, y: Any, sample_weight: Any, categorical: Any) -> TableEncoder | None:

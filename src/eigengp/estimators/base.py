@@ -24,7 +24,7 @@ from eigengp.conformal import conformal_factor, conformity, known_factor, normal
 from eigengp.data.array_source import map_blocks
 from eigengp.data.dask_source import is_dask
 from eigengp.data.encode import TableEncoder
-from eigengp.data.frames import ENCODED_BY, Frame, has_two_values, open_frame, read_targets
+from eigengp.data.frames import ENCODED_BY, Frame, note_two_values, open_frame, read_targets
 from eigengp.data.open import (
     MERGE_UP_TO,
     check_inputs,
@@ -247,11 +247,8 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             open_dataset(X, y, sample_weight, settings.reading) as dataset,
             begin_run(dataset, settings) as run,
         ):
-            if settings.likelihood is None and has_two_values(y):
-                run.notes.append(
-                    "y has only two distinct values. If they are classes, EigenGPClassifier "
-                    "predicts their probabilities."
-                )
+            if settings.likelihood is None:
+                run.notes += note_two_values(y)
             return self._learn(run)
 
     def _fit_outputs(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
