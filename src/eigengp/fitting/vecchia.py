@@ -19,6 +19,7 @@ from eigengp.fitting.conditioning import CHUNK, Conditioning
 from eigengp.fitting.initialization import InducingPointInit, Start, draw_kernels
 from eigengp.fitting.local_learner import LocalLearner, name_kernel
 from eigengp.fitting.model_selection import Decision
+from eigengp.fitting.noise_level import choose_noise
 from eigengp.fitting.progress import Clock
 from eigengp.fitting.run import FitResult, Run
 from eigengp.fitting.settings import RELATIVE_JITTER
@@ -49,6 +50,8 @@ _LEAST_SIZE, _MOST_SIZE = 50, 800
 _MOST_FEATURES = 40_000_000
 """The largest number of features of all rows that the default keeps in memory."""
 _SIZE_PER_SECOND = 12
+_SCORED_ROWS = (4_000, 2_000)
+"""The number of rows from which the noise level is chosen, and that of each group of them."""
 _UNTIL = (0.25, 0.6)
 """Fractions of `max_time` by which the choices of lengthscales and of inducing points must end."""
 
@@ -141,6 +144,10 @@ class NeighborFit:
         if self.max_iter:
             model = self._learn_kernel(model)
             self.run.n_iter += self.learner.n_iter
+            if self.run.settings.noise != "gaussian" and not self._clock.is_over():
+                groups = self.learner.group(model, *_SCORED_ROWS)
+                model, decisions = choose_noise(model, groups, self.learner.n_threads)
+                self.run.decisions.extend(decisions)
         return model
 
     def _learn_kernel(self, model: ExactGP) -> ExactGP:
