@@ -26,7 +26,7 @@ def draw(n: int, noise: float, seed: int = 0) -> RowBlock:
 @pytest.mark.parametrize(("start", "factor"), [(0.004, 4.0), (0.3, 1.0), (400.0, 0.25)])
 def test_a_wrong_level_moves_towards_the_right_one(start: float, factor: float) -> None:
     rows = draw(300, 0.5)
-    model = ExactGP(SquaredExponential([0.3], 1.0), start)
+    model = ExactGP(SquaredExponential([0.05], 1.0), start)
     found, decisions = choose_noise(model, [rows])
     ratio = found.noise_variance / start
     assert (ratio > 1.0) == (factor > 1.0)
@@ -55,7 +55,7 @@ def test_repeated_inputs_leave_one_row_out_and_keep_the_others() -> None:
 
 def test_groups_count_together() -> None:
     parts = [draw(200, 0.5, seed) for seed in (0, 1)]
-    model = ExactGP(SquaredExponential([0.3], 1.0), 0.004)
+    model = ExactGP(SquaredExponential([0.05], 1.0), 0.004)
     _, (decision,) = choose_noise(model, parts, 2)
     alone = [_sum_squares_of_group(model, each).sum() for each in parts]
     assert decision.scores["× 1"] == pytest.approx(sum(alone) / 400)

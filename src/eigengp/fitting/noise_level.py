@@ -27,7 +27,7 @@ _MOST_FACTORS = 4
 """The noise variance is multiplied or divided by up to so many factors."""
 _LEAST_NOISE = 1e-4
 """The noise variance is not divided below this fraction of the variance of the targets."""
-_GAIN = 0.02
+_GAIN = 0.05
 _ERRORS = 2.0
 """The required improvement, relative to the squared errors, and in standard errors."""
 
