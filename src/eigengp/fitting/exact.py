@@ -17,7 +17,7 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
-from eigengp.fitting.heteroscedastic import LeaveOneOut, reweight_rows, score
+from eigengp.fitting.heteroscedastic import LEAST_ROWS, LeaveOneOut, reweight_rows, score
 from eigengp.fitting.initialization import (
     WARPED_INPUTS,
     InducingPointInit,
@@ -27,6 +27,7 @@ from eigengp.fitting.initialization import (
     shorten_lengthscales,
 )
 from eigengp.fitting.model_selection import EXACT_UP_TO, Decision
+from eigengp.fitting.noise_level import choose_noise
 from eigengp.fitting.objectives import (
     PriorObjective,
     RowObjective,
@@ -57,7 +58,7 @@ _STEPS = 60
 _LAST_STEPS = 40
 _REWEIGHTED_STEPS = 15
 _TOLERANCE = 1e-7
-_CLEARLY = 1.0
+_CLEARLY = 10.0
 """The gain in nats for which an optimum from a short lengthscale of one input is preferred."""
 _STRETCH = {RationalQuadratic: 1.0, Matern52: 1.3, Matern32: 1.7, Matern12: 4.0}
 """Rougher kernels start at the lengthscales of the squared exponential, times this."""
@@ -87,7 +88,8 @@ def learn_exact_of_few(run: Run, start: Start) -> FitResult:
     rows = run.source.take(np.arange(run.source.n_rows))
     fit = ExactFit(run, rows)
     first = ExactGP(start.kernel, start.noise_variance, run.exact_device)
-    found, scored = fit.calibrate(fit.learn(fit.choose_kernel(first)))
+    found = fit.choose_noise(fit.learn(fit.choose_kernel(first)))
+    found, scored = fit.calibrate(found)
     outcome = found.model.forward(_make_source(rows))
     return scored.make_result(run, found.model, outcome.value, _online=None)
 
@@ -222,6 +224,12 @@ class ExactFit:
         """The number of inputs that are not constant; a group of inputs is one."""
         return count_varying(self.rows.X, self.run.dataset.groups)
 
+    @property
+    def _is_wide(self) -> bool:
+        """Whether there are many inputs, and few rows for each."""
+        D = self._n_varying
+        return D >= _WIDE_FROM and 1 < self.rows.n_rows < _ROWS_PER_INPUT * D
+
     def _list_starts(self, start: ExactGP) -> list[ExactGP]:
         """Return the start if the user gave it, else starts of short and of long lengthscales."""
         if isinstance(self.run.settings.kernel, Kernel) or self.run.settings.learns_nothing:
@@ -306,6 +314,16 @@ class ExactFit:
         found = self._learn(start, some, steps, "learning")
         return self._learn(found.model, self.rows, 0, "learning")
 
+    def choose_noise(self, found: Optimum) -> Optimum:
+        """Choose the noise level by leave-one-out, where variances are then fitted to residuals."""
+        held = self.run.settings.noise == "gaussian" or self.run.settings.learns_nothing or self._is_wide
+        few, many = self.rows.weight.sum() < LEAST_ROWS, self.rows.n_rows > EXACT_UP_TO
+        if held or few or many or self.run.monitor.clock.is_over():
+            return found
+        model, decisions = choose_noise(found.model, [self.rows])
+        self.run.decisions.extend(decisions)
+        return self._learn(model, self.rows, 0, "noise") if decisions else found
+
     def condition(self, found: Optimum) -> Any:
         """Return the posterior given the rows, averaged over draws of the hyperparameters."""
         n = found.source.n_rows
@@ -329,12 +347,11 @@ class ExactFit:
 
         Where the noise is heteroscedastic, kernel and noise are learned again from reweighted rows.
         """
-        n, D = self.rows.n_rows, self._n_varying
-        posterior = self.condition(found)
+        n, posterior = self.rows.n_rows, self.condition(found)
         if self.run.settings.noise == "gaussian" or self.run.settings.learns_nothing:
             return found, LeaveOneOut(posterior)
         own = self._with_covariates(found.model, posterior)
-        if D >= _WIDE_FROM and 1 < n < _ROWS_PER_INPUT * D:
+        if self._is_wide:
             return found, self._scale_by_cross_validation(found.model, own)
         scored = self._score(own, self.rows)
         if scored.smooth is None or self.run.monitor.clock.is_over():

@@ -275,11 +275,7 @@ class LocalLearner:
 
     def group(self, model: ExactGP, count: int, size: int) -> list[RowBlock]:
         """Return about `count` rows in groups of at most `size`, as near as all rows make them."""
-        some, _ = self.rows.cut(LEARNED_ROWS)
-        at = some.X * model.kernel.metric(some.X.shape[1])
-        groups = list(bisect_rows(at, np.arange(some.n_rows), size))
-        step = max(1, len(groups) // max(1, round(count / size)))
-        return [some.picked(each) for each in groups[::step]]
+        return group_nearby(self.rows, model.kernel, count, size)
 
     def _score_kernel(self, model: ExactGP, groups: list[RowBlock]) -> float:
         """Average `−ln p(y)` per row and its value with one variance for all rows.
@@ -301,6 +297,15 @@ class LocalLearner:
         square = max(squares / n, np.finfo(np.float64).tiny)
         alike = 0.5 * float(np.log(2.0 * np.pi * square) + 1.0)
         return float(0.5 * (value / n + alike) + len(model.kernel.parameters) / n)
+
+
+def group_nearby(rows: RowBlock, kernel: Kernel, count: int, size: int) -> list[RowBlock]:
+    """Return about `count` rows in groups of at most `size`, as near as all rows make them."""
+    some, _ = rows.cut(LEARNED_ROWS)
+    at = some.X * kernel.metric(some.X.shape[1])
+    groups = list(bisect_rows(at, np.arange(some.n_rows), size))
+    step = max(1, len(groups) // max(1, round(count / size)))
+    return [some.picked(each) for each in groups[::step]]
 
 
 def bisect_rows(X: Array, rows: NDArray[np.intp], size: int) -> Iterator[NDArray[np.intp]]:

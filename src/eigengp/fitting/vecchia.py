@@ -24,8 +24,15 @@ from eigengp.backend.threads import map_in_threads
 from eigengp.data.neighbors import Nearest, NeighborSource
 from eigengp.fitting.heteroscedastic import LeaveOneOut, reweight_rows, score
 from eigengp.fitting.initialization import InducingPointInit, Start
-from eigengp.fitting.local_learner import CANDIDATES, SUMS, learn_kernels, name_kernel
+from eigengp.fitting.local_learner import (
+    CANDIDATES,
+    SUMS,
+    group_nearby,
+    learn_kernels,
+    name_kernel,
+)
 from eigengp.fitting.model_selection import Decision
+from eigengp.fitting.noise_level import choose_noise
 from eigengp.fitting.posterior_mean import find_posterior_mean, is_affordable
 from eigengp.fitting.run import FitResult, Run
 from eigengp.fitting.settings import RELATIVE_JITTER
@@ -62,6 +69,8 @@ _LEFT_OUT_ROWS, _MOST_SINGLE_ROWS = 6_000, 20_000
 """The largest number of distinct inputs, and of their rows, that are left out."""
 _FIRST_PER_REPEAT = 20
 """For so many inputs that are left out, one more that several rows share is left out."""
+_SCORED_ROWS = (4_000, 2_000)
+"""The number of rows from which the noise level is chosen, and that of each group of them."""
 _NOT_WORSE = 1.02
 """The largest ratio of mean squared errors, of the mean from all rows to that from neighbours, at
 which the former is used: it is smoother, and its predictions are faster."""
@@ -74,7 +83,7 @@ def learn_with_neighbors(run: Run, start: Start) -> FitResult:
     """Fit eigenfunctions and the nearest-neighbour residual."""
     fit = NeighborFit.begin(run)
     kernels = learn_kernels(run, fit.sample, start)
-    own = fit.choose_kernel(kernels, fit.choose_size(kernels[0]))
+    own = fit.choose_noise(fit.choose_kernel(kernels, fit.choose_size(kernels[0])))
     scored = fit.score(own)
     # That of a sample of the rows is scaled to all of them.
     total = own.outcome.value * (run.dataset.summary.weight / own.outcome.n)
@@ -212,6 +221,19 @@ class NeighborFit:
             reason = f"leave-one-out loss of the best of {len(CANDIDATES) + len(SUMS)} kernels"
             self.run.decisions.append(Decision("kernel", chosen, reason, losses))
         return min(trials, key=lambda trial: trial[0])[1]
+
+    def choose_noise(self, own: _Predicted) -> _Predicted:
+        """Condition the model again if leave-one-out errors call for another noise variance."""
+        run, features = self.run, own.model.features
+        if own.scored is None or run.settings.learns_nothing or run.monitor.clock.is_over():
+            return own
+        groups = group_nearby(self.sample, features.kernel, *_SCORED_ROWS)
+        model = ExactGP(features.kernel, own.model.noise_variance)
+        model, decisions = choose_noise(model, groups, run.n_threads)
+        run.decisions.extend(decisions)
+        if not decisions:
+            return own
+        return self.condition_and_predict(replace(own.model, noise_variance=model.noise_variance))
 
     def _get_loss(self, own: _Predicted) -> float:
         """Return the leave-one-out loss, in nats per row, as that of `_score_predictions`."""
