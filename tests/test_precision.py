@@ -11,7 +11,7 @@ from sklearn import config_context
 
 from eigengp import LBFGS, EigenGPRegressor, Matern32, SquaredExponential
 from eigengp._typing import Array
-from eigengp.backend.buffers import make_buffer, product, recycle, reuse_buffers
+from eigengp.backend.threads import make_buffer, product, recycle, reuse_buffers
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
 from eigengp.fitting.objectives import RowObjective, eigengp_parameters, minimize

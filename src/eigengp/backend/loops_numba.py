@@ -3,7 +3,7 @@
 Nothing is gathered: each set reads its rows of the table where they are. Sums may be taken in any
 order within a set, which lets the compiler use wide registers; that order is the same in every run
 of the same machine code. Arguments that are only read may be read-only. `products_numba` has
-products that gradients and conjugate gradients alone need, and is imported with the first of them.
+those that predictions do not need, and is imported with the first of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FAST = {"reassoc", "contract", "nsz"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in ("combine", "multiply_block", "project"):
+    if name not in ("add_gram", "combine", "multiply_block", "project", "pull_back_gram"):
         raise AttributeError(name)
     return getattr(import_module("eigengp.backend.products_numba"), name)
 

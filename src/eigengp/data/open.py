@@ -37,6 +37,8 @@ from eigengp.gp.mean import MEANS
 
 _TIED = 9
 """Decimals to which distances are compared."""
+_FEWEST_OF_CLASSES = 100
+"""Fewer targets of two distinct values may have them by chance."""
 MERGE_UP_TO = 5_000
 """Up to so many rows are merged, and computed with on the CPU."""
 
@@ -225,6 +227,14 @@ def open_dataset(frame: Frame, options: ReadOptions) -> Iterator[Dataset]:
         own = (rows, source, scaling, box, summary, names, opened.like, *sizes)
         more = None if others is None else scaling.transform_inputs(others)
         yield Dataset(*own, began, opened.device, encoder, groups, more)
+
+
+def has_two_values(y: Any) -> bool:
+    """Return whether targets in memory have two distinct values, in too many rows for chance."""
+    if not isinstance(y, np.ndarray) or y.ndim != 1 or y.size < _FEWEST_OF_CLASSES:
+        return False
+    others = y[y != y[0]]
+    return bool(others.size and np.all(others == others[0]))
 
 
 def _is_labelled(X: Any, y: Any) -> bool:

@@ -30,6 +30,7 @@ from eigengp.data.open import (
     check_inputs,
     check_same_place,
     follows_dispatch,
+    has_two_values,
     is_out_of_core,
     move_to_device,
     open_dataset,
@@ -46,6 +47,7 @@ from eigengp.gp.posterior import Posterior, Predictive
 from eigengp.gp.precision import PRECISIONS
 from eigengp.gp.sensitivity import sensitivities
 from eigengp.gp.variational import LatentPosterior
+from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import KERNELS, Kernel
 
 KERNEL_NAMES = StrOptions(set(KERNELS))
@@ -230,7 +232,13 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     ) -> FitResult:
         """Read the parameters, which `adapt` may change, open the rows, and learn from them."""
         settings = adapt(Settings.from_estimator(self))
+        two_valued = settings.likelihood is None and has_two_values(frame.y)
         with open_dataset(frame, settings.reading) as dataset, begin_run(dataset, settings) as run:
+            if two_valued:
+                run.notes.append(
+                    "y has only two distinct values. If they are classes, EigenGPClassifier "
+                    "predicts their probabilities."
+                )
             return self._learn(run)
 
     def _fit_outputs(self, frame: Frame) -> FitResult:
@@ -276,16 +284,25 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         check_same_place(self, checked, self._place, method)
         return checked
 
-    def _moved(self, X: AnyArray) -> AnyArray:
-        """Return inputs where they are computed with: in NumPy, where they are, or on `device`."""
-        if self._keeps_rows:
-            return X if isinstance(X, np.ndarray) else on_host(X)
-        few = X.shape[0] <= MERGE_UP_TO
-        return X if few else move_to_device(X, getattr(self, "device", None))
+    def _moved(self, X: AnyArray, predicts: bool = False) -> AnyArray:
+        """Return inputs where they are computed with: in NumPy, where they are, or on `device`.
 
-    def _by_blocks(self, function: Callable[[AnyArray], Any], X: AnyArray) -> Any:
+        With neighbours, mean and variance alone are computed outside of NumPy: `predicts`.
+        """
+        few = X.shape[0] <= MERGE_UP_TO
+        moved = X if few else move_to_device(X, getattr(self, "device", None))
+        if not self._keeps_rows:
+            return moved
+        there = predicts and isinstance(self._posterior, VecchiaPosterior) and not few
+        if there and (moved is not X or getattr(X, "is_cuda", False)):
+            return moved
+        return X if isinstance(X, np.ndarray) else on_host(X)
+
+    def _by_blocks(
+        self, function: Callable[[AnyArray], Any], X: AnyArray, predicts: bool = False
+    ) -> Any:
         """Return a function of standardised inputs for all rows: an array, or a tuple of them."""
-        moved, transform = self._moved(X), self._scaling.transform_inputs
+        moved, transform = self._moved(X, predicts), self._scaling.transform_inputs
         values = map_blocks(
             lambda rows: function(transform(rows)), moved, self._posterior.n_columns
         )
@@ -433,7 +450,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         return mean
 
     def _mean_alone(self, X: AnyArray) -> AnyArray:
-        return self._scaling.restore_targets(X, self._by_blocks(self._posterior.mean, X))
+        return self._scaling.restore_targets(X, self._by_blocks(self._posterior.mean, X, True))
 
     def _mean_and_std(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         standardised, variance = self._mean_and_variance(X)
@@ -445,7 +462,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
 
     def _mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance in standardised units, each of shape (n,)."""
-        mean, variance = self._by_blocks(self._posterior.mean_and_variance, X)
+        mean, variance = self._by_blocks(self._posterior.mean_and_variance, X, True)
         return mean, variance
 
     def predict_to_file(self, X: Any, path: str | Path, coverage: float | None = None) -> int:

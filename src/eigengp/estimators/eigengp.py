@@ -26,7 +26,7 @@ from eigengp.fitting.online import Online, extend_fit
 from eigengp.fitting.run import FitResult, describe, get_log_unit
 from eigengp.fitting.settings import LBFGS, Settings, Stochastic, find_likelihood
 from eigengp.fitting.stochastic import StochasticLearner
-from eigengp.gp.exact_posterior import ConditionalPosterior
+from eigengp.gp.exact import ConditionalPosterior
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.likelihoods import (
     LIKELIHOODS,
@@ -124,12 +124,11 @@ class EigenGPRegressor(InducingPointRegressor):
           squared exponential, rational quadratic, Matérn 5/2, 3/2 and 1/2; for one input also a
           linear kernel plus a squared exponential, and for up to three inputs a `Warped` squared
           exponential.
-        - "neighbors": the kernel with the lowest loss on up to 10,000 rows, among the same five
-          kernels and, without `max_time` or with at least 10 seconds, four sums: squared
-          exponential + Matérn 5/2 or rational quadratic, and rational quadratic or Matérn 3/2 +
-          Matérn 1/2. The loss per row is the mean of two values: the negative log marginal
-          likelihood of local GPs, and the negative log density of their leave-one-out errors with
-          one common variance. As in Akaike's criterion, each hyperparameter adds one nat.
+        - "neighbors": the same five kernels and, without `max_time` or with at least four seconds,
+          three sums: of two rational quadratics, of one and Matérn 1/2, and of two and Matérn 1/2.
+          They are learned from local GPs. The best three are conditioned on all rows, and that with
+          the lowest leave-one-out loss is kept. The loss per row is the mean of the negative log
+          density and of its value with one common variance.
     residual : {"auto", None, "diagonal", "neighbors", "exact"}
         Which model to fit. None, "diagonal" and "neighbors" have eigenfunctions, and differ in how
         they treat the residual covariance.
@@ -141,7 +140,7 @@ class EigenGPRegressor(InducingPointRegressor):
           files, Dask collections, on GPUs and beyond 200,000 rows.
         - "neighbors" uses a Vecchia approximation of it: each prediction is also conditioned on the
           nearest training rows. The prior variances of the weights are those of the GP prior.
-          Hyperparameters are learned from at most 10,000 rows, and the posterior of the weights
+          Hyperparameters are learned from at most 20,000 rows, and the posterior of the weights
           from at most 100,000; neighbours are found among all rows, which are kept in memory,
           in NumPy arrays on the CPU. Up to 30,000 rows, if `max_time` allows it, the predictive
           mean is that of the exact GP of all rows with the learned hyperparameters (up to 2 GB of
@@ -229,7 +228,8 @@ class EigenGPRegressor(InducingPointRegressor):
         `selection_` says. Smaller NumPy arrays stay on the CPU, which is faster for them. Arrays of
         PyTorch or CuPy (with scikit-learn's `array_api_dispatch`) are computed where they are,
         whatever `device` is, but `fit` copies arrays of at most 5,000 rows to the CPU. The exact GP
-        uses a GPU from 1,000 rows on, and models with neighbours always use the CPU.
+        uses a GPU from 1,000 rows on. Models with neighbours are learned on the CPU, and predict
+        more than 5,000 rows at once on the GPU.
 
     Attributes
     ----------

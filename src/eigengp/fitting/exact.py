@@ -57,6 +57,8 @@ _STEPS = 60
 _LAST_STEPS = 40
 _REWEIGHTED_STEPS = 15
 _TOLERANCE = 1e-7
+_CLEARLY = 1.0
+"""The gain in nats for which an optimum from a short lengthscale of one input is preferred."""
 _STRETCH = {RationalQuadratic: 1.0, Matern52: 1.3, Matern32: 1.7, Matern12: 4.0}
 """Rougher kernels start at the lengthscales of the squared exponential, times this."""
 _MOST_DRAWS = 16
@@ -199,11 +201,10 @@ class ExactFit:
             few = few.picked(self.run.rng.permutation(few.n_rows)[:count])
         self.run.monitor.clock.allow(_UNTIL[0])
         best = self._learn_best(self._list_starts(start), few)
-        if start.device is not None and not isinstance(own, Kernel):
-            short = shorten_lengthscales(best.model.kernel, few.X)
-            trials = [replace(best.model, kernel=each) for each in short]
-            best = min(best, self._learn_best([best.model, *trials], few), key=attrgetter("value"))
-        if isinstance(own, Kernel) or own != "auto" or self.run.settings.learns_nothing:
+        if isinstance(own, Kernel) or self.run.settings.learns_nothing:
+            return best.model
+        best = self._shorten(best, few)
+        if own != "auto":
             return best.model
         found = {type(best.model.kernel).__name__: best}
         for name, starts in self._list_candidates(best.model, few):
@@ -229,6 +230,20 @@ class ExactFit:
         rng = np.random.RandomState(0)
         lengths = (1.5 * low, high)
         return [replace(start, kernel=with_lengthscale(start.kernel, x, rng)) for x in lengths]
+
+    def _shorten(self, best: Optimum, few: RowBlock) -> Optimum:
+        """Return the optimum, or that from a short lengthscale of one input, if clearly better.
+
+        An input that numbers subjects, or along which the function oscillates, is not found from
+        lengthscales that are alike for all inputs.
+        """
+        short = shorten_lengthscales(best.model.kernel, few.X)
+        trials = [replace(best.model, kernel=each) for each in short]
+        if not trials:
+            return best
+        found = self._learn_best(trials, few)
+        gain = found.objective.weight * (best.value - found.value)
+        return found if gain > _CLEARLY else best
 
     def _list_candidates(self, best: ExactGP, few: RowBlock) -> Iterator[tuple[str, list[ExactGP]]]:
         """Yield the name and the starts of each further candidate kernel."""

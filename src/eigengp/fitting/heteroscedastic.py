@@ -45,6 +45,9 @@ _FAR = 10.0
 """The ratio of the smallest trusted variance to the smallest one from which the former limits the
 variances of the model."""
 _MOST_WEIGHT = 100.0
+_NOT_WORSE = 1.02
+"""The largest ratio of mean squared errors, of reweighted to equal rows, at which the former are
+used."""
 _LEAST_SPREAD = 1e-3
 _MOST_STEPS = 50
 _LEAST_WEIGHT = 0.05
@@ -83,6 +86,8 @@ class LeaveOneOut:
         What `reweight_rows` needs, if the noise is heteroscedastic.
     others : tuple of Decision
         Decisions about the posterior, beside that about the noise.
+    square : float
+        The mean squared error.
     """
 
     posterior: Any
@@ -91,6 +96,7 @@ class LeaveOneOut:
     chosen: str = ""
     smooth: VarianceScale | None = None
     others: tuple[Decision, ...] = ()
+    square: float = 0.0
 
     def make_result(self, run: Run, model: Any, value: float, **own: Any) -> FitResult:
         """Make the result of a run, with the decisions; see `Run.make_result`."""
@@ -104,10 +110,16 @@ class LeaveOneOut:
         return run.make_result(model, value, posterior, self.errors, **own)
 
     def choose_weights(self, reweighted: LeaveOneOut) -> LeaveOneOut:
-        """Return this, or that of reweighted rows if its log density is larger."""
+        """Return this, or that of reweighted rows if its log density is larger.
+
+        Its squared errors must not be clearly larger: where noise is skewed, rows with little noise
+        are those with small targets, and means that follow them are too small.
+        """
         losses = {"equal": self.scores[self.chosen]}
         losses["by noise"] = reweighted.scores[reweighted.chosen]
         chosen = min(losses, key=lambda name: losses[name])
+        if reweighted.square > _NOT_WORSE * self.square:
+            chosen = "equal"
         best = self if chosen == "equal" else reweighted
         decision = Decision("weights", chosen, "mean negative log density of rows not used", losses)
         return replace(best, others=(*best.others, decision))
@@ -154,7 +166,9 @@ def score(
     n_local = covariates.shape[1] - n_eigenfunctions
     found = fit_heteroscedastic(errors, variance, covariates, n_local, rows.sample_weight, number)
     scaled = replace(posterior, scale=found.scale)
-    return LeaveOneOut(scaled, np.sort(found.errors), found.losses, found.name, found.smooth)
+    square = float(np.average(errors**2, weights=rows.weight))
+    own = (np.sort(found.errors), found.losses, found.name, found.smooth)
+    return LeaveOneOut(scaled, *own, square=square)
 
 
 def _repeat_rows(rows: RowBlock, number: NDArray[np.intp]) -> tuple[RowBlock, NDArray[np.intp]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,16 +63,15 @@ CANDIDATES: dict[type[Stationary], _Origin] = {
     Matern12: _Origin(Matern32, 2.4),
 }
 """The candidate kernels; each starts where a smoother one ended."""
-SUMS: tuple[tuple[type[Stationary], type[Stationary]], ...] = (
-    (SquaredExponential, Matern52),
+SUMS: tuple[tuple[type[Stationary], ...], ...] = (
     (SquaredExponential, RationalQuadratic),
     (RationalQuadratic, Matern12),
-    (Matern32, Matern12),
+    (SquaredExponential, RationalQuadratic, Matern12),
 )
-"""Candidate sums of a smooth and a rougher kernel; each starts where its parts ended."""
+"""Candidate sums; each starts where its parts ended, see `add_kernels`."""
 _LARGEST_ALPHA = 10.0
 """Where learning of a rational quadratic starts at most: beyond, gradients vanish."""
-LEARNED_ROWS = 10_000
+LEARNED_ROWS = 20_000
 """The largest number of rows that are grouped."""
 
 
@@ -84,6 +84,8 @@ class _Round(NamedTuple):
     """The number of rows of a group."""
     steps: int
     """The largest number of iterations."""
+    sum_steps: int
+    """The same for sums of kernels."""
     keep: int
     """The number of kernels that reach the next round."""
     until: float
@@ -91,39 +93,45 @@ class _Round(NamedTuple):
 
 
 _ROUNDS = (
-    _Round(1_000, 100, 15, 4, 0.12),
-    _Round(3_000, 300, 12, 2, 0.3),
-    _Round(LEARNED_ROWS, 400, 12, 1, 0.5),
+    _Round(1_000, 100, 15, 10, 4, 0.12),
+    _Round(3_000, 300, 12, 10, 4, 0.3),
+    _Round(LEARNED_ROWS, 400, 15, 15, 3, 0.5),
 )
 _TRIED_LENGTHSCALES, _TRIED_STEPS = 4, 8
 """The number of lengthscales beside those of a given kernel, and of iterations for each."""
 _TRIED_UNTIL = 0.25
 """The fraction of `max_time` by which that must end."""
-_SUM_STEPS = 10
-"""The largest number of iterations of a sum of kernels in a round before the last."""
 _LEAST_NOISE = 0.01
 """The least noise variance at the start of a round. Targets of a few groups may be nearly free of
 noise, and those of others are then so unlikely that the first step ends far away."""
-_ENOUGH_SECONDS = 10.0
+_ENOUGH_SECONDS = 4.0
 _FEWEST_ROWS, _ROWS_PER_SECOND = (200, 1_000), (400, 2_000)
 """If `max_time` is less than that, there are only the first and the last round, of so many rows."""
 
 
-def learn_kernel(run: Run, rows: RowBlock, start: Start) -> ExactGP:
-    """Learn kernel and noise from rows in random order; by default they choose the kernel too."""
+def learn_kernels(run: Run, rows: RowBlock, start: Start) -> list[ExactGP]:
+    """Learn kernel and noise from rows in random order; by default, return the best kernels.
+
+    If the noise is not fitted, there are no leave-one-out predictions to choose among them, and the
+    best of local GPs is chosen.
+    """
     own, settings = run.settings.kernel, run.settings
     model = ExactGP(start.kernel, start.noise_variance)
     most = _STEPS if settings.max_iter is None else settings.max_iter
     tol = _TOLERANCE if settings.tol is None else settings.tol
     if most == 0:
-        return model
+        return [model]
     learner = LocalLearner(rows, run.monitor, run.n_threads, run.checkpoint, tol)
     if isinstance(own, Kernel) and settings.n_restarts != 1:
         model = learner.choose_lengthscales(model, most)
-    model = learner.choose_kernel(model, most, given=isinstance(own, Kernel) or own != "auto")
+    models = learner.learn_kernels(model, most, given=isinstance(own, Kernel) or own != "auto")
     run.n_iter += learner.n_iter
-    run.decisions.extend(learner.decisions)
-    return model
+    if learner.losses and (len(models) == 1 or settings.noise == "gaussian"):
+        n, losses = list(learner.losses.items())[-1]
+        reason = f"lowest loss of local GPs of {min(n, rows.n_rows):,} rows"
+        run.decisions.append(Decision("kernel", name_kernel(models[0].kernel), reason, losses))
+        return models[:1]
+    return models
 
 
 @dataclass
@@ -152,8 +160,6 @@ class LocalLearner:
     n_iter: int = 0
     losses: dict[int, dict[str, float]] = field(default_factory=dict)
     """The loss of each kernel, by the number of rows; lower is better."""
-    decisions: list[Decision] = field(default_factory=list)
-    """The choice of the kernel, if there was a tournament."""
 
     def choose_lengthscales(self, given: ExactGP, most: int) -> ExactGP:
         """Return the model with a given kernel, or one with plausible lengthscales, if better.
@@ -177,8 +183,8 @@ class LocalLearner:
                 best, least = (model, value) if value < least else (best, least)
         return best
 
-    def choose_kernel(self, start: ExactGP, most: int, given: bool = False) -> ExactGP:
-        """Return the winner of a tournament of kernels, or the model with the given kernel.
+    def learn_kernels(self, start: ExactGP, most: int, given: bool = False) -> list[ExactGP]:
+        """Return the best models of a tournament of kernels, or that with the given kernel.
 
         Kernels are learned on a part of the rows, in rounds of at most `most` iterations. The best
         kernels of each round, by `_score_kernel`, reach the next.
@@ -192,13 +198,7 @@ class LocalLearner:
                 self.monitor.clock.spread(each.until, i, len(models))
                 learned.append(self._learn_on_part(model, each, groups, most))
             models = self._keep_best(learned, each, groups)
-        if self.losses:
-            (*_, (n, losses)), first = self.losses.items(), next(iter(self.losses.values()))
-            reason = f"lowest loss on {min(n, self.rows.n_rows):,} rows"
-            if len(losses) < len(first):
-                reason += f", the best {len(losses)} of {len(first)} kernels"
-            self.decisions.append(Decision("kernel", name_kernel(models[0].kernel), reason, losses))
-        return models[0]
+        return models
 
     def _keep_best(
         self, models: list[ExactGP], own: _Round, groups: list[RowBlock]
@@ -222,7 +222,8 @@ class LocalLearner:
         if limit is None or self._has_time:
             return _ROUNDS
         first = _ROUNDS[0]._replace(keep=1, until=_ROUNDS[1].until)
-        planned = zip((first, _ROUNDS[-1]), _FEWEST_ROWS, _ROWS_PER_SECOND, strict=True)
+        last = _ROUNDS[-1]._replace(keep=1)
+        planned = zip((first, last), _FEWEST_ROWS, _ROWS_PER_SECOND, strict=True)
         return [
             each._replace(n_rows=min(each.n_rows, max(fewest, round(rate * limit))))
             for each, fewest, rate in planned
@@ -258,8 +259,7 @@ class LocalLearner:
         self, model: ExactGP, own: _Round, groups: list[RowBlock], most: int
     ) -> ExactGP:
         """Learn kernel and noise in one round of at most `most` iterations."""
-        short = own.keep > 1 and not isinstance(model.kernel, Stationary)
-        steps = min(own.steps, _SUM_STEPS) if short else own.steps
+        steps = own.steps if isinstance(model.kernel, Stationary) else own.sum_steps
         name = name_kernel(model.kernel)
         return self.minimize(name, model, groups, min(steps, most))
 
@@ -320,21 +320,27 @@ def bisect_rows(X: Array, rows: NDArray[np.intp], size: int) -> Iterator[NDArray
 
 
 def name_kernel(kernel: Kernel) -> str:
-    """Return the name of a kernel, or those of both parts of a sum."""
-    parts = [kernel.left, kernel.right] if isinstance(kernel, Sum) else [kernel]
-    return " + ".join(type(part).__name__ for part in parts)
+    """Return the name of a kernel, or those of the parts of a sum."""
+    if isinstance(kernel, Sum):
+        return f"{name_kernel(kernel.left)} + {name_kernel(kernel.right)}"
+    return type(kernel).__name__
 
 
-def add_kernels(left: ExactGP, right: ExactGP) -> ExactGP:
-    """Return a model with half of each kernel and the smaller noise."""
-    halves = [_halve(limit_alpha(model.kernel)) for model in (left, right)]
-    best = min((left, right), key=lambda model: model.noise_variance)
-    return replace(best, kernel=Sum(*halves))
+def add_kernels(*models: ExactGP) -> ExactGP:
+    """Return a model with an equal part of each kernel and the smallest noise.
 
-
-def _halve(kernel: Kernel) -> Kernel:
-    assert isinstance(kernel, Stationary)
-    return replace(kernel, variance=0.5 * kernel.variance)
+    A squared exponential starts as a rational quadratic, which may become rougher.
+    """
+    parts: list[Any] = []
+    for model in models:
+        own: Any = model.kernel
+        if isinstance(own, SquaredExponential):
+            same = (own.lengthscale, own.variance)
+            own = RationalQuadratic(*same, groups=own.groups, alpha=_LARGEST_ALPHA)
+        own = limit_alpha(own)
+        parts.append(replace(own, variance=own.variance / len(models)))
+    best = min(models, key=lambda model: model.noise_variance)
+    return replace(best, kernel=reduce(Sum, parts))
 
 
 def limit_alpha(kernel: Kernel) -> Kernel:

@@ -159,7 +159,7 @@ def _free_points(model: Any, name: str, low: Array, high: Array, unit: Array | f
         low=low / unit,
         high=high / unit,
         write=lambda model, values: replace(model, **{name: (values * unit).reshape(points.shape)}),
-        slope=lambda gradient: getattr(gradient, name).ravel() * unit,
+        slope=lambda gradient: gradient.inducing_points.ravel() * unit,
     )
 
 

@@ -152,10 +152,12 @@ class Run:
 
     def _describe_device(self, model: Any) -> list[Decision]:
         """Return where it was computed, if that was for the fit to choose."""
-        vecchia = self.exact_device is not None and isinstance(model, VecchiaPass)
-        if self.settings.parameters.get("device") != "auto" and not vecchia:
+        if self.exact_device is not None and isinstance(model, VecchiaPass):
+            reason = f"learning from neighbours; many rows are predicted on {self.exact_device}"
+            return [Decision("device", "cpu", reason)]
+        if self.settings.parameters.get("device") != "auto":
             return []
-        used = getattr(model, "device", None) or (None if vecchia else self.dataset.device)
+        used = getattr(model, "device", None) or self.dataset.device
         if used is not None:
             return [Decision("device", used, "a GPU is available and faster")]
         none = self.settings.device is None

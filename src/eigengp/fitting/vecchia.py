@@ -9,6 +9,7 @@ fitted to leave-one-out residuals.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -23,7 +24,7 @@ from eigengp.backend.threads import map_in_threads
 from eigengp.data.neighbors import Nearest, NeighborSource
 from eigengp.fitting.heteroscedastic import LeaveOneOut, reweight_rows, score
 from eigengp.fitting.initialization import InducingPointInit, Start
-from eigengp.fitting.local_learner import learn_kernel
+from eigengp.fitting.local_learner import CANDIDATES, SUMS, learn_kernels, name_kernel
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.posterior_mean import find_posterior_mean, is_affordable
 from eigengp.fitting.run import FitResult, Run
@@ -72,12 +73,12 @@ for all rows must end."""
 def learn_with_neighbors(run: Run, start: Start) -> FitResult:
     """Fit eigenfunctions and the nearest-neighbour residual."""
     fit = NeighborFit.begin(run)
-    model = fit.place_points(learn_kernel(run, fit.sample, start))
-    outcome = fit.condition(model)
-    scored = fit.score(model, outcome)
+    kernels = learn_kernels(run, fit.sample, start)
+    own = fit.choose_kernel(kernels, fit.choose_size(kernels[0]))
+    scored = fit.score(own)
     # That of a sample of the rows is scaled to all of them.
-    total = outcome.value * (run.dataset.summary.weight / outcome.n)
-    return scored.make_result(run, model, total, _online=None)
+    total = own.outcome.value * (run.dataset.summary.weight / own.outcome.n)
+    return scored.make_result(run, own.model, total, _online=None)
 
 
 def _get_sample_size(seconds: float | None) -> int:
@@ -97,8 +98,9 @@ def _get_largest_size(n_rows: int, seconds: float | None = None) -> int:
 
 
 class _Predicted(NamedTuple):
-    """A posterior, and leave-one-out predictions of some rows."""
+    """A model, its posterior, and leave-one-out predictions of some rows."""
 
+    model: VecchiaPass
     outcome: VecchiaOutcome
     """What a pass over the rows found."""
     posterior: VecchiaPosterior
@@ -111,6 +113,8 @@ class _Predicted(NamedTuple):
     """The number of inputs among which the mean of all rows is compared."""
     factor: Array | None = None
     """How much more rows count than without weights by noise, shape (N,)."""
+    scored: LeaveOneOut | None = None
+    """With the noise that is fitted to the predictions; None if it is not fitted."""
 
 
 @dataclass(frozen=True)
@@ -152,23 +156,19 @@ class NeighborFit:
         n_neighbors = order.size if asked >= order.size - 1 else asked
         return cls(run, rows, single.picked(at), number[at], rows.cut(most)[0], n_neighbors)
 
-    def place_points(self, model: ExactGP) -> VecchiaPass:
-        """Place all inducing points for the learned kernel."""
-        run, given = self.run, self.run.inducing_points
-        if not isinstance(given, str):
-            return self._place(model, given.shape[0], self.sample)
-        asked = run.settings.n_components or run.settings.n_inducing
-        size = min(asked or self._choose_size(model), self.sample.n_rows)
-        if asked and size < asked:
-            run.note_few_inputs(size, asked)
-        return self._place(model, size, self.sample)
-
-    def _choose_size(self, model: ExactGP) -> int:
+    def choose_size(self, model: ExactGP) -> int:
         """Choose the number of inducing points: double it while the held-out loss improves.
 
         Eigenfunctions describe the smooth part of a function and neighbours the rough part.
         """
-        clock = self.run.monitor.clock
+        run, given, clock = self.run, self.run.inducing_points, self.run.monitor.clock
+        asked = run.settings.n_components or run.settings.n_inducing
+        if not isinstance(given, str):
+            return given.shape[0]
+        if asked:
+            if asked > self.sample.n_rows:
+                run.note_few_inputs(self.sample.n_rows, asked)
+            return min(asked, self.sample.n_rows)
         clock.allow(_UNTIL[0])
         most = _get_largest_size(self.sample.n_rows, clock.limit)
         size = min(_FIRST_SIZE, most)
@@ -183,8 +183,42 @@ class NeighborFit:
         if losses:
             scores = {str(each): loss for each, loss in losses.items()}
             reason = "loss of a held-out set"
-            self.run.decisions.append(Decision("n_components", str(size), reason, scores))
-        return size
+            run.decisions.append(Decision("n_components", str(size), reason, scores))
+        return min(size, self.sample.n_rows)
+
+    def choose_kernel(self, models: Sequence[ExactGP], size: int) -> _Predicted:
+        """Condition models on all rows, and return that with the lowest leave-one-out loss.
+
+        Local GPs know few of the neighbours of a row, and one noise variance for all rows. These
+        predictions know all, and are what the fit is for.
+        """
+        clock, compares, failure = self.run.monitor.clock, len(models) > 1, None
+        trials: list[tuple[float, _Predicted]] = []
+        for model in models:
+            clock.allow(_UNTIL[0])
+            if trials and clock.is_over():
+                break
+            try:
+                own = self.condition_and_predict(self._place(model, size, self.sample))
+            except FactorizationError as error:
+                failure = error
+                continue
+            trials.append((self._get_loss(own), own) if compares else (0.0, own))
+        if not trials:
+            raise failure or ValueError("There is no model to condition.")
+        if compares:
+            losses = {name_kernel(own.model.features.kernel): loss for loss, own in trials}
+            chosen = min(losses, key=lambda name: losses[name])
+            reason = f"leave-one-out loss of the best of {len(CANDIDATES) + len(SUMS)} kernels"
+            self.run.decisions.append(Decision("kernel", chosen, reason, losses))
+        return min(trials, key=lambda trial: trial[0])[1]
+
+    def _get_loss(self, own: _Predicted) -> float:
+        """Return the leave-one-out loss, in nats per row, as that of `_score_predictions`."""
+        squares = (self.rows.y[own.at] - own.found[0]) ** 2
+        alike = _get_alike_loss(squares, self.rows.weight[own.at])
+        scores = own.scored.scores if own.scored is not None else {}
+        return 0.5 * (min(scores.values(), default=alike) + alike)
 
     def _score_held_out(self, model: ExactGP, size: int) -> float:
         """Score a held-out fifth of some rows with so many inducing points."""
@@ -205,6 +239,16 @@ class NeighborFit:
         rng = check_random_state(0)  # Does not advance the random numbers of the fit.
         points = InducingPointInit(self.run.inducing_points).place(rows, size, model.kernel, rng)
         return VecchiaPass.of(model.kernel, points, model.noise_variance, RELATIVE_JITTER)
+
+    def condition_and_predict(self, model: VecchiaPass) -> _Predicted:
+        """Condition a model on all rows; if the noise is fitted, predict rows from all others."""
+        outcome = self.condition(model)
+        if self.run.settings.noise == "gaussian":
+            none, posterior = np.empty(0), self._make_posterior(outcome, self.rows)
+            return _Predicted(model, outcome, posterior, none.astype(np.intp), 3 * (none,), 0)
+        self.run.monitor.clock.allow(_UNTIL[1])
+        own = self._predict(model, outcome)
+        return own._replace(scored=self._score(own))
 
     def condition(self, model: VecchiaPass) -> VecchiaOutcome:
         """Condition the coefficients of the model on all rows, or on a sample of many.
@@ -229,32 +273,29 @@ class NeighborFit:
         search = Nearest.of(rows.X, metric, self.n_neighbors, "auto")
         return VecchiaPosterior.of(outcome, rows, search, search.count)
 
-    def score(self, model: VecchiaPass, outcome: VecchiaOutcome) -> LeaveOneOut:
+    def score(self, own: _Predicted) -> LeaveOneOut:
         """Return the posterior of a model given all rows, with its leave-one-out score.
 
         Where the noise is heteroscedastic, rows that count by their noise compete with equal ones.
         The mean of all rows then competes with that of the neighbours.
         """
-        clock, many = self.run.monitor.clock, self.rows.n_rows > self.sample.n_rows
-        if self.run.settings.noise == "gaussian":
-            none, posterior = np.empty(0), self._make_posterior(outcome, self.rows)
-            own = _Predicted(outcome, posterior, none.astype(np.intp), 3 * (none,), 0)
-            own, decision = self._use_all_rows(model, own)
+        if own.scored is None:
+            own, decision = self._use_all_rows(own)
             return LeaveOneOut(own.posterior, others=(decision,))
-        clock.allow(_UNTIL[1])
-        own = self._predict(outcome)
-        scored = self._score(own)
-        if scored.smooth is not None and not many and clock.limit is None:
+        scored, many = own.scored, self.rows.n_rows > self.sample.n_rows
+        if scored.smooth is not None and not many and self.run.monitor.clock.limit is None:
             with suppress(FactorizationError):
-                weighted = self._reweight(model, scored.smooth)
+                weighted = self._reweight(own.model, scored.smooth)
                 best = scored.choose_weights(self._score(weighted))
                 own = own if best.posterior is scored.posterior else weighted
                 scored = best
-        own, decision = self._use_all_rows(model, own)
+        own, decision = self._use_all_rows(own)
         best = self._score(own) if decision.chosen == "all rows" else scored
         return replace(best, others=(decision, *scored.others))
 
-    def _predict(self, outcome: VecchiaOutcome, factor: Array | None = None) -> _Predicted:
+    def _predict(
+        self, model: VecchiaPass, outcome: VecchiaOutcome, factor: Array | None = None
+    ) -> _Predicted:
         """Predict rows from all others, as many as time allows, with the mean of the neighbours.
 
         They are the first inputs, with a limited number of rows, and some of those after them that
@@ -282,7 +323,7 @@ class NeighborFit:
             if self.run.monitor.clock.is_over():
                 break
         found = tuple(np.concatenate(each) for each in zip(*parts, strict=True))
-        return _Predicted(outcome, posterior, at[: found[0].size], found, count, factor)
+        return _Predicted(model, outcome, posterior, at[: found[0].size], found, count, factor)
 
     def _reweight(self, model: VecchiaPass, smooth: VarianceScale) -> _Predicted:
         """Predict rows again, where those with much noise count less."""
@@ -290,7 +331,7 @@ class NeighborFit:
         explained /= np.sqrt(model.features.prior_scale)
         rows = reweight_rows(self.rows, smooth, explained)
         again = replace(self, rows=rows, sample=rows)
-        return again._predict(again.condition(model), rows.weight / self.rows.weight)
+        return again._predict(model, again.condition(model), rows.weight / self.rows.weight)
 
     def _score(self, own: _Predicted) -> LeaveOneOut:
         """Fit the noise to leave-one-out predictions, and score them."""
@@ -300,14 +341,14 @@ class NeighborFit:
         size = own.posterior.mean_coefficients.size
         return score(own.posterior, self.single.picked(seen), own.found, number, size, factor)
 
-    def _use_all_rows(self, model: VecchiaPass, own: _Predicted) -> tuple[_Predicted, Decision]:
+    def _use_all_rows(self, own: _Predicted) -> tuple[_Predicted, Decision]:
         """Replace the mean by that of the full GP, if memory and time allow and it is not worse."""
         mean, variance = (each[: own.n_first] for each in own.found[:2])
         rows, whitened, full = own.posterior.rows, own.outcome.whitened, None
         reason = self._find_obstacle(whitened)
         if reason is None and whitened is not None:
             source = NeighborSource(rows, whitened.index, self.run.n_threads)
-            full = find_posterior_mean(model, source, variance, self.run.monitor.clock.is_over)
+            full = find_posterior_mean(own.model, source, variance, self.run.monitor.clock.is_over)
             reason = "conjugate gradients did not converge"
         if full is None:
             return own, Decision("posterior_mean", "neighbors", str(reason))
@@ -359,5 +400,10 @@ def _score_predictions(rows: RowBlock, mean: Array, variance: Array) -> float:
     if rows.scatter is not None:
         squares += rows.scatter / rows.weight
     own = float(np.average(np.log(variance) + squares / variance, weights=rows.weight))
-    average = max(float(np.average(squares, weights=rows.weight)), np.finfo(np.float64).tiny)
-    return 0.25 * (own + float(np.log(average)) + 1.0)
+    return 0.5 * (0.5 * own + _get_alike_loss(squares, rows.weight))
+
+
+def _get_alike_loss(squares: Array, weight: Array) -> float:
+    """Return the negative log density, without constants, if all rows have the same variance."""
+    average = max(float(np.average(squares, weights=weight)), np.finfo(np.float64).tiny)
+    return 0.5 * (float(np.log(average)) + 1.0)

@@ -15,7 +15,7 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, namespace
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.exact_posterior import ConditionalPosterior
+from eigengp.gp.exact import ConditionalPosterior
 from eigengp.kernels import KernelColumns
 
 

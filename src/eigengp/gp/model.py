@@ -15,7 +15,7 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.gp.approximations import DigitsLostError, PriorPass, SpectralPass
 from eigengp.gp.blocks import RowSource
-from eigengp.gp.evidence import Outcome, Pass
+from eigengp.gp.evidence import Gradient, Outcome, Pass
 from eigengp.gp.linalg import CholeskyFactor, Spectrum
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
@@ -44,20 +44,6 @@ class Gram(NamedTuple):
     """What was added to its diagonal."""
     pull_back: Callable[[Array], KernelAdjoint]
     """That of `K_BB` without the jitter."""
-
-
-@dataclass(frozen=True)
-class Gradient:
-    """Derivatives of `−ln p(y)`; positive parameters through their logarithms."""
-
-    theta: Array
-    """With respect to `kernel.theta`."""
-    inducing_points: Array
-    """With respect to `B`, shape (M, D)."""
-    log_noise_variance: float
-    """With respect to `ln σ²`."""
-    log_shrinkage: Array | None
-    """With respect to `ln v`, shape (R,); None while the weights are the prior's."""
 
 
 @dataclass(frozen=True)
@@ -126,13 +112,6 @@ class EigenGP:
         return Spectrum.of(self.gram.matrix)
 
     @cached_property
-    def _learned(self) -> Array | None:
-        """`v`, where the eigenfunctions have weights of their own or some are left out."""
-        if self.shrinkage is None and self.n_components < self.inducing_points.shape[0]:
-            return np.ones(self.n_components)
-        return None if self.shrinkage is None else self.effective_shrinkage
-
-    @cached_property
     def effective_shrinkage(self) -> Array:
         """`v` as the model uses it, shape (R,): one where it is held, tied where `λ` coincide."""
         if self.shrinkage is None:
@@ -142,15 +121,15 @@ class EigenGP:
     @cached_property
     def flow(self) -> Pass:
         """The pass over the rows that fits this model."""
-        learned = self._learned
         noisy = self.residual and self.power > 0.0
-        if learned is None:
+        if self.shrinkage is None and self.n_components == self.inducing_points.shape[0]:
             factor = CholeskyFactor.of(self.gram.matrix, whitens=noisy)
             common = (self.features, self.noise_variance, factor)
             if noisy:
                 return ResidualPass(*common, None, self.power, self.shared)
             return PriorPass(*common, self.arithmetic)
-        whitened = (self.features, self.noise_variance, self.spectrum, learned)
+        v = self.effective_shrinkage
+        whitened = (self.features, self.noise_variance, self.spectrum, v)
         if noisy:
             return ResidualPass(*whitened, self.power, self.shared)
         return SpectralPass(*whitened)

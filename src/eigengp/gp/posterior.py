@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import product, recycle
 from eigengp.backend.namespace import (
     AnyArray,
     Placed,
@@ -25,6 +24,7 @@ from eigengp.backend.namespace import (
     on_host,
     positive,
 )
+from eigengp.backend.threads import product, recycle
 from eigengp.gp.evidence import Outcome
 from eigengp.gp.precision import Arithmetic
 from eigengp.gp.sums import row_dots
@@ -196,10 +196,8 @@ class Posterior:
         F = self._F.beside(K)
         open_ = cast(self._left_out(X, K) > 0.0, "float64")[:, None]
         bar -= 2.0 * open_ * ((K @ F) @ F.T)
-        gradient = self.features.input_gradient(X, bar)
-        if self.features.kernel.constant_diagonal is None:
-            gradient = gradient + open_ * self.features.kernel.diag_input_gradient(X)
-        return gradient
+        own = open_ * self.features.kernel.diag_input_gradient(X)
+        return self.features.input_gradient(X, bar) + own
 
     def average(self, X: Array, share: Array) -> tuple[float, float]:
         """See `Predictive.average`: the average feature `k̄ = Σ share_n k(x_n)` is all it takes.

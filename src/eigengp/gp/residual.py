@@ -19,7 +19,6 @@ from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
 from eigengp.gp.linalg import CholeskyFactor, Spectrum
 from eigengp.gp.sums import (
     Kept,
-    RowAdjoint,
     Sums,
     SumsAdjoint,
     accumulate,
@@ -27,11 +26,11 @@ from eigengp.gp.sums import (
     row_dots,
     take_features,
 )
-from eigengp.kernels import KernelColumns
+from eigengp.kernels import KernelAdjoint, KernelColumns
 
 
 @dataclass(frozen=True)
-class ResidualAdjoint(RowAdjoint):
+class ResidualAdjoint(KernelAdjoint):
     """What rows with a residual hand back in addition."""
 
     factor: Array

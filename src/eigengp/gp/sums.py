@@ -122,16 +122,6 @@ class SumsAdjoint(_Light):
         return np.zeros_like(self.b) if self.mean is None else self.mean
 
 
-@dataclass(frozen=True)
-class RowAdjoint(Additive):
-    """What the rows hand back."""
-
-    theta: Array
-    """The cotangent of the kernel's parameters."""
-    points: Array
-    """The cotangent of the points that the features stand at, shape (M, D)."""
-
-
 @dataclass
 class Kept:
     """Features of row blocks on their way from pass 1 to pass 2, as far as memory reaches."""

@@ -6,14 +6,14 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import add, mul
+from operator import add, iadd, imul, mul
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import recycle
 from eigengp.backend.namespace import AnyArray, namespace
+from eigengp.backend.threads import recycle
 from eigengp.kernels.base import (
     Kernel,
     KernelAdjoint,
@@ -29,6 +29,7 @@ class _Pair(Kernel):
     _symbol: ClassVar[str]
     _join: ClassVar[staticmethod[[Any, Any], Any]]
     """Takes the values of both to those of the kernel."""
+    _join_in_place: ClassVar[staticmethod[[Any, Any], Any]]
 
     def __init__(self, left: Kernel, right: Kernel) -> None:
         self.left = left
@@ -79,9 +80,11 @@ class _Pair(Kernel):
     def at(self, Z: AnyArray) -> KernelColumns:
         return _PairColumns(self, Z)
 
-    def stack(self, X: Array) -> Array:
-        stacked: Array = self._join(self.left.stack(X), self.right.stack(X))
-        return stacked
+    def stack(self, X: AnyArray) -> AnyArray:
+        K, other = self.left.stack(X), self.right.stack(X)
+        K = self._join_in_place(K, other)
+        recycle(other)
+        return K
 
     @abstractmethod
     def _split(
@@ -99,7 +102,7 @@ class _Pair(Kernel):
 class Sum(_Pair):
     """`k(x, z) = left(x, z) + right(x, z)`; written `left + right`."""
 
-    _symbol, _join = "+", staticmethod(add)
+    _symbol, _join, _join_in_place = "+", staticmethod(add), staticmethod(iadd)
 
     def rescaled(
         self, input_scale: Array, variance_scale: float, input_shift: Array | float = 0.0
@@ -114,12 +117,6 @@ class Sum(_Pair):
     def diag_input_gradient(self, X: AnyArray) -> AnyArray:
         return self.left.diag_input_gradient(X) + self.right.diag_input_gradient(X)
 
-    def stack(self, X: Array) -> Array:
-        total, other = self.left.stack(X), self.right.stack(X)
-        total += other
-        recycle(other)
-        return total
-
     def _split(
         self, K_bar: AnyArray, K_left: AnyArray, K_right: AnyArray
     ) -> tuple[AnyArray, AnyArray]:
@@ -129,7 +126,7 @@ class Sum(_Pair):
 class Product(_Pair):
     """`k(x, z) = left(x, z) · right(x, z)`; written `left * right`."""
 
-    _symbol, _join = "*", staticmethod(mul)
+    _symbol, _join, _join_in_place = "*", staticmethod(mul), staticmethod(imul)
 
     def rescaled(
         self, input_scale: Array, variance_scale: float, input_shift: Array | float = 0.0
@@ -166,7 +163,7 @@ class _PairColumns(KernelColumns):
 
     kernel: _Pair
 
-    def multiply(self, X: Array, v: Array) -> Array:
+    def multiply(self, X: AnyArray, v: Array) -> AnyArray:
         if isinstance(self.kernel, Sum):
             left, right = self._parts
             return left.multiply(X, v) + right.multiply(X, v)

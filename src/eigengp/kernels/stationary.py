@@ -20,25 +20,26 @@ from typing import Any, ClassVar
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import (
+from eigengp.backend.loops import find_loops
+from eigengp.backend.namespace import (
+    AnyArray,
+    beside,
+    cast,
+    dtype_name,
+    empty_beside,
+    is_numpy,
+    namespace,
+    place,
+    put_inputs,
+    take_inputs,
+)
+from eigengp.backend.threads import (
     contraction,
     convert,
     make_buffer,
     product,
     recycle,
     with_diagonal,
-)
-from eigengp.backend.loops import load_loops
-from eigengp.backend.namespace import (
-    AnyArray,
-    beside,
-    cast,
-    dtype_name,
-    is_numpy,
-    namespace,
-    place,
-    put_inputs,
-    take_inputs,
 )
 from eigengp.kernels.base import (
     LENGTHSCALE,
@@ -145,13 +146,13 @@ class Stationary(ParametricKernel):
     def at(self, Z: AnyArray) -> KernelColumns:
         return StationaryColumns(self, Z)
 
-    def stack(self, X: Array) -> Array:
+    def stack(self, X: AnyArray) -> AnyArray:
         """See `Kernel.stack`."""
-        if self.active_dims is not None:
-            X = X[..., list(self.active_dims)]
-        X, loops, decay = np.ascontiguousarray(X, dtype=np.float64), load_loops(), self.decay
-        n, s, D = X.shape
-        t = make_buffer((n, s * (s + 1) // 2))
+        X = take_inputs(X, self.active_dims)
+        X = np.ascontiguousarray(X, dtype=np.float64) if is_numpy(X) else X
+        loops, decay, (n, s, D) = find_loops(X), self.decay, X.shape
+        size = (n, s * (s + 1) // 2)
+        t = make_buffer(size) if is_numpy(X) else empty_beside(size, X)
         loops.measure_distances(X, np.full(D, 1.0 / np.asarray(self.lengthscale)), t)
         if decay is None or not hasattr(loops, "profile"):
             return self.variance * self.profile(t)
@@ -191,20 +192,29 @@ class SquaredExponential(Stationary):
     def at(self, Z: AnyArray) -> KernelColumns:
         return ExponentialColumns(self, Z)
 
-    def reach(self, depth: float) -> float:
-        return 2.0 * depth
-
     def mixture(self, count: int, rng: np.random.RandomState) -> Array:
         return np.ones(count)
 
 
-class Matern12(Stationary):
+class _Matern(Stationary):
+    """Functions of `s = √(at)` that fall like `exp(−s)`: squared exponentials mixed by `a/χ²_a`."""
+
+    _a: ClassVar[float]
+
+    def reach(self, depth: float) -> float:
+        return depth**2 / self._a
+
+    def mixture(self, count: int, rng: np.random.RandomState) -> Array:
+        return self._a / rng.chisquare(self._a, count)
+
+
+class Matern12(_Matern):
     """The exponential kernel `variance · exp(−√t)`: continuous, rough functions.
 
     Its derivative is infinite at t = 0; the gradient of equal points is taken as zero.
     """
 
-    decay = (1.0, 1.0, 0.0, 0.0)
+    _a, decay = 1.0, (1.0, 1.0, 0.0, 0.0)
 
     def profile(self, t: AnyArray) -> AnyArray:
         xp = namespace(t)
@@ -214,17 +224,11 @@ class Matern12(Stationary):
         xp, apart = namespace(t), t > _COINCIDENT
         return xp.where(apart, -0.5 * rho / xp.sqrt(xp.where(apart, t, 1.0 + t)), 0.0 * rho)
 
-    def reach(self, depth: float) -> float:
-        return depth**2
 
-    def mixture(self, count: int, rng: np.random.RandomState) -> Array:
-        return 1.0 / rng.chisquare(1, count)
-
-
-class Matern32(Stationary):
+class Matern32(_Matern):
     """`variance · (1 + s) exp(−s)`, `s = √(3t)`: functions with one derivative."""
 
-    decay = (1.0, 3.0, 1.0, 0.0)
+    _a, decay = 3.0, (1.0, 3.0, 1.0, 0.0)
 
     def profile(self, t: AnyArray) -> AnyArray:
         xp = namespace(t)
@@ -236,17 +240,11 @@ class Matern32(Stationary):
     def slope(self, t: AnyArray, rho: AnyArray) -> AnyArray:
         return -1.5 * rho / (1.0 + namespace(t).sqrt(3.0 * t))
 
-    def reach(self, depth: float) -> float:
-        return depth**2 / 3.0
 
-    def mixture(self, count: int, rng: np.random.RandomState) -> Array:
-        return 3.0 / rng.chisquare(3, count)
-
-
-class Matern52(Stationary):
+class Matern52(_Matern):
     """`variance · (1 + s + s²/3) exp(−s)`, `s = √(5t)`: functions with two derivatives."""
 
-    decay = (1.0, 5.0, 1.0, 1.0 / 3.0)
+    _a, decay = 5.0, (1.0, 5.0, 1.0, 1.0 / 3.0)
 
     def profile(self, t: AnyArray) -> AnyArray:
         xp = namespace(t)
@@ -256,12 +254,6 @@ class Matern52(Stationary):
     def slope(self, t: AnyArray, rho: AnyArray) -> AnyArray:
         s = namespace(t).sqrt(5.0 * t)
         return (-5.0 / 6.0) * rho * (1.0 + s) / (1.0 + s + s * s / 3.0)
-
-    def reach(self, depth: float) -> float:
-        return depth**2 / 5.0
-
-    def mixture(self, count: int, rng: np.random.RandomState) -> Array:
-        return 5.0 / rng.chisquare(5, count)
 
 
 class RationalQuadratic(Stationary):
@@ -320,8 +312,7 @@ class Side:
     def of(cls, kernel: Stationary, points: AnyArray, scale: float, shift: float) -> Side:
         """Prepare the points; the products of `[x, 1, |x|²]` with them are `scale·t + shift`."""
         xp, n_features = namespace(points), points.shape[1]
-        if kernel.active_dims is not None:
-            points = take_inputs(points, kernel.active_dims)
+        points = take_inputs(points, kernel.active_dims)
         m, D = points.shape
         per_length = beside(1.0 / np.asarray(kernel.lengthscale), points)
         centre = xp.mean(points, axis=0)
@@ -338,8 +329,7 @@ class Side:
 
         The latter is zero in the spare columns.
         """
-        if self.kernel.active_dims is not None:
-            X = take_inputs(X, self.kernel.active_dims)
+        X = take_inputs(X, self.kernel.active_dims)
         xp, (n, D) = namespace(X), X.shape
         column = namespace(self.points).reshape(self.per_length, (-1, 1))
         if is_numpy(X):
@@ -400,14 +390,13 @@ class StationaryColumns(KernelColumns):
         t = _clip_in_place(t, 0.0, self.kernel.reach(_DEEPEST[dtype]))
         return side, rows, with_diagonal(t, 0.0) if X is self.points else t
 
-    def multiply(self, X: Array, v: Array) -> Array:
+    def multiply(self, X: AnyArray, v: Array) -> AnyArray:
         """See `KernelColumns.multiply`; the matrix is not stored."""
-        kernel, decay, loops = self.kernel, self.kernel.decay, load_loops()
+        kernel, decay, loops = self.kernel, self.kernel.decay, find_loops(X)
         if decay is None or not hasattr(loops, "multiply"):
             return super().multiply(X, v)
         side, product = self.side(X), np.zeros(X.shape[0])
-        if kernel.active_dims is not None:
-            X = take_inputs(X, kernel.active_dims)
+        X = take_inputs(X, kernel.active_dims)
         rows = np.ascontiguousarray((X - side.centre) * side.per_length)
         own = (rows, self._transposed, np.array(decay), np.ascontiguousarray(v))
         loops.multiply(*own, product)
@@ -509,11 +498,7 @@ def _adjoint(
 
 
 def assembled(
-    side: Side,
-    TX: AnyArray,
-    column: AnyArray,
-    row_squares: AnyArray,
-    others: list[AnyArray],
+    side: Side, TX: AnyArray, column: AnyArray, row_squares: AnyArray, others: list[AnyArray]
 ) -> KernelAdjoint:
     """Return the adjoint from the sums through which rows enter it.
 

@@ -178,7 +178,7 @@ class Warped(Kernel):
     def metric(self, n_features: int) -> Array:
         return self.kernel.metric(n_features)
 
-    def stack(self, X: Array) -> Array:
+    def stack(self, X: AnyArray) -> AnyArray:
         raise TypeError(
             "A warped kernel cannot be used with residual='neighbors'; use residual='exact', None "
             "or 'diagonal'."
@@ -196,9 +196,7 @@ class Warped(Kernel):
 class _WarpedColumns(KernelColumns):
     """The functions `x ↦ k(w(x), w(z_m))`."""
 
-    def __init__(self, kernel: Warped, points: AnyArray) -> None:
-        self.kernel = kernel
-        self.points = points
+    kernel: Warped
 
     @cached_property
     def _own_points(self) -> AnyArray:

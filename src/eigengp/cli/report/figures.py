@@ -13,32 +13,29 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from eigengp._format import format_number
 from eigengp._typing import Array
-from eigengp.cli.report.effects import Explorer, Importance, PartialDependence, Spectrum
-from eigengp.cli.report.quality import Quality
+from eigengp.cli.report.effects import Importance, PartialDependence, Slider, Spectrum
 from eigengp.cli.report.rows import Input, Rows
+from eigengp.inspection import Predictions
 
 Figure: TypeAlias = dict[str, Any]
 _COLOURS = ("@blue", "@orange", "@green", "@pink", "@red", "@sky")
 _MAX_BARS = 15
 
 
-def draw_predictions(quality: Quality, target: str) -> Figure:
-    """Draw predictions against observations."""
-    found = quality.predictions
-    mean, y = found.y_pred[quality.drawn], found.y_true[quality.drawn]
+def draw_predictions(found: Predictions, shown: Any, target: str) -> Figure:
+    """Draw predictions against observations of the rows shown."""
+    mean, y = found.y_pred[shown], found.y_true[shown]
     ends = [float(min(mean.min(), y.min())), float(max(mean.max(), y.max()))]
     traces = [_line(ends, ends, "@soft", dash="dash"), _points(mean, y)]
     return _panel(traces, f"predicted {escape(target)}", f"observed {escape(target)}")
 
 
-def draw_residuals(quality: Quality, rows: Rows, inputs: Sequence[Input]) -> Figure:
+def draw_residuals(found: Predictions, shown: Any, rows: Rows, inputs: Sequence[Input]) -> Figure:
     """Draw residuals against the prediction, or against an input."""
-    found, drawn = quality.predictions, quality.drawn
-    residuals = (found.y_true - found.y_pred)[drawn]
-    axes: list[tuple[str, Input | None, Array]] = [("the prediction", None, found.y_pred[drawn])]
-    axes += [(each.name, each, each.get_values(rows.X[drawn])) for each in inputs]
+    residuals = (found.y_true - found.y_pred)[shown]
+    axes: list[tuple[str, Input | None, Array]] = [("the prediction", None, found.y_pred[shown])]
+    axes += [(each.name, each, each.get_values(rows.X[shown])) for each in inputs]
     choices = []
     for name, along, x in axes:
         traces, zero = [_points(x, residuals)], [_level(0.0)]
@@ -47,9 +44,9 @@ def draw_residuals(quality: Quality, rows: Rows, inputs: Sequence[Input]) -> Fig
     return {"choices": choices}
 
 
-def draw_coverage(quality: Quality) -> Figure:
+def draw_coverage(found: Predictions) -> Figure:
     """Draw the measured coverage of intervals against their probability."""
-    measured = _line(*quality.predictions.coverage_curve, "@blue", "measured", mode="lines+markers")
+    measured = _line(*found.coverage_curve, "@blue", "measured", mode="lines+markers")
     percent = {"range": [0, 1.02], "tickformat": ".0%"}
     return _panel(
         [_line([0, 1], [0, 1], "@soft", "calibrated", dash="dash"), measured],
@@ -61,9 +58,8 @@ def draw_coverage(quality: Quality) -> Figure:
     )
 
 
-def draw_pit(quality: Quality) -> Figure:
+def draw_pit(density: Array, edges: Array) -> Figure:
     """Draw the histogram of the probability integral transform."""
-    density, edges = quality.pit
     bars = _bars(encode(0.5 * (edges[1:] + edges[:-1])), encode(density))
     options: Figure = {"shapes": [_level(1.0)], "xaxis": {"range": [0, 1]}, "bargap": 0.06}
     return _panel([bars], "predictive distribution function", "density", **options)
@@ -130,51 +126,23 @@ def draw_eigenfunctions(spectrum: Spectrum) -> Figure:
     return {"choices": choices}
 
 
-def draw_maps(spectrum: Spectrum) -> Figure | None:
-    """Draw one eigenfunction at a time over two inputs."""
-    if spectrum.maps is None:
-        return None
-    first, second, across, up, values = spectrum.maps
-    choices = []
-    for number, own in zip(spectrum.shown, values, strict=True):
-        largest = float(np.abs(own).max()) or 1.0
-        trace = {
-            "type": "heatmap",
-            "x": encode(across),
-            "y": encode(up),
-            "z": encode(own, "f4"),
-            "zmin": -largest,
-            "zmax": largest,
-            "zsmooth": "best",
-            "colorscale": "@diverging",
-            "colorbar": {"thickness": 12, "outlinewidth": 0},
-            "hovertemplate": "%{x:.4g}, %{y:.4g}: %{z:.4g}<extra></extra>",
-        }
-        label = f"φ{number + 1}, prior variance {format_number(spectrum.weights[number])}"
-        figure = _panel([trace], escape(first.name), escape(second.name))
-        choices.append({"label": label, **figure})
-    return {"choices": choices}
-
-
-def draw_slices(explorer: Explorer, target: str, band: str) -> Figure:
+def draw_slices(sliders: Sequence[Slider], target: str, band: str) -> Figure:
     """Return all curves that the sliders select from, for each input."""
     axes = []
-    for each in explorer.slices:
-        along = explorer.inputs[each.along]
-        low, high = float((each.mean - each.half).min()), float((each.mean + each.half).max())
-        axis = {"range": _pad(low, high)}
+    for own, _, _, grid, mean, half in sliders:
+        axis = {"range": _pad(float((mean - half).min()), float((mean + half).max()))}
         axes.append(
             {
-                **_panel([], escape(along.name), escape(target), along, yaxis=axis),
-                "x": encode(each.grid),
-                "sizes": list(each.mean.shape),
-                "mean": encode(each.mean.ravel(), "f4"),
-                "half": encode(each.half.ravel(), "f4"),
-                "labels": [along.format_value(value) for value in each.grid],
-                "curve": along.codes is None,
+                **_panel([], escape(own.name), escape(target), own, yaxis=axis),
+                "x": encode(grid),
+                "sizes": list(mean.shape),
+                "mean": encode(mean.ravel(), "f4"),
+                "half": encode(half.ravel(), "f4"),
+                "labels": [own.format_value(value) for value in grid],
+                "curve": own.codes is None,
             }
         )
-    return {"axes": axes, "band": band, "starts": list(explorer.starts)}
+    return {"axes": axes, "band": band}
 
 
 def draw_history(stages: Sequence[dict[str, Any]]) -> Figure | None:
