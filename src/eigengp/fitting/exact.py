@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -31,8 +30,8 @@ from eigengp.fitting.objectives import (
     PriorObjective,
     RowObjective,
     kernel_parameters,
-    try_each,
 )
+from eigengp.fitting.restarts import by_value, try_each
 from eigengp.fitting.run import EXACT_BLOCK_ROWS, FitResult, Run
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
@@ -265,7 +264,7 @@ class ExactFit:
         """Learn from each start, and return the best optimum."""
         steps = self._steps(_STEPS)
         found = try_each(lambda start: self._learn(start, rows, steps, "kernel"), starts)
-        return min(found, key=attrgetter("value"))
+        return min(found, key=by_value)
 
     def _learn(self, start: ExactGP, rows: RowBlock, steps: int, stage: str) -> Optimum:
         likelihood = RowObjective(kernel_parameters(start), _make_source(rows))

@@ -22,7 +22,15 @@ from typing import Any
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, Placed, beside, is_numpy, on_host, positive
+from eigengp.backend.namespace import (
+    AnyArray,
+    Placed,
+    beside,
+    is_numpy,
+    on_host,
+    positive,
+    row_dots,
+)
 from eigengp.backend.threads import recycle
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import LOG_2PI, Gradient
@@ -39,7 +47,6 @@ from eigengp.gp.linalg import (
     sum_log_diagonal,
 )
 from eigengp.gp.posterior import Posterior, draw_joint
-from eigengp.gp.sums import row_dots
 from eigengp.kernels import Kernel, KernelColumns, Stationary
 from eigengp.kernels.gram import gram, list_terms, pull_back_gram
 

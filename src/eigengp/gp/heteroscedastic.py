@@ -20,12 +20,12 @@ from eigengp.backend.namespace import (
     cast,
     dtype_name,
     namespace,
+    row_dots,
 )
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ConditionalPosterior
 from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.posterior import Posterior
-from eigengp.gp.sums import row_dots
 from eigengp.kernels import KernelColumns
 
 _NEAR = (8, 16, 32, 64)

@@ -23,11 +23,11 @@ from eigengp.backend.namespace import (
     namespace,
     on_host,
     positive,
+    row_dots,
 )
 from eigengp.backend.threads import product, recycle
 from eigengp.gp.evidence import Outcome
 from eigengp.gp.precision import Arithmetic
-from eigengp.gp.sums import row_dots
 from eigengp.kernels import Kernel, KernelColumns
 
 

@@ -13,6 +13,7 @@ from eigengp.backend.namespace import (
     Placed,
     cast,
     namespace,
+    row_dots,
 )
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
@@ -23,7 +24,6 @@ from eigengp.gp.sums import (
     SumsAdjoint,
     accumulate,
     make_features,
-    row_dots,
     take_features,
 )
 from eigengp.kernels import KernelAdjoint, KernelColumns

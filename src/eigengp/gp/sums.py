@@ -199,13 +199,6 @@ def take_features(
     return K, back
 
 
-def row_dots(x: AnyArray, z: AnyArray) -> AnyArray:
-    """Return the inner product of each row of `x` with the same row of `z`, shape (n,)."""
-    if is_numpy(x):
-        return np.einsum("ni,ni->n", x, z)
-    return namespace(x).sum(x * z, axis=1)
-
-
 def accumulate(
     wide: AnyArray, block: RowBlock, precision: AnyArray | None, noise_variance: float = 1.0
 ) -> Sums:

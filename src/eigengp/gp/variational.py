@@ -25,14 +25,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import Additive, AnyArray, beside, namespace, positive
+from eigengp.backend.namespace import Additive, AnyArray, beside, namespace, positive, row_dots
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import FactorEvidence, Gradient
 from eigengp.gp.likelihoods import NonGaussian
 from eigengp.gp.linalg import CholeskyFactor, inverse_lower
 from eigengp.gp.model import EigenGP
 from eigengp.gp.posterior import draw_joint
-from eigengp.gp.sums import Sums, row_dots
+from eigengp.gp.sums import Sums
 from eigengp.kernels import KernelAdjoint, KernelColumns
 
 

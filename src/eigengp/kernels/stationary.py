@@ -378,9 +378,9 @@ class StationaryColumns(KernelColumns):
     def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
         """See `KernelColumns.matrix`."""
         _, rows, t = self._distances(X, dtype, spare)
-        recycle(rows)
         K = self.kernel.profile(t)
         K *= self.kernel.variance
+        recycle(rows)
         return K
 
     def _distances(self, X: AnyArray, dtype: str, spare: int) -> tuple[Side, AnyArray, AnyArray]:
@@ -392,15 +392,14 @@ class StationaryColumns(KernelColumns):
 
     def multiply(self, X: AnyArray, v: Array) -> AnyArray:
         """See `KernelColumns.multiply`; the matrix is not stored."""
-        kernel, decay, loops = self.kernel, self.kernel.decay, find_loops(X)
+        decay, side, points = self.kernel.decay, self.side(X), self._transposed
+        loops = find_loops(X)
         if decay is None or not hasattr(loops, "multiply"):
             return super().multiply(X, v)
-        side, product = self.side(X), np.zeros(X.shape[0])
-        X = take_inputs(X, kernel.active_dims)
-        rows = np.ascontiguousarray((X - side.centre) * side.per_length)
-        own = (rows, self._transposed, np.array(decay), np.ascontiguousarray(v))
-        loops.multiply(*own, product)
-        return kernel.variance * product
+        product, inputs = np.zeros(X.shape[0]), take_inputs(X, self.kernel.active_dims)
+        rows = np.ascontiguousarray((inputs - side.centre) * side.per_length)
+        loops.multiply(rows, points, np.array(decay), np.ascontiguousarray(v), product)
+        return self.kernel.variance * product
 
     @cached_property
     def _transposed(self) -> Array:
