@@ -22,7 +22,7 @@ from eigengp.data.array_source import ArraySource
 from eigengp.fitting.heteroscedastic import LeaveOneOut
 from eigengp.fitting.objectives import PriorObjective, RowObjective, kernel_parameters
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.mixture import MixturePosterior
+from eigengp.gp.exact_posterior import MixturePosterior
 from eigengp.metrics import coverage, mnlp, nmse
 from finite_differences import assert_close, gradient
 

@@ -14,7 +14,7 @@ import dense
 from eigengp import LBFGS, ExactGPRegressor, Gaussian, NegativeVarianceWarning, NystromRegressor
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
-from eigengp.gp.exact import ConditionalPosterior, nystrom_posterior
+from eigengp.gp.exact_posterior import ConditionalPosterior, nystrom_posterior
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.kernels import Kernel, Matern12, Matern32, RationalQuadratic, SquaredExponential
 from finite_differences import assert_close, gradient

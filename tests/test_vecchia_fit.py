@@ -630,8 +630,10 @@ def test_the_kernel_with_the_lowest_leave_one_out_loss_is_kept(
     own = NeighborFit._get_loss
 
     def prefer(self: NeighborFit, predicted: Any) -> float:
-        chosen = isinstance(predicted.model.kernel, Sum)
-        return own(self, predicted) - 100.0 * chosen * len(predicted.model.kernel.parameters)
+        chosen = isinstance(predicted.model.features.kernel, Sum)
+        return own(self, predicted) - 100.0 * chosen * len(
+            predicted.model.features.kernel.parameters
+        )
 
     monkeypatch.setattr(NeighborFit, "_get_loss", prefer)
     kernel = EigenGPRegressor(10, **NEIGHBORS).fit(X, y).selection_["kernel"]
@@ -643,7 +645,7 @@ def test_a_kernel_that_cannot_be_conditioned_is_not_chosen(monkeypatch: pytest.M
     own = NeighborFit.condition
 
     def fail(self: NeighborFit, model: VecchiaPass) -> VecchiaOutcome:
-        if isinstance(model.kernel, Sum):
+        if isinstance(model.features.kernel, Sum):
             raise FactorizationError
         return own(self, model)
 

@@ -90,7 +90,7 @@ def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
         yield "Learned", ", ".join(sizes)
     yield "Kernel", kernel_in_words(model.kernel_)
     if hasattr(model, "likelihood_"):
-        yield "Likelihood", escape(repr(model.likelihood_))
+        yield "Likelihood", repr(model.likelihood_)
     else:
         noises = ", ".join(f"{each:.4g}" for each in np.sqrt(np.atleast_1d(model.noise_variance_)))
         yield "Noise", f"standard deviation {noises}"

@@ -202,31 +202,28 @@ def speed_up_passes(size: int) -> Iterator[None]:
         yield
 
 
-class _ThreadPool:
-    """Threads that stay alive and take tasks from a queue.
+_HERE = local()
+"""Has the attribute `member` in threads of a pool, which do not use a pool themselves."""
 
-    Starting threads, or waiting on futures, takes as long as a pass over a few rows.
+
+@cache
+def _get_pool(n_threads: int) -> SimpleQueue[Callable[[], None]]:
+    """Start threads that stay alive, and return the queue from which they take tasks.
+
+    Tasks must not raise. Starting threads, or waiting on futures, takes as long as a pass over a
+    few rows.
     """
-
-    here = local()
-    """Has the attribute `member` in threads of a pool, which do not use a pool themselves."""
-
-    def __init__(self, n_threads: int) -> None:
-        self._tasks: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        for number in range(n_threads):
-            Thread(target=self._serve, name=f"eigengp_{number}", daemon=True).start()
-
-    def submit(self, task: Callable[[], None]) -> None:
-        """Run a task, which must not raise, in the pool."""
-        self._tasks.put(task)
-
-    def _serve(self) -> None:
-        self.here.member = True
-        while True:
-            self._tasks.get()()
+    tasks: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    for number in range(n_threads):
+        Thread(target=_serve, args=(tasks,), name=f"eigengp_{number}", daemon=True).start()
+    return tasks
 
 
-_get_pool = cache(_ThreadPool)
+def _serve(tasks: SimpleQueue[Callable[[], None]]) -> None:
+    _HERE.member = True
+    while True:
+        tasks.get()()
+
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_get_pool.cache_clear)
@@ -315,13 +312,13 @@ def _run_job(
     stripes = [blocks[low:high] for low, high in pairwise(edges.tolist())]
     n_threads = min(n_threads or count_available_threads(), len(stripes))
     with use_one_blas_thread():
-        if n_threads <= 1 or hasattr(_ThreadPool.here, "member"):
+        if n_threads <= 1 or hasattr(_HERE, "member"):
             for stripe in stripes:
                 receive(work(stripe))
             return
         job = _Job(work, stripes, receive)
         for _ in range(n_threads - 1):
-            _get_pool(n_threads - 1).submit(job.run)
+            _get_pool(n_threads - 1).put(job.run)
         job.run()
         job.finish()
 

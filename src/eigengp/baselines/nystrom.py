@@ -15,7 +15,7 @@ from eigengp.backend.threads import use_one_blas_thread
 from eigengp.estimators.sparse import InducingPointRegressor
 from eigengp.fitting.learn import learn_sparse
 from eigengp.fitting.run import FitResult, Run
-from eigengp.gp.exact import ConditionalPosterior, nystrom_posterior
+from eigengp.gp.exact_posterior import ConditionalPosterior, nystrom_posterior
 
 _ROUNDING = 1e-8
 

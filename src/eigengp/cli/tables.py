@@ -143,12 +143,11 @@ def drop_unlabelled(frame: Any, target: str) -> Any:
     check_present(table, [target])
     own = table[target]
     missing = find_missing(own) > 0.0 if holds_labels(own) else find_no_number(own)
-    labelled = table.filter(import_arrow().array(~missing))
-    dropped = table.num_rows - labelled.num_rows
-    if dropped:
-        message = f"{dropped} of {table.num_rows} rows have no target and are dropped."
-        warnings.warn(message, TableWarning, stacklevel=2)
-    return labelled
+    if not missing.any():
+        return table
+    message = f"{missing.sum()} of {table.num_rows} rows have no target and are dropped."
+    warnings.warn(message, TableWarning, stacklevel=2)
+    return table.filter(import_arrow().array(~missing))
 
 
 @dataclass(frozen=True)
@@ -235,11 +234,6 @@ class TableSchema:
         return {**dict.fromkeys(self.dropped, "dropped"), **self.encoder.ignored_}
 
     @property
-    def names(self) -> set[str]:
-        """All columns that a table may have."""
-        return {*self.used, *self.dropped}
-
-    @property
     def used(self) -> list[str]:
         """The columns of inputs, target and weights."""
         special = [self.target] if self.weights is None else [self.target, self.weights]
@@ -251,22 +245,10 @@ class TableSchema:
         own = (each for each in self.encoder.columns_ if each.kind == "category" or each.decimal)
         return tuple(each.name for each in own)
 
-    def encode(self, frame: Any) -> Array:
-        """Encode the inputs of a table, shape (n, D); raise if it has unknown columns."""
-        table, known = as_table(frame), self.names
-        unknown = [name for name in table.column_names if name not in known]
-        if unknown:
-            raise TableError(
-                f"The table has columns that the model was not fitted with: {join(unknown)}. "
-                f"Drop them: {format_drop(unknown)}."
-            )
-        array: Array = self.encoder.transform(table)
-        return array
-
     def split(self, frame: Any) -> tuple[Array, Array, Array | None]:
         """Return inputs (n, D), targets (n,), and weights (n,) if the table has them."""
         table = as_table(frame)
-        X, y, weights = self.encode(table), self.read_target(table), None
+        X, y, weights = self.encoder.transform(table), self.read_target(table), None
         if self.weights is not None and self.weights in table.column_names:
             weights = _read(table, self.weights, self._decimal)
         return X, y, weights

@@ -30,19 +30,6 @@ def is_dask(X: Any) -> bool:
 @contextmanager
 def get_client() -> Iterator[Any]:
     """Yield the active client, or that of a temporary cluster in this process."""
-    distributed = _import_distributed()
-    try:
-        client = distributed.get_client()
-    except ValueError:
-        client = None
-    if client is not None:
-        yield client
-        return
-    with distributed.Client(processes=False, dashboard_address=None) as own:
-        yield own
-
-
-def _import_distributed() -> Any:
     try:
         import distributed
     except ImportError:
@@ -50,7 +37,16 @@ def _import_distributed() -> Any:
             "Dask collections need the package distributed; "
             'install it with pip install "eigengp[dask]", or compute them first and pass arrays.'
         ) from None
-    return distributed
+    try:
+        client = distributed.get_client()
+    except ValueError:
+        client = None
+    if client is not None:
+        yield client
+        return
+    make: Any = distributed.Client  # It has no types.
+    with make(processes=False, dashboard_address=None) as own:
+        yield own
 
 
 def align(X: Any, y: Any, weight: Any = None) -> tuple[Any, Any, Any | None]:

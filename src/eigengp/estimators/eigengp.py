@@ -26,7 +26,7 @@ from eigengp.fitting.online import Online, extend_fit
 from eigengp.fitting.run import FitResult, describe, get_log_unit
 from eigengp.fitting.settings import LBFGS, Settings, Stochastic, find_likelihood
 from eigengp.fitting.stochastic import StochasticLearner
-from eigengp.gp.exact import ConditionalPosterior
+from eigengp.gp.exact_posterior import ConditionalPosterior, MixturePosterior
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.likelihoods import (
     LIKELIHOODS,
@@ -35,7 +35,6 @@ from eigengp.gp.likelihoods import (
     NonGaussian,
 )
 from eigengp.gp.linalg import Spectrum
-from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.variational import LatentPosterior
 from eigengp.gp.vecchia_posterior import VecchiaPosterior

@@ -8,10 +8,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigengp.baselines.nystrom import NystromRegressor
 from eigengp.estimators.base import GPRegressor
-from eigengp.gp.exact import ConditionalPosterior
+from eigengp.gp.exact_posterior import ConditionalPosterior, MixturePosterior
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.mean import check_mean
-from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.posterior import Posterior
 
 try:

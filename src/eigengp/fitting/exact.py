@@ -35,9 +35,9 @@ from eigengp.fitting.restarts import by_value, try_each
 from eigengp.fitting.run import EXACT_BLOCK_ROWS, FitResult, Run
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
+from eigengp.gp.exact_posterior import MixturePosterior
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
 from eigengp.gp.linalg import CholeskyFactor, FactorizationError
-from eigengp.gp.mixture import MixturePosterior
 from eigengp.kernels import (
     Kernel,
     Linear,

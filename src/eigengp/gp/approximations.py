@@ -21,7 +21,6 @@ from eigengp.gp.evidence import (
     Outcome,
     PassAdjoint,
     PriorEvidence,
-    TraceAdjoint,
     TraceTerm,
 )
 from eigengp.gp.gpu.fused import fused_for
@@ -247,7 +246,7 @@ class PriorPass:
         trace = None
         if gamma:
             constant = self.features.kernel.constant_diagonal
-            trace = TraceTerm(sums, self.factor.inverse, s2, constant, gamma)
+            trace = TraceTerm.of(sums, self.factor.inverse, s2, constant, gamma)
         return Outcome(self, evidence, trace, None, kept)
 
     def pull_back(self, source: RowSource, outcome: Outcome, bar: SumsAdjoint) -> PassAdjoint:
@@ -257,8 +256,7 @@ class PriorPass:
         diagonal: Array | float = 0.0
         if isinstance(evidence, PriorEvidence):
             gram = evidence.gram_adjoint(bar)
-            if outcome.trace:
-                trace = outcome.trace.adjoint()
+            if trace := outcome.trace:
                 bar, diagonal = _add_trace(self.features, evidence.sums, bar, trace)
                 gram += evidence.prior.weights_pull_back(trace.weights)
                 s2_bar += trace.noise_variance
@@ -271,7 +269,7 @@ class PriorPass:
 
 
 def _add_trace(
-    features: KernelColumns, sums: Sums, bar: SumsAdjoint, trace: TraceAdjoint
+    features: KernelColumns, sums: Sums, bar: SumsAdjoint, trace: TraceTerm
 ) -> tuple[SumsAdjoint, Array | float]:
     """Add the trace term to the cotangents of the sums, and return what it gives to `theta`.
 
@@ -346,7 +344,7 @@ class SpectralPass:
         """Return the log marginal likelihood without a pass over the rows."""
         s2, identity = self.noise_variance, np.eye(self.shrinkage.size)
         constant = self.features.kernel.constant_diagonal
-        trace = TraceTerm(sums, identity, s2, constant, gamma) if gamma else None
+        trace = TraceTerm.of(sums, identity, s2, constant, gamma) if gamma else None
         evidence = FactorEvidence(sums, np.sqrt(self.shrinkage), s2)
         return Outcome(self, evidence, trace, self._rows.whitening, kept)
 
@@ -356,7 +354,7 @@ class SpectralPass:
 
     def weight_gradient(self, outcome: Outcome) -> tuple[Array, float]:
         """Return the derivatives by `ln v` and `σ²`, without touching the rows."""
-        extra = outcome.trace.adjoint().noise_variance if outcome.trace else 0.0
+        extra = outcome.trace.noise_variance if outcome.trace else 0.0
         evidence = outcome.evidence
         assert isinstance(evidence, FactorEvidence)
         return evidence.log_scale_adjoint(), evidence.noise_adjoint() + extra
@@ -371,8 +369,7 @@ class SpectralPass:
         T_bar = 2.0 * sums.cross @ bar.A + np.outer(sums.features, bar.b)
         gram = self.spectrum.pull_back(T_bar, self.shrinkage)
         diagonal: Array | float = 0.0
-        if outcome.trace:
-            trace = outcome.trace.adjoint()
+        if trace := outcome.trace:
             prior = np.ones_like(self.shrinkage)
             gram = gram + self.spectrum.pull_back(2.0 * sums.cross @ trace.A, prior)
             bar, diagonal = _add_trace(self.features, sums, bar, trace)

@@ -265,61 +265,45 @@ class PriorEvidence(Evidence):
 
 
 @dataclass(frozen=True)
-class TraceAdjoint:
-    """Cotangents of all that the trace term depends on."""
-
-    A: Array
-    weights: Array
-    noise_variance: float
-    diagonal: float
-    """Of `Σ_n ω_n k(x_n,x_n)`."""
-
-
-@dataclass(frozen=True)
 class TraceTerm:
     """What the eigenfunctions leave out of the prior, `γ Σ_n ω_n (k(x_n,x_n) − k_nᵀW k_n)/(2σ²)`.
 
     Added to `−ln p(y)` it keeps the inducing points from chasing noise: γ = 0 is the log marginal
     likelihood of the model, γ = 1 with `W = K_BB⁻¹` the variational bound on that of the full GP.
-
-    Parameters
-    ----------
-    sums : Sums
-        Pass 1 over the rows.
-    weights : array of shape (M, M)
-        `W = F Fᵀ`, in the coordinates of the sums.
-    noise_variance : float
-        `σ²`.
-    constant_diagonal : float or None
-        `k(x,x)` where it does not vary; None where the sums hold `Σ_n ω_n k(x_n,x_n)`.
-    gamma : float
-        `γ`.
     """
 
-    sums: Sums
+    value: float
+    """The trace term itself; never negative for weights of the prior."""
+    A: Array
+    """The cotangent of `A`, and so on."""
     weights: Array
     noise_variance: float
-    constant_diagonal: float | None
-    gamma: float
+    diagonal: float
+    """Of `Σ_n ω_n k(x_n,x_n)`."""
 
-    @cached_property
-    def value(self) -> float:
-        """The trace term itself; never negative for weights of the prior."""
-        explained = float(np.vdot(self.weights, self.sums.A))
-        sums, constant = self.sums, self.constant_diagonal
+    @classmethod
+    def of(
+        cls, sums: Sums, weights: Array, noise_variance: float, constant: float | None, gamma: float
+    ) -> TraceTerm:
+        """Return the term and its cotangents.
+
+        Parameters
+        ----------
+        sums : Sums
+            Pass 1 over the rows.
+        weights : array of shape (M, M)
+            `W = F Fᵀ`, in the coordinates of the sums.
+        noise_variance : float
+            `σ²`.
+        constant : float or None
+            `k(x,x)` where it does not vary; None where the sums hold `Σ_n ω_n k(x_n,x_n)`.
+        gamma : float
+            `γ`.
+        """
         prior = sums.diagonal if constant is None else sums.precision * constant
-        left_out = prior - explained
-        return 0.5 * self.gamma * left_out / self.noise_variance
-
-    def adjoint(self) -> TraceAdjoint:
-        """Return the cotangents of `A`, `W`, `σ²` and `Σ_n ω_n k(x_n,x_n)`."""
-        scale = self.gamma / self.noise_variance
-        return TraceAdjoint(
-            A=-0.5 * scale * self.weights,
-            weights=-0.5 * scale * self.sums.A,
-            noise_variance=-self.value / self.noise_variance,
-            diagonal=0.5 * scale,
-        )
+        left_out = prior - float(np.vdot(weights, sums.A))
+        value, half = 0.5 * gamma * left_out / noise_variance, 0.5 * (gamma / noise_variance)
+        return cls(value, -half * weights, -half * sums.A, -value / noise_variance, half)
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,13 @@ Letters: `C = K + σ² S⁻¹` with `K = k(X,X)` and `s_n`, how often row n coun
 `C = L Lᵀ`, `a = C⁻¹y`. A row that stands `s` times is one row with the noise
 `σ²/s`, and the copies' own scatter `q = Σ (y_i − ȳ)²`, zero where their targets are equal, adds
 `½ [(s−1) ln 2πσ² + ln s + q/σ²]`.
-
-Predictions use the exact kernel between new inputs and all training rows. Those of the full GP and
-of the Nyström method differ only in the covariance `C` of the training targets, which is dense in
-the one and of low rank in the other. `μ(x) = k(x,X) C⁻¹y` and `k(x,x) − k(x,X) C⁻¹ k(X,x)` are the
-same formulas, but the second is a variance only if `C` and the kernel belong together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import reduce
 from operator import add
 from typing import Any
 
@@ -24,30 +19,24 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.backend.namespace import (
     AnyArray,
-    Placed,
     beside,
     is_numpy,
     on_host,
-    positive,
-    row_dots,
 )
 from eigengp.backend.threads import recycle
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import LOG_2PI, Gradient
+from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
 from eigengp.gp.linalg import (
     cholesky,
     factorize_in_place,
     guarded,
     into_inverse,
-    inverse_diagonal,
-    inverse_lower,
     invert_in_place,
     solve_both,
-    solve_lower,
     sum_log_diagonal,
 )
-from eigengp.gp.posterior import Posterior, draw_joint
-from eigengp.kernels import Kernel, KernelColumns, Stationary
+from eigengp.kernels import Kernel, Stationary
 from eigengp.kernels.gram import gram, list_terms, pull_back_gram
 
 _ADVICE = ("training rows", "start from a larger noise variance")
@@ -56,169 +45,6 @@ _DEVICE_FROM = 1_000
 """Fewer rows than this are faster in NumPy."""
 _DEVICE_ENTRIES = 1 << 26
 """The number of entries of a block on a device, of which several arrays exist at once."""
-
-
-@dataclass(frozen=True)
-class DenseCovariance:
-    """`C = L Lᵀ`, the covariance of the full GP."""
-
-    L: AnyArray
-    """In NumPy, or on a device, where all products with it are then computed."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Keep `L` in NumPy: a device need not be there in another process."""
-        return {"L": on_host(self.L)}
-
-    def solve(self, right: AnyArray) -> AnyArray:
-        """Return `C⁻¹ right`, for a vector or a matrix."""
-        return solve_both(self.L, right)
-
-    def quadratic(self, K: AnyArray) -> AnyArray:
-        """Return the diagonal of `K C⁻¹ Kᵀ`, a sum of squares, for `K` of shape (n, N)."""
-        half = self._half(K)
-        return beside(row_dots(half, half), K)
-
-    def explained(self, K: AnyArray) -> AnyArray:
-        """Return `K C⁻¹ Kᵀ`, shape (n, n)."""
-        half = self._half(K)
-        return beside(half @ half.T, K)
-
-    def _half(self, K: AnyArray) -> AnyArray:
-        """Return `K L⁻ᵀ`, shape (n, N), on the device of `L` or, if that is NumPy's, of `K`.
-
-        The array API standard has products alone for it.
-        """
-        if is_numpy(K) or not is_numpy(self.L):
-            return solve_lower(self.L, beside(K, self.L).T).T
-        return K @ self._inverse_factor.beside(K).T
-
-    @cached_property
-    def _inverse_factor(self) -> Placed:
-        return Placed(inverse_lower(self.L))
-
-
-@dataclass(frozen=True)
-class LowRankCovariance:
-    """`C = K̃ + Ω⁻¹` with `K̃` of low rank, hence `C⁻¹ = Ω − Ω Q Qᵀ Ω`, `Q = k(X,B) V`."""
-
-    Q: Array
-    """Shape (N, R)."""
-    precision: Array
-    """The diagonal of `Ω`, shape (N,)."""
-
-    def solve(self, right: Array) -> Array:
-        """Return `C⁻¹ right`, for a vector or a matrix."""
-        weighted = (self.precision * right.T).T
-        rest: Array = weighted - (self.precision * (self.Q @ (self.Q.T @ weighted)).T).T
-        return rest
-
-    def quadratic(self, K: AnyArray) -> AnyArray:
-        """Return the diagonal of `K C⁻¹ Kᵀ`, a difference, for `K` of shape (n, N)."""
-        weighted, projected = self._project(K)
-        return row_dots(weighted, K) - row_dots(projected, projected)
-
-    def explained(self, K: AnyArray) -> AnyArray:
-        """Return `K C⁻¹ Kᵀ`, shape (n, n)."""
-        weighted, projected = self._project(K)
-        return weighted @ K.T - projected @ projected.T
-
-    def _project(self, K: AnyArray) -> tuple[AnyArray, AnyArray]:
-        weighted = K * beside(self.precision, K)
-        return weighted, weighted @ beside(self.Q, K)
-
-
-@dataclass(frozen=True)
-class ConditionalPosterior:
-    """A posterior that keeps all training rows."""
-
-    features: KernelColumns
-    """`k(x, X)` with the training inputs `X`."""
-    coefficients: Array
-    """`C⁻¹y`, shape (N,)."""
-    covariance: DenseCovariance | LowRankCovariance
-    noise_variance: float
-
-    @property
-    def n_columns(self) -> int:
-        """How many training rows there are."""
-        return self.coefficients.size
-
-    @cached_property
-    def _coefficients(self) -> Placed:
-        return Placed(self.coefficients)
-
-    def _matrix(self, X: AnyArray) -> AnyArray:
-        """Return `k(x, X)`, on the device of `C` where that is not NumPy's."""
-        factor = getattr(self.covariance, "L", None)
-        return self.features.matrix(X if factor is None or is_numpy(factor) else beside(X, factor))
-
-    def mean(self, X: AnyArray) -> AnyArray:
-        """Return the predictive mean, shape (n,): O(N) for each row."""
-        K = self._matrix(X)
-        return beside(K @ self._coefficients.beside(K), X)
-
-    def mean_and_raw_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
-        """Return the mean and `k(x,x) − k(x,X) C⁻¹ k(X,x)` as it comes, without noise."""
-        K = self._matrix(X)
-        raw = self.features.prior_variance(X) - beside(self.covariance.quadratic(K), X)
-        return beside(K @ self._coefficients.beside(K), X), raw
-
-    def mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
-        """Return mean and variance of noisy observations; the latent part never negative."""
-        mean, raw = self.mean_and_raw_variance(X)
-        return mean, positive(raw) + self.noise_variance
-
-    def leave_one_out(self, rows: RowBlock) -> tuple[Array, Array]:
-        """Return mean and variance of all training rows, each predicted from the others.
-
-        With `d = diag(C⁻¹)` they are `y − a/d` and `1/d`, for rows of any weight. `1/d` has the
-        noise `σ²/weight` of the row in it; the variance of a single new observation has `σ²`.
-        """
-        assert isinstance(self.covariance, DenseCovariance)
-        d = inverse_diagonal(self.covariance.L)
-        own = self.noise_variance / rows.weight
-        return rows.y - self.coefficients / d, 1.0 / d - own + self.noise_variance
-
-    def latent_covariance(self, X: AnyArray) -> AnyArray:
-        """Return the joint covariance of the function at `X`, shape (n, n)."""
-        K = self.features.matrix(X)
-        joint = self.features.kernel.matrix(X, X) - self.covariance.explained(K)
-        return 0.5 * (joint + joint.T)
-
-    def joint_covariance(self, X: AnyArray) -> AnyArray:
-        """Return the joint covariance of noisy observations at `X`, shape (n, n)."""
-        return self.latent_covariance(X) + beside(self.noise_variance * np.eye(X.shape[0]), X)
-
-    def mean_gradient(self, X: Array) -> Array:
-        """Return `d mean/d x`, shape (n, D)."""
-        bar = np.broadcast_to(self.coefficients, (X.shape[0], self.coefficients.size))
-        return self.features.input_gradient(X, bar)
-
-    def variance_gradient(self, X: Array) -> Array:
-        """Return `d variance/d x`, shape (n, D); zero where the variance is held at zero."""
-        K = self.features.matrix(X)
-        open_ = self.features.prior_variance(X) > self.covariance.quadratic(K)
-        bar = -2.0 * self.covariance.solve(K.T).T * open_[:, None]
-        own = open_[:, None] * self.features.kernel.diag_input_gradient(X)
-        return self.features.input_gradient(X, bar) + own
-
-    def average(self, X: Array, share: Array) -> tuple[float, float]:
-        """See `Predictive.average`: `k(x,·)` averaged over the inputs, at O(n·(n + N) + N²)."""
-        average = share @ self.features.matrix(X)
-        prior = float(share @ self.features.kernel.matrix(X, X) @ share)
-        raw = prior - float(self.covariance.quadratic(average[None])[0])
-        return float(average @ self.coefficients), max(raw, 0.0)
-
-    def functions(self, n_samples: int, rng: np.random.RandomState) -> Callable[[Array], Array]:
-        """Draw latent functions; the result maps all inputs of interest at once to values.
-
-        See `draw_joint`.
-        """
-
-        def values(X: Array) -> Array:
-            return self.mean(X)[:, None] + draw_joint(self.latent_covariance(X), n_samples, rng)
-
-        return values
 
 
 @dataclass(frozen=True)
@@ -384,24 +210,3 @@ class ExactGP:
         if rows.scatter is not None:
             log_noise -= 0.5 * rows.total_scatter / self.noise_variance
         return replace(outcome, L=None), Gradient(theta, rows.X[:0], log_noise)
-
-
-def nystrom_posterior(
-    low_rank: Posterior, features: KernelColumns, rows: RowBlock
-) -> ConditionalPosterior:
-    """Return the predictions of the Nyström method, which keep the exact kernel.
-
-    Parameters
-    ----------
-    low_rank : Posterior
-        The posterior of stage 1, whose `V` gives `Q = k(X,B) V`.
-    features : KernelColumns
-        Its features `k(x, B)`.
-    rows : RowBlock
-        All training rows.
-    """
-    Q = features.matrix(rows.X) @ low_rank.covariance_root
-    covariance = LowRankCovariance(Q, rows.weight / low_rank.noise_variance)
-    at_rows = features.kernel.at(rows.X)
-    solved = covariance.solve(rows.y)
-    return ConditionalPosterior(at_rows, solved, covariance, low_rank.noise_variance)

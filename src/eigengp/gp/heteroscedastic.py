@@ -23,8 +23,7 @@ from eigengp.backend.namespace import (
     row_dots,
 )
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.exact import ConditionalPosterior
-from eigengp.gp.mixture import MixturePosterior
+from eigengp.gp.exact_posterior import ConditionalPosterior, MixturePosterior
 from eigengp.gp.posterior import Posterior
 from eigengp.kernels import KernelColumns
 
@@ -126,7 +125,10 @@ class VarianceScale:
     def pull_back(self, variance: Array, gradient: Array) -> Array:
         """Return the gradient of scaled variances, if the scale is nothing but a limit."""
         if np.any(self.slopes) or np.any(self.intercept) or self.floor:
-            raise HeteroscedasticGradientError
+            raise ValueError(
+                "The variance cannot be differentiated with heteroscedastic noise; fit with "
+                "likelihood='gaussian'."
+            )
         return gradient * (variance > self.least)[:, None]
 
     def joint(self, covariance: AnyArray, found: AnyArray) -> AnyArray:
@@ -135,16 +137,6 @@ class VarianceScale:
         variance = xp.linalg.diagonal(covariance)
         root = xp.sqrt(self(variance, found) / variance)
         return covariance * root[:, None] * root
-
-
-class HeteroscedasticGradientError(ValueError):
-    """The variance of heteroscedastic noise has no gradient here."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The variance cannot be differentiated with heteroscedastic noise; fit with "
-            "likelihood='gaussian'."
-        )
 
 
 def _get_own(name: str) -> Any:

@@ -160,9 +160,7 @@ class EigenGP:
 
     def posterior(self, outcome: Outcome) -> Posterior:
         """Return the posterior after a pass over the rows."""
-        return Posterior.of(
-            self.features, self.noise_variance, outcome, self.residual, self.arithmetic
-        )
+        return Posterior.of(self, outcome, self.residual)
 
     def value(self, source: RowSource, gamma: float = 0.0) -> float:
         """Return `−ln p(y)` of the rows, plus `gamma` times the trace term."""

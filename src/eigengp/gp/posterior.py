@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,24 +103,13 @@ class Posterior:
         object.__setattr__(self, "_variance_type", self._type_for(self.covariance_root))
 
     @classmethod
-    def of(
-        cls,
-        features: KernelColumns,
-        noise_variance: float,
-        outcome: Outcome,
-        residual: bool = False,
-        arithmetic: Arithmetic | None = None,
-    ) -> Posterior:
-        """Return the posterior after a pass over the rows, with or without the residual."""
-        evidence, T = outcome.evidence, outcome.to_coefficients
-        return cls(
-            features,
-            evidence.mean if T is None else T @ evidence.mean,
-            evidence.V if T is None else T @ evidence.V,
-            noise_variance,
-            outcome.flow.prior_factor if residual else None,
-            arithmetic=arithmetic or Arithmetic(),
-        )
+    def of(cls, model: Any, outcome: Outcome, residual: bool = False) -> Posterior:
+        """Return the posterior of a model after a pass over the rows, perhaps with the residual."""
+        (m, V), T = (outcome.evidence.mean, outcome.evidence.V), outcome.to_coefficients
+        if T is not None:
+            m, V = T @ m, T @ V
+        F = outcome.flow.prior_factor if residual else None
+        return cls(model.features, m, V, model.noise_variance, F, arithmetic=model.arithmetic)
 
     def mean(self, X: AnyArray) -> AnyArray:
         """Return the predictive mean, shape (n,): O(M) for each row."""

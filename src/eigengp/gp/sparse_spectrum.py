@@ -14,7 +14,8 @@ from eigengp.gp.evidence import Gradient, Outcome
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
 from eigengp.gp.sums import Kept
-from eigengp.kernels import KernelAdjoint, KernelColumns, PullBack, Stationary
+from eigengp.kernels import KernelAdjoint, KernelColumns, Stationary
+from eigengp.kernels.base import WithPullBack
 from eigengp.kernels.stationary import times
 
 
@@ -47,9 +48,7 @@ class SpectralFeatures(KernelColumns):
         """Return rows divided by the lengthscales."""
         return X / beside(np.asarray(self.kernel.lengthscale), X)
 
-    def forward(
-        self, X: AnyArray, dtype: str = "float64", spare: int = 0
-    ) -> tuple[AnyArray, PullBack]:
+    def forward(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> WithPullBack:
         """See `KernelColumns.forward`; with the cotangent `P̄` of the phases `P = (X/ℓ) Sᵀ`.
 
         `S̄ = P̄ᵀ(X/ℓ)`, and `d/d ln ℓ_d = −Σ_n (x_nd/ℓ_d)(P̄ S)_nd`.
@@ -120,7 +119,7 @@ class SparseSpectrum:
 
     def posterior(self, outcome: Outcome) -> Posterior:
         """Return the posterior after a pass over the rows."""
-        return Posterior.of(self.features, self.noise_variance, outcome, arithmetic=self.arithmetic)
+        return Posterior.of(self, outcome)
 
     def evaluate(self, source: RowSource, gamma: float = 0.0) -> tuple[Outcome, Gradient]:
         """Return what a pass over the rows found, and the gradient of its value."""

@@ -29,7 +29,12 @@ from eigengp.fitting.settings import LBFGS, Stochastic
 from eigengp.fitting.stochastic import Adam, Belief, Reservoir, StochasticLearner
 from eigengp.gp.approximations import SpectralPass
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.exact import ConditionalPosterior, DenseCovariance, LowRankCovariance
+from eigengp.gp.exact_posterior import (
+    ConditionalPosterior,
+    DenseCovariance,
+    LowRankCovariance,
+    MixturePosterior,
+)
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
 from eigengp.gp.likelihoods import (
     LIKELIHOODS,
@@ -41,7 +46,6 @@ from eigengp.gp.likelihoods import (
 )
 from eigengp.gp.linalg import CholeskyFactor, Spectrum
 from eigengp.gp.mean import MEANS
-from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic

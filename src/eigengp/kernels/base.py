@@ -17,6 +17,7 @@ from typing import (
     ClassVar,
     Protocol,
     Self,
+    TypeAlias,
     TypeVar,
     cast,
     dataclass_transform,
@@ -60,6 +61,10 @@ class PullBack(Protocol):
             If given, the matrix in the data type of `K_bar`. It stands for the one that was
             returned, whose memory may hold something else by now.
         """
+
+
+WithPullBack: TypeAlias = tuple[AnyArray, PullBack]
+"""A kernel matrix and its pull-back."""
 
 
 class Kernel(ABC):
@@ -117,7 +122,7 @@ class Kernel(ABC):
     def at(self, Z: AnyArray) -> KernelColumns:
         """Return the functions `x ↦ k(x, z_m)` at these points, shape (m, D)."""
 
-    def forward(self, X: AnyArray, Z: AnyArray) -> tuple[AnyArray, PullBack]:
+    def forward(self, X: AnyArray, Z: AnyArray) -> WithPullBack:
         """Return `k(X, Z)`, shape (n, m), and its pull-back; see `KernelColumns.forward`."""
         return self.at(Z).forward(X)
 
@@ -232,9 +237,7 @@ class KernelColumns(ABC):
         return product
 
     @abstractmethod
-    def forward(
-        self, X: AnyArray, dtype: str = "float64", spare: int = 0
-    ) -> tuple[AnyArray, PullBack]:
+    def forward(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> WithPullBack:
         """Return `k(X, Z)` and the function that pulls a cotangent on it back.
 
         The pull-back differentiates with respect to `Z` alone, even where
@@ -400,12 +403,11 @@ class ParametricKernel(Kernel):
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
-        names: list[str] = []
-        for name in self._kinds:
-            value = getattr(self, name)
-            ard = np.ndim(value) == 1
-            names += [f"{name}[{d}]" for d in self._get_free(name)] if ard else [name]
-        return tuple(names)
+        return tuple(
+            f"{name}[{d}]" if np.ndim(getattr(self, name)) else name
+            for name in self._kinds
+            for d in self._get_free(name)
+        )
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -452,10 +454,8 @@ class ParametricKernel(Kernel):
         return bar @ beside(member.astype(np.float64), bar)
 
     def with_groups(self, groups: Sequence[int] | None) -> Self:
-        own = (
-            None if groups is None else [groups[d] for d in self.active_dims or range(len(groups))]
-        )
-        if own is None or len(set(own)) == len(own):
+        own = [] if groups is None else [groups[d] for d in self.active_dims or range(len(groups))]
+        if len(set(own)) == len(own):
             return self
         return replace(self, groups=np.unique(own, return_inverse=True)[1].tolist())
 

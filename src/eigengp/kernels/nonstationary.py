@@ -31,7 +31,7 @@ from eigengp.kernels.base import (
     KernelColumns,
     Parameter,
     ParametricKernel,
-    PullBack,
+    WithPullBack,
     parameter,
 )
 
@@ -155,9 +155,7 @@ class PairwiseColumns(KernelColumns):
         K = parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
         return xp.concat([K, xp.zeros_like(K[:, :spare])], axis=1) if spare else K
 
-    def forward(
-        self, X: AnyArray, dtype: str = "float64", spare: int = 0
-    ) -> tuple[AnyArray, PullBack]:
+    def forward(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> WithPullBack:
         """See `KernelColumns.forward`; derivatives are computed once a cotangent is there."""
 
         def pull_back(

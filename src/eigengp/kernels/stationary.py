@@ -48,7 +48,7 @@ from eigengp.kernels.base import (
     KernelAdjoint,
     KernelColumns,
     ParametricKernel,
-    PullBack,
+    WithPullBack,
     parameter,
 )
 
@@ -406,9 +406,7 @@ class StationaryColumns(KernelColumns):
         """The points of `Side`, as rows of inputs, shape (D, m)."""
         return np.ascontiguousarray(self.side(self.points).points.T)
 
-    def forward(
-        self, X: AnyArray, dtype: str = "float64", spare: int = 0
-    ) -> tuple[AnyArray, PullBack]:
+    def forward(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> WithPullBack:
         """See `KernelColumns.forward`; `T = K̄ ∘ variance·ρ'(t)`."""
         side, rows, t = self._distances(X, dtype, spare)
         rho, m, variance = self.kernel.profile(t), self.points.shape[0], self.kernel.variance
@@ -450,9 +448,7 @@ class ExponentialColumns(StationaryColumns):
             K = exponent.exp_() if hasattr(exponent, "exp_") else namespace(exponent).exp(exponent)
         return side, rows, with_diagonal(K, self.kernel.variance) if X is self.points else K
 
-    def forward(
-        self, X: AnyArray, dtype: str = "float64", spare: int = 0
-    ) -> tuple[AnyArray, PullBack]:
+    def forward(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> WithPullBack:
         """See `KernelColumns.forward`; `T = −½ K̄ ∘ K`."""
         side, rows, made = self._values(X, dtype, spare)
 

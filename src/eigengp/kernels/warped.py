@@ -14,13 +14,7 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, cast, namespace
-from eigengp.kernels.base import (
-    Kernel,
-    KernelAdjoint,
-    KernelColumns,
-    Parameter,
-    PullBack,
-)
+from eigengp.kernels.base import Kernel, KernelAdjoint, KernelColumns, Parameter, WithPullBack
 
 _EXPONENT = Parameter((0.1, 10.0), per_input=True, log_prior=(0.0, 0.75))
 
@@ -218,9 +212,7 @@ class _WarpedColumns(KernelColumns):
         """See `KernelColumns.matrix`."""
         return self._columns.matrix(self._rows(X), dtype, spare)
 
-    def forward(
-        self, X: AnyArray, dtype: str = "float64", spare: int = 0
-    ) -> tuple[AnyArray, PullBack]:
+    def forward(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> WithPullBack:
         """See `KernelColumns.forward`; the exponents move both rows and points."""
         rows = self._rows(X)
         K, back = self._columns.forward(rows, dtype, spare)

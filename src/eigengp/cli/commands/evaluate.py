@@ -27,19 +27,18 @@ def evaluate(
     data: options.Data,
     coverage: options.Coverage = 0.9,
     target: options.StoredTarget = None,
-    drop: options.Drop = None,
     encoding: options.Encoding = None,
 ) -> None:
     """Measure a model on rows with targets that it has not seen.
 
-    Rows without a target are dropped.
+    Rows without a target are dropped, and further columns are ignored.
     """
-    from eigengp.cli.commands.models import open_model, read_rows
-    from eigengp.cli.tables import drop_unlabelled
+    from eigengp.cli.commands.models import open_model
+    from eigengp.cli.tables import drop_unlabelled, read_table
     from eigengp.data.columns import TableError
 
     saved, schema = open_model(model, target)
-    table = drop_unlabelled(read_rows(out, schema, data, drop, encoding), schema.target)
+    table = drop_unlabelled(read_table(data, schema.text_columns, encoding), schema.target)
     if table.num_rows == 0:
         raise TableError(f"No row of {data} has a target {schema.target!r}.")
     scores = compute_scores(saved.model, schema.split(table), coverage)

@@ -50,7 +50,7 @@ def fit(
     and rows without a target are dropped.
     """
     decimal = options.find_decimal(decimal, thousands)
-    given = {name: value for name, value in locals().items() if value is not None}
+    given = {name: value for name, value in locals().items() if value is not None}  # Options.
     from eigengp.cli.commands.training import TrainingData
 
     out.check_output_path(model, [".eigengp"])

@@ -90,7 +90,8 @@ def _describe(saved: Any, facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     from eigengp.cli.tables import describe_column
 
     data, fit = facts["data"], facts["fit"]
-    yield "Model", facts["class"] + (f", by --method {fit['method']}" if fit else "")
+    named = fit and not facts["classes"]
+    yield "Model", facts["class"] + (f", by --method {fit['method']}" if named else "")
     yield "Versions", ", ".join(f"{name} {own}" for name, own in facts["versions"].items())
     if data:
         held = f", {data['held_out']:,} more held out" if data["held_out"] else ""
@@ -99,7 +100,8 @@ def _describe(saved: Any, facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if facts["classes"]:
         yield "Classes", ", ".join(map(str, facts["classes"]))
     yield from describe_fit(saved.model)
-    loo = "calibrated by leave-one-out" if facts["leave_one_out"] else "of the model"
-    yield "Intervals", "calibrated on held-out rows" if facts["calibrated"] else loo
+    if not facts["classes"]:
+        loo = "calibrated by leave-one-out" if facts["leave_one_out"] else "of the model"
+        yield "Intervals", "calibrated on held-out rows" if facts["calibrated"] else loo
     took = f" in {fit['seconds']:.1f} s" if fit else ""
     yield "Learning", f"{facts['iterations']} iterations{took}"

@@ -18,7 +18,6 @@ def predict(
     path: options.Predictions = None,
     coverage: options.Coverage = 0.9,
     keep: options.Keep = None,
-    drop: options.Drop = None,
     encoding: options.Encoding = None,
     escape_formulas: options.EscapeFormulas = False,
 ) -> None:
@@ -26,19 +25,19 @@ def predict(
 
     Writes one row for each, in the same order: mean, std (noise included), and lower and upper,
     the ends of the prediction interval of probability --coverage. A classifier writes the most
-    probable class, and the probability of each.
+    probable class, and the probability of each. Further columns of the table are ignored.
     """
-    from eigengp.cli.commands.models import open_model, read_rows
-    from eigengp.cli.tables import is_large
+    from eigengp.cli.commands.models import open_model
+    from eigengp.cli.tables import is_large, read_table
     from eigengp.data.formats import FORMATS, open_dataset, write_table
 
     out.check_output_path(path, [each for each in FORMATS if each != ".tsv"])
     saved, schema = open_model(model)
-    if path is not None and is_large(data) and not (keep or drop):
+    if path is not None and is_large(data) and not keep:
         level = {} if schema.labels else {"coverage": coverage}
         count = saved.model.predict_to_file(open_dataset(data, encoding), path, **level)
     else:
-        table = read_rows(out, schema, data, drop, encoding)
+        table = read_table(data, schema.text_columns, encoding)
         columns = _make_columns(saved.model, schema, table, coverage, keep or [])
         if escape_formulas:
             columns = {name: _escape_formulas(values) for name, values in columns.items()}
@@ -63,7 +62,7 @@ def _make_columns(
     check_present(table, kept)
     if table.num_rows == 0:
         raise TableError("The table has no rows to predict.")
-    X = schema.encode(table.drop_columns([name for name in kept if name not in schema.names]))
+    X = schema.encoder.transform(table)
     with encoded_inputs():
         if schema.labels:
             found = model._make_columns(model.predict_proba(X))

@@ -27,7 +27,6 @@ def report(
     title: Title = None,
     coverage: options.Coverage = 0.9,
     target: options.StoredTarget = None,
-    drop: options.Drop = None,
     encoding: options.Encoding = None,
 ) -> None:
     """Write one interactive page about a model and rows with targets.
@@ -35,12 +34,13 @@ def report(
     It shows the data, the fit, the calibration of the error bars, which inputs matter, slices with
     sliders, eigenfunctions and the course of the fit. It is one file that needs no network.
     """
-    from eigengp.cli.commands.models import open_model, read_rows
+    from eigengp.cli.commands.models import open_model
+    from eigengp.cli.tables import read_table
 
     out.check_output_path(page, [".html"])
     saved, schema = open_model(model, target)
     check_reportable("likelihood_" in vars(saved.model))
-    table = read_rows(out, schema, data, drop, encoding)
+    table = read_table(data, schema.text_columns, encoding)
     more = {"title": title, "coverage": coverage}
     count = write_report(out, saved, schema, table, page, (model, data), **more)
     out.write_result({"page": str(page), "rows": count})

@@ -60,7 +60,7 @@ def draw_coverage(found: Predictions) -> Figure:
 
 def draw_pit(density: Array, edges: Array) -> Figure:
     """Draw the histogram of the probability integral transform."""
-    bars = _bars(encode(0.5 * (edges[1:] + edges[:-1])), encode(density))
+    bars = _bars(0.5 * (edges[1:] + edges[:-1]), density)
     options: Figure = {"shapes": [_level(1.0)], "xaxis": {"range": [0, 1]}, "bargap": 0.06}
     return _panel([bars], "predictive distribution function", "density", **options)
 
@@ -78,36 +78,25 @@ def draw_importance(ranking: Sequence[Importance]) -> Figure:
 
 def draw_partial_dependence(effects: Sequence[PartialDependence]) -> dict[str, Figure]:
     """Draw partial dependences with their bands, on the same vertical axis."""
-    ends = [(float(each.lower.min()), float(each.upper.max())) for each in effects]
-    drawn = [each.accumulated.mean for each in effects if each.accumulated is not None]
-    ends += [(float(each.min()), float(each.max())) for each in drawn]
-    low, high = min(each[0] for each in ends), max(each[1] for each in ends)
-    axis = {"range": _pad(low, high)}
-    return {
-        f"effect-{index}": _panel(
-            [*_band(each.input, each.grid, each.mean, each.lower, each.upper), *_accumulated(each)],
-            escape(each.input.name),
-            "average",
-            each.input,
-            yaxis=axis,
-        )
-        for index, each in enumerate(effects)
-    }
-
-
-def _accumulated(each: PartialDependence) -> list[Figure]:
-    effect = each.accumulated
-    if effect is None:
-        return []
-    shown = (effect.grid >= each.grid[0]) & (effect.grid <= each.grid[-1])
-    return [_line(effect.grid[shown], effect.mean[shown], "@orange", dash="dot")]
+    drawn = [end for each in effects for end in (each.lower, each.upper)]
+    drawn += [each.accumulated.mean for each in effects if each.accumulated is not None]
+    axis, figures = {"range": _pad(np.concatenate(drawn))}, {}
+    for index, each in enumerate(effects):
+        traces = _band(each.input, each.grid, each.mean, each.lower, each.upper)
+        if each.accumulated is not None:
+            grid, mean = each.accumulated.grid, each.accumulated.mean
+            shown = (grid >= each.grid[0]) & (grid <= each.grid[-1])
+            traces.append(_line(grid[shown], mean[shown], "@orange", dash="dot"))
+        name = escape(each.input.name)
+        figures[f"effect-{index}"] = _panel(traces, name, "average", each.input, yaxis=axis)
+    return figures
 
 
 def draw_weights(spectrum: Spectrum) -> Figure:
     """Draw the prior variance of each eigenfunction, on a logarithmic axis."""
     numbers = list(range(1, spectrum.weights.size + 1))
     hover = "eigenfunction %{x}: %{y:.4g}<extra></extra>"
-    bars = _bars(numbers, encode(spectrum.weights), hover)
+    bars = _bars(numbers, spectrum.weights, hover)
     options: Figure = {"yaxis": {"type": "log"}, "bargap": 0.15}
     return _panel([bars], "eigenfunction", "prior variance", **options)
 
@@ -130,14 +119,14 @@ def draw_slices(sliders: Sequence[Slider], target: str, band: str) -> Figure:
     """Return all curves that the sliders select from, for each input."""
     axes = []
     for own, _, _, grid, mean, half in sliders:
-        axis = {"range": _pad(float((mean - half).min()), float((mean + half).max()))}
+        axis = {"range": _pad(np.array([mean - half, mean + half]))}
         axes.append(
             {
                 **_panel([], escape(own.name), escape(target), own, yaxis=axis),
-                "x": encode(grid),
+                "x": grid,
                 "sizes": list(mean.shape),
-                "mean": encode(mean.ravel(), "f4"),
-                "half": encode(half.ravel(), "f4"),
+                "mean": mean.ravel().astype("f4"),
+                "half": half.ravel().astype("f4"),
                 "labels": [own.format_value(value) for value in grid],
                 "curve": own.codes is None,
             }
@@ -151,7 +140,7 @@ def draw_history(stages: Sequence[dict[str, Any]]) -> Figure | None:
     values = values[np.isfinite(values)]
     if not values.size:
         return None
-    ends, choices = _pad(float(np.quantile(values, 0.1)), float(values.max())), []
+    ends, choices = _pad(values[values >= np.quantile(values, 0.1)]), []
     for label in ("seconds", "iterations"):
         traces = [
             _line(
@@ -179,17 +168,16 @@ def escape(text: str) -> str:
     return html.escape(short, quote=False).replace("$", "&#36;")
 
 
-def encode(values: Array, dtype: str = "f8") -> Figure:
-    """Encode numbers as Plotly reads them, in base64.
+def encode(values: Array) -> Figure:
+    """Encode an array as Plotly reads it, in base64.
 
     Examples
     --------
-    >>> encode(np.array([0.0]), "f4")
+    >>> encode(np.array([0.0], dtype="f4"))
     {'dtype': 'f4', 'bdata': 'AAAAAA=='}
     """
-    flat = np.ascontiguousarray(values, dtype=f"<{dtype}")
-    spec = {"dtype": dtype, "bdata": base64.b64encode(flat.tobytes()).decode()}
-    return spec if flat.ndim == 1 else {**spec, "shape": ", ".join(map(str, flat.shape))}
+    little = values.astype(values.dtype.newbyteorder("<"))
+    return {"dtype": little.dtype.str[1:], "bdata": base64.b64encode(little.tobytes()).decode()}
 
 
 def _panel(
@@ -214,7 +202,6 @@ def _line(
     x: Any, y: Any, colour: str, name: str = "", dash: str = "solid", mode: str = "lines"
 ) -> Figure:
     """Return a line, points, or both."""
-    x, y = (encode(each) if isinstance(each, np.ndarray) else each for each in (x, y))
     return {
         "type": "scatter",
         "mode": mode,
@@ -240,7 +227,7 @@ def _bars(x: Any, y: Any, hover: str = "%{x:.4g}, %{y:.4g}<extra></extra>") -> F
 def _band(along: Input, grid: Array, mean: Array, lower: Array, upper: Array) -> list[Figure]:
     """Return a curve with its band, or points with error bars for categories."""
     if along.codes is not None:
-        bars = {"type": "data", "array": encode(upper - mean), "color": "@blue"}
+        bars = {"type": "data", "array": upper - mean, "color": "@blue"}
         return [{**_points(grid, mean), "error_y": bars, "marker": {"color": "@blue", "size": 9}}]
     ends = _line(np.concatenate([grid, grid[::-1]]), np.concatenate([upper, lower[::-1]]), "@none")
     band = {**ends, "fill": "toself", "fillcolor": "@band", "hoverinfo": "skip"}
@@ -254,7 +241,8 @@ def _level(height: float) -> Figure:
     return {"type": "line", **ends, "line": {"color": "@soft", "dash": "dash", "width": 1.5}}
 
 
-def _pad(low: float, high: float) -> list[float]:
-    """Return the ends of an axis with some room around its values."""
+def _pad(values: Array) -> list[float]:
+    """Return the ends of an axis with some room around values."""
+    low, high = float(values.min()), float(values.max())
     room = 0.04 * (high - low or 1.0)
     return [low - room, high + room]

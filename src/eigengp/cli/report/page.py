@@ -70,7 +70,11 @@ def build(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    environment.policies["json.dumps_kwargs"] = {
+        "allow_nan": False,
+        "separators": (",", ":"),
+        "default": figures.encode,
+    }
     environment.filters |= {"number": format_number, "quote": quote, "repr": repr}
     environment.filters["column"] = describe_column
     environment.globals["zip"] = zip
