@@ -113,6 +113,13 @@ def positive(x: AnyArray) -> AnyArray:
     return namespace(x).where(x > 0.0, x, 0.0 * x)
 
 
+def row_dots(x: AnyArray, z: AnyArray) -> AnyArray:
+    """Return the inner product of each row of `x` with the same row of `z`, shape (n,)."""
+    if is_numpy(x):
+        return np.einsum("ni,ni->n", x, z)
+    return namespace(x).sum(x * z, axis=1)
+
+
 def take_inputs(X: AnyArray, dims: Sequence[int] | None) -> AnyArray:
     """Return some inputs of all rows, in any library's arrays; None is all of them."""
     if dims is None:

@@ -147,7 +147,8 @@ class Exact:
             limit[...] = self.n_points
             return _scan(self._placed.beside(X), X, limit, count)
         search = partial(self.tree.kneighbors, n_neighbors=count, return_distance=False)
-        return beside(_search_in_parts(search, on_host(X), count), X, "int64")
+        found = _search_in_parts(search, X if is_numpy(X) else on_host(X), count)
+        return beside(found, X, "int64")
 
 
 def _scan(columns: AnyArray, X: AnyArray, limit: AnyArray, count: int) -> AnyArray:

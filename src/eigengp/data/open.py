@@ -39,6 +39,8 @@ _FEWEST_OF_CLASSES = 100
 """Fewer targets of two distinct values may have them by chance."""
 _TIED = 9
 """Decimals to which distances are compared."""
+_FEWEST_OF_CLASSES = 100
+"""Fewer targets of two distinct values may have them by chance."""
 MERGE_UP_TO = 5_000
 """Up to so many rows are merged, and computed with on the CPU."""
 
@@ -233,6 +235,14 @@ def open_dataset(frame: Frame, options: ReadOptions) -> Iterator[Dataset]:
 
 
 def _has_two_values(y: Any) -> bool:
+    """Return whether targets in memory have two distinct values, in too many rows for chance."""
+    if not isinstance(y, np.ndarray) or y.ndim != 1 or y.size < _FEWEST_OF_CLASSES:
+        return False
+    others = y[y != y[0]]
+    return bool(others.size and np.all(others == others[0]))
+
+
+def has_two_values(y: Any) -> bool:
     """Return whether targets in memory have two distinct values, in too many rows for chance."""
     if not isinstance(y, np.ndarray) or y.ndim != 1 or y.size < _FEWEST_OF_CLASSES:
         return False

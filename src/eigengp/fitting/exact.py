@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -32,8 +31,8 @@ from eigengp.fitting.objectives import (
     PriorObjective,
     RowObjective,
     kernel_parameters,
-    try_each,
 )
+from eigengp.fitting.restarts import by_value, try_each
 from eigengp.fitting.run import EXACT_BLOCK_ROWS, FitResult, Run
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
@@ -273,7 +272,7 @@ class ExactFit:
         """Learn from each start, and return the best optimum."""
         steps = self._steps(_STEPS)
         found = try_each(lambda start: self._learn(start, rows, steps, "kernel"), starts)
-        return min(found, key=attrgetter("value"))
+        return min(found, key=by_value)
 
     def _learn(self, start: ExactGP, rows: RowBlock, steps: int, stage: str) -> Optimum:
         likelihood = RowObjective(kernel_parameters(start), _make_source(rows))
@@ -316,7 +315,11 @@ class ExactFit:
 
     def choose_noise(self, found: Optimum) -> Optimum:
         """Choose the noise level by leave-one-out, where variances are then fitted to residuals."""
-        held = self.run.settings.noise == "gaussian" or self.run.settings.learns_nothing or self._is_wide
+        held = (
+            self.run.settings.noise == "gaussian"
+            or self.run.settings.learns_nothing
+            or self._is_wide
+        )
         few, many = self.rows.weight.sum() < LEAST_ROWS, self.rows.n_rows > EXACT_UP_TO
         if held or few or many or self.run.monitor.clock.is_over():
             return found

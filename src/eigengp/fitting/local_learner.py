@@ -110,7 +110,11 @@ _FEWEST_ROWS, _ROWS_PER_SECOND = (200, 1_000), (400, 2_000)
 
 
 def learn_kernels(run: Run, rows: RowBlock, start: Start) -> list[ExactGP]:
-    """Learn kernel and noise from rows in random order; by default, return the best kernels."""
+    """Learn kernel and noise from rows in random order; by default, return the best kernels.
+
+    If the noise is not fitted, there are no leave-one-out predictions to choose among them, and the
+    best of local GPs is chosen.
+    """
     own, settings = run.settings.kernel, run.settings
     model = ExactGP(start.kernel, start.noise_variance)
     most = _STEPS if settings.max_iter is None else settings.max_iter
@@ -122,12 +126,11 @@ def learn_kernels(run: Run, rows: RowBlock, start: Start) -> list[ExactGP]:
         model = learner.choose_lengthscales(model, most)
     models = learner.learn_kernels(model, most, given=isinstance(own, Kernel) or own != "auto")
     run.n_iter += learner.n_iter
-    if learner.losses and settings.noise == "gaussian":
-        models = models[:1]
-    if learner.losses and len(models) == 1:
+    if learner.losses and (len(models) == 1 or settings.noise == "gaussian"):
         n, losses = list(learner.losses.items())[-1]
         reason = f"lowest loss of local GPs of {min(n, rows.n_rows):,} rows"
         run.decisions.append(Decision("kernel", name_kernel(models[0].kernel), reason, losses))
+        return models[:1]
     return models
 
 

@@ -8,7 +8,7 @@ factorised. L-BFGS-B minimises, and the best point of all evaluations is returne
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -41,8 +41,6 @@ _REJECTED = 1e3
 _ATTEMPTS = 4
 _WORTH_GOING_ON = 1e-6
 
-T = TypeVar("T")
-ResultT = TypeVar("ResultT")
 ModelT = TypeVar("ModelT")
 KernelT = TypeVar("KernelT", ExactGP, EigenGP)
 
@@ -277,20 +275,6 @@ def minimize(
             if search.stopped or gained <= _WORTH_GOING_ON * max(1.0, abs(search.best.value)):
                 break
     return replace(search.best, n_iter=n_iter)
-
-
-def try_each(function: Callable[[T], ResultT], starts: Iterable[T]) -> list[ResultT]:
-    """Return what a function finds from each start that can be evaluated; raise if none can."""
-    found: list[ResultT] = []
-    failure = FactorizationError("There is nothing to start from.")
-    for start in starts:
-        try:
-            found.append(function(start))
-        except FactorizationError as error:
-            failure = error
-    if not found:
-        raise failure
-    return found
 
 
 @dataclass

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from eigengp.data.array_source import ArraySource
 from eigengp.data.holdout import beside_source, group_source, sample_rows
 from eigengp.data.standardize import Extent
 from eigengp.fitting.initialization import Family, shorten_lengthscales
-from eigengp.fitting.objectives import RowObjective, learn_parameters, try_each
+from eigengp.fitting.objectives import RowObjective, learn_parameters
 from eigengp.fitting.run import Run
 from eigengp.fitting.settings import Plan, is_small
 from eigengp.gp.blocks import RowBlock, RowSource
@@ -64,6 +64,9 @@ _WORTH_MOVING = 1 << 20
 """The number of features from which a subset is learned from on the device of all rows."""
 
 
+ResultT = TypeVar("ResultT")
+
+
 class Candidate(NamedTuple):
     """A model after a short run, and its objective per row."""
 
@@ -72,6 +75,20 @@ class Candidate(NamedTuple):
 
 
 by_value = attrgetter("value")
+
+
+def try_each(function: Callable[[Any], ResultT], starts: list[Any]) -> list[ResultT]:
+    """Return what a function finds from each start that can be evaluated; raise if none can."""
+    found: list[ResultT] = []
+    failure = FactorizationError("There is nothing to start from.")
+    for start in starts:
+        try:
+            found.append(function(start))
+        except FactorizationError as error:
+            failure = error
+    if not found:
+        raise failure
+    return found
 
 
 @dataclass(frozen=True)

@@ -198,15 +198,15 @@ class VecchiaPosterior:
 
     def _near(self, X: AnyArray, index: AnyArray) -> Near:
         found = self._factorize(X, index, self._dtype if is_numpy(X) else "float64")
-        mean = found.K @ self._placed["mean"].beside(found.K)
-        mean += row_dots(found.b, found.missed)
-        latent = found.t @ self._placed["root"].beside(found.t)
-        linear = cast(row_dots(latent, latent), "float64")
         surprise = namespace(X).asarray(found.missed, copy=True)
         find_loops(X).solve(found.L, surprise, False)
         recycle(found.L)
         # Where all rows are neighbours, a row that is left out has one neighbour less.
         surprise = surprise[:, : max(0, self.rows.y.size - 1)] ** 2
+        mean = found.K @ self._placed["mean"].beside(found.K)
+        mean += row_dots(found.b, found.missed)
+        latent = found.t @ self._placed["root"].beside(found.t)
+        linear = cast(row_dots(latent, latent), "float64")
         explained = found.g / np.sqrt(self.features.prior_scale)
         return Near(mean, found.own, latent, explained, linear, surprise)
 
@@ -260,11 +260,12 @@ class VecchiaPosterior:
     @cached_property
     def _placed(self) -> dict[str, Placed]:
         """What predictions need where the inputs are; "root" is `F⁻¹V`."""
+        noise, weight = np.full(self.rows.y.shape, self.noise_variance), self.rows.sample_weight
         arrays = {
             "X": self.rows.X,
             "y": self.rows.y,
-            "noise": self.noise_variance / self.rows.weight,
-            "factor": self.flow.prior_factor,
+            "noise": noise if weight is None else noise / weight,
+            "factor": self.flow.factor.matrix,
             "mean": self.mean_coefficients,
             "root": self._whitened_root,
         }

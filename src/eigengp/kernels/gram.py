@@ -30,11 +30,10 @@ def list_terms(kernel: Kernel) -> list[Stationary]:
 
 def gram(terms: Sequence[Stationary], X: Array) -> Array:
     """Return the lower half of `k(X, X)`, zero above the diagonal, in the order of Fortran."""
-    scaled = [_scale(each, X) for each in terms]
+    points = [_scale(each, X) for each in terms]
     upper = make_buffer((X.shape[0], X.shape[0]))
-    for number, each in enumerate(terms):
-        decay = np.array(each.decay)
-        load_loops().add_gram(scaled[number], decay, each.variance, number == 0, upper)
+    for number, (each, own) in enumerate(zip(terms, points, strict=True)):
+        load_loops().add_gram(own, np.array(each.decay), each.variance, number == 0, upper)
     return upper.T
 
 

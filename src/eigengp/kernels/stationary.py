@@ -390,14 +390,14 @@ class StationaryColumns(KernelColumns):
 
     def multiply(self, X: AnyArray, v: Array) -> AnyArray:
         """See `KernelColumns.multiply`; the matrix is not stored."""
-        kernel, loops = self.kernel, find_loops(X)
-        if kernel.decay is None or not hasattr(loops, "multiply"):
+        decay, side, points = self.kernel.decay, self.side(X), self._transposed
+        loops = find_loops(X)
+        if decay is None or not hasattr(loops, "multiply"):
             return super().multiply(X, v)
-        side, product = self.side(X), np.zeros(X.shape[0])
-        rows = (take_inputs(X, kernel.active_dims) - side.centre) * side.per_length
-        own = (np.ascontiguousarray(rows), self._transposed, np.array(kernel.decay))
-        loops.multiply(*own, np.ascontiguousarray(v), product)
-        return kernel.variance * product
+        product, inputs = np.zeros(X.shape[0]), take_inputs(X, self.kernel.active_dims)
+        rows = np.ascontiguousarray((inputs - side.centre) * side.per_length)
+        loops.multiply(rows, points, np.array(decay), np.ascontiguousarray(v), product)
+        return self.kernel.variance * product
 
     @cached_property
     def _transposed(self) -> Array:
