@@ -183,10 +183,3 @@ def _added_in_place(x: Any, other: Any) -> Any:
         return x + other
     x += other
     return x
-
-
-def row_dots(x: AnyArray, z: AnyArray) -> AnyArray:
-    """Return the inner product of each row of `x` with the same row of `z`, shape (n,)."""
-    if is_numpy(x):
-        return np.einsum("ni,ni->n", x, z)
-    return namespace(x).sum(x * z, axis=1)
