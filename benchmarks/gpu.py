@@ -23,7 +23,7 @@ from record import Record, Results
 from timing import best_of
 
 from eigengp import LBFGS
-from eigengp.backend.buffers import reuse_buffers
+from eigengp.backend.threads import reuse_buffers
 from eigengp.gp.precision import PRECISIONS
 from eigengp.metrics import nmse
 

@@ -26,6 +26,7 @@ from eigengp import (
 from eigengp._typing import Array
 from eigengp.backend.namespace import Placed, beside, namespace, on_host, place
 from eigengp.data.array_source import ArraySource, map_blocks
+from eigengp.data.frames import Frame
 from eigengp.data.holdout import TrainingRows
 from eigengp.data.open import open_dataset
 from eigengp.data.standardize import Scaling, StandardizedSource, Summary
@@ -240,6 +241,31 @@ def test_a_device_of_torch_computes_numpys_rows() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
 
 
+def test_rows_on_a_device_have_the_same_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a device was chosen, or the rows were there."""
+    pytest.importorskip("torch")
+    for module in ("fitting.settings", "data.open"):
+        monkeypatch.setattr(f"eigengp.{module}.find_gpu", lambda: "cpu:0")
+    own = EigenGPRegressor(**GIVEN, inducing_points=LARGE[:12], n_neighbors=9)
+    expected = own.fit(LARGE, LARGE_Y).predict(LARGE, return_std=True)
+    assert "device" not in own.selection_
+    own.set_params(device="auto").fit(LARGE, LARGE_Y)
+    assert own.selection_["residual"].chosen == "neighbors"
+    assert "many rows are predicted on cpu:0" in own.selection_["device"].reason
+    for found, known in zip(own.predict(LARGE, return_std=True), expected, strict=True):
+        assert isinstance(found, np.ndarray)
+        np.testing.assert_allclose(found, known, rtol=1e-6, atol=1e-8)
+    assert (place(torch(X)), "float64") in own._posterior._members
+    np.testing.assert_allclose(own.predict(LARGE), expected[0], rtol=1e-6, atol=1e-8)
+    assert own.predict_gradient(LARGE).shape == LARGE.shape
+    with config_context(array_api_dispatch=True):
+        own.set_params(device=None).fit(torch(LARGE), torch(LARGE_Y))
+        there = own.predict(torch(LARGE[:9]), return_std=True)
+    for found, known in zip(there, expected, strict=True):
+        assert place(found) == place(torch(LARGE))
+        np.testing.assert_allclose(on_host(found), known[:9], rtol=1e-6)
+
+
 def test_predicting_with_another_library_than_in_fit_is_an_error() -> None:
     with config_context(array_api_dispatch=True):
         model = EigenGPRegressor(3, optimizer=LBFGS(n_restarts=1, max_iter=1)).fit(
@@ -266,7 +292,8 @@ def test_a_gpu_is_chosen_where_there_is_one_and_selection_says_so(
 def test_a_gpu_has_the_exact_gp_of_more_rows() -> None:
     """The choice alone: there need be no GPU."""
     settings = Settings.from_estimator(EigenGPRegressor(device="cuda"))
-    with open_dataset(LARGE, LARGE_Y, None, settings.reading._replace(device=None)) as dataset:
+    options = settings.reading._replace(device=None)
+    with open_dataset(Frame(LARGE, LARGE_Y, None), options) as dataset:
         with begin_run(dataset, settings) as run:
             residual, decision = choose_residual(run)
         assert residual == "exact"

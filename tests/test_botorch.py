@@ -239,11 +239,11 @@ def test_a_loop_finds_a_better_value_than_it_began_with() -> None:
 def test_what_cannot_be_a_model_says_so() -> None:
     with pytest.raises(NotFittedError):
         BoTorchModel(EigenGPRegressor(5))
-    with pytest.raises(ValueError, match="Fit with residual=None"):
+    with pytest.raises(ValueError, match="Fit an EigenGPRegressor with residual=None"):
         BoTorchModel(
             EigenGPRegressor(5, residual="neighbors", optimizer=LBFGS(max_iter=0)).fit(X, Y)
         )
-    with pytest.raises(ValueError, match="wrap a VFERegressor"):
+    with pytest.raises(ValueError, match="the Nyström method do not have"):
         BoTorchModel(NystromRegressor(5, optimizer=LBFGS(max_iter=0)).fit(X, Y))
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import eigengp.backend.buffers
-from eigengp.backend.buffers import contraction, product
+import eigengp.backend.threads
+from eigengp.backend.threads import contraction, product
 
 _ORDERS = ("C", "F")
 
@@ -34,8 +34,8 @@ def test_tiles_of_any_length_give_the_product(
     x, z = _matrix(rng, n, width, order), rng.normal(size=(width, columns))
     other = _matrix(rng, n, columns, order)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(eigengp.backend.buffers, "_SMALL", small)
-        patch.setattr(eigengp.backend.buffers, "_SHORTEST_TILE", 1)
+        patch.setattr(eigengp.backend.threads, "_SMALL_PRODUCT", small)
+        patch.setattr(eigengp.backend.threads, "_SHORTEST_TILE", 1)
         tiled, contracted = product(x, z), contraction(x, other)
     np.testing.assert_allclose(tiled, x @ z, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(contracted, x.T @ other, rtol=1e-12, atol=1e-12)
@@ -44,10 +44,10 @@ def test_tiles_of_any_length_give_the_product(
 def test_long_and_thin_factors_are_cut_into_tiles() -> None:
     rng = np.random.default_rng(0)
     x, z = _matrix(rng, 10_007, 51, "F"), rng.normal(size=(51, 51))
-    assert eigengp.backend.buffers._count_tiles(10_007, 51 * 51) == (27, 370)
-    assert eigengp.backend.buffers._count_tiles(10_000, 51 * 51) == (40, 250)
-    assert eigengp.backend.buffers._count_tiles(285, 60 * 60) == (2, 142)
-    assert eigengp.backend.buffers._count_tiles(10_007, 201 * 201) == (1, 10_007)
+    assert eigengp.backend.threads._count_tiles(10_007, 51 * 51) == (27, 370)
+    assert eigengp.backend.threads._count_tiles(10_000, 51 * 51) == (40, 250)
+    assert eigengp.backend.threads._count_tiles(285, 60 * 60) == (2, 142)
+    assert eigengp.backend.threads._count_tiles(10_007, 201 * 201) == (1, 10_007)
     assert product(x, z).flags.f_contiguous
     np.testing.assert_allclose(product(x, z), x @ z, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(contraction(x, x), x.T @ x, rtol=1e-12, atol=1e-9)

@@ -17,7 +17,7 @@ import eigengp
 from command_line import answer, call, houses
 from eigengp import io
 from eigengp.cli import tables
-from eigengp.cli.commands.methods import METHODS, Method, Name
+from eigengp.cli.commands.methods import METHODS, Method
 from eigengp.cli.tables import read_table
 
 
@@ -92,13 +92,6 @@ def test_a_column_that_numbers_the_rows_is_pointed_out(tmp_path: Path) -> None:
     assert "note: Column 'row' numbers the rows" in result.stderr
 
 
-class Never(Method):
-    """A method that must not be reached."""
-
-    def build(self, *_: Any, **__: Any) -> Any:
-        raise AssertionError("The fit was begun.")
-
-
 @pytest.mark.parametrize(
     ("out", "said"),
     [
@@ -119,7 +112,7 @@ def test_a_place_that_cannot_be_written_is_noticed_before_the_fit(
 
     if "locked" in out:  # The superuser may write anywhere, so the system has to be stood in for.
         monkeypatch.setattr("eigengp.cli.commands.session.TemporaryFile", refuse)
-    monkeypatch.setitem(METHODS, Name.EXACT, Never("", ""))
+    monkeypatch.setitem(METHODS, "exact", Method("Never", ""))
     asked = ("fit", folder / "houses.csv", "-t", "price", "--method", "exact")
     result = call(*asked, "-o", tmp_path / out)
     assert result.exit_code == 1
@@ -211,7 +204,7 @@ def test_fit_takes_the_settings_of_the_model(tmp_path: Path) -> None:
     wrong = call(*asked, "--kernel", "magic")
     assert wrong.exit_code == 1
     assert "'kernel' parameter" in wrong.stderr
-    assert "has no parameter max_time" in call(*asked, *options[-2:], "--method", "fitc").stderr
+    assert "Invalid parameter 'max_time'" in call(*asked, *options[-2:], "--method", "fitc").stderr
     assert call(*asked, "--likelihood", "magic").exit_code == 2
     assert call(*asked, "--max-time", "-1").exit_code == 2
 

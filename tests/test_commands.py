@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 import eigengp
 from command_line import call
-from eigengp.cli.commands.methods import METHODS, Name
+from eigengp.cli.commands.methods import METHODS, Name, build_model
 from eigengp.cli.commands.session import Session
 
 
@@ -40,7 +41,7 @@ def test_help_names_commands_methods_and_exit_codes() -> None:
     ):
         assert word in shown
     methods = call("fit", "--help").stdout
-    assert all(f"{name}:" in methods for name in Name)
+    assert all(f"{name}:" in methods for name in METHODS)
 
 
 def test_version() -> None:
@@ -74,14 +75,16 @@ def test_the_shell_completes(words: str, expected: list[str]) -> None:
 
 
 def test_every_method_is_there_and_is_what_it_says() -> None:
-    assert set(METHODS) == set(Name)
-    for method in METHODS.values():
-        model = method.build({"n_components": 7 if method.sized else None}, 5, verbose=True)
-        assert model.random_state == 5
-        assert model.verbose is True
-        assert method.sized == hasattr(model, "n_components")
+    assert list(METHODS) == list(get_args(Name))
+    for name, method in METHODS.items():
+        sized = name not in ("exact", "rvm")
+        model = build_model(method, 5, verbose=1, n_components=7 if sized else None)
+        assert (model.random_state, model.verbose) == (5, 1)
+        assert sized == hasattr(model, "n_components")
         assert getattr(model, "n_components", 7) == 7
-        assert all(getattr(model, name) == value for name, value in method.settings.items())
+        assert getattr(model, "residual", 0) == method.settings.get(
+            "residual", "auto" if sized and method.estimator == "EigenGPRegressor" else 0
+        )
 
 
 @pytest.mark.parametrize(
@@ -90,11 +93,11 @@ def test_every_method_is_there_and_is_what_it_says() -> None:
         ("fit", "d.csv", "--out", "m.eigengp"),
         ("fit", "d.csv", "--target", "y"),
         ("fit", "d.csv", "-t", "y", "-o", "m.eigengp", "--method", "magic"),
-        ("fit", "d.csv", "-t", "y", "-o", "m.eigengp", "--method", "rvm", "--components", "3"),
+        ("fit", "d.csv", "-t", "y", "-o", "m.eigengp", "--components", "0"),
         ("fit", "d.csv", "-t", "y", "-o", "m.eigengp", "--holdout", "1.5"),
         ("predict", "m.eigengp"),
         ("predict", "m.eigengp", "d.csv", "--coverage", "90"),
-        ("evaluate", "m.eigengp", "d.csv", "--coverage", "0"),
+        ("evaluate", "m.eigengp", "d.csv", "--coverage", "-1"),
         ("compare", "d.csv", "-t", "y", "--method", "magic"),
         ("inspect",),
     ],
@@ -138,16 +141,17 @@ def test_a_fault_of_the_program_is_told_from_one_of_the_data(
     assert result.stderr == "eigengp: Unexpected KeyError: 'inside' (--debug shows the traceback)\n"
 
 
-def test_progress_is_drawn_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not Session().shows_progress
+def test_a_bar_is_drawn_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Session().verbose == 2
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    assert Session().shows_progress
-    assert not Session(quiet=True).shows_progress
-    assert not Session(json=True).shows_progress
+    assert Session().verbose == 1
+    assert Session(quiet=True).verbose == 0
+    assert Session(json=True).verbose == 0
 
 
 def test_every_name_of_the_package_can_be_imported() -> None:
-    assert set(eigengp._HOMES) <= set(eigengp.__all__)
+    stub = Path(eigengp.__file__).with_suffix(".pyi").read_text()
+    assert sorted(ast.literal_eval(stub[stub.index("__all__ = ") + 10 :])) == eigengp.__all__
     for name in eigengp.__all__:
         assert getattr(eigengp, name) is not None
     assert set(eigengp.__all__) <= set(dir(eigengp))

@@ -245,6 +245,13 @@ def test_single_errors_among_numbers_are_named() -> None:
     assert TableEncoder(categorical=["x"]).fit(spoilt).columns_[0].kind == "category"
 
 
+def test_a_column_declared_as_a_category_is_one_though_most_levels_are_numbers() -> None:
+    stations = pd.Series(["c266", *(str(i % 30) for i in range(60))], dtype="category")
+    (column,) = TableEncoder().fit(pd.DataFrame({"station": stations})).columns_
+    assert column.kind == "category"
+    assert len(column.categories) == 31
+
+
 def test_text_that_names_the_rows_is_ignored() -> None:
     frame = {"x": range(30), "id": [f"street {i}" for i in range(30)]}
     assert TableEncoder().fit(frame).ignored_ == {"id": "an identifier"}

@@ -145,7 +145,7 @@ def test_a_vanishing_prior_leaves_the_noise() -> None:
 
 
 def trace_of(sums: Sums, W: Array, noise: float, prior: float) -> TraceTerm:
-    return TraceTerm(sums, W, noise, prior, gamma=0.7)
+    return TraceTerm.of(sums, W, noise, prior, gamma=0.7)
 
 
 @SHAPES
@@ -163,7 +163,7 @@ def test_trace_term_is_what_the_dense_prior_leaves_out(R: int, sums: Sums) -> No
 def test_trace_adjoint_is_the_derivative(R: int, sums: Sums) -> None:
     F, prior, noise = factor_of(R), 2.3, 0.4
     W = F @ F.T
-    adjoint = trace_of(sums, W, noise, prior).adjoint()
+    adjoint = trace_of(sums, W, noise, prior)
 
     def value(A: Array = sums.A, W: Array = W, noise: float = noise, prior: float = prior) -> float:
         return trace_of(replace(sums, A=A), W, noise, prior).value

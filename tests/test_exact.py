@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import threading
+import time
 import tracemalloc
 import warnings
 from dataclasses import replace
@@ -20,8 +22,16 @@ from eigengp import LBFGS, ExactGPRegressor, Gaussian, load
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting.objectives import kernel_parameters
+from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.linalg import FactorizationError, JitterWarning, cholesky, guarded
+from eigengp.gp.linalg import (
+    FactorizationError,
+    JitterWarning,
+    cholesky,
+    factorize_in_place,
+    guarded,
+    invert_in_place,
+)
 from eigengp.kernels import (
     Kernel,
     Matern12,
@@ -334,3 +344,54 @@ def test_a_singular_matrix_on_a_device_gets_jitter_or_a_clear_error() -> None:
     assert float((L @ L.T - ones).abs().max()) < 1e-3
     with pytest.raises(FactorizationError, match="not positive definite"):
         guarded(cholesky, ones - 2.0 * torch.eye(4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        *KERNELS.values(),
+        SquaredExponential([1.0], active_dims=[1]),
+        RationalQuadratic([1.3, 1.3], groups=[0, 0]) + Matern12([0.9, 2.0]),
+    ],
+    ids=[*KERNELS, "active_dims", "groups"],
+)
+@any_weight
+def test_a_block_of_rows_is_evaluated_as_a_source_of_blocks(kernel: Kernel, weighted: bool) -> None:
+    twice = np.concatenate([X, X[:3]])  # Equal inputs have no distance.
+    weight = np.concatenate([counts, [1, 1, 2]]).astype(float) if weighted else None
+    source = ArraySource(twice, np.concatenate([y, y[:3] + 0.1]), weight, 11, n_threads=1)
+    block = source.take(np.arange(twice.shape[0]))
+    model = ExactGP(kernel, NOISE)
+    found, slope = model.evaluate(block)
+    expected, other = model.evaluate(source)
+    np.testing.assert_allclose(found.value, expected.value, rtol=1e-11)
+    np.testing.assert_allclose(slope.theta, other.theta, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(slope.log_noise_variance, other.log_noise_variance, rtol=1e-9)
+    kept = model.forward(block).L
+    assert kept is not None
+    np.testing.assert_array_equal(np.triu(kept, 1), 0.0)
+
+
+def test_threads_factorise_side_by_side() -> None:
+    C = np.asfortranarray(np.eye(1_500) + 0.1)
+    ticks, over = 0, threading.Event()
+
+    def factorize() -> None:
+        assert factorize_in_place(C)
+        assert invert_in_place(C)
+        over.set()
+
+    thread = threading.Thread(target=factorize)
+    thread.start()
+    while not over.is_set():
+        ticks += 1
+        time.sleep(0.0)
+    thread.join()
+    assert ticks > 100  # With the lock held, this thread would wait.
+    np.testing.assert_allclose(C[0, 0], 1.0 - 0.1 / 151.0)
+
+
+def test_a_singular_block_gets_jitter_or_an_error() -> None:
+    same = RowBlock(np.zeros((4, 1)), np.arange(4.0))
+    with pytest.warns(JitterWarning, match="training rows"):
+        ExactGP(SquaredExponential(), 1e-30).evaluate(same)

@@ -19,9 +19,10 @@ from eigengp import (
 )
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
+from eigengp.fitting.heteroscedastic import LeaveOneOut
 from eigengp.fitting.objectives import PriorObjective, RowObjective, kernel_parameters
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.mixture import MixturePosterior
+from eigengp.gp.exact_posterior import MixturePosterior
 from eigengp.metrics import coverage, mnlp, nmse
 from finite_differences import assert_close, gradient
 
@@ -234,6 +235,26 @@ def test_rows_count_by_their_noise_where_it_is_heteroscedastic() -> None:
     shares = [held[quartile == k].mean() for k in range(4)]
     assert min(shares) >= 0.83
     assert max(shares) <= 0.97
+
+
+@pytest.mark.parametrize(("square", "chosen"), [(1.01, "by noise"), (1.05, "equal")])
+def test_reweighted_rows_need_a_mean_that_is_not_worse(square: float, chosen: str) -> None:
+    equal = LeaveOneOut(None, scores={"constant": 0.2}, chosen="constant", square=1.0)
+    other = LeaveOneOut(None, scores={"constant": 0.1}, chosen="constant", square=square)
+    best = equal.choose_weights(other)
+    assert best.square == (square if chosen == "by noise" else 1.0)
+    assert best.others[-1].chosen == chosen
+
+
+def test_an_input_that_numbers_subjects_has_a_short_lengthscale() -> None:
+    rng = np.random.default_rng(0)
+    rate, subject = 1.0 + 0.2 * rng.normal(size=50), np.repeat(np.arange(50), 12)
+    time = np.tile(np.arange(0.0, 24.0, 2.0), 50)
+    X = np.column_stack([time, subject, subject // 13])
+    y = 40.0 + 1.5 * rate[subject] * time**1.5 + 2.0 * rng.normal(size=600)
+    seen, new = np.split(rng.permutation(600), [400])
+    model = EigenGPRegressor(random_state=0).fit(X[seen], y[seen])
+    assert nmse(y[new], model.predict(X[new])) < 0.01
 
 
 def test_the_variance_factor_of_wide_data_counts_rows_by_their_weights() -> None:

@@ -78,7 +78,7 @@ def test_rows_come_back_as_they_were_written(tmp_path: Path, ending: str) -> Non
 
 def test_sums_and_views_are_those_of_arrays(tmp_path: Path) -> None:
     path = write(tmp_path, ".parquet", table(w=weight))
-    mine = StreamSource(FileTable.of(path, "target", "w"), n_threads=2)
+    mine = StreamSource(FileTable.of(path, "target", "w"))
     theirs = ArraySource(X, y, weight)
     own, other = mine.total(Summary.of), theirs.total(Summary.of)
     assert own.weight == other.weight

@@ -20,7 +20,6 @@ from eigengp.fitting import initialization
 from eigengp.fitting.initialization import (
     InducingFamily,
     InducingPointInit,
-    make_starts,
     measure_roughness,
     pick_greedily,
 )
@@ -125,7 +124,7 @@ def test_sums_of_stage_2_stand_for_a_pass_over_the_rows(learned: bool) -> None:
         eigengp_parameters(model, BOX, basis=False, weights=True), SOURCE
     )
     weights = np.linspace(0.3, 2.0, model.n_components) if learned else None
-    other = replace(model, likelihood=0.3, shrinkage=weights)
+    other = replace(model, noise_variance=0.3, shrinkage=weights)
     assert objective.knows(other)
     own, known = objective.compute_outcome(other), other.forward(SOURCE)
     assert own.value == pytest.approx(known.value, rel=1e-9)
@@ -171,9 +170,8 @@ def test_greedy_points_of_many_rows_come_from_some_of_them(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("method", ["kmeans", "random", "greedy", X[:5]])
 def test_restarts_differ_in_lengthscale_and_inducing_points(method: str | Array) -> None:
-    starts = make_starts(
-        make_model(5), ROWS, InducingPointInit(method), 9, np.random.RandomState(0)
-    )
+    family = InducingFamily(InducingPointInit(method))
+    starts = family.make_starts(make_model(5), ROWS, 5, 9, np.random.RandomState(0))
     assert len(starts) == 9
     assert starts[0].kernel == make_model(5).kernel
     lengths = [float(start.kernel.lengthscale[0]) for start in starts[1:]]
@@ -217,11 +215,10 @@ def test_parts_of_a_sum_start_at_different_lengthscales() -> None:
 
 def test_halving_and_relocation_only_ever_improve() -> None:
     told: list[float] = []
-    search = Search(
-        InducingFamily(InducingPointInit("kmeans")), SOURCE, ROWS, BOX, 0.1, told.append
-    )
-    rng = np.random.RandomState(0)
-    starts = make_starts(make_model(), ROWS, InducingPointInit("kmeans"), 6, rng)
+    family, rng = InducingFamily(InducingPointInit("kmeans")), np.random.RandomState(0)
+    search = Search(family, SOURCE, ROWS, BOX, 0.1, told.append)
+    model = make_model()
+    starts = family.make_starts(model, ROWS, len(model.inducing_points), 6, rng)
     best = search.choose_best(starts)
     assert best.value <= min(search.run(start, 20).value for start in starts) + 1e-9
     assert search.relocate(best, rng).value <= best.value
@@ -307,7 +304,7 @@ def test_many_inducing_points_start_with_a_noise_that_suits_them() -> None:
     plan = Plan(6, 6, n_restarts=1, max_iter=5, tol=1e-9, settled=True)
     run: Any = SimpleNamespace(rng=RNG, monitor=Monitor(False))
     stage = FirstStage(run, InducingFamily(InducingPointInit("kmeans")), plan, SOURCE)
-    careless = replace(make_model(), likelihood=1e-6)
+    careless = replace(make_model(), noise_variance=1e-6)
     careful = stage._choose_noise(careless)
     assert careful.noise_variance > 1e-3
     assert careful.value(SOURCE) < careless.value(SOURCE)

@@ -250,7 +250,7 @@ def test_partial_fit_takes_frames() -> None:
 
 def test_inspection_takes_frames() -> None:
     model = quick().fit(FRAME, PRICE)
-    assert [each.name for each in inspection.slices(model, FRAME)] == ["area", "garden"]
+    assert inspection.slice_at(model, FRAME, "garden").grid.tolist() == [0.0, 1.0]
     effect = inspection.partial_dependence(model, FRAME, "area", values=[-1.0, 1.0])
     assert effect.mean[1] > effect.mean[0] + 1.0
     with pytest.raises(ValueError, match="'town' is not one number"):
@@ -288,3 +288,15 @@ def test_frames_may_have_rows_without_a_label(make: Any, mixed: bool) -> None:
     assert list(number.feature_names_in_) == list(inputs)
     for fitted in (model, number):
         assert fitted.selection_["unlabelled"].chosen == "8 rows"
+
+
+def test_numeric_targets_of_two_values_name_the_classifier() -> None:
+    X = np.random.default_rng(0).normal(size=(120, 1))
+    y = np.where(X[:, 0] > 0.0, 1.0, 0.0)
+    with pytest.warns(FitWarning, match="EigenGPClassifier predicts their probabilities"):
+        quick().fit(X, y)
+    with pytest.warns(FitWarning, match="two distinct values"):
+        quick().fit(pd.DataFrame({"x": X[:, 0], "y": y.astype(int)}), "y")
+    quick().fit(X, y + 0.001 * X[:, 0])
+    quick().fit(X[:60], y[:60])
+    EigenGPRegressor(4, likelihood="poisson", optimizer=LBFGS(max_iter=1)).fit(X, y)

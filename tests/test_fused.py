@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from eigengp import Matern12, Matern32, Matern52, RationalQuadratic, SquaredExponential
+from eigengp.gp import precision
 from eigengp.gp.approximations import PlainRows
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import PriorEvidence
 from eigengp.gp.gpu.fused import Fused, fused_for
 from eigengp.gp.linalg import CholeskyFactor
-from eigengp.gp.precision import Arithmetic
 from eigengp.gp.sums import SumsAdjoint
 from eigengp.kernels import Stationary
 from eigengp.kernels.stationary import StationaryColumns
@@ -39,7 +39,7 @@ KERNELS: list[Stationary] = [
 def fused(kernel: Stationary) -> Fused:
     columns = kernel.at(X[:M] + 0.1)
     assert isinstance(columns, StationaryColumns)
-    return Fused(kernel, columns)
+    return Fused(columns)
 
 
 def tensors(weighted: bool) -> tuple[Any, Any, Any]:
@@ -81,12 +81,18 @@ def test_rows_with_small_targets_among_larger_ones_lose_nothing() -> None:
     np.testing.assert_allclose(found.theta.numpy(), expected.theta, rtol=0.0, atol=1e-4 * scale)
 
 
-def test_a_fused_pull_back_is_not_used_where_its_residuals_would_be_rounded() -> None:
-    mixed, single = Arithmetic("mixed"), Arithmetic("single")
-    assert mixed.pieces_for(scatter=0.01, residual_scatter=1.0) == 1
-    assert mixed.pieces_for(scatter=10.0, residual_scatter=1.0) == 2
-    assert mixed.pieces_for(scatter=0.01, residual_scatter=1e4) == 0
-    assert single.pieces_for(scatter=0.01, residual_scatter=1e4) == 0
+@pytest.mark.parametrize(
+    ("scatter", "residual_scatter", "pieces"), [(0.01, 1.0, 1), (10.0, 1.0, 2), (0.01, 1e4, 0)]
+)
+def test_a_fused_pull_back_is_not_used_where_its_residuals_would_be_rounded(
+    scatter: float, residual_scatter: float, pieces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {"rounding": 1.0, "scatter": scatter, "residual_scatter": residual_scatter}
+    for name, value in found.items():
+        monkeypatch.setattr(precision, f"measure_{name}", lambda *_, value=value: value)
+    sums = PlainRows(KERNELS[0].at(X[:M])).sums(RowBlock(X, y))
+    bar = SumsAdjoint(np.eye(M), np.ones(M), 0.5, -0.5)
+    assert precision.choose_pull_back(bar, sums, 1.0) == ("float32", pieces)
 
 
 def test_the_fused_passes_are_for_float32_on_cuda_alone() -> None:
@@ -106,7 +112,7 @@ def test_rows_that_fill_no_block_take_the_general_path(monkeypatch: pytest.Monke
     assert isinstance(columns, StationaryColumns)
     monkeypatch.setattr(
         "eigengp.gp.approximations.fused_for",
-        lambda _, rows, dtype: Fused(kernel, columns) if dtype == "float32" else None,
+        lambda _, rows, dtype: Fused(columns) if dtype == "float32" else None,
     )
     found = general.sums(block).on_host(), general.pull_back(block, bar).on_host()
     for own, known in zip(found, expected, strict=True):

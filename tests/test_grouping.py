@@ -26,6 +26,7 @@ from eigengp.gp.blocks import RowBlock, group_rows, has_equal_inputs, joined
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.posterior import draw_by_input
+from eigengp.gp.vecchia import VecchiaPass
 from finite_differences import assert_close, gradient
 
 KERNEL = SquaredExponential([0.6], 1.3)
@@ -108,7 +109,7 @@ def test_gradient_by_the_noise_knows_the_scatter(power: float) -> None:
         _, own = model.evaluate(source)
         numeric = gradient(
             lambda ln, model=model, source=source: (
-                replace(model, likelihood=float(np.exp(ln[0]))).forward(source).value
+                replace(model, noise_variance=float(np.exp(ln[0]))).forward(source).value
             ),
             np.log([0.1]),
         )
@@ -121,9 +122,9 @@ def test_the_exact_gp_and_neighbours_of_groups_are_those_of_single_rows() -> Non
     exact = ExactGP(KERNEL, 0.1)
     expected = exact.forward(ArraySource.of(_once(rows))).value
     assert exact.forward(ArraySource.of(grouped)).value == pytest.approx(expected, rel=1e-10)
-    vecchia = _model(vecchia=True, jitter=Jitter(absolute=1e-8))
+    vecchia = replace(VecchiaPass.of(KERNEL, B, 0.1, 1e-8), jitter=0.0)
     source = NeighborSource.of(grouped, np.ones(1), 9)
-    assert vecchia.value(source) == pytest.approx(expected, rel=1e-8)
+    assert vecchia.forward(source).value == pytest.approx(expected, rel=1e-8)
 
 
 def test_the_function_of_the_evidence_shares_residuals_of_equal_inputs() -> None:

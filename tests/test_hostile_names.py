@@ -69,7 +69,7 @@ def test_errors_and_notes_cannot_command_the_terminal(name: str, folder: Path) -
         ("predict", folder / "m.eigengp", path),
         ("fit", path, "-t", name, "-o", folder / "n.eigengp", "--drop", "a"),
         ("compare", path, "-t", name.replace("\r", ""), "--method", "mean", "--folds", "2"),
-        ("evaluate", folder / "m.eigengp", path, "--drop", name, "--debug"),
+        ("evaluate", folder / "m.eigengp", path, "--target", name, "--debug"),
         ("fit", path, "-t", name, "-o", folder / "n.eigengp", "--json"),
     ):
         done = call(*arguments)

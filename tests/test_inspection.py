@@ -174,7 +174,9 @@ def test_an_average_over_the_same_row_again_and_again_is_that_row(model: Any) ->
 
 def test_a_slice_varies_one_input_alone(eigengp: EigenGPRegressor) -> None:
     reference, values = [0.5, 20.0, 0.01], np.array([-2.0, 0.0, 2.0])
-    effect = inspection.slice_at(eigengp, reference, "age", values, coverage=0.8)
+    effect = inspection.slice_at(
+        eigengp, X, "age", values=values, reference=reference, coverage=0.8
+    )
     rows = pd.DataFrame([[v, 20.0, 0.01] for v in values], columns=eigengp.feature_names_in_)
     lower, upper = eigengp.predict_interval(rows, 0.8)
     assert (effect.feature, effect.name) == (0, "age")
@@ -183,21 +185,13 @@ def test_a_slice_varies_one_input_alone(eigengp: EigenGPRegressor) -> None:
     np.testing.assert_allclose([effect.lower, effect.upper], [lower, upper])
 
 
-def test_slices_begin_with_the_largest_effect_and_span_the_rows(
-    eigengp: EigenGPRegressor,
-) -> None:
-    effects = inspection.slices(eigengp, X, n_points=40)
-    shares = eigengp.input_effects()[[effect.feature for effect in effects]]
-    assert effects[-1].name == "<b>"
-    assert np.all(np.diff(shares) <= 0)
-    for effect in effects:
-        column = X[:, effect.feature]
+def test_slices_span_the_rows_through_their_medians(eigengp: EigenGPRegressor) -> None:
+    for feature in (0, 1, -1):
+        effect, column = inspection.slice_at(eigengp, X, feature), X[:, feature]
         np.testing.assert_allclose(effect.grid[[0, -1]], np.quantile(column, [0.01, 0.99]))
-        assert effect.grid.size == 40
-    chosen = inspection.slices(eigengp, X, features=["<b>", -2], reference=X[3])
-    assert [effect.feature for effect in chosen] == [2, 1]
-    same = inspection.slice_at(eigengp, X[3], 2, chosen[0].grid)
-    np.testing.assert_array_equal(chosen[0].mean, same.mean)
+        assert effect.grid.size == 100
+        held = inspection.slice_at(eigengp, X, feature, reference=np.median(X, axis=0))
+        np.testing.assert_array_equal(effect.mean, held.mean)
 
 
 def test_partial_dependence_is_the_average_with_an_honest_band(eigengp: EigenGPRegressor) -> None:
@@ -243,7 +237,7 @@ def test_errors_say_what_to_do(eigengp: EigenGPRegressor) -> None:
     with pytest.raises(ValueError, match="counted from 0"):
         inspection.feature_index(eigengp, 3)
     with pytest.raises(ValueError, match="2 columns but the model has 3 inputs"):
-        inspection.slices(eigengp, X[:, :2])
+        inspection.slice_at(eigengp, X[:, :2], 0)
     with pytest.raises(NotFittedError):
         inspection.feature_names(EigenGPRegressor())
     with pytest.raises(ValueError, match="coverage must be strictly between 0 and 1"):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eigengp import LBFGS, EigenGPRegressor, Gaussian, Heteroscedastic, SquaredExponential
-from eigengp._typing import Array
+from eigengp import LBFGS, EigenGPRegressor, Gaussian, SquaredExponential
 from eigengp.data.array_source import ArraySource
-from eigengp.fitting.objectives import kernel_parameters
+from eigengp.fitting.objectives import NOISE_RANGE, kernel_parameters
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter
@@ -21,10 +20,10 @@ def _rows(n: int = 40) -> RowBlock:
 
 
 def test_a_weight_divides_the_noise_variance_of_a_row() -> None:
-    rows, kernel, likelihood = _rows(), SquaredExponential(0.7), Gaussian(0.01)
+    rows, kernel = _rows(), SquaredExponential(0.7)
     pseudo = RowBlock(rows.X, rows.y, 1.0 / (1.0 + rows.X[:, 0] ** 2) ** 2)
     points = np.linspace(-2, 2, 40)[:, None]
-    model = EigenGP(kernel, points, likelihood, 40, jitter=Jitter(1e-8))
+    model = EigenGP(kernel, points, 0.01, 40, jitter=Jitter(1e-8))
     posterior = model.posterior(model.forward(ArraySource.of(pseudo)))
     noise = np.diag(0.01 * (1 + rows.X[:, 0] ** 2) ** 2)
     K = kernel.matrix(rows.X, rows.X) + noise
@@ -33,36 +32,24 @@ def test_a_weight_divides_the_noise_variance_of_a_row() -> None:
     np.testing.assert_allclose(posterior.mean(X), expected, atol=1e-4)
 
 
-def test_the_parameters_of_a_likelihood_are_learned_within_its_bounds() -> None:
-    model = ExactGP(SquaredExponential(np.ones(1)), Gaussian(0.2))
-    free = kernel_parameters(model)
+def test_the_noise_variance_is_learned_within_its_bounds() -> None:
+    free = kernel_parameters(ExactGP(SquaredExponential(np.ones(1)), 0.2))
     vector = free.start
     assert vector[-1] == pytest.approx(np.log(0.2))
-    low, high = (each[-1] for each in free.bounds)
-    assert (low, high) == tuple(each[0] for each in Gaussian().bounds)
-    assert free.unpack(vector + 1.0).likelihood.variance == pytest.approx(0.2 * np.e)
-    kind = Heteroscedastic(0.2).with_theta(np.log([0.5]))
-    assert type(kind) is Heteroscedastic
-    assert kind.variance == pytest.approx(0.5)
+    assert tuple(each[-1] for each in free.bounds) == tuple(np.log(NOISE_RANGE))
+    assert free.unpack(vector + 1.0).noise_variance == pytest.approx(0.2 * np.e)
 
 
 def test_the_pull_back_of_the_noise_agrees_with_finite_differences() -> None:
     source, kernel = ArraySource.of(_rows()), SquaredExponential(np.array([0.7]))
     points = np.linspace(-2, 2, 8)[:, None]
-    likelihood = Gaussian(0.05)
 
-    def value(theta: Array) -> float:
-        own = likelihood.with_theta(theta)
-        return EigenGP(kernel, points, own, 8, jitter=Jitter(1e-8)).value(source)
+    def value(factor: float) -> float:
+        return EigenGP(kernel, points, 0.05 * factor, 8, jitter=Jitter(1e-8)).value(source)
 
-    _, gradient = EigenGP(kernel, points, likelihood, 8, jitter=Jitter(1e-8)).evaluate(source)
-    step = np.array([1e-5])
-    slope = (value(likelihood.theta + step) - value(likelihood.theta - step)) / 2e-5
+    _, gradient = EigenGP(kernel, points, 0.05, 8, jitter=Jitter(1e-8)).evaluate(source)
+    slope = (value(np.exp(1e-5)) - value(np.exp(-1e-5))) / 2e-5
     assert gradient.log_noise_variance == pytest.approx(slope, rel=1e-6)
-
-
-def test_a_number_is_gaussian_noise() -> None:
-    assert ExactGP(SquaredExponential(), 0.3).likelihood == Gaussian(0.3)
 
 
 @pytest.mark.parametrize("variance", [0.0, -1.0, np.inf, np.nan, "small"])

@@ -19,6 +19,7 @@ from eigengp.kernels import (
     Matern12,
     Matern32,
     Matern52,
+    Periodic,
     RationalQuadratic,
     SquaredExponential,
     Stationary,
@@ -87,6 +88,30 @@ def test_compiled_loops_agree_with_numpy(compiled: ModuleType, n: int, s: int, M
         scale = np.abs(expected).max(initial=0.0)
         rounding = 1e-6 if expected.dtype == np.float32 or "rounded" in name else 1e-12
         assert_allclose(fast[name], expected, rtol=0, atol=rounding * scale, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_loops_take_arrays_of_torch(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_tensor = pytest.importorskip("torch").as_tensor
+    monkeypatch.setattr(loops_numpy, "_GATHERED_ON_DEVICE", 100)  # In several parts.
+    rng, (n, s, M) = np.random.default_rng(0), SIZES[2]
+    X, noise, G = rng.normal(size=(n, s, 3)), rng.uniform(0.1, 0.2, (n, s)), rng.normal(size=(9, M))
+    G, at = (0.2 * G).astype(dtype), rng.integers(-1, 9, (n, s - 1))
+    kernel = SquaredExponential(np.array([1.0, 2.0, 0.5])) + Periodic(active_dims=[1])
+    K, results = kernel.stack(X) + 2.0, []
+    assert_allclose(kernel.stack(as_tensor(X)), kernel.stack(X), atol=1e-14)
+    for to in (np.array, as_tensor):
+        w, kappa = to(np.empty((n, s))), to(np.empty((n, M), dtype))
+        R, x = to(K.copy()), to(noise.copy())
+        given = (to(each) for each in (G, at, G[:n], noise))
+        assert loops_numpy.whiten(R, *given, 0.5, w, kappa) == -1
+        loops_numpy.solve(R, x, False)
+        results.append((R, w, kappa, x))
+    for here, there in zip(*results, strict=True):
+        assert_allclose(there, here, atol=1e-12 if dtype == "float64" else 1e-5)
+    R = as_tensor(np.full((1, 3), np.nan))
+    own, none = as_tensor(np.zeros((1, 2))), as_tensor(np.zeros((1, 2), np.int64))
+    assert loops_numpy.whiten(R, own, none, own[:0], own, 0.0, own.clone(), own.clone()) >= 0
 
 
 def test_loops_are_what_they_say() -> None:

@@ -230,7 +230,7 @@ def test_weights_and_noise_can_be_learned_from_the_sums_alone(gamma: float) -> N
     sums = flow.sums(ROWS)
     other = replace(flow, noise_variance=0.4, shrinkage=np.array([0.3, 2.0, 0.9]))
     outcome = other.from_sums(sums, gamma)
-    full = replace(model, likelihood=0.4, shrinkage=other.shrinkage)
+    full = replace(model, noise_variance=0.4, shrinkage=other.shrinkage)
     value, own = full.value_and_gradient(ROWS, gamma)
     log_shrinkage, noise = other.weight_gradient(outcome)
     assert outcome.value == pytest.approx(value, rel=1e-13)

@@ -146,13 +146,18 @@ def test_what_is_not_in_the_nearest_cells_is_found_by_the_exact_search(
     assert_array_equal(found[::2], Exact.of(among).find_nearest(X, 12)[::2])
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-def test_neighbours_among_those_before(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not compiled:
-        monkeypatch.setattr(searches, "load_loops", lambda: loops_numpy)
+@pytest.mark.parametrize("by", ["numba", "numpy", "torch"])
+def test_neighbours_among_those_before(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     points = _clustered(700)
     points[40:60] = points[3]
-    found = find_nearest_before(points, 12)
+    if by == "torch":
+        there = pytest.importorskip("torch").as_tensor(points)
+        monkeypatch.setattr(searches, "_PAIRS_ON_DEVICE", 100_000)
+        found = searches._scan(there.T, there, there.new_tensor(range(700)), 12).numpy()
+    else:
+        if by == "numpy":
+            monkeypatch.setattr(searches, "find_loops", lambda _: loops_numpy)
+        found = find_nearest_before(points, 12)
     apart = np.linalg.norm(points[:, None] - points, axis=2)
     for i in range(700):
         nearest = np.sort(apart[i, :i])[:12]
@@ -160,7 +165,7 @@ def test_neighbours_among_those_before(compiled: bool, monkeypatch: pytest.Monke
         assert (found[i, nearest.size :] == -1).all()
         assert (found[i, : nearest.size] < i).all()
         assert np.unique(found[i, : nearest.size]).size == nearest.size
-    if compiled:  # NumPy rounds distances, so that ties are broken by chance.
+    if by == "numba":  # The others round distances, so that ties are broken by chance.
         assert_array_equal(found[45, :6], [3, 40, 41, 42, 43, 44])
 
 

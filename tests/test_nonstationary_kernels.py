@@ -25,6 +25,7 @@ from eigengp.data.neighbors import NeighborSource
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter
+from eigengp.gp.vecchia import VecchiaPass
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import (
     KERNELS,
@@ -269,7 +270,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "power": {"residual": True, "power": 0.5},
     "vfe": {"residual": True, "power": 0.0},
-    "vecchia": {"vecchia": True},
 }
 
 
@@ -278,17 +278,11 @@ def model_of(kernel: Kernel, variant: dict[str, Any]) -> EigenGP:
     return EigenGP(kernel.with_ard(2), points(5, 4), 0.3, **settings)
 
 
-def source_of(model: EigenGP) -> Any:
-    if model.vecchia:
-        return NeighborSource.of(ROWS, np.ones(2), 4)
-    return ArraySource.of(ROWS)
-
-
-@pytest.mark.parametrize("variant", [name for name in VARIANTS if name != "vecchia"])
+@pytest.mark.parametrize("variant", VARIANTS)
 @few_kernels
 def test_gradient_of_the_log_marginal_likelihood(kernel: Kernel, variant: str) -> None:
     model = model_of(kernel, VARIANTS[variant])
-    source, gamma = source_of(model), 0.7
+    source, gamma = ArraySource.of(ROWS), 0.7
     found = model.value_and_gradient(source, gamma)[1]
 
     def value(**changes: Any) -> float:
@@ -298,7 +292,7 @@ def test_gradient_of_the_log_marginal_likelihood(kernel: Kernel, variant: str) -
     assert_close(found.theta, theta, 1e-6)
     moved = gradient(lambda at: value(inducing_points=at), model.inducing_points, step=2e-3)
     assert_close(found.inducing_points, moved, 1e-6)
-    noise = gradient(lambda at: value(likelihood=float(np.exp(at))), np.log(0.3))
+    noise = gradient(lambda at: value(noise_variance=float(np.exp(at))), np.log(0.3))
     assert_close(found.log_noise_variance, noise, 1e-6)
 
 
@@ -326,13 +320,19 @@ def test_predictive_variance_is_never_negative_and_has_its_gradient(
     kernel: Kernel, variant: dict[str, Any]
 ) -> None:
     model, X = model_of(kernel, variant), 2.0 * points(12, 7)
-    source = source_of(model)
-    outcome = model.forward(source)
-    if model.vecchia:
-        near = np.argsort(np.sum((X[:, None] - ROWS.X) ** 2, axis=2), axis=1)[:, :4]
-        posterior: Any = VecchiaPosterior.of(outcome, ROWS, lambda at: near[: len(at)], 4)  # type: ignore[arg-type]
-    else:
-        posterior = model.posterior(outcome)
+    _check_variance(model.posterior(model.forward(ArraySource.of(ROWS))), X)
+
+
+@every_kernel
+def test_variance_with_neighbours_is_never_negative_and_has_its_gradient(kernel: Kernel) -> None:
+    X = 2.0 * points(12, 7)
+    model = VecchiaPass.of(kernel.with_ard(2), points(5, 4), 0.3, 1e-3)
+    outcome = model.forward(NeighborSource.of(ROWS, np.ones(2), 4))
+    near = np.argsort(np.sum((X[:, None] - ROWS.X) ** 2, axis=2), axis=1)[:, :4]
+    _check_variance(VecchiaPosterior.of(outcome, ROWS, lambda at: near[: len(at)], 4), X)
+
+
+def _check_variance(posterior: Any, X: Array) -> None:
     assert np.all(posterior.mean_and_variance(X)[1] >= 0.3 * (1.0 - 1e-9))
     inputs = gradient(lambda at: float(np.sum(posterior.mean_and_variance(at)[1])), X, step=1e-3)
     assert_close(posterior.variance_gradient(X), inputs, 1e-5)

@@ -14,6 +14,7 @@ import pytest
 
 from eigengp import LBFGS, EigenGPRegressor, ExactGPRegressor, FITCRegressor
 from eigengp.data import open as opening
+from eigengp.data.frames import Frame
 from eigengp.data.open import ReadOptions, open_dataset, register
 from eigengp.data.stream_source import StreamSource
 from eigengp.gp.blocks import RowBlock
@@ -130,7 +131,8 @@ def model(**settings: Any) -> EigenGPRegressor:
 
 
 def test_a_fit_from_a_registered_table_is_that_from_arrays(query: Query) -> None:
-    with open_dataset(query, "price", "times", ReadOptions("test", True, 1 << 20)) as dataset:
+    options = ReadOptions("test", True, 1 << 20)
+    with open_dataset(Frame(query, "price", "times"), options) as dataset:
         assert isinstance(dataset.rows, StreamSource)
         assert list(dataset.feature_names) == NAMES
     own = model().fit(query, "price", sample_weight="times")

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -164,8 +163,8 @@ def test_slices_show_what_inspection_computes(three: EigenGPRegressor) -> None:
         three, X3, ["length", "kind"], kind="slice", reference=X3.iloc[4]
     )
     several = display.ax_
-    first, second = inspection.slices(
-        three, X3, features=["length", "kind"], reference=X3.iloc[4].to_numpy()
+    first, second = (
+        inspection.slice_at(three, X3, name, reference=X3.iloc[4]) for name in ("length", "kind")
     )
     np.testing.assert_array_equal(line(several[0], "prediction"), [first.grid, first.mean])
     _, low, high = band(several[0], "90 % of observations")
@@ -241,18 +240,6 @@ def test_displays_take_regressors_of_other_libraries() -> None:
     display = plot.PredictionDisplay.from_estimator(model, X3, y3)
     mean, std = model.predict(X3, return_std=True)
     np.testing.assert_allclose(display.predictions.upper, mean + 1.6448536 * std, rtol=1e-6)
-
-
-def test_a_learning_curve_falls_as_rows_are_added() -> None:
-    model = ExactGPRegressor(**QUICK)
-    display = plot.LearningCurveDisplay.from_estimator(
-        model, X1, y1, train_sizes=[8, 40], cv=KFold(3, shuffle=True, random_state=0)
-    )
-    sizes, mean = line(display.ax_, "mean")
-    np.testing.assert_array_equal(sizes, [8, 40])
-    np.testing.assert_allclose(mean, display.scores.mean(axis=1))
-    assert mean[1] < mean[0]
-    assert display.ax_.get_ylabel() == "MNLP"
 
 
 def test_convergence_shows_every_step_of_every_stage(one: EigenGPRegressor) -> None:

@@ -17,8 +17,7 @@ from eigengp.fitting import posterior_mean
 from eigengp.fitting.posterior_mean import find_posterior_mean, is_affordable
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.model import EigenGP
-from eigengp.gp.vecchia import VecchiaOutcome
+from eigengp.gp.vecchia import VecchiaPass
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import Matern32
 from finite_differences import gradient as numerical_gradient
@@ -33,8 +32,8 @@ def _rows(n: int = 300, weighted: bool = False) -> RowBlock:
     return RowBlock(X, y, rng.integers(1, 4, n).astype(float) if weighted else None)
 
 
-def _model(rows: RowBlock) -> EigenGP:
-    return EigenGP(KERNEL, rows.X[:7] + 0.1, 0.1, 7, vecchia=True)  # type: ignore[arg-type]
+def _model(rows: RowBlock) -> VecchiaPass:
+    return VecchiaPass.of(KERNEL, rows.X[:7] + 0.1, 0.1, 0.0)
 
 
 def _source(rows: RowBlock, count: int = 8) -> NeighborSource:
@@ -42,8 +41,7 @@ def _source(rows: RowBlock, count: int = 8) -> NeighborSource:
 
 
 def _posterior(rows: RowBlock, count: int = 8) -> VecchiaPosterior:
-    outcome = _model(rows).forward(_source(rows, count))  # type: ignore[arg-type]
-    assert isinstance(outcome, VecchiaOutcome)
+    outcome = _model(rows).forward(_source(rows, count))
     return VecchiaPosterior.of(outcome, rows, Nearest.of(rows.X, np.ones(2), count), count)
 
 
@@ -68,7 +66,7 @@ def test_the_mean_is_that_of_the_exact_gp(
     errors, variance = _leave_one_out(posterior, rows)
     found = find_posterior_mean(_model(rows), _source(rows), variance[:200])
     assert found is not None
-    exact = ExactGP(KERNEL, 0.1)  # type: ignore[arg-type]
+    exact = ExactGP(KERNEL, 0.1)
     source = ArraySource(rows.X, rows.y, rows.sample_weight)
     expected = exact.posterior(exact.forward(source)).mean(rows.X[:50] + 0.2)
     full = replace(posterior, coefficients=found.coefficients)

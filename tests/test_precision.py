@@ -11,7 +11,7 @@ from sklearn import config_context
 
 from eigengp import LBFGS, EigenGPRegressor, Matern32, SquaredExponential
 from eigengp._typing import Array
-from eigengp.backend.buffers import make_buffer, product, recycle, reuse_buffers
+from eigengp.backend.threads import make_buffer, product, recycle, reuse_buffers
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
 from eigengp.fitting.objectives import RowObjective, eigengp_parameters, minimize
@@ -198,7 +198,7 @@ def close_points(step: float, noise_variance: float) -> EigenGP:
     return replace(
         MODEL,
         inducing_points=np.vstack([SPREAD[:10], SPREAD[:10] + step]),
-        likelihood=noise_variance,
+        noise_variance=noise_variance,
         arithmetic=Arithmetic("single"),
     )
 
@@ -214,7 +214,7 @@ def test_single_precision_makes_sums_in_float64_where_digits_would_be_lost() -> 
 
 def test_roundings_of_float32_that_cancel_are_trusted_where_a_worst_case_is_not() -> None:
     many = ArraySource(SOURCE.X, SOURCE.y, np.full(SOURCE.n_rows, 1e9))
-    spread = replace(MODEL, arithmetic=Arithmetic("single"), likelihood=1e-2)
+    spread = replace(MODEL, arithmetic=Arithmetic("single"), noise_variance=1e-2)
     assert isinstance(spread.forward(many).flow, PriorPass)
     assert isinstance(replace(spread, arithmetic=Arithmetic()).forward(many).flow, SpectralPass)
 

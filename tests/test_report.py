@@ -18,15 +18,14 @@ from sklearn.base import clone
 from sklearn.metrics import root_mean_squared_error
 from typer.testing import CliRunner
 
-from eigengp import LBFGS, EigenGPRegressor, inspection, io, metrics
+from eigengp import LBFGS, EigenGPRegressor, ExactGPRegressor, inspection, io, metrics
 from eigengp._atomic import write_atomically
 from eigengp._format import format_number
 from eigengp._typing import Array
 from eigengp.cli import report
 from eigengp.cli.app import app
 from eigengp.cli.commands.evaluate import compute_scores
-from eigengp.cli.report import Origin, Rows, build, write
-from eigengp.cli.report.content import Content
+from eigengp.cli.report import Rows, build, write
 from eigengp.cli.report.effects import (
     compute_partial_dependence,
     compute_slices,
@@ -38,8 +37,7 @@ from eigengp.cli.report.figures import (
     encode,
     escape,
 )
-from eigengp.cli.report.page import draw_figures
-from eigengp.cli.report.quality import Quality, are_training_rows
+from eigengp.cli.report.page import are_training_rows, collect
 from eigengp.cli.tables import TableSchema
 from eigengp.data.frames import encoded_inputs
 from houses import EVIL, TOWNS, fitted, table
@@ -89,7 +87,8 @@ class Page(HTMLParser):
         return json.loads(text, parse_constant=lambda name: pytest.fail(name))
 
 
-def floats(spec: dict[str, str]) -> Array:
+def floats(spec: Any) -> Array:
+    spec = encode(spec) if isinstance(spec, np.ndarray) else spec
     return np.frombuffer(base64.b64decode(spec["bdata"]), dtype=spec["dtype"]).astype(float)
 
 
@@ -99,9 +98,9 @@ def houses() -> tuple[Any, Any, Rows]:
 
 
 @cache
-def content() -> Content:
+def content() -> dict[str, Any]:
     model, schema, rows = houses()
-    return Content.compute(model, rows, coverage=0.9, origin=Origin(ignored=schema.ignored))
+    return collect(model, rows, 0.9, {"ignored": schema.ignored})
 
 
 @cache
@@ -132,7 +131,7 @@ def test_scores_on_the_page_are_those_of_the_metrics() -> None:
         "CRPS": metrics.crps_gaussian(rows.y, mean, std),
         "Coverage of 90\N{NO-BREAK SPACE}%": metrics.coverage(rows.y, mean, std, level=0.9),
     }
-    assert list(content().quality.scores.values()) == pytest.approx(list(expected.values()))
+    assert list(content()["scores"].values()) == pytest.approx(list(expected.values()))
     cells = page().texts["td"]
     assert set(expected) <= set(page().texts["th"])
     for value in expected.values():
@@ -148,7 +147,7 @@ def test_calibration_on_the_page_is_that_of_the_library() -> None:
     np.testing.assert_allclose(floats(trace["y"]), held)
     density, _ = metrics.pit_histogram(rows.y, mean, std)
     np.testing.assert_allclose(floats(page().figures["pit"]["data"][0]["y"]), density)
-    assert content().quality.sharpness == pytest.approx(metrics.sharpness(std))
+    assert content()["sharpness"] == pytest.approx(metrics.sharpness(std))
 
 
 def test_names_of_columns_can_neither_add_tags_nor_end_a_script() -> None:
@@ -188,17 +187,18 @@ def test_the_page_asks_for_nothing_from_elsewhere() -> None:
 
 def test_sliders_show_what_the_model_predicts_there() -> None:
     model, _, rows = houses()
-    found = content().explorer
-    assert [each.name for each in found.inputs] == [e.name for e in content().ranking[:4]]
-    (axis, *_), along = draw_slices(found, "price", "90 %")["axes"], found.slices[0]
-    at = tuple(found.positions[place].size - 1 - (place == 1) for place in (1, 2, 3))
+    first, *others = found = content()["explorer"]
+    names = [each.input.name for each in content()["importance"][:4]]
+    assert [each.input.name for each in found] == names
+    (axis, *_), along = draw_slices(found, "price", "90 %")["axes"], first
+    at = tuple(each.positions.size - 1 - (place == 0) for place, each in enumerate(others))
     point = rows.typical
-    for place, position in zip((1, 2, 3), at, strict=True):
-        point = found.inputs[place].set_values(point, found.positions[place][position])
-    points = found.inputs[0].set_values(np.tile(point, (along.grid.size, 1)), along.grid)
+    for each, position in zip(others, at, strict=True):
+        point = each.input.set_values(point, each.positions[position])
+    points = first.input.set_values(np.tile(point, (along.grid.size, 1)), along.grid)
     lower, upper = model.predict_interval(points, 0.9)
     sizes = axis["sizes"]
-    assert sizes == [*(found.positions[place].size for place in (1, 2, 3)), along.grid.size]
+    assert sizes == [*(each.positions.size for each in others), along.grid.size]
     start = np.ravel_multi_index(at, sizes[:-1]) * sizes[-1]
     curve = slice(start, start + sizes[-1])
     tolerance = {"rtol": 1e-5, "atol": 1e-4}
@@ -220,7 +220,7 @@ def test_importance_orders_inputs_by_what_they_do() -> None:
 
 def test_categories_are_shuffled_and_set_as_one_input() -> None:
     model, _, rows = houses()
-    names = [each.input.name for each in content().importance]
+    names = [each.input.name for each in content()["importance"]]
     assert sorted(names) == sorted([EVIL, "rooms", "town", "garden"])
     (town,) = [each for each in rows.inputs if each.name == "town"]
     (effect,) = compute_partial_dependence(model, rows, [town], 0.9)
@@ -313,7 +313,7 @@ def test_missing_values_are_values_of_their_input() -> None:
 
 
 def test_columns_are_summarised_as_they_were_given() -> None:
-    gaps, rooms, town, garden, price = content().rows.columns
+    gaps, rooms, town, garden, price = content()["rows"].columns
     assert gaps["missing"] == table()[EVIL].null_count > 0
     assert (rooms["kind"], rooms["distinct"], rooms["min"], rooms["max"]) == ("number", 5, 1.0, 5.0)
     assert town["kind"] == "category"
@@ -342,7 +342,7 @@ def test_a_weighted_table_is_recognised_and_scored_as_evaluate_does() -> None:
         model = quick(5, max_iter=2).fit(rows.X, rows.y, sample_weight=rows.weight)
     assert are_training_rows(model, rows)
     expected = compute_scores(model, (rows.X, rows.y, rows.weight), 0.9)
-    assert Quality.measure(model, rows, 0.9).scores == pytest.approx(expected)
+    assert collect(model, rows, 0.9)["scores"] == pytest.approx(expected)
 
 
 @quiet_methods
@@ -368,11 +368,11 @@ def test_the_exact_model_of_the_default_has_a_report() -> None:
     assert "eigenfunctions" not in re.findall('<section id="([a-z]+)"', html)
 
 
-def test_one_input_has_a_curve_and_no_map() -> None:
+def test_one_input_has_one_curve() -> None:
     X = np.linspace(0.0, 6.0, 50)[:, None]
     model = quick(5, max_iter=5).fit(X, np.sin(X[:, 0]))
     found = Page(build(model, Rows.from_arrays(model, X, np.sin(X[:, 0])))).figures
-    assert "maps" not in found
+    assert len(found["curves"]["choices"]) == 1
     assert found["explorer"]["axes"][0]["sizes"] == [41]
 
 
@@ -380,29 +380,29 @@ def test_many_rows_are_scored_but_a_sample_is_drawn() -> None:
     model, _, _ = line_model()
     X = np.random.default_rng(1).uniform(-1.0, 1.0, size=(2_500, 3))
     y = 2.0 * X[:, 1]
-    quality = Quality.measure(model, Rows.from_arrays(model, X, y, None), 0.9)
-    assert quality.drawn.size == np.unique(quality.drawn).size == 2_000
-    assert quality.scores["rmse"] == pytest.approx(root_mean_squared_error(y, model.predict(X)))
+    found = collect(model, Rows.from_arrays(model, X, y), 0.9)
+    assert found["shown"].size == np.unique(found["shown"]).size == 2_000
+    assert found["scores"]["rmse"] == pytest.approx(root_mean_squared_error(y, model.predict(X)))
     assert "2,000 rows drawn at random" in build(model, Rows.from_arrays(model, X, y))
 
 
 def test_calibrated_intervals_are_the_bands() -> None:
     model, X, y = line_model()
     rows = Rows.from_arrays(model, X, y, None)
-    plain_half = compute_slices(model, rows, rows.inputs, 0.9).slices[0].half
+    plain_half = compute_slices(model, rows, rows.inputs, 0.9)[0].half
     model.calibrate(X, y + 1.0)
-    wide = compute_slices(model, rows, rows.inputs, 0.9).slices[0].half
+    wide = compute_slices(model, rows, rows.inputs, 0.9)[0].half
     np.testing.assert_allclose(wide / plain_half, (wide / plain_half).flat[0])
     assert wide.flat[0] > 2.0 * plain_half.flat[0]
     lower, upper = model.predict_interval(X, 0.9)
-    held = Quality.measure(model, rows, 0.9).scores["coverage"]
+    held = collect(model, rows, 0.9)["scores"]["coverage"]
     assert held == pytest.approx(np.mean((lower <= y) & (y <= upper)))
 
 
 def test_targets_that_are_all_the_same_leave_nmse_out() -> None:
     model, X, _ = line_model()
     rows = Rows.from_arrays(model, X, np.full(len(X), 2.0), None)
-    assert Quality.measure(model, rows, 0.9).scores["nmse"] is None
+    assert collect(model, rows, 0.9)["scores"]["nmse"] is None
     assert "not defined: all targets are equal" in build(model, rows)
 
 
@@ -414,16 +414,14 @@ def test_a_model_without_history_says_so() -> None:
     assert "history" not in Page(html).figures
 
 
-def test_numbers_keep_their_shape_and_digits() -> None:
-    values = np.array([[1.7e9 + 0.25, -1.0], [0.0, 3.5]])
-    spec = encode(values)
-    assert spec["shape"] == "2, 2"
-    np.testing.assert_array_equal(floats(spec), values.ravel())
+def test_numbers_keep_their_digits() -> None:
+    values = np.array([1.7e9 + 0.25, -1.0, 0.0, 3.5])
+    np.testing.assert_array_equal(floats(encode(values)), values)
 
 
 def test_all_figures_have_a_place_on_the_page() -> None:
     ids = {attrs.get("id") for _, attrs in page().tags}
-    assert {f"figure-{name}" for name in draw_figures(content())} <= ids
+    assert {f"figure-{name}" for name in content()["drawn"]} <= ids
     for tag, attrs in page().tags:
         if "plot" in (attrs.get("class") or "").split():
             assert tag == "div"
@@ -444,6 +442,24 @@ def test_a_page_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         write_atomically(path, b"")
     assert [each.name for each in tmp_path.iterdir()] == ["page.html"]
     assert path.read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_frames_with_text_and_dates_have_a_page(library: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    columns = {
+        "area": rng.uniform(size=40),
+        "town": rng.choice(["Hull", "York"], 40),
+        "day": np.datetime64("2024-01-01", "ns") + np.arange(40) * np.timedelta64(3, "D"),
+    }
+    frame = pytest.importorskip(library).DataFrame(columns)
+    y = columns["area"] + (columns["town"] == "York")
+    model = ExactGPRegressor(optimizer=LBFGS(n_restarts=1, max_iter=2)).fit(frame, y)
+    with encoded_inputs(False):
+        page = Page(write(model, frame, y, tmp_path / "page.html").read_text())
+        with pytest.raises(ValueError, match="'area' is an input"):
+            write(model, frame, y, tmp_path / "page.html", target="area")
+    assert {"town", "day"} <= set(page.texts["option"])
 
 
 def test_without_plotly_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,10 +114,10 @@ def test_menus_change_the_axis_of_their_figure(opened: Opened, name: str) -> Non
     assert title(opened, name) != before
 
 
-def test_the_map_shows_the_eigenfunction_that_is_chosen(opened: Opened) -> None:
-    values = "document.getElementById('figure-maps').data[0].z.bdata"
+def test_eigenfunctions_are_those_along_the_input_that_is_chosen(opened: Opened) -> None:
+    values = "document.getElementById('figure-curves').layout.xaxis.title.text"
     before = opened.tab.evaluate(values)
-    opened.tab.locator("select[data-figure=maps]").select_option("1")
+    opened.tab.locator("select[data-figure=curves]").select_option("2")
     settle(opened)
     assert opened.tab.evaluate(values) != before
 
@@ -153,7 +153,7 @@ def test_the_keyboard_reaches_every_control_and_shows_where_it_is(opened: Opened
             break
         assert now[1] != "none"
         reached.append(now[0])
-    wanted = ["residuals", "along", "slider-1", "slider-2", "curves", "maps", "history"]
+    wanted = ["residuals", "along", "slider-1", "slider-2", "curves", "history"]
     assert [each for each in reached if each in wanted] == wanted
 
 

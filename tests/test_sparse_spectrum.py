@@ -88,7 +88,7 @@ def test_gradient_is_the_derivative(kernel: Stationary, weighted: bool) -> None:
     outcome, own = model.evaluate(source)
     assert outcome.value == value(model, source)
     assert own.theta.shape == kernel.theta.shape
-    assert own.spectral_points.shape == S.shape
+    assert own.inducing_points.shape == S.shape
     assert_close(parameters.pack_gradient(own), numeric, 2e-8)
 
 

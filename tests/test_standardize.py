@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from eigengp.data.array_source import ArraySource
+from eigengp.data.frames import Frame
 from eigengp.data.open import ReadOptions, open_dataset
 from eigengp.data.standardize import Scaling, StandardizedSource, Summary, standardize_rows
 
@@ -63,7 +64,7 @@ def test_what_is_constant_up_to_rounding_keeps_its_magnitude_as_scale() -> None:
 def test_extent_is_the_box_around_all_standardised_rows(standardize: Any) -> None:
     source = make_source()
     options = ReadOptions("a", standardize, 0)
-    with open_dataset(source.X, source.y, None, options) as dataset:
+    with open_dataset(Frame(source.X, source.y, None), options) as dataset:
         rows = dataset.source.take(np.arange(dataset.n_rows))
     np.testing.assert_array_equal(dataset.extent.low, rows.X.min(axis=0))
     np.testing.assert_array_equal(dataset.extent.high, rows.X.max(axis=0))

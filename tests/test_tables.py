@@ -37,8 +37,8 @@ def test_every_format_gives_the_same_table(ending: str, tmp_path: Path) -> None:
         path.write_bytes(gzip.compress(text.encode()) if ending.endswith("gz") else text.encode())
     read = read_table(path)
     assert read.to_pydict() == HOUSES
-    expected = TableSchema.learn(HOUSES, "price").encode(HOUSES)
-    assert np.array_equal(TableSchema.learn(read, "price").encode(read), expected)
+    expected = TableSchema.learn(HOUSES, "price").split(HOUSES)[0]
+    assert np.array_equal(TableSchema.learn(read, "price").split(read)[0], expected)
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
@@ -101,22 +101,17 @@ def test_a_table_is_split_into_inputs_targets_and_weights() -> None:
     assert X.tolist() == [[1], [0], [0], [1]]
     assert weights is not None
     assert weights.tolist() == HOUSES["area"]
-    with pytest.raises(TableError, match="are negative or all zero"):
-        schema.split({**HOUSES, "area": [1.0, -1.0, 1.0, 1.0]})
 
 
 def test_dropped_columns_are_recorded_and_may_be_there_again() -> None:
     frame = {**HOUSES, "country": ["UK"] * 4, "id": [*"abcd"]}
     schema = TableSchema.learn(frame, "price", drop=["id"])
     assert schema.ignored == {"id": "dropped", "country": "constant"}
-    assert schema.encode(frame).tolist() == schema.encode(HOUSES).tolist()
+    more = {**HOUSES, "loft": [1, 2, 3, 4]}
+    assert schema.split(frame)[0].tolist() == schema.split(more)[0].tolist()
     assert schema.text_columns == ("town",)
-    with pytest.raises(TableError, match=r"not fitted with: loft, a b.*--drop loft --drop 'a b'"):
-        schema.encode({**HOUSES, "loft": [1, 2, 3, 4], "a b": [1] * 4})
-    again = TableSchema.from_dict(json.loads(json.dumps(schema.to_dict())), schema.encoder)
-    assert again.to_dict() == schema.to_dict()
-    with pytest.raises(TableError, match="not a stored table schema"):
-        TableSchema.from_dict({"target": "price"}, schema.encoder)
+    again = TableSchema(schema.encoder, **json.loads(json.dumps(schema.to_dict())))
+    assert again.ignored == schema.ignored
 
 
 def test_all_problems_are_reported_at_once() -> None:
@@ -133,7 +128,6 @@ def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(TableError) as caught:
         TableSchema.learn(frame, "price")
     for said in (
-        "The target 'price' is missing in 1 of 60 rows",
         "Columns of these types are not supported: both (list<",
         "Column 'odd' holds numbers, but also text: correct or empty cells such as '12o'",
         "Values are infinite: far (1)",
@@ -145,13 +139,11 @@ def test_all_problems_are_reported_at_once() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ([1.0, None, float("nan"), 2.0], "missing in 2 of 4 rows"),
-        ([1.0, float("inf"), 3.0, 2.0], "infinite in 1 rows"),
+        ([1.0, None, float("nan"), 2.0], "missing or infinite in 2 of 4 rows"),
+        ([1.0, float("inf"), 3.0, 2.0], "missing or infinite in 1 of 4 rows"),
     ],
 )
 def test_targets_must_be_known_and_finite(values: list[Any], said: str) -> None:
-    with pytest.raises(TableError, match=said):
-        TableSchema.learn({**HOUSES, "price": values}, "price")
     with pytest.raises(TableError, match=said):
         TableSchema.learn(HOUSES, "price").split({**HOUSES, "price": values})
 
@@ -162,12 +154,12 @@ def test_a_target_of_text_or_flags_holds_labels(values: list[Any]) -> None:
     schema = TableSchema.learn(table, "price")
     assert schema.labels
     assert schema.split(table)[1].tolist() == [str(each).lower() for each in values]
-    assert TableSchema.from_dict(schema.to_dict(), schema.encoder).labels
+    assert TableSchema(schema.encoder, **schema.to_dict()).labels
     assert summarize_table(table, schema)["target"]["kind"] == "category"
-    with pytest.raises(TableError, match="missing in 1 of 4 rows"):
-        TableSchema.learn({**HOUSES, "price": [*values[:3], None]}, "price")
+    with pytest.raises(TableError, match="missing or infinite in 1 of 4 rows"):
+        schema.split({**HOUSES, "price": [*values[:3], None]})
     with pytest.raises(TableError, match="must be numeric"):
-        TableSchema.learn(HOUSES, "price").split(table)
+        TableSchema.learn(HOUSES, "price").split({**HOUSES, "price": [*"abcd"]})
 
 
 def test_absent_columns_are_named() -> None:

@@ -14,8 +14,13 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from eigengp.backend.buffers import make_buffer, recycle, reuse_buffers
-from eigengp.backend.threads import run_in_threads, sum_in_threads
+from eigengp.backend.threads import (
+    make_buffer,
+    recycle,
+    reuse_buffers,
+    run_in_threads,
+    sum_in_threads,
+)
 
 _BLOCKS, _MANY_BLOCKS = (
     tuple(slice(start, start + 1) for start in range(count)) for count in (6, 400)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from eigengp.fitting.heteroscedastic import (
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.model import EigenGP, Jitter
-from eigengp.gp.vecchia import VecchiaOutcome
+from eigengp.gp.vecchia import VecchiaPass
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import (
     Kernel,
@@ -52,8 +51,8 @@ def _rows(n: int = 40, weighted: bool = False, seed: int = 0) -> RowBlock:
     return RowBlock(X, y, rng.integers(1, 4, n).astype(float) if weighted else None)
 
 
-def _model(kernel: Kernel, rows: RowBlock, noise: float = 0.2) -> EigenGP:
-    return EigenGP(kernel, rows.X[:7] + 0.1, noise, 7, jitter=Jitter(1e-6), vecchia=True)
+def _model(kernel: Kernel, rows: RowBlock, noise: float = 0.2) -> VecchiaPass:
+    return VecchiaPass.of(kernel, rows.X[:7] + 0.1, noise, 1e-6)
 
 
 def _source(rows: RowBlock, count: int = 5, n_threads: int = 1) -> NeighborSource:
@@ -82,10 +81,10 @@ def either_loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 def test_all_rows_as_neighbours_give_the_exact_gp(weighted: bool) -> None:
     rows = _rows(weighted=weighted)
     kernel = Matern32([0.8, 1.5], 1.3)
-    vecchia = replace(_model(kernel, rows), jitter=Jitter(1e-12))
+    vecchia = VecchiaPass.of(kernel, rows.X[:7] + 0.1, 0.2, 1e-12)
     exact = ExactGP(kernel, vecchia.noise_variance)
     expected = exact.forward(ArraySource.of(rows)).value
-    assert_allclose(vecchia.value(_source(rows, rows.n_rows - 1)), expected, rtol=1e-7)
+    assert_allclose(vecchia.forward(_source(rows, rows.n_rows - 1)).value, expected, rtol=1e-7)
 
 
 def test_threads_do_not_change_a_bit() -> None:
@@ -129,22 +128,21 @@ def test_one_factorisation_of_all_rows_gives_the_sums_of_complete_neighbourhoods
     apart = _source(rows, rows.n_rows - 1)
     object.__setattr__(apart, "is_complete", False)
     row_by_row = model.forward(apart)
-    assert_allclose(model.value(source), row_by_row.value, rtol=1e-12)
+    assert_allclose(model.forward(source).value, row_by_row.value, rtol=1e-12)
     assert_allclose(model.forward(source).evidence.mean, row_by_row.evidence.mean, rtol=1e-7)
 
 
-def _posterior(model: EigenGP, rows: RowBlock, count: int) -> VecchiaPosterior:
+def _posterior(model: VecchiaPass, rows: RowBlock, count: int) -> VecchiaPosterior:
     outcome = model.forward(_source(rows, rows.n_rows - 1))
-    assert isinstance(outcome, VecchiaOutcome)
     return VecchiaPosterior.of(outcome, rows, Nearest.of(rows.X, np.ones(2), count), count)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_predictions_from_all_rows_are_those_of_the_exact_gp(weighted: bool) -> None:
     rows = _rows(weighted=weighted)
-    model = replace(_model(Matern32([0.8, 1.5], 1.3), rows), jitter=Jitter(1e-12))
+    model = VecchiaPass.of(Matern32([0.8, 1.5], 1.3), rows.X[:7] + 0.1, 0.2, 1e-12)
     posterior = _posterior(model, rows, rows.n_rows)
-    exact = ExactGP(model.kernel, model.noise_variance)
+    exact = ExactGP(model.features.kernel, model.noise_variance)
     expected = exact.posterior(exact.forward(ArraySource.of(rows)))
     X = np.random.default_rng(1).normal(size=(9, 2))
     for found, wanted in zip(
@@ -157,14 +155,14 @@ def test_predictions_from_all_rows_are_those_of_the_exact_gp(weighted: bool) -> 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_leave_one_out_predictions_are_those_of_a_model_without_the_row(weighted: bool) -> None:
     rows = _rows(weighted=weighted)
-    model = replace(_model(Matern32([0.8, 1.5], 1.3), rows), jitter=Jitter(1e-12))
+    model = VecchiaPass.of(Matern32([0.8, 1.5], 1.3), rows.X[:7] + 0.1, 0.2, 1e-12)
     posterior = _posterior(model, rows, rows.n_rows)
     own = np.arange(rows.n_rows)
     index = Nearest.of(rows.X, np.ones(2), rows.n_rows - 1).find_others(rows.X, own)
     mean, variance, _ = posterior.leave_one_out(rows, index)
     for i in (0, 7, 23):
         others = rows.picked(np.delete(own, i))
-        exact = ExactGP(model.kernel, model.noise_variance)
+        exact = ExactGP(model.features.kernel, model.noise_variance)
         expected = exact.posterior(exact.forward(ArraySource.of(others)))
         wanted = expected.mean_and_variance(rows.X[i : i + 1])
         assert_allclose([mean[i], variance[i]], np.ravel(wanted), rtol=1e-6)
@@ -212,7 +210,8 @@ def test_a_few_outliers_do_not_make_the_noise_heteroscedastic() -> None:
 
 def test_leave_one_out_without_neighbours_is_that_of_a_model_without_the_row() -> None:
     rows = _rows()
-    model = replace(_model(Matern32([0.8, 1.5], 1.3), rows), vecchia=False)
+    points = rows.X[:7] + 0.1
+    model = EigenGP(Matern32([0.8, 1.5], 1.3), points, 0.2, 7, jitter=Jitter(1e-6))
     posterior = make_posterior(model, model.forward(ArraySource.of(rows)))
     mean, variance, _ = posterior.leave_one_out(rows)
     for i in (0, 7, 23):

@@ -141,7 +141,7 @@ def forge_header(rng: Rng, header: dict[str, Any]) -> dict[str, Any]:
             where[str(rng.choice(names))] = where.pop(key)
             continue
         new = [None, -1, 0, 10**30, 0.5, -1e300, 1e-320, "", "os.system", [], {}, True]
-        new += [{"object": int(rng.integers(20))}, {"array": str(rng.integers(8))}]
+        new += [{"class": ["Sum", {}]}, {"array": str(rng.integers(8))}]
         new += [{"float": "nan"}, {"float": "-inf"}, deepcopy(other[its_key])]
         value = new[int(rng.integers(len(new)))]
         try:

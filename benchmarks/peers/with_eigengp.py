@@ -12,8 +12,7 @@ from timing import Array, Work, prediction_floors
 
 import eigengp
 from eigengp import LBFGS, EigenGPRegressor, SquaredExponential
-from eigengp.backend.buffers import reuse_buffers
-from eigengp.backend.threads import count_available_threads, limit_threads
+from eigengp.backend.threads import count_available_threads, limit_threads, reuse_buffers
 from eigengp.data.array_source import ArraySource, choose_block_rows
 from eigengp.fitting.run import EXACT_BLOCK_ROWS
 from eigengp.gp.exact import ExactGP

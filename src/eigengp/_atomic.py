@@ -5,10 +5,20 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
+
+
+def check_target(path: Path, endings: Collection[str]) -> None:
+    """Raise unless `path` names a file with one of these endings in a folder that exists."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name a file in it.")
+    if path.suffix.lower() not in endings:
+        raise ValueError(f"{path} must end in {' or '.join(endings)}.")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"The folder {path.parent} does not exist; create it first.")
 
 
 @contextmanager

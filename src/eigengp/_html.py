@@ -20,13 +20,15 @@ _SIZES = {
 _MOST_INPUTS, _MOST_EFFECTS = 12, 1_000
 _BAR = 80
 _COLUMNS = {
+    "input": "input",
     "effect": "share of the prediction's variance that goes with the input (input_effects)",
     "relevance": "share of the learned prior's variance that goes with it (input_relevance)",
     "lengthscale": "distance over which the function changes, in the units of the input",
 }
-_PLAIN = "text-align:left;padding:1px 12px 1px 0;border:none;background:none"
-_CELL = f'style="{_PLAIN};overflow-wrap:anywhere"'
-_HEAD = f'style="{_PLAIN};white-space:nowrap"'
+_CELL = (
+    'style="text-align:left;padding:1px 12px 1px 0;border:none;background:none;'
+    'overflow-wrap:anywhere"'
+)
 _FILL = "display:inline-block;height:9px;background:#0072B2;vertical-align:middle"
 
 
@@ -38,15 +40,20 @@ def with_summary(diagram: str, model: Any) -> str:
 
 def summary(model: Any) -> str:
     """Return what was learned as HTML that needs nothing else, names escaped."""
-    facts = "".join(
-        f'<tr><th scope="row" {_HEAD}>{escape(name)}</th><td {_CELL}>{escape(value)}</td></tr>'
-        for name, value in describe_fit(model)
+    facts = _make_table([[escape(name), escape(value)] for name, value in describe_fit(model)])
+    look = "margin-top:6px;font-size:13px;line-height:1.5"
+    return f'<div class="eigengp-summary" style="{look}">{facts}{_describe_inputs(model)}</div>'
+
+
+def _make_table(rows: list[list[str]], heads: str = "") -> str:
+    """Return a table of cells in HTML, of which the first in a row names it."""
+    body = "".join(
+        f'<tr><th scope="row" {_CELL}>{first}</th>'
+        + "".join(f"<td {_CELL}>{cell}</td>" for cell in cells)
+        + "</tr>"
+        for first, *cells in rows
     )
-    return (
-        '<div class="eigengp-summary" style="margin-top:6px;font-size:13px;line-height:1.5">'
-        f'<table style="border-collapse:collapse;margin:0"><tbody>{facts}</tbody></table>'
-        f"{_inputs(model)}</div>"
-    )
+    return f'<table style="border-collapse:collapse;margin:0">{heads}<tbody>{body}</tbody></table>'
 
 
 def kernel_in_words(kernel: Kernel) -> str:
@@ -83,14 +90,14 @@ def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
         yield "Learned", ", ".join(sizes)
     yield "Kernel", kernel_in_words(model.kernel_)
     if hasattr(model, "likelihood_"):
-        yield "Likelihood", escape(repr(model.likelihood_))
+        yield "Likelihood", repr(model.likelihood_)
     else:
         noises = ", ".join(f"{each:.4g}" for each in np.sqrt(np.atleast_1d(model.noise_variance_)))
         yield "Noise", f"standard deviation {noises}"
     yield "Log marginal likelihood", f"{model.log_marginal_likelihood_:.6g}"
 
 
-def _inputs(model: Any) -> str:
+def _describe_inputs(model: Any) -> str:
     """Return a table of the inputs, that of the largest effect first; none if they are many."""
     many = model.n_features_in_ > _MOST_EFFECTS  # Each takes a prediction.
     if many or not hasattr(model, "input_effects"):
@@ -98,23 +105,17 @@ def _inputs(model: Any) -> str:
     effects, relevance = model.input_effects(), model.input_relevance()
     lengths = _lengthscales(model)
     names = getattr(model, "feature_names_in_", [f"x{d}" for d in range(effects.size)])
-    rows = ""
+    rows = []
     for d in np.argsort(-effects, kind="stable")[:_MOST_INPUTS]:
-        values = [_with_bar(effects[d]), f"{relevance[d]:.2f}"]
-        values += [] if lengths is None else [f"{lengths[d]:.4g}"]
-        cells = "".join(f"<td {_CELL}>{value}</td>" for value in values)
-        rows += f"<tr><td {_CELL}>{escape(str(names[d]))}</td>{cells}</tr>"
+        own = [escape(str(names[d])), _with_bar(effects[d]), f"{relevance[d]:.2f}"]
+        rows.append(own if lengths is None else [*own, f"{lengths[d]:.4g}"])
+    heads = "".join(
+        f'<th scope="col" title="{escape(_COLUMNS[name])}" {_CELL}>{name}</th>'
+        for name in list(_COLUMNS)[: 3 if lengths is None else 4]
+    )
     rest = effects.size - _MOST_INPUTS
     more = f"<div>… and {rest} inputs of less effect</div>" if rest > 0 else ""
-    columns = ["input", *_COLUMNS][: 3 if lengths is None else 4]
-    head = "".join(
-        f'<th scope="col" title="{escape(_COLUMNS.get(name, name))}" {_HEAD}>{name}</th>'
-        for name in columns
-    )
-    return (
-        '<table style="border-collapse:collapse;margin:4px 0 0 0">'
-        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}"
-    )
+    return _make_table(rows, f"<thead><tr>{heads}</tr></thead>") + more
 
 
 def _with_bar(share: float) -> str:

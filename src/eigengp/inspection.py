@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -199,19 +200,16 @@ def plain_rows(model: GPRegressor, X: Any) -> Array:
     return rows
 
 
-def _is_number(model: GPRegressor, d: int) -> bool:
-    """Return whether an input is one feature, and not a category or a date."""
-    return len(model._input_groups[d]) == 1
-
-
-def _find_position(model: GPRegressor, d: int) -> int:
-    """Return the feature of an input that is a number; raise for categories and dates."""
-    if not _is_number(model, d):
+def _locate(model: GPRegressor, X: Any, feature: int | str) -> tuple[int, str, int, Array]:
+    """Return index and name of an input, the feature that it is, and rows; raise for a category."""
+    d, rows = feature_index(model, feature), plain_rows(model, X)
+    name, group = feature_names(model)[d], model._input_groups[d]
+    if len(group) != 1:
         raise ValueError(
-            f"Input {feature_names(model)[d]!r} is not one number (a category, a date, missing "
-            "values, or ignored); eigengp.cli.report shows its effect."
+            f"Input {name!r} is not one number (a category, a date, missing values, or ignored); "
+            "eigengp.cli.report shows its effect."
         )
-    return model._input_groups[d][0]
+    return d, name, group[0], rows
 
 
 def inducing_points_of(model: GPRegressor) -> Array | None:
@@ -260,9 +258,11 @@ def grid(values: ArrayLike, n_points: int = 100) -> Array:
 
 def slice_at(
     model: GPRegressor,
-    reference: ArrayLike,
+    X: ArrayLike,
     feature: int | str,
-    values: ArrayLike,
+    *,
+    values: ArrayLike | None = None,
+    reference: ArrayLike | None = None,
     coverage: float = 0.9,
 ) -> Effect:
     """Predict as one input varies, with the others held at a reference row.
@@ -271,12 +271,14 @@ def slice_at(
     ----------
     model : GPRegressor
         A fitted model.
-    reference : array of shape (D,)
-        The reference row.
+    X : array of shape (n, D)
+        Rows that give the values of the inputs.
     feature : int or str
         The input that varies, by index or name.
-    values : array of shape (G,)
-        Its values.
+    values : array of shape (G,) or None
+        Its values; None is 100 equal steps over its range in `X` (see `grid`).
+    reference : array of shape (D,) or None
+        The reference row; None is the median of each input.
     coverage : float
         The coverage of the prediction intervals (`predict_interval`).
 
@@ -292,56 +294,17 @@ def slice_at(
     >>> X = np.random.default_rng(0).uniform(-2, 2, size=(80, 2))
     >>> y = np.sin(X[:, 0]) + X[:, 1]
     >>> model = EigenGPRegressor(12, random_state=0).fit(X, y)
-    >>> slice_at(model, [0.0, 1.0], "x0", [-1.0, 1.0]).mean.round(1)
+    >>> slice_at(model, X, "x0", values=[-1.0, 1.0], reference=[0.0, 1.0]).mean.round(1)
     array([0.2, 1.8])
     """
-    d, row = feature_index(model, feature), plain_rows(model, np.atleast_2d(reference))
-    position = _find_position(model, d)
-    points = np.asarray(values, dtype=np.float64)
-    rows = np.repeat(row, points.size, axis=0)
-    rows[:, position] = points
+    d, name, position, rows = _locate(model, X, feature)
+    points = grid(rows[:, position]) if values is None else np.asarray(values, dtype=np.float64)
+    held = np.median(rows, axis=0) if reference is None else np.ravel(np.asarray(reference))
+    moved = np.repeat(plain_rows(model, held[None]), points.size, axis=0)
+    moved[:, position] = points
     with plain_inputs():
-        mean = model.predict(rows)
-        lower, upper = model.predict_interval(rows, coverage)
-    return Effect(d, feature_names(model)[d], points, mean, lower, upper)
-
-
-def slices(
-    model: GPRegressor,
-    X: ArrayLike,
-    *,
-    features: Sequence[int | str] | None = None,
-    reference: ArrayLike | None = None,
-    n_points: int = 100,
-    coverage: float = 0.9,
-) -> list[Effect]:
-    """Predict as each input in turn varies over its range in `X`.
-
-    Parameters
-    ----------
-    model : GPRegressor
-        A fitted model.
-    X : array of shape (n, D)
-        Rows that give the values of the inputs.
-    features : list of int or str, or None
-        The inputs to vary; None is all of them, those with the largest effects first.
-    reference : array of shape (D,) or None
-        The values of the other inputs; None is the median of each.
-    n_points, coverage
-        See `grid` and `slice_at`.
-
-    Returns
-    -------
-    effects : list of Effect
-        One for each input.
-    """
-    rows = plain_rows(model, X)
-    held = np.median(rows, axis=0) if reference is None else reference
-    if features is None:
-        features = [d for d in leading_inputs(model, model.n_features_in_) if _is_number(model, d)]
-    chosen = [feature_index(model, feature) for feature in features]
-    grids = [grid(rows[:, _find_position(model, d)], n_points) for d in chosen]
-    return [slice_at(model, held, *pair, coverage) for pair in zip(chosen, grids, strict=True)]
+        ends = model.predict_interval(moved, coverage)
+        return Effect(d, name, points, model.predict(moved), *ends)
 
 
 def partial_dependence(
@@ -391,12 +354,11 @@ def partial_dependence(
     >>> round(float(effect.mean[1] - effect.mean[0]), 2)
     2.0
     """
-    d, rows = feature_index(model, feature), plain_rows(model, X)
-    position = _find_position(model, d)
+    d, name, position, rows = _locate(model, X, feature)
     points = grid(rows[:, position], 30) if values is None else np.asarray(values, dtype=float)
     rows = _spread(rows, max_rows)
-    sets = (np.where(np.arange(rows.shape[1]) == position, value, rows) for value in points)
-    return Effect(d, feature_names(model)[d], points, *average_over(model, sets, coverage))
+    sets = ((np.where(np.arange(rows.shape[1]) == position, each, rows),) for each in points)
+    return Effect(d, name, points, *average_over(model, sets, coverage))
 
 
 def accumulated_effects(
@@ -449,12 +411,12 @@ def accumulated_effects(
     >>> round(float(slope), 2)
     1.0
     """
-    d, rows = feature_index(model, feature), _spread(plain_rows(model, X), max_rows)
-    position = _find_position(model, d)
+    d, name, position, rows = _locate(model, X, feature)
+    rows = _spread(rows, max_rows)
     values = rows[:, position]
     edges = np.unique(np.quantile(values, np.linspace(0, 1, n_bins + 1), method="nearest"))
     if edges.size < 2:
-        raise ValueError(f"Input {feature_names(model)[d]!r} has only one value in X.")
+        raise ValueError(f"Input {name!r} has only one value in X.")
     place = np.clip(np.searchsorted(edges, values), 1, edges.size - 1)
     ends = np.concatenate([rows, rows])
     ends[:, position] = np.concatenate([edges[place - 1], edges[place]])
@@ -465,10 +427,8 @@ def accumulated_effects(
     middle = 0.5 * (sums[place - 1] + sums[place]).mean(axis=0)
     sums, half = sums - middle, 0.5 / len(rows)
     weights = np.hstack([half - sums, half + sums])
-    with plain_inputs():
-        mean, std = np.array([model.predict_average(ends, each) for each in weights]).T
-    width = normal_half_width(coverage) * std
-    return Effect(d, feature_names(model)[d], edges, mean, mean - width, mean + width)
+    sets = ((ends, each) for each in weights)
+    return Effect(d, name, edges, *average_over(model, sets, coverage))
 
 
 def _spread(rows: Array, most: int) -> Array:
@@ -477,7 +437,7 @@ def _spread(rows: Array, most: int) -> Array:
 
 
 def average_over(
-    model: GPRegressor, sets: Iterable[Array], coverage: float
+    model: GPRegressor, sets: Iterable[tuple[Array, ...]], coverage: float
 ) -> tuple[Array, Array, Array]:
     """Return the average of the latent function over each set of rows, and the ends of its band.
 
@@ -485,8 +445,8 @@ def average_over(
     ----------
     model : GPRegressor
         A fitted model.
-    sets : iterable of arrays of shape (n, D)
-        The sets.
+    sets : iterable of tuples
+        Arguments of `predict_average`: rows of shape (n, D), and weights of shape (n,) if wanted.
     coverage : float
         The probability that the band contains the average.
 
@@ -496,7 +456,7 @@ def average_over(
         One entry for each set.
     """
     with plain_inputs():
-        mean, std = np.array([model.predict_average(rows) for rows in sets]).T
+        mean, std = np.array([model.predict_average(*each) for each in sets]).T
     half = normal_half_width(coverage) * std
     return mean, mean - half, mean + half
 
@@ -544,6 +504,26 @@ def group_effects(
     with encoded_inputs():
         shares = np.mean([total_indices(each, rows, groups.values()) for each in predict], axis=0)
     return dict(zip(groups, shares.tolist(), strict=True))
+
+
+def split_history(model: Any) -> list[dict[str, Any]]:
+    """Split the history of a fit into stages: name, iterations, seconds and values.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> step = {"stage": "learning", "log_marginal_likelihood": -3.0, "seconds": 0.1}
+    >>> (stage,) = split_history(SimpleNamespace(history_=[step, step]))
+    >>> stage["name"], stage["iterations"]
+    ('learning', array([1., 2.]))
+    """
+    steps = enumerate(getattr(model, "history_", []), start=1)
+    stages = []
+    for name, group in groupby(steps, key=lambda pair: str(pair[1]["stage"])):
+        rows = [(at, each["seconds"], each["log_marginal_likelihood"]) for at, each in group]
+        columns = zip(("iterations", "seconds", "values"), np.array(rows, float).T, strict=True)
+        stages.append({"name": name, **dict(columns)})
+    return stages
 
 
 def class_scores(

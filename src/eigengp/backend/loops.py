@@ -1,6 +1,7 @@
 """Loops over many small sets of rows: compiled by Numba if it is available, else NumPy.
 
-Both modules have the same functions, which `loops_numpy` documents. Every function releases the
+Both modules have the same functions, which `loops_numpy` documents; those of NumPy also take arrays
+of PyTorch, on any device. Every function releases the
 interpreter's lock, or spends its time in functions of NumPy that do, and treats each set by itself,
 so that results do not depend on the number of threads.
 """
@@ -14,6 +15,8 @@ from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
+
+from eigengp.backend.namespace import AnyArray, is_numpy
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +36,15 @@ def load_loops() -> ModuleType:
         from eigengp.backend import loops_numpy
 
         return loops_numpy
+
+
+def find_loops(x: AnyArray) -> ModuleType:
+    """Return the functions for arrays of the library of `x`."""
+    if is_numpy(x):
+        return load_loops()
+    from eigengp.backend import loops_numpy
+
+    return loops_numpy
 
 
 @lru_cache(maxsize=8)

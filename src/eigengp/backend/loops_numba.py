@@ -2,37 +2,235 @@
 
 Nothing is gathered: each set reads its rows of the table where they are. Sums may be taken in any
 order within a set, which lets the compiler use wide registers; that order is the same in every run
-of the same machine code. Arguments that are only read may be read-only.
+of the same machine code. Arguments that are only read may be read-only. `products_numba` has
+those that predictions do not need, and is imported with the first of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache, wraps
+from importlib import import_module
+from threading import Lock
+from typing import Any
+
 import numba
 import numpy as np
 from numba import types
+from numba.core import config
 
-from eigengp.backend.distances_numba import (
-    INDEX_2,
-    READ_2,
-    WRITE_2,
-    compile_for,
-    find_nearest,
-    measure_distances,
-    multiply,
-    profile,
-)
+if getattr(config, "DISABLE_JIT", False):
+    raise ImportError("Numba is switched off by NUMBA_DISABLE_JIT.")
 
-__all__ = [
-    "combine",
-    "find_nearest",
-    "measure_distances",
-    "multiply",
-    "multiply_block",
-    "profile",
-    "project",
-    "solve",
-    "whiten",
-]
+READ_1, READ_2, READ_3 = (types.Array(types.float64, d, "C", readonly=True) for d in (1, 2, 3))
+WRITE_1, WRITE_2 = (types.Array(types.float64, d, "C") for d in (1, 2))
+INDEX_1, INDEX_2 = (types.Array(types.intp, d, "C", readonly=True) for d in (1, 2))
+_FAST = {"reassoc", "contract", "nsz"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("add_gram", "combine", "multiply_block", "project", "pull_back_gram"):
+        raise AttributeError(name)
+    return getattr(import_module("eigengp.backend.products_numba"), name)
+
+
+def compile_for(*arguments: Any, result: Any = types.void) -> Callable[[Any], Any]:
+    """Compile a function for arguments of these types when it is first called, or read the cache.
+
+    Compiling takes a second, and most programs need few of the functions.
+    """
+    options: dict[str, Any] = {"nogil": True, "cache": True, "fastmath": _FAST}
+    lock = Lock()
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @cache
+        def compiled() -> Any:
+            return numba.njit(result(*arguments), error_model="numpy", **options)(function)
+
+        @wraps(function)
+        def call(*given: Any) -> Any:
+            with lock:  # Threads would compile it once each.
+                own = compiled()
+            return own(*given)
+
+        return call
+
+    return decorate
+
+
+@numba.njit(inline="always")
+def _exp(x):
+    # exp of numbers between −700 and 700: 2ⁿ times a polynomial, which fills wide registers.
+    n = np.floor(x * 1.4426950408889634 + 0.5)
+    r = (x - n * 0.6931471803691238) - n * 1.9082149292705877e-10
+    p = 2.505210838544172e-08
+    p = p * r + 2.755731922398589e-07
+    p = p * r + 2.7557319223985893e-06
+    p = p * r + 2.48015873015873e-05
+    p = p * r + 0.0001984126984126984
+    p = p * r + 0.001388888888888889
+    p = p * r + 0.008333333333333333
+    p = p * r + 0.041666666666666664
+    p = p * r + 0.16666666666666666
+    p = p * r + 0.5
+    p = p * r + 1.0
+    p = p * r + 1.0
+    return p * np.int64((np.int64(n) + 1023) << 52).view(np.float64)
+
+
+@numba.njit(inline="always")
+def _log(x):
+    # ln of numbers from one on: x = 2ᵉm, ln m = 2 artanh((m − 1)/(m + 1)).
+    bits = np.float64(x).view(np.int64)
+    e = np.float64((bits >> 52) - 1023)
+    m = np.int64((bits & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000).view(np.float64)
+    more = 1.0 if m > 1.4142135623730951 else 0.0
+    m *= 1.0 - 0.5 * more
+    e += more
+    z = (m - 1.0) / (m + 1.0)
+    q = z * z
+    p = 1.0 / 21.0
+    p = p * q + 1.0 / 19.0
+    p = p * q + 1.0 / 17.0
+    p = p * q + 1.0 / 15.0
+    p = p * q + 1.0 / 13.0
+    p = p * q + 1.0 / 11.0
+    p = p * q + 1.0 / 9.0
+    p = p * q + 1.0 / 7.0
+    p = p * q + 1.0 / 5.0
+    p = p * q + 1.0 / 3.0
+    p = p * q + 1.0
+    return e * 0.6931471805599453 + 2.0 * z * p
+
+
+@numba.njit(inline="always")
+def _add_squares(x, points, first, t):
+    # Add the squared distances between x and a block of points, whose inputs are rows.
+    whole, last = x.size - x.size % 4, first + t.size
+    for d in range(0, whole, 4):
+        x0, x1, x2, x3 = x[d], x[d + 1], x[d + 2], x[d + 3]
+        z0, z1 = points[d, first:last], points[d + 1, first:last]
+        z2, z3 = points[d + 2, first:last], points[d + 3, first:last]
+        for j in range(t.size):
+            b0, b1, b2, b3 = x0 - z0[j], x1 - z1[j], x2 - z2[j], x3 - z3[j]
+            t[j] += b0 * b0 + b1 * b1 + b2 * b2 + b3 * b3
+    for d in range(whole, x.size):
+        x0, z0 = x[d], points[d, first:last]
+        for j in range(t.size):
+            b0 = x0 - z0[j]
+            t[j] += b0 * b0
+
+
+@numba.njit(inline="always")
+def _profile(t, decay, rho):
+    kind, a, b, c = decay[0], decay[1], decay[2], decay[3]
+    if kind == 0.0:
+        for j in range(t.size):
+            rho[j] = _exp(-0.5 * min(t[j], 1400.0))
+    elif kind == 1.0:
+        for j in range(t.size):
+            root = min(np.sqrt(a * t[j]), 700.0)
+            rho[j] = (1.0 + root * (b + root * c)) * _exp(-root)
+    else:
+        for j in range(t.size):
+            rho[j] = _exp(-min(a * _log(1.0 + b * t[j]), 700.0))
+
+
+@compile_for(READ_2, READ_1, WRITE_2)
+def profile(t, decay, rho):
+    for i in range(t.shape[0]):
+        _profile(t[i], decay, rho[i])
+
+
+_AT_ONCE = 512
+
+
+@compile_for(READ_2, READ_2, READ_1, READ_1, WRITE_1)
+def multiply(X, points, decay, v, out):
+    t, rho = np.empty(_AT_ONCE), np.empty(_AT_ONCE)
+    for first in range(0, v.size, _AT_ONCE):
+        count = min(_AT_ONCE, v.size - first)
+        own, near, some = t[:count], rho[:count], v[first : first + count]
+        for i in range(X.shape[0]):
+            own[:] = 0.0
+            _add_squares(X[i], points, first, own)
+            _profile(own, decay, near)
+            total = 0.0
+            for j in range(count):
+                total += some[j] * near[j]
+            out[i] += total
+
+
+@numba.njit
+def _replace(heap, at, size, distance, number):
+    # Put an entry in the place of the top; of equal distances the later number is farther.
+    place = 0
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            break
+        other = child + 1
+        if other < size and (
+            heap[other] > heap[child] or (heap[other] == heap[child] and at[other] > at[child])
+        ):
+            child = other
+        if heap[child] < distance or (heap[child] == distance and at[child] < number):
+            break
+        heap[place], at[place] = heap[child], at[child]
+        place = child
+    heap[place], at[place] = distance, number
+
+
+@compile_for(READ_2, READ_2, INDEX_1, types.Array(types.intp, 2, "C"))
+def find_nearest(X, points, limit, found):
+    n, k = found.shape
+    t = np.empty(_AT_ONCE)
+    least = np.full((n, k), np.inf)  # Of each row a heap, the farthest on top.
+    found[:] = -1
+    last = 0
+    for i in range(n):
+        last = max(last, limit[i])
+    for first in range(0, last, _AT_ONCE):
+        for i in range(n):
+            count = min(_AT_ONCE, limit[i] - first)
+            if count <= 0:
+                continue
+            own, heap, at = t[:count], least[i], found[i]
+            own[:] = 0.0
+            _add_squares(X[i], points, first, own)
+            for j in range(count):
+                if own[j] < heap[0]:
+                    _replace(heap, at, k, own[j], first + j)
+    for i in range(n):
+        heap, at = least[i], found[i]
+        for size in range(k - 1, 0, -1):  # The farthest goes to the end.
+            distance, number = heap[size], at[size]
+            heap[size], at[size] = heap[0], at[0]
+            _replace(heap, at, size, distance, number)
+
+
+@numba.njit(inline="always")
+def _measure_set(X, per_length, points, x, t):
+    # Set the packed distances of a set; its points become rows of inputs.
+    s, D = X.shape
+    for a in range(s):
+        for d in range(D):
+            points[d, a] = X[a, d] * per_length[d]
+    t[:] = 0.0
+    pair = 0
+    for a in range(s):
+        for d in range(D):
+            x[d] = points[d, a]
+        _add_squares(x, points, a, t[pair : pair + s - a])
+        pair += s - a
+
+
+@compile_for(READ_3, READ_1, WRITE_2)
+def measure_distances(X, per_length, t):
+    n, s, D = X.shape
+    points, x = np.empty((D, s)), np.empty(D)
+    for i in range(n):
+        _measure_set(X[i], per_length, points, x, t[i])
 
 
 @numba.njit(inline="always")
@@ -189,70 +387,3 @@ def solve(L, x, transposed):
                 own[a] = value
                 for b in range(a + 1, m):
                     own[b] -= value * column[b]
-
-
-@compile_for(READ_2, READ_2, INDEX_2, WRITE_2)
-def combine(weights, K, at, out):
-    n, s = weights.shape
-    M = K.shape[1]
-    whole = s - s % 4
-    for i in range(n):
-        own = out[i]
-        for m in range(M):
-            own[m] = 0.0
-        for j in range(0, whole, 4):
-            k0, k1, k2, k3 = K[at[i, j]], K[at[i, j + 1]], K[at[i, j + 2]], K[at[i, j + 3]]
-            w0, w1 = weights[i, j], weights[i, j + 1]
-            w2, w3 = weights[i, j + 2], weights[i, j + 3]
-            for m in range(M):
-                own[m] += w0 * k0[m] + w1 * k1[m] + w2 * k2[m] + w3 * k3[m]
-        for j in range(whole, s):
-            k0, w0 = K[at[i, j]], weights[i, j]
-            for m in range(M):
-                own[m] += w0 * k0[m]
-
-
-@compile_for(READ_2, INDEX_2, READ_2, WRITE_2)
-def project(K, at, v, out):
-    n, s = at.shape
-    for i in range(n):
-        for j in range(s):
-            row = K[at[i, j]]
-            total = 0.0
-            for m in range(K.shape[1]):
-                total += row[m] * v[i, m]
-            out[i, j] = total
-
-
-_SINGLE = types.Array(types.float32, 2, "C")
-
-
-@compile_for(*3 * [types.Array(types.float32, 2, "C", readonly=True)], _SINGLE, _SINGLE)
-def multiply_block(V, left, right, rows, columns):
-    # Four rows at a time: each number of V that is read serves all products.
-    m, n = V.shape
-    zero = np.float32(0)
-    for first in range(0, m, 4):
-        count = min(4, m - first)
-        v0, v1 = V[first], V[min(first + 1, m - 1)]
-        v2, v3 = V[min(first + 2, m - 1)], V[min(first + 3, m - 1)]
-        for j in range(left.shape[0]):
-            x, out = right[j], columns[j]
-            a0 = left[j, first]
-            a1 = left[j, first + 1] if count > 1 else zero
-            a2 = left[j, first + 2] if count > 2 else zero
-            a3 = left[j, first + 3] if count > 3 else zero
-            s0 = s1 = s2 = s3 = zero
-            for c in range(n):
-                s0 += v0[c] * x[c]
-                s1 += v1[c] * x[c]
-                s2 += v2[c] * x[c]
-                s3 += v3[c] * x[c]
-                out[c] += a0 * v0[c] + a1 * v1[c] + a2 * v2[c] + a3 * v3[c]
-            rows[j, first] = s0
-            if count > 1:
-                rows[j, first + 1] = s1
-            if count > 2:
-                rows[j, first + 2] = s2
-            if count > 3:
-                rows[j, first + 3] = s3

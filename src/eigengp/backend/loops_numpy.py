@@ -1,4 +1,4 @@
-"""The loops of `loops` in NumPy.
+"""The loops of `loops` in NumPy, and in PyTorch for its arrays.
 
 There are `n` sets of `s` rows. Symmetric matrices (n, s, s) are packed: the entries on and above
 the diagonal, row by row, shape (n, P) with `P = s (s + 1)/2`. Results are written into the
@@ -7,15 +7,16 @@ arguments that are named so. Rows of a table of features are given by their numb
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
 from eigengp.backend.loops import list_pairs
+from eigengp.backend.namespace import AnyArray, beside, empty_beside, is_numpy, namespace
 
-_GATHERED = 1_000_000
+_GATHERED, _GATHERED_ON_DEVICE = 1_000_000, 200_000_000
 """The number of features that are copied at once."""
 
 
@@ -24,69 +25,74 @@ def count_members(n_pairs: int) -> int:
     return int((np.sqrt(8 * n_pairs + 1) - 1) / 2)
 
 
-def _pack(square: Array) -> Array:
+def _find_pairs(s: int, like: AnyArray) -> AnyArray:
+    """Return the places of packed pairs in matrices of `s` rows, shape (P,)."""
+    first, second = list_pairs(s)
+    return beside(first * s + second, like, "int64")
+
+
+def _pack(square: AnyArray) -> AnyArray:
     """Return the entries on and above the diagonals of matrices, shape (n, P)."""
     n, s, _ = square.shape
-    first, second = list_pairs(s)
-    return square.reshape(n, s * s).take(first * s + second, axis=1, mode="clip")
+    return square.reshape(n, s * s)[:, _find_pairs(s, square)]
 
 
-def _unpack(packed: Array) -> Array:
+def _unpack(packed: AnyArray) -> AnyArray:
     """Return upper triangular matrices, shape (n, s, s)."""
-    s = count_members(packed.shape[1])
-    square = np.zeros((packed.shape[0], s, s))
-    square[:, *list_pairs(s)] = packed
-    return square
+    n, s = packed.shape[0], count_members(packed.shape[1])
+    square = empty_beside((n, s * s), packed)
+    square[...] = 0.0
+    square[:, _find_pairs(s, packed)] = packed
+    return square.reshape(n, s, s)
 
 
-def _square_differences(X: Array, per_length: Array, d: int) -> Array:
-    own = X[:, :, d]
-    between = (own[:, :, None] - own[:, None, :]) * per_length[d]
-    between *= between
-    return between
-
-
-def measure_distances(X: Array, per_length: Array, t: Array) -> None:
+def measure_distances(X: AnyArray, per_length: Array, t: AnyArray) -> None:
     """Set `t_ab = Σ_d (x_ad − x_bd)²/ℓ_d²`, packed, for sets of shape (n, s, D)."""
-    total = np.zeros((*X.shape[:2], X.shape[1]))
-    for d in range(X.shape[2]):
-        total += _square_differences(X, per_length, d)
+    total = 0.0
+    for d, scale in enumerate(per_length.tolist()):
+        between = (X[:, :, None, d] - X[:, None, :, d]) * scale
+        between *= between
+        total = total + between
     t[...] = _pack(total)
 
 
-def find_nearest(X: Array, points: Array, limit: NDArray[np.intp], found: NDArray[np.intp]) -> None:
+def find_nearest(X: AnyArray, points: AnyArray, limit: AnyArray, found: AnyArray) -> None:
     """Set the numbers of the nearest of the first `limit_i` points to each row, the nearest first.
 
     `points` has one row for each input, shape (D, N). Of points at equal distances the earlier is
     nearer. A number is −1 where there are fewer points.
     """
-    last, order = int(limit.max(initial=0)), np.arange(points.shape[1])
-    points = points[:, :last]
-    found[...] = -1
-    centre = points.mean(axis=1) if last else 0.0
-    away, X = points - np.reshape(centre, (-1, 1)), X - centre
-    distance = np.einsum("dn,dn->n", away, away) - 2.0 * X @ away
-    distance[order[:last] >= limit[:, None]] = np.inf
+    xp, last = namespace(X), int(limit.max()) if limit.shape[0] else 0
     count = min(found.shape[1], last)
+    found[...] = -1
     if not count:
         return
-    near = np.argpartition(distance, count - 1, axis=1)[:, :count]
-    near.sort(axis=1)
-    near = np.take_along_axis(
-        near, np.argsort(np.take_along_axis(distance, near, 1), axis=1, kind="stable"), axis=1
-    )
-    found[:, :count] = np.where(np.arange(count) < limit[:, None], near, -1)
+    points, order = points[:, :last], xp.arange(last, device=X.device)
+    centre = xp.mean(points, axis=1)
+    away, X = points - centre[:, None], X - centre
+    distance = xp.einsum("dn,dn->n", away, away) - 2.0 * X @ away
+    distance[order >= limit[:, None]] = np.inf
+    if is_numpy(distance):
+        near = np.argpartition(distance, count - 1, axis=1)[:, :count]
+    else:
+        near = distance.topk(count, largest=False, sorted=False).indices
+    each, near = xp.arange(X.shape[0], device=X.device)[:, None], xp.sort(near, axis=1)
+    between = away.T[near] - X[:, None]
+    exact = xp.where(near < limit[:, None], xp.sum(between * between, axis=2), np.inf)
+    near = near[each, xp.argsort(exact, axis=1, stable=True)]
+    near[order[:count] >= limit[:, None]] = -1
+    found[:, :count] = near
 
 
 def whiten(
-    R: Array,
-    G: Array,
-    at: NDArray[np.intp],
-    own: Array,
-    noise: Array,
+    R: AnyArray,
+    G: AnyArray,
+    at: AnyArray,
+    own: AnyArray,
+    noise: AnyArray,
     jitter: float,
-    w: Array,
-    kappa: Array,
+    w: AnyArray,
+    kappa: AnyArray,
 ) -> int:
     """Factorise what the features leave of covariances, and whiten the last row of each set.
 
@@ -96,41 +102,55 @@ def whiten(
     `at` has one column less than `w`, the features of the last member are in `own`, (n, M).
     Returns −1, or another number if a matrix has no factor.
     """
-    s, diagonal = w.shape[1], np.arange(w.shape[1])
+    xp, s = namespace(R), w.shape[1]
+    diagonal = xp.arange(s, device=R.device)
     for rows in _parts(w, G.shape[1]):
-        members = G[at[rows]] * (at[rows] >= 0)[:, :, None]
+        there = at[rows] >= 0
+        members = G[at[rows]] * there[:, :, None]
         if at.shape[1] < s:
-            members = np.concatenate([members, own[rows, None]], axis=1)
+            members = xp.concat([members, own[rows, None]], axis=1)
+            there = xp.concat([there, xp.ones_like(w[rows, :1], dtype=xp.bool)], axis=1)
         square = _unpack(R[rows])
         prior = square[:, diagonal, diagonal]
-        square -= members @ members.transpose(0, 2, 1)
+        square -= members @ members.mT
         square[:, diagonal, diagonal] += noise[rows] + jitter * prior
-        there = np.ones(square.shape[:2], dtype=bool)
-        there[:, : at.shape[1]] = at[rows] >= 0
         square *= there[:, :, None] & there[:, None, :]
         square[:, diagonal, diagonal] += ~there
-        try:
-            R[rows] = _pack(cast(Array, np.linalg.cholesky(square, upper=True)))
-        except np.linalg.LinAlgError:
+        factor = _factorize(square)
+        if factor is None:
             return int(rows.start)
+        R[rows] = _pack(factor)
         w[rows] = 0.0
         w[rows, -1] = 1.0
         solve(R[rows], w[rows], True)
-        np.matmul(w[rows, None, :], members, out=kappa[rows, None, :])
-    return -1 if np.isfinite(R).all() else 0
+        kappa[rows] = (xp.astype(w[rows, None, :], members.dtype) @ members)[:, 0]
+    return -1 if bool(xp.all(xp.isfinite(R))) else 0
 
 
-def solve(L: Array, x: Array, transposed: bool) -> None:
+def _factorize(square: AnyArray) -> AnyArray | None:
+    """Return the upper triangular factors of matrices, shape (n, s, s); None if one has none."""
+    if is_numpy(square):
+        try:
+            return np.linalg.cholesky(square, upper=True)
+        except np.linalg.LinAlgError:
+            return None
+    import torch
+
+    factor, failed = torch.linalg.cholesky_ex(square, upper=True)
+    return None if bool(failed.any()) else factor
+
+
+def solve(L: AnyArray, x: AnyArray, transposed: bool) -> None:
     """Replace `x` by `L⁻¹x`, or by `L⁻ᵀx`, for packed `Lᵀ`.
 
     `x` may have fewer columns than `L`, whose first rows then count alone.
     """
-    m, s = x.shape[1], count_members(L.shape[1])
+    xp, m, s = namespace(x), x.shape[1], count_members(L.shape[1])
     start = np.concatenate([[0], np.cumsum(np.arange(s, 0, -1))])
     for a in range(m - 1, -1, -1) if transposed else range(m):
         later = L[:, start[a] + 1 : start[a] + m - a]
         if transposed:
-            x[:, a] -= np.einsum("nk,nk->n", later, x[:, a + 1 :])
+            x[:, a] -= xp.einsum("nk,nk->n", later, x[:, a + 1 :])
         x[:, a] /= L[:, start[a]]
         if not transposed:
             x[:, a + 1 :] -= x[:, a, None] * later
@@ -158,6 +178,7 @@ def multiply_block(V: Any, left: Any, right: Any, rows: Any, columns: Any) -> No
     columns += left @ V
 
 
-def _parts(at: NDArray[Any], n_columns: int) -> list[slice]:
-    step = max(1, _GATHERED // max(1, at.shape[1] * n_columns))
+def _parts(at: AnyArray, n_columns: int) -> list[slice]:
+    gathered = _GATHERED if is_numpy(at) else _GATHERED_ON_DEVICE
+    step = max(1, gathered // max(1, at.shape[1] * n_columns))
     return [slice(i, i + step) for i in range(0, at.shape[0], step)]

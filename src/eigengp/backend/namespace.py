@@ -70,6 +70,12 @@ def beside(x: AnyArray, other: AnyArray, name: str = "float64") -> AnyArray:
     return xp.asarray(np.array(on_host(x)), dtype=getattr(xp, name), device=other.device)
 
 
+def empty_beside(shape: tuple[int, ...], other: AnyArray, name: str = "float64") -> AnyArray:
+    """Return an uninitialised array in the library and on the device of `other`."""
+    xp = namespace(other)
+    return xp.empty(shape, dtype=getattr(xp, name), device=other.device)
+
+
 def on_host(x: AnyArray) -> Array:
     """Return an array of any library as a NumPy array in float64."""
     if not isinstance(x, np.ndarray | np.generic):
@@ -107,16 +113,27 @@ def positive(x: AnyArray) -> AnyArray:
     return namespace(x).where(x > 0.0, x, 0.0 * x)
 
 
-def take_inputs(X: AnyArray, dims: Sequence[int]) -> AnyArray:
-    """Return some inputs of all rows, in any library's arrays."""
+def row_dots(x: AnyArray, z: AnyArray) -> AnyArray:
+    """Return the inner product of each row of `x` with the same row of `z`, shape (n,)."""
+    if is_numpy(x):
+        return np.einsum("ni,ni->n", x, z)
+    return namespace(x).sum(x * z, axis=1)
+
+
+def take_inputs(X: AnyArray, dims: Sequence[int] | None) -> AnyArray:
+    """Return some inputs of all rows, in any library's arrays; None is all of them."""
+    if dims is None:
+        return X
     if is_numpy(X):
         return X[..., list(dims)]
     rows = (slice(None),) * (X.ndim - 1)
     return namespace(X).concat([X[*rows, d : d + 1] for d in dims], axis=X.ndim - 1)
 
 
-def put_inputs(own: AnyArray, dims: Sequence[int], n_features: int) -> AnyArray:
+def put_inputs(own: AnyArray, dims: Sequence[int] | None, n_features: int) -> AnyArray:
     """Return columns in the place of these inputs, zero for the others, shape (n, D)."""
+    if dims is None:
+        return own
     xp = namespace(own)
     columns = [xp.zeros_like(own[:, :1])] * n_features
     for i, d in enumerate(dims):

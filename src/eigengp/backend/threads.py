@@ -1,12 +1,22 @@
-"""A pool of threads, with one BLAS thread each, within the limits of the user.
+"""How passes over the rows use the machine: threads, recycled memory, and products in tiles.
 
-Results do not depend on the number of threads: rows are cut into stripes whose sums are added in
-order, whichever thread computes them, and BLAS, whose partition of a product depends on its
-threads, is held to one. Factorisations of large matrices are the exception; threads pay off there.
+A pool of threads, with one BLAS thread each, works within the limits of the user. Results do not
+depend on the number of threads: rows are cut into stripes whose sums are added in order, whichever
+thread computes them, and BLAS, whose partition of a product depends on its threads, is held to one.
+Factorisations of large matrices are the exception; threads pay off there.
+
+Allocating memory costs more than the arithmetic that fills it. Arrays as large as a block of
+features come from `make_buffer` and are returned by `recycle`; outside `reuse_buffers` these are
+plain allocations.
+
+BLAS copies the factors of a large product before it multiplies them, which takes as long as the
+product itself if they have many rows and few columns. It does not copy small factors, so the long
+side is split into tiles, and one call multiplies them all.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,12 +26,12 @@ from itertools import pairwise
 from operator import iadd
 from queue import SimpleQueue
 from threading import Event, Lock, Thread, local
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from eigengp.backend.buffers import reuse_buffers
+from eigengp.backend.namespace import AnyArray, cast, is_numpy, namespace
 
 T = TypeVar("T")
 
@@ -31,35 +41,38 @@ Threads would be a third faster on an idle machine, and far slower on a busy one
 keep spinning."""
 _STRIPES = 16
 """The largest number of stripes, and so of threads; it does not depend on the machine."""
+_SMALLEST_BUFFER = 1 << 15
+_MOST_FREE_BYTES = 1 << 27
+_SMALL_PRODUCT = 1_000_000
+"""The largest number of multiplications that OpenBLAS treats as small."""
+_SHORTEST_TILE = 256
+"""Shorter tiles cost more in calls than they save in copies."""
 
 
-@cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
+class _SharedContext:
+    """What holds while at least one context is open, in any thread; a forked process has none."""
 
-
-class _BlasLimit:
-    """Limits BLAS to one thread while at least one context is open.
-
-    The limit applies to the whole process, so fits in several threads must share it.
-    """
+    _close: Callable[[], object]
+    """Called when the last context has closed."""
 
     def __init__(self) -> None:
         self.reset()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.reset)
 
     def reset(self) -> None:
-        """Set no limit: at the start, and in a forked process."""
-        self._lock = Lock()
-        self._inside = 0
-        self._limiter: Any = None
-        self._available = 1
+        """Have no open context."""
+        self._lock, self._inside = Lock(), 0
+
+    def begin(self) -> None:
+        """Act before the first context opens."""
 
     @contextmanager
-    def use_one_thread(self) -> Iterator[None]:
+    def open(self) -> Iterator[None]:
+        """Open one more context."""
         with self._lock:
             if self._inside == 0:
-                self._available = _count_blas_threads()
-                self._limiter = _controller().limit(limits=1, user_api="blas")
+                self.begin()
             self._inside += 1
         try:
             yield
@@ -67,7 +80,23 @@ class _BlasLimit:
             with self._lock:
                 self._inside -= 1
                 if self._inside == 0:
-                    self._limiter.restore_original_limits()
+                    self._close()
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+class _BlasLimit(_SharedContext):
+    """Limits BLAS to one thread while at least one context is open.
+
+    The limit applies to the whole process, so fits in several threads must share it.
+    """
+
+    def begin(self) -> None:
+        self._available = _count_blas_threads()
+        self._close = _controller().limit(limits=1, user_api="blas").restore_original_limits
 
     def count_available(self) -> int:
         """Return the number of threads that BLAS may use outside of all contexts."""
@@ -81,7 +110,7 @@ def _count_blas_threads() -> int:
 
 
 _BLAS_LIMIT = _BlasLimit()
-use_one_blas_thread = _BLAS_LIMIT.use_one_thread
+use_one_blas_thread = _BLAS_LIMIT.open
 """A context that limits BLAS to one thread, so that its results do not depend on their number."""
 
 
@@ -109,6 +138,58 @@ def _find_libraries(n_modules: int) -> ThreadpoolController:
     return ThreadpoolController()
 
 
+class _Memory(np.ndarray[Any, Any]):
+    """Bytes that hold arrays of varying shapes."""
+
+
+class _Buffers(_SharedContext):
+    """Free memory, held up to a limit while at least one context is open.
+
+    Threads need no lock, because single dictionary operations are atomic.
+    """
+
+    def reset(self) -> None:
+        super().reset()
+        self._free: dict[int, _Memory] = {}
+        self._close = self._free.clear
+
+    def take(self, shape: tuple[int, ...], dtype: Any, order: Literal["C", "F"] = "C") -> AnyArray:
+        """Return an array in the smallest free memory that is at most three times its size."""
+        size = max(1, math.prod(shape) * dtype.itemsize)
+        if not self._inside or size < _SMALLEST_BUFFER:
+            return np.empty(shape, dtype, order)
+        fitting = [each for each in list(self._free.values()) if size <= each.size <= 3 * size]
+        fitting.reverse()  # The last returned is still in the CPU cache.
+        for memory in sorted(fitting, key=len):
+            if self._free.pop(id(memory), None) is not None:  # Another thread may have taken it.
+                break
+        else:
+            memory = _Memory((size + size // 8,), np.uint8)
+        return np.ndarray(shape, dtype, memory, order=order)
+
+    def give(self, x: AnyArray) -> None:
+        memory = getattr(x, "base", None)
+        if not (self._inside and isinstance(memory, _Memory)):
+            return
+        held = sum(each.size for each in list(self._free.values()))
+        if held + memory.size <= _MOST_FREE_BYTES:
+            self._free[id(memory)] = memory
+
+
+_BUFFERS = _Buffers()
+reuse_buffers = _BUFFERS.open
+"""A context in which recycled arrays are reused."""
+recycle = _BUFFERS.give
+"""Return the memory of an array that is no longer used."""
+
+
+def make_buffer(
+    shape: tuple[int, ...], dtype: Any = np.float64, order: Literal["C", "F"] = "C"
+) -> AnyArray:
+    """Return an uninitialised array, in recycled memory if possible."""
+    return _BUFFERS.take(shape, np.dtype(dtype), order)
+
+
 def limit_threads(size: int) -> AbstractContextManager[None]:
     """Limit BLAS to one thread if matrices of this size are small."""
     return use_one_blas_thread() if size <= _SMALL else nullcontext()
@@ -121,35 +202,31 @@ def speed_up_passes(size: int) -> Iterator[None]:
         yield
 
 
-class _ThreadPool:
-    """Threads that stay alive and take tasks from a queue.
+_HERE = local()
+"""Has the attribute `member` in threads of a pool, which do not use a pool themselves."""
 
-    Starting threads, or waiting on futures, takes as long as a pass over a few rows.
+
+@cache
+def _get_pool(n_threads: int) -> SimpleQueue[Callable[[], None]]:
+    """Start threads that stay alive, and return the queue from which they take tasks.
+
+    Tasks must not raise. Starting threads, or waiting on futures, takes as long as a pass over a
+    few rows.
     """
-
-    here = local()
-    """Has the attribute `member` in threads of a pool, which do not use a pool themselves."""
-
-    def __init__(self, n_threads: int) -> None:
-        self._tasks: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        for number in range(n_threads):
-            Thread(target=self._serve, name=f"eigengp_{number}", daemon=True).start()
-
-    def submit(self, task: Callable[[], None]) -> None:
-        """Run a task, which must not raise, in the pool."""
-        self._tasks.put(task)
-
-    def _serve(self) -> None:
-        self.here.member = True
-        while True:
-            self._tasks.get()()
+    tasks: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    for number in range(n_threads):
+        Thread(target=_serve, args=(tasks,), name=f"eigengp_{number}", daemon=True).start()
+    return tasks
 
 
-_get_pool = cache(_ThreadPool)
+def _serve(tasks: SimpleQueue[Callable[[], None]]) -> None:
+    _HERE.member = True
+    while True:
+        tasks.get()()
+
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_get_pool.cache_clear)
-    os.register_at_fork(after_in_child=_BLAS_LIMIT.reset)
 
 
 class _Job(Generic[T]):
@@ -167,15 +244,13 @@ class _Job(Generic[T]):
 
     def __init__(
         self,
-        work: Callable[[Sequence[slice]], T],
-        stripes: Sequence[Sequence[slice]],
+        work: Callable[[Sequence[Any]], T],
+        stripes: Sequence[Sequence[Any]],
         receive: Callable[[T], object],
     ) -> None:
-        self._work, self._receive = work, receive
-        self._stripes: Sequence[Sequence[slice]] = stripes
+        self._work, self._stripes, self._receive = work, stripes, receive
         self._lock, self._over = Lock(), Event()
         self._taken = self._received = self._running = 0
-        self._receiving = False
         self._results: dict[int, T] = {}
         self._errors: dict[int, BaseException] = {}
 
@@ -183,10 +258,14 @@ class _Job(Generic[T]):
         """Compute stripes until none is left."""
         while (number := self._take()) is not None:
             try:
-                self._put(number, self._work(self._stripes[number]))
-            except BaseException as error:
+                result = self._work(self._stripes[number])
                 with self._lock:
-                    self._errors[number] = error
+                    self._results[number] = result
+                    while self._received in self._results:
+                        self._receive(self._results.pop(self._received))
+                        self._received += 1
+            except BaseException as error:
+                self._errors[number] = error
             with self._lock:
                 self._running -= 1
                 if not self._running and self._is_empty():
@@ -214,22 +293,6 @@ class _Job(Generic[T]):
             self._running += 1
             return self._taken - 1
 
-    def _put(self, number: int, result: T) -> None:
-        """Hand on a result and those that waited for it, or leave it to the thread that does so."""
-        with self._lock:
-            self._results[number] = result
-            if self._receiving:
-                return
-            self._receiving = True
-        while True:
-            with self._lock:
-                if self._received not in self._results:
-                    self._receiving = False
-                    return
-                result = self._results.pop(self._received)
-                self._received += 1
-            self._receive(result)
-
 
 def _run_job(
     work: Callable[[Sequence[Any]], T],
@@ -249,13 +312,13 @@ def _run_job(
     stripes = [blocks[low:high] for low, high in pairwise(edges.tolist())]
     n_threads = min(n_threads or count_available_threads(), len(stripes))
     with use_one_blas_thread():
-        if n_threads <= 1 or hasattr(_ThreadPool.here, "member"):
+        if n_threads <= 1 or hasattr(_HERE, "member"):
             for stripe in stripes:
                 receive(work(stripe))
             return
         job = _Job(work, stripes, receive)
         for _ in range(n_threads - 1):
-            _get_pool(n_threads - 1).submit(job.run)
+            _get_pool(n_threads - 1).put(job.run)
         job.run()
         job.finish()
 
@@ -267,6 +330,14 @@ def run_in_threads(
     results: list[T] = []
     _run_job(work, blocks, n_threads, results.append)
     return results
+
+
+def map_in_threads(
+    function: Callable[[Any], T], items: Sequence[Any], n_threads: int | None = None
+) -> list[T]:
+    """Return `[function(item), …]`, in order; each thread takes contiguous stripes of the items."""
+    done = run_in_threads(lambda own: [function(each) for each in own], items, n_threads)
+    return [each for own in done for each in own]
 
 
 def sum_in_threads(
@@ -286,3 +357,78 @@ def sum_in_threads(
     )
     found: T = total[0]
     return found
+
+
+def convert(x: AnyArray, name: str) -> AnyArray:
+    """Convert `x` to another data type, in recycled memory if possible."""
+    if not is_numpy(x):
+        return cast(x, name)
+    result = make_buffer(x.shape, name, "F")
+    result[...] = x
+    return result
+
+
+def product(x: AnyArray, z: AnyArray) -> AnyArray:
+    """Return `x z` in recycled memory if possible, with contiguous columns in NumPy.
+
+    `x` has many rows and few columns, and BLAS is faster by up to a half if the long side is
+    contiguous.
+    """
+    if not is_numpy(x) or x.dtype != z.dtype:
+        return x @ z
+    n, m = x.shape[0], z.shape[1]
+    out = make_buffer((n, m), x.dtype, "F")
+    count, tile = _count_tiles(n, x.shape[1] * m)
+    whole = count * tile
+    np.matmul(_view_tiles(x[:whole], count), z, out=_view_tiles(out[:whole], count))
+    if whole < n:
+        np.matmul(x[whole:], z, out=out[whole:])
+    return out
+
+
+def contraction(x: AnyArray, z: AnyArray) -> AnyArray:
+    """Return `xᵀ z`, where both have many rows and few columns."""
+    if not is_numpy(x) or x.dtype != z.dtype:
+        return x.T @ z
+    n = x.shape[0]
+    count, tile = _count_tiles(n, x.shape[1] * z.shape[1])
+    if count <= 1:
+        return x.T @ z
+    whole = count * tile
+    parts = np.matmul(_view_tiles(x[:whole], count).swapaxes(1, 2), _view_tiles(z[:whole], count))
+    found = parts.sum(axis=0)
+    if whole < n:
+        found += x[whole:].T @ z[whole:]
+    return found
+
+
+def _count_tiles(n: int, multiplications: int) -> tuple[int, int]:
+    """Return the number of tiles for `n` rows, and the number of rows in each.
+
+    `multiplications` is the number per row. Fewer rows than tiles remain, and none if possible.
+    """
+    longest = _SMALL_PRODUCT // max(multiplications, 1)
+    if longest < _SHORTEST_TILE or n <= longest:
+        return 1, n
+    fewest = -(-n // longest)
+    most = min(2 * fewest, 2 * n // _SHORTEST_TILE)
+    divisors = (count for count in range(fewest, most + 1) if n % count == 0)
+    count = next(divisors, fewest)
+    return count, n // count
+
+
+def _view_tiles(x: AnyArray, count: int) -> AnyArray:
+    """Return a view of a matrix with contiguous columns as `count` tiles of rows."""
+    n, m = x.shape
+    return x.T.reshape(m, count, n // count).transpose(1, 2, 0)
+
+
+def with_diagonal(K: AnyArray, value: float) -> AnyArray:
+    """Return a square matrix, perhaps with columns to spare, with this number on its diagonal."""
+    n = K.shape[0]
+    if is_numpy(K):
+        np.fill_diagonal(K[:, :n], value)
+        return K
+    xp: Any = namespace(K)
+    eye = xp.eye(n, K.shape[1], dtype=xp.bool, device=K.device)
+    return xp.where(eye, xp.asarray(value, dtype=K.dtype, device=K.device), K)

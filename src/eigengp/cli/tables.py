@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -39,6 +39,7 @@ from eigengp.data.formats import (
     open_dataset,
     sniff_csv,
 )
+from eigengp.inspection import feature_names
 
 _MOST_OPTIONS, _LONG_OPTION = 8, 100
 MEMORY_SHARE = 0.25
@@ -137,15 +138,16 @@ def holds_labels(values: Any) -> bool:
 def drop_unlabelled(frame: Any, target: str) -> Any:
     """Drop the rows without a target, with a `TableWarning`; return a PyArrow table."""
     table = as_table(frame)
+    if not target:
+        raise TableError("The model file does not name a target; pass --target.")
     check_present(table, [target])
     own = table[target]
     missing = find_missing(own) > 0.0 if holds_labels(own) else find_no_number(own)
-    labelled = table.filter(import_arrow().array(~missing))
-    dropped = table.num_rows - labelled.num_rows
-    if dropped:
-        message = f"{dropped} of {table.num_rows} rows have no target and are dropped."
-        warnings.warn(message, TableWarning, stacklevel=2)
-    return labelled
+    if not missing.any():
+        return table
+    message = f"{missing.sum()} of {table.num_rows} rows have no target and are dropped."
+    warnings.warn(message, TableWarning, stacklevel=2)
+    return table.filter(import_arrow().array(~missing))
 
 
 @dataclass(frozen=True)
@@ -210,29 +212,26 @@ class TableSchema:
         wanted = set(only or others) - set(drop)
         inputs = [name for name in others if name in wanted]
         named = [name for name in inputs if name in categorical]
-        labels = holds_labels(table[target])
-        encoder = TableEncoder(categorical=named, **encoding)
-        problem = _find_problem(table, target, "target", encoder.decimal, labels)
         try:
-            encoder.fit(table.select(inputs))
+            encoder = TableEncoder(categorical=named, **encoding).fit(table.select(inputs))
         except TableError as error:
-            hint = f"To drop columns: {format_drop(error.columns)}." if error.columns else ""
-            raise TableError(f"{problem} {error} {hint}".strip()) from None
-        if problem:
-            raise TableError(problem)
+            hint = f" To drop columns: {format_drop(error.columns)}." if error.columns else ""
+            raise TableError(f"{error}{hint}") from None
         dropped = tuple(name for name in others if name not in wanted)
-        return cls(encoder, target, weights, dropped, labels)
+        return cls(encoder, target, weights, dropped, holds_labels(table[target]))
+
+    @classmethod
+    def of_model(cls, model: Any, **roles: Any) -> Self:
+        """Return the schema of a fitted model; inputs of one without an encoder are numbers."""
+        encoder = getattr(model, "encoder_", None)
+        if encoder is None:
+            encoder = TableEncoder().fit({name: [0.0, 1.0] for name in feature_names(model)})
+        return cls(encoder, **roles)
 
     @property
     def ignored(self) -> dict[str, str]:
         """Columns that are not used, each with the reason: "dropped", "constant" or "empty"."""
         return {**dict.fromkeys(self.dropped, "dropped"), **self.encoder.ignored_}
-
-    @property
-    def names(self) -> set[str]:
-        """All columns that a table may have."""
-        special = {self.target} if self.weights is None else {self.target, self.weights}
-        return {*self.encoder.feature_names_in_, *special, *self.dropped}
 
     @property
     def used(self) -> list[str]:
@@ -246,29 +245,17 @@ class TableSchema:
         own = (each for each in self.encoder.columns_ if each.kind == "category" or each.decimal)
         return tuple(each.name for each in own)
 
-    def encode(self, frame: Any) -> Array:
-        """Encode the inputs of a table, shape (n, D); raise if it has unknown columns."""
-        table, known = as_table(frame), self.names
-        unknown = [name for name in table.column_names if name not in known]
-        if unknown:
-            raise TableError(
-                f"The table has columns that the model was not fitted with: {join(unknown)}. "
-                f"Drop them: {format_drop(unknown)}."
-            )
-        array: Array = self.encoder.transform(table)
-        return array
-
     def split(self, frame: Any) -> tuple[Array, Array, Array | None]:
         """Return inputs (n, D), targets (n,), and weights (n,) if the table has them."""
         table = as_table(frame)
-        X, sign, weights = self.encode(table), self._decimal, None
-        read: Any = _read_labels if self.labels else _read_numbers
-        y = read(table, self.target, "target", sign)
+        X, y, weights = self.encoder.transform(table), self.read_target(table), None
         if self.weights is not None and self.weights in table.column_names:
-            weights = _read_numbers(table, self.weights, "weight", sign)
-            if weights.min() < 0.0 or weights.max() == 0.0:
-                raise TableError(f"The weights {quoted(self.weights)} are negative or all zero.")
+            weights = _read(table, self.weights, self._decimal)
         return X, y, weights
+
+    def read_target(self, table: Any) -> Any:
+        """Return the targets of a table: numbers, or labels as text, shape (n,)."""
+        return _read(table, self.target, self._decimal, self.labels)
 
     @property
     def _decimal(self) -> str | None:
@@ -279,15 +266,6 @@ class TableSchema:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON, without the encoder, which the model stores."""
         return {name: value for name, value in vars(self).items() if name != "encoder"}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any], encoder: TableEncoder) -> Self:
-        """Restore a schema from `to_dict` and the encoder of the model."""
-        try:
-            names = values["target"], values["weights"], tuple(values["dropped"])
-            return cls(encoder, *names, bool(values.get("labels", False)))
-        except (KeyError, TypeError) as error:
-            raise TableError(f"This is not a stored table schema ({error!r}).") from error
 
 
 def summarize_table(frame: Any, schema: TableSchema) -> dict[str, Any]:
@@ -305,7 +283,7 @@ def summarize_table(frame: Any, schema: TableSchema) -> dict[str, Any]:
     if schema.labels:
         own = _summarize_categories(table[schema.target])
     else:
-        own = summarize_numbers(_read_numbers(table, schema.target, "target", schema._decimal))
+        own = summarize_numbers(schema.read_target(table))
     return {
         "rows": int(table.num_rows),
         "target": {"name": schema.target, **own},
@@ -384,38 +362,16 @@ def format_drop(names: Iterable[str]) -> str:
     return " ".join(shown) + (" …" if len(shown) < len(options) else "")
 
 
-def _read_numbers(table: Any, name: str, role: str, decimal: str | None) -> Array:
-    """Return a column of finite numbers, shape (n,)."""
+def _read(table: Any, name: str, decimal: str | None, labels: bool = False) -> Any:
+    """Return a column of finite numbers, or of labels as text, shape (n,)."""
     check_present(table, [name])
-    if problem := _find_problem(table, name, role, decimal):
-        raise TableError(problem)
-    return read_numbers(table[name], decimal)
-
-
-def _read_labels(table: Any, name: str, role: str, decimal: str | None) -> Any:
-    """Return a column of labels as text, shape (n,)."""
-    check_present(table, [name])
-    if problem := _find_problem(table, name, role, decimal, labels=True):
-        raise TableError(problem)
-    return np.array(to_text(table[name]).to_pylist(), dtype=np.str_)
-
-
-def _find_problem(
-    table: Any, name: str, role: str, decimal: str | None, labels: bool = False
-) -> str:
-    """Return why a column does not consist of finite numbers or labels, "" if it does."""
     values = table[name]
-    if labels:
-        numbers = np.where(find_missing(values) > 0.0, np.nan, 0.0)
-    elif get_kind(values.type) not in ("number", "category", "empty"):
-        return f"The {role} {quoted(name)} must be numeric, but its type is {values.type}."
-    else:
-        try:
-            numbers = read_numbers(values, decimal)
-        except TableError as error:
-            return f"The {role} {quoted(name)} must be numeric: {error}"
-    missing = int(np.isnan(numbers).sum())
-    if missing:
-        return f"The {role} {quoted(name)} is missing in {missing} of {len(values)} rows."
-    infinite = int(np.isinf(numbers).sum())
-    return f"The {role} {quoted(name)} is infinite in {infinite} rows." if infinite else ""
+    try:
+        found = np.array(to_text(values).to_pylist()) if labels else read_numbers(values, decimal)
+    except (TableError, import_arrow().ArrowException) as error:
+        raise TableError(f"Column {quoted(name)} must be numeric: {error}") from None
+    unusable = find_missing(values) > 0.0 if labels else ~np.isfinite(found)
+    if unusable.any():
+        share = f"{unusable.sum()} of {len(found)} rows"
+        raise TableError(f"Column {quoted(name)} is missing or infinite in {share}.")
+    return found

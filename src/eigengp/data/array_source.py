@@ -7,17 +7,19 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
 from operator import iadd
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eigengp.backend.buffers import reuse_buffers
 from eigengp.backend.namespace import AnyArray, namespace, on_host
-from eigengp.backend.threads import run_in_threads, sum_in_threads, use_one_blas_thread
-from eigengp.gp.blocks import RowBlock
-
-SumT = TypeVar("SumT", bound=Any)
+from eigengp.backend.threads import (
+    reuse_buffers,
+    run_in_threads,
+    sum_in_threads,
+    use_one_blas_thread,
+)
+from eigengp.gp.blocks import RowBlock, SumT
 
 BLOCK_ROWS = 1024
 """The default number of rows in a block."""
@@ -122,15 +124,14 @@ class ArraySource:
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of some rows, as NumPy arrays."""
-        own: Any = (self.X, self.y, self.sample_weight)
+        own: Any = (self.X, self.y, self.sample_weight, self.scatter)
         if isinstance(self.X, np.ndarray):
             own = (None if each is None else np.asarray(each[rows], np.float64) for each in own)
         else:
             xp = namespace(self.X)
             at = xp.asarray(rows, device=self.X.device)
             own = (None if each is None else on_host(xp.take(each, at, axis=0)) for each in own)
-        X, y, weight = own
-        scatter = None if self.scatter is None else self.scatter[rows]
+        X, y, weight, scatter = own
         return RowBlock(X, y, weight, scatter=scatter)
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import iadd
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from eigengp.backend.namespace import AnyArray, is_numpy, namespace
 from eigengp.backend.threads import speed_up_passes
 from eigengp.data.array_source import ArraySource
-from eigengp.gp.blocks import RowBlock, in_memory
-
-SumT = TypeVar("SumT", bound=Any)
+from eigengp.gp.blocks import RowBlock, SumT, in_memory
 
 _FAN_IN = 8
 """The number of sums added at a time in the reduction tree."""
@@ -32,19 +30,6 @@ def is_dask(X: Any) -> bool:
 @contextmanager
 def get_client() -> Iterator[Any]:
     """Yield the active client, or that of a temporary cluster in this process."""
-    distributed = _import_distributed()
-    try:
-        client = distributed.get_client()
-    except ValueError:
-        client = None
-    if client is not None:
-        yield client
-        return
-    with distributed.Client(processes=False, dashboard_address=None) as own:
-        yield own
-
-
-def _import_distributed() -> Any:
     try:
         import distributed
     except ImportError:
@@ -52,7 +37,16 @@ def _import_distributed() -> Any:
             "Dask collections need the package distributed; "
             'install it with pip install "eigengp[dask]", or compute them first and pass arrays.'
         ) from None
-    return distributed
+    try:
+        client = distributed.get_client()
+    except ValueError:
+        client = None
+    if client is not None:
+        yield client
+        return
+    make: Any = distributed.Client  # It has no types.
+    with make(processes=False, dashboard_address=None) as own:
+        yield own
 
 
 def align(X: Any, y: Any, weight: Any = None) -> tuple[Any, Any, Any | None]:
@@ -104,13 +98,6 @@ class Group:
     """The number of the first row, and of the row after the last."""
 
 
-@dataclass
-class Traffic:
-    """The number of bytes sent."""
-
-    bytes: int = 0
-
-
 @dataclass(frozen=True)
 class DaskSource:
     """Rows of Dask collections.
@@ -129,8 +116,6 @@ class DaskSource:
         The number of rows, and of inputs.
     n_columns : int
         The number of features per row, which determines the size of blocks.
-    traffic : Traffic
-        Counts the bytes sent.
     """
 
     client: Any
@@ -138,7 +123,6 @@ class DaskSource:
     n_rows: int
     n_features: int
     n_columns: int = 1
-    traffic: Traffic = field(default_factory=Traffic, compare=False)
 
     @classmethod
     def of(cls, client: Any, X: Any, y: Any, weight: Any = None) -> DaskSource:
@@ -177,7 +161,6 @@ class DaskSource:
         import cloudpickle
 
         packed = cloudpickle.dumps(term)
-        self.traffic.bytes += len(packed) * len(self.groups)
         sums = [
             self._submit(_sum_group, packed, each.blocks, self.n_columns, worker=each.worker)
             for each in self.groups
@@ -190,9 +173,7 @@ class DaskSource:
                 self._submit(_add_sums, lot, worker=w) for lot, w in zip(lots, heads, strict=True)
             ]
             workers = heads
-        content, moved = sums[0].result()
-        self.traffic.bytes += moved + len(content)
-        total: SumT = pickle.loads(content)
+        total: SumT = pickle.loads(sums[0].result())
         return total
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
@@ -247,8 +228,8 @@ def _check_finite(name: str, values: AnyArray, start: int) -> None:
         )
 
 
-def _sum_group(packed: bytes, blocks: list[RowBlock], n_columns: int) -> tuple[bytes, int]:
-    """Return the pickled sum over a group, and the bytes sent so far, 0."""
+def _sum_group(packed: bytes, blocks: list[RowBlock], n_columns: int) -> bytes:
+    """Return the pickled sum over a group."""
     term = pickle.loads(packed)
     sources = (
         ArraySource(each.X, each.y, each.sample_weight, n_threads=1, first=each.start)
@@ -256,14 +237,12 @@ def _sum_group(packed: bytes, blocks: list[RowBlock], n_columns: int) -> tuple[b
     )
     with speed_up_passes(n_columns):
         total = reduce(iadd, (each.sized(n_columns).total(term) for each in sources))
-    return pickle.dumps(total), 0
+    return pickle.dumps(total)
 
 
-def _add_sums(sums: list[tuple[bytes, int]]) -> tuple[bytes, int]:
-    """Return the pickled sum of sums, and the bytes sent for all but the first."""
-    total = reduce(iadd, (pickle.loads(content) for content, _ in sums))
-    moved = sum(len(content) for content, _ in sums[1:]) + sum(moved for _, moved in sums)
-    return pickle.dumps(total), moved
+def _add_sums(sums: list[bytes]) -> bytes:
+    """Return the pickled sum of pickled sums."""
+    return pickle.dumps(reduce(iadd, map(pickle.loads, sums)))
 
 
 def _pick_rows(blocks: list[RowBlock], rows: NDArray[np.intp]) -> RowBlock:

@@ -426,7 +426,7 @@ def _recognize_column(name: str, values: Any, categorical: bool, decimal: str | 
     kind: Any = get_kind(values.type)
     if categorical or kind in ("empty", "other"):
         return Column(name, "category")
-    if kind != "category" or import_arrow().types.is_dictionary(values.type):
+    if kind != "category" or _is_declared(values):
         return Column(name, kind)
     texts = to_text(values).drop_null().unique().to_pylist()
     if form := find_date_format(texts):
@@ -436,20 +436,23 @@ def _recognize_column(name: str, values: Any, categorical: bool, decimal: str | 
     return Column(name, "number", decimal=sign) if sign else Column(name, kind)
 
 
+def _is_declared(values: Any) -> bool:
+    """Return whether a column has the type of a category, as in pandas, Polars and PyArrow."""
+    return bool(import_arrow().types.is_dictionary(values.type))
+
+
 def _find_periods(days: Array) -> tuple[str, ...]:
     """Return the seasons that dates cover: at least a year, two weeks or two days.
 
     Dates of which most are at the start of a month have no season of the week.
     """
-    span = float(np.ptp(days))
+    span, weekdays = float(np.ptp(days)), np.unique(np.floor(days) % 7.0).size
     day_of_month = (days % 30.436875).astype(int)
     covered = {
         "year": span >= _PERIODS["year"] and np.unique((days % 365.2425) // 30.5).size > 2,
-        "week": span >= 14.0 and np.unique(day_of_month).size > 7,
+        "week": span >= 14.0 and np.unique(day_of_month).size > 7 and weekdays > 2,
         "day": span >= 2.0 and np.unique((days % 1.0 * 24.0).astype(int)).size > 2,
     }
-    weekdays = np.unique(np.floor(days) % 7.0).size
-    covered["week"] = covered["week"] and weekdays > 2
     return tuple(period for period, is_covered in covered.items() if is_covered)
 
 
@@ -458,6 +461,7 @@ def _find_problems(
 ) -> Iterator[tuple[str, Collection[str]]]:
     """Yield what prevents columns from being encoded, each with the columns concerned."""
     others = [name for name in columns if get_kind(table[name].type) == "other"]
+    declared = [name for name in columns if _is_declared(table[name])]
     if others:
         types = join(f"{name} ({table[name].type})" for name in others)
         yield f"Columns of these types are not supported: {types}.", others
@@ -471,7 +475,7 @@ def _find_problems(
                 "(--decimal on the command line).",
                 [name],
             )
-        elif own.kind == "category" and name not in {*others, *named}:
+        elif own.kind == "category" and name not in {*others, *named, *declared}:
             texts = to_text(values).drop_null().unique().to_pylist()
             if (odd := find_odd_cell(texts)) is not None:
                 yield (

@@ -91,25 +91,19 @@ class FileTable:
 
     def _read_blocks(self) -> Iterator[RowBlock]:
         """Read all rows in the batches of PyArrow."""
-        start = 0
-        for batch in self._read_batches():
-            yield self._make_block(batch, start)
-            start += batch.num_rows
-
-    def _read_batches(self) -> Iterator[Any]:
         options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1}
         kinds = import_arrow().dataset
         if isinstance(getattr(self.dataset, "format", None), kinds.ParquetFileFormat):
             options["fragment_scan_options"] = kinds.ParquetFragmentScanOptions(
                 use_buffered_stream=True, pre_buffer=False
             )
-        batches: Iterator[Any] = self.dataset.scanner(
-            columns=self._columns,
-            batch_size=count_chunk_rows(self.n_features),
-            use_threads=False,
-            **options,
-        ).to_batches()
-        return batches
+        size, start = count_chunk_rows(self.n_features), 0
+        scanner = self.dataset.scanner(
+            columns=self._columns, batch_size=size, use_threads=False, **options
+        )
+        for batch in scanner.to_batches():
+            yield self._make_block(batch, start)
+            start += batch.num_rows
 
     def _make_block(self, batch: Any, start: int) -> RowBlock:
         names = self._columns if self.encoder is None else self._columns[len(self.features) :]

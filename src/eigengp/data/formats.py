@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from glob import glob, has_magic
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -187,24 +188,13 @@ def write_table(path: str | Path, parts: Iterable[Mapping[str, Array]]) -> int:
         endings = ", ".join(each for each in FORMATS if each != ".tsv")
         raise ValueError(f"{path} must end in one of {endings}.")
     writers = {"parquet": pa.parquet.ParquetWriter, "ipc": pa.ipc.new_file, "csv": pa.csv.CSVWriter}
-    with replace_atomically(path) as scratch:
-        return _write_parts(lambda schema: writers[form](str(scratch), schema), parts, path)
-
-
-def _write_parts(
-    open_writer: Callable[[Any], Any], parts: Iterable[Mapping[str, Array]], path: Path
-) -> int:
-    """Write parts with the writer that `open_writer` returns for the schema of the first."""
-    count, writer = 0, None
-    try:
-        for part in parts:
-            batch = import_arrow().record_batch(dict(part))
-            writer = open_writer(batch.schema) if writer is None else writer
+    batches = (pa.record_batch(dict(part)) for part in parts)
+    first = next(batches, None)
+    if first is None:
+        raise ValueError(f"There are no rows to write to {path}.")
+    count = 0
+    with replace_atomically(path) as scratch, writers[form](str(scratch), first.schema) as writer:
+        for batch in chain([first], batches):
             writer.write_batch(batch)
             count += batch.num_rows
-    finally:
-        if writer is not None:
-            writer.close()
-    if not count:
-        raise ValueError(f"There are no rows to write to {path}.")
     return count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeVar
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array, NeighborSearch
-from eigengp.backend.loops import load_loops
+from eigengp.backend.loops import find_loops
+from eigengp.backend.namespace import AnyArray, Placed, beside, empty_beside, is_numpy, on_host
 from eigengp.backend.threads import run_in_threads, use_one_openmp_thread
 from eigengp.gp.blocks import RowBlock
 
@@ -39,6 +40,9 @@ _CELL_SIZE, _CELLS_SEARCHED = 100, 128
 _BATCH = 20
 """Faiss rounds differently for fewer inputs."""
 _SEARCHED_AT_ONCE, _SCANNED_AT_ONCE = 1_024, 128
+_PAIRS_ON_DEVICE, _SCANNED_ON_DEVICE = 1 << 26, 200_000
+"""The number of distances that a device computes at once, and of points up to which it is faster
+than a tree, which is on the CPU."""
 _FAR = 1e15
 """Inputs are clipped here, because float32 cannot hold larger squares."""
 
@@ -131,25 +135,35 @@ class Exact:
         """The number of points."""
         return int(self.columns.shape[1])
 
-    def find_nearest(self, X: Array, count: int) -> NDArray[np.intp]:
+    @cached_property
+    def _placed(self) -> Placed:
+        return Placed(self.columns)
+
+    def find_nearest(self, X: AnyArray, count: int) -> AnyArray:
         """Return the indices of the nearest points, the nearest first, shape (n, count)."""
-        if self.tree is None:
-            return _scan(self.columns, X, np.full(X.shape[0], self.n_points), count)
+        few = not is_numpy(X) and self.n_points <= _SCANNED_ON_DEVICE
+        if self.tree is None or few:
+            limit = empty_beside((X.shape[0],), X, "int64")
+            limit[...] = self.n_points
+            return _scan(self._placed.beside(X), X, limit, count)
         search = partial(self.tree.kneighbors, n_neighbors=count, return_distance=False)
-        return _search_in_parts(search, X, count)
+        found = _search_in_parts(search, X if is_numpy(X) else on_host(X), count)
+        return beside(found, X, "int64")
 
 
-def _scan(columns: Array, X: Array, limit: NDArray[np.intp], count: int) -> NDArray[np.intp]:
+def _scan(columns: AnyArray, X: AnyArray, limit: AnyArray, count: int) -> AnyArray:
     """Return the nearest of the first `limit_i` points to each row, in threads, (n, count)."""
-    X, found = np.ascontiguousarray(X), np.empty((X.shape[0], count), dtype=np.intp)
-    parts = _cut(X.shape[0], _SCANNED_AT_ONCE)
+    host, found = is_numpy(X), empty_beside((X.shape[0], count), X, "int64")
+    X = np.ascontiguousarray(X) if host else X
+    size = _SCANNED_AT_ONCE if host else max(1, _PAIRS_ON_DEVICE // columns.shape[1])
+    parts = _cut(X.shape[0], size)
 
     def stripe(own: Sequence[slice]) -> None:
         for rows in own:
-            load_loops().find_nearest(X[rows], columns, limit[rows], found[rows])
+            find_loops(X).find_nearest(X[rows], columns, limit[rows], found[rows])
 
     if parts:
-        run_in_threads(stripe, parts)
+        run_in_threads(stripe, parts, None if host else 1)
     return found
 
 
@@ -216,15 +230,16 @@ class Approximate:
         """The number of points."""
         return int(self.points.shape[0])
 
-    def find_nearest(self, X: Array, count: int) -> NDArray[np.intp]:
+    def find_nearest(self, X: AnyArray, count: int) -> AnyArray:
         """Return the indices of near points, the nearest first, shape (n, count)."""
+        own = on_host(X)
         found = _search_in_parts(
-            lambda some: self._sort_by_distance(some, self._search_cells(some, count)), X, count
+            lambda some: self._sort_by_distance(some, self._search_cells(some, count)), own, count
         )
         missed = np.flatnonzero((found < 0).any(axis=1))
         if missed.size:
-            found[missed] = Exact.of(self.points).find_nearest(X[missed], count)
-        return found
+            found[missed] = Exact.of(self.points).find_nearest(own[missed], count)
+        return beside(found, X, "int64")
 
     def _search_cells(self, X: Array, count: int) -> NDArray[np.intp]:
         """Return the indices of the nearest points in the nearest cells; −1 if these hold fewer."""
@@ -280,9 +295,10 @@ class Nearest:
         """Prepare the search among points of shape (N, D)."""
         return cls(build_index(points * metric, search), metric, min(count, points.shape[0]))
 
-    def __call__(self, X: Array) -> NDArray[np.intp]:
+    def __call__(self, X: AnyArray) -> AnyArray:
         """Return the indices of the nearest points, the nearest first, shape (n, count)."""
-        return self.index.find_nearest(X * self.metric, self.count)
+        metric = self.metric if is_numpy(X) else beside(np.asarray(self.metric), X)
+        return self.index.find_nearest(X * metric, self.count)
 
     def find_others(self, X: Array, own: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return the neighbours of the points with indices `own`, without themselves."""

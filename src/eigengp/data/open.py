@@ -27,15 +27,20 @@ from eigengp.data.dask_source import DaskSource, align, get_client, is_dask
 from eigengp.data.encode import TableEncoder
 from eigengp.data.file_source import FileTable
 from eigengp.data.formats import check_column_names, is_table
-from eigengp.data.frames import check_frame, encode_inputs, is_frame, learn_from_files
+from eigengp.data.frames import Frame, check_frame, encode_inputs, is_frame, learn_from_files
 from eigengp.data.mean import cross_fit, fit_mean
 from eigengp.data.standardize import Extent, Scaling, Summary, standardize_rows
 from eigengp.data.stream_source import StreamSource, Table
+from eigengp.data.unlabelled import split_labelled
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.mean import MEANS
 
+_FEWEST_OF_CLASSES = 100
+"""Fewer targets of two distinct values may have them by chance."""
 _TIED = 9
 """Decimals to which distances are compared."""
+_FEWEST_OF_CLASSES = 100
+"""Fewer targets of two distinct values may have them by chance."""
 MERGE_UP_TO = 5_000
 """Up to so many rows are merged, and computed with on the CPU."""
 
@@ -118,14 +123,10 @@ class ReadOptions(NamedTuple):
     """Whether few rows are learned from with their inputs in an order of their own."""
     scales_targets: bool = True
     """Whether targets are centred and scaled, which classes and counts are not."""
-    encoder: TableEncoder | None = None
-    """The encoder by which the inputs were made from a table."""
-    names: Any = None
-    """The names of the columns of that table."""
     categorical: Any = None
     """Which columns of files are categories; None takes numbers only."""
-    unlabelled: Array | None = None
-    """Inputs of rows without a target, in the units of the data."""
+    takes_unlabelled: bool = False
+    """Whether rows may have no target, because inducing points can be placed among them."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,8 @@ class Dataset:
     """The group of each input; inputs of a group share one lengthscale."""
     unlabelled: Array | None = None
     """Standardised inputs of rows without a target."""
+    has_two_values: bool = False
+    """Whether targets have two distinct values, in too many rows for chance."""
 
 
 class _Opened(NamedTuple):
@@ -191,17 +194,21 @@ class _Opened(NamedTuple):
 
 
 @contextmanager
-def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> Iterator[Dataset]:
+def open_dataset(frame: Frame, options: ReadOptions) -> Iterator[Dataset]:
     """Validate, open and standardise the data of `fit`; it stays open inside the context."""
-    began = time.monotonic()
+    began, others = time.monotonic(), None
+    if options.takes_unlabelled and not _is_labelled(frame.X, frame.y):
+        X, y, weight, others = split_labelled(frame.X, frame.y, frame.sample_weight)
+        frame = frame._replace(X=X, y=y, sample_weight=weight)
+    two = _has_two_values(frame.y)
     with ExitStack() as stack:
-        opened = _open_rows(X, y, sample_weight, options, stack)
+        opened = _open_rows(frame, options, stack)
         rows, mean = opened.rows, None
-        encoder = opened.encoder or options.encoder
+        encoder = opened.encoder or frame.encoder
         groups = None if encoder is None else encoder.lengthscale_groups_
         if not isinstance(options.mean, str):
             rows, mean = cross_fit(options.mean, rows)
-        summary, others = rows.total(Summary.of), options.unlabelled
+        summary = rows.total(Summary.of)
         if others is not None:
             summary = summary.with_inputs(others)
         if summary.weight == 0.0:
@@ -220,23 +227,45 @@ def open_dataset(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> It
         box = Extent(*scaling.transform_inputs(np.stack([summary.low, summary.high])[:, :-1]))
         inputs = np.arange(box.low.size) if groups is None else np.array(groups)
         sizes = (rows.n_rows, box.low.size, max(1, np.unique(inputs[box.high > box.low]).size))
-        names = opened.names if options.names is None else options.names
+        names = opened.names if frame.names is None else frame.names
         scaling = replace(scaling, mean=mean or scaling.mean)
         own = (rows, source, scaling, box, summary, names, opened.like, *sizes)
         more = None if others is None else scaling.transform_inputs(others)
-        yield Dataset(*own, began, opened.device, encoder, groups, more)
+        yield Dataset(*own, began, opened.device, encoder, groups, more, two)
 
 
-def _open_rows(
-    X: Any, y: Any, sample_weight: Any, options: ReadOptions, stack: ExitStack
-) -> _Opened:
+def _has_two_values(y: Any) -> bool:
+    """Return whether targets in memory have two distinct values, in too many rows for chance."""
+    if not isinstance(y, np.ndarray) or y.ndim != 1 or y.size < _FEWEST_OF_CLASSES:
+        return False
+    others = y[y != y[0]]
+    return bool(others.size and np.all(others == others[0]))
+
+
+def has_two_values(y: Any) -> bool:
+    """Return whether targets in memory have two distinct values, in too many rows for chance."""
+    if not isinstance(y, np.ndarray) or y.ndim != 1 or y.size < _FEWEST_OF_CLASSES:
+        return False
+    others = y[y != y[0]]
+    return bool(others.size and np.all(others == others[0]))
+
+
+def _is_labelled(X: Any, y: Any) -> bool:
+    """Return whether each row has a target; those of files, Dask and other libraries must."""
+    if isinstance(X, np.ndarray) and isinstance(y, np.ndarray) and y.dtype == np.float64:
+        return not np.isnan(y).any()
+    return isinstance(y, str) or is_dask(X) or follows_dispatch(X) or follows_dispatch(y)
+
+
+def _open_rows(frame: Frame, options: ReadOptions, stack: ExitStack) -> _Opened:
     """Open data of any kind, which stay open as long as the stack."""
-    own = (X, y, sample_weight, options)
-    if isinstance(X, np.ndarray):
-        return _open_arrays(*own)
-    if is_dask(X):
-        return _open_dask(stack.enter_context(get_client()), *own)
-    return _open_table(*own) if is_out_of_core(X) else _open_arrays(*own)
+    own = frame[:3]
+    if not isinstance(frame.X, np.ndarray):
+        if is_dask(frame.X):
+            return _open_dask(stack.enter_context(get_client()), *own, options)
+        if is_out_of_core(frame.X):
+            return _open_table(*own, frame.encoder, options)
+    return _open_arrays(*own, options)
 
 
 def find_gpu() -> str | None:
@@ -267,10 +296,11 @@ def _open_dask(client: Any, X: Any, y: Any, sample_weight: Any, options: ReadOpt
     return _Opened(rows.sized(rows.n_features), like, names, options.device)
 
 
-def _open_table(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
+def _open_table(
+    X: Any, y: Any, sample_weight: Any, encoder: TableEncoder | None, options: ReadOptions
+) -> _Opened:
     """Open a table; small data, and that of methods that need all rows, is read at once."""
     check_column_names(y, sample_weight)
-    encoder = options.encoder
     if encoder is None and find_opener(X) == FileTable.of:
         encoder = learn_from_files(X, y, sample_weight, options.categorical)
     table = open_table(X, y, sample_weight, encoder=encoder)

@@ -283,8 +283,7 @@ class Scaling:
     def _deviations(self, X: AnyArray) -> AnyArray:
         """Return the inputs that are learned from, about their centres and scaled."""
         placed = self._placed
-        if self.columns is not None:
-            X = take_inputs(X, self.columns)
+        X = take_inputs(X, self.columns)
         centre, per_scale = (each.beside(X) for each in placed)
         with np.errstate(over="ignore"):
             deviations = X - centre
@@ -311,8 +310,7 @@ class Scaling:
         """
         if not math.isinf(self.knee):
             gradient = gradient * compute_slope(self._deviations(cast(X, "float64")), self.knee)
-        if self.columns is not None:
-            gradient = put_inputs(gradient, self.columns, X.shape[1])
+        gradient = put_inputs(gradient, self.columns, X.shape[1])
         return beside(self.target_scale / self.input_scale, X) * gradient
 
     def restore_kernel(self, kernel: KernelT, unit: float) -> KernelT:

@@ -7,17 +7,18 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from functools import reduce
+from operator import iadd
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eigengp.backend.namespace import AnyArray
 from eigengp.data.array_source import BLOCK_ROWS, ArraySource, choose_block_rows
-from eigengp.gp.blocks import RowBlock, in_memory, regrouped
+from eigengp.gp.blocks import RowBlock, SumT, in_memory, regrouped
 
 T = TypeVar("T")
-SumT = TypeVar("SumT", bound=Any)
 
 _AHEAD = 2
 """The number of chunks read ahead."""
@@ -72,8 +73,6 @@ class StreamSource:
         The largest size of rows held in memory, in bytes.
     block_rows : int
         Rows in a block.
-    n_threads : int or None
-        None uses as many threads as BLAS.
     move : callable or None
         Moves an array to the device for computations.
     """
@@ -81,7 +80,6 @@ class StreamSource:
     table: Table
     memory_limit: int = 0
     block_rows: int = BLOCK_ROWS
-    n_threads: int | None = None
     move: Callable[[AnyArray], AnyArray] | None = None
     _held: list[RowBlock] = field(default_factory=list, compare=False)
 
@@ -102,15 +100,8 @@ class StreamSource:
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all blocks, as NumPy arrays."""
-        total: Any = None
         with closing(self._chunks()) as chunks:
-            for chunk in chunks:
-                part = self._source(chunk).total(term)
-                if total is None:
-                    total = part
-                else:
-                    total += part
-        return total
+            return reduce(iadd, (self._source(chunk).total(term) for chunk in chunks))
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of rows, given by ascending numbers; stops reading after the last."""
@@ -132,11 +123,8 @@ class StreamSource:
                 yield in_memory([batch], self.n_features)
 
     def _source(self, chunk: RowBlock) -> ArraySource:
-        X, y, weight = chunk.X, chunk.y, chunk.sample_weight
-        if self.move is not None:
-            X, y = self.move(X), self.move(y)
-            weight = None if weight is None else self.move(weight)
-        return ArraySource(X, y, weight, self.block_rows, self.n_threads, chunk.start)
+        own = chunk if self.move is None else chunk.map_arrays(self.move, chunk.start)
+        return ArraySource(own.X, own.y, own.sample_weight, self.block_rows, first=own.start)
 
     def _chunks(self) -> Generator[RowBlock]:
         """Yield all chunks, from memory if they are held there."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, dataclass_transform, overload
 
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, StrOptions
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from eigengp._html import with_summary
 from eigengp._typing import Array, Standardize
@@ -36,22 +36,18 @@ from eigengp.data.open import (
 )
 from eigengp.data.out_of_core import predict_files, predict_lazily, write_predictions
 from eigengp.data.standardize import Scaling
-from eigengp.data.unlabelled import split_labelled
 from eigengp.estimators._docs import complete_docstring
+from eigengp.estimators.effects import correlate, measure_effects
 from eigengp.fitting.run import FitResult, FitWarning, Run, begin_run
 from eigengp.fitting.settings import LBFGS, Settings, Stochastic
 from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.mean import MEANS
 from eigengp.gp.posterior import Posterior, Predictive
 from eigengp.gp.precision import PRECISIONS
-from eigengp.gp.sensitivity import sensitivities, total_indices
-from eigengp.gp.sparse_spectrum import SpectralFeatures
+from eigengp.gp.sensitivity import sensitivities
 from eigengp.gp.variational import LatentPosterior
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import KERNELS, Kernel
-
-_FEWEST_POINTS, _MOST_POINTS = 20, 100
-"""The number of own points from which a model shows effects at them, and the largest number."""
 
 KERNEL_NAMES = StrOptions(set(KERNELS))
 _ONE_VARIANCE = ("auto", "gaussian")
@@ -222,36 +218,30 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self : object
             The fitted estimator.
         """
-        frame = Frame(X, y, sample_weight)
-        numbers = isinstance(X, np.ndarray) and getattr(y, "dtype", None) == np.float64
-        chosen = self.categorical_features
-        if not (numbers and isinstance(chosen, str | None) and ENCODED_BY.get() is False):
+        frame, chosen = Frame(X, y, sample_weight), self.categorical_features
+        plain = isinstance(X, np.ndarray) and getattr(y, "dtype", None) == np.float64
+        if not (plain and isinstance(chosen, str | None) and ENCODED_BY.get() is False):
             frame = open_frame(X, y, sample_weight, chosen)
             frame = frame._replace(y=read_targets(frame.X, frame.y))
-        settings = Settings.from_estimator(self, frame)
         find = self._fit_outputs if count_outputs(frame.y) else self._find_fit
-        return self._adopt(find(frame.X, frame.y, frame.sample_weight, settings))
+        return self._adopt(find(frame))
 
-    def _find_fit(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
-        """Open the rows, and learn from them."""
-        arrays = isinstance(X, np.ndarray) and isinstance(y, np.ndarray)
-        whole = arrays and y.dtype == np.float64 and not np.isnan(y).any()
-        if (
-            self._takes_unlabelled
-            and not (whole or isinstance(y, str) or is_dask(X))
-            and not (follows_dispatch(X) or follows_dispatch(y))
-        ):
-            X, y, sample_weight, others = split_labelled(X, y, sample_weight)
-            settings = replace(settings, reading=settings.reading._replace(unlabelled=others))
-        with (
-            open_dataset(X, y, sample_weight, settings.reading) as dataset,
-            begin_run(dataset, settings) as run,
-        ):
+    def _find_fit(
+        self, frame: Frame, adapt: Callable[[Settings], Settings] = lambda settings: settings
+    ) -> FitResult:
+        """Read the parameters, which `adapt` may change, open the rows, and learn from them."""
+        settings = adapt(Settings.from_estimator(self))
+        with open_dataset(frame, settings.reading) as dataset, begin_run(dataset, settings) as run:
+            if settings.likelihood is None and dataset.has_two_values:
+                run.notes.append(
+                    "y has only two distinct values. If they are classes, EigenGPClassifier "
+                    "predicts their probabilities."
+                )
             return self._learn(run)
 
-    def _fit_outputs(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
+    def _fit_outputs(self, frame: Frame) -> FitResult:
         """Fit a matrix of targets, which most estimators refuse."""
-        return self._find_fit(X, y, sample_weight, settings)
+        return self._find_fit(frame)
 
     @abstractmethod
     def _learn(self, run: Run) -> FitResult:
@@ -286,20 +276,31 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _inputs(self, X: ArrayLike, method: str = "predict") -> AnyArray:
         check_is_fitted(self)
+        if isinstance(X, np.ndarray) and self._place == "numpy" and not hasattr(self, "encoder_"):
+            return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         checked = check_inputs(self, X)
         check_same_place(self, checked, self._place, method)
         return checked
 
-    def _moved(self, X: AnyArray) -> AnyArray:
-        """Return inputs where they are computed with: in NumPy, where they are, or on `device`."""
-        if self._keeps_rows:
-            return X if isinstance(X, np.ndarray) else on_host(X)
-        few = X.shape[0] <= MERGE_UP_TO
-        return X if few else move_to_device(X, getattr(self, "device", None))
+    def _moved(self, X: AnyArray, predicts: bool = False) -> AnyArray:
+        """Return inputs where they are computed with: in NumPy, where they are, or on `device`.
 
-    def _by_blocks(self, function: Callable[[AnyArray], Any], X: AnyArray) -> Any:
+        With neighbours, mean and variance alone are computed outside of NumPy: `predicts`.
+        """
+        few = X.shape[0] <= MERGE_UP_TO
+        moved = X if few else move_to_device(X, getattr(self, "device", None))
+        if not self._keeps_rows:
+            return moved
+        there = predicts and isinstance(self._posterior, VecchiaPosterior) and not few
+        if there and (moved is not X or getattr(X, "is_cuda", False)):
+            return moved
+        return X if isinstance(X, np.ndarray) else on_host(X)
+
+    def _by_blocks(
+        self, function: Callable[[AnyArray], Any], X: AnyArray, predicts: bool = False
+    ) -> Any:
         """Return a function of standardised inputs for all rows: an array, or a tuple of them."""
-        moved, transform = self._moved(X), self._scaling.transform_inputs
+        moved, transform = self._moved(X, predicts), self._scaling.transform_inputs
         values = map_blocks(
             lambda rows: function(transform(rows)), moved, self._posterior.n_columns
         )
@@ -361,21 +362,8 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return [groups.get(str(name), []) for name in self.encoder_.feature_names_in_]
 
     def _prior_correlation(self, apart: Array) -> Array:
-        """Return `k(x, x + δ)/k(x, x)` for differences δ in the units of the data, shape (n,).
-
-        Where `k(x, x)` varies, `1 − ½ E(f(x) − f(x′))²/k` of pairs about the centre of the data,
-        with `k` a mean over them.
-        """
-        kernel = self.kernel_.with_ard(apart.shape[1])
-        if kernel.constant_diagonal is not None:
-            matrix = kernel.matrix(apart, np.zeros((1, apart.shape[1])))
-            return np.asarray(matrix[:, 0] / kernel.constant_diagonal)
-        x, z = (self._scaling.input_centre + sign * 0.5 * apart for sign in (1.0, -1.0))
-        between = np.array(
-            [kernel.matrix(a[None], b[None])[0, 0] for a, b in zip(x, z, strict=True)]
-        )
-        own = 0.5 * (kernel.diag(x) + kernel.diag(z))
-        return np.asarray(1.0 - (own - between) / np.mean(own))
+        """Return the correlation of the prior at differences in the units of the data, (n,)."""
+        return correlate(self.kernel_, self._scaling.input_centre, apart)
 
     def _repr_html_inner(self) -> str:
         diagram: str = super()._repr_html_inner()
@@ -460,7 +448,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         return mean
 
     def _mean_alone(self, X: AnyArray) -> AnyArray:
-        return self._scaling.restore_targets(X, self._by_blocks(self._posterior.mean, X))
+        return self._scaling.restore_targets(X, self._by_blocks(self._posterior.mean, X, True))
 
     def _mean_and_std(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         standardised, variance = self._mean_and_variance(X)
@@ -472,7 +460,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
 
     def _mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance in standardised units, each of shape (n,)."""
-        mean, variance = self._by_blocks(self._posterior.mean_and_variance, X)
+        mean, variance = self._by_blocks(self._posterior.mean_and_variance, X, True)
         return mean, variance
 
     def predict_to_file(self, X: Any, path: str | Path, coverage: float | None = None) -> int:
@@ -737,32 +725,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         array([0., 1.])
         """
         check_is_fitted(self)
-        points = self._own_points()
-        groups = self._input_groups
-        if np.ndim(self._scaling.target_scale) == 0:
-            return total_indices(self._mean_alone, points, groups)
-
-        def get_effects(output: int) -> Array:
-            return total_indices(lambda X: self._mean_alone(X)[:, output], points, groups)
-
-        outputs = range(self._scaling.target_scale.size)
-        return np.asarray(np.mean([get_effects(output) for output in outputs], axis=0))
-
-    def _own_points(self) -> Array:
-        """Return inputs at which the model knows the function, in the units of the data."""
-        posterior: Any = self._posterior
-        scaling, features = self._scaling, posterior.features
-        points = np.empty((0, scaling.n_columns))
-        if isinstance(posterior, VecchiaPosterior):
-            points = posterior.rows.X
-        elif not isinstance(features, SpectralFeatures):
-            points = features.points
-        if len(points) < _FEWEST_POINTS:
-            size = (_MOST_POINTS, scaling.n_columns)
-            points = np.sqrt(3.0) * np.random.default_rng(0).uniform(-1.0, 1.0, size)
-        steps = np.linspace(0, len(points) - 1, min(_MOST_POINTS, len(points)))
-        points = points[steps.astype(int)]
-        return scaling.restore_inputs(points)
+        return measure_effects(self)
 
 
 def _stack_mean_and_std(model: GPRegressor, X: AnyArray) -> AnyArray:

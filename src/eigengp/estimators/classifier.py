@@ -73,8 +73,8 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         inputs; its hyperparameters are initial values. A name such as "matern52" selects that
         kernel. "auto" chooses among squared exponential, Matérn 5/2, 3/2 and 1/2 by the bound of
         1,000 rows; for up to three inputs also a `Warped` squared exponential. With neighbours it
-        chooses among these, without the warped one, rational quadratic and four sums of two
-        kernels, in three rounds of up to 6,000 rows.
+        chooses among these, without the warped one, rational quadratic and three sums of these,
+        in three rounds of up to 6,000 rows.
     residual : {"auto", None, "neighbors"}
         How predictions use what the inducing points leave out. None does not use it; the inducing
         points are then learned. "neighbors" conditions each prediction also on the nearest training
@@ -203,10 +203,12 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
                 f"class: {kept[0]!r}."
             )
         likelihood = Bernoulli() if classes.size == 2 else Softmax(int(classes.size))
-        settings = Settings.from_estimator(self, frame)
-        reading = settings.reading._replace(scales_targets=False, mean="constant")
-        settings = replace(settings, likelihood=likelihood, reading=reading, residual=residual)
-        self._adopt(self._find_fit(frame.X, codes, weight, settings))
+
+        def adapt(settings: Settings) -> Settings:
+            reading = settings.reading._replace(scales_targets=False, mean="constant")
+            return replace(settings, likelihood=likelihood, reading=reading, residual=residual)
+
+        self._adopt(self._find_fit(frame._replace(y=codes, sample_weight=weight), adapt))
         self.classes_ = classes
         return self
 

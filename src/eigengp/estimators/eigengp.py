@@ -16,7 +16,7 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, Placed
 from eigengp.backend.threads import speed_up_passes
 from eigengp.data.dask_source import is_dask
-from eigengp.data.frames import open_frame
+from eigengp.data.frames import Frame, open_frame
 from eigengp.data.open import check_further_rows, is_out_of_core
 from eigengp.estimators.base import KERNEL_NAMES, count_outputs
 from eigengp.estimators.outputs import Outputs
@@ -26,7 +26,7 @@ from eigengp.fitting.online import Online, extend_fit
 from eigengp.fitting.run import FitResult, describe, get_log_unit
 from eigengp.fitting.settings import LBFGS, Settings, Stochastic, find_likelihood
 from eigengp.fitting.stochastic import StochasticLearner
-from eigengp.gp.exact_posterior import ConditionalPosterior
+from eigengp.gp.exact_posterior import ConditionalPosterior, MixturePosterior
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.likelihoods import (
     LIKELIHOODS,
@@ -35,7 +35,6 @@ from eigengp.gp.likelihoods import (
     NonGaussian,
 )
 from eigengp.gp.linalg import Spectrum
-from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.variational import LatentPosterior
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
@@ -83,6 +82,12 @@ def _keeps_no_rows(estimator: EigenGPRegressor) -> bool:
     return True
 
 
+def _keep_no_rows(settings: Settings) -> Settings:
+    """Return the settings of the first `partial_fit`."""
+    reading = settings.reading._replace(orders_inputs=False)  # Other inputs may vary later.
+    return replace(settings, reading=reading, keeps_rows=False)
+
+
 class EigenGPRegressor(InducingPointRegressor):
     """Gaussian-process regression, exact for few rows and with learned eigenfunctions for many.
 
@@ -118,12 +123,11 @@ class EigenGPRegressor(InducingPointRegressor):
           squared exponential, rational quadratic, Matérn 5/2, 3/2 and 1/2; for one input also a
           linear kernel plus a squared exponential, and for up to three inputs a `Warped` squared
           exponential.
-        - "neighbors": the kernel with the lowest loss on up to 10,000 rows, among the same five
-          kernels and, without `max_time` or with at least 10 seconds, four sums: squared
-          exponential + Matérn 5/2 or rational quadratic, and rational quadratic or Matérn 3/2 +
-          Matérn 1/2. The loss per row is the mean of two values: the negative log marginal
-          likelihood of local GPs, and the negative log density of their leave-one-out errors with
-          one common variance. As in Akaike's criterion, each hyperparameter adds one nat.
+        - "neighbors": the same five kernels and, without `max_time` or with at least four seconds,
+          three sums: of two rational quadratics, of one and Matérn 1/2, and of two and Matérn 1/2.
+          They are learned from local GPs. The best three are conditioned on all rows, and that with
+          the lowest leave-one-out loss is kept. The loss per row is the mean of the negative log
+          density and of its value with one common variance.
     residual : {"auto", None, "diagonal", "neighbors", "exact"}
         Which model to fit. None, "diagonal" and "neighbors" have eigenfunctions, and differ in how
         they treat the residual covariance.
@@ -135,7 +139,7 @@ class EigenGPRegressor(InducingPointRegressor):
           files, Dask collections, on GPUs and beyond 200,000 rows.
         - "neighbors" uses a Vecchia approximation of it: each prediction is also conditioned on the
           nearest training rows. The prior variances of the weights are those of the GP prior.
-          Hyperparameters are learned from at most 10,000 rows, and the posterior of the weights
+          Hyperparameters are learned from at most 20,000 rows, and the posterior of the weights
           from at most 100,000; neighbours are found among all rows, which are kept in memory,
           in NumPy arrays on the CPU. Up to 30,000 rows, if `max_time` allows it, the predictive
           mean is that of the exact GP of all rows with the learned hyperparameters (up to 2 GB of
@@ -145,10 +149,10 @@ class EigenGPRegressor(InducingPointRegressor):
           60,000 on a GPU (see Notes).
         - "auto" is "exact" for up to 2,000 rows, or 30,000 on a GPU, if neither `n_components` nor
           `inducing_points` is given; otherwise "neighbors" from 1,000 to 10 million rows, and None
-          below and beyond. It is also None if all rows cannot be kept in NumPy arrays on the CPU in
-          double precision (large files, Dask, `device`, `precision`, `Stochastic`, `partial_fit`),
-          if `LBFGS` uses "joint", "direct" or `max_iter=0`, or if `n_components` differs from the
-          number of inducing points.
+          below and beyond. It is also None if all rows cannot be kept in arrays in memory in double
+          precision (large files, Dask, `precision`, `Stochastic`, `partial_fit`), if `LBFGS` uses
+          "joint", "direct" or `max_iter=0`, or if `n_components` differs from the number of
+          inducing points.
 
         `selection_` says what was chosen and why.
     n_neighbors : int
@@ -223,7 +227,8 @@ class EigenGPRegressor(InducingPointRegressor):
         `selection_` says. Smaller NumPy arrays stay on the CPU, which is faster for them. Arrays of
         PyTorch or CuPy (with scikit-learn's `array_api_dispatch`) are computed where they are,
         whatever `device` is, but `fit` copies arrays of at most 5,000 rows to the CPU. The exact GP
-        uses a GPU from 1,000 rows on, and models with neighbours always use the CPU.
+        uses a GPU from 1,000 rows on. Models with neighbours are learned on the CPU, and predict
+        more than 5,000 rows at once on the GPU.
 
     Attributes
     ----------
@@ -335,14 +340,13 @@ class EigenGPRegressor(InducingPointRegressor):
     guard: bool = True
     max_time: float | None = None
 
-    def _fit_outputs(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> FitResult:
+    def _fit_outputs(self, frame: Frame) -> FitResult:
         """Fit one output, or several with a learned covariance between them."""
-        outputs = Outputs.of(y)
+        outputs = Outputs.of(frame.y)
         if outputs.values.shape[1] == 1:
-            one = outputs.values[:, 0] if self._takes_outputs else y
-            return self._find_fit(X, one, sample_weight, settings)
-        number, settings = outputs.prepare(X, settings)
-        return outputs.restore(self._find_fit(X, number, sample_weight, settings))
+            one = outputs.values[:, 0] if self._takes_outputs else frame.y
+            return self._find_fit(frame._replace(y=one))
+        return outputs.restore(self._find_fit(outputs.number_rows(frame), outputs.adapt))
 
     @property
     def _draws_jointly(self) -> bool:  # type: ignore[override]  # Decided by what was learned.
@@ -391,10 +395,7 @@ class EigenGPRegressor(InducingPointRegressor):
             raise ValueError(f"forgetting must be above 0 and at most 1, got {forgetting!r}.")
         if not self.__sklearn_is_fitted__():
             frame = open_frame(X, y, sample_weight, self.categorical_features)
-            settings = Settings.from_estimator(self, frame)
-            reading = settings.reading._replace(orders_inputs=False)  # Others may vary later.
-            settings = replace(settings, reading=reading, keeps_rows=False)
-            return self._adopt(self._find_fit(*frame[:3], settings))
+            return self._adopt(self._find_fit(frame, _keep_no_rows))
         assert self._online is not None
         settings = Settings.from_estimator(self)
         if isinstance(self._online, StochasticLearner) != settings.is_stochastic:

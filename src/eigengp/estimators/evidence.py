@@ -14,7 +14,6 @@ from sklearn.utils._param_validation import Interval, StrOptions, validate_param
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.gp.blocks import RowBlock, group_rows
-from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.kernels import Kernel
 
@@ -122,8 +121,8 @@ def log_marginal_likelihood(
     source = ArraySource.of(rows if residual is None else group_rows(rows).rows)
     B = _checked_points(inducing_points, inputs.shape[1])
     size = B.shape[0]
-    noise, added = Gaussian(noise_variance), Jitter(absolute=jitter)
-    model = EigenGP(kernel, B, noise, size, None, residual is not None, added, power)
+    added = Jitter(absolute=jitter)
+    model = EigenGP(kernel, B, noise_variance, size, None, residual is not None, added, power)
     if weights is not None:
         w = _checked_weights(weights, size)
         shrinkage = model.spectrum.shrinkage(w)

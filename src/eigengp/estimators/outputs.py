@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils import check_array, check_consistent_length
 
 from eigengp._typing import Array
+from eigengp.data.frames import Frame
 from eigengp.estimators.base import count_outputs
 from eigengp.fitting.run import FitResult
 from eigengp.fitting.settings import Settings
@@ -41,9 +42,13 @@ class Outputs:
         constant = scale <= 8.0 * np.finfo(np.float64).eps * np.abs(centre)
         return centre, np.where(constant, np.where(centre == 0.0, 1.0, np.abs(centre)), scale)
 
-    def prepare(self, X: Any, settings: Settings) -> tuple[Array, Settings]:
-        """Return the numbers of the rows, which stand for targets, and settings for outputs."""
-        check_consistent_length(X, self.values)
+    def number_rows(self, frame: Frame) -> Frame:
+        """Return the data with the numbers of the rows, which stand for targets."""
+        check_consistent_length(frame.X, self.values)
+        return frame._replace(y=np.arange(self.values.shape[0], dtype=np.float64))
+
+    def adapt(self, settings: Settings) -> Settings:
+        """Return settings for outputs."""
         if settings.likelihood is not None or settings.noise == "heteroscedastic":
             raise ValueError(
                 "Several outputs have Gaussian noise: use likelihood='auto' or 'gaussian', or fit "
@@ -56,8 +61,7 @@ class Outputs:
         centre, scale = self.scaling
         reading = settings.reading._replace(in_memory=True, scales_targets=False)
         likelihood = Coregionalized((self.values - centre) / scale)
-        number = np.arange(self.values.shape[0], dtype=np.float64)
-        return number, replace(settings, likelihood=likelihood, reading=reading)
+        return replace(settings, likelihood=likelihood, reading=reading)
 
     def restore(self, result: FitResult) -> FitResult:
         """Return the result of a fit in the units of the outputs."""

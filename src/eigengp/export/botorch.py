@@ -8,13 +8,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigengp.baselines.nystrom import NystromRegressor
 from eigengp.estimators.base import GPRegressor
-from eigengp.gp.exact_posterior import ConditionalPosterior
+from eigengp.gp.exact_posterior import ConditionalPosterior, MixturePosterior
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.mean import check_mean
-from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.posterior import Posterior
-from eigengp.gp.variational import LatentPosterior
-from eigengp.gp.vecchia_posterior import VecchiaPosterior
 
 try:
     import torch
@@ -73,26 +70,18 @@ class BoTorchModel(Model):  # type: ignore[misc]
     def __init__(self, regressor: GPRegressor) -> None:
         super().__init__()
         check_is_fitted(regressor)
-        if isinstance(regressor, NystromRegressor):
-            raise ValueError(
-                "The Nyström method can predict negative variances, which acquisition functions "
-                "cannot use; wrap a VFERegressor or an EigenGPRegressor instead."
-            )
         check_mean(regressor, "wrapped for BoTorch")
         posterior: Any = regressor._posterior
         if isinstance(posterior, HeteroscedasticPosterior):
             posterior = posterior.own  # The latent function; only its observation noise varies.
-        if isinstance(posterior, LatentPosterior):
+        known = isinstance(posterior, Posterior | ConditionalPosterior | MixturePosterior)
+        if not known or isinstance(regressor, NystromRegressor):
             raise ValueError(
-                "BoTorch needs one output with Gaussian noise, and not a classifier, several "
-                "outputs or another likelihood."
+                "BoTorch needs one output with Gaussian noise, continuous predictions and positive "
+                'variances, which classifiers, other likelihoods, residual="neighbors" and the '
+                "Nyström method do not have. Fit an EigenGPRegressor with residual=None or "
+                '"diagonal" instead.'
             )
-        if isinstance(posterior, VecchiaPosterior):
-            raise ValueError(
-                'With residual="neighbors" predictions are discontinuous where the nearest rows '
-                'change. Fit with residual=None or "diagonal" instead.'
-            )
-        assert isinstance(posterior, Posterior | ConditionalPosterior | MixturePosterior)
         self.regressor = regressor
         self._scaling = regressor._scaling
         self._function = differentiable(posterior)

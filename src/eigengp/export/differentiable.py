@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from eigengp.gp.exact_posterior import ConditionalPosterior
-from eigengp.gp.mixture import MixturePosterior
+from eigengp.gp.exact_posterior import ConditionalPosterior, MixturePosterior
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
 from eigengp.kernels import Kernel, KernelColumns

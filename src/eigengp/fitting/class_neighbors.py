@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
-from eigengp.backend.threads import run_in_threads
+from eigengp.backend.threads import map_in_threads
 from eigengp.data.neighbors import Nearest, NeighborSource
 from eigengp.fitting.bound import Approximation, Rows, fit_calibration, make_log_prior
-from eigengp.fitting.conditioning import MOST_NEIGHBORS
 from eigengp.fitting.local_learner import LocalLearner, Round, bisect_rows, limit_alpha
 from eigengp.fitting.objectives import Evaluation, Parameters, kernel_parameters
+from eigengp.fitting.settings import MOST_NEIGHBORS
 from eigengp.gp.blocks import RowBlock, group_rows
 from eigengp.gp.evidence import LOG_2PI
 from eigengp.gp.exact import ExactGP
@@ -29,8 +29,8 @@ from eigengp.gp.heteroscedastic import leave_one_out_moments
 from eigengp.gp.latent import DenseLatent, NeighborLatent
 from eigengp.gp.likelihoods import Expectation, NonGaussian
 from eigengp.gp.linalg import FactorizationError
-from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.variational import Factors
+from eigengp.gp.vecchia import VecchiaPass
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 
 _LOCAL_ROUNDS, _FIRST_ROUNDS, _LOCAL_TOLERANCE = 8, 30, 1e-5
@@ -74,17 +74,14 @@ class LocalBound:
         kernel = self.parameters.unpack(vector).kernel
         rounds = _LOCAL_ROUNDS if np.isfinite(self.least) else _FIRST_ROUNDS
 
-        def evaluate(part: Sequence[tuple[Rows, Approximation]]) -> list[tuple[Any, Array]]:
-            found = []
-            for rows, start in part:
-                latent: Any = DenseLatent(kernel, rows.block.X)
-                own = rows.improve(latent, start, rounds, _LOCAL_TOLERANCE)
-                found.append((own, latent.gradient(own.factors, own.posteriors)))
-            return found
+        def evaluate(pair: tuple[Rows, Approximation]) -> tuple[Any, Array]:
+            rows, start = pair
+            latent: Any = DenseLatent(kernel, rows.block.X)
+            own = rows.improve(latent, start, rounds, _LOCAL_TOLERANCE)
+            return own, latent.gradient(own.factors, own.posteriors)
 
         pairs = list(zip(self.groups, self.best, strict=True))
-        parts = run_in_threads(evaluate, pairs, self.n_threads)
-        found, slopes = zip(*(each for part in parts for each in part), strict=True)
+        found, slopes = zip(*map_in_threads(evaluate, pairs, self.n_threads), strict=True)
         weight = sum(float(rows.weight.sum()) for rows in self.groups)
         apart = (vector - self.prior[0]) / self.prior[1]
         loss = -sum(each.bound for each in found)
@@ -112,9 +109,9 @@ class BoundLearner(LocalLearner):
     """
 
     plan: ClassVar[Sequence[Round]] = (
-        Round(1_000, 200, 12, 4, 0.12),
-        Round(3_000, 400, 10, 2, 0.3),
-        Round(6_000, 600, 12, 1, 0.5),
+        Round(1_000, 200, 12, 10, 4, 0.12),
+        Round(3_000, 400, 10, 10, 2, 0.3),
+        Round(6_000, 600, 12, 12, 1, 0.5),
     )
     """A label says less than a number, so that groups are larger than those of regression."""
 
@@ -146,7 +143,7 @@ class NeighborRounds:
 
     Parameters
     ----------
-    model : EigenGP
+    model : VecchiaPass
         Kernel and inducing points, with unit noise.
     rows : Rows
         Rows in random order, with the prior means of the latent functions.
@@ -160,7 +157,7 @@ class NeighborRounds:
         How often the factors are improved.
     """
 
-    model: EigenGP
+    model: VecchiaPass
     rows: Rows
     likelihood: NonGaussian
     n_neighbors: int
@@ -177,7 +174,7 @@ class NeighborRounds:
         X, number, asked = groups.rows.X, groups.number, self.n_neighbors
         if asked >= X.shape[0] - 1:
             asked = count = X.shape[0]
-        metric = self.model.kernel.metric(X.shape[1])
+        metric = self.model.features.kernel.metric(X.shape[1])
         source = NeighborSource.of(groups.rows, metric, count, self.n_threads)
         search = Nearest.of(X, metric, asked, "auto")
         others = search.find_others(X, np.arange(X.shape[0]))
@@ -201,10 +198,10 @@ class NeighborRounds:
         """
         model, parts, total = self.model, [], 0.0
         if source.is_complete:  # The exact GP, without the jitter of neighbourhoods.
-            model = replace(model, jitter=Jitter(absolute=model.gram.jitter))
+            model = replace(model, jitter=0.0)
         for precision, shift in zip(*merged, strict=True):
             rows = RowBlock(source.rows.X, shift / precision, precision)
-            outcome: Any = model.forward(replace(source, rows=rows))
+            outcome = model.forward(replace(source, rows=rows))
             parts.append(VecchiaPosterior.of(outcome, rows, search, search.count))
             total += 0.5 * float(LOG_2PI * precision.sum() + shift @ rows.y) - outcome.value
         return tuple(parts), total
@@ -214,18 +211,15 @@ class NeighborRounds:
     ) -> tuple[Array, Array]:
         """Return mean and variance of latent functions at inputs left out, each (n, C)."""
 
-        def predict(tasks: Sequence[tuple[VecchiaPosterior, Array]]) -> list[tuple[Array, Array]]:
-            found = []
-            for part, at in tasks:
-                rows = part.rows.picked(at)
-                near = part.near(rows.X, others[at])
-                own = near.mean, near.linear, near.own
-                found.append(leave_one_out_moments(rows, *own, 1.0))
-            return found
+        def predict(task: tuple[VecchiaPosterior, NDArray[np.intp]]) -> tuple[Array, Array]:
+            part, at = task
+            rows = part.rows.picked(at)
+            near = part.near(rows.X, others[at])
+            return leave_one_out_moments(rows, near.mean, near.linear, near.own, 1.0)
 
         chunks = np.split(np.arange(others.shape[0]), range(_CHUNK, others.shape[0], _CHUNK))
         tasks = [(part, at) for part in parts for at in chunks]
-        mean, variance = _join(run_in_threads(predict, tasks, self.n_threads))
+        mean, variance = _join(map_in_threads(predict, tasks, self.n_threads))
         shape = len(parts), others.shape[0]
         variance = np.maximum(variance - 1.0, _LEAST_VARIANCE)
         return mean.reshape(shape).T, variance.reshape(shape).T
@@ -255,21 +249,17 @@ class NeighborRounds:
 
     def _start(self) -> Factors:
         """Return the factors of dense GPs of groups of rows."""
-        block, kernel = self.rows.block, self.model.kernel
+        block, kernel = self.rows.block, self.model.features.kernel
         at = block.X * kernel.metric(block.X.shape[1])
         groups = list(bisect_rows(at, np.arange(block.n_rows), _GROUP_SIZE))
 
-        def improve(part: Sequence[NDArray[np.intp]]) -> list[Factors]:
-            found = []
-            for index in part:
-                rows = replace(self.rows, block=block.picked(index))
-                latent: Any = DenseLatent(kernel, rows.block.X)
-                start = rows.begin(self.likelihood)[0]
-                found.append(rows.improve(latent, start, _FIRST_ROUNDS).factors)
-            return found
+        def improve(index: NDArray[np.intp]) -> Factors:
+            rows = replace(self.rows, block=block.picked(index))
+            latent: Any = DenseLatent(kernel, rows.block.X)
+            start = rows.begin(self.likelihood)[0]
+            return rows.improve(latent, start, _FIRST_ROUNDS).factors
 
-        parts = run_in_threads(improve, groups, self.n_threads)
-        found = [each for part in parts for each in part]
+        found = map_in_threads(improve, groups, self.n_threads)
         order = np.argsort(np.concatenate(groups))
         return Factors(
             np.concatenate([each.precision for each in found])[order],
@@ -306,13 +296,11 @@ def calibrate_held_out(rounds: NeighborRounds) -> tuple[float, float]:
     part = replace(rounds, rows=replace(rounds.rows, block=seen))
     posterior, _ = part.find_posterior()
     chunks = [held_out.X[i : i + _CHUNK] for i in range(0, count, _CHUNK)]
-    done = run_in_threads(
-        lambda some: [posterior.latent(X) for X in some], chunks, rounds.n_threads
-    )
+    done = map_in_threads(posterior.latent, chunks, rounds.n_threads)
     return fit_calibration(rounds.likelihood, held_out, *_join(done))
 
 
-def _join(stripes: list[list[tuple[Array, Array]]]) -> tuple[Array, Array]:
-    """Return the moments of all chunks, which threads have computed in stripes."""
-    means, variances = zip(*(each for stripe in stripes for each in stripe), strict=True)
+def _join(chunks: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Return the moments of all chunks."""
+    means, variances = zip(*chunks, strict=True)
     return np.concatenate(means), np.concatenate(variances)

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.threads import limit_threads
 from eigengp.data.array_source import ArraySource
-from eigengp.fitting.heteroscedastic import LeaveOneOut, reweight_rows, score
+from eigengp.fitting.heteroscedastic import LEAST_ROWS, LeaveOneOut, reweight_rows, score
 from eigengp.fitting.initialization import (
     WARPED_INPUTS,
     InducingPointInit,
@@ -27,18 +26,19 @@ from eigengp.fitting.initialization import (
     shorten_lengthscales,
 )
 from eigengp.fitting.model_selection import EXACT_UP_TO, Decision
+from eigengp.fitting.noise_level import choose_noise
 from eigengp.fitting.objectives import (
     PriorObjective,
     RowObjective,
     kernel_parameters,
-    learn_parameters,
 )
+from eigengp.fitting.restarts import by_value, try_each
 from eigengp.fitting.run import EXACT_BLOCK_ROWS, FitResult, Run
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
+from eigengp.gp.exact_posterior import MixturePosterior
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
 from eigengp.gp.linalg import CholeskyFactor, FactorizationError
-from eigengp.gp.mixture import MixturePosterior
 from eigengp.kernels import (
     Kernel,
     Linear,
@@ -57,6 +57,8 @@ _STEPS = 60
 _LAST_STEPS = 40
 _REWEIGHTED_STEPS = 15
 _TOLERANCE = 1e-7
+_CLEARLY = 10.0
+"""The gain in nats for which an optimum from a short lengthscale of one input is preferred."""
 _STRETCH = {RationalQuadratic: 1.0, Matern52: 1.3, Matern32: 1.7, Matern12: 4.0}
 """Rougher kernels start at the lengthscales of the squared exponential, times this."""
 _MOST_DRAWS = 16
@@ -84,16 +86,11 @@ def learn_exact_of_few(run: Run, start: Start) -> FitResult:
     """Fit the exact GP, averaged over its hyperparameters."""
     rows = run.source.take(np.arange(run.source.n_rows))
     fit = ExactFit(run, rows)
-    with limit_threads(rows.n_rows):
-        device = run.exact_device
-        first = ExactGP(start.kernel, start.likelihood, device)
-        found = fit.learn(fit.choose_kernel(first))
-        found, scored = fit.calibrate(found)
-        outcome = found.model.forward(_make_source(rows))
-    run.decisions.extend(scored.decisions)
-    return run.make_result(
-        found.model, outcome.value, scored.kept_posterior, errors=scored.errors, _online=None
-    )
+    first = ExactGP(start.kernel, start.noise_variance, run.exact_device)
+    found = fit.choose_noise(fit.learn(fit.choose_kernel(first)))
+    found, scored = fit.calibrate(found)
+    outcome = found.model.forward(_make_source(rows))
+    return scored.make_result(run, found.model, outcome.value, _online=None)
 
 
 @dataclass(frozen=True)
@@ -193,18 +190,9 @@ class ExactFit:
     run: Run
     rows: RowBlock
 
-    @property
-    def _max_iter(self) -> int | None:
-        own = self.run.settings.optimizer.max_iter
-        return None if isinstance(own, str) else own
-
-    @property
-    def _tol(self) -> float:
-        own = self.run.settings.optimizer.tol
-        return _TOLERANCE if isinstance(own, str) else own
-
     def _steps(self, default: int) -> int:
-        return default if self._max_iter is None else min(default, self._max_iter)
+        most = self.run.settings.max_iter
+        return default if most is None else min(default, most)
 
     def choose_kernel(self, start: ExactGP) -> ExactGP:
         """Choose the kernel of largest evidence on some rows, and learn it there."""
@@ -214,11 +202,10 @@ class ExactFit:
             few = few.picked(self.run.rng.permutation(few.n_rows)[:count])
         self.run.monitor.clock.allow(_UNTIL[0])
         best = self._learn_best(self._list_starts(start), few)
-        if start.device is not None and not isinstance(own, Kernel):
-            short = shorten_lengthscales(best.model.kernel, few.X)
-            trials = [replace(best.model, kernel=each) for each in short]
-            best = min(best, self._learn_best([best.model, *trials], few), key=_get_value)
-        if isinstance(own, Kernel) or own != "auto" or self._max_iter == 0:
+        if isinstance(own, Kernel) or self.run.settings.learns_nothing:
+            return best.model
+        best = self._shorten(best, few)
+        if own != "auto":
             return best.model
         found = {type(best.model.kernel).__name__: best}
         for name, starts in self._list_candidates(best.model, few):
@@ -236,14 +223,34 @@ class ExactFit:
         """The number of inputs that are not constant; a group of inputs is one."""
         return count_varying(self.rows.X, self.run.dataset.groups)
 
+    @property
+    def _is_wide(self) -> bool:
+        """Whether there are many inputs, and few rows for each."""
+        D = self._n_varying
+        return D >= _WIDE_FROM and 1 < self.rows.n_rows < _ROWS_PER_INPUT * D
+
     def _list_starts(self, start: ExactGP) -> list[ExactGP]:
         """Return the start if the user gave it, else starts of short and of long lengthscales."""
-        if isinstance(self.run.settings.kernel, Kernel) or self._max_iter == 0:
+        if isinstance(self.run.settings.kernel, Kernel) or self.run.settings.learns_nothing:
             return [start]
         low, high = get_lengthscale_range(self._n_varying)
         rng = np.random.RandomState(0)
         lengths = (1.5 * low, high)
         return [replace(start, kernel=with_lengthscale(start.kernel, x, rng)) for x in lengths]
+
+    def _shorten(self, best: Optimum, few: RowBlock) -> Optimum:
+        """Return the optimum, or that from a short lengthscale of one input, if clearly better.
+
+        An input that numbers subjects, or along which the function oscillates, is not found from
+        lengthscales that are alike for all inputs.
+        """
+        short = shorten_lengthscales(best.model.kernel, few.X)
+        trials = [replace(best.model, kernel=each) for each in short]
+        if not trials:
+            return best
+        found = self._learn_best(trials, few)
+        gain = found.objective.weight * (best.value - found.value)
+        return found if gain > _CLEARLY else best
 
     def _list_candidates(self, best: ExactGP, few: RowBlock) -> Iterator[tuple[str, list[ExactGP]]]:
         """Yield the name and the starts of each further candidate kernel."""
@@ -263,25 +270,16 @@ class ExactFit:
 
     def _learn_best(self, starts: list[ExactGP], rows: RowBlock) -> Optimum:
         """Learn from each start, and return the best optimum."""
-        found, failure = [], None
-        for each in starts:
-            try:
-                found.append(self._learn(each, rows, self._steps(_STEPS), "kernel"))
-            except FactorizationError as error:
-                failure = error
-        if not found:
-            assert failure is not None
-            raise failure
-        return min(found, key=_get_value)
+        steps = self._steps(_STEPS)
+        found = try_each(lambda start: self._learn(start, rows, steps, "kernel"), starts)
+        return min(found, key=by_value)
 
     def _learn(self, start: ExactGP, rows: RowBlock, steps: int, stage: str) -> Optimum:
-        parameters, run = kernel_parameters(start), self.run
-        likelihood = RowObjective(parameters, _make_source(rows))
+        likelihood = RowObjective(kernel_parameters(start), _make_source(rows))
         objective = PriorObjective(likelihood, float(rows.weight.sum()), self._n_varying)
         objective = objective.hold(self._find_idle(start.kernel))
-        limits, key = (steps, self._tol), (start.kernel, rows.n_rows)
-        found = learn_parameters(objective, *limits, stage, run.monitor, run.checkpoint, key)
-        run.n_iter += found.n_iter
+        tol = _TOLERANCE if self.run.settings.tol is None else self.run.settings.tol
+        found = self.run.learn(stage, objective, steps, tol, key=(start.kernel, rows.n_rows))
         return Optimum(objective, found.vector, found.value)
 
     def _find_idle(self, kernel: Kernel) -> Array:
@@ -315,12 +313,26 @@ class ExactFit:
         found = self._learn(start, some, steps, "learning")
         return self._learn(found.model, self.rows, 0, "learning")
 
+    def choose_noise(self, found: Optimum) -> Optimum:
+        """Choose the noise level by leave-one-out, where variances are then fitted to residuals."""
+        held = (
+            self.run.settings.noise == "gaussian"
+            or self.run.settings.learns_nothing
+            or self._is_wide
+        )
+        few, many = self.rows.weight.sum() < LEAST_ROWS, self.rows.n_rows > EXACT_UP_TO
+        if held or few or many or self.run.monitor.clock.is_over():
+            return found
+        model, decisions = choose_noise(found.model, [self.rows])
+        self.run.decisions.extend(decisions)
+        return self._learn(model, self.rows, 0, "noise") if decisions else found
+
     def condition(self, found: Optimum) -> Any:
         """Return the posterior given the rows, averaged over draws of the hyperparameters."""
         n = found.source.n_rows
         count = min(_MOST_DRAWS, _DRAW_WORK // n**2) // 2 * 2
         vectors = [found.vector]
-        if count >= 2 and self._max_iter != 0:
+        if count >= 2 and not self.run.settings.learns_nothing:
             vectors = found.draw(count, self.run.rng)
         parts = []
         for vector in vectors:
@@ -338,12 +350,11 @@ class ExactFit:
 
         Where the noise is heteroscedastic, kernel and noise are learned again from reweighted rows.
         """
-        n, D = self.rows.n_rows, self._n_varying
-        posterior = self.condition(found)
-        if self.run.settings.noise == "gaussian" or self._max_iter == 0:
+        n, posterior = self.rows.n_rows, self.condition(found)
+        if self.run.settings.noise == "gaussian" or self.run.settings.learns_nothing:
             return found, LeaveOneOut(posterior)
         own = self._with_covariates(found.model, posterior)
-        if D >= _WIDE_FROM and 1 < n < _ROWS_PER_INPUT * D:
+        if self._is_wide:
             return found, self._scale_by_cross_validation(found.model, own)
         scored = self._score(own, self.rows)
         if scored.smooth is None or self.run.monitor.clock.is_over():
@@ -400,10 +411,6 @@ class ExactFit:
         decision = Decision("likelihood", f"variances × {factor:.3g}", reason)
         self.run.decisions.append(decision)
         return LeaveOneOut(replace(own, scale=scale))
-
-
-def _get_value(found: Optimum) -> float:
-    return found.value
 
 
 def _make_source(rows: RowBlock) -> ArraySource:

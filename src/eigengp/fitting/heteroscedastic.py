@@ -15,7 +15,6 @@ repeat a training row, which are few.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,9 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
-from eigengp.backend.threads import run_in_threads, use_one_blas_thread
+from eigengp.backend.threads import map_in_threads, use_one_blas_thread
 from eigengp.data.holdout import sample_rows
 from eigengp.fitting.model_selection import Decision
+from eigengp.fitting.run import FitResult, Run
 from eigengp.gp.blocks import RowBlock, RowSource, group_rows
 from eigengp.gp.evidence import Outcome
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
@@ -45,6 +45,9 @@ _FAR = 10.0
 """The ratio of the smallest trusted variance to the smallest one from which the former limits the
 variances of the model."""
 _MOST_WEIGHT = 100.0
+_NOT_WORSE = 1.02
+"""The largest ratio of mean squared errors, of reweighted to equal rows, at which the former are
+used."""
 _LEAST_SPREAD = 1e-3
 _MOST_STEPS = 50
 _LEAST_WEIGHT = 0.05
@@ -83,6 +86,8 @@ class LeaveOneOut:
         What `reweight_rows` needs, if the noise is heteroscedastic.
     others : tuple of Decision
         Decisions about the posterior, beside that about the noise.
+    square : float
+        The mean squared error.
     """
 
     posterior: Any
@@ -91,25 +96,30 @@ class LeaveOneOut:
     chosen: str = ""
     smooth: VarianceScale | None = None
     others: tuple[Decision, ...] = ()
-    decisions: list[Decision] = field(init=False)
-    """The decisions about the posterior and the noise."""
-    kept_posterior: Any = field(init=False)
-    """The posterior for predictions, without a wrapper that changes nothing."""
+    square: float = 0.0
 
-    def __post_init__(self) -> None:
-        found, own = list(self.others), self.posterior
+    def make_result(self, run: Run, model: Any, value: float, **own: Any) -> FitResult:
+        """Make the result of a run, with the decisions; see `Run.make_result`."""
+        run.decisions.extend(self.others)
         if self.scores:
             reason = "mean negative log density of rows not used"
-            found.append(Decision("likelihood", self.chosen, reason, self.scores))
-        wrapped = isinstance(own, HeteroscedasticPosterior) and own.scale is None
-        object.__setattr__(self, "decisions", found)
-        object.__setattr__(self, "kept_posterior", own.own if wrapped else own)
+            run.decisions.append(Decision("likelihood", self.chosen, reason, self.scores))
+        posterior = self.posterior
+        if isinstance(posterior, HeteroscedasticPosterior) and posterior.scale is None:
+            posterior = posterior.own  # The wrapper changes nothing.
+        return run.make_result(model, value, posterior, self.errors, **own)
 
     def choose_weights(self, reweighted: LeaveOneOut) -> LeaveOneOut:
-        """Return this, or that of reweighted rows if its log density is larger."""
+        """Return this, or that of reweighted rows if its log density is larger.
+
+        Its squared errors must not be clearly larger: where noise is skewed, rows with little noise
+        are those with small targets, and means that follow them are too small.
+        """
         losses = {"equal": self.scores[self.chosen]}
         losses["by noise"] = reweighted.scores[reweighted.chosen]
         chosen = min(losses, key=lambda name: losses[name])
+        if reweighted.square > _NOT_WORSE * self.square:
+            chosen = "equal"
         best = self if chosen == "equal" else reweighted
         decision = Decision("weights", chosen, "mean negative log density of rows not used", losses)
         return replace(best, others=(*best.others, decision))
@@ -156,7 +166,9 @@ def score(
     n_local = covariates.shape[1] - n_eigenfunctions
     found = fit_heteroscedastic(errors, variance, covariates, n_local, rows.sample_weight, number)
     scaled = replace(posterior, scale=found.scale)
-    return LeaveOneOut(scaled, np.sort(found.errors), found.losses, found.name, found.smooth)
+    square = float(np.average(errors**2, weights=rows.weight))
+    own = (np.sort(found.errors), found.losses, found.name, found.smooth)
+    return LeaveOneOut(scaled, *own, square=square)
 
 
 def _repeat_rows(rows: RowBlock, number: NDArray[np.intp]) -> tuple[RowBlock, NDArray[np.intp]]:
@@ -343,22 +355,15 @@ def _cross_validate(
     """Return the variances of each row scaled by what the other folds call for, (n, sets)."""
     found = np.empty((variance.size, len(sets)))
 
-    def stripe(folds: Sequence[slice]) -> None:
-        for k in (each.start for each in folds):
-            seen, new = fold != k, fold == k
-            if seen.any() and new.any():
-                rows = (q[seen], covariates[seen], count[seen])
-                scale = _fit_scale(*rows, n_local, sets, full)
-                for c in range(len(sets)):
-                    found[new, c] = _pick(scale, [c])(variance[new], covariates[new])
+    def predict(k: int) -> None:
+        seen, new = fold != k, fold == k
+        if seen.any() and new.any():
+            scale = _fit_scale(q[seen], covariates[seen], count[seen], n_local, sets, full)
+            for c in range(len(sets)):
+                found[new, c] = _pick(scale, [c])(variance[new], covariates[new])
 
-    run_in_threads(stripe, _list_parts(_FOLDS))
+    map_in_threads(predict, range(_FOLDS))
     return found
-
-
-def _list_parts(count: int) -> list[slice]:
-    """Return so many parts for threads."""
-    return [slice(k, k + 1) for k in range(count)]
 
 
 def _choose(each_row: dict[str, Array], losses: dict[str, float], count: Array) -> str:
@@ -438,11 +443,7 @@ def _fit_scale(
         beta = _minimize(q, count, design, beta)
         intercept[c], slopes[used, c] = beta[0], beta[1:] / spread[used]
 
-    def stripe(own: Sequence[slice]) -> None:
-        for each in own:
-            fit(each.start)
-
-    run_in_threads(stripe, _list_parts(len(sets)))
+    map_in_threads(fit, range(len(sets)))
     low, high = np.quantile(covariates, _KNOWN, axis=0)
     return VarianceScale(intercept, slopes, centre, low, high)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.cluster import KMeans
@@ -20,17 +20,13 @@ from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array
 from eigengp.backend.threads import use_one_openmp_thread
-from eigengp.data.standardize import Extent
 from eigengp.fitting.objectives import (
     LEAST_METRIC,
-    Parameters,
     eigengp_parameters,
     kernel_parameters,
     spectrum_parameters,
 )
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.exact import ExactGP
-from eigengp.gp.likelihoods import Likelihood
 from eigengp.gp.model import EigenGP
 from eigengp.gp.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import Kernel, Stationary, Warped
@@ -174,7 +170,7 @@ class Start:
     """Kernel and noise to start from, in standardised units."""
 
     kernel: Kernel
-    likelihood: Likelihood
+    noise_variance: float
 
 
 def draw_kernels(
@@ -209,90 +205,37 @@ def shorten_lengthscales(kernel: Kernel, X: Array) -> Iterator[Kernel]:
             yield replace(kernel, lengthscale=lengths)
 
 
-def make_starts(
-    template: EigenGP,
-    rows: RowBlock,
-    init: InducingPointInit,
-    count: int,
-    rng: np.random.RandomState,
-) -> list[EigenGP]:
-    """Make `count` models to start from; the first keeps the template's kernel.
+class Family:
+    """One kind of model: its starts and its free parameters. This one, the exact GP, has no points.
 
-    Parameters
-    ----------
-    template : EigenGP
-        Kernel and noise of the first start; its inducing points give M.
-    rows : RowBlock
-        Standardised rows on which inducing points are placed.
-    init : InducingPointInit
-        How the first start, and every fourth, places its inducing points.
-    count : int
-        The number of starts.
-    rng : RandomState
-        The random number generator.
+    Subclasses place points, and differ in some of the following.
     """
-    size = template.inducing_points.shape[0]
-    fixed = isinstance(init.method, np.ndarray)
-    placed = init.place(rows, size, template.kernel, rng)
-    starts = [replace(template, inducing_points=placed)]
-    if count == 1:
-        return starts
-    rough = 0.5 + 0.5 * measure_roughness(rows)
-    tried = draw_kernels(template.kernel, rows.X, count - 1, rng)
-    for i, kernel in enumerate(tried):
-        points = placed
-        if not fixed and i % 4:
-            points = draw_rows(rows, size, rng, rough if i % 2 else None)
-        starts.append(replace(template, kernel=kernel, inducing_points=points))
-    return starts
 
+    screening_rows: int = 400
+    """The number of rows on which the kernel of large data is chosen."""
+    relocates: bool = False
+    """Whether points may be moved to where residuals are large."""
+    warms_up: bool = False
+    """Whether learning starts on subsets of the rows."""
 
-class Family(Protocol):
-    """One kind of model: its starts and its free parameters."""
-
-    @property
-    def screening_rows(self) -> int:
-        """The number of rows on which the kernel of large data is chosen."""
-
-    @property
-    def relocates(self) -> bool:
-        """Whether points may be moved to where residuals are large."""
-
-    @property
-    def warms_up(self) -> bool:
-        """Whether learning starts on subsets of the rows."""
-
-    def parameters(
-        self,
-        model: Any,
-        box: Extent,
-        basis: bool = True,
-        weights: bool = False,
-        scaled: bool = False,
-    ) -> Parameters[Any]:
-        """Return the free parameters: kernel and points if `basis`, weights if `weights`.
-
-        Points are in units of the lengthscales if `scaled`.
-        """
+    free: ClassVar[Any] = staticmethod(lambda model, box, **how: kernel_parameters(model))
+    """Returns the free parameters of a model, given what `eigengp_parameters` takes."""
 
     def make_starts(
         self, template: Any, rows: RowBlock, size: int, count: int, rng: np.random.RandomState
     ) -> list[Any]:
         """Make `count` models with `size` features; the first keeps the template's kernel."""
+        tried = draw_kernels(template.kernel, rows.X, count - 1, rng)
+        models = [template, *(replace(template, kernel=kernel) for kernel in tried)]
+        return [self.place(model, rows, size, rng) for model in models]
 
-    def place(
-        self,
-        model: Any,
-        rows: RowBlock,
-        size: int,
-        rng: np.random.RandomState,
-        learned: bool = False,
-    ) -> Any:
-        """Place the points of `size` features for the kernel of the model."""
+    def place(self, model: Any, rows: RowBlock, size: int, rng: Any, learned: bool = False) -> Any:
+        """Place the points of `size` features for the kernel of the model, which may be learned."""
+        return model
 
 
 @dataclass(frozen=True)
-class InducingFamily:
+class InducingFamily(Family):
     """Models with inducing points, such as EigenGP and FITC.
 
     Parameters
@@ -304,82 +247,58 @@ class InducingFamily:
         many, since hyperparameters that suit all M eigenfunctions can be poor for the first R.
     relocates : bool
         False if the points are given, and not to be moved.
-    screening_rows, warms_up : int, bool
-        See `Family`.
     """
 
     init: InducingPointInit
     n_components: int | None = None
     relocates: bool = True
-    screening_rows: int = 1_000
-    warms_up: bool = True
-    parameters = staticmethod(eigengp_parameters)
+    screening_rows = 1_000
+    warms_up = True
+    free = staticmethod(eigengp_parameters)
 
     def make_starts(
         self, template: EigenGP, rows: RowBlock, size: int, count: int, rng: np.random.RandomState
     ) -> list[EigenGP]:
-        """See `Family.make_starts`; k-means replaces given points of another number."""
+        """See `Family.make_starts`; k-means replaces given points of another number.
+
+        Starts differ in their inducing points too, unless these are given; every fourth has those
+        of the first.
+        """
         given = isinstance(self.init.method, np.ndarray) and len(self.init.method) == size
         init = self.init if self.relocates or given else InducingPointInit("kmeans")
-        blank = np.zeros((size, rows.X.shape[1]))
-        sized = replace(template, inducing_points=blank, n_components=self._count_components(size))
-        return make_starts(sized, rows, init, count, rng)
+        placed = init.place(rows, size, template.kernel, rng)
+        first = self._put(template, placed, size)
+        if count == 1:
+            return [first]
+        starts, rough = [first], 0.5 + 0.5 * measure_roughness(rows)
+        for i, kernel in enumerate(draw_kernels(template.kernel, rows.X, count - 1, rng)):
+            points = placed
+            if not given and i % 4:
+                points = draw_rows(rows, size, rng, rough if i % 2 else None)
+            starts.append(replace(first, kernel=kernel, inducing_points=points))
+        return starts
 
     def place(
-        self,
-        model: EigenGP,
-        rows: RowBlock,
-        size: int,
-        rng: np.random.RandomState,
-        learned: bool = False,
+        self, model: EigenGP, rows: RowBlock, size: int, rng: Any, learned: bool = False
     ) -> EigenGP:
         """See `Family.place`."""
-        points = self.init.place(rows, size, model.kernel, rng, learned)
-        return replace(model, inducing_points=points, n_components=self._count_components(size))
+        return self._put(model, self.init.place(rows, size, model.kernel, rng, learned), size)
 
-    def _count_components(self, size: int) -> int:
-        return size if self.n_components is None else min(self.n_components, size)
+    def _put(self, model: EigenGP, points: Array, size: int) -> EigenGP:
+        R = size if self.n_components is None else min(self.n_components, size)
+        return replace(model, inducing_points=points, n_components=R)
 
 
-@dataclass(frozen=True)
-class SpectralFamily:
+class SpectralFamily(Family):
     """Models with spectral points, drawn from the spectral density of the kernel at first."""
 
-    screening_rows: int = 1_000
-    relocates: bool = False
-    warms_up: bool = True
-
-    def parameters(
-        self,
-        model: SparseSpectrum,
-        box: Extent,
-        basis: bool = True,
-        weights: bool = False,
-        scaled: bool = False,
-    ) -> Parameters[SparseSpectrum]:
-        """See `Family.parameters`; weights are integrated out, the box does not bound points."""
-        return spectrum_parameters(model)
-
-    def make_starts(
-        self,
-        template: SparseSpectrum,
-        rows: RowBlock,
-        size: int,
-        count: int,
-        rng: np.random.RandomState,
-    ) -> list[SparseSpectrum]:
-        """See `Family.make_starts`."""
-        tried = draw_kernels(template.kernel, rows.X, count - 1, rng)
-        models = [template, *(replace(template, kernel=kernel) for kernel in tried)]
-        return [self.place(model, rows, size, rng) for model in models]
+    screening_rows = 1_000
+    warms_up = True
+    # Weights are integrated out, and the box does not bound points.
+    free = staticmethod(lambda model, box, **how: spectrum_parameters(model))
 
     def place(
-        self,
-        model: SparseSpectrum,
-        rows: RowBlock,
-        size: int,
-        rng: np.random.RandomState,
-        learned: bool = False,
+        self, model: SparseSpectrum, rows: RowBlock, size: int, rng: Any, learned: bool = False
     ) -> SparseSpectrum:
         """See `Family.place`; a spectral point is two features.
 
@@ -393,41 +312,3 @@ class SpectralFamily:
         points = np.zeros((drawn.shape[0], along.size))
         points[:, order] = np.where(along[order] < 0.0, -drawn, drawn)
         return replace(model, spectral_points=points)
-
-
-@dataclass(frozen=True)
-class ExactFamily:
-    """The exact GP, which has no points."""
-
-    screening_rows: int = 400
-    relocates: bool = False
-    warms_up: bool = False
-
-    def parameters(
-        self,
-        model: ExactGP,
-        box: Extent,
-        basis: bool = True,
-        weights: bool = False,
-        scaled: bool = False,
-    ) -> Parameters[ExactGP]:
-        """See `Family.parameters`."""
-        return kernel_parameters(model)
-
-    def make_starts(
-        self, template: ExactGP, rows: RowBlock, size: int, count: int, rng: np.random.RandomState
-    ) -> list[ExactGP]:
-        """See `Family.make_starts`; the starts differ in their lengthscales."""
-        tried = draw_kernels(template.kernel, rows.X, count - 1, rng)
-        return [template, *(replace(template, kernel=kernel) for kernel in tried)]
-
-    def place(
-        self,
-        model: ExactGP,
-        rows: RowBlock,
-        size: int,
-        rng: np.random.RandomState,
-        learned: bool = False,
-    ) -> ExactGP:
-        """See `Family.place`; there is nothing to place."""
-        return model

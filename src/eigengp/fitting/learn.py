@@ -18,7 +18,7 @@ from eigengp.data.open import Dataset
 from eigengp.fitting.exact import learn_exact_of_few
 from eigengp.fitting.heteroscedastic import score_leave_one_out
 from eigengp.fitting.initialization import (
-    ExactFamily,
+    Family,
     InducingFamily,
     InducingPointInit,
     SpectralFamily,
@@ -45,7 +45,6 @@ from eigengp.fitting.stochastic import FIRST_ITERATIONS, StochasticLearner
 from eigengp.fitting.variational import learn_variational
 from eigengp.fitting.vecchia import learn_with_neighbors
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import KERNELS, Kernel, SquaredExponential, Stationary
@@ -146,11 +145,9 @@ def _find_obstacle(settings: Settings) -> str | None:
 
 
 def _find_place(settings: Settings, dataset: Dataset) -> str | None:
-    """Return why neighbours cannot be found where the rows are; None if they can."""
-    if settings.reading.device is not None:
-        return f"it is computed on the CPU, not on device={settings.reading.device!r}"
-    if not (isinstance(dataset.rows, ArraySource) and isinstance(dataset.rows.X, np.ndarray)):
-        return "it needs all rows in NumPy arrays"
+    """Return why neighbours cannot be found among the rows; None if they can."""
+    if not isinstance(dataset.rows, ArraySource):
+        return "it needs all rows in arrays in memory"
     points = settings.inducing_points
     M = settings.n_inducing if isinstance(points, str) else points.shape[0]
     if M is not None and settings.n_components not in (None, M):
@@ -171,15 +168,14 @@ def learn_exact(run: Run) -> FitResult:
     n = run.dataset.n_rows
     start, large = make_start(run), n > 2 * SUBSET_RANGE[1]
     device = run.exact_device
-    template = ExactGP(start.kernel, start.likelihood, device)
+    template = ExactGP(start.kernel, start.noise_variance, device)
     plan = Plan.of(run.settings, run.dataset, n, n_restarts=8, max_iter=200, tol=1e-7)
     plan = replace(plan, settled=large)
     if large and plan.max_iter > 0:
         count = SUBSET_RANGE[1]
         own = replace(plan, n_components=count, n_inducing=count, settled=False)
         template = _learn_exact_on_subset(run, start, own, device)
-    with speed_up_passes(n):
-        model = learn_one_stage(run, ExactFamily(), plan, replace(template, device=device))
+    model = learn_one_stage(run, Family(), plan, replace(template, device=device))
     outcome = model.forward(group_source(run.source))
     return run.make_result(model, outcome.value, model.posterior(outcome))
 
@@ -196,10 +192,9 @@ def learn_sparse_spectrum(run: Run) -> FitResult:
     size = settings.n_components or get_default_size(count)
     plan = Plan.of(settings, dataset, size, n_restarts=64)
     no_points = np.zeros((0, dataset.n_features))
-    template = SparseSpectrum(start.kernel, no_points, start.likelihood)
+    template = SparseSpectrum(start.kernel, no_points, start.noise_variance)
     run.source = run.source.sized(size)
-    with speed_up_passes(size):
-        model = learn_one_stage(run, SpectralFamily(), plan, template)
+    model = learn_one_stage(run, SpectralFamily(), plan, template)
     outcome = model.forward(run.source)
     return run.make_result(model, outcome.value, model.posterior(outcome))
 
@@ -223,11 +218,11 @@ def make_start(run: Run) -> Start:
             middle = np.sqrt(np.prod(get_lengthscale_range(run.dataset.n_varying)))
             kernel = replace(kernel, lengthscale=np.full(D, middle))
         kernel = kernel.with_ard(D)
-    start = Start(kernel.with_groups(run.dataset.groups), Gaussian(noise))
+    start = Start(kernel.with_groups(run.dataset.groups), noise)
     if not getattr(settings.optimizer, "exact_start", False):
         return start
     exact = _learn_exact_on_subset(run, start)
-    return Start(exact.kernel, exact.likelihood)
+    return Start(exact.kernel, exact.noise_variance)
 
 
 def make_plan(run: Run, default: int | None = None) -> Plan:
@@ -280,8 +275,8 @@ def _learn_exact_on_subset(
     part = run.restrict(rows)
     part.source = ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
     with speed_up_passes(count):
-        template = ExactGP(start.kernel, start.likelihood, device)
-        model: ExactGP = learn_one_stage(part, ExactFamily(), plan, template)
+        template = ExactGP(start.kernel, start.noise_variance, device)
+        model: ExactGP = learn_one_stage(part, Family(), plan, template)
         if device is not None and not isinstance(run.settings.kernel, Kernel):
             short = shorten_lengthscales(model.kernel, rows.X)
             trials = [model, *(replace(model, kernel=each) for each in short)]
@@ -301,24 +296,24 @@ def _learn_inducing(
     start = start or make_start(run)
     if run.dataset.unlabelled is not None:
         _place_among_all(run, start.kernel)
-    init = InducingPointInit(run.inducing_points)
     plan = plan or make_plan(run)
     template = EigenGP(
         start.kernel,
         np.zeros((plan.n_inducing, run.dataset.n_features)),
-        start.likelihood,
+        start.noise_variance,
         plan.n_components,
         residual=power is not None,
         jitter=Jitter(relative=RELATIVE_JITTER),
         power=power or 0.0,
         shared=run.settings.has_weights,
     )
-    family = InducingFamily(init, plan.n_components, relocates=isinstance(init.method, str))
-    with speed_up_passes(plan.n_inducing):
-        if plan.strategy != "prior":
-            return Stages(run, family, plan).learn(template)
-        model: EigenGP = learn_one_stage(run, family, plan, template)
-        return model
+    relocates = isinstance(run.inducing_points, str)
+    init = InducingPointInit(run.inducing_points)
+    family = InducingFamily(init, plan.n_components, relocates)
+    if plan.strategy != "prior":
+        return Stages(run, family, plan).learn(template)
+    model: EigenGP = learn_one_stage(run, family, plan, template)
+    return model
 
 
 def _place_among_all(run: Run, kernel: Kernel) -> None:
@@ -339,8 +334,7 @@ def _condition(run: Run, model: EigenGP, online: StochasticLearner | None = None
     if run.settings.noise != "heteroscedastic":
         return run.make_result(model, outcome.value, model.posterior(outcome), **state)
     scored = score_leave_one_out(model, outcome, run.source, run.rng)
-    run.decisions.extend(scored.decisions)
-    return run.make_result(model, outcome.value, scored.kept_posterior, scored.errors, **state)
+    return scored.make_result(run, model, outcome.value, **state)
 
 
 def _learn_from_batches(run: Run) -> FitResult:
@@ -360,6 +354,5 @@ def _learn_from_batches(run: Run) -> FitResult:
     model = _learn_inducing(first, None, start, plan)
     run.n_iter += first.n_iter
     learner = StochasticLearner.begin(dataset.extent, model, run.rng)
-    with speed_up_passes(M):
-        learner.learn(dataset, optimizer.batch_size, optimizer.max_iter, run.monitor)
+    learner.learn(dataset, optimizer.batch_size, optimizer.max_iter, run.monitor)
     return _condition(run, learner.model, learner)

@@ -10,26 +10,25 @@ learned. With one group it is the exact GP.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, cast
+from functools import reduce
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
-from eigengp.backend.threads import run_in_threads
+from eigengp.backend.threads import map_in_threads
 from eigengp.fitting.checkpoint import Checkpoint
-from eigengp.fitting.objectives import (
-    Evaluation,
-    Parameters,
-    kernel_parameters,
-    learn_parameters,
-)
+from eigengp.fitting.initialization import Start, draw_kernels
+from eigengp.fitting.model_selection import Decision
+from eigengp.fitting.objectives import LocalObjective, kernel_parameters, learn_parameters
 from eigengp.fitting.progress import Monitor
+from eigengp.fitting.run import Run
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.likelihoods import Gaussian
-from eigengp.gp.linalg import FactorizationError
+from eigengp.gp.linalg import FactorizationError, inverse_diagonal
 from eigengp.kernels import (
     Kernel,
     Matern12,
@@ -40,6 +39,11 @@ from eigengp.kernels import (
     Stationary,
     Sum,
 )
+
+_STEPS = 15
+"""The default of the largest number of iterations in a round."""
+_TOLERANCE = 1e-6
+"""The default relative change of the log marginal likelihood at which learning stops."""
 
 
 class _Origin(NamedTuple):
@@ -59,16 +63,15 @@ CANDIDATES: dict[type[Stationary], _Origin] = {
     Matern12: _Origin(Matern32, 2.4),
 }
 """The candidate kernels; each starts where a smoother one ended."""
-SUMS: tuple[tuple[type[Stationary], type[Stationary]], ...] = (
-    (SquaredExponential, Matern52),
+SUMS: tuple[tuple[type[Stationary], ...], ...] = (
     (SquaredExponential, RationalQuadratic),
     (RationalQuadratic, Matern12),
-    (Matern32, Matern12),
+    (SquaredExponential, RationalQuadratic, Matern12),
 )
-"""Candidate sums of a smooth and a rougher kernel; each starts where its parts ended."""
+"""Candidate sums; each starts where its parts ended, see `add_kernels`."""
 _LARGEST_ALPHA = 10.0
 """Where learning of a rational quadratic starts at most: beyond, gradients vanish."""
-LEARNED_ROWS = 10_000
+LEARNED_ROWS = 20_000
 """The largest number of rows that are grouped."""
 
 
@@ -81,6 +84,8 @@ class Round(NamedTuple):
     """The number of rows of a group."""
     steps: int
     """The largest number of iterations."""
+    sum_steps: int
+    """The same for sums of kernels."""
     keep: int
     """The number of kernels that reach the next round."""
     until: float
@@ -88,49 +93,45 @@ class Round(NamedTuple):
 
 
 _ROUNDS = (
-    Round(1_000, 100, 15, 4, 0.12),
-    Round(3_000, 300, 12, 2, 0.3),
-    Round(LEARNED_ROWS, 400, 12, 1, 0.5),
+    Round(1_000, 100, 15, 10, 4, 0.12),
+    Round(3_000, 300, 12, 10, 4, 0.3),
+    Round(LEARNED_ROWS, 400, 15, 15, 3, 0.5),
 )
-_SUM_STEPS = 10
-"""The largest number of iterations of a sum of kernels in a round before the last."""
+_TRIED_LENGTHSCALES, _TRIED_STEPS = 4, 8
+"""The number of lengthscales beside those of a given kernel, and of iterations for each."""
+_TRIED_UNTIL = 0.25
+"""The fraction of `max_time` by which that must end."""
 _LEAST_NOISE = 0.01
 """The least noise variance at the start of a round. Targets of a few groups may be nearly free of
 noise, and those of others are then so unlikely that the first step ends far away."""
-_ENOUGH_SECONDS = 10.0
+_ENOUGH_SECONDS = 4.0
 _FEWEST_ROWS, _ROWS_PER_SECOND = (200, 1_000), (400, 2_000)
 """If `max_time` is less than that, there are only the first and the last round, of so many rows."""
 
 
-@dataclass(frozen=True)
-class LocalObjective:
-    """`−ln p(y)` of groups of rows, each an exact GP, per row.
+def learn_kernels(run: Run, rows: RowBlock, start: Start) -> list[ExactGP]:
+    """Learn kernel and noise from rows in random order; by default, return the best kernels.
 
-    Parameters
-    ----------
-    parameters : Parameters
-        The free parameters of the GP.
-    groups : sequence of RowBlock
-        The rows.
-    n_threads : int
-        The number of threads.
+    If the noise is not fitted, there are no leave-one-out predictions to choose among them, and the
+    best of local GPs is chosen.
     """
-
-    parameters: Parameters[ExactGP]
-    groups: Sequence[RowBlock]
-    n_threads: int
-
-    def __call__(self, vector: Array) -> Evaluation:
-        """Evaluate, per row."""
-        model = self.parameters.unpack(vector)
-        parts = run_in_threads(
-            lambda part: [model.evaluate(rows) for rows in part], self.groups, self.n_threads
-        )
-        found, slopes = zip(*(each for part in parts for each in part), strict=True)
-        gradient = np.sum([self.parameters.pack_gradient(each) for each in slopes], axis=0)
-        n = sum(each.n for each in found)
-        value = sum(each.value for each in found) / n
-        return Evaluation(value, gradient / n, value)
+    own, settings = run.settings.kernel, run.settings
+    model = ExactGP(start.kernel, start.noise_variance)
+    most = _STEPS if settings.max_iter is None else settings.max_iter
+    tol = _TOLERANCE if settings.tol is None else settings.tol
+    if most == 0:
+        return [model]
+    learner = LocalLearner(rows, run.monitor, run.n_threads, run.checkpoint, tol)
+    if isinstance(own, Kernel) and settings.n_restarts != 1:
+        model = learner.choose_lengthscales(model, most)
+    models = learner.learn_kernels(model, most, given=isinstance(own, Kernel) or own != "auto")
+    run.n_iter += learner.n_iter
+    if learner.losses and (len(models) == 1 or settings.noise == "gaussian"):
+        n, losses = list(learner.losses.items())[-1]
+        reason = f"lowest loss of local GPs of {min(n, rows.n_rows):,} rows"
+        run.decisions.append(Decision("kernel", name_kernel(models[0].kernel), reason, losses))
+        return models[:1]
+    return models
 
 
 @dataclass
@@ -157,13 +158,35 @@ class LocalLearner:
     monitor: Monitor
     n_threads: int
     checkpoint: Checkpoint | None = None
-    tol: float = 1e-6
+    tol: float = _TOLERANCE
     n_iter: int = 0
     losses: dict[int, dict[str, float]] = field(default_factory=dict)
     """The loss of each kernel, by the number of rows; lower is better."""
 
-    def choose_kernel(self, start: ExactGP, most: int, given: bool = False) -> ExactGP:
-        """Return the winner of a tournament of kernels, or the model with the given kernel.
+    def choose_lengthscales(self, given: ExactGP, most: int) -> ExactGP:
+        """Return the model with a given kernel, or one with plausible lengthscales, if better.
+
+        Far too short or too long lengthscales have no gradient, and 1, that of a kernel without
+        arguments, is either in the units of most data. Each is learned from few rows, briefly.
+        """
+        rng = np.random.RandomState(0)  # Does not advance the random numbers of the fit.
+        others = draw_kernels(given.kernel, self.rows.X, _TRIED_LENGTHSCALES, rng)
+        first, clock = self.plan[0], self.monitor.clock
+        limits = (min(_TRIED_STEPS, most), self.tol, "lengthscales", self.monitor, self.checkpoint)
+        best, least = given, np.inf
+        for i, kernel in enumerate((given.kernel, *others)):
+            clock.spread(_TRIED_UNTIL, i, 1 + _TRIED_LENGTHSCALES)
+            if i and clock.is_over():
+                break
+            model = replace(given, kernel=kernel)
+            objective = self._make_objective(model, self.group(model, first.n_rows, first.size))
+            with suppress(FactorizationError):
+                value = learn_parameters(objective, *limits, kernel).value
+                best, least = (model, value) if value < least else (best, least)
+        return best
+
+    def learn_kernels(self, start: ExactGP, most: int, given: bool = False) -> list[ExactGP]:
+        """Return the best models of a tournament of kernels, or that with the given kernel.
 
         Kernels are learned on a part of the rows, in rounds of at most `most` iterations. The best
         kernels of each round, by `_score_kernel`, reach the next.
@@ -177,7 +200,7 @@ class LocalLearner:
                 self.monitor.clock.spread(each.until, i, len(models))
                 learned.append(self._learn_on_part(model, each, groups, most))
             models = self._keep_best(learned, each, groups)
-        return models[0]
+        return models
 
     def _keep_best(
         self, models: list[ExactGP], own: Round, groups: list[RowBlock]
@@ -201,7 +224,8 @@ class LocalLearner:
         if limit is None or self._has_time:
             return self.plan
         first = self.plan[0]._replace(keep=1, until=self.plan[1].until)
-        planned = zip((first, self.plan[-1]), _FEWEST_ROWS, _ROWS_PER_SECOND, strict=True)
+        last = self.plan[-1]._replace(keep=1)
+        planned = zip((first, last), _FEWEST_ROWS, _ROWS_PER_SECOND, strict=True)
         return [
             each._replace(n_rows=min(each.n_rows, max(fewest, round(rate * limit))))
             for each, fewest, rate in planned
@@ -237,24 +261,13 @@ class LocalLearner:
         self, model: ExactGP, own: Round, groups: list[RowBlock], most: int
     ) -> ExactGP:
         """Learn kernel and noise in one round of at most `most` iterations."""
-        short = own.keep > 1 and not isinstance(model.kernel, Stationary)
-        steps = min(own.steps, _SUM_STEPS) if short else own.steps
+        steps = own.steps if isinstance(model.kernel, Stationary) else own.sum_steps
         name = name_kernel(model.kernel)
         return self.minimize(name, model, groups, min(steps, most))
 
-    def try_kernel(self, model: ExactGP, steps: int) -> float:
-        """Return `−ln p(y)` per row after a few steps on few rows; infinite where they fail."""
-        first = self.plan[0]
-        objective = self._make_objective(model, self.group(model, first.n_rows, first.size))
-        limits = (steps, self.tol, "lengthscales", self.monitor, self.checkpoint, model.kernel)
-        try:
-            return learn_parameters(objective, *limits).value
-        except FactorizationError:
-            return float("inf")
-
     def minimize(self, name: str, model: ExactGP, groups: list[RowBlock], steps: int) -> ExactGP:
         """Learn kernel and noise from groups of rows."""
-        model = replace(model, likelihood=Gaussian(max(model.noise_variance, _LEAST_NOISE)))
+        model = replace(model, noise_variance=max(model.noise_variance, _LEAST_NOISE))
         objective = self._make_objective(model, groups)
         limits = (steps, self.tol, name, self.monitor, self.checkpoint, len(groups))
         found = learn_parameters(objective, *limits)
@@ -267,11 +280,7 @@ class LocalLearner:
 
     def group(self, model: ExactGP, count: int, size: int) -> list[RowBlock]:
         """Return about `count` rows in groups of at most `size`, as near as all rows make them."""
-        some, _ = self.rows.cut(LEARNED_ROWS)
-        at = some.X * model.kernel.metric(some.X.shape[1])
-        groups = list(bisect_rows(at, np.arange(some.n_rows), size))
-        step = max(1, len(groups) // max(1, round(count / size)))
-        return [some.picked(each) for each in groups[::step]]
+        return group_nearby(self.rows, model.kernel, count, size)
 
     def _score_kernel(self, model: ExactGP, groups: list[RowBlock]) -> float:
         """Average `−ln p(y)` per row and its value with one variance for all rows.
@@ -280,22 +289,28 @@ class LocalLearner:
         the end. As in Akaike's criterion, each parameter costs one nat: those of sums are many.
         """
 
-        def sum_up(part: Any) -> list[tuple[float, float, float]]:
-            found = []
-            for rows in part:
-                outcome = model.forward(rows)
-                mean, _ = model.posterior(outcome).leave_one_out(rows)
-                found.append((outcome.value, outcome.n, float(rows.weight @ (rows.y - mean) ** 2)))
-            return found
+        def score(rows: RowBlock) -> tuple[float, float, float]:
+            outcome = model.forward(rows)
+            errors = outcome.solved / inverse_diagonal(outcome.L)
+            return outcome.value, outcome.n, float(rows.weight @ errors**2)
 
         try:
-            parts = run_in_threads(sum_up, cast(Any, groups), self.n_threads)
+            found = map_in_threads(score, groups, self.n_threads)
         except FactorizationError:
             return float("inf")
-        value, n, squares = np.sum([each for part in parts for each in part], axis=0)
+        value, n, squares = np.sum(found, axis=0)
         square = max(squares / n, np.finfo(np.float64).tiny)
         alike = 0.5 * float(np.log(2.0 * np.pi * square) + 1.0)
         return float(0.5 * (value / n + alike) + len(model.kernel.parameters) / n)
+
+
+def group_nearby(rows: RowBlock, kernel: Kernel, count: int, size: int) -> list[RowBlock]:
+    """Return about `count` rows in groups of at most `size`, as near as all rows make them."""
+    some, _ = rows.cut(LEARNED_ROWS)
+    at = some.X * kernel.metric(some.X.shape[1])
+    groups = list(bisect_rows(at, np.arange(some.n_rows), size))
+    step = max(1, len(groups) // max(1, round(count / size)))
+    return [some.picked(each) for each in groups[::step]]
 
 
 def bisect_rows(X: Array, rows: NDArray[np.intp], size: int) -> Iterator[NDArray[np.intp]]:
@@ -312,21 +327,27 @@ def bisect_rows(X: Array, rows: NDArray[np.intp], size: int) -> Iterator[NDArray
 
 
 def name_kernel(kernel: Kernel) -> str:
-    """Return the name of a kernel, or those of both parts of a sum."""
-    parts = [kernel.left, kernel.right] if isinstance(kernel, Sum) else [kernel]
-    return " + ".join(type(part).__name__ for part in parts)
+    """Return the name of a kernel, or those of the parts of a sum."""
+    if isinstance(kernel, Sum):
+        return f"{name_kernel(kernel.left)} + {name_kernel(kernel.right)}"
+    return type(kernel).__name__
 
 
-def add_kernels(left: ExactGP, right: ExactGP) -> ExactGP:
-    """Return a model with half of each kernel and the smaller noise."""
-    halves = [_halve(limit_alpha(model.kernel)) for model in (left, right)]
-    best = min((left, right), key=lambda model: model.noise_variance)
-    return replace(best, kernel=Sum(*halves))
+def add_kernels(*models: ExactGP) -> ExactGP:
+    """Return a model with an equal part of each kernel and the smallest noise.
 
-
-def _halve(kernel: Kernel) -> Kernel:
-    assert isinstance(kernel, Stationary)
-    return replace(kernel, variance=0.5 * kernel.variance)
+    A squared exponential starts as a rational quadratic, which may become rougher.
+    """
+    parts: list[Any] = []
+    for model in models:
+        own: Any = model.kernel
+        if isinstance(own, SquaredExponential):
+            same = (own.lengthscale, own.variance)
+            own = RationalQuadratic(*same, groups=own.groups, alpha=_LARGEST_ALPHA)
+        own = limit_alpha(own)
+        parts.append(replace(own, variance=own.variance / len(models)))
+    best = min(models, key=lambda model: model.noise_variance)
+    return replace(best, kernel=reduce(Sum, parts))
 
 
 def limit_alpha(kernel: Kernel) -> Kernel:

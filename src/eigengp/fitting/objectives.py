@@ -8,7 +8,7 @@ factorised. L-BFGS-B minimises, and the best point of all evaluations is returne
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -18,15 +18,18 @@ import numpy as np
 from scipy import optimize
 
 from eigengp._typing import Array
+from eigengp.backend.threads import map_in_threads
 from eigengp.data.standardize import Extent
 from eigengp.fitting.checkpoint import Checkpoint
 from eigengp.fitting.progress import Monitor
-from eigengp.gp.blocks import RowSource
+from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.linalg import FactorizationError, JitterWarning
 from eigengp.gp.model import EigenGP
 from eigengp.gp.sparse_spectrum import SparseSpectrum
 
+NOISE_RANGE = (1e-6, 1e2)
+"""Bounds of a noise variance, relative to that of the targets."""
 SHRINKAGE_RANGE = (1e-8, 1e4)
 HIGHEST_FREQUENCY = 1e3
 _NOISE_LOG_PRIOR = (float(np.log(0.1)), 2.5)
@@ -128,7 +131,6 @@ def kernel_parameters(model: KernelT) -> Parameters[KernelT]:
 
 
 def _free_kernel_and_noise(model: Any) -> tuple[Part, Part]:
-    likelihood = model.likelihood
     ranges = np.log([each.bounds for each in model.kernel.parameters])
     kernel = Part(
         start=model.kernel.theta,
@@ -137,13 +139,12 @@ def _free_kernel_and_noise(model: Any) -> tuple[Part, Part]:
         write=lambda model, values: replace(model, kernel=model.kernel.with_theta(values)),
         slope=lambda gradient: gradient.theta,
     )
-    low, high = likelihood.bounds
     noise = Part(
-        start=likelihood.theta,
-        low=low,
-        high=high,
-        write=lambda model, values: replace(model, likelihood=likelihood.with_theta(values)),
-        slope=lambda gradient: gradient.log_noise_variance * likelihood.log_scale_slopes,
+        start=np.log([model.noise_variance]),
+        low=np.log(NOISE_RANGE[:1]),
+        high=np.log(NOISE_RANGE[1:]),
+        write=lambda model, values: replace(model, noise_variance=float(np.exp(values[0]))),
+        slope=lambda gradient: np.array([gradient.log_noise_variance]),
     )
     return kernel, noise
 
@@ -156,7 +157,7 @@ def _free_points(model: Any, name: str, low: Array, high: Array, unit: Array | f
         low=low / unit,
         high=high / unit,
         write=lambda model, values: replace(model, **{name: (values * unit).reshape(points.shape)}),
-        slope=lambda gradient: getattr(gradient, name).ravel() * unit,
+        slope=lambda gradient: gradient.inducing_points.ravel() * unit,
     )
 
 
@@ -361,6 +362,35 @@ class RowObjective:
         evidence = outcome.evidence.negative_log if self.gamma else outcome.value
         packed, n = self.parameters.pack_gradient(gradient), outcome.n
         return Evaluation(outcome.value / n, packed / n, evidence / n)
+
+
+@dataclass(frozen=True)
+class LocalObjective:
+    """`−ln p(y)` of groups of rows, each an exact GP, per row.
+
+    Parameters
+    ----------
+    parameters : Parameters
+        The free parameters of the GP.
+    groups : sequence of RowBlock
+        The rows.
+    n_threads : int
+        The number of threads.
+    """
+
+    parameters: Parameters[ExactGP]
+    groups: Sequence[RowBlock]
+    n_threads: int
+
+    def __call__(self, vector: Array) -> Evaluation:
+        """Evaluate, per row."""
+        model = self.parameters.unpack(vector)
+        parts = map_in_threads(model.evaluate, self.groups, self.n_threads)
+        found, slopes = zip(*parts, strict=True)
+        gradient = np.sum([self.parameters.pack_gradient(each) for each in slopes], axis=0)
+        n = sum(each.n for each in found)
+        value = sum(each.value for each in found) / n
+        return Evaluation(value, gradient / n, value)
 
 
 @dataclass(frozen=True)

@@ -17,16 +17,15 @@ from eigengp.backend.threads import speed_up_passes
 from eigengp.data.neighbors import NeighborSource
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.conjugate_gradients import Preconditioner, SymmetricKernelMatrix, solve
-from eigengp.gp.linalg import FactorizationError, cholesky, guarded, inverse_lower, solve_lower
-from eigengp.gp.model import EigenGP
-from eigengp.gp.vecchia import VecchiaOutcome
+from eigengp.gp.linalg import FactorizationError, cholesky, guarded, inverse_diagonal, solve_both
+from eigengp.gp.vecchia import VecchiaPass
 from eigengp.kernels import Kernel
 
 _FEW_ROWS = 3_000
 """The largest number of rows for which the covariance is factorised."""
 _MOST_ROWS = 30_000
 """The largest number of rows: half of the kernel matrix then takes 1.8 GB in float32."""
-_ENTRIES_PER_SECOND = 5e6
+_ENTRIES_PER_SECOND = 2.5e7
 """The largest number of entries of the kernel matrix for each second of `max_time`."""
 _TOLERANCE, _PROBE_TOLERANCE = 1e-3, 3e-2
 """Relative residuals. Errors of quadratic forms are of second order, so that probes need less."""
@@ -67,7 +66,7 @@ def is_affordable(n_rows: int, seconds: float | None) -> bool:
 
 
 def find_posterior_mean(
-    model: EigenGP,
+    model: VecchiaPass,
     source: NeighborSource,
     variance: Array,
     is_over: Callable[[], bool] = lambda: False,
@@ -81,7 +80,7 @@ def find_posterior_mean(
 
     Parameters
     ----------
-    model : EigenGP
+    model : VecchiaPass
         Kernel and noise.
     source : NeighborSource
         The rows with their neighbours.
@@ -90,8 +89,8 @@ def find_posterior_mean(
     is_over : callable
         Returns whether time is over.
     """
-    rows, kernel = source.rows, model.kernel
-    noise = model.noise_variance / rows.weight + model.jitter.relative * kernel.diag(rows.X)
+    rows, kernel = source.rows, model.features.kernel
+    noise = model.noise_variance / rows.weight + model.jitter * kernel.diag(rows.X)
     try:
         if rows.n_rows <= _FEW_ROWS:
             return _factorize(kernel, rows, noise, variance.size)
@@ -109,21 +108,17 @@ def _factorize(kernel: Kernel, rows: RowBlock, noise: Array, n_errors: int) -> P
     C = kernel.at(rows.X).matrix(rows.X)
     C.flat[:: rows.n_rows + 1] += noise
     L = guarded(cholesky, C)
-    a = solve_lower(L, solve_lower(L, rows.y), transposed=True)
-    inverse = inverse_lower(L)
-    precision = np.einsum("nm,nm->m", inverse, inverse)
-    return PosteriorMean(a, (a / precision)[:n_errors])
+    a = solve_both(L, rows.y)
+    return PosteriorMean(a, (a / inverse_diagonal(L))[:n_errors])
 
 
-def _precondition(model: EigenGP, source: NeighborSource) -> Preconditioner:
+def _precondition(model: VecchiaPass, source: NeighborSource) -> Preconditioner:
     """Make the preconditioner, with many inducing points and few neighbours."""
     n = source.n_rows
     points = source.rows.X[: max(1, min(_POINTS, n // _ROWS_PER_POINT, _MOST_FEATURES // n))]
-    model = replace(model, inducing_points=points, n_components=points.shape[0])
+    model = VecchiaPass.of(model.features.kernel, points, model.noise_variance, model.jitter)
     near = np.hstack([source.index[:, :-1][:, :_NEIGHBORS], source.index[:, -1:]])
-    outcome = model.forward(replace(source, index=near))  # type: ignore[arg-type]
-    assert isinstance(outcome, VecchiaOutcome)
-    return Preconditioner.of(outcome, source.n_threads)
+    return Preconditioner.of(model.forward(replace(source, index=near)), source.n_threads)
 
 
 def _iterate(system: _System, rows: RowBlock, variance: Array) -> PosteriorMean | None:

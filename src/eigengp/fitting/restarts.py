@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -23,9 +25,8 @@ from eigengp.backend.namespace import is_numpy
 from eigengp.data.array_source import ArraySource
 from eigengp.data.holdout import beside_source, group_source, sample_rows
 from eigengp.data.standardize import Extent
-from eigengp.fitting.checkpoint import Checkpoint
 from eigengp.fitting.initialization import Family, shorten_lengthscales
-from eigengp.fitting.objectives import ParameterObjective, RowObjective, learn_parameters
+from eigengp.fitting.objectives import RowObjective, learn_parameters
 from eigengp.fitting.run import Run
 from eigengp.fitting.settings import Plan, is_small
 from eigengp.gp.blocks import RowBlock, RowSource
@@ -63,12 +64,31 @@ _WORTH_MOVING = 1 << 20
 """The number of features from which a subset is learned from on the device of all rows."""
 
 
-@dataclass(frozen=True)
-class Candidate:
+ResultT = TypeVar("ResultT")
+
+
+class Candidate(NamedTuple):
     """A model after a short run, and its objective per row."""
 
     model: Any
     value: float
+
+
+by_value = attrgetter("value")
+
+
+def try_each(function: Callable[[Any], ResultT], starts: list[Any]) -> list[ResultT]:
+    """Return what a function finds from each start that can be evaluated; raise if none can."""
+    found: list[ResultT] = []
+    failure = FactorizationError("There is nothing to start from.")
+    for start in starts:
+        try:
+            found.append(function(start))
+        except FactorizationError as error:
+            failure = error
+    if not found:
+        raise failure
+    return found
 
 
 @dataclass(frozen=True)
@@ -100,7 +120,7 @@ class Search:
 
     def run(self, model: Any, max_iter: int) -> Candidate:
         """Run a few iterations on kernel, points and noise."""
-        parameters = self.family.parameters(model, self.box)
+        parameters = self.family.free(model, self.box)
         objective = RowObjective(parameters, self.source, self.gamma)
         minimum = learn_parameters(objective, max_iter, tol=1e-7)
         self.tick(minimum.evidence)
@@ -114,21 +134,11 @@ class Search:
         FactorizationError
             If none of the starts can be evaluated.
         """
-        pool, failure = starts, None
-        found: list[Candidate] = []
+        pool = [Candidate(model, np.inf) for model in starts]
         for share, iterations in ROUNDS:
-            found = []
-            for model in pool[: max(1, round(share * len(starts)))]:
-                try:
-                    found.append(self.run(model, iterations))
-                except FactorizationError as error:
-                    failure = error
-            if not found:
-                assert failure is not None
-                raise failure
-            found.sort(key=lambda each: each.value)
-            pool = [each.model for each in found]
-        return found[0]
+            kept = [each.model for each in pool[: max(1, round(share * len(starts)))]]
+            pool = sorted(try_each(partial(self.run, max_iter=iterations), kept), key=by_value)
+        return pool[0]
 
     def relocate(self, found: Candidate, rng: np.random.RandomState) -> Candidate:
         """Try to move the least useful inducing points, and return the best model."""
@@ -250,11 +260,11 @@ class FirstStage:
             points = _double_points(fewer, M, distance, self.run.rng)
             with suppress(FactorizationError):
                 doubled.append(search.run(replace(fewer, inducing_points=points), ROUNDS[-1][1]))
-        best = min(doubled, key=_get_value, default=own)
+        best = min(doubled, key=by_value, default=own)
         if relocations and doubled:
             best = search.relocate(best, self.run.rng)
         self.run.monitor.end()
-        return min(own, best, key=_get_value)
+        return min(own, best, key=by_value)
 
     def _search_at_size(
         self, search: Search, template: Any, size: int, stage: str, relocations: int
@@ -292,7 +302,7 @@ class FirstStage:
         source = ArraySource.of(self._draw_rows(_NOISE_ROWS))
         best, least = model, np.inf
         for noise in (model.noise_variance, *_NOISES):
-            trial = replace(model, likelihood=model.likelihood.with_scale(noise))
+            trial = replace(model, noise_variance=noise)
             try:
                 value = trial.forward(source, self.plan.gamma).value
             except FactorizationError:
@@ -341,7 +351,7 @@ class FirstStage:
         for kernel in shorten_lengthscales(best.model.kernel, rows.X):
             trial = self._place_for(replace(best.model, kernel=kernel), rows)
             found.append(self._warm_up_on(rows, trial, _SHORT_ITERATIONS))
-        return min(found, key=_get_value)
+        return min(found, key=by_value)
 
     def _place_again(self, rows: RowBlock, best: Candidate) -> Candidate:
         """Place inducing points for the lengthscales that were learned, while that is better.
@@ -352,7 +362,7 @@ class FirstStage:
             before = best.value
             placed = self._place_for(best.model, rows)
             found = self._warm_up_on(rows, placed, _FIRST_ITERATIONS)
-            best = min(best, found, key=_get_value)
+            best = min(best, found, key=by_value)
             if best.value > before - _WORTH_PLACING:
                 break
         return best
@@ -369,12 +379,10 @@ class FirstStage:
             rows = beside_source(rows, self.train)
         if is_numpy(rows.X):
             rows = replace(rows, X=np.asfortranarray(rows.X))
-        free = self.family.parameters(model, run.dataset.extent, scaled=True)
+        free = self.family.free(model, run.dataset.extent, scaled=True)
         source = ArraySource.of(rows, plan.n_inducing, run.n_threads)
         objective = RowObjective(free, source, min(1.0, plan.gamma * self.train.n_rows / count))
-        limits, stage = (max_iter, _WARM_TOLERANCE), f"{count} rows"
-        found = learn_parameters(objective, *limits, stage, run.monitor, run.checkpoint)
-        run.n_iter += found.n_iter
+        found = run.learn(f"{count} rows", objective, max_iter, _WARM_TOLERANCE)
         return Candidate(free.unpack(found.vector), found.value)
 
     def learn(self, stage: str, start: Any, weights: bool = False) -> Any:
@@ -384,22 +392,10 @@ class FirstStage:
             return start
         scaled = not is_small(self.train.n_rows, plan.n_inducing)
         box = self.run.dataset.extent
-        free = self.family.parameters(start, box, weights=weights, scaled=scaled)
+        free = self.family.free(start, box, weights=weights, scaled=scaled)
         objective = RowObjective(free, self.train, plan.gamma)
-        return self.optimize(stage, objective, plan.max_iter, plan.tol, self.run.checkpoint)
-
-    def optimize(
-        self,
-        stage: str,
-        objective: ParameterObjective,
-        max_iter: int,
-        tol: float,
-        checkpoint: Checkpoint | None = None,
-    ) -> Any:
-        """Learn the free parameters of an objective in one stage, and return the model."""
-        found = learn_parameters(objective, max_iter, tol, stage, self.run.monitor, checkpoint)
-        self.run.n_iter += found.n_iter
-        return objective.parameters.unpack(found.vector)
+        found = self.run.learn(stage, objective, plan.max_iter, plan.tol)
+        return free.unpack(found.vector)
 
 
 def learn_one_stage(run: Run, family: Family, plan: Plan, template: Any) -> Any:
@@ -407,10 +403,6 @@ def learn_one_stage(run: Run, family: Family, plan: Plan, template: Any) -> Any:
     train = group_source(run.source) if plan.groups else run.source
     stage = FirstStage(run, family, plan, train)
     return stage.learn("learning", stage.choose_start(template))
-
-
-def _get_value(candidate: Candidate) -> float:
-    return candidate.value
 
 
 def _double_points(model: EigenGP, size: int, distance: float, rng: np.random.RandomState) -> Array:

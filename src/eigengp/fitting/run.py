@@ -19,12 +19,15 @@ from eigengp.data.open import Dataset
 from eigengp.data.standardize import Scaling
 from eigengp.fitting.checkpoint import Checkpoint, open_checkpoint
 from eigengp.fitting.model_selection import EXACT_UP_TO, Decision, Selection
+from eigengp.fitting.objectives import Minimum, ParameterObjective, learn_parameters
 from eigengp.fitting.progress import Clock, Monitor
 from eigengp.fitting.settings import Settings
 from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.linalg import Spectrum
 from eigengp.gp.model import EigenGP
 from eigengp.gp.posterior import Predictive
 from eigengp.gp.sparse_spectrum import SparseSpectrum
+from eigengp.gp.vecchia import VecchiaPass
 
 EXACT_BLOCK_ROWS = 128
 """Rows in a block of the exact GP: with N columns each, small blocks keep memory near N²."""
@@ -85,6 +88,21 @@ class Run:
         )
         return replace(self, dataset=dataset, source=source, checkpoint=None, n_iter=0)
 
+    def learn(
+        self,
+        stage: str,
+        objective: ParameterObjective,
+        max_iter: int,
+        tol: float,
+        key: object = "",
+        stored: bool = True,
+    ) -> Minimum:
+        """Minimise an objective in one stage; the checkpoint has its evaluations if `stored`."""
+        checkpoint = self.checkpoint if stored else None
+        found = learn_parameters(objective, max_iter, tol, stage, self.monitor, checkpoint, key)
+        self.n_iter += found.n_iter
+        return found
+
     def note_few_inputs(self, possible: int, asked: int) -> None:
         """Warn that there are fewer distinct inputs than inducing points."""
         self.notes.append(
@@ -134,6 +152,9 @@ class Run:
 
     def _describe_device(self, model: Any) -> list[Decision]:
         """Return where it was computed, if that was for the fit to choose."""
+        if self.exact_device is not None and isinstance(model, VecchiaPass):
+            reason = f"learning from neighbours; many rows are predicted on {self.exact_device}"
+            return [Decision("device", "cpu", reason)]
         if self.settings.parameters.get("device") != "auto":
             return []
         used = getattr(model, "device", None) or self.dataset.device
@@ -160,7 +181,7 @@ def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
     own = dataset.like.device if getattr(dataset.like, "is_cuda", False) else None
     try:
         points = _standardize_points(settings.inducing_points, dataset.scaling)
-        size, n_threads = _get_largest_size(dataset, settings), count_available_threads()
+        size, n_threads = get_largest_size(dataset, settings), count_available_threads()
         with speed_up_passes(size):
             yield Run(
                 dataset,
@@ -193,7 +214,7 @@ def _standardize_points(given: str | Array, scaling: Scaling) -> str | Array:
     return scaling.transform_inputs(given)
 
 
-def _get_largest_size(dataset: Dataset, settings: Settings) -> int:
+def get_largest_size(dataset: Dataset, settings: Settings) -> int:
     """Return the size of the largest matrix that is factorised: inducing points, or rows.
 
     Default numbers of inducing points are small.
@@ -226,18 +247,25 @@ def _open_checkpoint(
 def describe(model: Any, scaling: Scaling, like: AnyArray, has_weights: bool) -> dict[str, Any]:
     """Return the attributes of a model in the units of the data, in the library of `like`."""
     unit = scaling.target_scale**2
+    kernel: Any = getattr(model, "kernel", None)
     found: dict[str, Any] = {"noise_variance_": model.noise_variance * unit}
-    if isinstance(model, EigenGP):
-        found["inducing_points_"] = beside(scaling.restore_inputs(model.inducing_points), like)
-    found["kernel_"] = scaling.restore_kernel(model.kernel, unit)
-    if isinstance(model, EigenGP):
-        found["jitter_"] = model.gram.jitter * unit
+    spectrum, weights = None, np.empty(0)
+    if isinstance(model, EigenGP | VecchiaPass):
+        points, kernel = model.features.points, model.features.kernel
+        found["inducing_points_"] = beside(scaling.restore_inputs(points), like)
+    found["kernel_"] = scaling.restore_kernel(kernel, unit)
+    if isinstance(model, VecchiaPass):
+        found["jitter_"] = unit * model.jitter * float(np.mean(kernel.diag(points)))
         if has_weights:
-            shrinkage, spectrum = model.effective_shrinkage, model.spectrum
-            eigenvalues = spectrum.values[: model.n_components]
-            found["_spectrum"] = spectrum
-            found["weights_"] = beside(spectrum.weights(shrinkage) * unit, like)
-            found["eigenvalues_"] = beside(eigenvalues * unit, like)
+            spectrum = Spectrum.of(model.factor.gram)
+            weights = spectrum.weights(np.ones(points.shape[0]))
+    if isinstance(model, EigenGP):
+        found["jitter_"] = unit * model.gram.jitter
+        if has_weights:
+            spectrum, weights = model.spectrum, model.spectrum.weights(model.effective_shrinkage)
+    if spectrum is not None:
+        found["_spectrum"], found["weights_"] = spectrum, beside(unit * weights, like)
+        found["eigenvalues_"] = beside(unit * spectrum.values[: weights.size], like)
     if isinstance(model, SparseSpectrum):
         columns = scaling.columns or range(scaling.n_columns)
         points = put_inputs(model.spectral_points, columns, scaling.input_scale.size)

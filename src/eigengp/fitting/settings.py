@@ -16,7 +16,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import on_host
-from eigengp.data.frames import Frame
 from eigengp.data.open import Dataset, ReadOptions, find_gpu
 from eigengp.data.stream_source import StreamSource
 from eigengp.gp.blocks import RowSource
@@ -28,6 +27,8 @@ _DEFAULT_WORKING_MEMORY = 1024
 """The default of scikit-learn, in MiB; any other value is set by the user."""
 RELATIVE_JITTER = 1e-6
 """The jitter of the kernel matrix at inducing points, relative to the prior variance."""
+MOST_NEIGHBORS = 32
+"""The largest number of neighbours while the coefficients are learned; more change little."""
 _SMALL_PROBLEM = 1e7
 _DEFAULT_COMPONENTS = 100
 _MANY_ROWS = 500_000
@@ -196,6 +197,10 @@ class Settings:
     verbose: bool | int | None
     keeps_rows: bool = True
     """False in the first `partial_fit`, which cannot keep its rows."""
+    n_restarts: int | None = field(init=False)
+    max_iter: int | None = field(init=False)
+    tol: float | None = field(init=False)
+    """These parameters of the optimizer; None is the default of the method."""
     is_stochastic: bool = field(init=False)
     """Whether the model is learned from batches."""
     learns_nothing: bool = field(init=False)
@@ -206,12 +211,15 @@ class Settings:
     def __post_init__(self) -> None:
         own = self.optimizer
         strategy = own.strategy if isinstance(own, LBFGS) and self.has_weights else "prior"
+        for name in ("n_restarts", "max_iter", "tol"):
+            given = getattr(own, name, "auto")
+            object.__setattr__(self, name, None if isinstance(given, str) else given)
         object.__setattr__(self, "is_stochastic", isinstance(own, Stochastic))
         object.__setattr__(self, "learns_nothing", own.max_iter == 0)
         object.__setattr__(self, "strategy", "sequential" if strategy == "auto" else strategy)
 
     @classmethod
-    def from_estimator(cls, estimator: Any, frame: Frame | None = None) -> Settings:
+    def from_estimator(cls, estimator: Any) -> Settings:
         """Read all parameters of an estimator, once; no later code reads the estimator."""
         own, method = estimator.get_params(deep=False), type(estimator).__name__
         has_weights = estimator._has_weights
@@ -224,7 +232,7 @@ class Settings:
         device = own.get("device")
         device = find_gpu() if device == "auto" else None if device == "cpu" else device
         return cls(
-            reading=_make_reading(estimator, own, other, device, frame),
+            reading=_make_reading(estimator, own, other, device),
             parameters=estimator.get_params(deep=True),
             kernel=own["kernel"],
             noise_variance=None if isinstance(likelihood, str) else likelihood.variance,
@@ -248,11 +256,7 @@ class Settings:
 
 
 def _make_reading(
-    estimator: Any,
-    own: Mapping[str, Any],
-    other: NonGaussian | None,
-    device: str | None,
-    frame: Frame | None,
+    estimator: Any, own: Mapping[str, Any], other: NonGaussian | None, device: str | None
 ) -> ReadOptions:
     """Return how an estimator with these parameters and this likelihood reads its rows."""
     residual = own.get("residual")
@@ -272,9 +276,8 @@ def _make_reading(
         and not isinstance(own.get("optimizer"), Stochastic)
         and getattr(other, "exposure", None) is None,
         scales_targets=other is None or other.scales_targets,
-        encoder=None if frame is None else frame.encoder,
-        names=None if frame is None else frame.names,
         categorical=own["categorical_features"],
+        takes_unlabelled=estimator._takes_unlabelled,
     )
 
 
@@ -386,27 +389,22 @@ class Plan:
         """Resolve the settings of a method; keywords override the general defaults."""
         own, M = settings.optimizer, n_inducing or n_components
         small = is_small(dataset.n_rows, M)
-        defaults = {
-            "n_restarts": n_restarts or (32 if small else 4),
-            "max_iter": max_iter or (1000 if small else _count_iterations(dataset.n_rows)),
-            "tol": tol,
-        }
-        given = {name: getattr(own, name, "auto") for name in defaults}
-        resolved: dict[str, Any] = {
-            name: defaults[name] if isinstance(value, str) else value
-            for name, value in given.items()
-        }
+        n_restarts = settings.n_restarts or n_restarts or (32 if small else 4)
+        max_iter = max_iter or (1000 if small else _count_iterations(dataset.n_rows))
+        max_iter = max_iter if settings.max_iter is None else settings.max_iter
+        tol = tol if settings.tol is None else settings.tol
         if isinstance(settings.kernel, Kernel):
-            settled = own.n_restarts == 1
+            settled = settings.n_restarts == 1
         else:
-            settled = settings.kernel == "auto" and own.n_restarts in ("auto", 1)
+            settled = settings.kernel == "auto" and settings.n_restarts in (None, 1)
         settled = bool(settled or getattr(own, "exact_start", False))
         memory = settings.reading.memory // (2 if isinstance(dataset.rows, StreamSource) else 1)
         precision = settings.precision
         if precision == "auto" and not (dataset.device or "cpu").startswith("cuda"):
             precision = "double"
         arithmetic = Arithmetic(precision, memory)  # Streamed rows share the memory.
-        return cls(n_components, M, settled=settled, arithmetic=arithmetic, **resolved)
+        limits = (n_restarts, max_iter, tol)
+        return cls(n_components, M, *limits, settled=settled, arithmetic=arithmetic)
 
 
 def resolve_sizes(settings: Settings, default: int) -> tuple[int, int]:

@@ -145,16 +145,15 @@ class Stages:
         plan, run, train = self.plan, self.run, self.first.train
         if plan.max_iter == 0:
             return model
-        free = self.family.parameters(model, run.dataset.extent, basis=False, weights=True)
-        limits, optimize = (plan.max_iter, plan.tol), self.first.optimize
-        learned: EigenGP
-        if model.residual:
-            learned = optimize(stage, RowObjective(free, train), *limits, run.checkpoint)
-            return learned
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", JitterWarning)
-            self._weight_objective = WeightObjective.of(free, train)
-        learned = optimize(stage, self._weight_objective, *limits)  # Cheaper than a checkpoint.
+        free = self.family.free(model, run.dataset.extent, basis=False, weights=True)
+        objective: RowObjective | WeightObjective = RowObjective(free, train)
+        if not model.residual:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", JitterWarning)
+                objective = self._weight_objective = WeightObjective.of(free, train)
+        # Weights are evaluated faster than a checkpoint is written.
+        found = run.learn(stage, objective, plan.max_iter, plan.tol, stored=model.residual)
+        learned: EigenGP = free.unpack(found.vector)
         return learned
 
     def _choose_better(self, before: EigenGP, after: EigenGP) -> EigenGP:

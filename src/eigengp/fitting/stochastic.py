@@ -26,8 +26,9 @@ from eigengp.fitting.objectives import eigengp_parameters
 from eigengp.fitting.progress import Monitor
 from eigengp.gp.approximations import WhitenedRows, WhitenedSums
 from eigengp.gp.blocks import RowBlock, RowSource, joined, regrouped
+from eigengp.gp.evidence import Gradient
 from eigengp.gp.linalg import CholeskyFactor, cholesky, inverse_from
-from eigengp.gp.model import EigenGP, Gradient
+from eigengp.gp.model import EigenGP
 from eigengp.gp.sums import Kept, Sums, SumsAdjoint
 
 _FIRST_MOMENT, _SECOND_MOMENT, _TINY = 0.9, 0.999, 1e-10
@@ -120,7 +121,6 @@ def step_on_batch(
         theta=pulled.theta + gram_bar.theta,
         inducing_points=pulled.points + gram_bar.points,
         log_noise_variance=0.5 * (n_rows - missed / s2),
-        log_shrinkage=None,
     )
     value = 0.5 * (n_rows * np.log(2.0 * np.pi * s2) + missed / s2)
     return Step(float(value), gradient, belief)

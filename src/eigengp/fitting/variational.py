@@ -32,7 +32,6 @@ from eigengp.gp.latent import NeighborLatent
 from eigengp.gp.likelihoods import (
     Bernoulli,
     Coregionalized,
-    Gaussian,
     NonGaussian,
     Softmax,
 )
@@ -44,6 +43,7 @@ from eigengp.gp.variational import (
     compute_log_exposure,
     recover_evidence,
 )
+from eigengp.gp.vecchia import VecchiaPass
 from eigengp.kernels import (
     KERNELS,
     Kernel,
@@ -70,8 +70,9 @@ _MORE_FROM, _MORE_POINTS = 5_000, 400
 """With one latent function and so many rows there are so many inducing points."""
 _NEIGHBOR_STEPS = 15
 """The largest number of iterations in a round in which kernels are learned from local GPs."""
-_NEIGHBOR_ROWS, _NEIGHBOR_ROWS_PER_SECOND = (_ALL_UP_TO + 1, 100_000), 1_000
-"""The default has neighbours for so many rows of two classes, and per second of `max_time`."""
+_NEIGHBOR_ROWS, _MOST_NEIGHBOR_ROWS, _NEIGHBOR_ROWS_PER_SECOND = _ALL_UP_TO + 1, 100_000, 1_000
+"""The default has neighbours from so many to so many rows of two classes, and at most so many per
+second of `max_time`."""
 _UNTIL = (0.3, 0.9)
 """Fractions of `max_time` by which the comparison of kernels and learning must end."""
 
@@ -133,7 +134,7 @@ class VariationalFit:
 
     def learn_with_neighbors(
         self, kernel: Kernel, given: int | None
-    ) -> tuple[EigenGP, NeighborLatent, float]:
+    ) -> tuple[VecchiaPass, NeighborLatent, float]:
         """Learn a kernel from local GPs, and return the posterior with neighbours and its bound."""
         run, own = self.run, self.run.settings
         block = self.rows.block.picked(run.rng.permutation(self.rows.block.n_rows))
@@ -146,16 +147,15 @@ class VariationalFit:
             variance=variance,
         )
         fixed = isinstance(own.kernel, Kernel) or own.kernel != "auto"
-        start = ExactGP(kernel, Gaussian(1.0))
-        won = learner.choose_kernel(start, steps, given=fixed).kernel if steps else kernel
+        start = ExactGP(kernel, 1.0)
+        won = learner.learn_kernels(start, steps, given=fixed)[0].kernel if steps else kernel
         run.n_iter += learner.n_iter
         for n, scores in list(learner.losses.items())[-1:]:
             reason = f"lowest negative bound per row of {min(n, block.n_rows):,} rows"
             run.decisions.append(Decision("kernel", name_kernel(won), reason, scores))
         size = _choose_size(run, get_largest_size(block.n_rows))
         points = self._place(block, won, min(size, block.n_rows))
-        jitter = Jitter(relative=RELATIVE_JITTER)
-        model = EigenGP(won, points, Gaussian(1.0), points.shape[0], jitter=jitter, vecchia=True)
+        model = VecchiaPass.of(won, points, 1.0, RELATIVE_JITTER)
         rows = Rows(block, offset=offset)
         rounds = NeighborRounds(model, rows, self.likelihood, own.n_neighbors, run.n_threads)
         with speed_up_passes(points.shape[0]):
@@ -190,7 +190,7 @@ class VariationalFit:
         elif points is None:
             points = self._place(rows.block, kernel, size)
         model = EigenGP(
-            kernel, points, Gaussian(1.0), points.shape[0], jitter=Jitter(relative=RELATIVE_JITTER)
+            kernel, points, 1.0, points.shape[0], jitter=Jitter(relative=RELATIVE_JITTER)
         )
         start, variance = rows.begin(self.likelihood)
         free = eigengp_parameters(model, Extent(X.min(axis=0), X.max(axis=0))).parts
@@ -224,7 +224,7 @@ def _uses_neighbors(run: Run, likelihood: NonGaussian, kernel: Kernel) -> bool:
             raise ValueError(f"residual='neighbors' is not possible: {obstacle}.")
         run.decisions.append(Decision("residual", str(settings.residual), "given"))
         return settings.residual == "neighbors"
-    low, high = _NEIGHBOR_ROWS
+    low, high = _NEIGHBOR_ROWS, _MOST_NEIGHBOR_ROWS
     high = high if limit is None else min(high, round(_NEIGHBOR_ROWS_PER_SECOND * limit))
     reason = f"two classes of {low:,} to {high:,} rows"
     if isinstance(likelihood, Softmax):
@@ -254,6 +254,7 @@ def learn_variational(run: Run) -> FitResult:
     max_iter = settings.optimizer.max_iter
     steps = None if isinstance(max_iter, str) else max_iter
     kernels = _make_kernels(run, rows.block, variance, exposure and exposure.column)
+    model: EigenGP | VecchiaPass
     posterior: TargetPosterior
     if _uses_neighbors(run, likelihood, kernels[0]):
         model, posterior, bound = fit.learn_with_neighbors(kernels[0], steps)
@@ -295,7 +296,7 @@ def extend_posterior(posterior: LatentPosterior, block: RowBlock) -> tuple[Laten
     features = posterior.features
     jitter = Jitter(relative=RELATIVE_JITTER)
     points = features.points
-    model = EigenGP(features.kernel, points, Gaussian(1.0), points.shape[0], jitter=jitter)
+    model = EigenGP(features.kernel, points, 1.0, points.shape[0], jitter=jitter)
     block = replace(block, X=np.asfortranarray(block.X))
     rows = Rows(block, earlier=recover_evidence(posterior), offset=posterior.offset)
     with speed_up_passes(points.shape[0]):

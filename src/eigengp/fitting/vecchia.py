@@ -2,38 +2,48 @@
 
 Eigenfunctions and neighbours approximate one GP, so its kernel and noise are learned first, from
 local GPs. Inducing points are no parameters of the GP: more of them make the approximation better,
-and they are placed once, for the learned kernel.
+and they are placed once, for the learned kernel. Coefficients of the eigenfunctions are conditioned
+on all rows, or on a sample of many; the mean is that of the neighbours or of all rows; the noise is
+fitted to leave-one-out residuals.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from eigengp._typing import Array
-from eigengp.backend.threads import count_available_threads, speed_up_passes
-from eigengp.fitting.conditioning import CHUNK, Conditioning
-from eigengp.fitting.initialization import InducingPointInit, Start, draw_kernels
-from eigengp.fitting.local_learner import LocalLearner, name_kernel
+from eigengp.backend.threads import map_in_threads
+from eigengp.data.neighbors import Nearest, NeighborSource
+from eigengp.fitting.heteroscedastic import LeaveOneOut, reweight_rows, score
+from eigengp.fitting.initialization import InducingPointInit, Start
+from eigengp.fitting.local_learner import (
+    CANDIDATES,
+    SUMS,
+    group_nearby,
+    learn_kernels,
+    name_kernel,
+)
 from eigengp.fitting.model_selection import Decision
-from eigengp.fitting.progress import Clock
+from eigengp.fitting.noise_level import choose_noise
+from eigengp.fitting.posterior_mean import find_posterior_mean, is_affordable
 from eigengp.fitting.run import FitResult, Run
-from eigengp.fitting.settings import RELATIVE_JITTER
+from eigengp.fitting.settings import MOST_NEIGHBORS, RELATIVE_JITTER
 from eigengp.gp.blocks import RowBlock, group_rows
 from eigengp.gp.exact import ExactGP
+from eigengp.gp.heteroscedastic import VarianceScale
 from eigengp.gp.linalg import FactorizationError
-from eigengp.gp.model import EigenGP, Jitter
-from eigengp.kernels import Kernel
+from eigengp.gp.vecchia import VecchiaOutcome, VecchiaPass, Whitened
+from eigengp.gp.vecchia_posterior import VecchiaPosterior
 
 _TRIED_ROWS = 5_000
-_TRIED_LENGTHSCALES, _TRIED_STEPS = 4, 8
-_STEPS = 15
-"""The largest number of iterations in a round in which kernels are learned."""
-_TOLERANCE = 1e-6
-"""The default relative change of the log marginal likelihood at which learning stops."""
 _LEAST_LEARNED_ROWS = 1_000
 SAMPLE_ROWS = 100_000
 """The largest number of rows from which hyperparameters and coefficients are learned. Predictions
@@ -49,20 +59,33 @@ _LEAST_SIZE, _MOST_SIZE = 50, 800
 _MOST_FEATURES = 40_000_000
 """The largest number of features of all rows that the default keeps in memory."""
 _SIZE_PER_SECOND = 12
-_UNTIL = (0.25, 0.6)
-"""Fractions of `max_time` by which the choices of lengthscales and of inducing points must end."""
+_CHUNK = 256
+"""The number of rows predicted at once."""
+_AT_ONCE = 8 * _CHUNK
+"""The number of rows between looks at the clock, which does not depend on the threads."""
+_LEFT_OUT_ROWS, _MOST_SINGLE_ROWS = 6_000, 20_000
+"""The largest number of distinct inputs, and of their rows, that are left out."""
+_FIRST_PER_REPEAT = 20
+"""For so many inputs that are left out, one more that several rows share is left out."""
+_SCORED_ROWS = (4_000, 2_000)
+"""The number of rows from which the noise level is chosen, and that of each group of them."""
+_NOT_WORSE = 1.02
+"""The largest ratio of mean squared errors, of the mean from all rows to that from neighbours, at
+which the former is used: it is smoother, and its predictions are faster."""
+_UNTIL = (0.6, 0.85, 0.95)
+"""Fractions of `max_time` by which the choice of inducing points, leave-one-out, and the solution
+for all rows must end."""
 
 
 def learn_with_neighbors(run: Run, start: Start) -> FitResult:
     """Fit eigenfunctions and the nearest-neighbour residual."""
     fit = NeighborFit.begin(run)
-    model = fit.place_points(fit.choose_kernel(start))
-    outcome = fit.conditioning.condition(model)
-    scored = fit.conditioning.score(model, outcome, run.settings.noise != "gaussian")
-    run.decisions.extend(scored.decisions)
+    kernels = learn_kernels(run, fit.sample, start)
+    own = fit.choose_noise(fit.choose_kernel(kernels, fit.choose_size(kernels[0])))
+    scored = fit.score(own)
     # That of a sample of the rows is scaled to all of them.
-    total = outcome.value * (run.dataset.summary.weight / outcome.n)
-    return run.make_result(model, total, scored.kept_posterior, scored.errors, _online=None)
+    total = own.outcome.value * (run.dataset.summary.weight / own.outcome.n)
+    return scored.make_result(run, own.model, total, _online=None)
 
 
 def _get_sample_size(seconds: float | None) -> int:
@@ -81,6 +104,26 @@ def get_largest_size(n_rows: int, seconds: float | None = None) -> int:
     return max(1, min(size, n_rows // _ROWS_PER_POINT, _MOST_FEATURES // max(1, n_rows)))
 
 
+class _Predicted(NamedTuple):
+    """A model, its posterior, and leave-one-out predictions of some rows."""
+
+    model: VecchiaPass
+    outcome: VecchiaOutcome
+    """What a pass over the rows found."""
+    posterior: VecchiaPosterior
+    """With constant noise."""
+    at: NDArray[np.intp]
+    """Numbers of predicted inputs: the first `n_first`, and some that several rows share."""
+    found: tuple[Array, ...]
+    """Mean, variance and covariates."""
+    n_first: int
+    """The number of inputs among which the mean of all rows is compared."""
+    factor: Array | None = None
+    """How much more rows count than without weights by noise, shape (N,)."""
+    scored: LeaveOneOut | None = None
+    """With the noise that is fitted to the predictions; None if it is not fitted."""
+
+
 @dataclass(frozen=True)
 class NeighborFit:
     """One fit with the nearest-neighbour (Vecchia) residual.
@@ -89,121 +132,55 @@ class NeighborFit:
     ----------
     run : Run
         The fit to which it belongs.
-    conditioning : Conditioning
-        The rows on which models are conditioned.
-    learner : LocalLearner
-        Learns kernel and noise.
-    max_iter : int
-        The largest number of iterations in each step.
-    init : InducingPointInit
-        How inducing points are placed.
+    rows : RowBlock
+        All standardised rows, those with equal inputs merged, in random order.
+    single : RowBlock
+        All standardised rows, in the same order.
+    number : array of shape (N,)
+        The indices in `rows` of those in `single`.
+    sample : RowBlock
+        The first of `rows`, from which models and coefficients are learned.
+    n_neighbors : int
+        The number of neighbours of a prediction; all rows if a row has all others.
     """
 
     run: Run
-    conditioning: Conditioning
-    learner: LocalLearner
-    max_iter: int
-    init: InducingPointInit
+    rows: RowBlock
+    single: RowBlock
+    number: NDArray[np.intp]
+    sample: RowBlock
+    n_neighbors: int
 
     @classmethod
     def begin(cls, run: Run) -> NeighborFit:
         """Read all rows into memory, in random order."""
-        settings, clock = run.settings, run.monitor.clock
-        n_threads, most = count_available_threads(), _get_sample_size(clock.limit)
-        init = InducingPointInit(run.inducing_points)
+        most, asked = _get_sample_size(run.monitor.clock.limit), run.settings.n_neighbors
         single = run.source.take(np.arange(run.source.n_rows))
         groups = group_rows(single)
         order = run.rng.permutation(groups.rows.n_rows)
         rows, number = groups.rows.picked(order), np.argsort(order)[groups.number]
         at = np.argsort(number, kind="stable")
-        sample, _ = rows.cut(most)
-        n, asked = rows.n_rows, settings.n_neighbors
-        n_neighbors = n if asked >= n - 1 else asked
-        own = (rows, single.picked(at), number[at], sample, n_neighbors, n_threads, clock)
-        optimizer: Any = settings.optimizer
-        tol = _TOLERANCE if isinstance(optimizer.tol, str) else optimizer.tol
-        learner = LocalLearner(sample, run.monitor, n_threads, run.checkpoint, tol)
-        steps = _STEPS if isinstance(optimizer.max_iter, str) else optimizer.max_iter
-        return cls(run, Conditioning(*own), learner, steps, init)
+        n_neighbors = order.size if asked >= order.size - 1 else asked
+        return cls(run, rows, single.picked(at), number[at], rows.cut(most)[0], n_neighbors)
 
-    @property
-    def rows(self) -> RowBlock:
-        """All standardised rows, those with equal inputs merged, in random order."""
-        return self.conditioning.rows
-
-    @property
-    def _clock(self) -> Clock:
-        return self.run.monitor.clock
-
-    def choose_kernel(self, start: Start) -> ExactGP:
-        """Choose the kernel, and learn it and the noise."""
-        model = ExactGP(start.kernel, start.likelihood)
-        if self.max_iter:
-            model = self._learn_kernel(model)
-            self.run.n_iter += self.learner.n_iter
-        return model
-
-    def _learn_kernel(self, model: ExactGP) -> ExactGP:
-        own, most = self.run.settings.kernel, self.max_iter
-        if isinstance(own, Kernel):
-            model = self._choose_lengthscales(model)
-        if isinstance(own, Kernel) or own != "auto":
-            return self.learner.choose_kernel(model, most, given=True)
-        winner = self.learner.choose_kernel(model, most)
-        n, losses = list(self.learner.losses.items())[-1]
-        tried = len(next(iter(self.learner.losses.values())))
-        reason = f"lowest loss on {min(n, self.rows.n_rows):,} rows"
-        if len(losses) < tried:
-            reason += f", the best {len(losses)} of {tried} kernels"
-        self._decide("kernel", name_kernel(winner.kernel), reason, losses)
-        return winner
-
-    def _choose_lengthscales(self, given: ExactGP) -> ExactGP:
-        """Return the model with a given kernel, or one with plausible lengthscales, if better.
-
-        Far too short or too long lengthscales have no gradient, and 1, that of a kernel without
-        arguments, is either in the units of most data.
-        """
-        if self.run.settings.optimizer.n_restarts == 1:
-            return given
-        rng = check_random_state(0)  # Does not advance the random numbers of the fit.
-        others = draw_kernels(given.kernel, self.rows.X, _TRIED_LENGTHSCALES, rng)
-        steps = min(_TRIED_STEPS, self.max_iter)
-        best, least = given, np.inf
-        for i, kernel in enumerate((given.kernel, *others)):
-            self._clock.spread(_UNTIL[0], i, 1 + _TRIED_LENGTHSCALES)
-            if i and self._clock.is_over():
-                break
-            model = replace(given, kernel=kernel)
-            value = self.learner.try_kernel(model, steps)
-            if value < least:
-                best, least = model, value
-        return best
-
-    def _decide(self, name: str, chosen: str, reason: str, scores: dict[str, float]) -> None:
-        self.run.decisions.append(Decision(name, chosen, reason, scores))
-
-    def place_points(self, model: ExactGP) -> EigenGP:
-        """Place all inducing points for the learned kernel."""
-        settings, given = self.run.settings, self.init.method
-        asked = settings.n_components or settings.n_inducing
-        if not isinstance(given, str):
-            return self._place(model, given.shape[0], self.rows)
-        size = min(asked or self._choose_size(model), self.learner.rows.n_rows)
-        if asked and size < asked:
-            self.run.note_few_inputs(size, asked)
-        return self._place(model, size, self.learner.rows)
-
-    def _choose_size(self, model: ExactGP) -> int:
+    def choose_size(self, model: ExactGP) -> int:
         """Choose the number of inducing points: double it while the held-out loss improves.
 
         Eigenfunctions describe the smooth part of a function and neighbours the rough part.
         """
-        self._clock.allow(_UNTIL[1])
-        most = get_largest_size(self.learner.rows.n_rows, self._clock.limit)
+        run, given, clock = self.run, self.run.inducing_points, self.run.monitor.clock
+        asked = run.settings.n_components or run.settings.n_inducing
+        if not isinstance(given, str):
+            return given.shape[0]
+        if asked:
+            if asked > self.sample.n_rows:
+                run.note_few_inputs(self.sample.n_rows, asked)
+            return min(asked, self.sample.n_rows)
+        clock.allow(_UNTIL[0])
+        most = get_largest_size(self.sample.n_rows, clock.limit)
         size = min(_FIRST_SIZE, most)
         losses: dict[int, float] = {}
-        while most >= 1.5 * size and not self._clock.is_over():
+        while most >= 1.5 * size and not clock.is_over():
             more = min(2 * size, most)
             for each in sorted({size, more} - losses.keys()):
                 losses[each] = self._score_held_out(model, each)
@@ -212,31 +189,225 @@ class NeighborFit:
             size = more
         if losses:
             scores = {str(each): loss for each, loss in losses.items()}
-            self._decide("n_components", str(size), "loss of a held-out set", scores)
-        return size
+            reason = "loss of a held-out set"
+            run.decisions.append(Decision("n_components", str(size), reason, scores))
+        return min(size, self.sample.n_rows)
+
+    def choose_kernel(self, models: Sequence[ExactGP], size: int) -> _Predicted:
+        """Condition models on all rows, and return that with the lowest leave-one-out loss.
+
+        Local GPs know few of the neighbours of a row, and one noise variance for all rows. These
+        predictions know all, and are what the fit is for.
+        """
+        clock, compares, failure = self.run.monitor.clock, len(models) > 1, None
+        trials: list[tuple[float, _Predicted]] = []
+        for model in models:
+            clock.allow(_UNTIL[0])
+            if trials and clock.is_over():
+                break
+            try:
+                own = self.condition_and_predict(self._place(model, size, self.sample))
+            except FactorizationError as error:
+                failure = error
+                continue
+            trials.append((self._get_loss(own), own) if compares else (0.0, own))
+        if not trials:
+            raise failure or ValueError("There is no model to condition.")
+        if compares:
+            losses = {name_kernel(own.model.features.kernel): loss for loss, own in trials}
+            chosen = min(losses, key=lambda name: losses[name])
+            reason = f"leave-one-out loss of the best of {len(CANDIDATES) + len(SUMS)} kernels"
+            self.run.decisions.append(Decision("kernel", chosen, reason, losses))
+        return min(trials, key=lambda trial: trial[0])[1]
+
+    def choose_noise(self, own: _Predicted) -> _Predicted:
+        """Condition the model again if leave-one-out errors call for another noise variance."""
+        run, features = self.run, own.model.features
+        if own.scored is None or run.settings.learns_nothing or run.monitor.clock.is_over():
+            return own
+        groups = group_nearby(self.sample, features.kernel, *_SCORED_ROWS)
+        model = ExactGP(features.kernel, own.model.noise_variance)
+        model, decisions = choose_noise(model, groups, run.n_threads)
+        run.decisions.extend(decisions)
+        if not decisions:
+            return own
+        return self.condition_and_predict(replace(own.model, noise_variance=model.noise_variance))
+
+    def _get_loss(self, own: _Predicted) -> float:
+        """Return the leave-one-out loss, in nats per row, as that of `_score_predictions`."""
+        squares = (self.rows.y[own.at] - own.found[0]) ** 2
+        alike = _get_alike_loss(squares, self.rows.weight[own.at])
+        scores = own.scored.scores if own.scored is not None else {}
+        return 0.5 * (min(scores.values(), default=alike) + alike)
 
     def _score_held_out(self, model: ExactGP, size: int) -> float:
         """Score a held-out fifth of some rows with so many inducing points."""
         few, _ = self.rows.cut(_TRIED_ROWS)
         seen, held_out = few.cut(few.n_rows - few.n_rows // 5)
-        with speed_up_passes(size):
-            try:
-                outcome = self.conditioning.run_pass(self._place(model, size, seen), seen)
-            except FactorizationError:
-                return float("inf")
-            posterior, _ = self.conditioning.make_posterior(outcome, seen)
-            edges = range(0, held_out.n_rows, CHUNK)
-            parts = [posterior.mean_and_variance(held_out.X[i : i + CHUNK]) for i in edges]
+        try:
+            outcome = self.run_pass(self._place(model, size, seen), seen)
+        except FactorizationError:
+            return float("inf")
+        posterior = self._make_posterior(outcome, seen)
+        edges = range(0, held_out.n_rows, _CHUNK)
+        parts = [posterior.mean_and_variance(held_out.X[i : i + _CHUNK]) for i in edges]
         mean, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
         return _score_predictions(held_out, mean, variance)
 
-    def _place(self, model: ExactGP, size: int, rows: RowBlock) -> EigenGP:
+    def _place(self, model: ExactGP, size: int, rows: RowBlock) -> VecchiaPass:
         """Return the model with so many inducing points, placed among the rows."""
         rng = check_random_state(0)  # Does not advance the random numbers of the fit.
-        points = self.init.place(rows, size, model.kernel, rng)
-        jitter = Jitter(relative=RELATIVE_JITTER)
-        own = (model.kernel, points, model.likelihood, points.shape[0])
-        return EigenGP(*own, jitter=jitter, vecchia=True)
+        points = InducingPointInit(self.run.inducing_points).place(rows, size, model.kernel, rng)
+        return VecchiaPass.of(model.kernel, points, model.noise_variance, RELATIVE_JITTER)
+
+    def condition_and_predict(self, model: VecchiaPass) -> _Predicted:
+        """Condition a model on all rows; if the noise is fitted, predict rows from all others."""
+        outcome = self.condition(model)
+        if self.run.settings.noise == "gaussian":
+            none, posterior = np.empty(0), self._make_posterior(outcome, self.rows)
+            return _Predicted(model, outcome, posterior, none.astype(np.intp), 3 * (none,), 0)
+        self.run.monitor.clock.allow(_UNTIL[1])
+        own = self._predict(model, outcome)
+        return own._replace(scored=self._score(own))
+
+    def condition(self, model: VecchiaPass) -> VecchiaOutcome:
+        """Condition the coefficients of the model on all rows, or on a sample of many.
+
+        With all rows as neighbours it is the exact GP, without the jitter of neighbourhoods.
+        """
+        if self.n_neighbors < self.rows.n_rows:
+            return self.run_pass(model, self.sample, min(self.n_neighbors, MOST_NEIGHBORS))
+        return self.run_pass(replace(model, jitter=0.0), self.sample, self.rows.n_rows)
+
+    def run_pass(
+        self, model: VecchiaPass, rows: RowBlock, count: int = MOST_NEIGHBORS
+    ) -> VecchiaOutcome:
+        """Condition the coefficients of a model on rows with so many neighbours."""
+        metric = model.features.kernel.metric(rows.X.shape[1])
+        return model.forward(NeighborSource.of(rows, metric, count, self.run.n_threads))
+
+    def _make_posterior(self, outcome: VecchiaOutcome, rows: RowBlock) -> VecchiaPosterior:
+        """Return the posterior given these rows, which finds neighbours among them."""
+        assert isinstance(outcome.flow, VecchiaPass)
+        metric = outcome.flow.features.kernel.metric(rows.X.shape[1])
+        search = Nearest.of(rows.X, metric, self.n_neighbors, "auto")
+        return VecchiaPosterior.of(outcome, rows, search, search.count)
+
+    def score(self, own: _Predicted) -> LeaveOneOut:
+        """Return the posterior of a model given all rows, with its leave-one-out score.
+
+        Where the noise is heteroscedastic, rows that count by their noise compete with equal ones.
+        The mean of all rows then competes with that of the neighbours.
+        """
+        if own.scored is None:
+            own, decision = self._use_all_rows(own)
+            return LeaveOneOut(own.posterior, others=(decision,))
+        scored, many = own.scored, self.rows.n_rows > self.sample.n_rows
+        if scored.smooth is not None and not many and self.run.monitor.clock.limit is None:
+            with suppress(FactorizationError):
+                weighted = self._reweight(own.model, scored.smooth)
+                best = scored.choose_weights(self._score(weighted))
+                own = own if best.posterior is scored.posterior else weighted
+                scored = best
+        own, decision = self._use_all_rows(own)
+        best = self._score(own) if decision.chosen == "all rows" else scored
+        return replace(best, others=(decision, *scored.others))
+
+    def _predict(
+        self, model: VecchiaPass, outcome: VecchiaOutcome, factor: Array | None = None
+    ) -> _Predicted:
+        """Predict rows from all others, as many as time allows, with the mean of the neighbours.
+
+        They are the first inputs, with a limited number of rows, and some of those after them that
+        several rows share: few rows repeat an input, and they alone show how far targets at one
+        input differ.
+        """
+        count = min(_LEFT_OUT_ROWS, self.rows.n_rows)
+        if self.number.size > _MOST_SINGLE_ROWS:
+            count = min(count, int(self.number[_MOST_SINGLE_ROWS]))
+        count = max(1, count)
+        n_rows = np.bincount(self.number, self.single.sample_weight)
+        repeats = count + np.flatnonzero(n_rows[count:] > 1.0)
+        at = np.concatenate([np.arange(count), repeats[: count // _FIRST_PER_REPEAT]])
+        posterior = self._make_posterior(outcome, self.rows)
+        search: Any = posterior.search
+        parts: list[Any] = []
+        for start in range(0, at.size, _AT_ONCE):
+            own = at[start : start + _AT_ONCE]
+            index = search.find_others(self.rows.X[own], own)
+            edges = range(0, own.size, _CHUNK)
+            chunks = [(self.rows.picked(own[i : i + _CHUNK]), index[i : i + _CHUNK]) for i in edges]
+            parts += map_in_threads(
+                lambda chunk: posterior.leave_one_out(*chunk), chunks, self.run.n_threads
+            )
+            if self.run.monitor.clock.is_over():
+                break
+        found = tuple(np.concatenate(each) for each in zip(*parts, strict=True))
+        return _Predicted(model, outcome, posterior, at[: found[0].size], found, count, factor)
+
+    def _reweight(self, model: VecchiaPass, smooth: VarianceScale) -> _Predicted:
+        """Predict rows again, where those with much noise count less."""
+        explained = model.features.matrix(self.rows.X) @ model.prior_factor
+        explained /= np.sqrt(model.features.prior_scale)
+        rows = reweight_rows(self.rows, smooth, explained)
+        again = replace(self, rows=rows, sample=rows)
+        return again._predict(model, again.condition(model), rows.weight / self.rows.weight)
+
+    def _score(self, own: _Predicted) -> LeaveOneOut:
+        """Fit the noise to leave-one-out predictions, and score them."""
+        seen = np.flatnonzero(np.isin(self.number, own.at))
+        number = np.searchsorted(own.at, self.number[seen])
+        factor = None if own.factor is None else own.factor[own.at]
+        size = own.posterior.mean_coefficients.size
+        return score(own.posterior, self.single.picked(seen), own.found, number, size, factor)
+
+    def _use_all_rows(self, own: _Predicted) -> tuple[_Predicted, Decision]:
+        """Replace the mean by that of the full GP, if memory and time allow and it is not worse."""
+        mean, variance = (each[: own.n_first] for each in own.found[:2])
+        rows, whitened, full = own.posterior.rows, own.outcome.whitened, None
+        reason = self._find_obstacle(whitened)
+        if reason is None and whitened is not None:
+            source = NeighborSource(rows, whitened.index, self.run.n_threads)
+            full = find_posterior_mean(own.model, source, variance, self.run.monitor.clock.is_over)
+            reason = "conjugate gradients did not converge"
+        if full is None:
+            return own, Decision("posterior_mean", "neighbors", str(reason))
+        posterior = replace(own.posterior, coefficients=full.coefficients)
+        if not mean.size:
+            reason = "memory and time allow"
+            return own._replace(posterior=posterior), Decision("posterior_mean", "all rows", reason)
+        targets = rows.y[: mean.size]
+        errors, other, how = full.errors, targets - mean, "leave-one-out mean squared error"
+        if full.held_out is not None:
+            errors, how = full.held_out, "mean squared error of a held-out set"
+            other = self._predict_held_out(own.posterior, errors.size)
+        scores = {"all rows": float(np.mean(errors**2)), "neighbors": float(np.mean(other**2))}
+        if scores["all rows"] > _NOT_WORSE * scores["neighbors"]:
+            return own, Decision("posterior_mean", "neighbors", how, scores)
+        means = np.concatenate([targets - full.errors, own.found[0][own.n_first :]])
+        own = own._replace(posterior=posterior, found=(means, *own.found[1:]))
+        return own, Decision("posterior_mean", "all rows", how, scores)
+
+    def _find_obstacle(self, whitened: Whitened | None) -> str | None:
+        """Return why the mean cannot be that of all rows; None if it can."""
+        clock, n = self.run.monitor.clock, self.rows.n_rows
+        if whitened is None:
+            return "all rows are neighbours"
+        if whitened.w.shape[0] < n or not is_affordable(n, clock.limit):
+            return "the kernel matrix of all rows takes too much memory or time"
+        clock.allow(_UNTIL[2])
+        return "no time is left for all rows" if clock.is_over() else None
+
+    def _predict_held_out(self, posterior: VecchiaPosterior, count: int) -> Array:
+        """Return the errors of the last rows, with neighbours among the others alone."""
+        seen, held_out = posterior.rows.cut(posterior.rows.n_rows - count)
+        metric = posterior.features.kernel.metric(seen.X.shape[1])
+        index = Nearest.of(seen.X, metric, self.n_neighbors, "auto")(held_out.X)
+        parts = [
+            posterior.leave_one_out(held_out.picked(np.arange(i, j)), index[i:j])[0]
+            for i, j in pairwise([*range(0, count, _CHUNK), count])
+        ]
+        return np.asarray(held_out.y - np.concatenate(parts))
 
 
 def _score_predictions(rows: RowBlock, mean: Array, variance: Array) -> float:
@@ -249,5 +420,10 @@ def _score_predictions(rows: RowBlock, mean: Array, variance: Array) -> float:
     if rows.scatter is not None:
         squares += rows.scatter / rows.weight
     own = float(np.average(np.log(variance) + squares / variance, weights=rows.weight))
-    average = max(float(np.average(squares, weights=rows.weight)), np.finfo(np.float64).tiny)
-    return 0.25 * (own + float(np.log(average)) + 1.0)
+    return 0.5 * (0.5 * own + _get_alike_loss(squares, rows.weight))
+
+
+def _get_alike_loss(squares: Array, weight: Array) -> float:
+    """Return the negative log density, without constants, if all rows have the same variance."""
+    average = max(float(np.average(squares, weights=weight)), np.finfo(np.float64).tiny)
+    return 0.5 * (float(np.log(average)) + 1.0)

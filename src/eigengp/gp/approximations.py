@@ -13,28 +13,21 @@ from functools import cached_property
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import convert, product, recycle
 from eigengp.backend.namespace import AnyArray, Placed, cast, dtype_name, is_numpy, namespace
+from eigengp.backend.threads import convert, product, recycle
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import (
     FactorEvidence,
     Outcome,
     PassAdjoint,
     PriorEvidence,
-    TraceAdjoint,
     TraceTerm,
 )
 from eigengp.gp.gpu.fused import fused_for
 from eigengp.gp.linalg import CholeskyFactor, FactorizationError, Spectrum
-from eigengp.gp.precision import (
-    Arithmetic,
-    measure_residual_scatter,
-    measure_rounding,
-    measure_scatter,
-)
+from eigengp.gp.precision import Arithmetic, choose_pull_back
 from eigengp.gp.sums import (
     Kept,
-    RowAdjoint,
     Sums,
     SumsAdjoint,
     accumulate,
@@ -42,7 +35,7 @@ from eigengp.gp.sums import (
     make_features,
     take_features,
 )
-from eigengp.kernels import KernelColumns, PullBack
+from eigengp.kernels import KernelAdjoint, KernelColumns, PullBack
 
 _EPSILON = float(np.finfo(np.float64).eps)
 _MOST_LOST = 1e-2
@@ -92,7 +85,9 @@ class PlainRows:
             recycle(wide)
         return sums
 
-    def pull_back(self, block: RowBlock, bar: SumsAdjoint, kept: Kept | None = None) -> RowAdjoint:
+    def pull_back(
+        self, block: RowBlock, bar: SumsAdjoint, kept: Kept | None = None
+    ) -> KernelAdjoint:
         """Pass 2: `K̄ = ω ∘ (2KĀ + y b̄ᵀ)`, pulled back through the kernel.
 
         It is formed as `K (2Ā + m b̄ᵀ) + (y − Km) b̄ᵀ`, in which far less cancels.
@@ -103,8 +98,7 @@ class PlainRows:
             whole, rest = block.cut(fused.whole(block.n_rows))
             weight = whole.sample_weight
             pieces = self.pieces if weight is None else 2
-            adjoint = fused.pull_back(whole.X, whole.y, weight, bar.about, pieces, bar.target_scale)
-            own = RowAdjoint(adjoint.theta, adjoint.points)
+            own = fused.pull_back(whole.X, whole.y, weight, bar.about, pieces, bar.target_scale)
             if rest.n_rows:
                 own += PlainRows(self.features).pull_back(rest, bar)
             return own
@@ -158,7 +152,9 @@ class WhitenedRows:
         recycle(wide)
         return sums
 
-    def pull_back(self, block: RowBlock, bar: SumsAdjoint, kept: Kept | None = None) -> RowAdjoint:
+    def pull_back(
+        self, block: RowBlock, bar: SumsAdjoint, kept: Kept | None = None
+    ) -> KernelAdjoint:
         """Pass 2: `K̄ = ω ∘ (2 Φ Ā + y b̄ᵀ) Tᵀ`, with `Φ` formed first to keep its digits."""
         K, back = take_features(self.features, block, "float64", kept, targets=True)
         T = self._T.beside(K)
@@ -186,16 +182,16 @@ def _pulled_back(
     K_bar: AnyArray,
     back: PullBack,
     K: AnyArray | None = None,
-) -> RowAdjoint:
+) -> KernelAdjoint:
     """Weigh the cotangent of `K` and take it, and that of a varying diagonal, to the kernel."""
     weight = block.sample_weight
     if weight is not None:
         K_bar *= cast(weight, dtype_name(K_bar))[:, None]
     adjoint = back(K_bar, overwrite=True, K=K)
-    theta = adjoint.theta
     if bar.diagonal and features.kernel.constant_diagonal is None:
-        theta = theta + features.kernel.diag_pull_back(block.X, bar.diagonal * block.weight)
-    return RowAdjoint(theta, adjoint.points)
+        theta = features.kernel.diag_pull_back(block.X, bar.diagonal * block.weight)
+        adjoint = replace(adjoint, theta=adjoint.theta + theta)
+    return adjoint
 
 
 class DigitsLostError(ArithmeticError):
@@ -218,13 +214,14 @@ class PriorPass:
 
     features: KernelColumns
     noise_variance: float
-    factor: CholeskyFactor
+    factor: CholeskyFactor | None
+    """None for features with a white prior, which they leave nothing out of (SSGP)."""
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
 
     @property
-    def prior_factor(self) -> Array:
+    def prior_factor(self) -> Array | None:
         """See `Pass.prior_factor`."""
-        return self.factor.matrix
+        return None if self.factor is None else self.factor.matrix
 
     def _rows(self, source: RowSource) -> PlainRows:
         return PlainRows(self.features, self.arithmetic.sums_for(source.n_rows))
@@ -239,6 +236,8 @@ class PriorPass:
         """
         rows, s2 = self._rows(source), self.noise_variance
         sums = source.total(lambda block: rows.sums(block, kept))
+        if self.factor is None:
+            return Outcome(self, FactorEvidence(sums, np.ones(sums.b.size), s2), None, None, kept)
         evidence = PriorEvidence(sums, self.factor, s2)
         in_float64 = _is_trusted(evidence)
         single = rows.made == "float32"
@@ -247,42 +246,30 @@ class PriorPass:
         trace = None
         if gamma:
             constant = self.features.kernel.constant_diagonal
-            trace = TraceTerm(sums, self.factor.inverse, s2, constant, gamma)
+            trace = TraceTerm.of(sums, self.factor.inverse, s2, constant, gamma)
         return Outcome(self, evidence, trace, None, kept)
 
     def pull_back(self, source: RowSource, outcome: Outcome, bar: SumsAdjoint) -> PassAdjoint:
         """See `Pass.pull_back`."""
         evidence, kept = outcome.evidence, outcome.kept
-        assert isinstance(evidence, PriorEvidence)
-        s2_bar = evidence.noise_adjoint()
-        gram = evidence.gram_adjoint(bar)
+        s2_bar, gram = evidence.noise_adjoint(), None
         diagonal: Array | float = 0.0
-        if outcome.trace:
-            trace = outcome.trace.adjoint()
-            bar, diagonal = _add_trace(self.features, evidence.sums, bar, trace)
-            gram += self.factor.weights_pull_back(trace.weights)
-            s2_bar += trace.noise_variance
+        if isinstance(evidence, PriorEvidence):
+            gram = evidence.gram_adjoint(bar)
+            if trace := outcome.trace:
+                bar, diagonal = _add_trace(self.features, evidence.sums, bar, trace)
+                gram += evidence.prior.weights_pull_back(trace.weights)
+                s2_bar += trace.noise_variance
         rows = self._rows(source)
         if self.arithmetic.precision != "double":
-            rows = choose_pull_back(rows, self.arithmetic, bar, evidence.sums)
+            dtype, pieces = choose_pull_back(bar, evidence.sums, self.features.prior_scale)
+            rows = replace(rows, pulled=dtype, pieces=pieces)
         pulled = source.total(lambda block: rows.pull_back(block, bar, kept))
         return PassAdjoint(pulled.theta + diagonal, pulled.points, gram, s2_bar)
 
 
-def choose_pull_back(
-    rows: PlainRows, arithmetic: Arithmetic, bar: SumsAdjoint, sums: Sums
-) -> PlainRows:
-    """Return the rows as these cotangents can be taken back: data type, and fused passes."""
-    dtype = arithmetic.gradient_for(lambda: measure_rounding(bar, sums))
-    if dtype == "float64":
-        return replace(rows, pulled=dtype)
-    scatter = measure_scatter(bar, sums, rows.features.prior_scale)
-    pieces = arithmetic.pieces_for(scatter, measure_residual_scatter(bar, sums))
-    return replace(rows, pulled=dtype, pieces=pieces)
-
-
 def _add_trace(
-    features: KernelColumns, sums: Sums, bar: SumsAdjoint, trace: TraceAdjoint
+    features: KernelColumns, sums: Sums, bar: SumsAdjoint, trace: TraceTerm
 ) -> tuple[SumsAdjoint, Array | float]:
     """Add the trace term to the cotangents of the sums, and return what it gives to `theta`.
 
@@ -357,7 +344,7 @@ class SpectralPass:
         """Return the log marginal likelihood without a pass over the rows."""
         s2, identity = self.noise_variance, np.eye(self.shrinkage.size)
         constant = self.features.kernel.constant_diagonal
-        trace = TraceTerm(sums, identity, s2, constant, gamma) if gamma else None
+        trace = TraceTerm.of(sums, identity, s2, constant, gamma) if gamma else None
         evidence = FactorEvidence(sums, np.sqrt(self.shrinkage), s2)
         return Outcome(self, evidence, trace, self._rows.whitening, kept)
 
@@ -367,7 +354,7 @@ class SpectralPass:
 
     def weight_gradient(self, outcome: Outcome) -> tuple[Array, float]:
         """Return the derivatives by `ln v` and `σ²`, without touching the rows."""
-        extra = outcome.trace.adjoint().noise_variance if outcome.trace else 0.0
+        extra = outcome.trace.noise_variance if outcome.trace else 0.0
         evidence = outcome.evidence
         assert isinstance(evidence, FactorEvidence)
         return evidence.log_scale_adjoint(), evidence.noise_adjoint() + extra
@@ -382,8 +369,7 @@ class SpectralPass:
         T_bar = 2.0 * sums.cross @ bar.A + np.outer(sums.features, bar.b)
         gram = self.spectrum.pull_back(T_bar, self.shrinkage)
         diagonal: Array | float = 0.0
-        if outcome.trace:
-            trace = outcome.trace.adjoint()
+        if trace := outcome.trace:
             prior = np.ones_like(self.shrinkage)
             gram = gram + self.spectrum.pull_back(2.0 * sums.cross @ trace.A, prior)
             bar, diagonal = _add_trace(self.features, sums, bar, trace)

@@ -25,9 +25,9 @@ from scipy import sparse
 
 from eigengp._typing import Array
 from eigengp.backend.loops import load_loops
+from eigengp.backend.namespace import row_dots
 from eigengp.backend.threads import run_in_threads, sum_in_threads
 from eigengp.gp.linalg import cholesky, solve_lower
-from eigengp.gp.sums import row_dots
 from eigengp.gp.vecchia import VecchiaOutcome
 from eigengp.kernels import Kernel
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.linalg import LinAlgError, lapack
@@ -33,7 +33,7 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 class Evidence(ABC):
-    """What the evidence, its adjoints and the posterior have in common.
+    """The evidence, its adjoints and the posterior.
 
     Attributes
     ----------
@@ -41,35 +41,22 @@ class Evidence(ABC):
         Pass 1 over the rows.
     noise_variance : float
         `σ²`, applied to sums that were made without it (1 otherwise).
+    factor : array of shape (R,) or 1.0
+        What takes `h`, the solution of the normal equations, to the coefficients `m`.
     """
 
     sums: Sums
     noise_variance: float
+    factor: Any
 
-    @property
     @abstractmethod
-    def log_determinant(self) -> float:
-        """`ln|G|`."""
-
-    @property
-    @abstractmethod
-    def whitened(self) -> Array:
-        """A vector whose square is `hᵀGh = mᵀb/σ²`."""
-
-    @property
-    @abstractmethod
-    def mean(self) -> Array:
-        """`m`, shape (M,)."""
+    def precision(self) -> Array:
+        """Return the posterior precision, `G` or `Λ`."""
 
     @property
     @abstractmethod
     def mean_norm(self) -> float:
         """`hᵀh`, the size of the posterior mean under the prior."""
-
-    @property
-    @abstractmethod
-    def V(self) -> Array:
-        """A root of `P`, shape (M, R)."""
 
     @property
     @abstractmethod
@@ -80,6 +67,54 @@ class Evidence(ABC):
     @abstractmethod
     def determined(self) -> float:
         """`tr(G⁻¹S) = R − tr(G⁻¹)`: how many coefficients the rows determine."""
+
+    @cached_property
+    def L_G(self) -> Array:
+        """The Cholesky factor of the posterior precision."""
+        precision = self.precision()
+        try:
+            return cholesky(precision)
+        except LinAlgError:
+            raise FactorizationError(
+                f"The posterior precision of {precision.shape[0]} coefficients is not positive "
+                f"definite at noise variance {self.noise_variance:.1e}: targets or kernel hold NaN "
+                "or infinity, or the noise is far below what rounding allows. Check the data, or "
+                "start from a larger noise variance."
+            ) from None
+
+    @cached_property
+    def log_determinant(self) -> float:
+        """`ln|G|`."""
+        return _log_determinant(self.L_G)
+
+    @cached_property
+    def whitened(self) -> Array:
+        """`L_G⁻¹ Fᵀb/σ²`, whose square is `hᵀGh = mᵀb/σ²`, shape (R,)."""
+        right = self.factor * self.sums.b / self.noise_variance
+        solution: Array = lapack.dtrtrs(self.L_G, right, lower=1)[0]
+        return solution
+
+    @cached_property
+    def h(self) -> Array:
+        """The posterior mean of `z`, or of the coefficients themselves, shape (R,)."""
+        solution: Array = lapack.dtrtrs(self.L_G, self.whitened, lower=1, trans=1)[0]
+        return solution
+
+    @cached_property
+    def mean(self) -> Array:
+        """`m`, shape (M,)."""
+        mean: Array = self.factor * self.h
+        return mean
+
+    @cached_property
+    def root(self) -> Array:
+        """`L_G⁻¹`, whose squared columns sum to the posterior variances of `z`, (R, R)."""
+        return inverse_lower(self.L_G)
+
+    @cached_property
+    def V(self) -> Array:
+        """`F L_G⁻ᵀ`, a root of `P`, shape (M, R)."""
+        return (self.root * self.factor).T
 
     @cached_property
     def negative_log(self) -> float:
@@ -107,18 +142,6 @@ class Evidence(ABC):
         fit = self.mean_norm + float(self.whitened @ self.whitened) - self.sums.c / s2
         return 0.5 * (self.sums.n - self.determined + fit) / s2
 
-    def _factorized(self, precision: Array) -> Array:
-        """Return the Cholesky factor of a posterior precision."""
-        try:
-            return cholesky(precision)
-        except LinAlgError:
-            raise FactorizationError(
-                f"The posterior precision of {precision.shape[0]} coefficients is not positive "
-                f"definite at noise variance {self.noise_variance:.1e}: targets or kernel hold NaN "
-                "or infinity, or the noise is far below what rounding allows. Check the data, or "
-                "start from a larger noise variance."
-            ) from None
-
 
 def _log_determinant(L: Array) -> float:
     """Return `ln|L Lᵀ|`."""
@@ -143,30 +166,10 @@ class FactorEvidence(Evidence):
     factor: Array
     noise_variance: float
 
-    @cached_property
-    def L_G(self) -> Array:
-        """The Cholesky factor of `I + S`, shape (R, R)."""
+    def precision(self) -> Array:
+        """Return `I + S`, shape (R, R)."""
         S = self.factor[:, None] * (self.sums.A * self.factor) / self.noise_variance
-        return self._factorized(np.eye(S.shape[0]) + 0.5 * (S + S.T))
-
-    @cached_property
-    def log_determinant(self) -> float:
-        """`ln|G|`."""
-        return _log_determinant(self.L_G)
-
-    @cached_property
-    def whitened(self) -> Array:
-        """`L_G⁻¹ Fᵀb/σ²`, shape (R,)."""
-        solution: Array = lapack.dtrtrs(
-            self.L_G, self.factor * self.sums.b / self.noise_variance, lower=1
-        )[0]
-        return solution
-
-    @cached_property
-    def h(self) -> Array:
-        """The posterior mean of `z`, shape (R,)."""
-        solution: Array = lapack.dtrtrs(self.L_G, self.whitened, lower=1, trans=1)[0]
-        return solution
+        return np.eye(S.shape[0]) + 0.5 * (S + S.T)
 
     @property
     def mean_norm(self) -> float:
@@ -174,24 +177,9 @@ class FactorEvidence(Evidence):
         return float(self.h @ self.h)
 
     @cached_property
-    def mean(self) -> Array:
-        """`m = F h`, shape (R,)."""
-        return self.factor * self.h
-
-    @cached_property
-    def V(self) -> Array:
-        """`F L_G⁻ᵀ`, shape (R, R)."""
-        return self.factor[:, None] * self.root.T
-
-    @cached_property
     def covariance(self) -> Array:
         """`P = V Vᵀ`, shape (R, R)."""
         return self.V @ self.V.T
-
-    @cached_property
-    def root(self) -> Array:
-        """`L_G⁻¹`, whose squared columns sum to the posterior variances of `z`, (R, R)."""
-        return inverse_lower(self.L_G)
 
     @cached_property
     def variances(self) -> Array:
@@ -218,7 +206,8 @@ class PriorEvidence(Evidence):
     """The evidence for the prior of the GP itself, through `Λ`, at a third of the work.
 
     `F Fᵀ = K_BB⁻¹` gives `G = Fᵀ Λ F`, hence `ln|G| = ln|Λ| − ln|K_BB|`,
-    `m = Λ⁻¹b/σ²`, `hᵀh = mᵀK_BB m` and `tr(G⁻¹) = tr(P K_BB)`.
+    `m = Λ⁻¹b/σ²`, `hᵀh = mᵀK_BB m` and `tr(G⁻¹) = tr(P K_BB)`: `Λ` takes the place of `G`, and
+    one that of `F`.
 
     Parameters
     ----------
@@ -234,29 +223,18 @@ class PriorEvidence(Evidence):
     prior: CholeskyFactor
     noise_variance: float
 
-    @cached_property
-    def L(self) -> Array:
-        """The Cholesky factor of `Λ`, shape (M, M)."""
+    factor = 1.0
+
+    def precision(self) -> Array:
+        """Return `Λ`, shape (M, M)."""
         precision = self.sums.A / self.noise_variance
         precision += self.prior.gram
-        return self._factorized(precision)
+        return precision
 
     @cached_property
     def log_determinant(self) -> float:
         """`ln|Λ| − ln|K_BB|`."""
-        return _log_determinant(self.L) - _log_determinant(self.prior.L)
-
-    @cached_property
-    def whitened(self) -> Array:
-        """`L_Λ⁻¹ b/σ²`, shape (M,)."""
-        solution: Array = lapack.dtrtrs(self.L, self.sums.b / self.noise_variance, lower=1)[0]
-        return solution
-
-    @cached_property
-    def mean(self) -> Array:
-        """`L_Λ⁻ᵀ L_Λ⁻¹ b/σ²`, shape (M,)."""
-        solution: Array = lapack.dtrtrs(self.L, self.whitened, lower=1, trans=1)[0]
-        return solution
+        return _log_determinant(self.L_G) - _log_determinant(self.prior.L)
 
     @property
     def mean_norm(self) -> float:
@@ -264,14 +242,9 @@ class PriorEvidence(Evidence):
         return float(self.mean @ self.prior.gram @ self.mean)
 
     @cached_property
-    def V(self) -> Array:
-        """`L_Λ⁻ᵀ`, shape (M, M)."""
-        return inverse_lower(self.L).T
-
-    @cached_property
     def covariance(self) -> Array:
         """`Λ⁻¹`, shape (M, M)."""
-        return inverse_from(self.L)
+        return inverse_from(self.L_G)
 
     @property
     def determined(self) -> float:
@@ -292,61 +265,59 @@ class PriorEvidence(Evidence):
 
 
 @dataclass(frozen=True)
-class TraceAdjoint:
-    """Cotangents of all that the trace term depends on."""
-
-    A: Array
-    weights: Array
-    noise_variance: float
-    diagonal: float
-    """Of `Σ_n ω_n k(x_n,x_n)`."""
-
-
-@dataclass(frozen=True)
 class TraceTerm:
     """What the eigenfunctions leave out of the prior, `γ Σ_n ω_n (k(x_n,x_n) − k_nᵀW k_n)/(2σ²)`.
 
     Added to `−ln p(y)` it keeps the inducing points from chasing noise: γ = 0 is the log marginal
     likelihood of the model, γ = 1 with `W = K_BB⁻¹` the variational bound on that of the full GP.
-
-    Parameters
-    ----------
-    sums : Sums
-        Pass 1 over the rows.
-    weights : array of shape (M, M)
-        `W = F Fᵀ`, in the coordinates of the sums.
-    noise_variance : float
-        `σ²`.
-    constant_diagonal : float or None
-        `k(x,x)` where it does not vary; None where the sums hold `Σ_n ω_n k(x_n,x_n)`.
-    gamma : float
-        `γ`.
     """
 
-    sums: Sums
+    value: float
+    """The trace term itself; never negative for weights of the prior."""
+    A: Array
+    """The cotangent of `A`, and so on."""
     weights: Array
     noise_variance: float
-    constant_diagonal: float | None
-    gamma: float
+    diagonal: float
+    """Of `Σ_n ω_n k(x_n,x_n)`."""
 
-    @cached_property
-    def value(self) -> float:
-        """The trace term itself; never negative for weights of the prior."""
-        explained = float(np.vdot(self.weights, self.sums.A))
-        sums, constant = self.sums, self.constant_diagonal
+    @classmethod
+    def of(
+        cls, sums: Sums, weights: Array, noise_variance: float, constant: float | None, gamma: float
+    ) -> TraceTerm:
+        """Return the term and its cotangents.
+
+        Parameters
+        ----------
+        sums : Sums
+            Pass 1 over the rows.
+        weights : array of shape (M, M)
+            `W = F Fᵀ`, in the coordinates of the sums.
+        noise_variance : float
+            `σ²`.
+        constant : float or None
+            `k(x,x)` where it does not vary; None where the sums hold `Σ_n ω_n k(x_n,x_n)`.
+        gamma : float
+            `γ`.
+        """
         prior = sums.diagonal if constant is None else sums.precision * constant
-        left_out = prior - explained
-        return 0.5 * self.gamma * left_out / self.noise_variance
+        left_out = prior - float(np.vdot(weights, sums.A))
+        value, half = 0.5 * gamma * left_out / noise_variance, 0.5 * (gamma / noise_variance)
+        return cls(value, -half * weights, -half * sums.A, -value / noise_variance, half)
 
-    def adjoint(self) -> TraceAdjoint:
-        """Return the cotangents of `A`, `W`, `σ²` and `Σ_n ω_n k(x_n,x_n)`."""
-        scale = self.gamma / self.noise_variance
-        return TraceAdjoint(
-            A=-0.5 * scale * self.weights,
-            weights=-0.5 * scale * self.sums.A,
-            noise_variance=-self.value / self.noise_variance,
-            diagonal=0.5 * scale,
-        )
+
+@dataclass(frozen=True)
+class Gradient:
+    """Derivatives of `−ln p(y)`; positive parameters through their logarithms."""
+
+    theta: Array
+    """With respect to `kernel.theta`."""
+    inducing_points: Array
+    """With respect to `B`, shape (M, D), or to spectral points; empty if there are none."""
+    log_noise_variance: float
+    """With respect to `ln σ²`."""
+    log_shrinkage: Array | None = None
+    """With respect to `ln v`, shape (R,); None while the weights are the prior's."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ Letters: `C = K + σ² S⁻¹` with `K = k(X,X)` and `s_n`, how often row n coun
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Any
@@ -17,15 +17,30 @@ from typing import Any
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, beside, is_numpy, on_host
+from eigengp.backend.namespace import (
+    AnyArray,
+    beside,
+    is_numpy,
+    on_host,
+)
+from eigengp.backend.threads import recycle
 from eigengp.gp.blocks import RowBlock, RowSource
-from eigengp.gp.evidence import LOG_2PI
+from eigengp.gp.evidence import LOG_2PI, Gradient
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
-from eigengp.gp.likelihoods import Gaussian, Likelihood
-from eigengp.gp.linalg import Advice, cholesky, guarded, solve_both
-from eigengp.kernels import Kernel
+from eigengp.gp.linalg import (
+    cholesky,
+    factorize_in_place,
+    guarded,
+    into_inverse,
+    invert_in_place,
+    solve_both,
+    sum_log_diagonal,
+)
+from eigengp.kernels import Kernel, Stationary
+from eigengp.kernels.gram import gram, list_terms, pull_back_gram
 
-_ROWS = Advice("training rows", "start from a larger noise variance")
+_ADVICE = ("training rows", "start from a larger noise variance")
+"""What a singular covariance is of, and what helps."""
 _DEVICE_FROM = 1_000
 """Fewer rows than this are faster in NumPy."""
 _DEVICE_ENTRIES = 1 << 26
@@ -54,16 +69,6 @@ class DeviceBlocks:
 
 
 @dataclass(frozen=True)
-class ExactGradient:
-    """Derivatives of `−ln p(y)`; positive parameters through their logarithms."""
-
-    theta: Array
-    """With respect to `kernel.theta`."""
-    log_noise_variance: float
-    """With respect to `ln σ²`."""
-
-
-@dataclass(frozen=True)
 class ExactOutcome:
     """The log marginal likelihood of the full GP, and what its posterior needs."""
 
@@ -73,8 +78,8 @@ class ExactOutcome:
     """The number of rows, each counted as often as it weighs."""
     rows: RowBlock
     """All rows."""
-    covariance: DenseCovariance | None
-    """None once the gradient has used up its memory."""
+    L: AnyArray | None
+    """With `C = L Lᵀ`; None once the gradient has used up its memory."""
     solved: Array
     """`a = C⁻¹y`, shape (N,)."""
 
@@ -87,22 +92,15 @@ class ExactGP:
     ----------
     kernel : Kernel
         The GP prior.
-    likelihood : Likelihood
-        What targets are; a number is the variance `σ²` of Gaussian noise.
+    noise_variance : float
+        `σ²`.
     device : str or None
         A device of PyTorch, on which the matrices of enough rows are; None is NumPy.
     """
 
     kernel: Kernel
-    likelihood: Likelihood
+    noise_variance: float
     device: str | None = None
-    noise_variance: float = field(init=False, repr=False, compare=False)
-    """`σ²`."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.likelihood, int | float):
-            object.__setattr__(self, "likelihood", Gaussian(self.likelihood))
-        object.__setattr__(self, "noise_variance", self.likelihood.scale)
 
     def forward(self, source: RowSource | RowBlock, gamma: float = 0.0) -> ExactOutcome:
         """Return the log marginal likelihood; `gamma` has no effect, for nothing is left out.
@@ -112,13 +110,30 @@ class ExactGP:
         `−ln p(y) = ½ yᵀa + Σ ln L_nn + ½ Σ [s_n ln 2π + (s_n − 1) ln σ² + ln s_n + q_n/σ²]`.
         """
         rows = source if isinstance(source, RowBlock) else source.take(np.arange(source.n_rows))
-        L = guarded(cholesky, self._covariance(self._blocks(source, rows), rows), _ROWS)
+        L = self._factorize(source, rows)
         s, solved = rows.weight, solve_both(L, rows.y)
         own = LOG_2PI * s + (s - 1.0) * np.log(self.noise_variance) + np.log(s)
-        value = 0.5 * float(rows.y @ solved) + float(np.log(on_host(L.diagonal())).sum())
-        value += 0.5 * rows.total_scatter / self.noise_variance
+        value = 0.5 * float(rows.y @ solved) + sum_log_diagonal(L)
+        if rows.scatter is not None:
+            value += 0.5 * rows.total_scatter / self.noise_variance
         value += 0.5 * float(own.sum())
-        return ExactOutcome(value, float(s.sum()), rows, DenseCovariance(L), solved)
+        return ExactOutcome(value, float(s.sum()), rows, L, solved)
+
+    def _factorize(self, source: RowSource | RowBlock, rows: RowBlock) -> AnyArray:
+        """Return `L`; in recycled memory, if compiled loops know the kernel."""
+        terms = self._list_terms(source)
+        if terms:
+            C = gram(terms, rows.X)
+            C.flat[:: rows.n_rows + 1] += self.noise_variance / rows.weight
+            if factorize_in_place(C) and np.all(np.isfinite(C.diagonal())):
+                return C
+        return guarded(cholesky, self._covariance(self._blocks(source, rows), rows), *_ADVICE)
+
+    def _list_terms(self, source: RowSource | RowBlock) -> list[Stationary]:
+        """Return the terms of the kernel if compiled loops do the work for these rows."""
+        if not isinstance(source, RowBlock) or self._blocks(source, source) is not source:
+            return []
+        return list_terms(self.kernel)
 
     def _blocks(self, source: RowSource | RowBlock, rows: RowBlock) -> Any:
         """Return the rows in blocks: those of the source, or on the device."""
@@ -149,24 +164,30 @@ class ExactGP:
 
     def posterior(self, outcome: ExactOutcome) -> ConditionalPosterior:
         """Return the posterior after `forward`."""
-        if outcome.covariance is None:
+        if outcome.L is None:
             raise ValueError("The gradient has used up this outcome; call `forward` again.")
         features = self.kernel.at(outcome.rows.X)
-        return ConditionalPosterior(
-            features, outcome.solved, outcome.covariance, self.noise_variance
-        )
+        covariance = DenseCovariance(outcome.L)
+        return ConditionalPosterior(features, outcome.solved, covariance, self.noise_variance)
 
     def evaluate(
         self, source: RowSource | RowBlock, gamma: float = 0.0
-    ) -> tuple[ExactOutcome, ExactGradient]:
+    ) -> tuple[ExactOutcome, Gradient]:
         """Return the log marginal likelihood and its gradient.
 
         `C̄ = ½ (C⁻¹ − a aᵀ)` is pulled back through the kernel block by block:
         no array is larger than N × N, and `C⁻¹` takes the place of `L`.
         """
         outcome = self.forward(source, gamma)
-        assert outcome.covariance is not None
-        inverse, rows = outcome.covariance.into_inverse(), outcome.rows
+        rows, terms = outcome.rows, self._list_terms(source)
+        if terms:
+            inverse: Any = outcome.L
+            invert_in_place(inverse)
+            theta = pull_back_gram(terms, rows.X, inverse, outcome.solved)
+            diagonal = inverse.diagonal().copy()
+            recycle(inverse)
+            return self._with_gradient(outcome, theta, diagonal)
+        inverse = into_inverse(outcome.L)
         a, columns = beside(outcome.solved, inverse), self.kernel.at(rows.X)
 
         def pull_back(block: RowBlock) -> AnyArray:
@@ -177,8 +198,15 @@ class ExactGP:
 
         blocks = self._blocks(source, rows)
         theta = on_host(pull_back(rows) if blocks is rows else blocks.total(pull_back))
-        diagonal = on_host(inverse.diagonal() - a**2)
-        noise_bar = 0.5 * float(np.sum(diagonal / rows.weight))
-        extra = 0.5 * (outcome.n - rows.n_rows - rows.total_scatter / self.noise_variance)
-        gradient = ExactGradient(theta, self.noise_variance * noise_bar + extra)
-        return replace(outcome, covariance=None), gradient
+        return self._with_gradient(outcome, theta, on_host(inverse.diagonal()))
+
+    def _with_gradient(
+        self, outcome: ExactOutcome, theta: Array, inverse: Array
+    ) -> tuple[ExactOutcome, Gradient]:
+        """Add the gradient with respect to the noise, given the diagonal of `C⁻¹`."""
+        rows = outcome.rows
+        noise_bar = 0.5 * float(np.sum((inverse - outcome.solved**2) / rows.weight))
+        log_noise = self.noise_variance * noise_bar + 0.5 * (outcome.n - rows.n_rows)
+        if rows.scatter is not None:
+            log_noise -= 0.5 * rows.total_scatter / self.noise_variance
+        return replace(outcome, L=None), Gradient(theta, rows.X[:0], log_noise)

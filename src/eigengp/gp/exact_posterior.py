@@ -1,30 +1,43 @@
-"""Predictions with the exact kernel between new inputs and all training rows.
+"""Predictions of the full GP and of the Nyström method.
 
-The full GP and the Nyström method differ only in the covariance `C` of the
-training targets, which is dense in the one and of low rank in the other.
-`μ(x) = k(x,X) C⁻¹y` and `k(x,x) − k(x,X) C⁻¹ k(X,x)` are the same formulas,
-but the second is a variance only if `C` and the kernel belong together.
+Predictions use the exact kernel between new inputs and all training rows. Those of the full GP and
+of the Nyström method differ only in the covariance `C` of the training targets, which is dense in
+the one and of low rank in the other. `μ(x) = k(x,X) C⁻¹y` and `k(x,x) − k(x,X) C⁻¹ k(X,x)` are the
+same formulas, but the second is a variance only if `C` and the kernel belong together.
+
+With few rows many hyperparameters are plausible, and one optimum is over-confident. Predictions may
+be the average of those of some draws from their posterior.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from scipy.linalg import lapack
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, Placed, beside, is_numpy, on_host, positive
+from eigengp.backend.namespace import (
+    AnyArray,
+    Placed,
+    beside,
+    is_numpy,
+    namespace,
+    on_host,
+    positive,
+    row_dots,
+)
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.linalg import inverse_lower, solve_both, solve_lower
+from eigengp.gp.linalg import (
+    inverse_diagonal,
+    inverse_lower,
+    solve_both,
+    solve_lower,
+)
 from eigengp.gp.posterior import Posterior, draw_joint
-from eigengp.gp.sums import row_dots
 from eigengp.kernels import KernelColumns
-
-_SYMMETRISED = 256
 
 
 @dataclass(frozen=True)
@@ -65,27 +78,6 @@ class DenseCovariance:
     def _inverse_factor(self) -> Placed:
         return Placed(inverse_lower(self.L))
 
-    def inverse_diagonal(self) -> Array:
-        """Return the diagonal of `C⁻¹`, shape (N,)."""
-        if not is_numpy(self.L):
-            return on_host(self.into_inverse().diagonal())
-        inverse = inverse_lower(self.L)
-        return np.asarray(np.einsum("in,in->n", inverse, inverse))
-
-    def into_inverse(self) -> AnyArray:
-        """Return `C⁻¹`, shape (N, N), in the memory of `L`, which is lost, if that is NumPy's."""
-        if not is_numpy(self.L):
-            import torch
-
-            return torch.cholesky_inverse(self.L)
-        inverse, _ = lapack.dpotri(self.L, lower=1, overwrite_c=1)
-        for i in range(0, inverse.shape[0], _SYMMETRISED):
-            j = i + _SYMMETRISED
-            inverse[i:j, j:] = inverse[j:, i:j].T
-            corner = np.tril(inverse[i:j, i:j])
-            inverse[i:j, i:j] = corner + np.tril(corner, -1).T
-        return cast(Array, inverse.T)
-
 
 @dataclass(frozen=True)
 class LowRankCovariance:
@@ -104,15 +96,17 @@ class LowRankCovariance:
 
     def quadratic(self, K: AnyArray) -> AnyArray:
         """Return the diagonal of `K C⁻¹ Kᵀ`, a difference, for `K` of shape (n, N)."""
-        weighted = K * beside(self.precision, K)
-        projected = weighted @ beside(self.Q, K)
+        weighted, projected = self._project(K)
         return row_dots(weighted, K) - row_dots(projected, projected)
 
     def explained(self, K: AnyArray) -> AnyArray:
         """Return `K C⁻¹ Kᵀ`, shape (n, n)."""
-        weighted = K * beside(self.precision, K)
-        projected = weighted @ beside(self.Q, K)
+        weighted, projected = self._project(K)
         return weighted @ K.T - projected @ projected.T
+
+    def _project(self, K: AnyArray) -> tuple[AnyArray, AnyArray]:
+        weighted = K * beside(self.precision, K)
+        return weighted, weighted @ beside(self.Q, K)
 
 
 @dataclass(frozen=True)
@@ -163,7 +157,7 @@ class ConditionalPosterior:
         noise `σ²/weight` of the row in it; the variance of a single new observation has `σ²`.
         """
         assert isinstance(self.covariance, DenseCovariance)
-        d = self.covariance.inverse_diagonal()
+        d = inverse_diagonal(self.covariance.L)
         own = self.noise_variance / rows.weight
         return rows.y - self.coefficients / d, 1.0 / d - own + self.noise_variance
 
@@ -187,10 +181,8 @@ class ConditionalPosterior:
         K = self.features.matrix(X)
         open_ = self.features.prior_variance(X) > self.covariance.quadratic(K)
         bar = -2.0 * self.covariance.solve(K.T).T * open_[:, None]
-        gradient = self.features.input_gradient(X, bar)
-        if self.features.kernel.constant_diagonal is None:
-            gradient = gradient + open_[:, None] * self.features.kernel.diag_input_gradient(X)
-        return gradient
+        own = open_[:, None] * self.features.kernel.diag_input_gradient(X)
+        return self.features.input_gradient(X, bar) + own
 
     def average(self, X: Array, share: Array) -> tuple[float, float]:
         """See `Predictive.average`: `k(x,·)` averaged over the inputs, at O(n·(n + N) + N²)."""
@@ -209,6 +201,100 @@ class ConditionalPosterior:
             return self.mean(X)[:, None] + draw_joint(self.latent_covariance(X), n_samples, rng)
 
         return values
+
+
+@dataclass(frozen=True)
+class MixturePosterior:
+    """The average of several posteriors of the same rows.
+
+    It has the mean `μ = mean_s μ_s` and the variance `mean_s v_s + var_s μ_s`.
+
+    Parameters
+    ----------
+    parts : tuple of ConditionalPosterior
+        One posterior for each draw of the hyperparameters; all count alike.
+    """
+
+    parts: tuple[ConditionalPosterior, ...]
+
+    @property
+    def features(self) -> KernelColumns:
+        """`k(x, X)` of the first draw, with the training inputs `X`."""
+        return self.parts[0].features
+
+    @property
+    def noise_variance(self) -> float:
+        """The average noise variance."""
+        return float(np.mean([each.noise_variance for each in self.parts]))
+
+    @property
+    def n_columns(self) -> int:
+        """How many numbers a row becomes on the way."""
+        return self.parts[0].n_columns
+
+    def mean(self, X: AnyArray) -> AnyArray:
+        """Return the predictive mean, shape (n,)."""
+        return _average(each.mean(X) for each in self.parts)
+
+    def mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
+        """Return mean and variance of noisy observations, each of shape (n,)."""
+        return _combine([each.mean_and_variance(X) for each in self.parts])
+
+    def leave_one_out(self, rows: RowBlock) -> tuple[Array, Array]:
+        """Return mean and variance of all training rows, each predicted from the others."""
+        return _combine([each.leave_one_out(rows) for each in self.parts])
+
+    def latent_covariance(self, X: AnyArray) -> AnyArray:
+        """Return the joint covariance of the function at `X`, shape (n, n)."""
+        within = _average(each.latent_covariance(X) for each in self.parts)
+        means = [each.mean(X) for each in self.parts]
+        apart = namespace(X).stack(means) - _average(means)
+        return within + apart.T @ apart / len(means)
+
+    def joint_covariance(self, X: AnyArray) -> AnyArray:
+        """Return the joint covariance of noisy observations at `X`, shape (n, n)."""
+        return self.latent_covariance(X) + beside(self.noise_variance * np.eye(X.shape[0]), X)
+
+    def mean_gradient(self, X: Array) -> Array:
+        """Return `d mean/d x`, shape (n, D)."""
+        return _average(each.mean_gradient(X) for each in self.parts)
+
+    def variance_gradient(self, X: Array) -> Array:
+        """Return `d variance/d x`, shape (n, D)."""
+        slopes = [each.mean_gradient(X) for each in self.parts]
+        apart = [each.mean(X) - self.mean(X) for each in self.parts]
+        between = (2.0 * d[:, None] * s for d, s in zip(apart, slopes, strict=True))
+        within = _average(each.variance_gradient(X) for each in self.parts)
+        return within + _average(between)
+
+    def average(self, X: Array, share: Array) -> tuple[float, float]:
+        """See `Predictive.average`."""
+        means, variances = zip(*(each.average(X, share) for each in self.parts), strict=True)
+        return float(np.mean(means)), float(np.mean(variances) + np.var(means))
+
+    def functions(self, n_samples: int, rng: np.random.RandomState) -> Callable[[Array], Array]:
+        """Draw latent functions, each from one of the parts."""
+        chosen = rng.randint(len(self.parts), size=n_samples)
+
+        def values(X: Array) -> Array:
+            drawn = np.empty((X.shape[0], n_samples))
+            for part in np.unique(chosen):
+                own = np.flatnonzero(chosen == part)
+                drawn[:, own] = self.parts[part].functions(own.size, rng)(X)
+            return drawn
+
+        return values
+
+
+def _average(values: Iterable[AnyArray]) -> AnyArray:
+    found = list(values)
+    return sum(found[1:], start=found[0]) / len(found)
+
+
+def _combine(parts: list[tuple[AnyArray, AnyArray]]) -> tuple[AnyArray, AnyArray]:
+    """Return mean and variance of a mixture, from those of its parts."""
+    mean = _average(mean for mean, _ in parts)
+    return mean, _average(variance + (own - mean) ** 2 for own, variance in parts)
 
 
 def nystrom_posterior(

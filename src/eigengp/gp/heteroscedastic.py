@@ -6,9 +6,9 @@ well nearest rows predict one another, and the eigenfunctions. A floor covers ou
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -20,12 +20,11 @@ from eigengp.backend.namespace import (
     cast,
     dtype_name,
     namespace,
+    row_dots,
 )
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.exact_posterior import ConditionalPosterior
-from eigengp.gp.mixture import MixturePosterior
+from eigengp.gp.exact_posterior import ConditionalPosterior, MixturePosterior
 from eigengp.gp.posterior import Posterior
-from eigengp.gp.sums import row_dots
 from eigengp.kernels import KernelColumns
 
 _NEAR = (8, 16, 32, 64)
@@ -126,7 +125,10 @@ class VarianceScale:
     def pull_back(self, variance: Array, gradient: Array) -> Array:
         """Return the gradient of scaled variances, if the scale is nothing but a limit."""
         if np.any(self.slopes) or np.any(self.intercept) or self.floor:
-            raise HeteroscedasticGradientError
+            raise ValueError(
+                "The variance cannot be differentiated with heteroscedastic noise; fit with "
+                "likelihood='gaussian'."
+            )
         return gradient * (variance > self.least)[:, None]
 
     def joint(self, covariance: AnyArray, found: AnyArray) -> AnyArray:
@@ -137,14 +139,9 @@ class VarianceScale:
         return covariance * root[:, None] * root
 
 
-class HeteroscedasticGradientError(ValueError):
-    """The variance of heteroscedastic noise has no gradient here."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The variance cannot be differentiated with heteroscedastic noise; fit with "
-            "likelihood='gaussian'."
-        )
+def _get_own(name: str) -> Any:
+    """Return the attribute of a heteroscedastic posterior that is that of its own posterior."""
+    return property(lambda posterior: getattr(posterior.own, name))
 
 
 @dataclass(frozen=True)
@@ -168,20 +165,9 @@ class HeteroscedasticPosterior:
     scale: VarianceScale | None = None
     basis: KernelColumns | None = None
 
-    @property
-    def features(self) -> KernelColumns:
-        """The features `k(x, B)`."""
-        return self.own.features
-
-    @property
-    def noise_variance(self) -> float:
-        """The constant noise variance `σ²`."""
-        return self.own.noise_variance
-
-    @property
-    def n_columns(self) -> int:
-        """How many features each row has."""
-        return self.own.n_columns
+    features, noise_variance, n_columns = map(_get_own, ("features", "noise_variance", "n_columns"))
+    mean, mean_gradient = map(_get_own, ("mean", "mean_gradient"))
+    average, functions = map(_get_own, ("average", "functions"))
 
     @cached_property
     def _F(self) -> Placed:
@@ -206,10 +192,6 @@ class HeteroscedasticPosterior:
         mean, variance = leave_one_out_moments(rows, mean, linear, total - linear, noise)
         return mean, variance, self.covariates(rows.X, variance)
 
-    def mean(self, X: AnyArray) -> AnyArray:
-        """Return the predictive mean, shape (n,)."""
-        return self.own.mean(X)
-
     def mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance of noisy observations, each of shape (n,)."""
         mean, variance = self.own.mean_and_variance(X)
@@ -224,23 +206,9 @@ class HeteroscedasticPosterior:
             return joint
         return self.scale.joint(joint, self.covariates(X, namespace(joint).linalg.diagonal(joint)))
 
-    def mean_gradient(self, X: AnyArray) -> AnyArray:
-        """Return `d mean/d x`, shape (n, D)."""
-        return self.own.mean_gradient(X)
-
     def variance_gradient(self, X: AnyArray) -> AnyArray:
         """Return `d variance/d x`; refuse if it needs the unknown slopes of covariates."""
         gradient = self.own.variance_gradient(X)
         if self.scale is None:
             return gradient
         return self.scale.pull_back(self.own.mean_and_variance(X)[1], gradient)
-
-    def average(self, X: Array, share: Array) -> tuple[float, float]:
-        """See `Predictive.average`."""
-        return self.own.average(X, share)
-
-    def functions(
-        self, n_samples: int, rng: np.random.RandomState
-    ) -> Callable[[AnyArray], AnyArray]:
-        """Draw latent functions; the result maps inputs (n, D) to values (n, S)."""
-        return self.own.functions(n_samples, rng)

@@ -21,13 +21,13 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray
 from eigengp.gp.likelihoods import NonGaussian
-from eigengp.gp.linalg import Advice, cholesky, guarded, inverse_lower
+from eigengp.gp.linalg import cholesky, guarded, inverse_lower
 from eigengp.gp.variational import Factors, TargetPosterior
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import Kernel
 
 _LEAST_VARIANCE = 1e-12
-_ADVICE = Advice("rows", "scale the inputs, or choose another kernel")
+_ADVICE = ("rows", "scale the inputs, or choose another kernel")
 
 
 class DensePosterior(NamedTuple):
@@ -65,7 +65,7 @@ class DenseLatent:
         K, s = self._matrix, np.sqrt(precision)
         B = s[:, None] * K * s
         B.flat[:: s.size + 1] += 1.0
-        L = guarded(cholesky, B, _ADVICE)
+        L = guarded(cholesky, B, *_ADVICE)
         log_determinant = 2.0 * float(np.log(L.diagonal()).sum())
         root = inverse_lower(L)
         a = shift - s * (root.T @ (root @ (s * (K @ shift))))

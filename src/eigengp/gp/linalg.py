@@ -15,15 +15,16 @@ rest on that.
 
 from __future__ import annotations
 
+import ctypes
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple, TypeVar, cast
+from functools import cache, cached_property
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from scipy import linalg
-from scipy.linalg import lapack
+from scipy.linalg import cython_lapack, lapack
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, is_numpy, namespace, on_host
@@ -35,6 +36,7 @@ _FIRST_RELATIVE_JITTER = 1e-10
 _BROADENING = 1e-7
 _ROUNDING = 1e-14
 _COINCIDENT = 1e-8
+_SYMMETRISED = 256
 
 
 class FactorizationError(ValueError):
@@ -58,6 +60,41 @@ def cholesky(K: AnyArray) -> AnyArray:
     return L
 
 
+@cache
+def _load(name: str) -> Callable[..., None]:
+    """Return a function of the LAPACK that SciPy uses; all arguments are pointers."""
+    api, capsule = ctypes.pythonapi, cython_lapack.__pyx_capi__[name]
+    api.PyCapsule_GetName.restype = ctypes.c_char_p
+    api.PyCapsule_GetName.argtypes = [ctypes.py_object]
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    address = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
+    return ctypes.CFUNCTYPE(None, *5 * [ctypes.c_void_p])(address)
+
+
+def _call(name: str, matrix: Array) -> bool:
+    """Call `name` for the lower half of a matrix, and return whether it succeeded."""
+    n, info = ctypes.c_int(matrix.shape[0]), ctypes.c_int()
+    half, size = ctypes.c_char(b"L"), ctypes.byref(n)
+    own: Any = (ctypes.byref(half), size, matrix.ctypes.data, size, ctypes.byref(info))
+    _load(name)(*own)
+    return info.value == 0
+
+
+def factorize_in_place(C: Array) -> bool:
+    """Replace the lower half of `C` by that of `L`, `C = L Lᵀ`; return whether there is one.
+
+    Functions in place need arrays in the order of Fortran, and release the interpreter's lock.
+    SciPy's functions hold it, so that threads would factorise one matrix after another.
+    """
+    return _call("dpotrf", C)
+
+
+def invert_in_place(L: Array) -> bool:
+    """Replace the lower half of `L` by that of `(L Lᵀ)⁻¹`; return whether there is one."""
+    return _call("dpotri", L)
+
+
 def _torch() -> Any:
     """Return PyTorch, whose tensors alone are factorised outside of NumPy."""
     import torch
@@ -65,17 +102,12 @@ def _torch() -> Any:
     return torch
 
 
-class Advice(NamedTuple):
-    """What a kernel matrix is of, and what helps if it is singular."""
-
-    points: str
-    remedy: str
-
-
-_INDUCING = Advice("inducing points", "use fewer of them, or a larger jitter")
-
-
-def guarded(factorize: Callable[[AnyArray], T], K: AnyArray, advice: Advice = _INDUCING) -> T:
+def guarded(
+    factorize: Callable[[AnyArray], T],
+    K: AnyArray,
+    points: str = "inducing points",
+    remedy: str = "use fewer of them, or a larger jitter",
+) -> T:
     """Return `factorize(K)`, adding growing jitter to the diagonal while it fails.
 
     Parameters
@@ -84,8 +116,8 @@ def guarded(factorize: Callable[[AnyArray], T], K: AnyArray, advice: Advice = _I
         Takes a symmetric matrix; raises `LinAlgError` where it cannot do its work.
     K : array of shape (M, M)
         The matrix, already with the jitter that was asked for.
-    advice : Advice
-        For the messages.
+    points, remedy : str
+        What the matrix is of, and what helps if it is singular, for the messages.
 
     Raises
     ------
@@ -105,8 +137,8 @@ def guarded(factorize: Callable[[AnyArray], T], K: AnyArray, advice: Advice = _I
         except linalg.LinAlgError:
             continue
         warnings.warn(
-            f"The kernel matrix of the {advice.points} is nearly singular: {jitter:.1e} was "
-            f"added to its diagonal. Remove duplicated {advice.points}, or {advice.remedy}.",
+            f"The kernel matrix of the {points} is nearly singular: {jitter:.1e} was added to its "
+            f"diagonal. Remove duplicated {points}, or {remedy}.",
             JitterWarning,
             stacklevel=3,
         )
@@ -114,9 +146,9 @@ def guarded(factorize: Callable[[AnyArray], T], K: AnyArray, advice: Advice = _I
     raise FactorizationError(
         f"A {K.shape[0]} x {K.shape[0]} covariance matrix of scale {scale:.2e} is not positive "
         f"definite, even with {scale * _FIRST_RELATIVE_JITTER * 10.0**_ESCALATIONS:.1e} added to "
-        f"its diagonal. Likely causes: duplicated {advice.points}, constant columns, or inputs of "
-        "a huge scale that make all points look alike. Remedies: standardise the inputs "
-        f"(standardize=True), drop constant columns, or {advice.remedy}."
+        f"its diagonal. Likely causes: duplicated {points}, constant columns, or inputs of a huge "
+        "scale that make all points look alike. Remedies: standardise the inputs "
+        f"(standardize=True), drop constant columns, or {remedy}."
     )
 
 
@@ -162,6 +194,33 @@ def inverse_from(L: Array) -> Array:
     inverse: Array = lower + lower.T
     inverse.flat[:: inverse.shape[0] + 1] *= 0.5
     return inverse
+
+
+def sum_log_diagonal(L: AnyArray) -> float:
+    """Return `Σ ln L_nn`, half of the log determinant of `L Lᵀ`."""
+    diagonal = L.diagonal()
+    return float(np.log(diagonal if is_numpy(L) else on_host(diagonal)).sum())
+
+
+def inverse_diagonal(L: AnyArray) -> Array:
+    """Return the diagonal of `(L Lᵀ)⁻¹` in NumPy, shape (N,)."""
+    if not is_numpy(L):
+        return on_host(_torch().cholesky_inverse(L).diagonal())
+    inverse = inverse_lower(L)
+    return np.asarray(np.einsum("in,in->n", inverse, inverse))
+
+
+def into_inverse(L: AnyArray) -> AnyArray:
+    """Return `(L Lᵀ)⁻¹`, shape (N, N), in the memory of `L`, which is lost, if that is NumPy's."""
+    if not is_numpy(L):
+        return _torch().cholesky_inverse(L)
+    inverse, _ = lapack.dpotri(L, lower=1, overwrite_c=1)
+    for i in range(0, inverse.shape[0], _SYMMETRISED):
+        j = i + _SYMMETRISED
+        inverse[i:j, j:] = inverse[j:, i:j].T
+        corner = np.tril(inverse[i:j, i:j])
+        inverse[i:j, i:j] = corner + np.tril(corner, -1).T
+    return inverse.T
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,12 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.gp.approximations import DigitsLostError, PriorPass, SpectralPass
 from eigengp.gp.blocks import RowSource
-from eigengp.gp.evidence import Outcome, Pass
-from eigengp.gp.likelihoods import Gaussian, Likelihood
+from eigengp.gp.evidence import Gradient, Outcome, Pass
 from eigengp.gp.linalg import CholeskyFactor, Spectrum
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
 from eigengp.gp.residual import ResidualPass
 from eigengp.gp.sums import Kept
-from eigengp.gp.vecchia import VecchiaPass
 from eigengp.kernels import Kernel, KernelAdjoint, KernelColumns
 
 
@@ -49,20 +47,6 @@ class Gram(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Gradient:
-    """Derivatives of `−ln p(y)`; positive parameters through their logarithms."""
-
-    theta: Array
-    """With respect to `kernel.theta`."""
-    inducing_points: Array
-    """With respect to `B`, shape (M, D)."""
-    log_noise_variance: float
-    """With respect to `ln σ²`."""
-    log_shrinkage: Array | None
-    """With respect to `ln v`, shape (R,); None while the weights are the prior's."""
-
-
-@dataclass(frozen=True)
 class EigenGP:
     """The model: eigenfunctions of a kernel at inducing points, their weights, the noise.
 
@@ -75,8 +59,8 @@ class EigenGP:
         The GP prior whose eigenfunctions are used.
     inducing_points : array of shape (M, D)
         `B`.
-    likelihood : Likelihood
-        What targets are; a number is the variance `σ²` of Gaussian noise.
+    noise_variance : float
+        `σ²`.
     n_components : int
         `R ≤ M`, how many eigenfunctions are kept.
     shrinkage : array of shape (R,) or None
@@ -92,9 +76,6 @@ class EigenGP:
         (0, VFE).
     arithmetic : Arithmetic
         How passes over the rows are computed.
-    vecchia : bool
-        Whether the residual acts between neighbours too; rows then come with
-        theirs.
     shared : bool
         Whether rows with equal inputs share their residual (EigenGP+). FITC and power EP give
         each observation its own.
@@ -102,22 +83,14 @@ class EigenGP:
 
     kernel: Kernel
     inducing_points: Array
-    likelihood: Likelihood
+    noise_variance: float
     n_components: int
     shrinkage: Array | None = None
     residual: bool = False
     jitter: Jitter = field(default_factory=Jitter)
     power: float = 1.0
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
-    vecchia: bool = False
     shared: bool = True
-    noise_variance: float = field(init=False, repr=False, compare=False)
-    """`σ²`."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.likelihood, int | float):
-            object.__setattr__(self, "likelihood", Gaussian(self.likelihood))
-        object.__setattr__(self, "noise_variance", self.likelihood.scale)
 
     def __getstate__(self) -> dict[str, Any]:
         """Keep what the model is, and nothing that can be made again."""
@@ -139,13 +112,6 @@ class EigenGP:
         return Spectrum.of(self.gram.matrix)
 
     @cached_property
-    def _learned(self) -> Array | None:
-        """`v`, where the eigenfunctions have weights of their own or some are left out."""
-        if self.shrinkage is None and self.n_components < self.inducing_points.shape[0]:
-            return np.ones(self.n_components)
-        return None if self.shrinkage is None else self.effective_shrinkage
-
-    @cached_property
     def effective_shrinkage(self) -> Array:
         """`v` as the model uses it, shape (R,): one where it is held, tied where `λ` coincide."""
         if self.shrinkage is None:
@@ -155,17 +121,15 @@ class EigenGP:
     @cached_property
     def flow(self) -> Pass:
         """The pass over the rows that fits this model."""
-        learned = self._learned
         noisy = self.residual and self.power > 0.0
-        if learned is None:
-            factor = CholeskyFactor.of(self.gram.matrix, whitens=self.vecchia or noisy)
+        if self.shrinkage is None and self.n_components == self.inducing_points.shape[0]:
+            factor = CholeskyFactor.of(self.gram.matrix, whitens=noisy)
             common = (self.features, self.noise_variance, factor)
-            if self.vecchia:
-                return VecchiaPass(*common, self.jitter.relative)
             if noisy:
                 return ResidualPass(*common, None, self.power, self.shared)
             return PriorPass(*common, self.arithmetic)
-        whitened = (self.features, self.noise_variance, self.spectrum, learned)
+        v = self.effective_shrinkage
+        whitened = (self.features, self.noise_variance, self.spectrum, v)
         if noisy:
             return ResidualPass(*whitened, self.power, self.shared)
         return SpectralPass(*whitened)
@@ -196,9 +160,7 @@ class EigenGP:
 
     def posterior(self, outcome: Outcome) -> Posterior:
         """Return the posterior after a pass over the rows."""
-        return Posterior.of(
-            self.features, self.noise_variance, outcome, self.residual, self.arithmetic
-        )
+        return Posterior.of(self, outcome, self.residual)
 
     def value(self, source: RowSource, gamma: float = 0.0) -> float:
         """Return `−ln p(y)` of the rows, plus `gamma` times the trace term."""

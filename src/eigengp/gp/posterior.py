@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import product, recycle
 from eigengp.backend.namespace import (
     AnyArray,
     Placed,
@@ -24,10 +23,11 @@ from eigengp.backend.namespace import (
     namespace,
     on_host,
     positive,
+    row_dots,
 )
+from eigengp.backend.threads import product, recycle
 from eigengp.gp.evidence import Outcome
 from eigengp.gp.precision import Arithmetic
-from eigengp.gp.sums import row_dots
 from eigengp.kernels import Kernel, KernelColumns
 
 
@@ -103,24 +103,13 @@ class Posterior:
         object.__setattr__(self, "_variance_type", self._type_for(self.covariance_root))
 
     @classmethod
-    def of(
-        cls,
-        features: KernelColumns,
-        noise_variance: float,
-        outcome: Outcome,
-        residual: bool = False,
-        arithmetic: Arithmetic | None = None,
-    ) -> Posterior:
-        """Return the posterior after a pass over the rows, with or without the residual."""
-        evidence, T = outcome.evidence, outcome.to_coefficients
-        return cls(
-            features,
-            evidence.mean if T is None else T @ evidence.mean,
-            evidence.V if T is None else T @ evidence.V,
-            noise_variance,
-            outcome.flow.prior_factor if residual else None,
-            arithmetic=arithmetic or Arithmetic(),
-        )
+    def of(cls, model: Any, outcome: Outcome, residual: bool = False) -> Posterior:
+        """Return the posterior of a model after a pass over the rows, perhaps with the residual."""
+        (m, V), T = (outcome.evidence.mean, outcome.evidence.V), outcome.to_coefficients
+        if T is not None:
+            m, V = T @ m, T @ V
+        F = outcome.flow.prior_factor if residual else None
+        return cls(model.features, m, V, model.noise_variance, F, arithmetic=model.arithmetic)
 
     def mean(self, X: AnyArray) -> AnyArray:
         """Return the predictive mean, shape (n,): O(M) for each row."""
@@ -196,10 +185,8 @@ class Posterior:
         F = self._F.beside(K)
         open_ = cast(self._left_out(X, K) > 0.0, "float64")[:, None]
         bar -= 2.0 * open_ * ((K @ F) @ F.T)
-        gradient = self.features.input_gradient(X, bar)
-        if self.features.kernel.constant_diagonal is None:
-            gradient = gradient + open_ * self.features.kernel.diag_input_gradient(X)
-        return gradient
+        own = open_ * self.features.kernel.diag_input_gradient(X)
+        return self.features.input_gradient(X, bar) + own
 
     def average(self, X: Array, share: Array) -> tuple[float, float]:
         """See `Predictive.average`: the average feature `k̄ = Σ share_n k(x_n)` is all it takes.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -63,33 +62,6 @@ class Arithmetic:
         many = self.precision == "auto" and n_rows >= _MANY_ROWS
         return "float32" if many or self.precision == "single" else "float64"
 
-    def gradient_for(self, amplified: Callable[[], float]) -> str:
-        """Return the data type of pass 2.
-
-        Parameters
-        ----------
-        amplified : callable
-            Returns by how much a relative error of one shows in the gradient of a row.
-        """
-        if self.precision == "double":
-            return "float64"
-        return "float32" if amplified() * _EPSILON < _VISIBLE_IN_GRADIENT else "float64"
-
-    def pieces_for(self, scatter: float, residual_scatter: float) -> int:
-        """Return of how many float16 features consist in the products of a fused pass 2.
-
-        Parameters
-        ----------
-        scatter : float
-            By how much a relative error of one in features shows through these
-            products, in the gradient of a row.
-        residual_scatter : float
-            The same through residuals, for which a fused pass has float32.
-        """
-        if residual_scatter * _EPSILON >= _VISIBLE_IN_GRADIENT:
-            return 0
-        return 1 if scatter * _HALF_EPSILON < _INVISIBLE_IN_GRADIENT else 2
-
     def prediction_for(self, amplified: float) -> str:
         """Return the data type of predictions.
 
@@ -102,6 +74,20 @@ class Arithmetic:
         harmless = amplified * _EPSILON**2 < _VISIBLE
         exact = self.precision in ("auto", "double")
         return "float64" if exact or not harmless else "float32"
+
+
+def choose_pull_back(bar: SumsAdjoint, sums: Sums, variance: float) -> tuple[str, int]:
+    """Return the data type of pass 2, unless all is in float64, and the pieces of a fused one.
+
+    These are how many float16 make up a feature where it meets cotangents. There is no fused pass,
+    which has float32 for residuals, where their rounding would show.
+    """
+    if measure_rounding(bar, sums) * _EPSILON >= _VISIBLE_IN_GRADIENT:
+        return "float64", 0
+    if measure_residual_scatter(bar, sums) * _EPSILON >= _VISIBLE_IN_GRADIENT:
+        return "float32", 0
+    scatter = measure_scatter(bar, sums, variance)
+    return "float32", 1 if scatter * _HALF_EPSILON < _INVISIBLE_IN_GRADIENT else 2
 
 
 def measure_rounding(bar: SumsAdjoint, sums: Sums) -> float:

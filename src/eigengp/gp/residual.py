@@ -8,30 +8,23 @@ from functools import cached_property
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import (
-    AnyArray,
-    Placed,
-    cast,
-    namespace,
-)
+from eigengp.backend.namespace import AnyArray, Placed, cast, namespace, row_dots
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
 from eigengp.gp.linalg import CholeskyFactor, Spectrum
 from eigengp.gp.sums import (
     Kept,
-    RowAdjoint,
     Sums,
     SumsAdjoint,
     accumulate,
     make_features,
-    row_dots,
     take_features,
 )
-from eigengp.kernels import KernelColumns
+from eigengp.kernels import KernelAdjoint, KernelColumns
 
 
 @dataclass(frozen=True)
-class ResidualAdjoint(RowAdjoint):
+class ResidualAdjoint(KernelAdjoint):
     """What rows with a residual hand back in addition."""
 
     factor: Array

@@ -8,14 +8,14 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, cast, namespace
-from eigengp.gp.approximations import PlainRows, choose_pull_back
+from eigengp.gp.approximations import PriorPass
 from eigengp.gp.blocks import RowSource
-from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
-from eigengp.gp.likelihoods import Gaussian, Likelihood
+from eigengp.gp.evidence import Gradient, Outcome
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
-from eigengp.gp.sums import Kept, SumsAdjoint
-from eigengp.kernels import KernelAdjoint, KernelColumns, PullBack, Stationary
+from eigengp.gp.sums import Kept
+from eigengp.kernels import KernelAdjoint, KernelColumns, Stationary
+from eigengp.kernels.base import WithPullBack
 from eigengp.kernels.stationary import times
 
 
@@ -48,9 +48,7 @@ class SpectralFeatures(KernelColumns):
         """Return rows divided by the lengthscales."""
         return X / beside(np.asarray(self.kernel.lengthscale), X)
 
-    def forward(
-        self, X: AnyArray, dtype: str = "float64", spare: int = 0
-    ) -> tuple[AnyArray, PullBack]:
+    def forward(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> WithPullBack:
         """See `KernelColumns.forward`; with the cotangent `P̄` of the phases `P = (X/ℓ) Sᵀ`.
 
         `S̄ = P̄ᵀ(X/ℓ)`, and `d/d ln ℓ_d = −Σ_n (x_nd/ℓ_d)(P̄ S)_nd`.
@@ -84,54 +82,6 @@ class SpectralFeatures(KernelColumns):
 
 
 @dataclass(frozen=True)
-class WhitePass:
-    """Features whose weights are independent, with variance one, under the prior (SSGP).
-
-    They leave nothing out of the prior, so the trace term is zero.
-    """
-
-    features: KernelColumns
-    noise_variance: float
-    arithmetic: Arithmetic = field(default_factory=Arithmetic)
-
-    @property
-    def prior_factor(self) -> None:
-        """See `Pass.prior_factor`."""
-
-    @property
-    def _rows(self) -> PlainRows:
-        return PlainRows(self.features)  # Nothing tells here whether float32 sums would do.
-
-    def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
-        """See `Pass.forward`."""
-        rows = self._rows
-        sums = source.total(lambda block: rows.sums(block, kept))
-        evidence = FactorEvidence(sums, np.ones(sums.b.size), self.noise_variance)
-        return Outcome(self, evidence, None, None, kept)
-
-    def pull_back(self, source: RowSource, outcome: Outcome, bar: SumsAdjoint) -> PassAdjoint:
-        """See `Pass.pull_back`."""
-        evidence, kept = outcome.evidence, outcome.kept
-        rows = self._rows
-        if self.arithmetic.precision != "double":
-            rows = choose_pull_back(rows, self.arithmetic.guarded, bar, evidence.sums)
-        pulled = source.total(lambda block: rows.pull_back(block, bar, kept))
-        return PassAdjoint(pulled.theta, pulled.points, None, evidence.noise_adjoint())
-
-
-@dataclass(frozen=True)
-class SpectrumGradient:
-    """Derivatives of `−ln p(y)`; positive parameters through their logarithms."""
-
-    theta: Array
-    """With respect to `kernel.theta`."""
-    spectral_points: Array
-    """With respect to the spectral points, shape (m, D)."""
-    log_noise_variance: float
-    """With respect to `ln σ²`."""
-
-
-@dataclass(frozen=True)
 class SparseSpectrum:
     """The model: amplitudes and phases of waves integrated out, their frequencies learned.
 
@@ -141,23 +91,16 @@ class SparseSpectrum:
         Lengthscales, one for each input, and variance.
     spectral_points : array of shape (m, D)
         Angular frequencies in units of the inverse lengthscales.
-    likelihood : Likelihood
-        What targets are; a number is the variance `σ²` of Gaussian noise.
+    noise_variance : float
+        `σ²`.
     arithmetic : Arithmetic
         How passes over the rows are computed.
     """
 
     kernel: Stationary
     spectral_points: Array
-    likelihood: Likelihood
+    noise_variance: float
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
-    noise_variance: float = field(init=False, repr=False, compare=False)
-    """`σ²`."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.likelihood, int | float):
-            object.__setattr__(self, "likelihood", Gaussian(self.likelihood))
-        object.__setattr__(self, "noise_variance", self.likelihood.scale)
 
     @property
     def features(self) -> SpectralFeatures:
@@ -165,9 +108,10 @@ class SparseSpectrum:
         return SpectralFeatures(self.kernel, self.spectral_points)
 
     @property
-    def flow(self) -> WhitePass:
+    def flow(self) -> PriorPass:
         """The pass over the rows."""
-        return WhitePass(self.features, self.noise_variance, self.arithmetic)
+        # Nothing tells whether float32 sums would do.
+        return PriorPass(self.features, self.noise_variance, None, self.arithmetic.guarded)
 
     def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """Go over the rows once."""
@@ -175,11 +119,10 @@ class SparseSpectrum:
 
     def posterior(self, outcome: Outcome) -> Posterior:
         """Return the posterior after a pass over the rows."""
-        return Posterior.of(self.features, self.noise_variance, outcome, arithmetic=self.arithmetic)
+        return Posterior.of(self, outcome)
 
-    def evaluate(self, source: RowSource, gamma: float = 0.0) -> tuple[Outcome, SpectrumGradient]:
+    def evaluate(self, source: RowSource, gamma: float = 0.0) -> tuple[Outcome, Gradient]:
         """Return what a pass over the rows found, and the gradient of its value."""
         outcome = self.forward(source, gamma, Kept(self.arithmetic.memory_limit))
         bar = outcome.flow.pull_back(source, outcome, outcome.evidence.sums_adjoint())
-        gradient = SpectrumGradient(bar.theta, bar.points, self.noise_variance * bar.noise_variance)
-        return outcome, gradient
+        return outcome, Gradient(bar.theta, bar.points, self.noise_variance * bar.noise_variance)

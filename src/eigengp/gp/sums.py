@@ -122,16 +122,6 @@ class SumsAdjoint(_Light):
         return np.zeros_like(self.b) if self.mean is None else self.mean
 
 
-@dataclass(frozen=True)
-class RowAdjoint(Additive):
-    """What the rows hand back."""
-
-    theta: Array
-    """The cotangent of the kernel's parameters."""
-    points: Array
-    """The cotangent of the points that the features stand at, shape (M, D)."""
-
-
 @dataclass
 class Kept:
     """Features of row blocks on their way from pass 1 to pass 2, as far as memory reaches."""
@@ -207,13 +197,6 @@ def take_features(
     if targets:
         K[:, -1] = cast(block.y, dtype)
     return K, back
-
-
-def row_dots(x: AnyArray, z: AnyArray) -> AnyArray:
-    """Return the inner product of each row of `x` with the same row of `z`, shape (n,)."""
-    if is_numpy(x):
-        return np.einsum("ni,ni->n", x, z)
-    return namespace(x).sum(x * z, axis=1)
 
 
 def accumulate(

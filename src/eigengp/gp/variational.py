@@ -26,15 +26,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import Additive, AnyArray, beside, namespace, positive
+from eigengp.backend.namespace import Additive, AnyArray, beside, namespace, positive, row_dots
 from eigengp.gp.blocks import RowBlock, RowSource
-from eigengp.gp.evidence import FactorEvidence
+from eigengp.gp.evidence import FactorEvidence, Gradient
 from eigengp.gp.likelihoods import NonGaussian
 from eigengp.gp.linalg import CholeskyFactor, inverse_lower
-from eigengp.gp.model import EigenGP, Gradient
+from eigengp.gp.model import EigenGP
 from eigengp.gp.posterior import draw_joint
-from eigengp.gp.sums import RowAdjoint, Sums, row_dots
-from eigengp.kernels import KernelColumns
+from eigengp.gp.sums import Sums
+from eigengp.kernels import KernelAdjoint, KernelColumns
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ class LatentModel:
         kernel = self.model.kernel
         constant = kernel.constant_diagonal
 
-        def term(block: RowBlock) -> RowAdjoint:
+        def term(block: RowBlock) -> KernelAdjoint:
             own = slice(block.start, block.start + block.n_rows)
             K, back = self.model.features.forward(block.X)
             phi, omega = K @ F, factors.precision[own]
@@ -284,7 +284,7 @@ class LatentModel:
             adjoint = back(bar @ F.T, overwrite=True)
             theta, half = adjoint.theta, 0.5 * omega.sum(axis=1)
             at = (block.X, half) if constant is None else (block.X[:1], half.sum(keepdims=True))
-            return RowAdjoint(theta + kernel.diag_pull_back(*at), adjoint.points)
+            return KernelAdjoint(theta + kernel.diag_pull_back(*at), adjoint.points)
 
         rows = self.source.total(term)
         total = sum(

@@ -32,8 +32,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import recycle
-from eigengp.backend.loops import load_loops
+from eigengp.backend.loops import find_loops
+from eigengp.backend.namespace import AnyArray
+from eigengp.backend.threads import recycle
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
 from eigengp.gp.linalg import CholeskyFactor, FactorizationError, cholesky, solve_lower
@@ -44,12 +45,12 @@ from eigengp.kernels import Kernel, KernelColumns
 class Neighborhoods(NamedTuple):
     """Some sets of rows: neighbours, then the row itself."""
 
-    X: Array
+    X: AnyArray
     """The inputs of all members, shape (n, s, D)."""
-    at: NDArray[np.intp]
+    at: AnyArray
     """The numbers in a table of features of all members, or of the neighbours alone, (n, s); −1
     means none."""
-    noise: Array
+    noise: AnyArray
     """The noise variance of each, shape (n, s)."""
 
     @classmethod
@@ -98,9 +99,16 @@ class Residual:
     jitter: float
 
     def whiten(
-        self, hoods: Neighborhoods, G: Array, w: Array, kappa: Array, own: Array | None = None
-    ) -> Array:
+        self,
+        hoods: Neighborhoods,
+        G: AnyArray,
+        w: AnyArray,
+        kappa: AnyArray,
+        own: AnyArray | None = None,
+    ) -> AnyArray:
         """Set `w` and `κ`; return packed factors of `R`, in memory that may be recycled.
+
+        All arrays are NumPy's, or on one device of PyTorch.
 
         Parameters
         ----------
@@ -113,7 +121,7 @@ class Residual:
         own : array of shape (n, M) or None
             `g` of the last members, where the table holds their neighbours alone.
         """
-        R, loops = self.kernel.stack(hoods.X), load_loops()
+        R, loops = self.kernel.stack(hoods.X), find_loops(hoods.X)
         own = G[:0] if own is None else own
         if loops.whiten(R, G, hoods.at, own, hoods.noise, self.jitter, w, kappa) >= 0:
             raise FactorizationError(
@@ -126,7 +134,7 @@ class Residual:
 
 def solve_stack(L: Array, r: Array) -> Array:
     """Return `R⁻¹r` for packed factors of `R`, or of its first rows, shape (n, m)."""
-    x, loops = np.array(r), load_loops()
+    x, loops = np.array(r), find_loops(r)
     loops.solve(L, x, False)
     loops.solve(L, x, True)
     return x
@@ -183,6 +191,17 @@ class VecchiaPass:
     noise_variance: float
     factor: CholeskyFactor
     jitter: float = 0.0
+
+    @classmethod
+    def of(cls, kernel: Kernel, points: Array, noise_variance: float, jitter: float) -> VecchiaPass:
+        """Return the pass of a kernel with these inducing points.
+
+        `jitter` is added to the diagonals of `K_BB` and of neighbourhoods, relative to `k(x, x)`.
+        """
+        features = kernel.at(points)
+        gram = np.array(features.matrix(points))
+        gram.flat[:: gram.shape[0] + 1] += jitter * float(np.mean(kernel.diag(points)))
+        return cls(features, noise_variance, CholeskyFactor.of(gram, whitens=True), jitter)
 
     @property
     def prior_factor(self) -> Array:

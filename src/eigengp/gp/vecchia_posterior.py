@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -11,8 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import recycle
-from eigengp.backend.loops import load_loops
+from eigengp.backend.loops import find_loops
+from eigengp.backend.namespace import (
+    AnyArray,
+    Placed,
+    cast,
+    empty_beside,
+    is_numpy,
+    namespace,
+    place,
+    row_dots,
+)
+from eigengp.backend.threads import recycle
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.heteroscedastic import (
     VarianceScale,
@@ -27,7 +37,7 @@ from eigengp.gp.vecchia import (
 )
 from eigengp.kernels import KernelColumns
 
-Search = Callable[[Array], NDArray[np.intp]]
+Search = Callable[[AnyArray], AnyArray]
 """Takes inputs (n, D) to the numbers of their nearest rows (n, m), the nearest first."""
 
 _CHUNK = 128
@@ -37,12 +47,14 @@ _AT_ONCE, _COLUMNS = 64, 1_024
 is made at once: what belongs to them then stays in the cache of the processor."""
 _BLOCK = 512
 """The number of training rows whose features are made at once."""
+_ON_DEVICE = 8_192
+"""All of these numbers on a device."""
 _LITTLE = 1e-3
 """The largest rounding of features, relative to the noise variance, that does not show."""
 _MANY_FEATURES = 1_000_000
 """More features than fit into the cache of the processor are rounded."""
-_MOST_FEATURES = 25_000_000
-"""The largest number of features of all training rows that are kept, in 200 MB."""
+_MOST_FEATURES, _MOST_ON_DEVICE = 25_000_000, 500_000_000
+"""The largest number of features of all training rows that are kept, in 200 MB, or 4 GB."""
 
 
 class Near(NamedTuple):
@@ -134,7 +146,8 @@ class VecchiaPosterior:
     n_columns: int = field(init=False, repr=False)
     """How many numbers a row becomes on the way: pairs of neighbours, or features."""
     _dtype: str = field(init=False, repr=False)
-    """The type of features: float32 where they are many and rounding is far below the noise."""
+    """The type of features in NumPy: float32 where they are many and rounding is far below the
+    noise."""
 
     def __post_init__(self) -> None:
         s = self.n_neighbors + 1
@@ -176,76 +189,87 @@ class VecchiaPosterior:
         mean = self.mean(X)
         return self.near(X, self.search(X))._replace(mean=mean)
 
-    def near(self, X: Array, index: NDArray[np.intp]) -> Near:
+    def near(self, X: AnyArray, index: AnyArray) -> Near:
         """Return what inputs and their neighbours, given by their numbers, say."""
-        edges = range(0, max(1, X.shape[0]), _AT_ONCE)
-        parts = [self._near(X[i : i + _AT_ONCE], index[i : i + _AT_ONCE]) for i in edges]
-        return Near(*map(np.concatenate, zip(*parts, strict=True)))
+        step = _AT_ONCE if is_numpy(X) else _ON_DEVICE
+        edges, join = range(0, max(1, X.shape[0]), step), namespace(X).concat
+        parts = [self._near(X[i : i + step], index[i : i + step]) for i in edges]
+        return Near(*(join(each, axis=0) for each in zip(*parts, strict=True)))
 
-    def _near(self, X: Array, index: NDArray[np.intp]) -> Near:
-        root, found = self._root, self._factorize(X, index, self._dtype)
-        mean = found.K @ self.mean_coefficients
-        mean += np.einsum("nm,nm->n", found.b, found.missed)
-        latent = found.t @ root
-        linear = np.einsum("nm,nm->n", latent, latent).astype(np.float64)
-        surprise = found.missed.copy()
-        load_loops().solve(found.L, surprise, False)
+    def _near(self, X: AnyArray, index: AnyArray) -> Near:
+        found = self._factorize(X, index, self._dtype if is_numpy(X) else "float64")
+        surprise = namespace(X).asarray(found.missed, copy=True)
+        find_loops(X).solve(found.L, surprise, False)
         recycle(found.L)
         # Where all rows are neighbours, a row that is left out has one neighbour less.
         surprise = surprise[:, : max(0, self.rows.y.size - 1)] ** 2
+        mean = found.K @ self._placed["mean"].beside(found.K)
+        mean += row_dots(found.b, found.missed)
+        latent = found.t @ self._placed["root"].beside(found.t)
+        linear = cast(row_dots(latent, latent), "float64")
         explained = found.g / np.sqrt(self.features.prior_scale)
         return Near(mean, found.own, latent, explained, linear, surprise)
 
-    def _factorize(self, X: Array, index: NDArray[np.intp], dtype: str = "float64") -> Factorized:
-        n, m = index.shape
-        members, at = self._find_members(index, dtype)
-        K = np.ascontiguousarray(self.features.matrix(X))
-        g, noise = K @ self.flow.prior_factor, np.full((n, m + 1), self.flow.noise_variance)
-        if self.rows.sample_weight is not None:
-            noise[:, :m] /= self.rows.sample_weight[index]
-        together = np.concatenate([self.rows.X[index], X[:, None]], axis=1)
-        own = g.astype(dtype, copy=False)
-        w, t = np.empty((n, m + 1)), np.empty_like(own)
+    def _factorize(self, X: AnyArray, index: AnyArray, dtype: str = "float64") -> Factorized:
+        (n, m), placed = index.shape, self._placed
+        members, at = self._find_members(X, index, dtype)
+        K = self.features.matrix(X)
+        K = np.ascontiguousarray(K) if is_numpy(K) else K
+        g, noise = K @ placed["factor"].beside(K), empty_beside((n, m + 1), K)
+        noise[:, m:] = self.flow.noise_variance
+        noise[:, :m] = placed["noise"].beside(K)[index]
+        together = namespace(X).concat([placed["X"].beside(K)[index], X[:, None]], axis=1)
+        own = cast(g, dtype)
+        w, t = empty_beside((n, m + 1), K), empty_beside(own.shape, own, dtype)
         hoods = Neighborhoods(together, at, noise)
         L = self.flow.residual.whiten(hoods, members.G, w, t, own)
         last = w[:, -1:]
-        t /= last.astype(dtype, copy=False)
-        missed = self.rows.y[index] - members.fitted[at]
+        t /= cast(last, dtype)
+        missed = placed["y"].beside(K)[index] - members.fitted[at]
         return Factorized(
             *(index, at, members, K, g, L, -w[:, :-1] / last, last[:, 0] ** -2.0, t, missed)
         )
 
-    def _find_members(
-        self, index: NDArray[np.intp], dtype: str
-    ) -> tuple[Members, NDArray[np.intp]]:
+    def _find_members(self, X: AnyArray, index: AnyArray, dtype: str) -> tuple[Members, AnyArray]:
         """Return features of training rows, all of them if they are few, and the numbers there."""
-        if self.rows.y.size * self.mean_coefficients.size <= _MOST_FEATURES:
-            known = self._all_members if dtype == "float64" else self._all_members_rounded
-            return known, np.ascontiguousarray(index)
-        distinct, at = np.unique(index, return_inverse=True)
-        return self._make_members(self.rows.X[distinct], dtype), at.reshape(index.shape)
+        rows, host = self._placed["X"].beside(X), is_numpy(X)
+        most = _MOST_FEATURES if host else _MOST_ON_DEVICE
+        if self.rows.y.size * self.mean_coefficients.size > most:
+            distinct, at = namespace(index).unique_inverse(index)
+            return self._make_members(rows[distinct], dtype), at.reshape(index.shape)
+        key = (place(X), dtype)
+        if key not in self._members:
+            self._members[key] = self._make_members(rows, dtype)
+        return self._members[key], np.ascontiguousarray(index) if host else index
 
     @cached_property
-    def _all_members(self) -> Members:
-        return self._make_members(self.rows.X, "float64")
+    def _members(self) -> dict[Hashable, Members]:
+        """Those of all training rows, by place and type."""
+        return {}
 
-    @cached_property
-    def _all_members_rounded(self) -> Members:
-        return self._make_members(self.rows.X, "float32")
-
-    def _make_members(self, X: Array, dtype: str) -> Members:
-        G = np.empty((X.shape[0], self.mean_coefficients.size), dtype)
-        fitted = np.empty(X.shape[0])
-        for i in range(0, X.shape[0], _BLOCK):
-            K = self.features.matrix(X[i : i + _BLOCK])
-            G[i : i + _BLOCK] = K @ self.flow.prior_factor
-            np.matmul(K, self.mean_coefficients, out=fitted[i : i + _BLOCK])
+    def _make_members(self, X: AnyArray, dtype: str) -> Members:
+        n, step = X.shape[0], _BLOCK if is_numpy(X) else _ON_DEVICE
+        G = empty_beside((n, self.mean_coefficients.size), X, dtype)
+        fitted = empty_beside((n,), X)
+        for i in range(0, n, step):
+            K = self.features.matrix(X[i : i + step])
+            G[i : i + step] = K @ self._placed["factor"].beside(K)
+            fitted[i : i + step] = K @ self._placed["mean"].beside(K)
         return Members(G, fitted)
 
     @cached_property
-    def _root(self) -> Array:
-        """`F⁻¹V` in the type of features."""
-        return self._whitened_root.astype(self._dtype)
+    def _placed(self) -> dict[str, Placed]:
+        """What predictions need where the inputs are; "root" is `F⁻¹V`."""
+        noise, weight = np.full(self.rows.y.shape, self.noise_variance), self.rows.sample_weight
+        arrays = {
+            "X": self.rows.X,
+            "y": self.rows.y,
+            "noise": noise if weight is None else noise / weight,
+            "factor": self.flow.factor.matrix,
+            "mean": self.mean_coefficients,
+            "root": self._whitened_root,
+        }
+        return {name: Placed(array) for name, array in arrays.items()}
 
     @cached_property
     def _whitened_root(self) -> Array:
@@ -259,18 +283,18 @@ class VecchiaPosterior:
         parts = [slice(i, min(i + _COLUMNS, n)) for i in range(0, n, _COLUMNS)]
         return [(self.features.kernel.at(self.rows.X[part]), part) for part in parts]
 
-    def mean(self, X: Array) -> Array:
+    def mean(self, X: AnyArray) -> AnyArray:
         """Return the predictive mean, shape (n,)."""
         if self.coefficients is None:
             return self.near(X, self.search(X)).mean
-        mean = np.zeros(X.shape[0])
-        for i in range(0, X.shape[0], _AT_ONCE):
-            own = slice(i, i + _AT_ONCE)
+        mean, step = 0.0 * X[:, 0], _AT_ONCE if is_numpy(X) else _ON_DEVICE
+        for i in range(0, X.shape[0], step):
+            own = slice(i, i + step)
             for columns, part in self._columns:
                 mean[own] += columns.multiply(X[own], self.coefficients[part])
         return mean
 
-    def mean_and_variance(self, X: Array) -> tuple[Array, Array]:
+    def mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance of noisy observations, each of shape (n,)."""
         near = self._predict(X)
         variance = near.own + near.linear
@@ -359,7 +383,7 @@ class VecchiaPosterior:
         found = self._factorize(X, self.search(X))
         latent = 2.0 * found.t @ self._whitened_root
         through = np.empty_like(found.b)
-        load_loops().project(found.members.G, found.at, latent @ self._whitened_root.T, through)
+        find_loops(X).project(found.members.G, found.at, latent @ self._whitened_root.T, through)
         k_bar = latent @ self.covariance_root.T - 2.0 * found.g @ self.flow.prior_factor.T
         c_bar = -2.0 * found.b - solve_stack(found.L, through)
         gradient = self._pulled(X, found, c_bar, k_bar)
@@ -370,7 +394,7 @@ class VecchiaPosterior:
     def _pulled(self, X: Array, found: Factorized, c_bar: Array, k_bar: Array) -> Array:
         """Return what the cotangents of `k_r(x, x_j)` and `k(x)` give to the inputs."""
         mixed = np.empty_like(found.g)
-        load_loops().combine(c_bar, found.members.G, found.at, mixed)
+        find_loops(X).combine(c_bar, found.members.G, found.at, mixed)
         k_bar = k_bar - mixed @ self.flow.prior_factor.T
         distinct, at = np.unique(found.rows, return_inverse=True)
         between = np.zeros((X.shape[0], distinct.size))

@@ -6,12 +6,10 @@ neighbour search.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eigengp.baselines.nystrom import NystromRegressor
 from eigengp.baselines.rvm.regressor import RVMRegressor
@@ -31,7 +29,12 @@ from eigengp.fitting.settings import LBFGS, Stochastic
 from eigengp.fitting.stochastic import Adam, Belief, Reservoir, StochasticLearner
 from eigengp.gp.approximations import SpectralPass
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance, LowRankCovariance
+from eigengp.gp.exact_posterior import (
+    ConditionalPosterior,
+    DenseCovariance,
+    LowRankCovariance,
+    MixturePosterior,
+)
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
 from eigengp.gp.latent import NeighborLatent
 from eigengp.gp.likelihoods import (
@@ -44,7 +47,6 @@ from eigengp.gp.likelihoods import (
 )
 from eigengp.gp.linalg import CholeskyFactor, Spectrum
 from eigengp.gp.mean import MEANS
-from eigengp.gp.mixture import MixturePosterior
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.posterior import Posterior
 from eigengp.gp.precision import Arithmetic
@@ -68,7 +70,7 @@ _PLAIN = (
     *(*LIKELIHOODS.values(), Bernoulli, Softmax, Coregionalized),
     *(Scaling, Extent, *MEANS.values(), LogMap, YeoJohnsonMap, QuantileMap),
     *(EigenGP, Jitter, Arithmetic, Spectrum, CholeskyFactor),
-    *(SpectralPass, ResidualPass, VecchiaPass, Sums),
+    *(SpectralFeatures, SpectralPass, ResidualPass, VecchiaPass, Sums),
     *(Posterior, ConditionalPosterior, MixturePosterior, DenseCovariance, LowRankCovariance),
     *(HeteroscedasticPosterior, VarianceScale, Decision, Selection),
     *(Online, StochasticLearner, Reservoir, Belief, Adam),
@@ -82,14 +84,12 @@ def _random_state_fields(rng: np.random.RandomState) -> Fields:
             f"A RandomState of {state['bit_generator']} cannot be saved; use a seed, or "
             "RandomState(seed), as random_state."
         )
-    return {**state["state"], "has_gauss": state["has_gauss"], "gauss": state["gauss"]}
+    return {"state": state}
 
 
-def _random_state(
-    key: NDArray[np.uint32], pos: int, has_gauss: int, gauss: float
-) -> np.random.RandomState:
+def _random_state(state: dict[str, Any]) -> np.random.RandomState:
     rng = np.random.RandomState(0)
-    rng.set_state(("MT19937", key, pos, has_gauss, gauss))
+    rng.set_state(state)
     return rng
 
 
@@ -119,17 +119,6 @@ def _vecchia_posterior(approximate: bool, **found: Any) -> VecchiaPosterior:
     return VecchiaPosterior(search=search, **found)
 
 
-def _columns_record(kind: type, name: str, points: str, make: Callable[..., Any]) -> Record:
-    """Return how features are stored: as a kernel and points, which make them again."""
-    return Record(
-        kind,
-        {"kernel": Kernel, points: np.ndarray},
-        make=lambda **found: make(found["kernel"], found[points]),
-        take=lambda features: {"kernel": features.kernel, points: features.points},
-        stored_as=name,
-    )
-
-
 def _encoder_fields(encoder: TableEncoder) -> Fields:
     fitted = hasattr(encoder, "columns_")
     return {"values": encoder.to_dict() if fitted else {"parameters": encoder.get_params()}}
@@ -142,17 +131,15 @@ def _encoder(values: dict[str, Any]) -> TableEncoder:
 
 def records() -> list[Record | EstimatorRecord]:
     """Return how each class is stored."""
-    state = {"key": np.ndarray, "pos": int, "has_gauss": int, "gauss": float}
-    own, block = Record.of(VecchiaPosterior), Record.of(RowBlock)
+    own, columns = Record.of(VecchiaPosterior), {"kernel": Kernel, "points": np.ndarray}
     vecchia = {**own.hints, "approximate": bool}
     del vecchia["search"]
     return [
-        replace(block, make=_row_block),
         *map(Record.of, _PLAIN),
         *map(EstimatorRecord, _ESTIMATORS),
-        Record(np.random.RandomState, state, make=_random_state, take=_random_state_fields),
-        Record(TableEncoder, {"values": dict}, make=_encoder, take=_encoder_fields),
+        replace(Record.of(RowBlock), make=_row_block),
+        Record(np.random.RandomState, {"state": dict}, (), _random_state, _random_state_fields),
+        Record(TableEncoder, {"values": dict}, (), _encoder, _encoder_fields),
         Record(VecchiaPosterior, vecchia, own.optional, _vecchia_posterior, _vecchia_fields),
-        _columns_record(KernelColumns, "KernelFeatures", "inducing_points", lambda k, B: k.at(B)),
-        _columns_record(SpectralFeatures, "SpectralFeatures", "spectral_points", SpectralFeatures),
+        Record(KernelColumns, columns, make=lambda kernel, points: kernel.at(points)),
     ]

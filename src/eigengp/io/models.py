@@ -6,20 +6,19 @@ import json
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import scipy
-import sklearn
 from sklearn.utils.validation import check_is_fitted
 
+from eigengp._atomic import check_target
 from eigengp.io import container
 from eigengp.io.errors import SavedModelError
 from eigengp.io.record import Estimator
-from eigengp.io.tree import Reader, Writer, check_size
+from eigengp.io.tree import Writer, make_value
 
-FORMAT = 1
+FORMAT = 2
 """The newest format: raised when files change so that earlier versions cannot read them."""
 SUFFIX = ".eigengp"
 _SHOWN = ("format", "class", "versions", "n_features", "feature_names")
@@ -73,12 +72,10 @@ def save(model: Estimator, path: str | Path, *, about: Mapping[str, Any] | None 
     (True, 'm')
     """
     check_is_fitted(model)
-    target = _checked_target(path)
+    check_target(Path(path), [SUFFIX])
     writer = Writer()
-    node = writer.node(model, "The model")
-    check_size(writer.objects)
-    body = {"model": node, "objects": writer.objects, "about": _plain(about)}
-    container.write(target, _summary(model) | body, writer.arrays)
+    body = {"model": writer.node(model, "The model"), "about": _plain(about)}
+    container.write(Path(path), _summary(model) | body, writer.arrays)
 
 
 def load(path: str | Path) -> Estimator:
@@ -152,25 +149,11 @@ def read(path: str | Path) -> Saved:
 def _other_version(header: Any) -> str:
     """Return what to do about a file of a version that is not this one."""
     try:
-        version = str(header["versions"]["eigengp"])
+        wrote = str(header["versions"]["eigengp"])
     except (KeyError, TypeError):
         return ""
-    own = _versions()["eigengp"]
-    return "" if version == own else f" eigengp {version} wrote it, and this is {own}: upgrade."
-
-
-def _checked_target(path: str | Path) -> Path:
-    target = Path(path)
-    if target.is_dir():
-        raise IsADirectoryError(f"{target} is a folder; name a file in it, as model{SUFFIX}.")
-    if target.suffix != SUFFIX:
-        raise SavedModelError(
-            f"Saved models end in {SUFFIX}, got {target.name!r}; name it "
-            f"{target.with_suffix(SUFFIX).name!r}."
-        )
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"The folder {target.parent} does not exist; create it first.")
-    return target
+    own = get_versions()["eigengp"]
+    return "" if wrote == own else f" eigengp {wrote} wrote it, and this is {own}: upgrade."
 
 
 def _plain(about: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -182,16 +165,12 @@ def _plain(about: Mapping[str, Any] | None) -> dict[str, Any]:
     return plain
 
 
-def _versions() -> dict[str, str]:
+def get_versions() -> dict[str, str]:
+    """Return the versions of the libraries that a model depends on."""
     from eigengp import __version__
 
-    return {
-        "eigengp": __version__,
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-        "scikit-learn": sklearn.__version__,
-        "python": platform.python_version(),
-    }
+    others = {name: version(name) for name in ("numpy", "scipy", "scikit-learn")}
+    return {"eigengp": __version__, **others, "python": platform.python_version()}
 
 
 def _summary(model: Estimator) -> dict[str, Any]:
@@ -200,7 +179,7 @@ def _summary(model: Estimator) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "class": type(model).__name__,
-        "versions": _versions(),
+        "versions": get_versions(),
         "n_features": int(model.n_features_in_),
         "feature_names": None if names is None else list(map(str, names)),
     }
@@ -211,7 +190,7 @@ def _made(header: dict[str, Any], arrays: dict[str, Any]) -> Estimator:
     if header["format"] != FORMAT:
         found = header["format"]
         raise SavedModelError(f"it is in format {found!r}, and eigengp reads {FORMAT} here.")
-    model: Estimator = Reader(header["objects"], arrays).value(header["model"])
+    model: Estimator = make_value(header["model"], arrays)
     if not isinstance(model, Estimator) or type(model).__name__ != header["class"]:
         raise SavedModelError(f"it holds a {type(model).__name__}, not a {header['class']}.")
     check_is_fitted(model)

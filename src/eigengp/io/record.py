@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, is_dataclass
 from inspect import Parameter, signature
 from types import UnionType
@@ -24,8 +24,6 @@ Estimator: TypeAlias = GPEstimator | TargetTransformed
 """What a file can hold."""
 _USED = ("conformity_", "leave_one_out_errors_", "regressor_", "target_map_")
 """Learned attributes on which predictions depend."""
-_NEEDED = {"_posterior", "_scaling", "_place", "n_features_in_"}
-_NEEDED_AROUND = {"regressor_", "target_map_"}
 
 
 @dataclass(frozen=True)
@@ -38,27 +36,24 @@ class Record:
         The class.
     hints : mapping
         The fields, and what each may be.
-    optional : frozenset
+    optional : collection of str
         Fields that a file need not have.
     make : callable or None
         Takes the fields, as keywords, to an object; None calls the class.
     take : callable or None
         Returns the fields of an object; None reads the attributes of their names.
-    stored_as : str
-        The name of the class in a file; empty is its own.
     """
 
     kind: type
     hints: Mapping[str, Any]
-    optional: frozenset[str] = frozenset()
+    optional: Collection[str] = ()
     make: Callable[..., Any] | None = None
     take: Callable[[Any], Fields] | None = None
-    stored_as: str = ""
 
     @property
     def name(self) -> str:
         """The name in a file."""
-        return self.stored_as or self.kind.__name__
+        return self.kind.__name__
 
     @classmethod
     def of(cls, kind: Any) -> Record:
@@ -67,7 +62,7 @@ class Record:
         declared = is_dataclass(kind) or issubclass(kind, tuple)
         hints = resolved_hints(kind) if declared else get_type_hints(kind.__init__)
         optional = (name for name, each in takes.items() if each.default is not Parameter.empty)
-        return cls(kind, {name: hints.get(name, Any) for name in takes}, frozenset(optional))
+        return cls(kind, {name: hints.get(name, Any) for name in takes}, set(optional))
 
     def fields_of(self, value: Any) -> Fields:
         """Return what is stored of an object."""
@@ -77,10 +72,10 @@ class Record:
 
     def made(self, found: Fields) -> Any:
         """Return an object with these fields."""
-        name = self.kind.__name__
-        _check_fields(name, found, self.hints)
-        check_finite(name, found)
-        _check_complete(name, self.hints.keys() - found.keys() - self.optional)
+        _check_fields(self.name, found, self.hints)
+        missing = self.hints.keys() - found.keys() - set(self.optional)
+        if missing:
+            raise SavedModelError(f"a saved {self.name} has no {', '.join(sorted(missing))}.")
         return (self.make or self.kind)(**found)
 
 
@@ -110,15 +105,11 @@ class EstimatorRecord:
 
     def made(self, found: Fields) -> Any:
         """Return the estimator with these attributes."""
-        name, names = self.kind.__name__, self.kind._get_param_names()
-        _check_fields(name, found, self._hints(found))
-        check_finite(name, found)
-        state = {each: found[each] for each in found if each not in names}
-        needed = _NEEDED_AROUND if issubclass(self.kind, TargetTransformed) else _NEEDED
-        _check_complete(name, needed - state.keys() if state else set())
-        model = self.kind(**{each: found[each] for each in found if each in names})
-        model.__dict__.update(state)
-        if state:
+        _check_fields(self.name, found, self._hints(found))
+        names = found.keys() & set(self.kind._get_param_names())
+        model = self.kind(**{each: found[each] for each in names})
+        vars(model).update(found)
+        if found.keys() - names:
             _check_predictions(model)
         return model
 
@@ -146,12 +137,13 @@ def resolved_hints(kind: type) -> dict[str, Any]:
 
 
 def _check_fields(owner: str, found: Fields, hints: Mapping[str, Any]) -> None:
-    """Raise unless all fields are known, and are what their hints allow."""
+    """Raise unless all fields are known, finite, and what their hints allow."""
     for name, value in found.items():
         if name not in hints:
             raise SavedModelError(f"a saved {owner} has the unknown field {name!r}.")
         if not _fits(value, hints[name]):
             raise SavedModelError(f"{name} of a saved {owner} is a {type(value).__name__}.")
+    check_finite(owner, found)
 
 
 def check_finite(owner: str, found: Fields) -> None:
@@ -198,11 +190,6 @@ def _find_ends(model: Any, X: Any, mean: Any) -> tuple[Any, Any]:
         return mean, mean
     ends: tuple[Any, Any] = model.predict_interval(X)
     return ends
-
-
-def _check_complete(owner: str, missing: set[str]) -> None:
-    if missing:
-        raise SavedModelError(f"a saved {owner} has no {', '.join(sorted(missing))}.")
 
 
 def _fits(value: Any, hint: Any) -> bool:

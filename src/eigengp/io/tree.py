@@ -1,16 +1,14 @@
 """From a fitted model to JSON and arrays, and back.
 
-Numbers and texts stand for themselves; whatever else is a dict with one key
-that says what it is. Objects and lists are kept in one table, in which each
-comes after all that it holds: what two of them share is stored once and shared
-again, and there are no circles.
+Numbers and texts stand for themselves; whatever else is a dict with one key that says what it is.
+An array that several objects share is stored once and shared again; other things are stored
+wherever they are used, so that a file describes no more than it holds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,48 +26,16 @@ AnArray = NDArray[Any]
 
 _KINDS, _WIDEST = "fiub", 8
 """What kinds of numbers arrays may hold, and in how many bytes each."""
-_MOST_OBJECTS, _DEEPEST = 20_000, 100
-"""How many objects, each with all that it holds, and how deep: a model has some hundreds."""
+_TURNED = "T"
+"""Ends the names of arrays that are stored transposed, because they lie column by column."""
 
 
-def check_size(objects: Sequence[Node]) -> None:
-    """Raise if objects are too many or nested too deep, counted wherever they are used.
-
-    What is shared takes little room in a file, but time wherever it is used: a chain of sums of a
-    kernel with itself doubles with every link.
-    """
-    sizes: list[int] = []
-    depths: list[int] = []
-    total = 0
-    for node in objects:
-        held = [at for at in _references(node) if at in range(len(sizes))]
-        sizes.append(sum(sizes[at] for at in held) + ("class" in node or bool(held)))
-        depths.append(1 + max((depths[at] for at in held), default=0))
-        total += sizes[-1]
-        if total > _MOST_OBJECTS or depths[-1] > _DEEPEST:
-            raise SavedModelError(
-                f"a saved model has at most {_MOST_OBJECTS} objects, at most {_DEEPEST} deep; this "
-                "one has more. Is its kernel a sum or product of very many?"
-            )
-
-
-def _references(node: Node) -> Iterator[int]:
-    """Yield the numbers of the objects that a node holds."""
-    if isinstance(node, dict) and isinstance(node.get("object"), int):
-        yield node["object"]
-    elif isinstance(node, dict | list):
-        for each in node.values() if isinstance(node, dict) else node:
-            yield from _references(each)
-
-
-@dataclass
 class Writer:
-    """Takes values apart."""
+    """Takes values apart, and collects their arrays."""
 
-    objects: list[Node] = field(default_factory=list)
-    arrays: dict[str, AnArray] = field(default_factory=dict)
-    _nodes: dict[int, tuple[Node, Any]] = field(default_factory=dict)
-    """Nodes by the `id` of what they stand for, which is kept: its `id` stays taken."""
+    def __init__(self) -> None:
+        self.arrays: dict[str, AnArray] = {}
+        self._names: dict[int, tuple[str, Any]] = {}  # By `id` of arrays, which stays taken.
 
     def node(self, value: Any, where: str) -> Node:
         """Return what stands for a value; `where` it is says which one cannot be stored."""
@@ -81,31 +47,18 @@ class Writer:
             return value if math.isfinite(value) else {"float": repr(value)}
         if isinstance(value, Path):
             return {"path": str(value)}
+        if type(value) in (list, tuple):
+            return {type(value).__name__: [self.node(each, where) for each in value]}
         if type(value) is dict:
-            return self._dict(value, where)
-        if type(value) is tuple:
-            return {"tuple": [self.node(each, where) for each in value]}
-        if id(value) not in self._nodes:
-            self._nodes[id(value)] = self._once(value, where), value
-        return self._nodes[id(value)][0]
-
-    def _dict(self, value: dict[Any, Any], where: str) -> Node:
-        nodes = [[self.node(key, where), self.node(each, where)] for key, each in value.items()]
-        return {"dict": dict(nodes)} if all(type(key) is str for key in value) else {"pairs": nodes}
-
-    def _once(self, value: Any, where: str) -> Node:
-        """Return what stands for a value that may be shared."""
-        if type(value) is list:
-            return self._added({"list": [self.node(each, where) for each in value]})
-        record = record_of(type(value))
-        if record is not None:
-            owner = record.name
+            pairs = value.items()
+            return {"dict": [[self.node(each, where) for each in pair] for pair in pairs]}
+        if record := record_of(type(value)):
             own = record.fields_of(value)
-            check_finite(owner, own)
-            nodes = {name: self.node(each, f"{owner}.{name}") for name, each in own.items()}
-            return self._added({"class": owner, "fields": nodes})
+            check_finite(record.name, own)
+            fields = {name: self.node(own[name], f"{record.name}.{name}") for name in own}
+            return {"class": [record.name, fields]}
         if hasattr(value, "__dlpack__"):
-            return self._array(value if is_numpy(value) else on_host(value), where)
+            return self._array(value, where)
         name = type(value).__name__
         raise SavedModelError(
             f"{where} is a {name}, and a saved model holds only classes that eigengp knows. If it "
@@ -113,68 +66,50 @@ class Writer:
             "you load; else leave it out."
         )
 
-    def _added(self, node: Node) -> Node:
-        self.objects.append(node)
-        return {"object": len(self.objects) - 1}
-
-    def _array(self, array: AnArray, where: str) -> Node:
+    def _array(self, value: Any, where: str) -> Node:
+        if id(value) in self._names:
+            return {"array": self._names[id(value)][0]}
+        array = value if is_numpy(value) else on_host(value)
         if array.dtype.kind in "OU":
-            kind = "names" if array.dtype.kind == "O" else "text"
-            return {kind: [self.node(each, where) for each in array.tolist()]}
+            return {array.dtype.kind: [self.node(each, where) for each in array.tolist()]}
         if array.dtype.kind not in _KINDS or array.dtype.itemsize > _WIDEST:
             raise SavedModelError(f"{where} is an array of {array.dtype}, which cannot be saved.")
-        name = str(len(self.arrays))
-        column_by_column = array.flags.f_contiguous and not array.flags.c_contiguous
+        turned = array.flags.f_contiguous and not array.flags.c_contiguous
+        name = f"{len(self.arrays)}{_TURNED * turned}"
         native = array.astype(array.dtype.newbyteorder("="), copy=False)
-        self.arrays[name] = np.asarray(native.T if column_by_column else native, order="C")
-        return {"transposed" if column_by_column else "array": name}
+        self.arrays[name] = np.asarray(native.T if turned else native, order="C")
+        self._names[id(value)] = name, value
+        return {"array": name}
 
 
-@dataclass
-class Reader:
-    """Makes values again."""
+def make_value(node: Node, arrays: Mapping[str, AnArray]) -> Any:
+    """Return the value that a node stands for."""
+    turned = {name: a.T if name.endswith(_TURNED) else a for name, a in arrays.items()}
 
-    objects: Sequence[Node]
-    arrays: dict[str, AnArray]
-    _made: list[Any] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        check_size(self.objects)
-        for each in self.objects:
-            self._made.append(self._object(each))
-
-    def _object(self, node: Node) -> Any:
-        if "list" in node:
-            return [self.value(each) for each in node["list"]]
-        own = {name: self.value(each) for name, each in node["fields"].items()}
-        return record_named(node["class"]).made(own)
-
-    def value(self, node: Node) -> Any:
-        """Return the value that a node stands for."""
+    def make(node: Node) -> Any:
+        if isinstance(node, list):
+            raise SavedModelError("a saved model contains an unexpected list.")
         if not isinstance(node, dict):
-            if isinstance(node, list):
-                raise SavedModelError("a saved model contains an unexpected list.")
             return node
         ((kind, content),) = node.items()
         match kind:
-            case "object" if content in range(len(self._made)):
-                return self._made[content]
             case "array":
-                return self.arrays[content]
-            case "transposed":
-                return self.arrays[content].T
+                return turned[content]
             case "float":
                 return float(content)
             case "path":
                 return Path(content)
+            case "list":
+                return [make(each) for each in content]
             case "tuple":
-                return tuple(self.value(each) for each in content)
+                return tuple(make(each) for each in content)
             case "dict":
-                return {key: self.value(each) for key, each in content.items()}
-            case "pairs":
-                return {self.value(key): self.value(each) for key, each in content}
-            case "names":
-                return np.array([self.value(each) for each in content], dtype=object)
-            case "text":
-                return np.array([self.value(each) for each in content], dtype=np.str_)
+                return {make(key): make(each) for key, each in content}
+            case "O" | "U":
+                return np.array([make(each) for each in content], dtype=kind)
+            case "class":
+                name, fields = content
+                return record_named(name).made({own: make(each) for own, each in fields.items()})
         raise SavedModelError(f"a saved model holds an unknown {kind!r}.")
+
+    return make(node)

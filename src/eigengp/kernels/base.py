@@ -15,9 +15,9 @@ from typing import (
     TYPE_CHECKING,
     Any,
     ClassVar,
-    NamedTuple,
     Protocol,
     Self,
+    TypeAlias,
     TypeVar,
     cast,
     dataclass_transform,
@@ -26,17 +26,16 @@ from typing import (
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import recycle
-from eigengp.backend.namespace import AnyArray, beside, is_numpy
+from eigengp.backend.namespace import Additive, AnyArray, beside, is_numpy
+from eigengp.backend.threads import recycle
 
 if TYPE_CHECKING:
     from eigengp.kernels.composite import Product, Sum
 
-"""Takes cotangents of packed pairs, shape (n, P), to the derivatives by `theta`."""
 
-
-class KernelAdjoint(NamedTuple):
-    """Cotangents that a kernel matrix hands back."""
+@dataclass(frozen=True)
+class KernelAdjoint(Additive):
+    """Cotangents that a kernel matrix hands back; those of blocks of rows add up."""
 
     theta: AnyArray
     """With respect to `kernel.theta`, the logarithms of the parameters."""
@@ -62,6 +61,10 @@ class PullBack(Protocol):
             If given, the matrix in the data type of `K_bar`. It stands for the one that was
             returned, whose memory may hold something else by now.
         """
+
+
+WithPullBack: TypeAlias = tuple[AnyArray, PullBack]
+"""A kernel matrix and its pull-back."""
 
 
 class Kernel(ABC):
@@ -119,7 +122,7 @@ class Kernel(ABC):
     def at(self, Z: AnyArray) -> KernelColumns:
         """Return the functions `x ↦ k(x, z_m)` at these points, shape (m, D)."""
 
-    def forward(self, X: AnyArray, Z: AnyArray) -> tuple[AnyArray, PullBack]:
+    def forward(self, X: AnyArray, Z: AnyArray) -> WithPullBack:
         """Return `k(X, Z)`, shape (n, m), and its pull-back; see `KernelColumns.forward`."""
         return self.at(Z).forward(X)
 
@@ -128,7 +131,7 @@ class Kernel(ABC):
         return self.at(Z).matrix(X)
 
     @abstractmethod
-    def stack(self, X: Array) -> Array:
+    def stack(self, X: AnyArray) -> AnyArray:
         """Return the Gram matrices of `n` sets of points, in memory that may be recycled.
 
         They are packed: the entries on and above the diagonal, row by row, as
@@ -226,17 +229,15 @@ class KernelColumns(ABC):
             How many columns to add at the end, for the caller to fill.
         """
 
-    def multiply(self, X: Array, v: Array) -> Array:
-        """Return `k(X, Z) v`, shape (n,), for NumPy arrays."""
+    def multiply(self, X: AnyArray, v: Array) -> AnyArray:
+        """Return `k(X, Z) v`, shape (n,), in the library of `X`."""
         K = self.matrix(X)
-        product = K @ v
+        product = K @ beside(v, K)
         recycle(K)
         return product
 
     @abstractmethod
-    def forward(
-        self, X: AnyArray, dtype: str = "float64", spare: int = 0
-    ) -> tuple[AnyArray, PullBack]:
+    def forward(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> WithPullBack:
         """Return `k(X, Z)` and the function that pulls a cotangent on it back.
 
         The pull-back differentiates with respect to `Z` alone, even where
@@ -370,7 +371,8 @@ class ParametricKernel(Kernel):
 
     def __post_init__(self) -> None:
         for name, kind in self._kinds.items():
-            value = np.asarray(getattr(self, name), dtype=np.float64)
+            value = np.array(getattr(self, name), dtype=np.float64)
+            value.setflags(write=False)
             if value.ndim > kind.per_input or value.size == 0:
                 expected = "one positive number" + " or one for each input" * kind.per_input
                 raise ValueError(f"{name} must be {expected}, got an array of shape {value.shape}.")
@@ -379,7 +381,7 @@ class ParametricKernel(Kernel):
                     f"{name} of {type(self).__name__} must be positive and finite, "
                     f"got {getattr(self, name)!r}."
                 )
-            object.__setattr__(self, name, float(value) if value.ndim == 0 else _frozen(value))
+            object.__setattr__(self, name, float(value) if value.ndim == 0 else value)
         if self.active_dims is not None:
             object.__setattr__(self, "active_dims", _as_dims(self.active_dims))
         if self.groups is not None:
@@ -401,12 +403,11 @@ class ParametricKernel(Kernel):
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
-        names: list[str] = []
-        for name in self._kinds:
-            value = getattr(self, name)
-            ard = np.ndim(value) == 1
-            names += [f"{name}[{d}]" for d in self._get_free(name)] if ard else [name]
-        return tuple(names)
+        return tuple(
+            f"{name}[{d}]" if np.ndim(getattr(self, name)) else name
+            for name in self._kinds
+            for d in self._get_free(name)
+        )
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -453,10 +454,8 @@ class ParametricKernel(Kernel):
         return bar @ beside(member.astype(np.float64), bar)
 
     def with_groups(self, groups: Sequence[int] | None) -> Self:
-        own = (
-            None if groups is None else [groups[d] for d in self.active_dims or range(len(groups))]
-        )
-        if own is None or len(set(own)) == len(own):
+        own = [] if groups is None else [groups[d] for d in self.active_dims or range(len(groups))]
+        if len(set(own)) == len(own):
             return self
         return replace(self, groups=np.unique(own, return_inverse=True)[1].tolist())
 
@@ -515,12 +514,6 @@ class ParametricKernel(Kernel):
 def _fields_of(cls: Any) -> Sequence[Any]:
     """Return the fields, those that are given by keyword alone at the end."""
     return sorted(fields(cls), key=lambda each: bool(each.kw_only))
-
-
-def _frozen(value: Array) -> Array:
-    own = value.copy()
-    own.setflags(write=False)
-    return own
 
 
 def _as_dims(dims: Sequence[int]) -> tuple[int, ...]:

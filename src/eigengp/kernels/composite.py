@@ -6,21 +6,15 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import add, mul
+from operator import add, iadd, imul, mul
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import recycle
 from eigengp.backend.namespace import AnyArray, namespace
-from eigengp.kernels.base import (
-    Kernel,
-    KernelAdjoint,
-    KernelColumns,
-    Parameter,
-    PullBack,
-)
+from eigengp.backend.threads import recycle
+from eigengp.kernels.base import Kernel, KernelAdjoint, KernelColumns, Parameter, WithPullBack
 
 
 class _Pair(Kernel):
@@ -29,6 +23,9 @@ class _Pair(Kernel):
     _symbol: ClassVar[str]
     _join: ClassVar[staticmethod[[Any, Any], Any]]
     """Takes the values of both to those of the kernel."""
+    _join_in_place: ClassVar[staticmethod[[Any, Any], Any]]
+    _both_vary: ClassVar[bool]
+    """Whether the variances of both change with the unit of the values, or that of the left one."""
 
     def __init__(self, left: Kernel, right: Kernel) -> None:
         self.left = left
@@ -61,6 +58,13 @@ class _Pair(Kernel):
     def groups(self) -> tuple[int, ...] | None:  # type: ignore[override]  # That of its parts.
         return self.left.groups or self.right.groups
 
+    def rescaled(
+        self, input_scale: Array, variance_scale: float, input_shift: Array | float = 0.0
+    ) -> Self:
+        left = self.left.rescaled(input_scale, variance_scale, input_shift)
+        right_scale = variance_scale if self._both_vary else 1.0
+        return type(self)(left, self.right.rescaled(input_scale, right_scale, input_shift))
+
     def embed(self, inputs: Sequence[int], n_features: int) -> Self:
         own = (inputs, n_features)
         return type(self)(self.left.embed(*own), self.right.embed(*own))
@@ -79,9 +83,11 @@ class _Pair(Kernel):
     def at(self, Z: AnyArray) -> KernelColumns:
         return _PairColumns(self, Z)
 
-    def stack(self, X: Array) -> Array:
-        stacked: Array = self._join(self.left.stack(X), self.right.stack(X))
-        return stacked
+    def stack(self, X: AnyArray) -> AnyArray:
+        K, other = self.left.stack(X), self.right.stack(X)
+        K = self._join_in_place(K, other)
+        recycle(other)
+        return K
 
     @abstractmethod
     def _split(
@@ -99,13 +105,8 @@ class _Pair(Kernel):
 class Sum(_Pair):
     """`k(x, z) = left(x, z) + right(x, z)`; written `left + right`."""
 
-    _symbol, _join = "+", staticmethod(add)
-
-    def rescaled(
-        self, input_scale: Array, variance_scale: float, input_shift: Array | float = 0.0
-    ) -> Self:
-        units = (input_scale, variance_scale, input_shift)
-        return type(self)(self.left.rescaled(*units), self.right.rescaled(*units))
+    _symbol, _both_vary = "+", True
+    _join, _join_in_place = staticmethod(add), staticmethod(iadd)
 
     def diag_pull_back(self, X: AnyArray, bar: AnyArray) -> AnyArray:
         both = [self.left.diag_pull_back(X, bar), self.right.diag_pull_back(X, bar)]
@@ -113,12 +114,6 @@ class Sum(_Pair):
 
     def diag_input_gradient(self, X: AnyArray) -> AnyArray:
         return self.left.diag_input_gradient(X) + self.right.diag_input_gradient(X)
-
-    def stack(self, X: Array) -> Array:
-        total, other = self.left.stack(X), self.right.stack(X)
-        total += other
-        recycle(other)
-        return total
 
     def _split(
         self, K_bar: AnyArray, K_left: AnyArray, K_right: AnyArray
@@ -129,15 +124,8 @@ class Sum(_Pair):
 class Product(_Pair):
     """`k(x, z) = left(x, z) · right(x, z)`; written `left * right`."""
 
-    _symbol, _join = "*", staticmethod(mul)
-
-    def rescaled(
-        self, input_scale: Array, variance_scale: float, input_shift: Array | float = 0.0
-    ) -> Self:
-        return type(self)(
-            self.left.rescaled(input_scale, variance_scale, input_shift),
-            self.right.rescaled(input_scale, 1.0, input_shift),
-        )
+    _symbol, _both_vary = "*", False
+    _join, _join_in_place = staticmethod(mul), staticmethod(imul)
 
     def diag_pull_back(self, X: AnyArray, bar: AnyArray) -> AnyArray:
         xp = namespace(bar)
@@ -166,7 +154,7 @@ class _PairColumns(KernelColumns):
 
     kernel: _Pair
 
-    def multiply(self, X: Array, v: Array) -> Array:
+    def multiply(self, X: AnyArray, v: Array) -> AnyArray:
         if isinstance(self.kernel, Sum):
             left, right = self._parts
             return left.multiply(X, v) + right.multiply(X, v)
@@ -183,9 +171,7 @@ class _PairColumns(KernelColumns):
     def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
         return self.kernel._join(*(part.matrix(X, dtype, spare) for part in self._parts))
 
-    def forward(
-        self, X: AnyArray, dtype: str = "float64", spare: int = 0
-    ) -> tuple[AnyArray, PullBack]:
+    def forward(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> WithPullBack:
         (K_left, back_left), (K_right, back_right) = (
             part.forward(X, dtype, spare) for part in self._parts
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -19,6 +19,7 @@ from eigengp.backend.namespace import (
     AnyArray,
     beside,
     cast,
+    empty_beside,
     is_numpy,
     namespace,
     put_inputs,
@@ -30,7 +31,7 @@ from eigengp.kernels.base import (
     KernelColumns,
     Parameter,
     ParametricKernel,
-    PullBack,
+    WithPullBack,
     parameter,
 )
 
@@ -97,42 +98,34 @@ class PairwiseKernel(ParametricKernel):
     def diag_input_gradient(self, X: AnyArray) -> AnyArray:
         x, kernel = self._active(X), self.beside(X)
         slope = 2.0 * kernel.derivatives(x, x, kernel.values(x, x))["z"]
-        return self._put(slope, X.shape[1])
+        return put_inputs(slope, self.active_dims, X.shape[1])
 
     def _active(self, X: AnyArray) -> AnyArray:
         """Return the inputs that the kernel sees, in float64."""
-        return cast(X if self.active_dims is None else take_inputs(X, self.active_dims), "float64")
-
-    def _put(self, own: AnyArray, n_features: int) -> AnyArray:
-        """Return derivatives by the inputs that the kernel sees as those by all inputs."""
-        return own if self.active_dims is None else put_inputs(own, self.active_dims, n_features)
+        return cast(take_inputs(X, self.active_dims), "float64")
 
     def beside(self, X: AnyArray) -> Self:
         """Return the kernel with its arrays in the library and on the device of `X`."""
         if is_numpy(X):
             return self
         own = copy(self)
-        for name in self._arrays:
-            if isinstance(getattr(self, name), np.ndarray):
-                object.__setattr__(own, name, beside(getattr(self, name), X))
+        for each in fields(self):
+            if isinstance(value := getattr(self, each.name), np.ndarray):
+                object.__setattr__(own, each.name, beside(value, X))
         return own
-
-    @property
-    def _arrays(self) -> tuple[str, ...]:
-        """The names of all fields that may be arrays."""
-        return tuple(self._kinds)
 
     def at(self, Z: AnyArray) -> KernelColumns:
         return PairwiseColumns(self, Z)
 
-    def stack(self, X: Array) -> Array:
-        if self.active_dims is not None:
-            X = np.ascontiguousarray(X[..., list(self.active_dims)])
+    def stack(self, X: AnyArray) -> AnyArray:
+        X = take_inputs(X, self.active_dims)
+        kernel = self.beside(X)
         first, second = list_pairs(X.shape[1])
         step = max(1, PAIRED // (first.size * X.shape[2] + 1))
-        K = np.empty((X.shape[0], first.size))
+        K = empty_beside((X.shape[0], first.size), X)
         for i in range(0, X.shape[0], step):
-            K[i : i + step] = self.values(X[i : i + step, first], X[i : i + step, second])
+            some = X[i : i + step]
+            K[i : i + step] = kernel.values(some[:, first], some[:, second])
         return K
 
     def metric(self, n_features: int) -> Array:
@@ -162,9 +155,7 @@ class PairwiseColumns(KernelColumns):
         K = parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
         return xp.concat([K, xp.zeros_like(K[:, :spare])], axis=1) if spare else K
 
-    def forward(
-        self, X: AnyArray, dtype: str = "float64", spare: int = 0
-    ) -> tuple[AnyArray, PullBack]:
+    def forward(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> WithPullBack:
         """See `KernelColumns.forward`; derivatives are computed once a cotangent is there."""
 
         def pull_back(
@@ -177,7 +168,7 @@ class PairwiseColumns(KernelColumns):
                 by = kernel.contracted(x[:, None, :], Z, bar)
                 start, theta = start + x.shape[0], theta + by.theta
                 points = points + namespace(X).sum(by.points, axis=0)
-            return KernelAdjoint(theta, self.kernel._put(points, X.shape[1]))
+            return KernelAdjoint(theta, put_inputs(points, kernel.active_dims, X.shape[1]))
 
         return self.matrix(X, dtype, spare), pull_back
 
@@ -321,10 +312,6 @@ class Linear(PairwiseKernel):
         center = np.zeros(n_features)
         center[list(inputs)] = own.center
         return replace(own, center=center)
-
-    @property
-    def _arrays(self) -> tuple[str, ...]:
-        return (*super()._arrays, "center")
 
 
 class Polynomial(Linear):

@@ -20,25 +20,26 @@ from typing import Any, ClassVar
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.buffers import (
+from eigengp.backend.loops import find_loops
+from eigengp.backend.namespace import (
+    AnyArray,
+    beside,
+    cast,
+    dtype_name,
+    empty_beside,
+    is_numpy,
+    namespace,
+    place,
+    put_inputs,
+    take_inputs,
+)
+from eigengp.backend.threads import (
     contraction,
     convert,
     make_buffer,
     product,
     recycle,
     with_diagonal,
-)
-from eigengp.backend.loops import load_loops
-from eigengp.backend.namespace import (
-    AnyArray,
-    beside,
-    cast,
-    dtype_name,
-    is_numpy,
-    namespace,
-    place,
-    put_inputs,
-    take_inputs,
 )
 from eigengp.kernels.base import (
     LENGTHSCALE,
@@ -47,7 +48,7 @@ from eigengp.kernels.base import (
     KernelAdjoint,
     KernelColumns,
     ParametricKernel,
-    PullBack,
+    WithPullBack,
     parameter,
 )
 
@@ -55,8 +56,6 @@ _COINCIDENT = 1e-14
 """Where `t` is no more than rounding, points coincide."""
 _DEEPEST = {"float64": 300.0, "float32": 85.0}
 """Where exponents are cut off: products of smaller values underflow, which is slow."""
-_SPARE = 1
-"""How many columns a caller may ask for beyond those of the points."""
 
 
 class Stationary(ParametricKernel):
@@ -145,13 +144,13 @@ class Stationary(ParametricKernel):
     def at(self, Z: AnyArray) -> KernelColumns:
         return StationaryColumns(self, Z)
 
-    def stack(self, X: Array) -> Array:
+    def stack(self, X: AnyArray) -> AnyArray:
         """See `Kernel.stack`."""
-        if self.active_dims is not None:
-            X = X[..., list(self.active_dims)]
-        X, loops, decay = np.ascontiguousarray(X, dtype=np.float64), load_loops(), self.decay
-        n, s, D = X.shape
-        t = make_buffer((n, s * (s + 1) // 2))
+        X = take_inputs(X, self.active_dims)
+        X = np.ascontiguousarray(X, dtype=np.float64) if is_numpy(X) else X
+        loops, decay, (n, s, D) = find_loops(X), self.decay, X.shape
+        size = (n, s * (s + 1) // 2)
+        t = make_buffer(size) if is_numpy(X) else empty_beside(size, X)
         loops.measure_distances(X, np.full(D, 1.0 / np.asarray(self.lengthscale)), t)
         if decay is None or not hasattr(loops, "profile"):
             return self.variance * self.profile(t)
@@ -191,20 +190,29 @@ class SquaredExponential(Stationary):
     def at(self, Z: AnyArray) -> KernelColumns:
         return ExponentialColumns(self, Z)
 
-    def reach(self, depth: float) -> float:
-        return 2.0 * depth
-
     def mixture(self, count: int, rng: np.random.RandomState) -> Array:
         return np.ones(count)
 
 
-class Matern12(Stationary):
+class _Matern(Stationary):
+    """Functions of `s = √(at)` that fall like `exp(−s)`: squared exponentials mixed by `a/χ²_a`."""
+
+    _a: ClassVar[float]
+
+    def reach(self, depth: float) -> float:
+        return depth**2 / self._a
+
+    def mixture(self, count: int, rng: np.random.RandomState) -> Array:
+        return self._a / rng.chisquare(self._a, count)
+
+
+class Matern12(_Matern):
     """The exponential kernel `variance · exp(−√t)`: continuous, rough functions.
 
     Its derivative is infinite at t = 0; the gradient of equal points is taken as zero.
     """
 
-    decay = (1.0, 1.0, 0.0, 0.0)
+    _a, decay = 1.0, (1.0, 1.0, 0.0, 0.0)
 
     def profile(self, t: AnyArray) -> AnyArray:
         xp = namespace(t)
@@ -214,17 +222,11 @@ class Matern12(Stationary):
         xp, apart = namespace(t), t > _COINCIDENT
         return xp.where(apart, -0.5 * rho / xp.sqrt(xp.where(apart, t, 1.0 + t)), 0.0 * rho)
 
-    def reach(self, depth: float) -> float:
-        return depth**2
 
-    def mixture(self, count: int, rng: np.random.RandomState) -> Array:
-        return 1.0 / rng.chisquare(1, count)
-
-
-class Matern32(Stationary):
+class Matern32(_Matern):
     """`variance · (1 + s) exp(−s)`, `s = √(3t)`: functions with one derivative."""
 
-    decay = (1.0, 3.0, 1.0, 0.0)
+    _a, decay = 3.0, (1.0, 3.0, 1.0, 0.0)
 
     def profile(self, t: AnyArray) -> AnyArray:
         xp = namespace(t)
@@ -236,17 +238,11 @@ class Matern32(Stationary):
     def slope(self, t: AnyArray, rho: AnyArray) -> AnyArray:
         return -1.5 * rho / (1.0 + namespace(t).sqrt(3.0 * t))
 
-    def reach(self, depth: float) -> float:
-        return depth**2 / 3.0
 
-    def mixture(self, count: int, rng: np.random.RandomState) -> Array:
-        return 3.0 / rng.chisquare(3, count)
-
-
-class Matern52(Stationary):
+class Matern52(_Matern):
     """`variance · (1 + s + s²/3) exp(−s)`, `s = √(5t)`: functions with two derivatives."""
 
-    decay = (1.0, 5.0, 1.0, 1.0 / 3.0)
+    _a, decay = 5.0, (1.0, 5.0, 1.0, 1.0 / 3.0)
 
     def profile(self, t: AnyArray) -> AnyArray:
         xp = namespace(t)
@@ -256,12 +252,6 @@ class Matern52(Stationary):
     def slope(self, t: AnyArray, rho: AnyArray) -> AnyArray:
         s = namespace(t).sqrt(5.0 * t)
         return (-5.0 / 6.0) * rho * (1.0 + s) / (1.0 + s + s * s / 3.0)
-
-    def reach(self, depth: float) -> float:
-        return depth**2 / 5.0
-
-    def mixture(self, count: int, rng: np.random.RandomState) -> Array:
-        return 5.0 / rng.chisquare(5, count)
 
 
 class RationalQuadratic(Stationary):
@@ -320,14 +310,13 @@ class Side:
     def of(cls, kernel: Stationary, points: AnyArray, scale: float, shift: float) -> Side:
         """Prepare the points; the products of `[x, 1, |x|²]` with them are `scale·t + shift`."""
         xp, n_features = namespace(points), points.shape[1]
-        if kernel.active_dims is not None:
-            points = take_inputs(points, kernel.active_dims)
+        points = take_inputs(points, kernel.active_dims)
         m, D = points.shape
         per_length = beside(1.0 / np.asarray(kernel.lengthscale), points)
         centre = xp.mean(points, axis=0)
         Z = (points - centre) * per_length
         squares = np.einsum("md,md->m", Z, Z) if is_numpy(Z) else xp.sum(Z * Z, axis=1)
-        factor = xp.zeros((m + _SPARE, D + 2), dtype=Z.dtype, device=Z.device)
+        factor = xp.zeros((m + 1, D + 2), dtype=Z.dtype, device=Z.device)  # One to spare.
         factor[:m, :D] = Z * (-2.0 * scale)
         factor[:m, D] = squares * scale + shift
         factor[:m, D + 1] = scale
@@ -338,8 +327,7 @@ class Side:
 
         The latter is zero in the spare columns.
         """
-        if self.kernel.active_dims is not None:
-            X = take_inputs(X, self.kernel.active_dims)
+        X = take_inputs(X, self.kernel.active_dims)
         xp, (n, D) = namespace(X), X.shape
         column = namespace(self.points).reshape(self.per_length, (-1, 1))
         if is_numpy(X):
@@ -388,39 +376,35 @@ class StationaryColumns(KernelColumns):
     def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
         """See `KernelColumns.matrix`."""
         _, rows, t = self._distances(X, dtype, spare)
-        recycle(rows)
         K = self.kernel.profile(t)
         K *= self.kernel.variance
+        recycle(rows)
         return K
 
     def _distances(self, X: AnyArray, dtype: str, spare: int) -> tuple[Side, AnyArray, AnyArray]:
         """Return the points, the rows, and `t`, cut off where the kernel is as good as zero."""
         side = self.side(X)
         rows, t = side.meet(X, dtype, spare)
-        t = _clip_in_place(t, 0.0, self.kernel.reach(_DEEPEST[dtype]))
-        return side, rows, with_diagonal(t, 0.0) if X is self.points else t
+        t = with_diagonal(t, 0.0) if X is self.points else t
+        return side, rows, _clip_in_place(t, 0.0, self.kernel.reach(_DEEPEST[dtype]))
 
-    def multiply(self, X: Array, v: Array) -> Array:
+    def multiply(self, X: AnyArray, v: Array) -> AnyArray:
         """See `KernelColumns.multiply`; the matrix is not stored."""
-        kernel, decay, loops = self.kernel, self.kernel.decay, load_loops()
+        decay, side, points = self.kernel.decay, self.side(X), self._transposed
+        loops = find_loops(X)
         if decay is None or not hasattr(loops, "multiply"):
             return super().multiply(X, v)
-        side, product = self.side(X), np.zeros(X.shape[0])
-        if kernel.active_dims is not None:
-            X = take_inputs(X, kernel.active_dims)
-        rows = np.ascontiguousarray((X - side.centre) * side.per_length)
-        own = (rows, self._transposed, np.array(decay), np.ascontiguousarray(v))
-        loops.multiply(*own, product)
-        return kernel.variance * product
+        product, inputs = np.zeros(X.shape[0]), take_inputs(X, self.kernel.active_dims)
+        rows = np.ascontiguousarray((inputs - side.centre) * side.per_length)
+        loops.multiply(rows, points, np.array(decay), np.ascontiguousarray(v), product)
+        return self.kernel.variance * product
 
     @cached_property
     def _transposed(self) -> Array:
         """The points of `Side`, as rows of inputs, shape (D, m)."""
         return np.ascontiguousarray(self.side(self.points).points.T)
 
-    def forward(
-        self, X: AnyArray, dtype: str = "float64", spare: int = 0
-    ) -> tuple[AnyArray, PullBack]:
+    def forward(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> WithPullBack:
         """See `KernelColumns.forward`; `T = K̄ ∘ variance·ρ'(t)`."""
         side, rows, t = self._distances(X, dtype, spare)
         rho, m, variance = self.kernel.profile(t), self.points.shape[0], self.kernel.variance
@@ -462,9 +446,7 @@ class ExponentialColumns(StationaryColumns):
             K = exponent.exp_() if hasattr(exponent, "exp_") else namespace(exponent).exp(exponent)
         return side, rows, with_diagonal(K, self.kernel.variance) if X is self.points else K
 
-    def forward(
-        self, X: AnyArray, dtype: str = "float64", spare: int = 0
-    ) -> tuple[AnyArray, PullBack]:
+    def forward(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> WithPullBack:
         """See `KernelColumns.forward`; `T = −½ K̄ ∘ K`."""
         side, rows, made = self._values(X, dtype, spare)
 
@@ -503,17 +485,12 @@ def _adjoint(
     squares = scale * (times(scaled, scaled, overwrite) @ cast(T @ ones, "float64"))
     if overwrite:
         recycle(rows)
-    if others is None:
-        others = [xp.sum(both[:, -1]) / scale]
+    others = others or [xp.sum(both[:, -1]) / scale]
     return assembled(side, both[:, :D], both[:, -1], squares, others)
 
 
 def assembled(
-    side: Side,
-    TX: AnyArray,
-    column: AnyArray,
-    row_squares: AnyArray,
-    others: list[AnyArray],
+    side: Side, TX: AnyArray, column: AnyArray, row_squares: AnyArray, others: list[AnyArray]
 ) -> KernelAdjoint:
     """Return the adjoint from the sums through which rows enter it.
 

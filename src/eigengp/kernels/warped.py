@@ -14,13 +14,7 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, cast, namespace
-from eigengp.kernels.base import (
-    Kernel,
-    KernelAdjoint,
-    KernelColumns,
-    Parameter,
-    PullBack,
-)
+from eigengp.kernels.base import Kernel, KernelAdjoint, KernelColumns, Parameter, WithPullBack
 
 _EXPONENT = Parameter((0.1, 10.0), per_input=True, log_prior=(0.0, 0.75))
 
@@ -178,7 +172,7 @@ class Warped(Kernel):
     def metric(self, n_features: int) -> Array:
         return self.kernel.metric(n_features)
 
-    def stack(self, X: Array) -> Array:
+    def stack(self, X: AnyArray) -> AnyArray:
         raise TypeError(
             "A warped kernel cannot be used with residual='neighbors'; use residual='exact', None "
             "or 'diagonal'."
@@ -196,9 +190,7 @@ class Warped(Kernel):
 class _WarpedColumns(KernelColumns):
     """The functions `x ↦ k(w(x), w(z_m))`."""
 
-    def __init__(self, kernel: Warped, points: AnyArray) -> None:
-        self.kernel = kernel
-        self.points = points
+    kernel: Warped
 
     @cached_property
     def _own_points(self) -> AnyArray:
@@ -220,9 +212,7 @@ class _WarpedColumns(KernelColumns):
         """See `KernelColumns.matrix`."""
         return self._columns.matrix(self._rows(X), dtype, spare)
 
-    def forward(
-        self, X: AnyArray, dtype: str = "float64", spare: int = 0
-    ) -> tuple[AnyArray, PullBack]:
+    def forward(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> WithPullBack:
         """See `KernelColumns.forward`; the exponents move both rows and points."""
         rows = self._rows(X)
         K, back = self._columns.forward(rows, dtype, spare)

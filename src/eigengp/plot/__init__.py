@@ -8,13 +8,12 @@ lightness distinguish curves in grey. Matplotlib is imported on first use.
 
 from eigengp.plot.classes import class_calibration, confusion_matrix, decision_regions
 from eigengp.plot.convergence import convergence
-from eigengp.plot.displays import EffectDisplay, LearningCurveDisplay, PredictionDisplay
+from eigengp.plot.displays import EffectDisplay, PredictionDisplay
 from eigengp.plot.effects import inducing_points, relevance
 from eigengp.plot.functions import eigenfunctions, prediction
 
 __all__ = [
     "EffectDisplay",
-    "LearningCurveDisplay",
     "PredictionDisplay",
     "class_calibration",
     "confusion_matrix",

@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.metrics import ConfusionMatrixDisplay
 
-from eigengp.conformal import normal_half_width
 from eigengp.estimators.classifier import EigenGPClassifier
-from eigengp.inspection import feature_names, plain_inputs, plain_rows, ranges
-from eigengp.plot.marks import legend, panels
-from eigengp.plot.palette import LINES, MAP, MODEL_COLOR, REFERENCE_COLOR, style
+from eigengp.inspection import feature_names, plain_inputs, plain_rows
+from eigengp.plot.functions import make_mesh
+from eigengp.plot.marks import draw_calibration, draw_histogram, find_chance, panels
+from eigengp.plot.palette import LINES, MAP
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_SIDE, _MARGIN, _BINS, _CHANCE = 150, 0.1, 10, 0.9
+_SIDE, _MARGIN, _BINS = 150, 0.1, 10
 _MARKERS = "os^Dv"
 
 
@@ -47,16 +48,12 @@ def decision_regions(
     rows, names = plain_rows(model, X), feature_names(model)
     if len(names) != 2:
         raise ValueError(f"decision_regions draws two inputs, but the model has {len(names)}.")
-    ends = ranges(model, rows)
-    ends = ends + _MARGIN * np.diff(ends, axis=1) * [-1.0, 1.0]
-    sides = [np.linspace(low, high, _SIDE) for low, high in ends]
-    mesh = np.column_stack([each.ravel() for each in np.meshgrid(*sides)])
+    sides, mesh = make_mesh(model, rows, _SIDE, _MARGIN)
     with plain_inputs():
         p = model.predict_proba(mesh)
     two = p.shape[1] == 2
     shown = (p[:, 1] if two else p.max(axis=1)).reshape(_SIDE, _SIDE)
-    with style():
-        (axes,) = panels(ax, 1, height=3.6)
+    with panels(ax, height=3.6) as (axes,):
         limits = {"vmin": 0.0 if two else 1.0 / p.shape[1], "vmax": 1.0}
         image = axes.pcolormesh(*sides, shown, cmap=MAP, alpha=0.6, rasterized=True, **limits)
         label = f"probability of {model.classes_[1]}" if two else "probability of the likeliest"
@@ -72,7 +69,6 @@ def decision_regions(
             mark: dict[str, Any] = {"marker": _MARKERS[c % len(_MARKERS)], "edgecolors": "white"}
             axes.scatter(*own.T, s=20, color=LINES[c % len(LINES)][0], label=str(label), **mark)
         axes.set(xlabel=names[0], ylabel=names[1])
-        legend([axes], ax)
     return axes
 
 
@@ -93,24 +89,14 @@ def confusion_matrix(
     Returns
     -------
     ax : Axes
-        The axes drawn on; shades are shares of each true class.
+        The axes drawn on.
     """
-    from sklearn.metrics import confusion_matrix as count_pairs
-
-    rows, labels = plain_rows(model, X), model.classes_
-    with plain_inputs():
-        counts = count_pairs(np.asarray(y), model.predict(rows), labels=labels)
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    with style():
-        (axes,) = panels(ax, 1, height=3.6)
-        axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
-        for (i, j), count in np.ndenumerate(counts):
-            color = "white" if shares[i, j] > 0.5 else "black"
-            axes.text(j, i, f"{count:,}", ha="center", va="center", color=color, fontsize=8.5)
-        ticks = np.arange(labels.size)
-        axes.set_xticks(ticks, [str(each) for each in labels])
-        axes.set_yticks(ticks, [str(each) for each in labels])
-        axes.set(xlabel="predicted", ylabel="true")
+    rows = plain_rows(model, X)
+    with panels(ax, height=3.6) as (axes,), plain_inputs():
+        looks: dict[str, Any] = {"cmap": "Blues", "colorbar": False, "ax": axes}
+        ConfusionMatrixDisplay.from_predictions(
+            np.asarray(y), model.predict(rows), labels=model.classes_, **looks
+        )
     return axes
 
 
@@ -147,17 +133,12 @@ def class_calibration(
     full = count > 0
     mean = np.bincount(bins, chosen, _BINS)[full] / count[full]
     share = np.bincount(bins, hit.astype(float), _BINS)[full] / count[full]
-    off = normal_half_width(_CHANCE) * np.sqrt(mean * (1.0 - mean) / count[full])
-    with style():
-        left, right = several = panels(ax, 2)
-        left.plot([0, 1], [0, 1], color=REFERENCE_COLOR, lw=1.0, linestyle="--", label="calibrated")
+    with panels(ax, 2) as (left, right):
+        off = find_chance(mean, count[full])
         left.errorbar(mean, mean, off, fmt="none", ecolor="0.75", lw=5, label="chance")
-        left.plot(mean, share, color=MODEL_COLOR, marker="o", markersize=4, lw=1.5, label="model")
-        left.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        draw_calibration(left, mean, share)
         what = f"class {model.classes_[1]}" if two else "the likeliest class"
         left.set(xlabel=f"predicted probability of {what}", ylabel="observed share")
-        bars: dict[str, Any] = {"facecolor": "none", "edgecolor": MODEL_COLOR, "hatch": "////"}
-        right.bar(np.arange(_BINS) / _BINS, count, 1.0 / _BINS, align="edge", lw=1.2, **bars)
-        right.set(xlim=(0, 1), xlabel="predicted probability", ylabel="rows")
-        legend(several, ax)
-    return several
+        draw_histogram(right, count)
+        right.set(xlabel="predicted probability", ylabel="rows")
+    return np.array([left, right])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +9,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigengp._typing import Array
 from eigengp.estimators.base import GPRegressor
-from eigengp.plot.marks import legend, panels
-from eigengp.plot.palette import LINES, style
+from eigengp.inspection import split_history
+from eigengp.plot.marks import panels
+from eigengp.plot.palette import LINES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,21 +37,18 @@ def convergence(model: GPRegressor, *, ax: Axes | None = None) -> Axes:
         The axes drawn on.
     """
     check_is_fitted(model)
-    if not model.history_:
+    stages = split_history(model)
+    if not stages:
         raise ValueError("The fit took no iterations (max_iter=0), so there is no history to draw.")
-    values = np.array([step["log_marginal_likelihood"] for step in model.history_], dtype=float)
-    stages = groupby(range(values.size), key=lambda i: model.history_[i]["stage"])
-    with style():
-        (axes,) = panels(ax, 1)
-        for i, (stage, steps) in enumerate(stages):
-            shown = np.array(list(steps))
+    with panels(ax) as (axes,):
+        for i, stage in enumerate(stages):
             color, dashes = LINES[i % len(LINES)]
             ends: dict[str, Any] = {"marker": _MARKERS[i % len(_MARKERS)], "markevery": [0, -1]}
             line: dict[str, Any] = {"color": color, "linestyle": dashes, "markersize": 4}
-            axes.plot(shown + 1, values[shown], label=str(stage), **ends, **line)
+            drawn = stage["iterations"], stage["values"]
+            axes.plot(*drawn, label=stage["name"], **ends, **line)
         axes.set(xlabel="iteration", ylabel="log marginal likelihood")
-        _cut_off_start(axes, values)
-        legend([axes], ax)
+        _cut_off_start(axes, np.concatenate([stage["values"] for stage in stages]))
     return axes
 
 

@@ -5,29 +5,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.model_selection import learning_curve
 
 from eigengp import inspection
 from eigengp._typing import Array
-from eigengp.conformal import normal_half_width
 from eigengp.estimators.base import GPRegressor
 from eigengp.inspection import Effect, Predictions, leading_inputs, plain_rows
-from eigengp.metrics import mnlp_scorer, pit_histogram
-from eigengp.plot.marks import draw_band, draw_mean, draw_rug, legend, panels
-from eigengp.plot.palette import DATA_COLOR, MODEL_COLOR, REFERENCE_COLOR, style
+from eigengp.metrics import pit_histogram
+from eigengp.plot.marks import (
+    draw_band,
+    draw_calibration,
+    draw_histogram,
+    draw_mean,
+    draw_rug,
+    find_chance,
+    panels,
+)
+from eigengp.plot.palette import DATA_COLOR, MODEL_COLOR, REFERENCE_COLOR
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PredictionKind = Literal["actual_vs_predicted", "residual_vs_predicted", "calibration"]
 EffectKind = Literal["partial_dependence", "accumulated", "slice"]
-_CHANCE, _BINS = 0.9, 10
+_BINS = 10
 _MOST_PANELS = 6
 _MOST_BARS = 300
 """Interval bars are drawn for at most so many rows."""
@@ -147,17 +154,14 @@ class PredictionDisplay:
         display : PredictionDisplay
             This display, with `ax_`.
         """
-        kinds: dict[str, Callable[[Any], None]] = {
-            "actual_vs_predicted": lambda axes: _draw_actual(axes[0], self.predictions),
-            "residual_vs_predicted": lambda axes: _draw_residuals(axes[0], self.predictions),
-            "calibration": lambda axes: _draw_calibration(axes, self.predictions),
-        }
-        draw = kinds[_known(kind, kinds)]
-        with style():
-            several = panels(ax, 2 if kind == "calibration" else 1)
-            draw(several)
-            legend(several, ax)
-        self.ax_ = several if kind == "calibration" else several[0]
+        _check_kind(kind, get_args(PredictionKind))
+        calibration = kind == "calibration"
+        with panels(ax, 2 if calibration else 1) as several:
+            if calibration:
+                _draw_calibration(several, self.predictions)
+            else:
+                _draw_errors(several[0], self.predictions, kind == "residual_vs_predicted")
+        self.ax_ = several if calibration else several[0]
         return self
 
 
@@ -237,18 +241,13 @@ class EffectDisplay:
         rows = plain_rows(estimator, X)
         chosen = leading_inputs(estimator, _MOST_PANELS) if features is None else features
         held = np.median(rows, axis=0) if reference is None else np.ravel(np.asarray(reference))
-        averages: dict[str, Any] = {
-            "partial_dependence": inspection.partial_dependence,
-            "accumulated": inspection.accumulated_effects,
-        }
-        if _known(kind, (*averages, "slice")) == "slice":
-            effects = inspection.slices(
-                estimator, rows, features=chosen, reference=held, coverage=coverage
-            )
-            return cls(effects, rows, kind, coverage, held).plot(ax=ax)
-        settings: dict[str, Any] = {"coverage": coverage, "max_rows": max_rows}
-        effects = [averages[kind](estimator, rows, feature, **settings) for feature in chosen]
-        return cls(effects, rows, kind, coverage).plot(ax=ax)
+        _check_kind(kind, get_args(EffectKind))
+        compute: Any = partial(inspection.slice_at, reference=held)
+        if kind != "slice":
+            averages = inspection.partial_dependence, inspection.accumulated_effects
+            compute = partial(averages[kind == "accumulated"], max_rows=max_rows)
+        effects = [compute(estimator, rows, feature, coverage=coverage) for feature in chosen]
+        return cls(effects, rows, kind, coverage, held if kind == "slice" else None).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
         """Draw one panel for each input, with a common vertical axis.
@@ -266,8 +265,7 @@ class EffectDisplay:
         labels = {"accumulated": "accumulated effect", "slice": "prediction"}
         label = labels.get(self.kind, "average prediction")
         band = "of observations" if self.kind == "slice" else "for the average"
-        with style():
-            several = panels(ax, len(self.effects), sharey=True)
+        with panels(ax, len(self.effects), sharey=True) as several:
             for axes, effect in zip(several, self.effects, strict=True):
                 _draw_effect(axes, effect, label, f"{100 * self.coverage:g} % {band}")
                 x, values = effect.grid, self.rows[:, effect.feature]
@@ -276,166 +274,48 @@ class EffectDisplay:
                     line = {"color": "black", "lw": 0.9, "linestyle": ":", "label": "reference"}
                     axes.axvline(self.reference[effect.feature], zorder=1, **line)
                 axes.set_xlabel(effect.name)
-            legend(several, ax)
         self.ax_ = several
         return self
 
 
-@dataclass
-class LearningCurveDisplay:
-    """The score of a model against the number of its training rows.
-
-    Parameters
-    ----------
-    train_sizes : array of shape (S,)
-        Numbers of training rows.
-    scores : array of shape (S, splits)
-        The score of the held-out rows; lower is better.
-    score_name : str
-        Its name.
-
-    Attributes
-    ----------
-    ax_ : Axes
-        Where `plot` has drawn.
-    """
-
-    train_sizes: Array
-    scores: Array
-    score_name: str
-
-    @classmethod
-    def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        y: ArrayLike,
-        *,
-        train_sizes: Any = (0.1, 0.2, 0.4, 0.7, 1.0),
-        cv: Any = 3,
-        scoring: Any = mnlp_scorer,
-        score_name: str = "MNLP",
-        ax: Axes | None = None,
-    ) -> Self:
-        """Fit samples of growing size, score held-out rows, and draw the result.
-
-        Parameters
-        ----------
-        estimator : estimator
-            The model; copies of it are fitted.
-        X, y : arrays of shapes (n, D) and (n,)
-            All rows, in random order.
-        train_sizes, cv
-            See `sklearn.model_selection.learning_curve`.
-        scoring : scorer
-            A scorer of scikit-learn or `eigengp.metrics`; its sign is changed, so that lower is
-            better.
-        score_name : str
-            The label of the score.
-        ax : Axes or None
-            Where to draw; None makes a new figure.
-
-        Returns
-        -------
-        display : LearningCurveDisplay
-            The numbers and the axes.
-        """
-        settings: dict[str, Any] = {"train_sizes": train_sizes, "cv": cv, "scoring": scoring}
-        sizes, _, scores = learning_curve(estimator, X, y, error_score="raise", **settings)
-        return cls(sizes, -scores, score_name).plot(ax=ax)
-
-    def plot(self, *, ax: Axes | None = None) -> Self:
-        """Draw the mean score and the range over the splits.
-
-        Parameters
-        ----------
-        ax : Axes or None
-            Where to draw; None makes a new figure.
-
-        Returns
-        -------
-        display : LearningCurveDisplay
-            This display, with `ax_`.
-        """
-        with style():
-            (axes,) = panels(ax, 1)
-            ends = self.scores.min(axis=1), self.scores.max(axis=1)
-            draw_band(axes, self.train_sizes, *ends, MODEL_COLOR, "range over splits")
-            line = {"color": MODEL_COLOR, "marker": "o", "markersize": 4, "lw": 1.5}
-            axes.plot(self.train_sizes, self.scores.mean(axis=1), label="mean", **line)
-            axes.set(xscale="log", xlabel="training rows", ylabel=self.score_name)
-            legend([axes], ax)
-        self.ax_ = axes
-        return self
-
-
-def _known(kind: str, kinds: Any) -> str:
+def _check_kind(kind: str, kinds: tuple[str, ...]) -> None:
     if kind not in kinds:
         raise ValueError(f"kind must be one of {', '.join(map(repr, kinds))}, got {kind!r}.")
-    return kind
 
 
-def _draw_actual(axes: Axes, found: Predictions) -> None:
-    """Draw targets against predictions; bars are intervals."""
-    _draw_bars(axes, found, found.lower, found.upper)
-    _draw_targets(axes, found, found.y_true)
-    ends = [
-        float(min(found.y_pred.min(), found.y_true.min())),
-        float(max(found.y_pred.max(), found.y_true.max())),
-    ]
-    axes.plot(ends, ends, color=REFERENCE_COLOR, lw=1.0, linestyle="--", zorder=4)
-    axes.set(xlabel="predicted", ylabel="observed")
+def _draw_errors(axes: Axes, found: Predictions, residuals: bool) -> None:
+    """Draw targets or residuals against predictions; bars are intervals, of some rows.
 
-
-def _draw_residuals(axes: Axes, found: Predictions) -> None:
-    """Draw residuals against predictions; bars are intervals."""
-    _draw_bars(axes, found, found.lower - found.y_pred, found.upper - found.y_pred)
-    _draw_targets(axes, found, found.y_true - found.y_pred)
-    axes.axhline(0.0, color=REFERENCE_COLOR, lw=1.0, linestyle="--", zorder=4)
-    axes.set(xlabel="predicted", ylabel="observed − predicted")
-
-
-def _draw_bars(axes: Axes, found: Predictions, low: Array, high: Array) -> None:
-    rows = np.unique(np.linspace(0, low.size - 1, min(low.size, _MOST_BARS)).astype(int))
+    Points are black if the target is outside its interval.
+    """
+    mean, inside = found.y_pred, found.inside
+    y, low, high = np.array([found.y_true, found.lower, found.upper]) - residuals * mean
+    rows = np.unique(np.linspace(0, y.size - 1, min(y.size, _MOST_BARS)).astype(int))
     bars: dict[str, Any] = {"colors": MODEL_COLOR, "alpha": 0.3, "lw": 1.2, "zorder": 1}
-    label = f"{100 * found.level:g} % interval"
-    axes.vlines(found.y_pred[rows], low[rows], high[rows], label=label, **bars)
-
-
-def _draw_targets(axes: Axes, found: Predictions, values: Array) -> None:
-    """Draw a point for each row, black if the target is outside its interval."""
-    inside = found.inside
-    for rows, color, label in ((inside, DATA_COLOR, "inside"), (~inside, "black", "outside")):
-        label = f"{label} ({np.mean(rows):.0%})"
+    bars["label"] = f"{100 * found.level:g} % interval"
+    axes.vlines(mean[rows], low[rows], high[rows], **bars)
+    for own, color, name in ((inside, DATA_COLOR, "inside"), (~inside, "black", "outside")):
         point: dict[str, Any] = {"s": 9, "linewidths": 0, "color": color, "zorder": 3}
-        axes.scatter(found.y_pred[rows], values[rows], label=label, **point)
+        axes.scatter(mean[own], y[own], label=f"{name} ({np.mean(own):.0%})", **point)
+    line: dict[str, Any] = {"color": REFERENCE_COLOR, "lw": 1.0, "linestyle": "--", "zorder": 4}
+    axes.axline((mean[0], 0.0 if residuals else mean[0]), slope=float(not residuals), **line)
+    axes.set(xlabel="predicted", ylabel="observed − predicted" if residuals else "observed")
 
 
 def _draw_calibration(both: Any, found: Predictions) -> None:
     """Draw the coverage curve and the histogram of the probability integral transform."""
     left, right = both
     n_rows, p = found.y_true.size, np.linspace(0.0, 1.0, 101)
-    off = _chance(p, n_rows)
-    reference: dict[str, Any] = {"color": REFERENCE_COLOR, "lw": 1.0, "linestyle": "--"}
+    off = find_chance(p, n_rows)
     left.fill_between(p, p - off, p + off, color="0.85", linewidth=0, label="chance")
-    left.plot([0, 1], [0, 1], label="calibrated", **reference)
-    curve: dict[str, Any] = {"color": MODEL_COLOR, "marker": "o", "markersize": 4, "lw": 1.5}
-    left.plot(*found.coverage_curve, label="model", **curve)
-    left.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    draw_calibration(left, *found.coverage_curve)
     left.set(xlabel="probability of the interval", ylabel="fraction of targets inside")
-    density, edges = pit_histogram(found.y_true, found.y_pred, found.y_std, _BINS)
-    width = np.diff(edges)
-    half = float(_chance(width[:1], n_rows)[0] / width[0])
+    density, _ = pit_histogram(found.y_true, found.y_pred, found.y_std, _BINS)
+    half = float(_BINS * find_chance(np.array(1.0 / _BINS), n_rows))
     right.axhspan(1.0 - half, 1.0 + half, color="0.85", linewidth=0, zorder=0)
-    right.axhline(1.0, zorder=3, **reference)
-    bars: dict[str, Any] = {"facecolor": "none", "edgecolor": MODEL_COLOR, "hatch": "////"}
-    right.bar(edges[:-1], density, width, align="edge", lw=1.2, **bars)
-    right.set(xlim=(0, 1), xlabel="predicted probability below the target", ylabel="density")
-
-
-def _chance(probability: Array, n_rows: int) -> Array:
-    """Return the half-width of the 90 % sampling interval of a proportion."""
-    return normal_half_width(_CHANCE) * np.sqrt(probability * (1.0 - probability) / n_rows)
+    right.axhline(1.0, zorder=3, color=REFERENCE_COLOR, lw=1.0, linestyle="--")
+    draw_histogram(right, density)
+    right.set(xlabel="predicted probability below the target", ylabel="density")
 
 
 def _draw_effect(axes: Axes, effect: Effect, label: str, band: str) -> None:

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from eigengp import inspection
 from eigengp.estimators.base import GPRegressor
 from eigengp.inspection import feature_names, leading_inputs, plain_rows
-from eigengp.plot.marks import draw_crosses, legend, panels
-from eigengp.plot.palette import DATA_COLOR, MODEL_COLOR, style
+from eigengp.plot.marks import draw_crosses, panels
+from eigengp.plot.palette import DATA_COLOR, MODEL_COLOR
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,8 +43,7 @@ def relevance(model: GPRegressor, *, count: int = 20, ax: Axes | None = None) ->
     """
     shown = leading_inputs(model, count)
     names, places = feature_names(model), np.arange(len(shown))
-    with style():
-        (axes,) = panels(ax, 1, height=max(1.3, _BAR * len(shown) + 0.5))
+    with panels(ax, height=max(1.3, _BAR * len(shown) + 0.5)) as (axes,):
         effect: dict[str, Any] = {"color": MODEL_COLOR, "label": "effect (prediction)"}
         bars = axes.barh(places - 0.19, model.input_effects()[shown], height=0.36, **effect)
         axes.bar_label(bars, fmt="{:.2f}", padding=3, fontsize=8.5)
@@ -55,7 +54,6 @@ def relevance(model: GPRegressor, *, count: int = 20, ax: Axes | None = None) ->
         axes.tick_params(axis="y", length=0)
         axes.set(xlim=(0.0, 1.1), xticks=np.linspace(0, 1, 6), xlabel="share of the variance")
         axes.invert_yaxis()
-        legend([axes], ax)
     return axes
 
 
@@ -92,13 +90,11 @@ def inducing_points(
         )
     rows = None if X is None else plain_rows(model, X)
     pairs = list(combinations(leading_inputs(model, count), 2))
-    with style():
-        several = panels(ax, len(pairs))
+    with panels(ax, len(pairs)) as several:
         for axes, (across, up) in zip(several, pairs, strict=True):
             if rows is not None:
                 data = rows[:, across], rows[:, up]
                 axes.scatter(*data, s=7, color=DATA_COLOR, alpha=0.6, linewidths=0, label="data")
             draw_crosses(axes, points[:, [across, up]])
             axes.set(xlabel=names[across], ylabel=names[up])
-        legend(several, ax)
     return several

@@ -25,17 +25,16 @@ from eigengp.plot.marks import (
     draw_edge_points,
     draw_mean,
     draw_rows,
-    legend,
     panels,
     to_peak,
 )
-from eigengp.plot.palette import LINES, MAP, MODEL_COLOR, style
+from eigengp.plot.palette import LINES, MAP, MODEL_COLOR
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _CURVE, _SIDE = 400, 80
-_MARGIN, _LEVELS = 0.03, 6
+_LEVELS = 6
 _ALPHAS = (0.18, 0.3)
 
 
@@ -80,16 +79,13 @@ def prediction(
     """
     rows = None if X is None else plain_rows(model, X)
     n_inputs = _one_or_two(model, "prediction", "EffectDisplay")
-    with style():
-        if n_inputs == 1:
-            (axes,) = panels(ax, 1)
+    if n_inputs == 1:
+        with panels(ax) as (axes,):
             _curve(axes, model, rows, y, coverage)
-            legend([axes], ax)
-            return axes
-        both = panels(ax, 2, sharex=True, sharey=True)
+        return axes
+    with panels(ax, 2, sharex=True, sharey=True) as both:
         _maps(both, model, rows)
-        legend(both, ax)
-        return both
+    return both
 
 
 def eigenfunctions(
@@ -120,19 +116,16 @@ def eigenfunctions(
     rows = None if X is None else plain_rows(model, X)
     n_inputs = _one_or_two(model, "eigenfunctions", "the method `eigenfunctions` of the model")
     count = min(count or len(LINES) + n_inputs - 1, model.weights_.shape[0])
-    with style():
-        if n_inputs == 1:
-            (axes,) = panels(ax, 1)
-            (x,) = _lines(model, rows, _CURVE)
-            with plain_inputs():
-                draw_curves(axes, x, model.eigenfunctions(x[:, None]).T[:count])
+    if n_inputs == 1:
+        (x,) = make_lines(model, rows, _CURVE)
+        with panels(ax) as (axes,), plain_inputs():
+            draw_curves(axes, x, model.eigenfunctions(x[:, None]).T[:count])
             axes.set(xlabel=feature_names(model)[0], ylabel="eigenfunctions (scaled)")
             axes.margins(x=0)
-            legend([axes], ax)
-            return axes
-        several = panels(ax, count, sharex=True, sharey=True)
+        return axes
+    with panels(ax, count, sharex=True, sharey=True) as several:
         _eigenmaps(several, model, rows)
-        return several
+    return several
 
 
 def _one_or_two(model: GPRegressor, name: str, instead: str) -> int:
@@ -145,17 +138,27 @@ def _one_or_two(model: GPRegressor, name: str, instead: str) -> int:
     return n_inputs
 
 
-def _lines(model: GPRegressor, rows: Array | None, n_points: int) -> list[Array]:
+def make_lines(
+    model: GPRegressor, rows: Array | None, n_points: int, margin: float = 0.03
+) -> list[Array]:
     """Return equally spaced values of each input over its range, with a margin."""
     ends = ranges(model, rows)
-    ends = ends + _MARGIN * np.diff(ends, axis=1) * [-1.0, 1.0]
+    ends = ends + margin * np.diff(ends, axis=1) * [-1.0, 1.0]
     return [np.linspace(low, high, n_points) for low, high in ends]
+
+
+def make_mesh(
+    model: GPRegressor, rows: Array | None, n_points: int, margin: float = 0.03
+) -> tuple[list[Array], Array]:
+    """Return the values of both inputs, and all pairs of them as rows, shape (n, 2)."""
+    sides = make_lines(model, rows, n_points, margin)
+    return sides, np.column_stack([each.ravel() for each in np.meshgrid(*sides)])
 
 
 def _curve(
     axes: Axes, model: GPRegressor, rows: Array | None, y: Any, coverage: Sequence[float]
 ) -> None:
-    (x,) = _lines(model, rows, _CURVE)
+    (x,) = make_lines(model, rows, _CURVE)
     axes.set_xlim(x[0], x[-1])
     if rows is not None and y is not None:
         draw_rows(axes, rows[:, 0], np.asarray(y, dtype=np.float64))
@@ -171,14 +174,8 @@ def _curve(
     axes.set(xlabel=feature_names(model)[0], ylabel="prediction")
 
 
-def _mesh(model: GPRegressor, rows: Array | None) -> tuple[list[Array], Array]:
-    """Return the values of both inputs, and all pairs of them as rows, shape (n, 2)."""
-    sides = _lines(model, rows, _SIDE)
-    return sides, np.column_stack([each.ravel() for each in np.meshgrid(*sides)])
-
-
 def _maps(both: Any, model: GPRegressor, rows: Array | None) -> None:
-    sides, points = _mesh(model, rows)
+    sides, points = make_mesh(model, rows, _SIDE)
     with plain_inputs():
         mean, std = model.predict(points, return_std=True)
     for axes, values, title in zip(both, (mean, std), ("mean", "standard deviation"), strict=True):
@@ -189,7 +186,7 @@ def _maps(both: Any, model: GPRegressor, rows: Array | None) -> None:
 
 
 def _eigenmaps(several: Any, model: EigenGPRegressor, rows: Array | None) -> None:
-    sides, points = _mesh(model, rows)
+    sides, points = make_mesh(model, rows, _SIDE)
     with plain_inputs():
         values = model.eigenfunctions(points)
     for j, axes in enumerate(several):

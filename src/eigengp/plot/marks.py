@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from eigengp._typing import Array
-from eigengp.plot.palette import DATA_COLOR, LINES
+from eigengp.conformal import normal_half_width
+from eigengp.plot.palette import DATA_COLOR, LINES, MODEL_COLOR, REFERENCE_COLOR, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_WIDE, _NARROW, _HEIGHT = 3.3, 5.0, 2.8
+_WIDE, _NARROW, _HEIGHT, _CHANCE = 3.3, 5.0, 2.8, 0.9
 _CROSSES: dict[str, Any] = {
     "linestyle": "none",
     "marker": "x",
@@ -24,22 +26,44 @@ _CROSSES: dict[str, Any] = {
 }
 
 
-def panels(ax: Any, count: int, height: float = _HEIGHT, **options: Any) -> Any:
-    """Return an array of `count` axes: those given, or those of a new figure, row by row."""
-    if ax is not None:
-        given = np.ravel(np.asarray(ax, dtype=object))
-        if given.size != count:
-            raise ValueError(
-                f"This plot has {count} panels, but ax holds {given.size}; pass that many axes, or "
-                "ax=None for a new figure."
-            )
-        return given
+@contextmanager
+def panels(ax: Any, count: int = 1, height: float = _HEIGHT, **options: Any) -> Iterator[Any]:
+    """Draw on `count` axes in our style, those given or those of a new figure, with one legend.
+
+    The legend stands above the panels of a new figure, or in the first of the given panels.
+    """
+    with style():
+        several = _make_panels(count, height, **options) if ax is None else _take_panels(ax, count)
+        yield several
+        found: dict[str, Any] = {}
+        for axes in several:
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                found.setdefault(label, handle)
+        if found and ax is None:
+            figure: Any = several[0].figure
+            columns = 3 if figure.get_figwidth() <= _NARROW else 5
+            figure.legend(found.values(), found, loc="outside upper left", ncols=columns)
+        elif found:
+            several[0].legend(found.values(), found, frameon=True, framealpha=0.8)
+
+
+def _take_panels(ax: Any, count: int) -> Any:
+    given = np.ravel(np.asarray(ax, dtype=object))
+    if given.size != count:
+        raise ValueError(
+            f"This plot has {count} panels, but ax holds {given.size}; pass that many axes, or "
+            "ax=None for a new figure."
+        )
+    return given
+
+
+def _make_panels(count: int, height: float, **options: Any) -> Any:
+    """Return the axes of a new figure, row by row."""
     from matplotlib import pyplot
 
     columns = min(3, count)
     rows = -(-count // columns)
-    width = _NARROW if columns == 1 else _WIDE * columns
-    size = (width, height * rows + 0.4)
+    size = (_NARROW if columns == 1 else _WIDE * columns, height * rows + 0.4)
     figure, made = pyplot.subplots(
         rows, columns, figsize=size, layout="constrained", squeeze=False, **options
     )
@@ -49,18 +73,26 @@ def panels(ax: Any, count: int, height: float = _HEIGHT, **options: Any) -> Any:
     return made.ravel()[:count]
 
 
-def legend(several: Sequence[Axes], ax: Any) -> None:
-    """Put one legend above the panels of a new figure (`ax` is None), or into the first panel."""
-    found: dict[str, Any] = {}
-    for axes in several:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    if found and ax is None:
-        figure: Any = several[0].figure
-        columns = 3 if figure.get_figwidth() <= _NARROW else 5
-        figure.legend(found.values(), found, loc="outside upper left", ncols=columns)
-    elif found:
-        several[0].legend(found.values(), found, frameon=True, framealpha=0.8)
+def draw_calibration(axes: Axes, probability: Array, frequency: Array) -> None:
+    """Draw frequencies against probabilities, and the diagonal of calibrated ones."""
+    reference: dict[str, Any] = {"color": REFERENCE_COLOR, "lw": 1.0, "linestyle": "--"}
+    axes.plot([0, 1], [0, 1], label="calibrated", **reference)
+    curve: dict[str, Any] = {"color": MODEL_COLOR, "marker": "o", "markersize": 4, "lw": 1.5}
+    axes.plot(probability, frequency, label="model", **curve)
+    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+
+
+def draw_histogram(axes: Axes, heights: Any) -> None:
+    """Draw bars over bins of equal width from 0 to 1."""
+    bars: dict[str, Any] = {"facecolor": "none", "edgecolor": MODEL_COLOR, "hatch": "////"}
+    left, width = np.arange(heights.size) / heights.size, 1.0 / heights.size
+    axes.bar(left, heights, width, align="edge", lw=1.2, **bars)
+    axes.set_xlim(0, 1)
+
+
+def find_chance(probability: Array, n_rows: Any) -> Any:
+    """Return the half-width of the 90 % sampling interval of a proportion of so many rows."""
+    return normal_half_width(_CHANCE) * np.sqrt(probability * (1.0 - probability) / n_rows)
 
 
 def draw_rows(axes: Axes, x: ArrayLike, y: ArrayLike) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 MODEL_COLOR = "#0072B2"
@@ -35,19 +34,13 @@ STYLE: dict[Any, Any] = {
 """Settings of Matplotlib."""
 
 
-def import_matplotlib() -> Any:
-    """Import Matplotlib."""
+def style(**more: Any) -> AbstractContextManager[None]:
+    """Draw with these settings of Matplotlib, and with further ones by name."""
     try:
         import matplotlib
     except ImportError:
         raise ImportError(
             'Plots need Matplotlib; install it with pip install "eigengp[plot]".'
         ) from None
-    return matplotlib
-
-
-@contextmanager
-def style(**more: Any) -> Iterator[None]:
-    """Draw with these settings of Matplotlib, and with further ones by name."""
-    with import_matplotlib().rc_context(STYLE | more):
-        yield
+    context: AbstractContextManager[None] = matplotlib.rc_context(STYLE | more)
+    return context

@@ -13,7 +13,6 @@ from eigengp.backend.namespace import beside
 from eigengp.baselines.rvm.learning import Relevance, learn_relevance
 from eigengp.baselines.rvm.width import N_WIDTHS, WidthChoice, choose_width, with_width
 from eigengp.data.holdout import sample_rows
-from eigengp.data.open import Dataset
 from eigengp.estimators.base import KERNEL_NAMES, GPRegressor
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.run import FitResult, Run
@@ -22,23 +21,6 @@ from eigengp.kernels.base import get_lengthscale_range
 
 _ITERATIONS = 5_000
 _CV_ROWS = 1_000
-
-
-def _describe(
-    machine: Relevance, length: float, choice: WidthChoice | None, dataset: Dataset, unit: float
-) -> dict[str, Any]:
-    """Return the attributes of a machine in the units of the data."""
-    scaling, like = dataset.scaling, partial(beside, other=dataset.like)
-    squared = scaling.target_scale**2
-    lengths, errors = (choice.lengthscales, choice.errors) if choice else (None, None)
-    return {
-        "kernel_": scaling.restore_kernel(machine.kernel, 1.0),
-        "relevance_vectors_": like(dataset.rows.take(machine.indices).X),
-        "precisions_": like(machine.precisions / squared),
-        "lengthscale_": length * unit,
-        "cv_lengthscales_": None if lengths is None else like(lengths * unit),
-        "cv_errors_": None if errors is None else like(errors * squared),
-    }
 
 
 class RVMRegressor(GPRegressor):
@@ -132,7 +114,16 @@ class RVMRegressor(GPRegressor):
             length = float(self.lengthscale) / unit
         kernel = with_width(kind, length, dataset.n_features)
         machine = self._relevance(kernel, run)
-        attributes = _describe(machine, length, choice, dataset, unit)
+        scaling, like = dataset.scaling, partial(beside, other=dataset.like)
+        squared = scaling.target_scale**2
+        attributes = {
+            "kernel_": scaling.restore_kernel(machine.kernel, 1.0),
+            "relevance_vectors_": like(dataset.rows.take(machine.indices).X),
+            "precisions_": like(machine.precisions / squared),
+            "lengthscale_": length * unit,
+            "cv_lengthscales_": like(choice.lengthscales * unit) if choice else None,
+            "cv_errors_": like(choice.errors * squared) if choice else None,
+        }
         value = machine.evidence.negative_log
         return run.make_result(machine, value, machine.posterior(), **attributes)
 

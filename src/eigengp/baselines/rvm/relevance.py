@@ -84,14 +84,12 @@ class RelevanceModel:
         return gain if np.isfinite(gain) else -np.inf
 
     @cached_property
-    def left_to_prior(self) -> Array:
-        """`(G⁻¹)_jj = Σ_jj/v_j = 1 − γ_j`, the share of a weight that the data do not determine."""
-        return self.evidence.variances
-
-    @cached_property
     def determined(self) -> Array:
-        """MacKay's `γ_j`, the share of a weight that the data determine, shape (M,)."""
-        return np.maximum(1.0 - self.left_to_prior, np.finfo(np.float64).eps)
+        """MacKay's `γ_j`, the share of a weight that the data determine, shape (M,).
+
+        The prior determines the rest, `(G⁻¹)_jj = Σ_jj/v_j = 1 − γ_j`.
+        """
+        return np.maximum(1.0 - self.evidence.variances, np.finfo(np.float64).eps)
 
     @cached_property
     def alignment(self) -> Alignment:
@@ -100,7 +98,7 @@ class RelevanceModel:
         The usual `αS/(α − S)` is equal, but `α − S` loses precision for weights that the data
         determine well.
         """
-        covariance = self.left_to_prior * self.evidence.factor**2
+        covariance = self.evidence.variances * self.evidence.factor**2
         return Alignment(self.determined / covariance, self.evidence.mean / covariance)
 
     def propose_noises(self, least: float) -> list[float]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from statistics import fmean
 from typing import Annotated, Any
 
@@ -11,24 +9,18 @@ import typer
 
 from eigengp._format import format_number, quoted
 from eigengp.cli.commands import options
-from eigengp.cli.commands.fit import ColumnOptions, TrainingData
-from eigengp.cli.commands.methods import Name
-from eigengp.cli.commands.session import Session, open_session
+from eigengp.cli.commands.methods import METHODS
+from eigengp.cli.commands.session import RIGHT, Session, command
 
-BASELINES = ("mean", "linear", "boosting")
 LEVEL = 0.9
-_CHOICES = (*BASELINES, *map(str, Name))
+_CHOICES = ("mean", "linear", "boosting", *METHODS)
 
 
 def _check_methods(names: list[str] | None) -> list[str]:
     for name in names or ():
         if name not in _CHOICES:
             raise typer.BadParameter(f"{name!r} is not one of {', '.join(_CHOICES)}.")
-    return [name for name in _CHOICES if name in (names or _CHOICES)]
-
-
-def _complete_method(incomplete: str) -> list[str]:
-    return [name for name in _CHOICES if name.startswith(incomplete)]
+    return names or list(_CHOICES)
 
 
 Methods = Annotated[
@@ -39,12 +31,14 @@ Methods = Annotated[
         help=f"A method to compare, one of {', '.join(_CHOICES)}; may be repeated.",
         show_default="all",
         callback=_check_methods,
-        autocompletion=_complete_method,
+        autocompletion=lambda incomplete: [n for n in _CHOICES if n.startswith(incomplete)],
     ),
 ]
 
 
+@command
 def compare(
+    out: Session,
     data: options.Data,
     target: options.Target,
     methods: Methods = None,
@@ -58,9 +52,6 @@ def compare(
     categorical: options.Categorical = None,
     encoding: options.Encoding = None,
     seed: options.Seed = 0,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
 ) -> None:
     """Cross-validate all methods on a table, beside three baselines of scikit-learn.
 
@@ -68,69 +59,32 @@ def compare(
     error bar for all rows. Columns are encoded once, from all rows. All methods take some minutes;
     --method, --rows and --folds reduce the time.
     """
-    with open_session(as_json, quiet, debug) as out:
-        from eigengp.cli.commands.comparison import CrossValidation
+    given = {name: value for name, value in locals().items() if value is not None}
+    from eigengp.cli.commands.comparison import cross_validate_methods
+    from eigengp.cli.commands.training import TrainingData
 
-        columns = ColumnOptions(target, None, drop, only, categorical)
-        training = TrainingData.read(data, columns, out, encoding=encoding)
-        if training.schema.labels:
-            raise ValueError(
-                f"compare is for numbers, but {quoted(target)} holds labels; use eigengp fit "
-                "--holdout for a classification."
-            )
-        X, y, _ = training.rows
-        X, y = _sample(X, y, rows, seed, out)
-        validation = CrossValidation(X, y, folds, components, seed, training.schema.encoder)
-        with _show_progress(len(methods or ()), out) as step:
-            results = validation.run(methods or [], step, out)
-        out.show(_make_table(results, f"{target}, {len(y):,} rows, {folds} folds:"))
-        out.write_result({"rows": len(y), "folds": folds, "level": LEVEL, "methods": results})
-
-
-def _sample(X: Any, y: Any, rows: int, seed: int, out: Session) -> tuple[Any, Any]:
-    """Draw at most `rows` rows."""
-    import numpy as np
-
-    if len(y) <= rows:
-        return X, y
-    out.note(f"A sample of {rows:,} of {len(y):,} rows is used; --rows changes its size.")
-    chosen = np.sort(np.random.RandomState(seed).permutation(len(y))[:rows])
-    return X[chosen], y[chosen]
+    roles = {name: given[name] for name in options.ROLES & given.keys()}
+    training = TrainingData.read(out, data, roles, encoding)
+    if training.schema.labels:
+        raise ValueError(
+            f"compare is for numbers, but {quoted(target)} holds labels; use eigengp fit --holdout "
+            "for a classification."
+        )
+    results, count = cross_validate_methods(
+        out, training, methods or [], rows, folds, components, seed
+    )
+    _show(out, results, f"{target}, {count:,} rows, {folds} folds:")
+    out.write_result({"rows": count, "folds": folds, "level": LEVEL, "methods": results})
 
 
-@contextmanager
-def _show_progress(count: int, out: Session) -> Iterator[Any]:
-    """Yield a function that shows which method is being fitted."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    with Progress(
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-        console=Console(stderr=True),
-        disable=not out.shows_progress,
-        transient=True,
-    ) as bar:
-        task = bar.add_task("", total=count, completed=-1)
-        yield lambda name: bar.update(task, advance=1, description=name)
-
-
-def _make_table(results: list[dict[str, Any]], title: str) -> Any:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column("method", no_wrap=True)
-    for name in ("NMSE", "RMSE", "MNLP", "CRPS", f"in {LEVEL:.0%}", "s/fit"):
-        table.add_column(name, justify="right", no_wrap=True)
+def _show(out: Session, results: list[dict[str, Any]], title: str) -> None:
+    shown = []
     for each in results:
         if "error" in each:
-            table.add_row(each["name"], "failed")
+            shown.append([each["name"], "failed"])
             continue
         errors = [format_number(fmean(each[name])) for name in ("nmse", "rmse", "mnlp", "crps")]
         inside, seconds = f"{fmean(each['coverage']):.0%}", f"{each['seconds']:.2f}"
-        style = "dim" if each["name"] in BASELINES else ""
-        table.add_row(each["name"], *errors, inside, seconds, style=style)
-    return table
+        shown.append([each["name"], *errors, inside, seconds])
+    names = ("NMSE", "RMSE", "MNLP", "CRPS", f"in {LEVEL:.0%}", "s/fit")
+    out.show({"method": {"no_wrap": True}, **dict.fromkeys(names, RIGHT)}, shown, title)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any, Self
 
 import numpy as np
+from rich.console import Console
+from rich.progress import track
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import HistGradientBoostingRegressor
@@ -21,8 +22,9 @@ from sklearn.preprocessing import StandardScaler
 from eigengp import metrics
 from eigengp._typing import Array
 from eigengp.cli.commands.compare import LEVEL
-from eigengp.cli.commands.methods import METHODS, Name
+from eigengp.cli.commands.methods import METHODS, build_model
 from eigengp.cli.commands.session import Session
+from eigengp.cli.commands.training import TrainingData
 from eigengp.data.frames import encoded_inputs
 
 _SCORING = {
@@ -72,54 +74,59 @@ class ConstantErrorBar(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return (mean, np.full(mean.shape, self.std_)) if return_std else mean
 
 
-@dataclass(frozen=True)
-class CrossValidation:
-    """A cross-validation of several methods on the same folds."""
+def cross_validate_methods(
+    out: Session,
+    training: TrainingData,
+    names: Sequence[str],
+    rows: int,
+    folds: int,
+    components: int,
+    seed: int,
+) -> tuple[list[dict[str, Any]], int]:
+    """Return the scores of each method on each fold, the smallest squared error first.
 
-    X: Array
-    y: Array
-    folds: int
-    components: int
-    seed: int
-    encoder: Any
+    A method that fails has the key "error" instead. Also returns the number of sampled rows.
+    """
+    X, y, _ = training.rows
+    if len(y) > rows:
+        out.note(f"A sample of {rows:,} of {len(y):,} rows is used; --rows changes its size.")
+        chosen = np.sort(np.random.RandomState(seed).permutation(len(y))[:rows])
+        X, y = X[chosen], y[chosen]
+    results: list[dict[str, Any]] = []
+    bar: dict[str, Any] = {
+        "console": Console(stderr=True),
+        "transient": True,
+        "disable": out.verbose != 1,
+    }
+    for name in track(names, "Methods", **bar):
+        try:
+            with warnings.catch_warnings(), encoded_inputs(training.schema.encoder):
+                warnings.simplefilter("ignore")
+                own = _score(_build(name, components, seed), X, y, folds, seed)
+        except (ValueError, ArithmeticError, MemoryError) as error:
+            own = {"error": " ".join(str(error).split())}
+            out.note(f"{name} failed: {own['error']}")
+        results.append({"name": name, **own})
+    return sorted(results, key=lambda each: fmean(each.get("nmse", [math.inf]))), len(y)
 
-    def run(
-        self, names: list[str], step: Callable[[str], None], out: Session
-    ) -> list[dict[str, Any]]:
-        """Return the scores of each method on each fold, the smallest squared error first.
 
-        A method that fails has the key "error" instead.
-        """
-        results: list[dict[str, Any]] = []
-        for name in names:
-            step(name)
-            try:
-                results.append({"name": name, **self._score(self._build(name))})
-            except (ValueError, ArithmeticError, MemoryError) as error:
-                results.append({"name": name, "error": " ".join(str(error).split())})
-                out.note(f"{name} failed: {results[-1]['error']}")
-        return sorted(results, key=lambda each: fmean(each.get("nmse", [math.inf])))
+def _build(name: str, components: int, seed: int) -> Any:
+    baselines = {
+        "mean": DummyRegressor(),
+        "linear": make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3.0, 3.0, 13))),
+        "boosting": HistGradientBoostingRegressor(random_state=seed),
+    }
+    if name in baselines:
+        return ConstantErrorBar(baselines[name])
+    model = build_model(METHODS[name], seed)
+    sized = name != "auto" and "n_components" in model.get_params()
+    return model.set_params(n_components=components) if sized else model
 
-    def _build(self, name: str) -> Any:
-        baselines = {
-            "mean": DummyRegressor(),
-            "linear": make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3.0, 3.0, 13))),
-            "boosting": HistGradientBoostingRegressor(random_state=self.seed),
-        }
-        if name in baselines:
-            return ConstantErrorBar(baselines[name])
-        method = METHODS[Name(name)]
-        sized = method.sized and name != Name.AUTO
-        return method.build({"n_components": self.components if sized else None}, self.seed)
 
-    def _score(self, estimator: Any) -> dict[str, Any]:
-        """Return the scores of each fold, and the mean seconds of a fit."""
-        folds = KFold(self.folds, shuffle=True, random_state=self.seed)
-        with warnings.catch_warnings(), encoded_inputs(self.encoder):
-            warnings.simplefilter("ignore")
-            found = cross_validate(
-                estimator, self.X, self.y, scoring=_SCORING, cv=folds, error_score="raise"
-            )
-        signs = {name: 1.0 if name == "coverage" else -1.0 for name in _SCORING}
-        scores = {name: (sign * found[f"test_{name}"]).tolist() for name, sign in signs.items()}
-        return {"seconds": float(found["fit_time"].mean()), **scores}
+def _score(estimator: Any, X: Array, y: Array, folds: int, seed: int) -> dict[str, Any]:
+    """Return the scores of each fold, and the mean seconds of a fit."""
+    cv = KFold(folds, shuffle=True, random_state=seed)
+    found = cross_validate(estimator, X, y, scoring=_SCORING, cv=cv, error_score="raise")
+    signs = {name: 1.0 if name == "coverage" else -1.0 for name in _SCORING}
+    scores = {name: (sign * found[f"test_{name}"]).tolist() for name, sign in signs.items()}
+    return {"seconds": float(found["fit_time"].mean()), **scores}

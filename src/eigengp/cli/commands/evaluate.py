@@ -6,7 +6,7 @@ from typing import Any
 
 from eigengp._format import format_number
 from eigengp.cli.commands import options
-from eigengp.cli.commands.session import Session, open_session
+from eigengp.cli.commands.session import DIM, RIGHT, Session, command
 
 _MEANINGS = {
     "nmse": "squared error; 1 is that of the mean",
@@ -20,37 +20,31 @@ _MEANINGS = {
 }
 
 
+@command
 def evaluate(
+    out: Session,
     model: options.Model,
     data: options.Data,
     coverage: options.Coverage = 0.9,
     target: options.StoredTarget = None,
-    drop: options.Drop = None,
     encoding: options.Encoding = None,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
 ) -> None:
     """Measure a model on rows with targets that it has not seen.
 
-    Rows without a target are dropped.
+    Rows without a target are dropped, and further columns are ignored.
     """
-    options.check_coverage(coverage)
-    with open_session(as_json, quiet, debug) as out:
-        from eigengp.cli.commands.models import SavedModel
-        from eigengp.cli.tables import drop_unlabelled
-        from eigengp.data.columns import TableError
+    from eigengp.cli.commands.models import open_model
+    from eigengp.cli.tables import drop_unlabelled, read_table
+    from eigengp.data.columns import TableError
 
-        saved = SavedModel.read(model).with_target(target)
-        table = drop_unlabelled(saved.read_table(data, drop, out, encoding), saved.schema.target)
-        if table.num_rows == 0:
-            raise TableError(f"No row of {data} has a target {saved.schema.target!r}.")
-        scores = compute_scores(saved.model, saved.schema.split(table), coverage)
-        show_scores(out, scores, coverage, f"{model} on {table.num_rows:,} rows of {data}:")
-        calibrated = hasattr(saved.model, "conformity_")
-        out.write_result(
-            {"rows": table.num_rows, **scores, "level": coverage, "calibrated": calibrated}
-        )
+    saved, schema = open_model(model, target)
+    table = drop_unlabelled(read_table(data, schema.text_columns, encoding), schema.target)
+    if table.num_rows == 0:
+        raise TableError(f"No row of {data} has a target {schema.target!r}.")
+    scores = compute_scores(saved.model, schema.split(table), coverage)
+    show_scores(out, scores, coverage, f"{model} on {table.num_rows:,} rows of {data}:")
+    known = {"level": coverage, "calibrated": hasattr(saved.model, "conformity_")}
+    out.write_result({"rows": table.num_rows, **scores, **known})
 
 
 def compute_scores(model: Any, rows: Any, level: float) -> dict[str, float | None]:
@@ -67,16 +61,10 @@ def compute_scores(model: Any, rows: Any, level: float) -> dict[str, float | Non
 
 def show_scores(out: Session, scores: dict[str, float | None], level: float, title: str) -> None:
     """Show scores and their meanings as a table."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column("score")
-    table.add_column("value", justify="right")
-    table.add_column("meaning", style="dim")
+    rows = []
     for name, value in scores.items():
         percent = name in ("coverage", "accuracy") and value is not None
         shown = f"{value:.1%}" if percent else format_number(value)
         label = name.upper() if len(name) == 4 else name.replace("_", " ")
-        table.add_row(label, shown, _MEANINGS[name].format(level=level))
-    out.show(table)
+        rows.append((label, shown, _MEANINGS[name].format(level=level)))
+    out.show({"score": {}, "value": RIGHT, "meaning": DIM}, rows, title)

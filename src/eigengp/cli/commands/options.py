@@ -1,204 +1,133 @@
-"""Options and arguments of the commands."""
+"""Options and arguments of the commands; those without names are called like their parameters."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
+Sign = Literal[".", ","]
+OtherLikelihood = Literal["student_t", "poisson", "negative_binomial", "quantile"]
+"""Likelihoods that are not Gaussian."""
+ROLES = {"target", "weights", "drop", "only", "categorical", "expand_dates", "decimal"}
+"""The options that are parameters of `TableSchema.learn`."""
+
+
+def _option(metavar: str | None, help: str, *names: str, **more: Any) -> Any:  # noqa: A002
+    """Return an option whose value the help calls `metavar`."""
+    return typer.Option(*names, metavar=metavar, help=help, **more)
+
+
+def _argument(metavar: str, help: str) -> Any:  # noqa: A002
+    return typer.Argument(metavar=metavar, help=help, show_default=False)
+
+
+_CHOSEN: dict[str, Any] = {"show_default": "chosen by the method"}
+_RECOGNISED: dict[str, Any] = {"show_default": "recognised"}
+_SHARE: dict[str, Any] = {"min": 0.0, "max": 1.0}
+
 Data = Annotated[
-    Path,
-    typer.Argument(
-        metavar="DATA",
-        help="The table: CSV, TSV, Parquet or Arrow, recognised by its suffix.",
-        show_default=False,
-    ),
+    Path, _argument("DATA", "The table: CSV, TSV, Parquet or Arrow, recognised by its suffix.")
 ]
-Model = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A model written by fit.", show_default=False)
-]
+Model = Annotated[Path, _argument("MODEL", "A model written by fit.")]
 Target = Annotated[
-    str, typer.Option("--target", "-t", help="The column to predict.", show_default=False)
+    str, _option("COLUMN", "The column to predict.", "--target", "-t", show_default=False)
 ]
 StoredTarget = Annotated[
     str | None,
-    typer.Option(
-        "--target",
-        "-t",
-        metavar="COLUMN",
-        help="The column with the targets.",
-        show_default="as in fit",
-    ),
+    _option("COLUMN", "The column with the targets.", "--target", "-t", show_default="as in fit"),
 ]
-Drop = Annotated[
-    list[str] | None,
-    typer.Option("--drop", metavar="COLUMN", help="Drop a column; may be repeated."),
-]
-Only = Annotated[
-    list[str] | None,
-    typer.Option("--only", metavar="COLUMN", help="Use only this input; may be repeated."),
-]
+Drop = Annotated[list[str] | None, _option("COLUMN", "Drop a column; may be repeated.")]
+Only = Annotated[list[str] | None, _option("COLUMN", "Use only this input; may be repeated.")]
 Categorical = Annotated[
     list[str] | None,
-    typer.Option(
-        "--categorical",
-        metavar="COLUMN",
-        help="Treat a column of integers as categories; may be repeated.",
-    ),
+    _option("COLUMN", "Treat a column of integers as categories; may be repeated."),
+]
+Weights = Annotated[str | None, _option("COLUMN", "The column with the weight of each row.")]
+Keep = Annotated[
+    list[str] | None,
+    _option("COLUMN", "Copy a column, such as an identifier, beside the predictions; repeatable."),
 ]
 ExpandDates = Annotated[
     bool,
-    typer.Option(
-        help="Give dates the seasons of year, week and day beside their trend, where they cover "
-        "them."
-    ),
+    _option(None, "Give dates the seasons of year, week and day that they cover, beside a trend."),
 ]
 Decimal = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SIGN",
-        help="The decimal sign of numbers such as 1,234: `,` or `.`.",
-        show_default="recognised",
-    ),
+    Sign | None, _option("SIGN", "The decimal sign of numbers such as 1,234.", **_RECOGNISED)
 ]
 Thousands = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SIGN",
-        help="The sign between thousands in numbers such as 1,234: `,` or `.`.",
-        show_default="recognised",
-    ),
+    Sign | None, _option("SIGN", "The sign between thousands in 1,234.", **_RECOGNISED)
 ]
 Encoding = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        help="The encoding of a CSV file, such as latin-1.",
-        show_default="UTF-8 or UTF-16",
-    ),
+    _option("NAME", "The encoding of CSV files, as latin-1.", show_default="UTF-8 or UTF-16"),
 ]
 MaxTime = Annotated[
     float | None,
-    typer.Option(
-        "--max-time", metavar="SECONDS", help="About how long to learn.", show_default="no limit"
-    ),
+    _option("SECONDS", "About how long to learn.", min=0.0, show_default="no limit"),
 ]
-KernelName = Annotated[
-    str | None,
-    typer.Option(
-        "--kernel",
-        metavar="NAME",
-        help="The kernel, such as matern52.",
-        show_default="chosen by the method",
-    ),
-]
+KernelName = Annotated[str | None, _option("NAME", "The kernel, such as matern52.", **_CHOSEN)]
 Likelihood = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="The distribution of the targets, such as gaussian or heteroscedastic.",
-        show_default="chosen by the method",
-    ),
+    Literal["auto", "gaussian", "heteroscedastic", OtherLikelihood] | None,
+    _option("NAME", "The distribution of the targets, such as heteroscedastic.", **_CHOSEN),
 ]
 Device = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Where to compute: cpu, cuda or auto.", show_default="cpu"),
+    str | None, _option("NAME", "Where to compute: cpu, cuda or auto.", show_default="cpu")
 ]
 ReportPage = Annotated[
     Path | None,
-    typer.Option(
-        "--report",
-        metavar="PAGE",
-        help="Also write a page about the model and these rows, .html; see `eigengp report`.",
-        show_default="none",
-    ),
-]
-Weights = Annotated[
-    str | None,
-    typer.Option("--weights", metavar="COLUMN", help="The column with the weight of each row."),
+    _option("PAGE", "Also write a page about the model, .html; see `eigengp report`.", "--report"),
 ]
 Components = Annotated[
     int | None,
-    typer.Option(
-        "--components",
-        "-m",
+    _option(
+        None,
+        "Number of eigenfunctions, inducing points or frequencies: more capture finer detail but "
+        "take longer.",
+        *("--components", "-m"),
         min=1,
-        help="Number of eigenfunctions, inducing points or frequencies: more capture finer detail "
-        "but take longer.",
-        show_default="chosen by the method",
+        **_CHOSEN,
     ),
 ]
 Holdout = Annotated[
     float,
-    typer.Option(
-        help="Fraction of rows, such as 0.2, to hold out for scoring the model and calibrating its "
-        "prediction intervals."
+    _option(
+        None,
+        "Fraction of rows, such as 0.2, to hold out for scores and calibrated intervals.",
+        **_SHARE,
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seeds all random choices.")]
+Seed = Annotated[int, _option(None, "Seeds all random choices.", min=0)]
 Coverage = Annotated[
     float,
-    typer.Option(
-        "--coverage", help="The probability that a prediction interval contains a new observation."
-    ),
+    _option(None, "The probability that an interval contains a new observation.", **_SHARE),
 ]
 ModelFile = Annotated[
-    Path,
-    typer.Option(
-        "--out", "-o", metavar="MODEL", help="The file to write, .eigengp.", show_default=False
-    ),
+    Path, _option("MODEL", "The file to write, .eigengp.", "--out", "-o", show_default=False)
 ]
 Predictions = Annotated[
     Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="FILE",
-        help="The file to write: Parquet, Arrow or CSV, recognised by its suffix.",
+    _option(
+        "FILE",
+        "The file to write: Parquet, Arrow or CSV, recognised by its suffix.",
+        *("--out", "-o"),
         show_default="CSV to standard output",
-    ),
-]
-Keep = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--keep",
-        metavar="COLUMN",
-        help="Copy a column, such as an identifier, beside the predictions; may be repeated.",
     ),
 ]
 EscapeFormulas = Annotated[
     bool,
     typer.Option(
         "--escape-formulas",
-        help="Put an apostrophe before kept text that a spreadsheet would take for a formula "
-        "(=, +, -, @).",
+        help="Put an apostrophe before kept text that a spreadsheet would take for a formula.",
     ),
 ]
-Json = Annotated[
-    bool, typer.Option("--json", help="Write one JSON object to standard output, nothing else.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes and no progress.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
-def find_decimal_option(decimal: str | None, thousands: str | None) -> str | None:
+def find_decimal(decimal: Sign | None, thousands: Sign | None) -> Sign | None:
     """Return the decimal sign that two options ask for."""
-    for name, sign in (("decimal", decimal), ("thousands", thousands)):
-        if sign not in (None, ".", ","):
-            raise typer.BadParameter(
-                f"{sign!r} is not `.` or `,`; spaces and apostrophes are recognised.",
-                param_hint=f"'--{name}'",
-            )
-    other = {".": ",", ",": ".", None: None}[thousands]
-    if decimal and other and decimal != other:
+    if thousands is None:
+        return decimal
+    if decimal == thousands:
         raise typer.BadParameter("is the decimal sign too.", param_hint="'--thousands'")
-    return decimal or other
-
-
-def check_coverage(coverage: float) -> None:
-    """Raise unless `coverage` is a probability."""
-    if not 0.0 < coverage < 1.0:
-        raise typer.BadParameter(
-            f"{coverage} must be between 0 and 1; 90 % is 0.9.", param_hint="'--coverage'"
-        )
+    return "," if thousands == "." else "."

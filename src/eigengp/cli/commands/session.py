@@ -7,23 +7,32 @@ standard output.
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
+from eigengp._atomic import check_target
 from eigengp._format import make_printable
 
 FAILED, INTERRUPTED = 1, 130
+RIGHT: dict[str, Any] = {"justify": "right", "no_wrap": True}
+DIM: dict[str, Any] = {"style": "dim", "overflow": "fold"}
+_SHARED = {
+    "as_json": typer.Option("--json", help="Write one JSON object to standard output, only."),
+    "quiet": typer.Option("--quiet", "-q", help="No notes and no progress."),
+    "debug": typer.Option("--debug", help="Show the traceback of an error."),
+}
 
 
 @dataclass
@@ -46,11 +55,6 @@ class Session:
     notes: list[str] = field(default_factory=list)
 
     @property
-    def shows_progress(self) -> bool:
-        """Whether standard error is a terminal that shows progress."""
-        return not (self.json or self.quiet) and sys.stderr.isatty()
-
-    @property
     def verbose(self) -> int:
         """How fits show their progress: by a bar, or by a line every few seconds."""
         return 0 if self.json or self.quiet else 1 if sys.stderr.isatty() else 2
@@ -60,19 +64,37 @@ class Session:
         if not (self.json or self.quiet):
             print(make_printable(text))
 
-    def show(self, *parts: Any) -> None:
-        """Print tables of Rich; their texts are shown as they are, not as markup."""
+    def show(
+        self, columns: Mapping[str, Mapping[str, Any]], rows: Iterable[Sequence[Any]], title: str
+    ) -> None:
+        """Print a table; texts are shown as they are, not as markup.
+
+        Parameters
+        ----------
+        columns : mapping
+            Their headings, and settings of Rich.
+        rows : iterable of sequences
+            Texts, or other things that Rich renders.
+        title : str
+            Stands above the table.
+        """
         if self.json:
             return
+        from rich import box
         from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
 
-        class Plain(Console):
-            def render_str(self, text: str, **options: Any) -> Any:
-                return super().render_str(make_printable(text), **options)
+        def plain(cell: Any) -> Any:
+            return Text(make_printable(cell)) if isinstance(cell, str) else cell
 
-        console = Plain(highlight=False, markup=False, emoji=False)
-        for part in parts:
-            console.print(part)
+        table = Table(title=plain(title), title_justify="left", box=box.SIMPLE_HEAD)
+        table.show_header = any(map(str.strip, columns))
+        for heading, settings in columns.items():
+            table.add_column(heading, **settings)
+        for row in rows:
+            table.add_row(*map(plain, row))
+        Console(highlight=False).print(table)
 
     def note(self, text: str) -> None:
         """Print a note, once."""
@@ -87,14 +109,11 @@ class Session:
         if self.json:
             _write_json({**values, "notes": self.notes})
 
-    def check_output_path(self, path: Path, endings: Collection[str]) -> None:
+    def check_output_path(self, path: Path | None, endings: Collection[str]) -> None:
         """Raise unless a file with one of these endings can be written; note if it exists."""
-        if path.suffix.lower() not in endings:
-            raise ValueError(f"{path} must end in {' or '.join(endings)}.")
-        if path.is_dir():
-            raise IsADirectoryError(f"{path} is a folder; name a file in it.")
-        if not path.parent.is_dir():
-            raise FileNotFoundError(f"The folder {path.parent} does not exist; create it first.")
+        if path is None:
+            return
+        check_target(path, endings)
         try:
             TemporaryFile(dir=path.parent).close()
         except OSError as error:
@@ -113,19 +132,38 @@ class Session:
         raise typer.Exit(code) from None
 
 
-@contextmanager
-def open_session(json: bool, quiet: bool, debug: bool) -> Iterator[Session]:
-    """Run a command: warnings become notes, and errors one line and an exit code."""
-    out = Session(json, quiet, debug)
-    try:
-        with warnings.catch_warnings():
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of a function of a `Session` and of options.
+
+    It also has `--json`, `--quiet` and `--debug`; warnings become notes, and errors one line and
+    an exit code.
+    """
+
+    @wraps(function)
+    def run(as_json: bool, quiet: bool, debug: bool, **options: Any) -> None:
+        out = Session(as_json, quiet, debug)
+        with _explain_errors(out), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", UserWarning)
-            warnings.showwarning = lambda message, *_, **__: out.note(
-                " ".join(str(message).split())
-            )
-            yield out
+            warnings.showwarning = lambda text, *_, **__: out.note(" ".join(str(text).split()))
+            function(out, **options)
             sys.stdout.flush()
+
+    own = signature(function, eval_str=True)
+    shared = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, option])
+        for name, option in _SHARED.items()
+    ]
+    run.__signature__ = own.replace(  # type: ignore[attr-defined]
+        parameters=[*list(own.parameters.values())[1:], *shared]
+    )
+    return run
+
+
+@contextmanager
+def _explain_errors(out: Session) -> Iterator[None]:
+    try:
+        yield
     except BrokenPipeError:
         # The reader of the output has closed it; Python would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -139,22 +177,12 @@ def open_session(json: bool, quiet: bool, debug: bool) -> Iterator[Session]:
     except (typer.Exit, typer.BadParameter):
         raise
     except Exception as error:
-        hint = "" if debug else " (--debug shows the traceback)"
+        hint = "" if out.debug else " (--debug shows the traceback)"
         out.fail(f"Unexpected {type(error).__name__}: {error}{hint}")
 
 
 def _write_json(values: Mapping[str, Any]) -> None:
-    print(make_printable(json.dumps(_to_plain(values), ensure_ascii=False, allow_nan=False)))
-
-
-def _to_plain(value: Any) -> Any:
-    """Convert to types of JSON; numbers that are not finite become null."""
-    if isinstance(value, Mapping):
-        return {str(name): _to_plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_to_plain(each) for each in value]
-    if hasattr(value, "tolist"):
-        return _to_plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    """Write an object of JSON; numbers that are not finite become null."""
+    text = json.dumps(values, default=lambda each: each.tolist())
+    plain = json.loads(text, parse_constant=lambda _: None)
+    print(make_printable(json.dumps(plain, ensure_ascii=False)))

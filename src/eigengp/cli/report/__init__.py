@@ -1,7 +1,8 @@
 """An interactive page about a fitted model and some rows: `eigengp report`.
 
-`content` computes what is shown by functions of the library, `figures` turns it into dictionaries
-for Plotly, and `page` fills a template. The page needs no network.
+`effects` computes what the model does with its inputs, `figures` makes dictionaries for Plotly, and
+`page` fills a template with these and what other functions of the library say. The page needs no
+network.
 """
 
 from __future__ import annotations
@@ -12,48 +13,10 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from eigengp._atomic import write_atomically
-from eigengp.cli.report.content import Content, Origin
-from eigengp.cli.report.page import render
+from eigengp.cli.report.page import build
 from eigengp.cli.report.rows import Rows
 
-__all__ = ["Content", "Origin", "Rows", "build", "write"]
-
-
-def build(
-    model: Any,
-    rows: Rows,
-    *,
-    title: str | None = None,
-    coverage: float = 0.9,
-    origin: Origin | None = None,
-) -> str:
-    """Build a page about a fitted model and some rows, as HTML that needs no other files.
-
-    Parameters
-    ----------
-    model : GPRegressor
-        A fitted model of this library.
-    rows : Rows
-        The rows, from `Rows.from_arrays` or, with mixed columns, from `Rows.from_table`.
-    title : str or None
-        The title of the page; None names the target.
-    coverage : float
-        The probability of bands and prediction intervals.
-    origin : Origin or None
-        The files of model and rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from eigengp import EigenGPRegressor
-    >>> from eigengp.cli.report import Rows, build
-    >>> X = np.random.default_rng(0).uniform(size=(60, 1))
-    >>> model = EigenGPRegressor(5, random_state=0).fit(X, X[:, 0])
-    >>> "These are training rows" in build(model, Rows.from_arrays(model, X, X[:, 0]))
-    True
-    """
-    content = Content.compute(model, rows, coverage=coverage, origin=origin or Origin())
-    return render(content, title)
+__all__ = ["Rows", "build", "write"]
 
 
 def write(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from eigengp import inspection
 from eigengp._typing import Array
 from eigengp.backend.namespace import on_host
-from eigengp.cli.report.rows import Input, Rows
+from eigengp.cli.report.rows import Input, Rows, sample_rows
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 
 _EFFECT_ROWS = 300
@@ -21,7 +20,6 @@ _MAX_EFFECTS = 6
 _MAX_EIGENFUNCTIONS = 6
 _MAX_CURVES = 4
 _CURVE_POINTS = 101
-_MAP_POINTS = 41
 
 
 class Importance(NamedTuple):
@@ -34,24 +32,19 @@ class Importance(NamedTuple):
     """Its `input_relevance`."""
 
 
-def rank_inputs(model: Any, rows: Rows) -> tuple[Importance, ...]:
+def rank_inputs(model: Any, rows: Rows) -> list[Importance]:
     """Measure the effect of each input on a sample of the rows, largest first."""
-    groups = {str(number): each.features for number, each in enumerate(rows.inputs)}
+    groups = {each.name: each.features for each in rows.inputs}
     effects = inspection.group_effects(model, rows.X, groups, max_rows=_EFFECT_ROWS)
-    relevance = {
-        feature: value
-        for group, value in zip(model._input_groups, model.input_relevance().tolist(), strict=True)
-        for feature in group
-    }
+    names, shares = inspection.feature_names(model), model.input_relevance().tolist()
+    relevance = dict(zip(names, shares, strict=True))
     found = [
-        Importance(each, effects.get(str(number), 0.0), relevance[each.features[0]])
-        for number, each in enumerate(rows.inputs)
+        Importance(each, effects.get(each.name, 0.0), relevance[each.name]) for each in rows.inputs
     ]
-    return tuple(sorted(found, key=lambda each: (-each.effect, -each.relevance)))
+    return sorted(found, key=lambda each: (-each.effect, -each.relevance))
 
 
-@dataclass(frozen=True)
-class PartialDependence:
+class PartialDependence(NamedTuple):
     """The average prediction when an input has the same value in all rows, with a band.
 
     `accumulated` has accumulated local effects, for numbers.
@@ -62,81 +55,63 @@ class PartialDependence:
     mean: Array
     lower: Array
     upper: Array
-    accumulated: inspection.Effect | None = None
+    accumulated: inspection.Effect | None
 
 
 def compute_partial_dependence(
     model: Any, rows: Rows, inputs: Sequence[Input], coverage: float
-) -> tuple[PartialDependence, ...]:
+) -> list[PartialDependence]:
     """Compute the partial dependence on the first inputs, with bands of this coverage."""
-    X, found = rows.sample(_AVERAGED_ROWS).X, []
+    X, found = rows.X[sample_rows(len(rows.X), _AVERAGED_ROWS)], []
     for each in inputs[:_MAX_EFFECTS]:
         grid = each.make_grid(rows.X, _STEPS)
-        sets = (each.set_values(X, np.full(len(X), value)) for value in grid)
+        sets = ((each.set_values(X, np.full(len(X), value)),) for value in grid)
         average = inspection.average_over(model, sets, coverage)
         number = each.codes is None and len(each.features) == 1 and np.ptp(grid) > 0.0
         moved = inspection.accumulated_effects(model, X, each.name) if number else None
         found.append(PartialDependence(each, grid, *average, moved))
-    return tuple(found)
+    return found
 
 
-@dataclass(frozen=True)
-class Slice:
-    """Predictions along one input, for all combinations of positions of the other sliders.
+class Slider(NamedTuple):
+    """An input with a slider, and predictions along it for all positions of the other sliders."""
 
-    Parameters
-    ----------
-    along : int
-        The index of the input among the sliders.
-    grid : array of shape (G,)
-        Its values.
-    mean, half : arrays of shape (P₁, …, P_k, G)
-        Predictions, and half the width of their intervals.
-    """
-
-    along: int
+    input: Input
+    positions: Array
+    start: int
+    """The position nearest to the typical row."""
     grid: Array
+    """Values of the input, shape (G,)."""
     mean: Array
+    """Predictions, shape (P₁, …, P_k, G)."""
     half: Array
-
-
-@dataclass(frozen=True)
-class Explorer:
-    """The inputs with sliders, their positions, and all curves that they can select.
-
-    `starts` are the positions nearest to the typical row.
-    """
-
-    inputs: tuple[Input, ...]
-    positions: tuple[Array, ...]
-    starts: tuple[int, ...]
-    slices: tuple[Slice, ...]
+    """Half the width of their intervals, of the same shape."""
 
     @property
-    def labels(self) -> list[list[str]]:
-        """The positions of each slider as texts."""
-        pairs = zip(self.inputs, self.positions, strict=True)
-        return [[each.format_value(value) for value in own] for each, own in pairs]
+    def labels(self) -> list[str]:
+        """The positions as texts."""
+        return [self.input.format_value(value) for value in self.positions]
 
 
-def compute_slices(model: Any, rows: Rows, ranking: Sequence[Input], coverage: float) -> Explorer:
+def compute_slices(
+    model: Any, rows: Rows, ranking: Sequence[Input], coverage: float
+) -> list[Slider]:
     """Predict along each of the first inputs, for all positions of the others."""
-    costly = isinstance(model._posterior, VecchiaPosterior)
-    inputs = tuple(ranking[: 3 if costly else 4])
-    positions = tuple(each.choose_positions(rows.X, _POSITIONS) for each in inputs)
-    typical, slices = rows.typical, []
-    starts = tuple(
-        int(np.argmin(np.abs(own - each.get_typical(typical[None]))))
-        for each, own in zip(inputs, positions, strict=True)
-    )
-    for along, each in enumerate(inputs):
+    costly, typical = isinstance(model._posterior, VecchiaPosterior), rows.typical
+    inputs = ranking[: 3 if costly else 4]
+    positions = [(each, each.choose_positions(rows.X, _POSITIONS)) for each in inputs]
+    sliders = []
+    for each, own in positions:
         grid = each.make_grid(rows.X, _POINTS)
-        others = [pair for pair in zip(inputs, positions, strict=True) if pair[0] is not each]
-        points = _make_points(typical, [*others, (each, grid)])
+        points = _make_points(
+            typical, [*(pair for pair in positions if pair[0] is not each), (each, grid)]
+        )
         ends = model.predict_interval(points.reshape(-1, typical.size), coverage)
         lower, upper = (np.asarray(end).reshape(points.shape[:-1]) for end in ends)
-        slices.append(Slice(along, grid, 0.5 * (lower + upper), 0.5 * (upper - lower)))
-    return Explorer(inputs, positions, starts, tuple(slices))
+        start = int(np.argmin(np.abs(own - each.get_typical(typical[None]))))
+        middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)
+        sliders.append(Slider(each, own, start, grid, middle, half))
+    return sliders
 
 
 def _make_points(typical: Array, moved: Sequence[tuple[Input, Array]]) -> Array:
@@ -148,28 +123,17 @@ def _make_points(typical: Array, moved: Sequence[tuple[Input, Array]]) -> Array:
     return points
 
 
-@dataclass(frozen=True)
-class Spectrum:
-    """The eigenfunctions, as curves and maps through a typical row.
-
-    Parameters
-    ----------
-    weights, eigenvalues : arrays of shape (R,)
-        The prior variance of each eigenfunction, and its eigenvalue.
-    shown : tuple of int
-        The indices of those drawn: the largest weights.
-    curves : tuple of (Input, array of shape (G,), array of shape (G, K))
-        The input, its values, and the eigenfunctions there.
-    maps : tuple or None
-        Two inputs, the values of each, shapes (G,) and (H,), and the eigenfunctions, shape
-        (K, H, G). None unless two inputs are numbers.
-    """
+class Spectrum(NamedTuple):
+    """The eigenfunctions, as curves through a typical row."""
 
     weights: Array
+    """The prior variance of each eigenfunction, shape (R,)."""
     eigenvalues: Array
+    """The eigenvalue of each, shape (R,)."""
     shown: tuple[int, ...]
-    curves: tuple[tuple[Input, Array, Array], ...]
-    maps: tuple[Input, Input, Array, Array, Array] | None
+    """The indices of those drawn: the largest weights."""
+    curves: list[tuple[Input, Array, Array]]
+    """Inputs, their values, shape (G,), and the eigenfunctions there, shape (G, K)."""
 
 
 def compute_spectrum(model: Any, rows: Rows, ranking: Sequence[Input]) -> Spectrum | None:
@@ -178,18 +142,9 @@ def compute_spectrum(model: Any, rows: Rows, ranking: Sequence[Input]) -> Spectr
         return None
     weights, eigenvalues = (np.asarray(on_host(w)) for w in (model.weights_, model.eigenvalues_))
     shown = np.argsort(-weights, kind="stable")[:_MAX_EIGENFUNCTIONS]
-    typical = rows.typical
-
-    def evaluate(*moved: tuple[Input, Array]) -> Array:
-        points = _make_points(typical, moved)
-        values = np.asarray(model.eigenfunctions(points.reshape(-1, typical.size)))[:, shown]
-        return values.reshape(*points.shape[:-1], shown.size)
-
-    grids = [(each, each.make_grid(rows.X, _CURVE_POINTS)) for each in ranking[:_MAX_CURVES]]
-    curves = tuple((each, grid, evaluate((each, grid))) for each, grid in grids)
-    numbers, maps = [each for each in ranking if each.codes is None][:2], None
-    if len(numbers) == 2:
-        first, second = ((each, each.make_grid(rows.X, _MAP_POINTS)) for each in numbers)
-        values = np.transpose(evaluate(first, second), (2, 1, 0))
-        maps = (first[0], second[0], first[1], second[1], values)
-    return Spectrum(weights, eigenvalues, tuple(map(int, shown)), curves, maps)
+    curves = []
+    for each in ranking[:_MAX_CURVES]:
+        grid = each.make_grid(rows.X, _CURVE_POINTS)
+        values = model.eigenfunctions(_make_points(rows.typical, [(each, grid)]))
+        curves.append((each, grid, np.asarray(values)[:, shown]))
+    return Spectrum(weights, eigenvalues, tuple(map(int, shown)), curves)

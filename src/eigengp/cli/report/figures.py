@@ -13,32 +13,29 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from eigengp._format import format_number
 from eigengp._typing import Array
-from eigengp.cli.report.effects import Explorer, Importance, PartialDependence, Spectrum
-from eigengp.cli.report.quality import Quality
+from eigengp.cli.report.effects import Importance, PartialDependence, Slider, Spectrum
 from eigengp.cli.report.rows import Input, Rows
+from eigengp.inspection import Predictions
 
 Figure: TypeAlias = dict[str, Any]
 _COLOURS = ("@blue", "@orange", "@green", "@pink", "@red", "@sky")
 _MAX_BARS = 15
 
 
-def draw_predictions(quality: Quality, target: str) -> Figure:
-    """Draw predictions against observations."""
-    found = quality.predictions
-    mean, y = found.y_pred[quality.drawn], found.y_true[quality.drawn]
+def draw_predictions(found: Predictions, shown: Any, target: str) -> Figure:
+    """Draw predictions against observations of the rows shown."""
+    mean, y = found.y_pred[shown], found.y_true[shown]
     ends = [float(min(mean.min(), y.min())), float(max(mean.max(), y.max()))]
     traces = [_line(ends, ends, "@soft", dash="dash"), _points(mean, y)]
     return _panel(traces, f"predicted {escape(target)}", f"observed {escape(target)}")
 
 
-def draw_residuals(quality: Quality, rows: Rows, inputs: Sequence[Input]) -> Figure:
+def draw_residuals(found: Predictions, shown: Any, rows: Rows, inputs: Sequence[Input]) -> Figure:
     """Draw residuals against the prediction, or against an input."""
-    found, drawn = quality.predictions, quality.drawn
-    residuals = (found.y_true - found.y_pred)[drawn]
-    axes: list[tuple[str, Input | None, Array]] = [("the prediction", None, found.y_pred[drawn])]
-    axes += [(each.name, each, each.get_values(rows.X[drawn])) for each in inputs]
+    residuals = (found.y_true - found.y_pred)[shown]
+    axes: list[tuple[str, Input | None, Array]] = [("the prediction", None, found.y_pred[shown])]
+    axes += [(each.name, each, each.get_values(rows.X[shown])) for each in inputs]
     choices = []
     for name, along, x in axes:
         traces, zero = [_points(x, residuals)], [_level(0.0)]
@@ -47,9 +44,9 @@ def draw_residuals(quality: Quality, rows: Rows, inputs: Sequence[Input]) -> Fig
     return {"choices": choices}
 
 
-def draw_coverage(quality: Quality) -> Figure:
+def draw_coverage(found: Predictions) -> Figure:
     """Draw the measured coverage of intervals against their probability."""
-    measured = _line(*quality.predictions.coverage_curve, "@blue", "measured", mode="lines+markers")
+    measured = _line(*found.coverage_curve, "@blue", "measured", mode="lines+markers")
     percent = {"range": [0, 1.02], "tickformat": ".0%"}
     return _panel(
         [_line([0, 1], [0, 1], "@soft", "calibrated", dash="dash"), measured],
@@ -61,10 +58,9 @@ def draw_coverage(quality: Quality) -> Figure:
     )
 
 
-def draw_pit(quality: Quality) -> Figure:
+def draw_pit(density: Array, edges: Array) -> Figure:
     """Draw the histogram of the probability integral transform."""
-    density, edges = quality.pit
-    bars = _bars(encode(0.5 * (edges[1:] + edges[:-1])), encode(density))
+    bars = _bars(0.5 * (edges[1:] + edges[:-1]), density)
     options: Figure = {"shapes": [_level(1.0)], "xaxis": {"range": [0, 1]}, "bargap": 0.06}
     return _panel([bars], "predictive distribution function", "density", **options)
 
@@ -82,36 +78,25 @@ def draw_importance(ranking: Sequence[Importance]) -> Figure:
 
 def draw_partial_dependence(effects: Sequence[PartialDependence]) -> dict[str, Figure]:
     """Draw partial dependences with their bands, on the same vertical axis."""
-    ends = [(float(each.lower.min()), float(each.upper.max())) for each in effects]
-    drawn = [each.accumulated.mean for each in effects if each.accumulated is not None]
-    ends += [(float(each.min()), float(each.max())) for each in drawn]
-    low, high = min(each[0] for each in ends), max(each[1] for each in ends)
-    axis = {"range": _pad(low, high)}
-    return {
-        f"effect-{index}": _panel(
-            [*_band(each.input, each.grid, each.mean, each.lower, each.upper), *_accumulated(each)],
-            escape(each.input.name),
-            "average",
-            each.input,
-            yaxis=axis,
-        )
-        for index, each in enumerate(effects)
-    }
-
-
-def _accumulated(each: PartialDependence) -> list[Figure]:
-    effect = each.accumulated
-    if effect is None:
-        return []
-    shown = (effect.grid >= each.grid[0]) & (effect.grid <= each.grid[-1])
-    return [_line(effect.grid[shown], effect.mean[shown], "@orange", dash="dot")]
+    drawn = [end for each in effects for end in (each.lower, each.upper)]
+    drawn += [each.accumulated.mean for each in effects if each.accumulated is not None]
+    axis, figures = {"range": _pad(np.concatenate(drawn))}, {}
+    for index, each in enumerate(effects):
+        traces = _band(each.input, each.grid, each.mean, each.lower, each.upper)
+        if each.accumulated is not None:
+            grid, mean = each.accumulated.grid, each.accumulated.mean
+            shown = (grid >= each.grid[0]) & (grid <= each.grid[-1])
+            traces.append(_line(grid[shown], mean[shown], "@orange", dash="dot"))
+        name = escape(each.input.name)
+        figures[f"effect-{index}"] = _panel(traces, name, "average", each.input, yaxis=axis)
+    return figures
 
 
 def draw_weights(spectrum: Spectrum) -> Figure:
     """Draw the prior variance of each eigenfunction, on a logarithmic axis."""
     numbers = list(range(1, spectrum.weights.size + 1))
     hover = "eigenfunction %{x}: %{y:.4g}<extra></extra>"
-    bars = _bars(numbers, encode(spectrum.weights), hover)
+    bars = _bars(numbers, spectrum.weights, hover)
     options: Figure = {"yaxis": {"type": "log"}, "bargap": 0.15}
     return _panel([bars], "eigenfunction", "prior variance", **options)
 
@@ -130,51 +115,23 @@ def draw_eigenfunctions(spectrum: Spectrum) -> Figure:
     return {"choices": choices}
 
 
-def draw_maps(spectrum: Spectrum) -> Figure | None:
-    """Draw one eigenfunction at a time over two inputs."""
-    if spectrum.maps is None:
-        return None
-    first, second, across, up, values = spectrum.maps
-    choices = []
-    for number, own in zip(spectrum.shown, values, strict=True):
-        largest = float(np.abs(own).max()) or 1.0
-        trace = {
-            "type": "heatmap",
-            "x": encode(across),
-            "y": encode(up),
-            "z": encode(own, "f4"),
-            "zmin": -largest,
-            "zmax": largest,
-            "zsmooth": "best",
-            "colorscale": "@diverging",
-            "colorbar": {"thickness": 12, "outlinewidth": 0},
-            "hovertemplate": "%{x:.4g}, %{y:.4g}: %{z:.4g}<extra></extra>",
-        }
-        label = f"φ{number + 1}, prior variance {format_number(spectrum.weights[number])}"
-        figure = _panel([trace], escape(first.name), escape(second.name))
-        choices.append({"label": label, **figure})
-    return {"choices": choices}
-
-
-def draw_slices(explorer: Explorer, target: str, band: str) -> Figure:
+def draw_slices(sliders: Sequence[Slider], target: str, band: str) -> Figure:
     """Return all curves that the sliders select from, for each input."""
     axes = []
-    for each in explorer.slices:
-        along = explorer.inputs[each.along]
-        low, high = float((each.mean - each.half).min()), float((each.mean + each.half).max())
-        axis = {"range": _pad(low, high)}
+    for own, _, _, grid, mean, half in sliders:
+        axis = {"range": _pad(np.array([mean - half, mean + half]))}
         axes.append(
             {
-                **_panel([], escape(along.name), escape(target), along, yaxis=axis),
-                "x": encode(each.grid),
-                "sizes": list(each.mean.shape),
-                "mean": encode(each.mean.ravel(), "f4"),
-                "half": encode(each.half.ravel(), "f4"),
-                "labels": [along.format_value(value) for value in each.grid],
-                "curve": along.codes is None,
+                **_panel([], escape(own.name), escape(target), own, yaxis=axis),
+                "x": grid,
+                "sizes": list(mean.shape),
+                "mean": mean.ravel().astype("f4"),
+                "half": half.ravel().astype("f4"),
+                "labels": [own.format_value(value) for value in grid],
+                "curve": own.codes is None,
             }
         )
-    return {"axes": axes, "band": band, "starts": list(explorer.starts)}
+    return {"axes": axes, "band": band}
 
 
 def draw_history(stages: Sequence[dict[str, Any]]) -> Figure | None:
@@ -183,7 +140,7 @@ def draw_history(stages: Sequence[dict[str, Any]]) -> Figure | None:
     values = values[np.isfinite(values)]
     if not values.size:
         return None
-    ends, choices = _pad(float(np.quantile(values, 0.1)), float(values.max())), []
+    ends, choices = _pad(values[values >= np.quantile(values, 0.1)]), []
     for label in ("seconds", "iterations"):
         traces = [
             _line(
@@ -211,17 +168,16 @@ def escape(text: str) -> str:
     return html.escape(short, quote=False).replace("$", "&#36;")
 
 
-def encode(values: Array, dtype: str = "f8") -> Figure:
-    """Encode numbers as Plotly reads them, in base64.
+def encode(values: Array) -> Figure:
+    """Encode an array as Plotly reads it, in base64.
 
     Examples
     --------
-    >>> encode(np.array([0.0]), "f4")
+    >>> encode(np.array([0.0], dtype="f4"))
     {'dtype': 'f4', 'bdata': 'AAAAAA=='}
     """
-    flat = np.ascontiguousarray(values, dtype=f"<{dtype}")
-    spec = {"dtype": dtype, "bdata": base64.b64encode(flat.tobytes()).decode()}
-    return spec if flat.ndim == 1 else {**spec, "shape": ", ".join(map(str, flat.shape))}
+    little = values.astype(values.dtype.newbyteorder("<"))
+    return {"dtype": little.dtype.str[1:], "bdata": base64.b64encode(little.tobytes()).decode()}
 
 
 def _panel(
@@ -246,7 +202,6 @@ def _line(
     x: Any, y: Any, colour: str, name: str = "", dash: str = "solid", mode: str = "lines"
 ) -> Figure:
     """Return a line, points, or both."""
-    x, y = (encode(each) if isinstance(each, np.ndarray) else each for each in (x, y))
     return {
         "type": "scatter",
         "mode": mode,
@@ -272,7 +227,7 @@ def _bars(x: Any, y: Any, hover: str = "%{x:.4g}, %{y:.4g}<extra></extra>") -> F
 def _band(along: Input, grid: Array, mean: Array, lower: Array, upper: Array) -> list[Figure]:
     """Return a curve with its band, or points with error bars for categories."""
     if along.codes is not None:
-        bars = {"type": "data", "array": encode(upper - mean), "color": "@blue"}
+        bars = {"type": "data", "array": upper - mean, "color": "@blue"}
         return [{**_points(grid, mean), "error_y": bars, "marker": {"color": "@blue", "size": 9}}]
     ends = _line(np.concatenate([grid, grid[::-1]]), np.concatenate([upper, lower[::-1]]), "@none")
     band = {**ends, "fill": "toself", "fillcolor": "@band", "hoverinfo": "skip"}
@@ -286,7 +241,8 @@ def _level(height: float) -> Figure:
     return {"type": "line", **ends, "line": {"color": "@soft", "dash": "dash", "width": 1.5}}
 
 
-def _pad(low: float, high: float) -> list[float]:
-    """Return the ends of an axis with some room around its values."""
+def _pad(values: Array) -> list[float]:
+    """Return the ends of an axis with some room around values."""
+    low, high = float(values.min()), float(values.max())
     room = 0.04 * (high - low or 1.0)
     return [low - room, high + room]

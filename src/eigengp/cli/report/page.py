@@ -2,26 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from shlex import quote
 from typing import Any
 
+import numpy as np
+
+from eigengp import inspection, metrics
 from eigengp._format import format_number
-from eigengp.cli.report import figures
-from eigengp.cli.report.content import Content
+from eigengp._html import describe_fit
+from eigengp.cli.report import effects, figures
+from eigengp.cli.report.rows import Rows, sample_rows
 from eigengp.cli.tables import describe_column
+from eigengp.io.models import get_versions
 
 _RESIDUAL_INPUTS = 8
+_DRAWN_ROWS = 2_000
+_TOLERANCE = 1e-6
 
 
-def render(content: Content, title: str | None) -> str:
-    """Render the page.
+def build(
+    model: Any,
+    rows: Rows,
+    *,
+    title: str | None = None,
+    coverage: float = 0.9,
+    origin: Mapping[str, Any] | None = None,
+) -> str:
+    """Build a page about a fitted model and some rows, as HTML that needs no other files.
 
     Parameters
     ----------
-    content : Content
-        What to show.
+    model : GPRegressor
+        A fitted model of this library.
+    rows : Rows
+        The rows, from `Rows.from_arrays` or, with mixed columns, from `Rows.from_table`.
     title : str or None
-        The title; None names the target.
+        The title of the page; None names the target.
+    coverage : float
+        The probability of bands and prediction intervals.
+    origin : mapping or None
+        The names of the files, "model_file" and "data_file"; the "versions" of the libraries that
+        wrote the model; columns that are not used, "ignored", each with the reason.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigengp import EigenGPRegressor
+    >>> from eigengp.cli.report import Rows, build
+    >>> X = np.random.default_rng(0).uniform(size=(60, 1))
+    >>> model = EigenGPRegressor(5, random_state=0).fit(X, X[:, 0])
+    >>> "These are training rows" in build(model, Rows.from_arrays(model, X, X[:, 0]))
+    True
     """
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
@@ -37,36 +70,85 @@ def render(content: Content, title: str | None) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    environment.policies["json.dumps_kwargs"] = {
+        "allow_nan": False,
+        "separators": (",", ":"),
+        "default": figures.encode,
+    }
     environment.filters |= {"number": format_number, "quote": quote, "repr": repr}
     environment.filters["column"] = describe_column
     environment.globals["zip"] = zip
+    content = collect(model, rows, coverage, origin)
     return environment.get_template("report.html").render(
-        content=content,
-        title=title or f"How well is {content.rows.target} predicted?",
-        percent=f"{100 * content.coverage:g}\N{NO-BREAK SPACE}%",
-        drawn=draw_figures(content),
+        content,
+        title=title or f"How well is {rows.target} predicted?",
+        percent=f"{100 * coverage:g}\N{NO-BREAK SPACE}%",
         # The text "</script" ends a script even inside a string.
         plotly=get_plotlyjs().replace("</script", "<\\/script"),
     )
 
 
-def draw_figures(content: Content) -> dict[str, Any]:
+def collect(
+    model: Any, rows: Rows, coverage: float, origin: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Compute everything that a report shows, by functions of the library."""
+    with inspection.plain_inputs():
+        found = inspection.predict_rows(model, rows.X, rows.y, coverage)
+        predicted, interval = (found.y_pred, found.y_std), (found.lower, found.upper)
+        importance = effects.rank_inputs(model, rows)
+        ranking = [each.input for each in importance]
+        content = {
+            "model": model,
+            "rows": rows,
+            "origin": {"model_file": None, "data_file": None, "ignored": {}, **(origin or {})},
+            "is_training": are_training_rows(model, rows),
+            "predictions": found,
+            "scores": inspection.scores(rows.y, predicted, interval, rows.weight),
+            "pit": metrics.pit_histogram(rows.y, *predicted),
+            "sharpness": metrics.sharpness(found.y_std),
+            "shown": sample_rows(rows.y.size, _DRAWN_ROWS),
+            "importance": importance,
+            "effects": effects.compute_partial_dependence(model, rows, ranking, coverage),
+            "spectrum": effects.compute_spectrum(model, rows, ranking),
+            "explorer": effects.compute_slices(model, rows, ranking, coverage),
+            "stages": inspection.split_history(model),
+            "facts": [
+                ("Method", type(model).__name__),
+                ("Settings", repr(model)),
+                *describe_fit(model),
+            ],
+            "versions": (get_versions(), (origin or {}).get("versions", {})),
+        }
+    return {**content, "drawn": draw_figures(content, coverage)}
+
+
+def draw_figures(content: dict[str, Any], coverage: float) -> dict[str, Any]:
     """Return all figures by name."""
-    target, quality, spectrum = content.rows.target, content.quality, content.spectrum
-    residual_inputs = content.ranking[:_RESIDUAL_INPUTS]
-    found = {
-        "predicted": figures.draw_predictions(quality, target),
-        "residuals": figures.draw_residuals(quality, content.rows, residual_inputs),
-        "coverage": figures.draw_coverage(quality),
-        "pit": figures.draw_pit(quality),
-        "importance": figures.draw_importance(content.importance),
-        "explorer": figures.draw_slices(content.explorer, target, f"{100 * content.coverage:g} %"),
-        "history": figures.draw_history(content.stages),
-        **figures.draw_partial_dependence(content.effects),
+    rows, found, shown = content["rows"], content["predictions"], content["shown"]
+    spectrum = content["spectrum"]
+    axes = [each.input for each in content["importance"][:_RESIDUAL_INPUTS]]
+    drawn = {
+        "predicted": figures.draw_predictions(found, shown, rows.target),
+        "residuals": figures.draw_residuals(found, shown, rows, axes),
+        "coverage": figures.draw_coverage(found),
+        "pit": figures.draw_pit(*content["pit"]),
+        "importance": figures.draw_importance(content["importance"]),
+        "explorer": figures.draw_slices(content["explorer"], rows.target, f"{100 * coverage:g} %"),
+        "history": figures.draw_history(content["stages"]),
+        **figures.draw_partial_dependence(content["effects"]),
     }
     if spectrum is not None:
-        found["weights"] = figures.draw_weights(spectrum)
-        found["curves"] = figures.draw_eigenfunctions(spectrum)
-        found["maps"] = figures.draw_maps(spectrum)
-    return {name: figure for name, figure in found.items() if figure is not None}
+        drawn["weights"] = figures.draw_weights(spectrum)
+        drawn["curves"] = figures.draw_eigenfunctions(spectrum)
+    return {name: figure for name, figure in drawn.items() if figure is not None}
+
+
+def are_training_rows(model: Any, rows: Rows) -> bool:
+    """Return whether rows have the means that a model was fitted with."""
+    kept, apart = model._scaling, []
+    average = partial(np.average, axis=0, weights=rows.weight)
+    if model.standardize != "robust":
+        apart.append((average(rows.X) - kept.input_centre) / kept.input_scale)
+    if kept.mean is None and kept.target_centre != 0.0:  # Else targets are less their mean.
+        apart.append((average(rows.y) - kept.target_centre) / kept.target_scale)
+    return bool(apart) and max(np.max(np.abs(each)) for each in apart) < _TOLERANCE

@@ -6,12 +6,11 @@ knows its features, and how to set them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
 from eigengp._format import format_number
 from eigengp._typing import Array
@@ -19,11 +18,11 @@ from eigengp.cli.tables import (
     TableSchema,
     drop_unlabelled,
     format_day,
-    summarize_numbers,
     summarize_table,
 )
+from eigengp.data.columns import as_table
 from eigengp.data.encode import Column
-from eigengp.inspection import feature_names, grid, plain_rows
+from eigengp.inspection import grid
 
 
 @dataclass(frozen=True)
@@ -40,21 +39,21 @@ class Input:
         Its possible values if it has no order; empty for numbers.
     codes : array of shape (number of categories, number of features) or None
         The features of each category; None for numbers.
-    column : Column or None
-        How numbers and dates become features; None for one feature.
+    column : Column
+        How the column becomes features.
     """
 
     name: str
     features: tuple[int, ...]
+    column: Column
     categories: tuple[str, ...] = ()
     codes: Array | None = None
-    column: Column | None = None
 
     @classmethod
     def from_column(cls, column: Column, features: tuple[int, ...], X: Array) -> Input:
         """Describe an encoded column; a missing value is one of its categories."""
         if column.kind in ("number", "date"):
-            return cls(column.name, features, column=column)
+            return cls(column.name, features, column)
         flag = column.kind == "flag"
         names = ["false", "true"] if flag else list(column.categories)
         names += ["missing"] if column.indicator else []
@@ -64,7 +63,7 @@ class Input:
             codes = np.eye(len(names))
             if np.any(X[:, list(features)] < 0.0):
                 codes, names = np.vstack([codes, column.unknown]), [*names, "unknown"]
-        return cls(column.name, features, tuple(names), codes)
+        return cls(column.name, features, column, tuple(names), codes)
 
     def set_values(self, points: Array, values: Array) -> Array:
         """Return points with other values of this input.
@@ -79,11 +78,10 @@ class Input:
         """
         changed = points.copy()
         if self.codes is not None:
-            changed[..., list(self.features)] = self.codes[values.astype(int)]
-        elif self.column is None:
-            changed[..., self.features[0]] = values
+            own = self.codes[values.astype(int)]
         else:
-            changed[..., list(self.features)] = self.column.encode_numbers(values / self._unit)
+            own = self.column.encode_numbers(values / self._unit)
+        changed[..., list(self.features)] = own
         return changed
 
     def get_values(self, X: Array) -> Array:
@@ -93,7 +91,7 @@ class Input:
             distance = np.sum(self.codes**2, axis=1) - 2.0 * own @ self.codes.T
             nearest: Array = np.argmin(distance, axis=1).astype(np.float64)
             return nearest
-        return own[:, 0] if self.column is None else self._unit * self.column.decode_numbers(own)
+        return self._unit * self.column.decode_numbers(own)
 
     def get_typical(self, X: Array) -> float:
         """Return the median, or the most frequent category."""
@@ -127,7 +125,7 @@ class Input:
     @property
     def is_date(self) -> bool:
         """Whether its values are dates."""
-        return self.column is not None and self.column.kind == "date"
+        return self.column.kind == "date"
 
     @property
     def _unit(self) -> float:
@@ -138,11 +136,7 @@ class Input:
         """Return the numbers that are not missing; the fill value if all are."""
         own = self.get_values(X)
         known = own[~np.isnan(own)]
-        return (
-            known
-            if known.size
-            else np.array([self._unit * self.column.fill if self.column else 0.0])
-        )
+        return known if known.size else np.array([self._unit * self.column.fill])
 
     def _rank_categories(self, X: Array) -> Array:
         """Return the categories in the rows, the most frequent first."""
@@ -180,12 +174,12 @@ class Rows:
 
     @classmethod
     def from_arrays(cls, model: Any, X: ArrayLike, y: ArrayLike, target: str | None = None) -> Rows:
-        """Take rows from arrays or frames of numbers.
+        """Take rows from arrays or frames; rows without a target are dropped.
 
         Parameters
         ----------
         model : GPRegressor
-            Knows the names of its features if it was fitted to a frame.
+            Knows its inputs.
         X : array or frame of shape (n, D)
             Inputs.
         y : array or series of shape (n,)
@@ -194,16 +188,16 @@ class Rows:
             The name of the target; None takes the name of the series, or "target".
         """
         name = str(target or getattr(y, "name", None) or "target")
-        named = not hasattr(model, "feature_names_in_") and hasattr(X, "columns")
+        schema = TableSchema.of_model(model, target=name)
         frame: Any = X
-        names = [str(each) for each in frame.columns] if named else feature_names(model)
-        values = plain_rows(model, X)
-        targets = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64, input_name="y"))
-        check_consistent_length(values, targets)
-        inputs = tuple(Input(each, (index,)) for index, each in enumerate(names))
-        pairs = (*zip(names, values.T, strict=True), (name, targets))
-        columns = [{"name": each, **summarize_numbers(own)} for each, own in pairs]
-        return cls(values, targets, inputs, name, columns)
+        if not (hasattr(X, "columns") and hasattr(model, "feature_names_in_")):
+            columns = np.asarray(X).T
+            frame = dict(zip(schema.encoder.feature_names_in_, columns, strict=True))
+        table = as_table(frame)
+        inputs = {each: table[each] for each in table.column_names}
+        if name in inputs:
+            raise ValueError(f"{name!r} is an input; pass another name of the target.")
+        return cls.from_table({**inputs, name: np.asarray(y)}, schema)
 
     @classmethod
     def from_table(cls, table: Any, schema: TableSchema) -> Rows:
@@ -233,11 +227,6 @@ class Rows:
         for each in self.inputs:
             point = each.set_values(point, np.asarray(each.get_typical(self.X)))
         return point
-
-    def sample(self, count: int) -> Rows:
-        """Return at most `count` rows, drawn at random."""
-        chosen = sample_rows(self.y.size, count)
-        return replace(self, X=self.X[chosen], y=self.y[chosen], columns=[])
 
 
 def sample_rows(n: int, count: int) -> Any:

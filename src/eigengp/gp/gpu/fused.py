@@ -21,9 +21,8 @@ from eigengp.kernels import (
     Matern32,
     Matern52,
     SquaredExponential,
-    Stationary,
 )
-from eigengp.kernels.stationary import Side, StationaryColumns, assembled
+from eigengp.kernels.stationary import StationaryColumns, assembled
 
 _PROFILES: dict[type, str] = {
     SquaredExponential: "squared_exponential",
@@ -47,7 +46,7 @@ def fused_for(features: KernelColumns, X: AnyArray, dtype: str) -> Fused | None:
         return None
     if X.shape[1] > _MOST_INPUTS or X.shape[0] < _BLOCK:
         return None
-    return Fused(kernel, features)
+    return Fused(features)
 
 
 @cache
@@ -59,7 +58,6 @@ def _available() -> bool:
 class Fused:
     """The two passes for one kernel at its points."""
 
-    kernel: Stationary
     columns: StationaryColumns
 
     @staticmethod
@@ -67,24 +65,28 @@ class Fused:
         """Return how many of so many rows fill blocks; the rest is left to the general path."""
         return n_rows - n_rows % _BLOCK
 
-    @property
-    def profile(self) -> str:
-        """The name under which the GPU's code knows the kernel's profile."""
-        return _PROFILES[type(self.kernel)]
-
     def sums(self, X: Any, y: Any, weight: Any | None) -> tuple[Any, Any]:
         """Return `A` and `b` of a block; with `K = a ρ` they are `a²` and `a` times those of ρ."""
         from eigengp.gp.gpu import triton_launch
 
-        side, a = self.columns.side(X), self.kernel.variance
+        a = self.columns.kernel.variance
         with _on_device_of(X):
-            A, b = triton_launch.sums(
-                _in_lengthscales(X, side),
-                *_single(y, weight),
-                side.points.float().contiguous(),
-                self.profile,
-            )
+            A, b = triton_launch.sums(*self._prepare(X, y, weight))
         return a * a * A, a * b
+
+    def _prepare(self, X: Any, y: Any, weight: Any | None) -> Any:
+        """Return rows and points as the GPU's code takes them, and its name of the profile.
+
+        Inputs are centred on the points, in units of the lengthscales; all is in float32.
+        """
+        import torch
+
+        side, profile = self.columns.side(X), _PROFILES[type(self.columns.kernel)]
+        shift = torch.broadcast_to(-side.centre * side.per_length, (X.shape[1],))
+        scale = torch.broadcast_to(side.per_length, shift.shape)
+        X = torch.addcmul(shift.to(X.dtype), X, scale.to(X.dtype))
+        own = (None if a is None else a.float().contiguous() for a in (X, y, weight, side.points))
+        return *own, profile
 
     def pull_back(
         self,
@@ -112,27 +114,15 @@ class Fused:
 
         from eigengp.gp.gpu import triton_launch
 
-        side, a = self.columns.side(X), self.kernel.variance
+        side, a = self.columns.side(X), self.columns.kernel.variance
         bars = about.beside(torch.empty(0, dtype=torch.float64, device=X.device))
-        points = side.points.float().contiguous()
-        tiling = triton_launch.tiling_for(points.shape[0], points.shape[1]).pull_back
+        tiling = triton_launch.tiling_for(*side.points.shape)[1]._replace(pieces=pieces)
         with _on_device_of(X):
-            pulled = triton_launch.pull_back(
-                _in_lengthscales(X, side),
-                *_single(y, weight),
-                points,
-                self.profile,
-                *(a * bars[:-2], bars[-2], a * bars[-1]),
-                tiling._replace(pieces=pieces),
-                target_scale,
-            )
-        return assembled(
-            side,
-            a * pulled.TX,
-            a * pulled.column,
-            a * pulled.squares,
-            [a * pulled.value],
-        )
+            bars = (a * bars[:-2], bars[-2], a * bars[-1])
+            own: Any = (*self._prepare(X, y, weight), *bars, tiling, target_scale)
+            pulled = triton_launch.pull_back(*own)
+        column, TX, squares, value = (a * each for each in pulled)
+        return assembled(side, TX, column, squares, [value])
 
 
 def _on_device_of(X: Any) -> AbstractContextManager[Any]:
@@ -140,16 +130,3 @@ def _on_device_of(X: Any) -> AbstractContextManager[Any]:
     import torch
 
     return torch.cuda.device(X.device) if X.is_cuda else nullcontext()
-
-
-def _in_lengthscales(X: Any, side: Side) -> Any:
-    """Return rows centred on the points, in units of the lengthscales, in float32."""
-    import torch
-
-    shift = torch.broadcast_to(-side.centre * side.per_length, (X.shape[1],))
-    scale = torch.broadcast_to(side.per_length, shift.shape)
-    return torch.addcmul(shift.to(X.dtype), X, scale.to(X.dtype)).float().contiguous()
-
-
-def _single(y: Any, weight: Any | None) -> tuple[Any, Any | None]:
-    return y.float().contiguous(), None if weight is None else weight.float().contiguous()

@@ -53,35 +53,23 @@ class Plan:
     """Features are in units of 2⁻ᵇⁱᵗˢ."""
     profile: str
     weighted: bool
-    pieces: int
-    """Float16 that make up a feature."""
-
-
-@dataclass(frozen=True)
-class SumsPlan(Plan):
-    """What `sums_kernel` is compiled for."""
-
-    flush: int
-    """Blocks whose sum is in float32."""
-    diagonal: bool
-    """Whether tiles are on the diagonal of `A`."""
-
-
-@dataclass(frozen=True)
-class PullBackPlan(Plan):
-    """What `pull_back_kernel` is compiled for."""
-
-    half: int
+    flush: int = 0
+    """Blocks whose sum is in float32, in pass 1."""
+    diagonal: bool = False
+    """Whether tiles are on the diagonal of `A`, in pass 1."""
+    pieces: int = 0
+    """Float16 that make up a feature where it meets `C`, in pass 2, as are those that follow."""
+    half: int = 0
     """Room for the inputs, a power of two."""
-    inner: int
+    inner: int = 0
     """Inducing points in a step of the product with `C`, where they are more than a tile."""
-    stages: int
+    stages: int = 0
     """Steps whose part of `C` is on its way at the same time."""
-    one_tile: bool
+    one_tile: bool = False
     """Whether one tile holds all inducing points."""
-    t_unit: float
+    t_unit: float = 0.0
     """Brings `T` into the range of float16."""
-    value_is_column: bool
+    value_is_column: bool = False
     """Whether `ρ' ∝ ρ`, so that `Σ ρ̄ ∘ ρ` follows from `Σ T`."""
 
 
@@ -193,40 +181,30 @@ def _profile(u, u_rest, rate, PLAN: tl.constexpr):
 
 
 @triton.jit
-def _split(rho, PIECES: tl.constexpr):
-    """Return the integer, the rest and what is still missing of a feature, float16."""
-    h = rho if PIECES == 1 else (rho + ROUND) - ROUND
-    r = (rho - h).to(tl.float16)
-    return h.to(tl.float16), r, (rho - h - r.to(tl.float32)).to(tl.float16)
+def _split(rho):
+    """Return the integer and the rest of a feature, float16."""
+    h = (rho + ROUND) - ROUND
+    return h.to(tl.float16), (rho - h).to(tl.float16)
 
 
 @triton.jit
-def _add_squares(pieces, exact, small, PIECES: tl.constexpr):
+def _add_squares(pieces, exact, small):
     """Add the products of features with themselves; `2 h r'` stands for `h r' + r h'`."""
-    h, r, missing = pieces
+    h, r = pieces
     exact = tl.dot(h, tl.trans(h), exact)
-    if PIECES > 1:
-        small = tl.dot(h + h, tl.trans(r), small)
-        small = tl.dot(r, tl.trans(r), small)
-    if PIECES > 2:
-        small = tl.dot(h + h, tl.trans(missing), small)
-    return exact, small
+    small = tl.dot(h + h, tl.trans(r), small)
+    return exact, tl.dot(r, tl.trans(r), small)
 
 
 @triton.jit
-def _add_products(pieces, others, exact, small, PIECES: tl.constexpr):
+def _add_products(pieces, others, exact, small):
     """Add the products of the features of two tiles."""
-    h, r, missing = pieces
-    h2, r2, missing2 = others
+    h, r = pieces
+    h2, r2 = others
     exact = tl.dot(h, tl.trans(h2), exact)
-    if PIECES > 1:
-        small = tl.dot(h, tl.trans(r2), small)
-        small = tl.dot(r, tl.trans(h2), small)
-        small = tl.dot(r, tl.trans(r2), small)
-    if PIECES > 2:
-        small = tl.dot(h, tl.trans(missing2), small)
-        small = tl.dot(missing, tl.trans(h2), small)
-    return exact, small
+    small = tl.dot(h, tl.trans(r2), small)
+    small = tl.dot(r, tl.trans(h2), small)
+    return exact, tl.dot(r, tl.trans(r2), small)
 
 
 @triton.jit
@@ -251,16 +229,16 @@ def _add_block(sums, own, other, rows, y, weight, normal, block, rate, PLAN: tl.
     if PLAN.weighted:
         root = tl.sqrt(_load_targets(weight, block, PLAN.rows) * normal)
     rho = _features(own, rows, root, rate, PLAN)
-    pieces = _split(rho, PLAN.pieces)
+    pieces = _split(rho)
     if PLAN.diagonal:
         targets = _load_targets(y, block, PLAN.rows)
         if PLAN.weighted:
             targets = targets * root
         lot_b += tl.sum(rho * targets[None, :], 1)
-        exact, small = _add_squares(pieces, exact, small, PLAN.pieces)
+        exact, small = _add_squares(pieces, exact, small)
     else:
-        others = _split(_features(other, rows, root, rate, PLAN), PLAN.pieces)
-        exact, small = _add_products(pieces, others, exact, small, PLAN.pieces)
+        others = _split(_features(other, rows, root, rate, PLAN))
+        exact, small = _add_products(pieces, others, exact, small)
     return exact, small, lot_b
 
 
@@ -268,8 +246,8 @@ def _add_block(sums, own, other, rows, y, weight, normal, block, rate, PLAN: tl.
 def sums_kernel(X, y, weight, largest, Z, scales, pairs, A, b, blocks, PLAN: tl.constexpr):
     """Sum one tile of `A`, and of `b` if it is on the diagonal, over every `groups`-th lot of rows.
 
-    With features `h + r`, a tile is `Σ h h'` and `Σ (h r' + r h' + r r')`, where a third piece
-    goes with `h` only. A tile on the diagonal is made symmetric later.
+    With features `h + r`, a tile is `Σ h h'` and `Σ (h r' + r h' + r r')`. A tile on the diagonal
+    is made symmetric later.
     """
     D: tl.constexpr = PLAN.inputs
     ROWS: tl.constexpr = PLAN.rows

@@ -47,23 +47,14 @@ class Tiling(NamedTuple):
     """Programs for each multiprocessor."""
     flush: int = FLUSH
     """Rows whose part of `A` is summed in float32; fewer leave more bits to the features."""
-    registers: int | None = None
-    """The most registers that a thread may have; None leaves it to the compiler."""
     pieces: int = 2
-    """Float16 that make up a feature: 1 keeps eleven bits; 2 about 20 in `A`, 18 in long sums, and
-    22 elsewhere; 3 all of float32 in `A`, for one more product on its diagonal and two off it."""
+    """Float16 that make up a feature where it meets `C`: 1 keeps eleven bits, 2 keep 22. In `A`
+    features have about 20 bits, and 18 in long sums."""
 
     @property
     def bits(self) -> float:
         """How far features are scaled for `A`, so that `flush` of their squares add to 2²⁴."""
         return 0.5 * (25 - self.flush.bit_length())
-
-
-class Tilings(NamedTuple):
-    """How each pass cuts its work."""
-
-    sums: Tiling
-    pull_back: Tiling
 
 
 class Pulled(NamedTuple):
@@ -79,13 +70,13 @@ class Pulled(NamedTuple):
     """`Σ_nm ρ̄_nm ρ_nm`, shape ()."""
 
 
-def tiling_for(M: int, D: int) -> Tilings:
-    """Return the tilings for M inducing points and D inputs, as far as shared memory allows."""
+def tiling_for(M: int, D: int) -> tuple[Tiling, Tiling]:
+    """Return how each pass is cut for M inducing points and D inputs, as shared memory allows."""
     tiling = Tiling(basis=64, warps=4) if M <= 64 or D > 28 else Tiling()
     pull_back = tiling._replace(warps=4, stages=2 if D > 60 else 3)
     if tiling.basis < M and D <= 8:
         pull_back = pull_back._replace(rows=128, inner=64, warps=8, programs=2)
-    return Tilings(tiling, pull_back)
+    return tiling, pull_back
 
 
 def sums(
@@ -103,8 +94,20 @@ def sums(
     """
     if tiling is None:
         flush = LONG_FLUSH if X.shape[0] >= MANY_ROWS else FLUSH
-        tiling = tiling_for(*Z.shape).sums._replace(flush=flush)
-    return _fused_sums(_rows(X, y, weight, tiling), Z, profile, tiling)
+        tiling = tiling_for(*Z.shape)[0]._replace(flush=flush)
+    rows, B = _rows(X, y, weight, tiling), tiling.basis
+    points = _points(Z, profile, B)
+    tiles = torch.arange(points.size // B, device=Z.device)
+    A = torch.zeros(len(tiles), len(tiles), B, B, dtype=torch.float64, device=Z.device)
+    diagonal, b = _fused_tiles(rows, points, tiles, None, profile, tiling)
+    A[tiles, tiles] = 0.5 * (diagonal + diagonal.transpose(1, 2))
+    if len(tiles) > 1:
+        i, j = torch.triu_indices(len(tiles), len(tiles), 1, device=Z.device)
+        above, _ = _fused_tiles(rows, points, i, j, profile, tiling)
+        A[i, j], A[j, i] = above, above.transpose(1, 2)
+    A, M = A.transpose(1, 2).reshape(points.size, points.size), Z.shape[0]
+    unit = rows.largest.double() / 2.0**tiling.bits
+    return A[:M, :M] * (unit / 2.0**tiling.bits), b.reshape(-1)[:M] * unit
 
 
 def pull_back(
@@ -125,9 +128,21 @@ def pull_back(
     mean, (M,), are float64. `target_scale` is the size of targets, of which these may be the
     small ones.
     """
-    tiling = tiling or tiling_for(*Z.shape).pull_back
-    rows = _rows(X, y, weight, tiling)
-    return _fused_pull_back(rows, Z, profile, _Bars(C, g, mean, target_scale), tiling)
+    tiling = tiling or tiling_for(*Z.shape)[1]
+    rows, (M, D) = _rows(X, y, weight, tiling), Z.shape
+    points = _points(Z, profile, tiling.basis)
+    bar = _cotangents(C, g, mean, rows, points.size, target_scale)
+    moments, column, value = _fused_moments(rows, points, bar, profile, tiling)
+    unit = bar.unit * (SLOPES[profile] / T_UNITS[profile])
+    x_unit = kernels.X_UNIT.value / points.scales[0].double()
+    moments = unit * moments.sum(0, dtype=torch.float64)[:M]
+    half = moments.shape[1] // 2
+    return Pulled(
+        unit[:, 0] * column.sum(0, dtype=torch.float64)[:M],
+        moments[:, :D] * x_unit,
+        moments[:, half : half + D].sum(0) * x_unit**2,
+        (bar.unit[:, 0] * value.sum(0, dtype=torch.float64)[:M]).sum(),
+    )
 
 
 class _Rows(NamedTuple):
@@ -197,17 +212,8 @@ def _points(Z: Tensor, profile: str, tile: int) -> _Points:
     return _Points(factors, torch.stack([scale, rate / scale**2]).float(), size, K)
 
 
-class _Bars(NamedTuple):
-    """What `pull_back` is given beside the rows."""
-
-    C: Tensor
-    g: Tensor
-    mean: Tensor
-    target_scale: float
-
-
 class _Cotangents(NamedTuple):
-    """The same as the kernel reads it; column `m` of `C` and `g_m` are multiplied by `κ_m`."""
+    """Cotangents as the kernel reads them: column `m` of `C` and `g_m` are multiplied by `κ_m`."""
 
     C: Tensor
     """Two float16 matrices that add up to it, (2, M', M')."""
@@ -219,14 +225,16 @@ class _Cotangents(NamedTuple):
     """What `ρ̄ ρ` is to be multiplied by, (M, 1)."""
 
 
-def _cotangents(bars: _Bars, rows: _Rows, size: int) -> _Cotangents:
+def _cotangents(
+    C: Tensor, g: Tensor, mean: Tensor, rows: _Rows, size: int, target_scale: float
+) -> _Cotangents:
     """Scale and split, so that `|ρ̄|` stays below 2²⁴ in the units of the products.
 
     Residuals are taken to be no larger than twice the largest target here plus eight times the
     usual one: what is fitted is about as large as the targets, here or elsewhere.
     """
-    C, g, M = bars.C, bars.g, bars.C.shape[0]
-    largest = 2.0 * torch.linalg.vector_norm(rows.y, torch.inf).double() + 8.0 * bars.target_scale
+    M = C.shape[0]
+    largest = 2.0 * torch.linalg.vector_norm(rows.y, torch.inf).double() + 8.0 * target_scale
     bound = C.abs().sum(0) + largest * g.abs()
     room = 2.0 ** (24 - PULL_BITS) * (1.0 - 2.0**-10)
     kappa = torch.where(bound > 0.0, room / bound.clamp_min(1e-300), 1.0)
@@ -234,7 +242,7 @@ def _cotangents(bars: _Bars, rows: _Rows, size: int) -> _Cotangents:
     parts[:, :M, :M] = torch.stack(_pieces(C * kappa, torch.float16))
     own = torch.zeros(3, size, dtype=torch.float32, device=C.device)
     own[0, :M] = 2.0**PULL_BITS * kappa * g
-    own[1:, :M] = torch.stack(_pieces(bars.mean / 2.0**PULL_BITS, torch.float32))
+    own[1:, :M] = torch.stack(_pieces(mean / 2.0**PULL_BITS, torch.float32))
     unit = rows.largest.double() / (4.0**PULL_BITS * kappa)[:, None]
     return _Cotangents(parts, own[0], own[1:], unit)
 
@@ -252,44 +260,21 @@ def _groups(tiling: Tiling, jobs: int, most: int, device: Any) -> int:
     return max(1, min(most, tiling.programs * processors // jobs))
 
 
-def _options(tiling: Tiling) -> dict[str, int]:
-    """Return what the compiler is told."""
-    options = {"num_warps": tiling.warps, "num_stages": 1}
-    return options if tiling.registers is None else {**options, "maxnreg": tiling.registers}
-
-
-def _plan(
-    rows: _Rows, points: _Points, tiling: Tiling, profile: str, bits: float
-) -> dict[str, Any]:
-    """Return the fields of `Plan`."""
-    return {
-        "size": points.size,
-        "inputs": rows.X.shape[1],
-        "columns": points.columns,
-        "rows": tiling.rows,
-        "basis": tiling.basis,
-        "bits": bits,
-        "profile": profile,
-        "weighted": rows.weight is not None,
-        "pieces": tiling.pieces,
-    }
-
-
-def _fused_sums(rows: _Rows, Z: Tensor, profile: str, tiling: Tiling) -> tuple[Tensor, Tensor]:
-    """Sum the tiles of `A` on the diagonal, with `b`, and then those above it."""
-    M, B = Z.shape[0], tiling.basis
-    points = _points(Z, profile, B)
-    tiles = torch.arange(points.size // B, device=Z.device)
-    A = torch.zeros(len(tiles), len(tiles), B, B, dtype=torch.float64, device=Z.device)
-    diagonal, b = _fused_tiles(rows, points, tiles, None, profile, tiling)
-    A[tiles, tiles] = 0.5 * (diagonal + diagonal.transpose(1, 2))
-    if len(tiles) > 1:
-        i, j = torch.triu_indices(len(tiles), len(tiles), 1, device=Z.device)
-        above, _ = _fused_tiles(rows, points, i, j, profile, tiling)
-        A[i, j], A[j, i] = above, above.transpose(1, 2)
-    A = A.transpose(1, 2).reshape(points.size, points.size)
-    unit = rows.largest.double() / 2.0**tiling.bits
-    return A[:M, :M] * (unit / 2.0**tiling.bits), b.reshape(-1)[:M] * unit
+def _launch(
+    kernel: Any,
+    grid: tuple[int, int],
+    rows: _Rows,
+    points: _Points,
+    tiling: Tiling,
+    *rest: Any,
+    **plan: Any,
+) -> None:
+    """Start a kernel on rows and points; the plan has what differs between the passes."""
+    shape = {"size": points.size, "inputs": rows.X.shape[1], "columns": points.columns}
+    weight, weighted = (rows.y, False) if rows.weight is None else (rows.weight, True)
+    own = kernels.Plan(**shape, rows=tiling.rows, basis=tiling.basis, weighted=weighted, **plan)
+    arrays = (rows.X, rows.y, weight, rows.largest, points.Z, points.scales)
+    kernel[grid](*arrays, *rest, rows.blocks, own, num_warps=tiling.warps, num_stages=1)
 
 
 def _fused_tiles(
@@ -302,47 +287,25 @@ def _fused_tiles(
     groups = _groups(tiling, jobs, triton.cdiv(rows.blocks, flush), device)
     A = torch.zeros(jobs, groups, B, B, dtype=torch.float64, device=device)
     b = torch.zeros(jobs, groups, B, dtype=torch.float64, device=device)
-    common = _plan(rows, points, tiling, profile, tiling.bits)
-    plan = kernels.SumsPlan(**common, flush=flush, diagonal=j is None)
-    kernels.sums_kernel[(groups, jobs)](
-        *(rows.X, rows.y, rows.y if rows.weight is None else rows.weight, rows.largest),
-        *(points.Z, points.scales, pairs, A, b, rows.blocks, plan),
-        **_options(tiling),
-    )
+    own = {"profile": profile, "bits": tiling.bits, "flush": flush, "diagonal": j is None}
+    grid = (groups, jobs)
+    _launch(kernels.sums_kernel, grid, rows, points, tiling, pairs, A, b, **own)
     return A.sum(1), b.sum(1)
 
 
-def _fused_pull_back(rows: _Rows, Z: Tensor, profile: str, bars: _Bars, tiling: Tiling) -> Pulled:
-    """Run the kernel on all tiles of inducing points and return its sums in common units."""
-    (M, D), device = Z.shape, Z.device
-    points = _points(Z, profile, tiling.basis)
-    bar = _cotangents(bars, rows, points.size)
-    tiles, half = points.size // tiling.basis, max(8, triton.next_power_of_2(D))
+def _fused_moments(
+    rows: _Rows, points: _Points, bar: _Cotangents, profile: str, tiling: Tiling
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Run the kernel on all tiles of inducing points; the sums are in its own units."""
+    tiles, device = points.size // tiling.basis, rows.X.device
+    half = max(8, triton.next_power_of_2(rows.X.shape[1]))
     groups = _groups(tiling, tiles, rows.blocks, device)
     moments = torch.empty(groups, points.size, 2 * half, dtype=torch.float32, device=device)
     column = torch.empty(groups, points.size, dtype=torch.float32, device=device)
     value = torch.empty_like(column)
-    plan = kernels.PullBackPlan(
-        **_plan(rows, points, tiling, profile, PULL_BITS),
-        half=half,
-        inner=tiling.inner,
-        stages=tiling.stages,
-        one_tile=tiles == 1,
-        t_unit=T_UNITS[profile],
-        value_is_column=profile == "squared_exponential",
-    )
-    kernels.pull_back_kernel[(groups, tiles)](
-        *(rows.X, rows.y, rows.y if rows.weight is None else rows.weight, rows.largest),
-        *(points.Z, points.scales, bar.C, bar.g, bar.mean),
-        *(moments, column, value, rows.blocks, plan),
-        **_options(tiling),
-    )
-    unit = bar.unit * (SLOPES[profile] / T_UNITS[profile])
-    x_unit = kernels.X_UNIT.value / points.scales[0].double()
-    moments = unit * moments.sum(0, dtype=torch.float64)[:M]
-    return Pulled(
-        unit[:, 0] * column.sum(0, dtype=torch.float64)[:M],
-        moments[:, :D] * x_unit,
-        moments[:, half : half + D].sum(0) * x_unit**2,
-        (bar.unit[:, 0] * value.sum(0, dtype=torch.float64)[:M]).sum(),
-    )
+    own = {"half": half, "inner": tiling.inner, "stages": tiling.stages, "pieces": tiling.pieces}
+    own |= {"profile": profile, "bits": PULL_BITS, "t_unit": T_UNITS[profile]}
+    own |= {"one_tile": tiles == 1, "value_is_column": profile == "squared_exponential"}
+    arrays = (bar.C, bar.g, bar.mean, moments, column, value)
+    _launch(kernels.pull_back_kernel, (groups, tiles), rows, points, tiling, *arrays, **own)
+    return moments, column, value

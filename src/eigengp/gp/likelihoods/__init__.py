@@ -8,7 +8,7 @@ log density and its derivatives, from which the row counts as a Gaussian observa
 from eigengp.gp.likelihoods.base import Expectation, NonGaussian
 from eigengp.gp.likelihoods.classes import Bernoulli, Softmax
 from eigengp.gp.likelihoods.counts import NegativeBinomial, Poisson
-from eigengp.gp.likelihoods.gaussian import Gaussian, Heteroscedastic, Likelihood
+from eigengp.gp.likelihoods.gaussian import Gaussian, Heteroscedastic
 from eigengp.gp.likelihoods.outputs import Coregionalized
 from eigengp.gp.likelihoods.robust import Quantile, StudentT
 
@@ -19,7 +19,6 @@ __all__ = [
     "Expectation",
     "Gaussian",
     "Heteroscedastic",
-    "Likelihood",
     "NegativeBinomial",
     "NonGaussian",
     "Poisson",

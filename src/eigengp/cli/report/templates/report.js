@@ -15,12 +15,10 @@
     probe.style.color = `var(--${role.slice(1)})`;
     return getComputedStyle(probe).color;
   };
-  const diverging = () => [[0, colour("@low")], [0.5, colour("@zero")], [1, colour("@high")]];
   const coloured = (part) => {
     if (Array.isArray(part)) return part.map(coloured);
     if (part === null || typeof part !== "object" || ArrayBuffer.isView(part)) return part;
     return Object.fromEntries(Object.entries(part).map(([key, value]) => {
-      if (key === "colorscale") return [key, diverging()];
       if ((key === "color" || key === "fillcolor") && String(value).startsWith("@")) return [key, colour(value)];
       return [key, coloured(value)];
     }));

@@ -1,0 +1,115 @@
+"""The table that `fit` and `compare` learn from."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import train_test_split
+
+from eigengp._format import quoted
+from eigengp.cli.commands.session import Session
+from eigengp.cli.tables import (
+    TableSchema,
+    drop_unlabelled,
+    is_large,
+    open_rows,
+    read_table,
+    summarize_table,
+)
+from eigengp.data.formats import import_arrow
+from eigengp.data.frames import encoded_inputs
+
+_FIRST_ROWS = 100_000
+"""The rows of a large table from which the encoding is learned."""
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """A table to learn from: its schema, its rows (X, y, weights), and those held out.
+
+    Of a table that is too large for the memory, `table` are the first rows, and `dataset` all.
+    """
+
+    schema: TableSchema
+    table: Any
+    rows: Any
+    held_out: Any = None
+    dataset: Any = None
+
+    @classmethod
+    def read(
+        cls,
+        out: Session,
+        path: Path,
+        roles: dict[str, Any],
+        encoding: str | None,
+        holdout: float = 0.0,
+        seed: int = 0,
+    ) -> TrainingData:
+        """Read a table, hold rows out, and learn the encoding from the others.
+
+        `roles` are the parameters of `TableSchema.learn`.
+        """
+        dataset = held = None
+        if is_large(path):
+            out.note("The table is too large for the memory: it is read in chunks.")
+            if holdout:
+                raise ValueError("--holdout needs a table that fits into memory.")
+            dataset = open_rows(path, roles["target"], encoding)
+            table = dataset.head(_FIRST_ROWS)
+        else:
+            whole = read_table(path, roles.get("categorical", ()), encoding)
+            table = drop_unlabelled(whole, roles["target"])
+        if holdout:
+            parts = train_test_split(np.arange(len(table)), test_size=holdout, random_state=seed)
+            table, held = (table.take(np.sort(part)) for part in parts)
+        schema = TableSchema.learn(table, **roles)
+        _note_useless(table, schema, out)
+        if dataset is not None:
+            fields = [dataset.schema.field(name) for name in schema.used]
+            dataset = dataset.replace_schema(import_arrow().schema(fields))
+        held = None if held is None else schema.split(held)
+        return cls(schema, table, schema.split(table), held, dataset)
+
+    def fit(self, model: Any) -> float:
+        """Fit a model and return the seconds it took."""
+        began = time.perf_counter()
+        X, y, weights = self.rows
+        if self.dataset is not None and self.schema.labels:
+            X, y, weights = self._read_labelled()
+        elif self.dataset is not None:
+            X, y, weights = self.dataset, self.schema.target, self.schema.weights
+        with encoded_inputs(self.schema.encoder):
+            model.fit(X, y, sample_weight=weights).set_params(verbose=None)
+        return round(time.perf_counter() - began, 3)
+
+    def _read_labelled(self) -> Any:
+        """Encode all rows in chunks: a classifier needs them at once, and its labels as text."""
+        tables = map(import_arrow().Table.from_batches, ([b] for b in self.dataset.to_batches()))
+        parts = zip(*(self.schema.split(each) for each in tables if each.num_rows), strict=True)
+        return (None if part[0] is None else np.concatenate(part) for part in parts)
+
+    def describe(self, path: Path) -> dict[str, Any]:
+        """Return what is stored with the model."""
+        summary = summarize_table(self.table, self.schema)
+        if self.dataset is not None:
+            summary["rows"] = self.dataset.count_rows()
+        held = 0 if self.held_out is None else len(self.held_out[1])
+        data = {"file": path.name, **summary, "held_out": held}
+        return {"schema": self.schema.to_dict(), "data": data}
+
+
+def _note_useless(table: Any, schema: TableSchema, out: Session) -> None:
+    """Note the columns that are ignored, and those that only number the rows."""
+    for name, why in schema.encoder.ignored_.items():
+        out.note(f"Column {quoted(name)} is {why} and is ignored.")
+    for column in schema.encoder.columns_:
+        numeric = column.kind == "number"
+        if numeric and np.all(np.diff(column.read(table[column.name])) == 1.0):
+            out.note(
+                f"Column {quoted(column.name)} numbers the rows; --drop it if it has no meaning."
+            )
