@@ -13,7 +13,6 @@ from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.noise_level import _sum_squares_of_group, choose_noise
 from eigengp.gp.blocks import RowBlock, group_rows
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.likelihoods import Gaussian
 
 
 def draw(n: int, noise: float, seed: int = 0) -> RowBlock:
@@ -66,8 +65,8 @@ def test_variances_do_not_depend_on_the_level(
     n: int, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def multiply(model: ExactGP, *_: Any) -> tuple[ExactGP, list[Decision]]:
-        noise = Gaussian(8.0 * model.noise_variance)
-        return replace(model, likelihood=noise), [Decision("noise", "× 8", "a test")]
+        noise = 8.0 * model.noise_variance
+        return replace(model, noise_variance=noise), [Decision("noise", "× 8", "a test")]
 
     rows, new = draw(n, 0.5), draw(2_000, 0.5, seed=1)
     first = EigenGPRegressor(kernel="matern52", random_state=0).fit(rows.X, rows.y)

@@ -28,7 +28,7 @@ from eigengp import (
     VFERegressor,
 )
 from eigengp._typing import Array
-from eigengp.cli.report.quality import are_training_rows
+from eigengp.cli.report.page import are_training_rows
 from eigengp.cli.report.rows import Rows
 from eigengp.data.array_source import ArraySource
 from eigengp.data.open import check_further_rows

@@ -25,7 +25,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import eigengp
 from eigengp import LBFGS, EigenGPRegressor, ExactGPRegressor, TargetTransformed, io
 from eigengp._typing import Array
-from eigengp.cli.commands.models import SavedModel
+from eigengp.cli.commands.models import open_model
 from eigengp.conformal import normal_half_width
 from eigengp.estimators.target_maps import LogMap, QuantileMap, TransformerMap, YeoJohnsonMap
 from eigengp.metrics import mnlp, mnlp_scorer
@@ -243,7 +243,7 @@ def test_what_cannot_be_saved_or_commanded_is_said(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     fitted("log").save(tmp_path / "model.eigengp")
     with pytest.raises(io.SavedModelError, match="command line does not"):
-        SavedModel.read(tmp_path / "model.eigengp")
+        open_model(tmp_path / "model.eigengp")
 
 
 def test_rows_of_other_libraries_are_taken() -> None:

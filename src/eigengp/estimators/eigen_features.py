@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -99,7 +100,10 @@ class EigenFeatures(Around, ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             estimator.set_params(residual=None)
         if self.random_state is not None:
             estimator.set_params(random_state=self.random_state)
-        self.estimator_ = estimator.fit(X, y, sample_weight=sample_weight)
+        with warnings.catch_warnings():
+            # Targets of features may well be classes.
+            warnings.filterwarnings("ignore", "y has only two distinct values")
+            self.estimator_ = estimator.fit(X, y, sample_weight=sample_weight)
         return self
 
     def transform(self, X: ArrayLike) -> Array:
