@@ -101,7 +101,7 @@ def test_time_that_is_over_leaves_the_mean_to_the_neighbours(
 def test_many_rows_or_little_time_leave_the_mean_to_the_neighbours() -> None:
     assert is_affordable(20_000, None)
     assert not is_affordable(100_000, None)
-    assert not is_affordable(20_000, 5.0)
+    assert not is_affordable(30_000, 5.0)
 
 
 @pytest.mark.parametrize("likelihood", ["auto", "gaussian"])

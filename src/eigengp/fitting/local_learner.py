@@ -93,9 +93,9 @@ class Round(NamedTuple):
 
 
 _ROUNDS = (
-    Round(1_000, 100, 15, 10, 4, 0.12),
-    Round(3_000, 300, 12, 10, 4, 0.3),
-    Round(LEARNED_ROWS, 400, 15, 15, 3, 0.5),
+    Round(1_000, 100, 15, 10, 4, 0.1),
+    Round(3_000, 300, 12, 10, 4, 0.22),
+    Round(LEARNED_ROWS, 400, 15, 15, 3, 0.4),
 )
 _TRIED_LENGTHSCALES, _TRIED_STEPS = 4, 8
 """The number of lengthscales beside those of a given kernel, and of iterations for each."""
@@ -105,8 +105,10 @@ _LEAST_NOISE = 0.01
 """The least noise variance at the start of a round. Targets of a few groups may be nearly free of
 noise, and those of others are then so unlikely that the first step ends far away."""
 _ENOUGH_SECONDS = 4.0
+_LAST_ROWS_PER_SECOND = 1_000
+"""The largest number of rows of the last round for each second of `max_time`."""
 _FEWEST_ROWS, _ROWS_PER_SECOND = (200, 1_000), (400, 2_000)
-"""If `max_time` is less than that, there are only the first and the last round, of so many rows."""
+"""With less than `_ENOUGH_SECONDS` there are only the first and the last round, of so many rows."""
 
 
 def learn_kernels(run: Run, rows: RowBlock, start: Start) -> list[ExactGP]:
@@ -221,8 +223,12 @@ class LocalLearner:
     def _plan_rounds(self) -> Sequence[Round]:
         """Return the rounds of the tournament: two small ones if time is short."""
         limit = self.monitor.clock.limit
-        if limit is None or self._has_time:
+        if limit is None:
             return self.plan
+        if self._has_time:
+            most = round(_LAST_ROWS_PER_SECOND * limit)
+            last = self.plan[-1]
+            return [*self.plan[:-1], last._replace(n_rows=min(last.n_rows, most))]
         first = self.plan[0]._replace(keep=1, until=self.plan[1].until)
         last = self.plan[-1]._replace(keep=1)
         planned = zip((first, last), _FEWEST_ROWS, _ROWS_PER_SECOND, strict=True)

@@ -25,7 +25,7 @@ _FEW_ROWS = 3_000
 """The largest number of rows for which the covariance is factorised."""
 _MOST_ROWS = 30_000
 """The largest number of rows: half of the kernel matrix then takes 1.8 GB in float32."""
-_ENTRIES_PER_SECOND = 2.5e7
+_ENTRIES_PER_SECOND = 8e7
 """The largest number of entries of the kernel matrix for each second of `max_time`."""
 _TOLERANCE, _PROBE_TOLERANCE = 1e-3, 3e-2
 """Relative residuals. Errors of quadratic forms are of second order, so that probes need less."""

@@ -69,10 +69,12 @@ _FIRST_PER_REPEAT = 20
 """For so many inputs that are left out, one more that several rows share is left out."""
 _SCORED_ROWS = (4_000, 2_000)
 """The number of rows from which the noise level is chosen, and that of each group of them."""
+_LEAST_SECONDS = 10.0
+"""The least `max_time` with which the noise level is chosen."""
 _NOT_WORSE = 1.02
 """The largest ratio of mean squared errors, of the mean from all rows to that from neighbours, at
 which the former is used: it is smoother, and its predictions are faster."""
-_UNTIL = (0.6, 0.85, 0.95)
+_UNTIL = (0.45, 0.75, 1.0)
 """Fractions of `max_time` by which the choice of inducing points, leave-one-out, and the solution
 for all rows must end."""
 
@@ -222,8 +224,9 @@ class NeighborFit:
 
     def choose_noise(self, own: _Predicted) -> _Predicted:
         """Condition the model again if leave-one-out errors call for another noise variance."""
-        run, features = self.run, own.model.features
-        if own.scored is None or run.settings.learns_nothing or run.monitor.clock.is_over():
+        run, features, clock = self.run, own.model.features, self.run.monitor.clock
+        short = clock.limit is not None and clock.limit < _LEAST_SECONDS
+        if own.scored is None or run.settings.learns_nothing or short or clock.is_over():
             return own
         groups = group_nearby(self.sample, features.kernel, *_SCORED_ROWS)
         model = ExactGP(features.kernel, own.model.noise_variance)
