@@ -242,14 +242,6 @@ def _has_two_values(y: Any) -> bool:
     return bool(others.size and np.all(others == others[0]))
 
 
-def has_two_values(y: Any) -> bool:
-    """Return whether targets in memory have two distinct values, in too many rows for chance."""
-    if not isinstance(y, np.ndarray) or y.ndim != 1 or y.size < _FEWEST_OF_CLASSES:
-        return False
-    others = y[y != y[0]]
-    return bool(others.size and np.all(others == others[0]))
-
-
 def _is_labelled(X: Any, y: Any) -> bool:
     """Return whether each row has a target; those of files, Dask and other libraries must."""
     if isinstance(X, np.ndarray) and isinstance(y, np.ndarray) and y.dtype == np.float64:
