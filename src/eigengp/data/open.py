@@ -39,8 +39,6 @@ _FEWEST_OF_CLASSES = 100
 """Fewer targets of two distinct values may have them by chance."""
 _TIED = 9
 """Decimals to which distances are compared."""
-_FEWEST_OF_CLASSES = 100
-"""Fewer targets of two distinct values may have them by chance."""
 MERGE_UP_TO = 5_000
 """Up to so many rows are merged, and computed with on the CPU."""
 

@@ -61,13 +61,13 @@ SUBSET_RANGE = (500, 2_000)
 """The smallest and largest number of rows of the exact GP that a fit starts from."""
 
 EXACT_UP_TO_ON_GPU = 30_000
-"""The same on a GPU."""
+"""The largest number of rows for which the default on a GPU is the exact GP."""
 _MOST_EXACT_ROWS = {"cpu": 20_000, "gpu": 60_000}
 """More rows than this are refused: the exact GP needs 16·N² bytes, and 32·N² on a GPU."""
 _NEIGHBORS_FROM = 1_000
 """With fewer rows and a given number of components, the default has no residual."""
 _NEIGHBORS_UP_TO = 10_000_000
-"""With more rows, these are held in memory only on request."""
+"""With more rows, the default has no neighbours, because they need all rows in memory."""
 
 
 def learn(run: Run) -> FitResult:

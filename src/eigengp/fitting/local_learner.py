@@ -168,8 +168,8 @@ class LocalLearner:
     def choose_lengthscales(self, given: ExactGP, most: int) -> ExactGP:
         """Return the model with a given kernel, or one with plausible lengthscales, if better.
 
-        Far too short or too long lengthscales have no gradient, and 1, that of a kernel without
-        arguments, is either in the units of most data. Each is learned from few rows, briefly.
+        The gradient vanishes where lengthscales are far too short or too long. The default, 1, is
+        one or the other in the units of most data. Each is learned from few rows, briefly.
         """
         rng = np.random.RandomState(0)  # Does not advance the random numbers of the fit.
         others = draw_kernels(given.kernel, self.rows.X, _TRIED_LENGTHSCALES, rng)
@@ -289,7 +289,7 @@ class LocalLearner:
         return group_nearby(self.rows, model.kernel, count, size)
 
     def _score_kernel(self, model: ExactGP, groups: list[RowBlock]) -> float:
-        """Average `−ln p(y)` per row and its value with one variance for all rows.
+        """Return the mean of two losses per row: `−ln p(y)`, and that with one variance for all.
 
         The second term measures leave-one-out means alone, since the variances are learned again at
         the end. As in Akaike's criterion, each parameter costs one nat: those of sums are many.

@@ -1,7 +1,7 @@
 """Fits with the nearest-neighbour (Vecchia) residual, from the choice of the kernel to calibration.
 
 Eigenfunctions and neighbours approximate one GP, so its kernel and noise are learned first, from
-local GPs. Inducing points are no parameters of the GP: more of them make the approximation better,
+local GPs. Inducing points are not parameters of the GP: more of them make the approximation better,
 and they are placed once, for the learned kernel. Coefficients of the eigenfunctions are conditioned
 on all rows, or on a sample of many; the mean is that of the neighbours or of all rows; the noise is
 fitted to leave-one-out residuals.
@@ -66,7 +66,7 @@ _AT_ONCE = 8 * _CHUNK
 _LEFT_OUT_ROWS, _MOST_SINGLE_ROWS = 6_000, 20_000
 """The largest number of distinct inputs, and of their rows, that are left out."""
 _FIRST_PER_REPEAT = 20
-"""For so many inputs that are left out, one more that several rows share is left out."""
+"""For each so many of the first inputs, one more that several rows share is left out."""
 _SCORED_ROWS = (4_000, 2_000)
 """The number of rows from which the noise level is chosen, and that of each group of them."""
 _LEAST_SECONDS = 10.0
@@ -121,7 +121,7 @@ class _Predicted(NamedTuple):
     n_first: int
     """The number of inputs among which the mean of all rows is compared."""
     factor: Array | None = None
-    """How much more rows count than without weights by noise, shape (N,)."""
+    """The weights of rows relative to the given ones, if they count by their noise, (N,)."""
     scored: LeaveOneOut | None = None
     """With the noise that is fitted to the predictions; None if it is not fitted."""
 
@@ -198,8 +198,8 @@ class NeighborFit:
     def choose_kernel(self, models: Sequence[ExactGP], size: int) -> _Predicted:
         """Condition models on all rows, and return that with the lowest leave-one-out loss.
 
-        Local GPs know few of the neighbours of a row, and one noise variance for all rows. These
-        predictions know all, and are what the fit is for.
+        A local GP sees only some neighbours of a row, and assumes constant noise. The predictions
+        compared here use all neighbours and the fitted noise, as predictions of new rows do.
         """
         clock, compares, failure = self.run.monitor.clock, len(models) > 1, None
         trials: list[tuple[float, _Predicted]] = []
