@@ -304,3 +304,15 @@ def test_plots_of_classifiers() -> None:
     with pytest.raises(ValueError, match="two inputs"):
         plot.decision_regions(quick().fit(X, y), X)
     pyplot.close("all")
+
+
+def test_an_input_may_begin_to_vary_after_the_first_partial_fit() -> None:
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=80), np.zeros(80)])
+    own = {"kernel": "squared_exponential", "optimizer": LBFGS(max_iter=2, n_restarts=1)}
+    model = EigenGPClassifier(10, random_state=0, **own)
+    model.partial_fit(X, X[:, 0] > 0.0, classes=[False, True])
+    more = rng.normal(size=(200, 2))
+    model.partial_fit(more, np.abs(more[:, 1]) > 0.7)
+    proba = model.predict_proba([[0.0, 0.0], [0.0, 1.0]])[:, 1]
+    assert abs(proba[1] - proba[0]) > 0.01

@@ -361,7 +361,7 @@ def test_a_block_of_rows_is_evaluated_as_a_source_of_blocks(kernel: Kernel, weig
     weight = np.concatenate([counts, [1, 1, 2]]).astype(float) if weighted else None
     source = ArraySource(twice, np.concatenate([y, y[:3] + 0.1]), weight, 11, n_threads=1)
     block = source.take(np.arange(twice.shape[0]))
-    model = ExactGP(kernel, NOISE)
+    model = ExactGP(kernel, NOISE, compiled=True)
     found, slope = model.evaluate(block)
     expected, other = model.evaluate(source)
     np.testing.assert_allclose(found.value, expected.value, rtol=1e-11)
@@ -394,4 +394,4 @@ def test_threads_factorise_side_by_side() -> None:
 def test_a_singular_block_gets_jitter_or_an_error() -> None:
     same = RowBlock(np.zeros((4, 1)), np.arange(4.0))
     with pytest.warns(JitterWarning, match="training rows"):
-        ExactGP(SquaredExponential(), 1e-30).evaluate(same)
+        ExactGP(SquaredExponential(), 1e-30, compiled=True).evaluate(same)

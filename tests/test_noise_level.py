@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
-from eigengp import EigenGPRegressor, SquaredExponential
+from eigengp import LBFGS, EigenGPRegressor, SquaredExponential
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.noise_level import _sum_squares_of_group, choose_noise
 from eigengp.gp.blocks import RowBlock, group_rows
@@ -78,3 +81,36 @@ def test_variances_do_not_depend_on_the_level(
     assert 0.86 < np.mean(np.abs(new.y - mean) < 1.645 * std) < 0.94
     given = EigenGPRegressor(kernel="matern52", likelihood="gaussian", random_state=0)
     assert "noise" not in given.fit(rows.X, rows.y).selection_
+
+
+def test_weights_count_alike_whether_or_not_other_rows_repeat_an_input() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(0.0, 1.0, (50, 1)), rng.normal(size=50)
+    model = ExactGP(SquaredExponential(0.05), 0.3)
+    weighted = RowBlock(X, y, np.full(50, 3.0))
+    assert_allclose(
+        _sum_squares_of_group(model, replace(weighted, scatter=np.zeros(50))),
+        _sum_squares_of_group(model, weighted),
+    )
+
+
+def test_few_rows_with_neighbours_keep_their_noise() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(0.0, 1.0, (60, 1)), rng.normal(size=60)
+    optimizer = LBFGS(max_iter=1, n_restarts=1)
+    own = {"kernel": SquaredExponential(0.1), "optimizer": optimizer, "random_state": 0}
+    model = EigenGPRegressor(residual="neighbors", **own).fit(X, y)
+    assert "noise" not in model.selection_
+    assert model.predict(X, return_std=True)[1].max() < 2.0
+
+
+def test_a_default_fit_of_few_rows_loads_no_compiler() -> None:
+    program = """
+import sys, numpy as np
+from eigengp import EigenGPRegressor
+rng = np.random.default_rng(0)
+X = rng.normal(size=(120, 2))
+EigenGPRegressor(max_time=1.0, random_state=0).fit(X, X[:, 0] + rng.normal(size=120))
+assert "numba" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)

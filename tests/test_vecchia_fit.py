@@ -25,7 +25,7 @@ from eigengp import (
 from eigengp._typing import Array
 from eigengp.backend.threads import use_one_blas_thread
 from eigengp.data.array_source import ArraySource
-from eigengp.fitting import learn, vecchia
+from eigengp.fitting import learn, local_learner, vecchia
 from eigengp.fitting.heteroscedastic import OF_THE_MODEL
 from eigengp.fitting.local_learner import (
     CANDIDATES,
@@ -652,3 +652,21 @@ def test_a_kernel_that_cannot_be_conditioned_is_not_chosen(monkeypatch: pytest.M
     monkeypatch.setattr(NeighborFit, "condition", fail)
     model = EigenGPRegressor(10, **NEIGHBORS).fit(X, y)
     assert not isinstance(model.kernel_, Sum)
+
+
+def test_rounds_of_equally_many_groups_have_keys_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys: list[object] = []
+    own = local_learner.learn_parameters
+
+    def note(*given: Any) -> Any:
+        keys.append(given[-1])
+        return own(*given[:-1])
+
+    monkeypatch.setattr(local_learner, "learn_parameters", note)
+    rows = _local_rows(False)
+    learner, model = LocalLearner(rows, Monitor(False), 1), ExactGP(Matern52([1.0, 2.0]), 0.1)
+    for size in (20, 40):
+        learner.minimize("kernel", model, [rows.cut(size)[0]], 1)
+    assert keys[0] != keys[1]

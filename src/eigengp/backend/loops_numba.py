@@ -45,7 +45,12 @@ def compile_for(*arguments: Any, result: Any = types.void) -> Callable[[Any], An
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @cache
         def compiled() -> Any:
-            return numba.njit(result(*arguments), error_model="numpy", **options)(function)
+            compile_ = numba.njit(result(*arguments), error_model="numpy", **options)
+            try:
+                return compile_(function)
+            except RuntimeError:  # There is no place for the cache.
+                options["cache"] = False
+                return numba.njit(result(*arguments), error_model="numpy", **options)(function)
 
         @wraps(function)
         def call(*given: Any) -> Any:

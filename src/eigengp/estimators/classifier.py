@@ -184,9 +184,15 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         return self._fit_labels(X, y, sample_weight, None, self.residual)
 
     def _fit_labels(
-        self, X: Any, y: Any, sample_weight: Any, given: Any, residual: str | None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        given: Any,
+        residual: str | None,
+        online: bool = False,
     ) -> Self:
-        """Fit to rows of the classes that are given, or of those in `y`."""
+        """Fit to rows of the classes that are given, or of those in `y`; more rows may follow."""
         frame = read_labelled(X, y, sample_weight, self.categorical_features)
         labels, known, weight = _check_labels(type(self).__name__, frame.y, frame.sample_weight)
         classes = np.unique(labels) if given is None else np.unique(given)
@@ -206,6 +212,8 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
         def adapt(settings: Settings) -> Settings:
             reading = settings.reading._replace(scales_targets=False, mean="constant")
+            if online:
+                reading = reading._replace(orders_inputs=False)  # Other inputs may vary later.
             return replace(settings, likelihood=likelihood, reading=reading, residual=residual)
 
         self._adopt(self._find_fit(frame._replace(y=codes, sample_weight=weight), adapt))
@@ -247,7 +255,7 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         if is_out_of_core(X) or is_dask(X):
             raise TypeError("partial_fit takes arrays; fit reads files and Dask collections.")
         if not self.__sklearn_is_fitted__():
-            return self._fit_labels(X, y, sample_weight, classes, None)
+            return self._fit_labels(X, y, sample_weight, classes, None, online=True)
         labels, known, _ = _check_labels(type(self).__name__, y, sample_weight)
         if not known.all():
             raise ValueError("partial_fit needs a label in each row; y contains NaN or None.")

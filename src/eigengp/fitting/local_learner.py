@@ -118,7 +118,7 @@ def learn_kernels(run: Run, rows: RowBlock, start: Start) -> list[ExactGP]:
     best of local GPs is chosen.
     """
     own, settings = run.settings.kernel, run.settings
-    model = ExactGP(start.kernel, start.noise_variance)
+    model = ExactGP(start.kernel, start.noise_variance, compiled=True)
     most = _STEPS if settings.max_iter is None else settings.max_iter
     tol = _TOLERANCE if settings.tol is None else settings.tol
     if most == 0:
@@ -275,7 +275,8 @@ class LocalLearner:
         """Learn kernel and noise from groups of rows."""
         model = replace(model, noise_variance=max(model.noise_variance, _LEAST_NOISE))
         objective = self._make_objective(model, groups)
-        limits = (steps, self.tol, name, self.monitor, self.checkpoint, len(groups))
+        key = (len(groups), sum(rows.n_rows for rows in groups))
+        limits = (steps, self.tol, name, self.monitor, self.checkpoint, key)
         found = learn_parameters(objective, *limits)
         self.n_iter += found.n_iter
         return objective.parameters.unpack(found.vector)

@@ -91,9 +91,10 @@ def _sum_squares(model: ExactGP, groups: Sequence[RowBlock], n_threads: int) -> 
 def _sum_squares_of_group(model: ExactGP, rows: RowBlock) -> Array:
     """Return the same for one group.
 
-    With all w rows of an input left out, it is predicted to be `N(μ, v)`. The other `w − 1` rows
-    move that prediction by the share `g = (w − 1) v/((w − 1) v + σ²)` to their mean, so with the
-    mean ȳ and scatter q of the rows, the sum is `w (1 − g)² (ȳ − μ)² + q (1 + g/(w − 1))²`.
+    With all w rows of an input left out, it is predicted to be `N(μ, v)`. Where their targets
+    differ, each row is left out alone: the other `w − 1` rows move that prediction by the share
+    `g = (w − 1) v/((w − 1) v + σ²)` to their mean, so with the mean ȳ and scatter q of the rows,
+    the sum is `w (1 − g)² (ȳ − μ)² + q (1 + g/(w − 1))²`.
     """
     mean, variance = model.posterior(model.forward(rows)).leave_one_out(rows)
     errors = (rows.y - mean) ** 2
@@ -102,5 +103,6 @@ def _sum_squares_of_group(model: ExactGP, rows: RowBlock) -> Array:
     latent = np.maximum(variance - model.noise_variance, 0.0)
     others = np.maximum(rows.weight - 1.0, 0.0)
     per_row = latent / (others * latent + model.noise_variance)
-    own = rows.weight * (1.0 - others * per_row) ** 2 * errors
-    return own + rows.scatter * (1.0 + per_row) ** 2
+    alone = rows.weight * (1.0 - others * per_row) ** 2 * errors
+    alone += rows.scatter * (1.0 + per_row) ** 2
+    return np.where(rows.scatter > 0.0, alone, rows.weight * errors)

@@ -226,19 +226,24 @@ class NeighborFit:
         """Condition the model again if leave-one-out errors call for another noise variance."""
         run, features, clock = self.run, own.model.features, self.run.monitor.clock
         short = clock.limit is not None and clock.limit < _LEAST_SECONDS
-        if own.scored is None or run.settings.learns_nothing or short or clock.is_over():
+        fitted = own.scored is not None and own.scored.scores
+        if not fitted or run.settings.learns_nothing or short or clock.is_over():
             return own
         groups = group_nearby(self.sample, features.kernel, *_SCORED_ROWS)
-        model = ExactGP(features.kernel, own.model.noise_variance)
-        model, decisions = choose_noise(model, groups, run.n_threads)
-        run.decisions.extend(decisions)
-        if not decisions:
-            return own
-        return self.condition_and_predict(replace(own.model, noise_variance=model.noise_variance))
+        model = ExactGP(features.kernel, own.model.noise_variance, compiled=True)
+        with suppress(FactorizationError):
+            model, decisions = choose_noise(model, groups, run.n_threads)
+            if decisions:
+                other = replace(own.model, noise_variance=model.noise_variance)
+                own = self.condition_and_predict(other)
+                run.decisions.extend(decisions)
+        return own
 
     def _get_loss(self, own: _Predicted) -> float:
         """Return the leave-one-out loss, in nats per row, as that of `_score_predictions`."""
         squares = (self.rows.y[own.at] - own.found[0]) ** 2
+        if self.rows.scatter is not None:
+            squares += (self.rows.scatter / self.rows.weight)[own.at]
         alike = _get_alike_loss(squares, self.rows.weight[own.at])
         scores = own.scored.scores if own.scored is not None else {}
         return 0.5 * (min(scores.values(), default=alike) + alike)

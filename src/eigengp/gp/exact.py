@@ -96,11 +96,15 @@ class ExactGP:
         `σ²`.
     device : str or None
         A device of PyTorch, on which the matrices of enough rows are; None is NumPy.
+    compiled : bool
+        Whether compiled loops evaluate blocks of rows if they know the kernel. Loading them takes
+        a moment, which pays off for many blocks.
     """
 
     kernel: Kernel
     noise_variance: float
     device: str | None = None
+    compiled: bool = False
 
     def forward(self, source: RowSource | RowBlock, gamma: float = 0.0) -> ExactOutcome:
         """Return the log marginal likelihood; `gamma` has no effect, for nothing is left out.
@@ -131,7 +135,8 @@ class ExactGP:
 
     def _list_terms(self, source: RowSource | RowBlock) -> list[Stationary]:
         """Return the terms of the kernel if compiled loops do the work for these rows."""
-        if not isinstance(source, RowBlock) or self._blocks(source, source) is not source:
+        one_block = isinstance(source, RowBlock) and self._blocks(source, source) is source
+        if not (self.compiled and one_block):
             return []
         return list_terms(self.kernel)
 
