@@ -94,8 +94,8 @@ class Round(NamedTuple):
 
 _ROUNDS = (
     Round(1_000, 100, 15, 10, 4, 0.1),
-    Round(3_000, 300, 12, 10, 4, 0.22),
-    Round(LEARNED_ROWS, 400, 15, 15, 3, 0.4),
+    Round(3_000, 300, 12, 10, 4, 0.2),
+    Round(LEARNED_ROWS, 400, 15, 15, 3, 0.33),
 )
 _TRIED_LENGTHSCALES, _TRIED_STEPS = 4, 8
 """The number of lengthscales beside those of a given kernel, and of iterations for each."""

@@ -74,7 +74,7 @@ _LEAST_SECONDS = 10.0
 _NOT_WORSE = 1.02
 """The largest ratio of mean squared errors, of the mean from all rows to that from neighbours, at
 which the former is used: it is smoother, and its predictions are faster."""
-_UNTIL = (0.45, 0.75, 1.0)
+_UNTIL = (0.35, 0.65, 1.0)
 """Fractions of `max_time` by which the choice of inducing points, leave-one-out, and the solution
 for all rows must end."""
 
