@@ -46,7 +46,7 @@ def register(cls: ClassT) -> ClassT:
     >>> from eigengp.kernels import Stationary
     >>> from eigengp.io import register
     >>> @register
-    ... class Cauchy(Stationary):
+    ... class Hyperbolic(Stationary):
     ...     def profile(self, t):
     ...         return 1.0 / (1.0 + t)
     ...
