@@ -166,6 +166,8 @@ def draw(results: Results) -> None:
         for model, style in _STYLES.items():
             rows = sorted({each["rows"] for each in results.of(data=name, model=model)})
             values = [mean_of(results, "mnlp", data=name, model=model, rows=n)[0] for n in rows]
+            if not rows:
+                continue
             at.plot(rows, np.minimum(values, _HIGHEST), label=model, **line(style))
     axes[0, 0].set_ylabel("MNLP, lower is better")
     legend_above(figure, list(axes[0]), len(_STYLES))
