@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from eigengp import (
     LBFGS,
+    EigenGPClassifier,
     EigenGPRegressor,
     ExactGPRegressor,
     FITCRegressor,
@@ -62,6 +63,7 @@ FITS: dict[str, tuple[Callable[[], Any], int]] = {
     "heteroscedastic": (lambda: _eigengp(30, residual=None, likelihood="heteroscedastic"), 1500),
     "diagonal": (lambda: _eigengp(250, residual="diagonal"), 2600),
     "neighbors": (lambda: _eigengp(20, residual="neighbors", kernel="matern32"), 1100),
+    "kernels compared": (lambda: _eigengp("auto", residual="neighbors"), 1100),
     "residual exact": (lambda: _eigengp("auto", residual="exact"), 300),
     "default": (lambda: EigenGPRegressor(random_state=0), 60),
     "mixed": (lambda: _in_float32("mixed"), 2600),
@@ -101,6 +103,20 @@ def test_threads_do_not_change_a_bit(name: str) -> None:
     for threads in (2, 4):
         for expected, found in zip(one, _predict(name, threads), strict=True):
             np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("residual", "n_classes"), [("neighbors", 2), (None, 2), (None, 3)])
+def test_threads_do_not_change_a_bit_of_probabilities(residual: str | None, n_classes: int) -> None:
+    X, y = _rows(700)
+    labels = np.digitize(y, np.quantile(y, np.arange(1, n_classes) / n_classes))
+    found = []
+    for threads in (1, 2, 4):
+        with threadpool_limits(threads):
+            model = EigenGPClassifier(residual=residual, **_short()).fit(X, labels)
+            found.append(model.predict_proba(X[:300]))
+    for each in found[1:]:
+        np.testing.assert_array_equal(each, found[0])
 
 
 def test_the_fits_of_lower_precision_do_not_fall_back_to_a_higher_one() -> None:

@@ -53,17 +53,23 @@ def _sum_squares(T, x, points, first, sums):
         sums[d] += total
 
 
+@numba.njit(inline="always")
+def _measure_row(points, i, first, x, t):
+    # Set the squared distances between point i and those from `first` on; x is that point.
+    for d in range(x.size):
+        x[d] = points[d, i]
+    for j in range(t.size):
+        t[j] = 0.0
+    _add_squares(x, points, first, t)
+
+
 @compile_for(READ_2, READ_1, types.float64, types.boolean, WRITE_2)
 def add_gram(points, decay, variance, is_first, out):
     D, n = points.shape
     t, rho, x = np.empty(n), np.empty(n), np.empty(D)
     for i in range(n):
         own, near, row = t[: n - i], rho[: n - i], out[i, i:]
-        for d in range(D):
-            x[d] = points[d, i]
-        for j in range(n - i):
-            own[j] = 0.0
-        _add_squares(x, points, i, own)
+        _measure_row(points, i, i, x, own)
         _profile(own, decay, near)
         for j in range(n - i):
             before = 0.0 if is_first else row[j]
@@ -81,11 +87,7 @@ def pull_back_gram(points, decay, inverse, a, sums):
         first = i + 1
         own, near, bar = t[: n - first], rho[: n - first], T[: n - first]
         row, others = inverse[i, first:], a[first:]
-        for d in range(D):
-            x[d] = points[d, i]
-        for j in range(n - first):
-            own[j] = 0.0
-        _add_squares(x, points, first, own)
+        _measure_row(points, i, first, x, own)
         _profile(own, decay, near)
         total = 0.0
         for j in range(n - first):  # Each entry stands for two.

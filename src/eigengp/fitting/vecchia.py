@@ -201,7 +201,7 @@ class NeighborFit:
         A local GP sees only some neighbours of a row, and assumes constant noise. The predictions
         compared here use all neighbours and the fitted noise, as predictions of new rows do.
         """
-        clock, compares, failure = self.run.monitor.clock, len(models) > 1, None
+        clock, compares = self.run.monitor.clock, len(models) > 1
         trials: list[tuple[float, _Predicted]] = []
         for model in models:
             clock.allow(_UNTIL[0])
@@ -209,12 +209,11 @@ class NeighborFit:
                 break
             try:
                 own = self.condition_and_predict(self._place(model, size, self.sample))
-            except FactorizationError as error:
-                failure = error
+            except FactorizationError:
+                if not trials and model is models[-1]:
+                    raise
                 continue
-            trials.append((self._get_loss(own), own) if compares else (0.0, own))
-        if not trials:
-            raise failure or ValueError("There is no model to condition.")
+            trials.append((self._get_loss(own) if compares else 0.0, own))
         if compares:
             losses = {name_kernel(own.model.features.kernel): loss for loss, own in trials}
             chosen = min(losses, key=lambda name: losses[name])

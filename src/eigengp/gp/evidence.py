@@ -26,6 +26,7 @@ from eigengp.gp.linalg import (
     cholesky,
     inverse_from,
     inverse_lower,
+    sum_log_diagonal,
 )
 from eigengp.gp.sums import Kept, Sums, SumsAdjoint
 
@@ -145,7 +146,7 @@ class Evidence(ABC):
 
 def _log_determinant(L: Array) -> float:
     """Return `ln|L Lᵀ|`."""
-    return 2.0 * float(np.log(np.diagonal(L)).sum())
+    return 2.0 * sum_log_diagonal(L)
 
 
 @dataclass(frozen=True)
