@@ -108,15 +108,9 @@ def test_a_map_of_huge_targets_is_that_of_their_unit() -> None:
     assert 0.0 <= YeoJohnsonMap.of(1e106 * y, None).power <= 2.0
 
 
-def test_a_constant_target_of_any_size_has_quantiles() -> None:
-    model = TargetTransformed(ALL["VFE"](), "quantile").fit(rows(30)[0], np.full(30, 1e39))
-    np.testing.assert_allclose(model.predict(rows(5)[0]), 1e39)
-
-
-@pytest.mark.parametrize("transformer", ["quantile", "yeo-johnson"])
-def test_transformed_targets_of_huge_size_are_refused_or_predicted(transformer: str) -> None:
+def test_transformed_targets_of_huge_size_are_refused_or_predicted() -> None:
     X, y = rows(30)
-    model = TargetTransformed(ALL["VFE"](), transformer)
+    model = TargetTransformed(ALL["VFE"](), "yeo-johnson")
     with pytest.raises(ValueError, match="The target has values of size 1e"):
         model.fit(X, np.where(y > 0.5, 1e200, 0.0))
     model.fit(X, np.where(y > 0.5, 1.6e117, 0.0))

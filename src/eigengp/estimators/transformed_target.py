@@ -20,12 +20,10 @@ from eigengp.data.standardize import Summary
 from eigengp.estimators.around import Around
 from eigengp.estimators.base import GPRegressor
 from eigengp.estimators.eigengp import EigenGPRegressor
-from eigengp.estimators.target_maps import MAPS, TargetMap, TransformerMap
+from eigengp.estimators.target_maps import MAPS, TargetMap
 from eigengp.fitting.settings import find_likelihood
 from eigengp.gp.blocks import RowBlock
 
-_MEDIAN = 1e-6
-"""Quantiles that differ from 0.5 by less than half of this are the median."""
 _LARGEST = 1e150
 _NODES = np.arange(-12.0, 12.125, 0.125)
 _WEIGHTS = np.exp(-0.5 * _NODES**2) / np.sum(np.exp(-0.5 * _NODES**2))
@@ -48,14 +46,13 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
     ----------
     regressor : GPRegressor or None
         The regressor of the transformed targets; it is cloned. None is `EigenGPRegressor()`.
-    transformer : {"yeo-johnson", "log", "quantile"} or object
+    transformer : {"yeo-johnson", "log"} or object
         "yeo-johnson" is the power transform of Yeo and Johnson, with the power between 0 and 2
         that maximises the likelihood of the targets under a normal distribution. Targets are not
         rescaled first, so it has little effect on targets much smaller than one. "log" is the
-        logarithm, for positive targets. "quantile" maps quantiles of the targets to those of a
-        normal distribution; it is linear between up to 100 quantiles, so the density of the targets
-        has steps. A scikit-learn transformer must be strictly increasing and map onto all real
-        numbers; its derivative is computed by finite differences.
+        logarithm, for positive targets. An object with the methods `values(y)`, `targets(t)` and
+        `log_slope(y)` is a map of your own: strictly increasing, onto all real numbers, its
+        inverse, and the logarithm of its slope.
 
     Attributes
     ----------
@@ -86,7 +83,7 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
     """
 
     regressor: GPRegressor | None = None
-    transformer: Literal["yeo-johnson", "log", "quantile"] | Any = "yeo-johnson"
+    transformer: Literal["yeo-johnson", "log"] | Any = "yeo-johnson"
     regressor_: GPRegressor = field(init=False)
     target_map_: TargetMap = field(init=False)
     _inner = "regressor_"
@@ -95,7 +92,7 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
         "regressor": [GPRegressor, None],
         "transformer": [
             StrOptions(set(MAPS)),
-            HasMethods(["fit", "transform", "inverse_transform"]),
+            HasMethods(["values", "targets", "log_slope"]),
         ],
     }
 
@@ -127,10 +124,8 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
         if not targets.size:
             raise ValueError("There are no rows to learn from: y is empty.")
         weight = check_weight(sample_weight, targets.size)
-        counted = slice(None) if weight is None else weight > 0.0
+        counted = np.ones(targets.size, dtype=bool) if weight is None else weight > 0.0
         used = targets[counted]
-        Summary.of(RowBlock(used[:, None][:, :0], used)).check_range()
-        own = self._learned_map(used, None if weight is None else weight[counted])
         regressor = EigenGPRegressor() if self.regressor is None else clone(self.regressor)
         likelihood = getattr(regressor, "likelihood", None)
         if find_likelihood(likelihood) is not None:
@@ -138,16 +133,14 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
                 "TargetTransformed needs a regressor with Gaussian noise, got likelihood="
                 f"{likelihood!r}."
             )
-        values = np.zeros_like(targets)  # Rows without weight may have no value.
-        values[counted] = own.values(used)
+        Summary.of(RowBlock(np.empty((used.size, 0)), used)).check_range()
+        own: Any = self.transformer
+        if isinstance(own, str):
+            own = MAPS[own].of(used, None if weight is None else weight[counted])
+        values = np.where(counted, own.values(targets), 0.0)  # Others may have no value.
         self.regressor_ = regressor.fit(X, values, sample_weight=sample_weight)
         self.target_map_ = own
         return self
-
-    def _learned_map(self, targets: Array, weight: Array | None) -> TargetMap:
-        if isinstance(self.transformer, str):
-            return MAPS[self.transformer].of(targets, weight)
-        return TransformerMap.learned(self.transformer, targets, weight)
 
     def _checked_targets(self, y: ArrayLike) -> Array:
         if y is None:
@@ -161,17 +154,15 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
     def _moments(self, X: ArrayLike) -> tuple[Array, Array]:
         """Return mean and standard deviation of the transformed target, in NumPy."""
         check_is_fitted(self)
-        if is_dask(X):
-            raise TypeError("TargetTransformed predicts arrays and files, not Dask collections.")
-        mean, std = self.regressor_.predict(X, return_std=True)
-        return on_host(mean), on_host(std)
+        mean, std = map(on_host, self.regressor_.predict(X, return_std=True))
+        return mean, std
 
     @overload
     def predict(self, X: ArrayLike, return_std: Literal[False] = ...) -> Array: ...
     @overload
     def predict(self, X: ArrayLike, return_std: Literal[True]) -> tuple[Array, Array]: ...
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
-        """Predict targets: means, not medians, which `predict_quantiles(X, [0.5])` gives.
+        """Predict targets: means, not medians, which `predict_quantile(X, 0.5)` gives.
 
         Both moments are integrals over the normal distribution of the transformed target, by
         the trapezoidal rule in steps of an eighth of a standard deviation.
@@ -223,42 +214,27 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
             The ends of the interval.
         """
         check_is_fitted(self)
-        half = self.regressor_._half_width(coverage)
-        mean, std = self._moments(X)
-        ends = (mean - half * std, mean + half * std)
-        return self.target_map_.targets(ends[0]), self.target_map_.targets(ends[1])
+        lower, upper = map(on_host, self.regressor_.predict_interval(X, coverage))
+        return self.target_map_.targets(lower), self.target_map_.targets(upper)
 
-    def predict_quantiles(self, X: ArrayLike, quantiles: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
-        """Return quantiles of a new observation.
-
-        The quantile q is an end of `predict_interval` with coverage `|2q − 1|`; 0.5 is the median.
+    def predict_quantile(self, X: ArrayLike, level: float) -> Array:
+        """Return a quantile of the targets, noise included.
 
         Parameters
         ----------
         X : array of shape (n, D)
             Where to predict.
-        quantiles : array of shape (Q,)
-            Probabilities, strictly between 0 and 1.
+        level : float
+            The probability of a target at or below the quantile, between 0 and 1. 0.5 is the
+            median.
 
         Returns
         -------
-        values : array of shape (n, Q)
-            One column for each.
+        quantile : array of shape (n,)
+            That of the regressor, mapped back.
         """
         check_is_fitted(self)
-        levels = np.asarray(quantiles, dtype=np.float64)
-        if levels.ndim != 1 or not np.all((levels > 0.0) & (levels < 1.0)):
-            raise ValueError(f"quantiles must be strictly between 0 and 1, got {quantiles!r}.")
-        deviations = np.array([self._deviations(level) for level in levels])
-        mean, std = self._moments(X)
-        return self.target_map_.targets(mean[:, None] + std[:, None] * deviations)
-
-    def _deviations(self, level: float) -> float:
-        """Return how many standard deviations a quantile lies above the median, in values."""
-        share = 2.0 * level - 1.0
-        if abs(share) < _MEDIAN:
-            return 0.0
-        return float(np.copysign(self.regressor_._half_width(abs(share)), share))
+        return self.target_map_.targets(on_host(self.regressor_.predict_quantile(X, level)))
 
     def log_density(self, X: ArrayLike, y: ArrayLike) -> Array:
         """Return the log predictive density of targets, in their own units.
@@ -333,7 +309,8 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file, which `eigengp.load` reads.
 
-        A model with a scikit-learn transformer cannot be saved like this; pickle it instead.
+        A model with a map of your own needs `eigengp.io.register` for its class, which must be a
+        dataclass.
 
         Parameters
         ----------

@@ -21,7 +21,7 @@ from eigengp.estimators.eigengp import EigenGPRegressor
 from eigengp.estimators.exact import ExactGPRegressor
 from eigengp.estimators.sparse import FITCRegressor, PowerEPRegressor, VFERegressor
 from eigengp.estimators.ssgp import SSGPRegressor
-from eigengp.estimators.target_maps import LogMap, QuantileMap, YeoJohnsonMap
+from eigengp.estimators.target_maps import LogMap, YeoJohnsonMap
 from eigengp.estimators.transformed_target import TargetTransformed
 from eigengp.fitting.model_selection import Decision, Selection
 from eigengp.fitting.online import Online
@@ -68,7 +68,7 @@ _PLAIN = (
     *(*KERNELS.values(), Sum, Product, Warped),
     *(LBFGS, Stochastic, Gaussian, Heteroscedastic, LatentPosterior, NeighborLatent, Exposure),
     *(*LIKELIHOODS.values(), Bernoulli, Softmax, Coregionalized),
-    *(Scaling, Extent, *MEANS.values(), LogMap, YeoJohnsonMap, QuantileMap),
+    *(Scaling, Extent, *MEANS.values(), LogMap, YeoJohnsonMap),
     *(EigenGP, Jitter, Arithmetic, Spectrum, CholeskyFactor),
     *(SpectralFeatures, SpectralPass, ResidualPass, VecchiaPass, Sums),
     *(Posterior, ConditionalPosterior, MixturePosterior, DenseCovariance, LowRankCovariance),
