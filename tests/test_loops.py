@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 
 import eigengp
 from eigengp._typing import Array
-from eigengp.backend import loops, loops_numpy
+from eigengp.backend import loops_numpy, namespace
 from eigengp.kernels import (
     Matern12,
     Matern32,
@@ -33,8 +33,8 @@ SIZES = [(1, 1, 3), (7, 3, 5), (5, 16, 9), (3, 31, 50)]
 @pytest.fixture(scope="module")
 def compiled() -> ModuleType:
     pytest.importorskip("numba")
-    loops.load_loops.cache_clear()
-    return loops.load_loops()
+    namespace.load_loops.cache_clear()
+    return namespace.load_loops()
 
 
 def _everything(own: ModuleType, n: int, s: int, M: int) -> dict[str, Array]:
@@ -171,11 +171,11 @@ def test_without_numba_numpy_takes_its_place_and_says_so(
 ) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
     monkeypatch.delitem(sys.modules, "eigengp.backend.loops_numba", raising=False)
-    loops.load_loops.cache_clear()
+    namespace.load_loops.cache_clear()
     with caplog.at_level(logging.INFO, "eigengp"):
-        assert loops.load_loops() is loops_numpy
+        assert namespace.load_loops() is loops_numpy
     assert "slower" in caplog.text
-    loops.load_loops.cache_clear()
+    namespace.load_loops.cache_clear()
 
 
 def test_numba_is_not_imported_before_it_is_needed() -> None:
@@ -197,10 +197,10 @@ def test_loops_that_cannot_be_compiled_are_those_of_numpy(
     def fail(name: str) -> None:
         raise error
 
-    monkeypatch.setattr(loops, "import_module", fail)
-    loops.load_loops.cache_clear()
+    monkeypatch.setattr(namespace, "import_module", fail)
+    namespace.load_loops.cache_clear()
     try:
-        assert loops.load_loops() is loops_numpy
+        assert namespace.load_loops() is loops_numpy
     finally:
-        loops.load_loops.cache_clear()
+        namespace.load_loops.cache_clear()
     assert "slower without compiled loops" in caplog.text

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from eigengp.backend import loops, loops_numpy
+from eigengp.backend import loops_numpy, namespace
 from eigengp.data.array_source import ArraySource
 from eigengp.data.neighbors import Nearest, NeighborSource, find_nearest_before
 from eigengp.fitting.heteroscedastic import (
@@ -70,10 +70,10 @@ def test_stack_is_the_kernel(kernel: Kernel) -> None:
 def either_loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Run the test with compiled loops, and with those of NumPy."""
     if request.param == "NumPy":
-        monkeypatch.setattr(loops, "import_module", lambda name: loops_numpy)
-    loops.load_loops.cache_clear()
+        monkeypatch.setattr(namespace, "import_module", lambda name: loops_numpy)
+    namespace.load_loops.cache_clear()
     yield
-    loops.load_loops.cache_clear()
+    namespace.load_loops.cache_clear()
 
 
 @pytest.mark.usefixtures("either_loops")

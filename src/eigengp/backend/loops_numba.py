@@ -1,4 +1,4 @@
-"""The loops of `loops`, compiled; `loops_numpy` says what each does.
+"""Loops over small sets of rows, compiled; `loops_numpy` says what each does.
 
 Nothing is gathered: each set reads its rows of the table where they are. Sums may be taken in any
 order within a set, which lets the compiler use wide registers; that order is the same in every run

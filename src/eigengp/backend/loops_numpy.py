@@ -1,4 +1,4 @@
-"""The loops of `loops` in NumPy, and in PyTorch for its arrays.
+"""Loops over small sets of rows in NumPy, and in PyTorch for its arrays.
 
 There are `n` sets of `s` rows. Symmetric matrices (n, s, s) are packed: the entries on and above
 the diagonal, row by row, shape (n, P) with `P = s (s + 1)/2`. Results are written into the
@@ -7,17 +7,24 @@ arguments that are named so. Rows of a table of features are given by their numb
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
-from eigengp.backend.loops import list_pairs
 from eigengp.backend.namespace import AnyArray, beside, empty_beside, is_numpy, namespace
 
 _GATHERED, _GATHERED_ON_DEVICE = 1_000_000, 200_000_000
 """The number of features that are copied at once."""
+
+
+@lru_cache(maxsize=8)
+def list_pairs(s: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the first and the second member of each packed pair of `s` rows, shape (P,)."""
+    first, second = np.triu_indices(s)
+    return first, second
 
 
 def count_members(n_pairs: int) -> int:

@@ -7,19 +7,24 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array, NeighborSearch
-from eigengp.backend.loops import find_loops
-from eigengp.backend.namespace import AnyArray, Placed, beside, empty_beside, is_numpy, on_host
+from eigengp.backend.namespace import (
+    AnyArray,
+    Placed,
+    beside,
+    empty_beside,
+    find_loops,
+    is_numpy,
+    on_host,
+)
 from eigengp.backend.threads import run_in_threads, use_one_openmp_thread
 from eigengp.gp.blocks import RowBlock
-
-T = TypeVar("T")
 
 _TREE_UP_TO, _FLAT = 10, 3
 """The largest number of inputs for which a tree is used, and for which it is among few points."""
@@ -382,14 +387,6 @@ class NeighborSource:
         before = find_nearest_before(rows.X * metric, count)
         own = np.arange(rows.n_rows)[:, None]
         return cls(rows, np.hstack([before, own]), n_threads)
-
-    def map(self, term: Callable[[slice], T], parts: Sequence[slice]) -> list[T]:
-        """Return `term(part)` of all parts, in order, computed in threads.
-
-        Parts do not depend on the number of threads, nor do sums of results in their order.
-        """
-        done = run_in_threads(lambda own: [term(part) for part in own], parts, self.n_threads)
-        return [each for own in done for each in own]
 
 
 def _cut(n: int, size: int) -> list[slice]:

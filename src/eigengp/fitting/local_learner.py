@@ -28,7 +28,7 @@ from eigengp.fitting.progress import Monitor
 from eigengp.fitting.run import Run
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.linalg import FactorizationError, inverse_diagonal
+from eigengp.gp.linalg import FactorizationError, leave_one_out
 from eigengp.kernels import (
     Kernel,
     Matern12,
@@ -298,7 +298,7 @@ class LocalLearner:
 
         def score(rows: RowBlock) -> tuple[float, float, float]:
             outcome = model.forward(rows)
-            errors = outcome.solved / inverse_diagonal(outcome.L)
+            errors, _ = leave_one_out(outcome.L, outcome.solved)
             return outcome.value, outcome.n, float(rows.weight @ errors**2)
 
         try:

@@ -19,7 +19,7 @@ from eigengp.backend.threads import map_in_threads
 from eigengp.fitting.model_selection import Decision
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.linalg import FactorizationError
+from eigengp.gp.linalg import FactorizationError, leave_one_out
 
 _FACTOR = 4.0
 _MOST_FACTORS = 4
@@ -96,13 +96,14 @@ def _sum_squares_of_group(model: ExactGP, rows: RowBlock) -> Array:
     `g = (w − 1) v/((w − 1) v + σ²)` to their mean, so with the mean ȳ and scatter q of the rows,
     the sum is `w (1 − g)² (ȳ − μ)² + q (1 + g/(w − 1))²`.
     """
-    mean, variance = model.posterior(model.forward(rows)).leave_one_out(rows)
-    errors = (rows.y - mean) ** 2
+    outcome = model.forward(rows)
+    errors, variance = leave_one_out(outcome.L, outcome.solved)
+    squares = errors**2
     if rows.scatter is None:
-        return rows.weight * errors
-    latent = np.maximum(variance - model.noise_variance, 0.0)
+        return rows.weight * squares
+    latent = np.maximum(variance - model.noise_variance / rows.weight, 0.0)
     others = np.maximum(rows.weight - 1.0, 0.0)
     per_row = latent / (others * latent + model.noise_variance)
-    alone = rows.weight * (1.0 - others * per_row) ** 2 * errors
+    alone = rows.weight * (1.0 - others * per_row) ** 2 * squares
     alone += rows.scatter * (1.0 + per_row) ** 2
-    return np.where(rows.scatter > 0.0, alone, rows.weight * errors)
+    return np.where(rows.scatter > 0.0, alone, rows.weight * squares)

@@ -17,7 +17,7 @@ from eigengp.backend.threads import speed_up_passes
 from eigengp.data.neighbors import NeighborSource
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.conjugate_gradients import Preconditioner, SymmetricKernelMatrix, solve
-from eigengp.gp.linalg import FactorizationError, cholesky, guarded, inverse_diagonal, solve_both
+from eigengp.gp.linalg import FactorizationError, cholesky, guarded, leave_one_out, solve_both
 from eigengp.gp.vecchia import VecchiaPass
 from eigengp.kernels import Kernel
 
@@ -90,7 +90,9 @@ def find_posterior_mean(
         Returns whether time is over.
     """
     rows, kernel = source.rows, model.features.kernel
-    noise = model.noise_variance / rows.weight + model.jitter * kernel.diag(rows.X)
+    noise = model.noise_variance / rows.weight + model.jitter * model.features.prior_variance(
+        rows.X
+    )
     try:
         if rows.n_rows <= _FEW_ROWS:
             return _factorize(kernel, rows, noise, variance.size)
@@ -109,7 +111,7 @@ def _factorize(kernel: Kernel, rows: RowBlock, noise: Array, n_errors: int) -> P
     C.flat[:: rows.n_rows + 1] += noise
     L = guarded(cholesky, C)
     a = solve_both(L, rows.y)
-    return PosteriorMean(a, (a / inverse_diagonal(L))[:n_errors])
+    return PosteriorMean(a, leave_one_out(L, a)[0][:n_errors])
 
 
 def _precondition(model: VecchiaPass, source: NeighborSource) -> Preconditioner:

@@ -255,7 +255,7 @@ def describe(model: Any, scaling: Scaling, like: AnyArray, has_weights: bool) ->
         found["inducing_points_"] = beside(scaling.restore_inputs(points), like)
     found["kernel_"] = scaling.restore_kernel(kernel, unit)
     if isinstance(model, VecchiaPass):
-        found["jitter_"] = unit * model.jitter * float(np.mean(kernel.diag(points)))
+        found["jitter_"] = unit * model.jitter * model.features.prior_scale
         if has_weights:
             spectrum = Spectrum.of(model.factor.gram)
             weights = spectrum.weights(np.ones(points.shape[0]))

@@ -8,7 +8,7 @@ Letters: `C = K + σ² S⁻¹` with `K = k(X,X)` and `s_n`, how often row n coun
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -21,9 +21,10 @@ from eigengp.backend.namespace import (
     AnyArray,
     beside,
     is_numpy,
+    load_loops,
     on_host,
 )
-from eigengp.backend.threads import recycle
+from eigengp.backend.threads import make_buffer, recycle
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import LOG_2PI, Gradient
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
@@ -36,8 +37,7 @@ from eigengp.gp.linalg import (
     solve_both,
     sum_log_diagonal,
 )
-from eigengp.kernels import Kernel, Stationary
-from eigengp.kernels.gram import gram, list_terms, pull_back_gram
+from eigengp.kernels import Kernel, Stationary, Sum
 
 _ADVICE = ("training rows", "start from a larger noise variance")
 """What a singular covariance is of, and what helps."""
@@ -82,6 +82,8 @@ class ExactOutcome:
     """With `C = L Lᵀ`; None once the gradient has used up its memory."""
     solved: Array
     """`a = C⁻¹y`, shape (N,)."""
+    terms: Sequence[Stationary] = ()
+    """The kernels whose sum the kernel is, if compiled loops made `L`, in recycled memory."""
 
 
 @dataclass(frozen=True)
@@ -114,31 +116,26 @@ class ExactGP:
         `−ln p(y) = ½ yᵀa + Σ ln L_nn + ½ Σ [s_n ln 2π + (s_n − 1) ln σ² + ln s_n + q_n/σ²]`.
         """
         rows = source if isinstance(source, RowBlock) else source.take(np.arange(source.n_rows))
-        L = self._factorize(source, rows)
+        L, terms = self._factorize(source, rows)
         s, solved = rows.weight, solve_both(L, rows.y)
         own = LOG_2PI * s + (s - 1.0) * np.log(self.noise_variance) + np.log(s)
         value = 0.5 * float(rows.y @ solved) + sum_log_diagonal(L)
-        if rows.scatter is not None:
-            value += 0.5 * rows.total_scatter / self.noise_variance
+        value += 0.5 * rows.total_scatter / self.noise_variance
         value += 0.5 * float(own.sum())
-        return ExactOutcome(value, float(s.sum()), rows, L, solved)
+        return ExactOutcome(value, float(s.sum()), rows, L, solved, terms)
 
-    def _factorize(self, source: RowSource | RowBlock, rows: RowBlock) -> AnyArray:
-        """Return `L`; in recycled memory, if compiled loops know the kernel."""
-        terms = self._list_terms(source)
-        if terms:
-            C = gram(terms, rows.X)
+    def _factorize(
+        self, source: RowSource | RowBlock, rows: RowBlock
+    ) -> tuple[AnyArray, Sequence[Stationary]]:
+        """Return `L`, and the terms of the kernel if compiled loops did the work."""
+        blocks = self._blocks(source, rows)
+        terms = _list_terms(self.kernel) if self.compiled and blocks is rows else []
+        C = _make_gram(terms, rows.X) if terms else None
+        if C is not None:
             C.flat[:: rows.n_rows + 1] += self.noise_variance / rows.weight
             if factorize_in_place(C) and np.all(np.isfinite(C.diagonal())):
-                return C
-        return guarded(cholesky, self._covariance(self._blocks(source, rows), rows), *_ADVICE)
-
-    def _list_terms(self, source: RowSource | RowBlock) -> list[Stationary]:
-        """Return the terms of the kernel if compiled loops do the work for these rows."""
-        one_block = isinstance(source, RowBlock) and self._blocks(source, source) is source
-        if not (self.compiled and one_block):
-            return []
-        return list_terms(self.kernel)
+                return C, terms
+        return guarded(cholesky, self._covariance(blocks, rows), *_ADVICE), []
 
     def _blocks(self, source: RowSource | RowBlock, rows: RowBlock) -> Any:
         """Return the rows in blocks: those of the source, or on the device."""
@@ -184,15 +181,25 @@ class ExactGP:
         no array is larger than N × N, and `C⁻¹` takes the place of `L`.
         """
         outcome = self.forward(source, gamma)
-        rows, terms = outcome.rows, self._list_terms(source)
-        if terms:
+        rows = outcome.rows
+        if outcome.terms:
             inverse: Any = outcome.L
             invert_in_place(inverse)
-            theta = pull_back_gram(terms, rows.X, inverse, outcome.solved)
+            theta = _pull_back_gram(outcome.terms, rows.X, inverse, outcome.solved)
             diagonal = inverse.diagonal().copy()
             recycle(inverse)
-            return self._with_gradient(outcome, theta, diagonal)
-        inverse = into_inverse(outcome.L)
+        else:
+            theta, diagonal = self._pull_back(source, outcome)
+        noise_bar = 0.5 * float(np.sum((diagonal - outcome.solved**2) / rows.weight))
+        log_noise = self.noise_variance * noise_bar + 0.5 * (outcome.n - rows.n_rows)
+        log_noise -= 0.5 * rows.total_scatter / self.noise_variance
+        return replace(outcome, L=None), Gradient(theta, rows.X[:0], log_noise)
+
+    def _pull_back(
+        self, source: RowSource | RowBlock, outcome: ExactOutcome
+    ) -> tuple[Array, Array]:
+        """Return the gradient with respect to `kernel.theta`, and the diagonal of `C⁻¹`."""
+        rows, inverse = outcome.rows, into_inverse(outcome.L)
         a, columns = beside(outcome.solved, inverse), self.kernel.at(rows.X)
 
         def pull_back(block: RowBlock) -> AnyArray:
@@ -203,15 +210,57 @@ class ExactGP:
 
         blocks = self._blocks(source, rows)
         theta = on_host(pull_back(rows) if blocks is rows else blocks.total(pull_back))
-        return self._with_gradient(outcome, theta, on_host(inverse.diagonal()))
+        return theta, on_host(inverse.diagonal())
 
-    def _with_gradient(
-        self, outcome: ExactOutcome, theta: Array, inverse: Array
-    ) -> tuple[ExactOutcome, Gradient]:
-        """Add the gradient with respect to the noise, given the diagonal of `C⁻¹`."""
-        rows = outcome.rows
-        noise_bar = 0.5 * float(np.sum((inverse - outcome.solved**2) / rows.weight))
-        log_noise = self.noise_variance * noise_bar + 0.5 * (outcome.n - rows.n_rows)
-        if rows.scatter is not None:
-            log_noise -= 0.5 * rows.total_scatter / self.noise_variance
-        return replace(outcome, L=None), Gradient(theta, rows.X[:0], log_noise)
+
+def _list_terms(kernel: Kernel) -> list[Stationary]:
+    """Return the kernels whose sum a kernel is, if compiled loops know them all; else nothing.
+
+    Known are stationary kernels with a `decay` and sums of them.
+    """
+    if isinstance(kernel, Sum):
+        left, right = _list_terms(kernel.left), _list_terms(kernel.right)
+        return left + right if left and right else []
+    return [kernel] if isinstance(kernel, Stationary) and kernel.decay is not None else []
+
+
+def _make_gram(terms: Sequence[Stationary], X: Array) -> Array | None:
+    """Return the lower half of `k(X, X)`, zero above the diagonal, in the order of Fortran.
+
+    Nothing is stored beside the matrix. None if there are no compiled loops.
+    """
+    points = [_scale(each, X) for each in terms]
+    upper, loops = make_buffer((X.shape[0], X.shape[0])), load_loops()
+    if not hasattr(loops, "add_gram"):
+        return None
+    for number, (each, own) in enumerate(zip(terms, points, strict=True)):
+        loops.add_gram(own, np.array(each.decay), each.variance, number == 0, upper)
+    return upper.T
+
+
+def _pull_back_gram(terms: Sequence[Stationary], X: Array, inverse: Array, a: Array) -> Array:
+    """Return `Σ_ij ½ (C⁻¹ − a aᵀ)_ij dk(x_i, x_j)/dθ`.
+
+    `inverse` is `C⁻¹`, of which entries on and below the diagonal are read. With `T = C̄ ∘ ρ'(t)`
+    the derivative with respect to `ln ℓ_d` is `−2 variance Σ_ij T_ij (x_id − x_jd)²/ℓ_d²`.
+    """
+    found = []
+    for each in terms:
+        points = _scale(each, X)
+        sums = np.zeros(points.shape[0] + 2)
+        load_loops().pull_back_gram(points, np.array(each.decay), inverse.T, a, sums)
+        lengths = -2.0 * sums[:-2]
+        if np.ndim(each.lengthscale) == 0:
+            lengths = lengths.sum(keepdims=True)
+        elif each.groups is not None:
+            lengths = each.sum_groups(lengths)
+        n_others = len(each.parameters) - lengths.size
+        found.append(each.variance * np.concatenate([lengths, sums[-2:][:n_others]]))
+    return np.concatenate(found)
+
+
+def _scale(kernel: Stationary, X: Array) -> Array:
+    """Return the inputs in units of the lengthscales, shape (D, n)."""
+    if kernel.active_dims is not None:
+        X = X[:, list(kernel.active_dims)]
+    return np.ascontiguousarray((X / np.asarray(kernel.lengthscale)).T)

@@ -31,8 +31,8 @@ from eigengp.backend.namespace import (
 )
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.linalg import (
-    inverse_diagonal,
     inverse_lower,
+    leave_one_out,
     solve_both,
     solve_lower,
 )
@@ -153,13 +153,12 @@ class ConditionalPosterior:
     def leave_one_out(self, rows: RowBlock) -> tuple[Array, Array]:
         """Return mean and variance of all training rows, each predicted from the others.
 
-        With `d = diag(C⁻¹)` they are `y − a/d` and `1/d`, for rows of any weight. `1/d` has the
-        noise `σ²/weight` of the row in it; the variance of a single new observation has `σ²`.
+        The variance has the noise `σ²` of a single new observation in it, whatever the row weighs.
         """
         assert isinstance(self.covariance, DenseCovariance)
-        d = inverse_diagonal(self.covariance.L)
+        errors, variance = leave_one_out(self.covariance.L, self.coefficients)
         own = self.noise_variance / rows.weight
-        return rows.y - self.coefficients / d, 1.0 / d - own + self.noise_variance
+        return rows.y - errors, variance - own + self.noise_variance
 
     def latent_covariance(self, X: AnyArray) -> AnyArray:
         """Return the joint covariance of the function at `X`, shape (n, n)."""

@@ -210,6 +210,16 @@ def inverse_diagonal(L: AnyArray) -> Array:
     return np.asarray(np.einsum("in,in->n", inverse, inverse))
 
 
+def leave_one_out(L: AnyArray, solved: Array) -> tuple[Array, Array]:
+    """Return errors and variances of targets, each predicted from all others, both of shape (N,).
+
+    With the covariance `C = L Lᵀ` of the targets, `a = C⁻¹y` and `d = diag(C⁻¹)` they are `a/d` and
+    `1/d`; the variance has the noise of the row in it.
+    """
+    d = inverse_diagonal(L)
+    return solved / d, 1.0 / d
+
+
 def into_inverse(L: AnyArray) -> AnyArray:
     """Return `(L Lᵀ)⁻¹`, shape (N, N), in the memory of `L`, which is lost, if that is NumPy's."""
     if not is_numpy(L):

@@ -32,9 +32,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from eigengp._typing import Array
-from eigengp.backend.loops import find_loops
-from eigengp.backend.namespace import AnyArray
-from eigengp.backend.threads import recycle
+from eigengp.backend.namespace import AnyArray, find_loops
+from eigengp.backend.threads import map_in_threads, recycle
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
 from eigengp.gp.linalg import CholeskyFactor, FactorizationError, cholesky, solve_lower
@@ -76,7 +75,7 @@ class Table:
         def fill(at: slice) -> None:
             np.matmul(features.matrix(source.rows.X[at]), factor, out=table.G[at])
 
-        source.map(fill, source.blocks)
+        map_in_threads(fill, source.blocks, source.n_threads)
         return table
 
 
@@ -200,7 +199,7 @@ class VecchiaPass:
         """
         features = kernel.at(points)
         gram = np.array(features.matrix(points))
-        gram.flat[:: gram.shape[0] + 1] += jitter * float(np.mean(kernel.diag(points)))
+        gram.flat[:: gram.shape[0] + 1] += jitter * features.prior_scale
         return cls(features, noise_variance, CholeskyFactor.of(gram, whitens=True), jitter)
 
     @property
@@ -236,8 +235,15 @@ class VecchiaPass:
         n, s = source.index.shape
         kappa = np.empty((n, table.G.shape[1]))
         whitened = Whitened(source.index, np.empty((n, s)), kappa, np.empty(n))
-        source.map(lambda rows: self._whiten(source, rows, table, whitened), source.chunks)
-        parts = source.map(lambda rows: self._sums(source, rows, whitened), source.groups)
+
+        def whiten(rows: slice) -> None:
+            self._whiten(source, rows, table, whitened)
+
+        map_in_threads(whiten, source.chunks, source.n_threads)
+        # Neither the groups nor the order of their sums depend on the number of threads.
+        parts = map_in_threads(
+            lambda rows: self._sums(source, rows, whitened), source.groups, source.n_threads
+        )
         return reduce(iadd, parts), whitened
 
     def _whiten(self, source: Any, rows: slice, table: Table, whitened: Whitened) -> None:

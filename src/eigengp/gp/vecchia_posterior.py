@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
-from eigengp.backend.loops import find_loops
 from eigengp.backend.namespace import (
     AnyArray,
     Placed,
     cast,
     empty_beside,
+    find_loops,
     is_numpy,
     namespace,
     place,

@@ -255,8 +255,7 @@ class KernelColumns(ABC):
     @cached_property
     def prior_scale(self) -> float:
         """A typical value of `k(x, x)`: the mean over the points where it varies."""
-        constant: float | None = self.kernel.constant_diagonal
-        return float(np.mean(self.kernel.diag(self.points))) if constant is None else constant
+        return float(np.mean(self.prior_variance(self.points)))
 
     def prior_variance(self, X: AnyArray) -> AnyArray | float:
         """Return `k(x_n, x_n)`: one number where it does not vary, else an array of shape (n,)."""

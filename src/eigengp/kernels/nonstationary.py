@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.loops import list_pairs
+from eigengp.backend.loops_numpy import list_pairs
 from eigengp.backend.namespace import (
     AnyArray,
     beside,
