@@ -9,12 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.calibration import CalibrationDisplay
 from sklearn.datasets import load_iris, make_moons
-from sklearn.metrics import log_loss
+from sklearn.inspection import DecisionBoundaryDisplay
+from sklearn.metrics import ConfusionMatrixDisplay, confusion_matrix, log_loss
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import eigengp
-from eigengp import LBFGS, EigenGPClassifier, SquaredExponential, Warped, plot
+from eigengp import LBFGS, EigenGPClassifier, SquaredExponential, Warped
 from eigengp._typing import Array
 from eigengp.export import to_onnx
 from eigengp.gp.variational import LatentPosterior, compute_divergence, recover_evidence
@@ -290,19 +292,18 @@ def test_unlabelled_rows_place_inducing_points(missing: Any) -> None:
     np.testing.assert_allclose(model._scaling.input_centre, X.mean(axis=0))
 
 
-def test_plots_of_classifiers() -> None:
+def test_displays_of_scikit_learn_draw_classifiers() -> None:
     pyplot = pytest.importorskip("matplotlib.pyplot")
     X, number = load_iris(return_X_y=True)
     y = np.array(["setosa", "versicolor", "virginica"])[number]
     three = quick().fit(X[:, 2:], y)
-    counts = plot.confusion_matrix(three, X[:, 2:], y)
-    assert sum(int(each.get_text()) for each in counts.texts) == 150
-    assert plot.decision_regions(three, X[:, 2:], y).get_xlabel() == "x0"
-    left, right = plot.class_calibration(three, X[:, 2:], y)
-    assert sum(bar.get_height() for bar in right.patches) == 150
-    assert "likeliest" in left.get_xlabel()
-    with pytest.raises(ValueError, match="two inputs"):
-        plot.decision_regions(quick().fit(X, y), X)
+    counts = ConfusionMatrixDisplay.from_estimator(three, X[:, 2:], y).confusion_matrix
+    np.testing.assert_array_equal(counts, confusion_matrix(y, three.predict(X[:, 2:])))
+    regions = DecisionBoundaryDisplay.from_estimator(three, X[:, 2:], response_method="predict")
+    assert set(np.unique(regions.response)) == {0, 1, 2}
+    two = quick().fit(X[:, 2:], y == "setosa")
+    curve = CalibrationDisplay.from_estimator(two, X[:, 2:], y == "setosa")
+    np.testing.assert_array_equal(curve.y_prob, two.predict_proba(X[:, 2:])[:, 1])
     pyplot.close("all")
 
 

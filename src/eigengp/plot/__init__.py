@@ -6,7 +6,6 @@ makes a new figure. Colour-blind readers can tell the colours apart, and line st
 lightness distinguish curves in grey. Matplotlib is imported on first use.
 """
 
-from eigengp.plot.classes import class_calibration, confusion_matrix, decision_regions
 from eigengp.plot.convergence import convergence
 from eigengp.plot.displays import EffectDisplay, PredictionDisplay
 from eigengp.plot.effects import inducing_points, relevance
@@ -15,10 +14,7 @@ from eigengp.plot.functions import eigenfunctions, prediction
 __all__ = [
     "EffectDisplay",
     "PredictionDisplay",
-    "class_calibration",
-    "confusion_matrix",
     "convergence",
-    "decision_regions",
     "eigenfunctions",
     "inducing_points",
     "prediction",

@@ -15,18 +15,11 @@ from numpy.typing import ArrayLike
 
 from eigengp import inspection
 from eigengp._typing import Array
+from eigengp.conformal import normal_half_width
 from eigengp.estimators.base import GPRegressor
 from eigengp.inspection import Effect, Predictions, leading_inputs, plain_rows
 from eigengp.metrics import pit_histogram
-from eigengp.plot.marks import (
-    draw_band,
-    draw_calibration,
-    draw_histogram,
-    draw_mean,
-    draw_rug,
-    find_chance,
-    panels,
-)
+from eigengp.plot.marks import draw_band, draw_mean, draw_rug, panels
 from eigengp.plot.palette import DATA_COLOR, MODEL_COLOR, REFERENCE_COLOR
 
 if TYPE_CHECKING:
@@ -34,7 +27,7 @@ if TYPE_CHECKING:
 
 PredictionKind = Literal["actual_vs_predicted", "residual_vs_predicted", "calibration"]
 EffectKind = Literal["partial_dependence", "accumulated", "slice"]
-_BINS = 10
+_BINS, _CHANCE = 10, 0.9
 _MOST_PANELS = 6
 _MOST_BARS = 300
 """Interval bars are drawn for at most so many rows."""
@@ -305,17 +298,27 @@ def _draw_errors(axes: Axes, found: Predictions, residuals: bool) -> None:
 def _draw_calibration(both: Any, found: Predictions) -> None:
     """Draw the coverage curve and the histogram of the probability integral transform."""
     left, right = both
+    ideal: dict[str, Any] = {"color": REFERENCE_COLOR, "lw": 1.0, "linestyle": "--"}
     n_rows, p = found.y_true.size, np.linspace(0.0, 1.0, 101)
-    off = find_chance(p, n_rows)
+    off = _find_chance(p, n_rows)
     left.fill_between(p, p - off, p + off, color="0.85", linewidth=0, label="chance")
-    draw_calibration(left, *found.coverage_curve)
+    left.plot([0, 1], [0, 1], label="calibrated", **ideal)
+    curve: dict[str, Any] = {"color": MODEL_COLOR, "marker": "o", "markersize": 4, "lw": 1.5}
+    left.plot(*found.coverage_curve, label="model", **curve)
+    left.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
     left.set(xlabel="probability of the interval", ylabel="fraction of targets inside")
-    density, _ = pit_histogram(found.y_true, found.y_pred, found.y_std, _BINS)
-    half = float(_BINS * find_chance(np.array(1.0 / _BINS), n_rows))
+    density, edges = pit_histogram(found.y_true, found.y_pred, found.y_std, _BINS)
+    half = float(_BINS * _find_chance(np.array(1.0 / _BINS), n_rows))
     right.axhspan(1.0 - half, 1.0 + half, color="0.85", linewidth=0, zorder=0)
-    right.axhline(1.0, zorder=3, color=REFERENCE_COLOR, lw=1.0, linestyle="--")
-    draw_histogram(right, density)
-    right.set(xlabel="predicted probability below the target", ylabel="density")
+    right.axhline(1.0, zorder=3, **ideal)
+    bars: dict[str, Any] = {"facecolor": "none", "edgecolor": MODEL_COLOR, "hatch": "////"}
+    right.bar(edges[:-1], density, 1.0 / _BINS, align="edge", lw=1.2, **bars)
+    right.set(xlim=(0, 1), xlabel="predicted probability below the target", ylabel="density")
+
+
+def _find_chance(probability: Array, n_rows: int) -> Array:
+    """Return the half-width of the 90 % sampling interval of a proportion of so many rows."""
+    return normal_half_width(_CHANCE) * np.sqrt(probability * (1.0 - probability) / n_rows)
 
 
 def _draw_effect(axes: Axes, effect: Effect, label: str, band: str) -> None:

@@ -33,7 +33,7 @@ from eigengp.plot.palette import LINES, MAP, MODEL_COLOR
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_CURVE, _SIDE = 400, 80
+_CURVE, _SIDE, _MARGIN = 400, 80, 0.03
 _LEVELS = 6
 _ALPHAS = (0.18, 0.3)
 
@@ -117,7 +117,7 @@ def eigenfunctions(
     n_inputs = _one_or_two(model, "eigenfunctions", "the method `eigenfunctions` of the model")
     count = min(count or len(LINES) + n_inputs - 1, model.weights_.shape[0])
     if n_inputs == 1:
-        (x,) = make_lines(model, rows, _CURVE)
+        (x,) = _make_lines(model, rows, _CURVE)
         with panels(ax) as (axes,), plain_inputs():
             draw_curves(axes, x, model.eigenfunctions(x[:, None]).T[:count])
             axes.set(xlabel=feature_names(model)[0], ylabel="eigenfunctions (scaled)")
@@ -138,27 +138,23 @@ def _one_or_two(model: GPRegressor, name: str, instead: str) -> int:
     return n_inputs
 
 
-def make_lines(
-    model: GPRegressor, rows: Array | None, n_points: int, margin: float = 0.03
-) -> list[Array]:
+def _make_lines(model: GPRegressor, rows: Array | None, n_points: int) -> list[Array]:
     """Return equally spaced values of each input over its range, with a margin."""
     ends = ranges(model, rows)
-    ends = ends + margin * np.diff(ends, axis=1) * [-1.0, 1.0]
+    ends = ends + _MARGIN * np.diff(ends, axis=1) * [-1.0, 1.0]
     return [np.linspace(low, high, n_points) for low, high in ends]
 
 
-def make_mesh(
-    model: GPRegressor, rows: Array | None, n_points: int, margin: float = 0.03
-) -> tuple[list[Array], Array]:
+def _make_mesh(model: GPRegressor, rows: Array | None) -> tuple[list[Array], Array]:
     """Return the values of both inputs, and all pairs of them as rows, shape (n, 2)."""
-    sides = make_lines(model, rows, n_points, margin)
+    sides = _make_lines(model, rows, _SIDE)
     return sides, np.column_stack([each.ravel() for each in np.meshgrid(*sides)])
 
 
 def _curve(
     axes: Axes, model: GPRegressor, rows: Array | None, y: Any, coverage: Sequence[float]
 ) -> None:
-    (x,) = make_lines(model, rows, _CURVE)
+    (x,) = _make_lines(model, rows, _CURVE)
     axes.set_xlim(x[0], x[-1])
     if rows is not None and y is not None:
         draw_rows(axes, rows[:, 0], np.asarray(y, dtype=np.float64))
@@ -175,7 +171,7 @@ def _curve(
 
 
 def _maps(both: Any, model: GPRegressor, rows: Array | None) -> None:
-    sides, points = make_mesh(model, rows, _SIDE)
+    sides, points = _make_mesh(model, rows)
     with plain_inputs():
         mean, std = model.predict(points, return_std=True)
     for axes, values, title in zip(both, (mean, std), ("mean", "standard deviation"), strict=True):
@@ -186,7 +182,7 @@ def _maps(both: Any, model: GPRegressor, rows: Array | None) -> None:
 
 
 def _eigenmaps(several: Any, model: EigenGPRegressor, rows: Array | None) -> None:
-    sides, points = make_mesh(model, rows, _SIDE)
+    sides, points = _make_mesh(model, rows)
     with plain_inputs():
         values = model.eigenfunctions(points)
     for j, axes in enumerate(several):

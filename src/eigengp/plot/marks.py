@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from eigengp._typing import Array
-from eigengp.conformal import normal_half_width
-from eigengp.plot.palette import DATA_COLOR, LINES, MODEL_COLOR, REFERENCE_COLOR, style
+from eigengp.plot.palette import DATA_COLOR, LINES, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_WIDE, _NARROW, _HEIGHT, _CHANCE = 3.3, 5.0, 2.8, 0.9
+_WIDE, _NARROW, _HEIGHT = 3.3, 5.0, 2.8
 _CROSSES: dict[str, Any] = {
     "linestyle": "none",
     "marker": "x",
@@ -71,28 +70,6 @@ def _make_panels(count: int, height: float, **options: Any) -> Any:
     for spare in made.flat[count:]:
         figure.delaxes(spare)
     return made.ravel()[:count]
-
-
-def draw_calibration(axes: Axes, probability: Array, frequency: Array) -> None:
-    """Draw frequencies against probabilities, and the diagonal of calibrated ones."""
-    reference: dict[str, Any] = {"color": REFERENCE_COLOR, "lw": 1.0, "linestyle": "--"}
-    axes.plot([0, 1], [0, 1], label="calibrated", **reference)
-    curve: dict[str, Any] = {"color": MODEL_COLOR, "marker": "o", "markersize": 4, "lw": 1.5}
-    axes.plot(probability, frequency, label="model", **curve)
-    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-
-
-def draw_histogram(axes: Axes, heights: Any) -> None:
-    """Draw bars over bins of equal width from 0 to 1."""
-    bars: dict[str, Any] = {"facecolor": "none", "edgecolor": MODEL_COLOR, "hatch": "////"}
-    left, width = np.arange(heights.size) / heights.size, 1.0 / heights.size
-    axes.bar(left, heights, width, align="edge", lw=1.2, **bars)
-    axes.set_xlim(0, 1)
-
-
-def find_chance(probability: Array, n_rows: Any) -> Any:
-    """Return the half-width of the 90 % sampling interval of a proportion of so many rows."""
-    return normal_half_width(_CHANCE) * np.sqrt(probability * (1.0 - probability) / n_rows)
 
 
 def draw_rows(axes: Axes, x: ArrayLike, y: ArrayLike) -> None:

@@ -51,8 +51,7 @@ def check_reportable(refused: bool) -> None:
     if refused:
         raise ValueError(
             "A report is about a regression with Gaussian noise. For other models, use eigengp "
-            "evaluate and inspect; eigengp.plot draws class_calibration, confusion_matrix and "
-            "decision_regions of classifiers."
+            "evaluate and inspect."
         )
 
 
