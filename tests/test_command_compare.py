@@ -62,6 +62,16 @@ def test_a_method_that_fails_does_not_stop_the_others(
     assert "failed" in result.stdout
 
 
+def test_thousands_are_read_where_the_option_says_so(tmp_path: Path) -> None:
+    size = np.arange(1_001, 1_041)
+    lines = [f'"{each:,}",{each * 2.5:.2f}' for each in size]
+    (tmp_path / "d.csv").write_text("\n".join(["size,price", *lines]))
+    asked = ("compare", tmp_path / "d.csv", "-t", "price", "--method", "linear", "--folds", "2")
+    assert "--decimal" in call(*asked).stderr
+    (found,) = answer(*asked, "--decimal", ".")["methods"]
+    assert max(found["nmse"]) < 0.01
+
+
 def test_effects_are_the_shares_of_the_variance() -> None:
     class Plane:
         def predict(self, X: Any) -> Any:

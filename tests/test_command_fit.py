@@ -349,3 +349,15 @@ def test_labels_beside_text_dates_and_gaps(
     assert eigengp.load(model).kernel == "matern52"
     for name in found[0].column_names[1:]:
         np.testing.assert_allclose(found[0][name].to_numpy(), found[1][name].to_numpy(), atol=1e-5)
+
+
+def test_a_target_of_numbers_can_be_made_classes(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=60)
+    pacsv.write_csv(pa.table({"x": x, "sick leave": (x > 0.2).astype(int)}), tmp_path / "d.csv")
+    asked = ("fit", tmp_path / "d.csv", "-t", "sick leave", "-o", tmp_path / "m.eigengp")
+    assert "--categorical 'sick leave' makes them classes" in call(*asked).stderr
+    found = answer(*asked, "--categorical", "sick leave")
+    assert found["fit"]["method"] == "classification"
+    assert eigengp.load(tmp_path / "m.eigengp").classes_.tolist() == ["0", "1"]
+    scores = answer("evaluate", tmp_path / "m.eigengp", tmp_path / "d.csv")
+    assert scores["accuracy"] > 0.9

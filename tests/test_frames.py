@@ -74,7 +74,7 @@ def test_the_default_regressor_takes_frames_and_stores_its_encoder(tmp_path: Pat
     model.save(tmp_path / "m.eigengp")
     again = eigengp.load(tmp_path / "m.eigengp")
     np.testing.assert_array_equal(again.predict(FRAME), model.predict(FRAME))
-    assert again.encoder_.to_dict() == model.encoder_.to_dict()
+    assert again.encoder_.columns_ == model.encoder_.columns_
     assert model.input_effects().shape == model.input_relevance().shape == (5,)
     assert int(np.argmax(model.input_effects())) in (0, 1)
     assert "town" in model._repr_html_()
@@ -297,6 +297,9 @@ def test_numeric_targets_of_two_values_name_the_classifier() -> None:
         quick().fit(X, y)
     with pytest.warns(FitWarning, match="two distinct values"):
         quick().fit(pd.DataFrame({"x": X[:, 0], "y": y.astype(int)}), "y")
+    for labels in (pd.Series(y), pl.Series(y), y.astype(int).tolist()):
+        with pytest.warns(FitWarning, match="two distinct values"):
+            quick().fit(X, labels)
     quick().fit(X, y + 0.001 * X[:, 0])
     quick().fit(X[:60], y[:60])
     EigenGPRegressor(4, likelihood="poisson", optimizer=LBFGS(max_iter=1)).fit(X, y)

@@ -26,7 +26,7 @@ from eigengp import (
     io,
 )
 from eigengp.estimators.base import GPRegressor
-from eigengp.io import SavedModelError, registry
+from eigengp.io import SavedModelError, known
 from eigengp.io.models import FORMAT
 from eigengp.kernels import Kernel, Stationary
 from saved_models import KEPT, KINDS, SAVED, answers, assert_same_answers, fitted, rows
@@ -44,7 +44,7 @@ def there_and_back(model: Any, tmp_path: Path) -> Any:
 @pytest.fixture
 def own_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget, after a test, what it has registered."""
-    monkeypatch.setattr(registry, "_RECORDS", dict(registry._RECORDS))
+    monkeypatch.setattr(known, "_RECORDS", dict(known._RECORDS))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -137,7 +137,14 @@ def test_every_regressor_is_known_here_and_to_files() -> None:
         each for each in offered if isinstance(each, type) and issubclass(each, GPRegressor)
     }
     assert {type(make()) for make in KINDS.values()} == regressors
-    assert regressors <= {each.kind for each in registry._RECORDS.values()}
+    assert regressors <= {known.record_named(name).kind for name in known.HOMES}
+
+
+@pytest.mark.parametrize("name", known.HOMES)
+def test_every_class_of_files_is_where_they_look_for_it(name: str) -> None:
+    found = known.record_named(name)
+    assert found.name == name
+    assert known.record_of(found.kind) is found
 
 
 def test_a_random_state_goes_on_from_where_it_was(tmp_path: Path) -> None:
@@ -238,7 +245,7 @@ def test_a_kernel_of_ones_own_must_be_registered(tmp_path: Path) -> None:
     assert not path.exists()
     assert io.register(Agnesi) is Agnesi
     assert_same_answers(model, there_and_back(model, tmp_path))
-    del registry._RECORDS["Agnesi"]
+    del known._RECORDS["Agnesi"]
     with pytest.raises(SavedModelError, match=r"'Agnesi'.*io\.register"):
         io.load(path)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -134,14 +135,8 @@ def make_nonstationary(
     0.51
     """
     _check(n, noise)
-    rng = check_random_state(random_state)
     x, grid = np.linspace(*NONSTATIONARY_RANGE, n), np.linspace(*NONSTATIONARY_RANGE, 500)
-    return Dataset(
-        X=x[:, None],
-        y=nonstationary_function(x) + noise * rng.normal(size=n),
-        X_test=grid[:, None],
-        f_test=nonstationary_function(grid),
-    )
+    return _add_noise(nonstationary_function, x, grid, noise, check_random_state(random_state))
 
 
 def make_snelson_like(n: int = 200, random_state: RandomState = None) -> Dataset:
@@ -174,12 +169,15 @@ def make_snelson_like(n: int = 200, random_state: RandomState = None) -> Dataset
     _check(n, SNELSON_NOISE)
     rng = check_random_state(random_state)
     x, grid = np.interp(rng.uniform(size=n), _SHARES, _EDGES), np.linspace(*SNELSON_RANGE, 301)
-    return Dataset(
-        X=x[:, None],
-        y=snelson_like_function(x) + SNELSON_NOISE * rng.normal(size=n),
-        X_test=grid[:, None],
-        f_test=snelson_like_function(grid),
-    )
+    return _add_noise(snelson_like_function, x, grid, SNELSON_NOISE, rng)
+
+
+def _add_noise(
+    function: Callable[[Array], Array], x: Array, grid: Array, noise: float, rng: Any
+) -> Dataset:
+    """Return noisy rows of a function, and its values on a grid."""
+    y = function(x) + noise * rng.normal(size=x.size)
+    return Dataset(x[:, None], y, grid[:, None], function(grid))
 
 
 def _check(n: int, noise: float) -> None:

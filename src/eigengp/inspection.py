@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn import config_context
-from sklearn.metrics import root_mean_squared_error
+from sklearn.metrics import log_loss, root_mean_squared_error
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from eigengp import metrics
@@ -548,19 +548,18 @@ def class_scores(
         The calibration error is the weighted mean gap between probability and frequency, of 15
         bins of the probability.
     """
-    labels, known = np.asarray(y).astype(str), np.asarray(classes).astype(str)
+    labels, known = np.asarray(y).astype(str), np.asarray(classes).astype(str).tolist()
     new = np.setdiff1d(labels, known)
     if new.size:
-        raise ValueError(f"The label {new[0]!r} is none of the classes {known.tolist()}.")
-    number = np.array([known.tolist().index(each) for each in labels])
+        raise ValueError(f"The label {new[0]!r} is none of the classes {known}.")
+    number = np.array(list(map(known.index, labels)))
     sure, right = p.max(axis=1), p.argmax(axis=1) == number
-    chosen = np.maximum(p[np.arange(number.size), number], np.finfo(np.float64).tiny)
     weight = np.ones(number.size) if sample_weight is None else sample_weight
     bins = np.minimum((_BINS * sure).astype(int), _BINS - 1)
     gaps = np.abs(np.bincount(bins, weight * (sure - right), _BINS))
     return {
         "accuracy": float(np.average(right, weights=weight)),
-        "log_loss": float(np.average(-np.log(chosen), weights=weight)),
+        "log_loss": float(log_loss(number, p, sample_weight=weight, labels=range(len(known)))),
         "calibration_error": float(gaps.sum() / weight.sum()),
     }
 

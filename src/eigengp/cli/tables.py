@@ -90,7 +90,7 @@ def read_table(path: str | Path, text: Collection[str] = (), encoding: str | Non
             table = open_dataset(path).to_table()
     except (pa.ArrowException, UnicodeDecodeError) as error:
         wrong = isinstance(error, UnicodeDecodeError) or "UTF8" in str(error)
-        hint = " If its text is not UTF-8, pass its encoding: --encoding latin-1." if wrong else ""
+        hint = ". If its text is not UTF-8, pass its encoding: --encoding latin-1." if wrong else ""
         raise TableError(f"{path} cannot be read: {error}{hint}") from error
     check_names(table.column_names)
     return table
@@ -165,7 +165,7 @@ class TableSchema:
     dropped : tuple of str
         Columns that the user has dropped.
     labels : bool
-        Whether the target is text or flags: classes, which are read as text.
+        Whether the target is text, flags, or named as a category: classes, read as text.
 
     Examples
     --------
@@ -218,7 +218,8 @@ class TableSchema:
             hint = f" To drop columns: {format_drop(error.columns)}." if error.columns else ""
             raise TableError(f"{error}{hint}") from None
         dropped = tuple(name for name in others if name not in wanted)
-        return cls(encoder, target, weights, dropped, holds_labels(table[target]))
+        labels = target in categorical or holds_labels(table[target])
+        return cls(encoder, target, weights, dropped, labels)
 
     @classmethod
     def of_model(cls, model: Any, **roles: Any) -> Self:

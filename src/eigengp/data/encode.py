@@ -1,14 +1,14 @@
 """Encode tables with numbers, flags, text and dates as arrays of numbers.
 
 `TableEncoder` is a scikit-learn transformer for pandas, Polars and PyArrow tables. It learns one
-`Column` for each input and stores everything it needs as plain values (`to_dict`).
+`Column`, plain values, for each input.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -39,7 +39,6 @@ from eigengp.data.columns import (
 )
 from eigengp.data.formats import import_arrow
 
-_VERSION = 2
 _IDENTIFIER = 0.8
 """Text with more distinct values than this share of the rows names the rows."""
 _FEWEST_IDENTIFIERS = 10
@@ -106,6 +105,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     array([[70.,  0.,  1.]])
     """
 
+    columns_: tuple[Column, ...]
+    ignored_: dict[str, str]
+
     def __init__(
         self,
         *,
@@ -152,7 +154,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             for name, own in kept.items()
         )
         self.ignored_ = ignored
-        self._set_names(table.column_names)
+        self.feature_names_in_ = np.array(table.column_names, dtype=object)
+        self.n_features_in_ = len(table.column_names)
         repeated = find_repeated(self.get_feature_names_out())
         if repeated:
             raise TableError(f"Several features would be called {join(repeated)}. Rename a column.")
@@ -231,39 +234,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """The group of each feature; those of a group share one lengthscale."""
         sizes = [size for column in self.columns_ for size in column.group_sizes]
         return tuple(np.repeat(np.arange(len(sizes)), sizes).tolist())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fitted encoder as plain values, for JSON."""
-        check_is_fitted(self)
-        parameters = {**self.get_params(), "categorical": list(self.categorical)}
-        return {
-            "version": _VERSION,
-            "parameters": parameters,
-            "columns": [asdict(column) for column in self.columns_],
-            "ignored": self.ignored_,
-            "names": list(self.feature_names_in_),
-        }
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Restore an encoder from `to_dict`."""
-        try:
-            if values["version"] != _VERSION:
-                raise TableError("The table encoder was stored by another version of eigengp.")
-            encoder = cls(**values["parameters"])
-            encoder.columns_ = tuple(
-                Column(**{name: _freeze(value) for name, value in each.items()})
-                for each in values["columns"]
-            )
-            encoder.ignored_ = dict(values["ignored"])
-            encoder._set_names(values["names"])
-        except (KeyError, TypeError) as error:
-            raise TableError(f"This is not a stored table encoder ({error!r}).") from error
-        return encoder
-
-    def _set_names(self, names: list[str]) -> None:
-        self.feature_names_in_ = np.array(names, dtype=object)
-        self.n_features_in_ = len(names)
 
 
 @dataclass(frozen=True)
@@ -491,7 +461,3 @@ def _find_problems(
     }
     if infinite:
         yield f"Values are infinite: {join_counts(infinite)}. Replace them.", infinite
-
-
-def _freeze(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

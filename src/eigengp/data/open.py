@@ -234,6 +234,8 @@ def open_dataset(frame: Frame, options: ReadOptions) -> Iterator[Dataset]:
 
 def _has_two_values(y: Any) -> bool:
     """Return whether targets in memory have two distinct values, in too many rows for chance."""
+    if isinstance(y, list) or (hasattr(y, "to_numpy") and not is_dask(y)):
+        y = np.asarray(y)
     if not isinstance(y, np.ndarray) or y.ndim != 1 or y.size < _FEWEST_OF_CLASSES:
         return False
     others = y[y != y[0]]

@@ -4,8 +4,8 @@ A file is written by `save`, or `model.save`, and read by `load`, or by `read`
 with what is stored beside the model.
 """
 
-from eigengp.io.errors import SavedModelError
+from eigengp.io.container import SavedModelError
+from eigengp.io.known import register
 from eigengp.io.models import SUFFIX, Saved, load, read, save
-from eigengp.io.registry import register
 
 __all__ = ["SUFFIX", "Saved", "SavedModelError", "load", "read", "register", "save"]

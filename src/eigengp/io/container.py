@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.numpy as safetensors
+from numpy.typing import NDArray
 
 from eigengp._atomic import replace_atomically
-from eigengp.io.errors import SavedModelError
-from eigengp.io.tree import AnArray
+
+AnArray = NDArray[Any]
 
 _LENGTH = 8
 """How many bytes say how long the table of safetensors is that follows them."""
@@ -27,6 +28,10 @@ _MOST_TEXT = 20_000_000
 _KEY = "eigengp"
 _MARK = b'"eigengp":"sha256 '
 """Stands before the checksum, and nowhere else: texts within the header are quoted."""
+
+
+class SavedModelError(ValueError):
+    """A model cannot be saved, or a file is not, or no longer, a saved model."""
 
 
 def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, AnArray]) -> None:

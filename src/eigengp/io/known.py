@@ -1,80 +1,73 @@
-"""The classes of which fitted models are made, and how each is stored.
+"""The classes of which fitted models are made: nothing else is ever made from a file.
 
-Whatever can be computed from the rest is omitted: cached properties, and the index of the
+Whatever can be computed from the rest is not stored: cached properties, and the index of the
 neighbour search.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import fields, is_dataclass, replace
+from importlib import import_module
+from typing import Any, TypeVar
 
 import numpy as np
 
-from eigengp.baselines.nystrom import NystromRegressor
-from eigengp.baselines.rvm.regressor import RVMRegressor
 from eigengp.data.encode import TableEncoder
 from eigengp.data.neighbors import Approximate, Exact, Nearest
-from eigengp.data.standardize import Extent, Scaling
-from eigengp.estimators.classifier import EigenGPClassifier
-from eigengp.estimators.eigengp import EigenGPRegressor
-from eigengp.estimators.exact import ExactGPRegressor
-from eigengp.estimators.sparse import FITCRegressor, PowerEPRegressor, VFERegressor
-from eigengp.estimators.ssgp import SSGPRegressor
-from eigengp.estimators.target_maps import LogMap, YeoJohnsonMap
-from eigengp.estimators.transformed_target import TargetTransformed
-from eigengp.fitting.model_selection import Decision, Selection
-from eigengp.fitting.online import Online
-from eigengp.fitting.settings import LBFGS, Stochastic
-from eigengp.fitting.stochastic import Adam, Belief, Reservoir, StochasticLearner
-from eigengp.gp.approximations import SpectralPass
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.exact_posterior import (
-    ConditionalPosterior,
-    DenseCovariance,
-    LowRankCovariance,
-    MixturePosterior,
-)
-from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
-from eigengp.gp.latent import NeighborLatent
-from eigengp.gp.likelihoods import (
-    LIKELIHOODS,
-    Bernoulli,
-    Coregionalized,
-    Gaussian,
-    Heteroscedastic,
-    Softmax,
-)
-from eigengp.gp.linalg import CholeskyFactor, Spectrum
+from eigengp.gp.likelihoods import LIKELIHOODS
 from eigengp.gp.mean import MEANS
-from eigengp.gp.model import EigenGP, Jitter
-from eigengp.gp.posterior import Posterior
-from eigengp.gp.precision import Arithmetic
-from eigengp.gp.residual import ResidualPass
-from eigengp.gp.sparse_spectrum import SpectralFeatures
-from eigengp.gp.sums import Sums
-from eigengp.gp.variational import Exposure, LatentPosterior
-from eigengp.gp.vecchia import VecchiaPass
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
-from eigengp.io.errors import SavedModelError
-from eigengp.io.record import EstimatorRecord, Fields, Record
-from eigengp.kernels import KERNELS, Kernel, KernelColumns, Product, Sum, Warped
+from eigengp.io.container import SavedModelError
+from eigengp.io.record import Estimator, EstimatorRecord, Fields, Record
+from eigengp.kernels import KERNELS, Kernel, KernelColumns
 
-_ESTIMATORS: tuple[Any, ...] = (
-    *(EigenGPRegressor, ExactGPRegressor, FITCRegressor, VFERegressor, PowerEPRegressor),
-    *(SSGPRegressor, NystromRegressor, RVMRegressor, TargetTransformed, EigenGPClassifier),
-)
-_PLAIN = (
-    *(*KERNELS.values(), Sum, Product, Warped),
-    *(LBFGS, Stochastic, Gaussian, Heteroscedastic, LatentPosterior, NeighborLatent, Exposure),
-    *(*LIKELIHOODS.values(), Bernoulli, Softmax, Coregionalized),
-    *(Scaling, Extent, *MEANS.values(), LogMap, YeoJohnsonMap),
-    *(EigenGP, Jitter, Arithmetic, Spectrum, CholeskyFactor),
-    *(SpectralFeatures, SpectralPass, ResidualPass, VecchiaPass, Sums),
-    *(Posterior, ConditionalPosterior, MixturePosterior, DenseCovariance, LowRankCovariance),
-    *(HeteroscedasticPosterior, VarianceScale, Decision, Selection),
-    *(Online, StochasticLearner, Reservoir, Belief, Adam),
-)
+ClassT = TypeVar("ClassT", bound=type)
+AnyRecord = Record | EstimatorRecord
+
+_MODULES = {
+    "baselines.nystrom": "NystromRegressor",
+    "baselines.rvm.regressor": "RVMRegressor",
+    "data.encode": "TableEncoder Column",
+    "data.standardize": "Scaling Extent",
+    "estimators.classifier": "EigenGPClassifier",
+    "estimators.eigengp": "EigenGPRegressor",
+    "estimators.exact": "ExactGPRegressor",
+    "estimators.sparse": "FITCRegressor VFERegressor PowerEPRegressor",
+    "estimators.ssgp": "SSGPRegressor",
+    "estimators.target_maps": "LogMap YeoJohnsonMap",
+    "estimators.transformed_target": "TargetTransformed",
+    "fitting.model_selection": "Decision Selection",
+    "fitting.online": "Online",
+    "fitting.settings": "LBFGS Stochastic",
+    "fitting.stochastic": "StochasticLearner Reservoir Belief Adam",
+    "gp.approximations": "SpectralPass",
+    "gp.blocks": "RowBlock",
+    "gp.exact_posterior": "ConditionalPosterior MixturePosterior DenseCovariance LowRankCovariance",
+    "gp.heteroscedastic": "HeteroscedasticPosterior VarianceScale",
+    "gp.latent": "NeighborLatent",
+    "gp.likelihoods": "Gaussian Heteroscedastic Bernoulli Softmax Coregionalized",
+    "gp.linalg": "CholeskyFactor Spectrum",
+    "gp.model": "EigenGP Jitter",
+    "gp.posterior": "Posterior",
+    "gp.precision": "Arithmetic",
+    "gp.residual": "ResidualPass",
+    "gp.sparse_spectrum": "SpectralFeatures",
+    "gp.sums": "Sums",
+    "gp.variational": "LatentPosterior Exposure",
+    "gp.vecchia": "VecchiaPass",
+    "gp.vecchia_posterior": "VecchiaPosterior",
+    "kernels": "Sum Product Warped",
+}
+"""The classes of each module; kernels, likelihoods and means with names are known by these."""
+HOMES = {
+    **{each: f"eigengp.{module}" for module, own in _MODULES.items() for each in own.split()},
+    **{
+        each.__name__: each.__module__
+        for each in (*KERNELS.values(), *LIKELIHOODS.values(), *MEANS.values())
+    },
+}
+"""The module of each class."""
 
 
 def _random_state_fields(rng: np.random.RandomState) -> Fields:
@@ -119,27 +112,126 @@ def _vecchia_posterior(approximate: bool, **found: Any) -> VecchiaPosterior:
     return VecchiaPosterior(search=search, **found)
 
 
-def _encoder_fields(encoder: TableEncoder) -> Fields:
-    fitted = hasattr(encoder, "columns_")
-    return {"values": encoder.to_dict() if fitted else {"parameters": encoder.get_params()}}
+def _vecchia_record() -> Record:
+    own = Record.of(VecchiaPosterior)
+    hints = {name: hint for name, hint in own.hints.items() if name != "search"}
+    hints["approximate"] = bool
+    return Record(
+        VecchiaPosterior, hints, own.optional, make=_vecchia_posterior, take=_vecchia_fields
+    )
 
 
-def _encoder(values: dict[str, Any]) -> TableEncoder:
-    fitted = "columns" in values
-    return TableEncoder.from_dict(values) if fitted else TableEncoder(**values["parameters"])
+_COLUMNS = Record(
+    KernelColumns,
+    {"kernel": Kernel, "points": np.ndarray},
+    make=lambda kernel, points: kernel.at(points),
+)
+_RECORDS: dict[str, AnyRecord] = {
+    "RandomState": Record(
+        np.random.RandomState, {"state": dict}, make=_random_state, take=_random_state_fields
+    ),
+    "RowBlock": replace(Record.of(RowBlock), make=_row_block),
+    "VecchiaPosterior": _vecchia_record(),
+    "KernelColumns": _COLUMNS,
+}
+"""What is not stored as its fields or attributes, and classes of users."""
+_OURS = HOMES.keys() | _RECORDS.keys()
 
 
-def records() -> list[Record | EstimatorRecord]:
-    """Return how each class is stored."""
-    own, columns = Record.of(VecchiaPosterior), {"kernel": Kernel, "points": np.ndarray}
-    vecchia = {**own.hints, "approximate": bool}
-    del vecchia["search"]
-    return [
-        *map(Record.of, _PLAIN),
-        *map(EstimatorRecord, _ESTIMATORS),
-        replace(Record.of(RowBlock), make=_row_block),
-        Record(np.random.RandomState, {"state": dict}, (), _random_state, _random_state_fields),
-        Record(TableEncoder, {"values": dict}, (), _encoder, _encoder_fields),
-        Record(VecchiaPosterior, vecchia, own.optional, _vecchia_posterior, _vecchia_fields),
-        Record(KernelColumns, columns, make=lambda kernel, points: kernel.at(points)),
-    ]
+def register(cls: ClassT) -> ClassT:
+    """Register a custom class, so that models that contain it can be saved and loaded.
+
+    Files refer to the class by its `__name__`. Call this function, or use it as a decorator, in
+    every program that saves or loads such a model, before it does.
+
+    Parameters
+    ----------
+    cls : type
+        A kernel or another dataclass that is part of fitted models, with the constructor that
+        `dataclass` generates; or a subclass of an estimator.
+
+    Returns
+    -------
+    cls : type
+        The same class.
+
+    Raises
+    ------
+    SavedModelError
+        If it is no such class, or another one has its name.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigengp.kernels import Stationary
+    >>> from eigengp.io import register
+    >>> @register
+    ... class Hyperbolic(Stationary):
+    ...     def profile(self, t):
+    ...         return 1.0 / (1.0 + t)
+    ...
+    ...     def slope(self, t, rho):
+    ...         return -rho * rho
+    """
+    name = cls.__name__
+    if name in _OURS:
+        raise SavedModelError(f"eigengp has a {name} of its own; give your class another name.")
+    known = _RECORDS.get(name)
+    if known and _origin(known.kind) != _origin(cls):
+        raise SavedModelError(
+            f"{known.kind.__module__} has registered a {name} already; give your class another "
+            "name."
+        )
+    has_fields = is_dataclass(cls) and _made_by_dataclass(cls)
+    if not (has_fields or issubclass(cls, Estimator)):
+        raise SavedModelError(
+            f"{name} must be a dataclass without an __init__ of its own, so that its fields say "
+            "all there is to store."
+        )
+    _RECORDS[name] = _make_record(cls)
+    return cls
+
+
+def record_of(kind: type) -> AnyRecord | None:
+    """Return how objects of this very class are stored; None if they are not.
+
+    A kernel makes its columns again, whatever their class.
+    """
+    found = _find(kind.__name__)
+    if found is not None and found.kind is kind:
+        return found
+    return _COLUMNS if issubclass(kind, KernelColumns) else None
+
+
+def record_named(name: str) -> AnyRecord:
+    """Return how objects of the class of this name are made."""
+    found = _find(name)
+    if found is None:
+        raise SavedModelError(
+            f"the saved model holds a {name!r}, which is not known here. If it is a class of "
+            "yours, call eigengp.io.register with it before you load."
+        )
+    return found
+
+
+def _find(name: str) -> AnyRecord | None:
+    if name not in _RECORDS and name in HOMES:
+        _RECORDS[name] = _make_record(getattr(import_module(HOMES[name]), name))
+    return _RECORDS.get(name)
+
+
+def _make_record(kind: Any) -> AnyRecord:
+    by_attributes = issubclass(kind, Estimator | TableEncoder)
+    return EstimatorRecord(kind) if by_attributes else Record.of(kind)
+
+
+def _origin(cls: type) -> tuple[str, str]:
+    """Tell a class that was defined anew, as notebooks do, from another of its name."""
+    return cls.__module__, cls.__qualname__
+
+
+def _made_by_dataclass(cls: type) -> bool:
+    """Return whether the constructor takes the fields and nothing else."""
+    owner = next(each for each in cls.__mro__ if "__init__" in vars(each))
+    own = vars(owner).get("__dataclass_params__")
+    return own is not None and bool(own.init)

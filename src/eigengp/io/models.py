@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigengp._atomic import check_target
 from eigengp.io import container
-from eigengp.io.errors import SavedModelError
+from eigengp.io.container import SavedModelError
 from eigengp.io.record import Estimator
 from eigengp.io.tree import Writer, make_value
 

@@ -17,7 +17,7 @@ from eigengp.estimators.base import GPEstimator
 from eigengp.estimators.transformed_target import TargetTransformed
 from eigengp.gp.likelihoods import Quantile
 from eigengp.gp.mean import check_mean
-from eigengp.io.errors import SavedModelError
+from eigengp.io.container import SavedModelError
 
 Fields = dict[str, Any]
 Estimator: TypeAlias = GPEstimator | TargetTransformed
@@ -81,7 +81,7 @@ class Record:
 
 @dataclass(frozen=True)
 class EstimatorRecord:
-    """How estimators of one class are stored: parameters, and what was learned."""
+    """How estimators of one class are stored, and encoders: parameters, and what was learned."""
 
     kind: Any
 
@@ -90,7 +90,7 @@ class EstimatorRecord:
         """The name in a file."""
         return str(self.kind.__name__)
 
-    def fields_of(self, model: Estimator) -> Fields:
+    def fields_of(self, model: Any) -> Fields:
         """Return all attributes; those that were learned are absent before `fit`."""
         found = dict(vars(model))
         if "_scaling" in found:
@@ -109,7 +109,7 @@ class EstimatorRecord:
         names = found.keys() & set(self.kind._get_param_names())
         model = self.kind(**{each: found[each] for each in names})
         vars(model).update(found)
-        if found.keys() - names:
+        if found.keys() - names and isinstance(model, Estimator):
             _check_predictions(model)
         return model
 

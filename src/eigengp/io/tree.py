@@ -13,17 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eigengp.backend.namespace import is_numpy, on_host
-from eigengp.io.errors import SavedModelError
+from eigengp.io.container import AnArray, SavedModelError
+from eigengp.io.known import record_named, record_of
 from eigengp.io.record import check_finite
-from eigengp.io.registry import record_named, record_of
 
 Node = Any
 """What JSON can hold."""
-AnArray = NDArray[Any]
 
+_SEQUENCES = {each.__name__: each for each in (list, tuple, set, frozenset)}
 _KINDS, _WIDEST = "fiub", 8
 """What kinds of numbers arrays may hold, and in how many bytes each."""
 _TURNED = "T"
@@ -47,7 +46,7 @@ class Writer:
             return value if math.isfinite(value) else {"float": repr(value)}
         if isinstance(value, Path):
             return {"path": str(value)}
-        if type(value) in (list, tuple):
+        if type(value) in _SEQUENCES.values():
             return {type(value).__name__: [self.node(each, where) for each in value]}
         if type(value) is dict:
             pairs = value.items()
@@ -99,10 +98,8 @@ def make_value(node: Node, arrays: Mapping[str, AnArray]) -> Any:
                 return float(content)
             case "path":
                 return Path(content)
-            case "list":
-                return [make(each) for each in content]
-            case "tuple":
-                return tuple(make(each) for each in content)
+            case "list" | "tuple" | "set" | "frozenset":
+                return _SEQUENCES[kind](map(make, content))
             case "dict":
                 return {make(key): make(each) for key, each in content}
             case "O" | "U":

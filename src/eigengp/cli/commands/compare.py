@@ -50,6 +50,7 @@ def compare(
     drop: options.Drop = None,
     only: options.Only = None,
     categorical: options.Categorical = None,
+    decimal: options.Decimal = None,
     encoding: options.Encoding = None,
     seed: options.Seed = 0,
 ) -> None:

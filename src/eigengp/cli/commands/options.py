@@ -42,7 +42,7 @@ Drop = Annotated[list[str] | None, _option("COLUMN", "Drop a column; may be repe
 Only = Annotated[list[str] | None, _option("COLUMN", "Use only this input; may be repeated.")]
 Categorical = Annotated[
     list[str] | None,
-    _option("COLUMN", "Treat a column of integers as categories; may be repeated."),
+    _option("COLUMN", "Treat integers as categories, of the target as classes; repeatable."),
 ]
 Weights = Annotated[str | None, _option("COLUMN", "The column with the weight of each row.")]
 Keep = Annotated[

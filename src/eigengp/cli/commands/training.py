@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,7 @@ class TrainingData:
             parts = train_test_split(np.arange(len(table)), test_size=holdout, random_state=seed)
             table, held = (table.take(np.sort(part)) for part in parts)
         schema = TableSchema.learn(table, **roles)
-        _note_useless(table, schema, out)
+        _note_columns(table, schema, out)
         if dataset is not None:
             fields = [dataset.schema.field(name) for name in schema.used]
             dataset = dataset.replace_schema(import_arrow().schema(fields))
@@ -103,8 +104,8 @@ class TrainingData:
         return {"schema": self.schema.to_dict(), "data": data}
 
 
-def _note_useless(table: Any, schema: TableSchema, out: Session) -> None:
-    """Note the columns that are ignored, and those that only number the rows."""
+def _note_columns(table: Any, schema: TableSchema, out: Session) -> None:
+    """Note the columns that are ignored or only number the rows, and a target of two numbers."""
     for name, why in schema.encoder.ignored_.items():
         out.note(f"Column {quoted(name)} is {why} and is ignored.")
     for column in schema.encoder.columns_:
@@ -113,3 +114,6 @@ def _note_useless(table: Any, schema: TableSchema, out: Session) -> None:
             out.note(
                 f"Column {quoted(column.name)} numbers the rows; --drop it if it has no meaning."
             )
+    if not schema.labels and np.unique(schema.read_target(table)).size == 2:
+        option = f"--categorical {quote(schema.target)}"
+        out.note(f"{quoted(schema.target)} has two values; {option} makes them classes.")
