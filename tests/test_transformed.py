@@ -57,7 +57,12 @@ class LogitMap:
         return -np.log(y * (1.0 - y))
 
 
-TRANSFORMS: dict[str, Any] = {"yeo-johnson": "yeo-johnson", "log": "log", "own": ArcsinhMap(2.0)}
+TRANSFORMS: dict[str, Any] = {
+    "auto": "auto",
+    "yeo-johnson": "yeo-johnson",
+    "log": "log",
+    "own": ArcsinhMap(2.0),
+}
 any_transform = pytest.mark.parametrize("name", TRANSFORMS)
 
 
@@ -196,6 +201,23 @@ def test_intervals_hold_their_coverage_once_calibrated() -> None:
     np.testing.assert_allclose(scores, np.sort(errors / std))
 
 
+def test_the_evidence_in_the_units_of_the_data_chooses_the_map() -> None:
+    model = fitted("auto")
+    evidences = {
+        name: fitted(name).regressor_.log_marginal_likelihood_
+        + np.sum(fitted(name).target_map_.log_slope(y))
+        for name in ("yeo-johnson", "log")
+    }
+    best = max(evidences, key=lambda name: evidences[name])
+    assert model.target_map_ == fitted(best).target_map_
+    np.testing.assert_allclose(model.predict(X_new), fitted(best).predict(X_new))
+    rng = np.random.default_rng(2)
+    normal = 10.0 + np.sin(X[:, 0]) + 0.1 * rng.normal(size=X.shape[0])
+    kept = TargetTransformed(inner()).fit(X, normal)
+    assert kept.target_map_ == YeoJohnsonMap(1.0)
+    np.testing.assert_allclose(kept.predict(X_new), inner().fit(X, normal).predict(X_new))
+
+
 def test_shares_keep_between_zero_and_one() -> None:
     shares = special.expit(3.0 * np.log(y) - 4.0)
     model = TargetTransformed(inner(), LogitMap())
@@ -226,7 +248,7 @@ def test_clones_pickles_names_pipelines_and_scorers() -> None:
     assert TargetTransformed().regressor is None
 
 
-@pytest.mark.parametrize("name", ["yeo-johnson", "log"])
+@pytest.mark.parametrize("name", ["auto", "yeo-johnson", "log"])
 def test_models_are_saved(name: str, tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
     model = fitted(name)

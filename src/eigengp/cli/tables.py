@@ -114,7 +114,7 @@ def is_large(path: str | Path) -> bool:
 def open_rows(path: str | Path, target: str, encoding: str | None) -> Any:
     """Open files as a dataset of the rows that have a target."""
     pa, dataset = import_arrow(), open_dataset(path, encoding)
-    check_present(pa.table({name: [] for name in dataset.schema.names}), [target])
+    check_present(dataset.schema.names, [target])
     return dataset.filter(~pa.compute.field(target).is_null(nan_is_null=True))
 
 
@@ -140,7 +140,7 @@ def drop_unlabelled(frame: Any, target: str) -> Any:
     table = as_table(frame)
     if not target:
         raise TableError("The model file does not name a target; pass --target.")
-    check_present(table, [target])
+    check_present(table.column_names, [target])
     own = table[target]
     missing = find_missing(own) > 0.0 if holds_labels(own) else find_no_number(own)
     if not missing.any():
@@ -205,7 +205,7 @@ class TableSchema:
         """
         table = as_table(frame)
         special = [target] if weights is None else [target, weights]
-        check_present(table, [*special, *drop, *(only or ()), *categorical])
+        check_present(table.column_names, [*special, *drop, *(only or ()), *categorical])
         if clash := set(special) & {*drop, *(only or ())}:
             raise TableError(f"{join(clash)} cannot be both an input and the target or weights.")
         others = [name for name in table.column_names if name not in special]
@@ -365,7 +365,7 @@ def format_drop(names: Iterable[str]) -> str:
 
 def _read(table: Any, name: str, decimal: str | None, labels: bool = False) -> Any:
     """Return a column of finite numbers, or of labels as text, shape (n,)."""
-    check_present(table, [name])
+    check_present(table.column_names, [name])
     values = table[name]
     try:
         found = np.array(to_text(values).to_pylist()) if labels else read_numbers(values, decimal)

@@ -83,7 +83,7 @@ def _read_values(values: Any) -> Any:
         return pa.array(list(texts), pa.string())
 
 
-def check_names(names: list[str]) -> None:
+def check_names(names: list[Any]) -> None:
     """Raise unless all columns have different names."""
     if "" in names:
         raise TableError(
@@ -95,15 +95,12 @@ def check_names(names: list[str]) -> None:
         raise TableError(f"Several columns have the same name: {join(repeated)}.")
 
 
-def check_present(table: Any, names: Iterable[str]) -> None:
-    """Raise unless a table has all these columns."""
-    present = set(table.column_names)
-    absent = [name for name in names if name not in present]
+def check_present(present: Collection[str], names: Iterable[str]) -> None:
+    """Raise unless all these names are those of columns that are present."""
+    absent = [name for name in names if name not in set(present)]
     if absent:
-        near = get_close_matches(absent[0], table.column_names, n=1)
-        hint = (
-            f"did you mean {quoted(near[0])}?" if near else f"there are {join(table.column_names)}."
-        )
+        near = get_close_matches(absent[0], present, n=1)
+        hint = f"did you mean {quoted(near[0])}?" if near else f"there are {join(present)}."
         raise TableError(f"There is no column {join(map(repr, absent))}; {hint}")
 
 

@@ -137,7 +137,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             If a column cannot be encoded; the message lists all problems.
         """
         table = as_table(X)
-        check_present(table, self.categorical)
+        check_present(table.column_names, self.categorical)
         if table.num_rows == 0:
             raise TableError("The table has no rows.")
         found = self._recognize(table)

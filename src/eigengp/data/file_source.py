@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp.data.array_source import count_chunk_rows
-from eigengp.data.columns import get_kind
+from eigengp.data.columns import check_present, get_kind
 from eigengp.data.formats import explain_errors, import_arrow, open_dataset
 from eigengp.gp.blocks import RowBlock, regrouped
 
@@ -148,10 +148,7 @@ def _describe_unusable(name: str, row: int, what: str) -> str:
 
 def _check_column(schema: Any, name: str, numeric: bool = True) -> None:
     """Raise if a column does not exist or, where it must, does not hold numbers."""
-    if name not in schema.names:
-        raise ValueError(
-            f"There is no column {name!r}; the file has {', '.join(map(repr, schema.names))}."
-        )
+    check_present(schema.names, [name])
     kind = schema.field(name).type
     if numeric and get_kind(kind) not in ("number", "flag"):
         raise ValueError(

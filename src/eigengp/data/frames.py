@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils.validation import _check_feature_names, _get_feature_names
+from sklearn.utils.validation import _check_feature_names, _check_n_features, _get_feature_names
 
 from eigengp._format import quoted
-from eigengp.data.columns import find_decimal, get_kind, parse_number
+from eigengp.data.columns import (
+    check_names,
+    check_present,
+    find_decimal,
+    get_kind,
+    parse_number,
+)
 from eigengp.data.dask_source import is_dask
 from eigengp.data.encode import TableEncoder
 from eigengp.data.formats import explain_errors, is_table, open_dataset
@@ -76,13 +80,15 @@ def open_frame(X: Any, y: Any, sample_weight: Any, categorical: Any) -> Frame:
     if type(X).__name__ == "LazyFrame":
         raise TypeError("X is a lazy frame without rows; pass X.collect().")
     named = categorical is not None and not isinstance(categorical, str | TableEncoder)
+    if is_dask(X) and hasattr(X, "columns"):
+        return Frame(*_take_columns(X, y, sample_weight))
     if not is_frame(X):
         if named and not (is_table(X) or is_dask(X)):
             table, encoder = _name_columns(X), TableEncoder(categorical=_list_names(X, categorical))
             return Frame(encoder.fit(table).transform(table), y, sample_weight, encoder)
         return Frame(X, y, sample_weight)
-    _check_unique(X)
-    y, sample_weight, X = _take_columns(X, y, sample_weight)
+    check_names(_get_columns(X) or [])
+    X, y, sample_weight = _take_columns(X, y, sample_weight)
     if categorical is None or not (named or _needs_encoder(X, categorical)):
         check_frame(X)
         if not is_table(X):
@@ -100,9 +106,10 @@ def read_targets(X: Any, y: Any) -> Any:
     """
     if isinstance(y, str) and isinstance(X, np.ndarray | list):
         raise ValueError(f"y={y!r} names a column, but X has no named columns; pass a frame.")
-    if y is None or isinstance(y, str) or getattr(getattr(y, "dtype", None), "kind", "?") in "fiu":
+    numeric = getattr(getattr(y, "dtype", None), "kind", "?") in "fiu"
+    if y is None or isinstance(y, str) or is_dask(y) or numeric:
         return y
-    values = y if is_dask(y) or hasattr(y, "__dlpack_device__") else np.asarray(y)
+    values = y if hasattr(y, "__dlpack_device__") else np.asarray(y)
     kind = getattr(getattr(values, "dtype", None), "kind", "?")
     texts = [value for value in values.ravel() if isinstance(value, str)] if kind in "OUT" else []
     if not (texts or kind == "b"):
@@ -151,11 +158,8 @@ def encode_inputs(estimator: Any, X: Any) -> Any:
     _check_feature_names(estimator, X, reset=False)
     if is_frame(X):
         return encoder.transform(X)
-    if np.ndim(X) == 2 and np.shape(X)[1] != encoder.n_features_in_:
-        raise ValueError(
-            f"X has {np.shape(X)[1]} features, but {type(estimator).__name__} is expecting "
-            f"{encoder.n_features_in_} features as input."
-        )
+    if np.ndim(X) == 2:
+        _check_n_features(estimator, X, reset=False)
     return encoder.transform(_name_columns(X, encoder.feature_names_in_))
 
 
@@ -172,46 +176,28 @@ def _name_columns(X: Any, names: Any = None) -> dict[str, Any]:
 def _list_names(X: Any, categorical: Any) -> list[str]:
     """Return the names of categories that are given by name, index or mask."""
     columns = _get_columns(X) if is_frame(X) else None
-    known = [f"x{d}" for d in range(np.shape(X)[1])] if columns is None else list(map(str, columns))
+    known = np.array([f"x{d}" for d in range(np.shape(X)[1])] if columns is None else columns, str)
     given = np.asarray(categorical)
-    if given.dtype == bool:
-        given = np.flatnonzero(given) if given.size == len(known) else np.array([len(known)])
-    if given.dtype.kind in "iu":
-        if given.size and not -len(known) <= given.min() <= given.max() < len(known):
-            raise ValueError(
-                f"categorical_features does not fit X, which has {len(known)} columns."
-            )
-        return [known[index] for index in given]
-    absent = [str(name) for name in given if str(name) not in known]
-    if absent:
-        raise ValueError(f"categorical_features names {absent[0]!r}; X has {', '.join(known)}.")
-    return [str(name) for name in given]
-
-
-def _check_unique(X: Any) -> None:
-    twice = [name for name, count in Counter(_get_columns(X) or ()).items() if count > 1]
-    if twice:
-        raise ValueError(
-            f"X has more than one column named {twice[0]!r}; give each input a unique name."
-        )
+    if given.dtype.kind not in "biu":
+        check_present(known.tolist(), given.tolist())
+        return given.tolist()
+    try:
+        return known[given].tolist()
+    except IndexError as error:
+        raise ValueError(f"categorical_features does not fit X: {error}.") from error
 
 
 def _take_columns(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-    """Return targets, weights and inputs, where targets and weights may be names of columns."""
+    """Return inputs, targets and weights; the latter two may be names of columns."""
     names = [name for name in (y, sample_weight) if isinstance(name, str)]
-    known = _get_columns(X) or []
-    for name in names:
-        if name not in known:
-            near = get_close_matches(name, map(str, known), n=1)
-            hint = (
-                f"did you mean {near[0]!r}?" if near else f"there are {', '.join(map(str, known))}."
-            )
-            raise ValueError(f"X has no column {name!r}; {hint}")
-    taken = [np.asarray(X[each]) if isinstance(each, str) else each for each in (y, sample_weight)]
+    check_present(list(map(str, _get_columns(X) or X.columns)), names)
+    taken = [X[each] if isinstance(each, str) else each for each in (y, sample_weight)]
+    if not is_dask(X):
+        taken = [None if each is None else np.asarray(each) for each in taken]
     if names:
         drop = getattr(X, "drop_columns", X.drop)
         X = drop(columns=names) if hasattr(X, "iloc") else drop(names)
-    return *taken, X
+    return X, *taken
 
 
 def _needs_encoder(X: Any, categorical: Any) -> bool:

@@ -271,14 +271,7 @@ def find_gpu() -> str | None:
 
 def _open_dask(client: Any, X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
     """Open Dask arrays or dataframes; small data is computed at once."""
-    names = None
-    if hasattr(X, "columns"):
-        y, sample_weight = (
-            X[each] if isinstance(each, str) else each for each in (y, sample_weight)
-        )
-        others = [each.name for each in (y, sample_weight) if hasattr(each, "name")]
-        columns = [name for name in X.columns if name not in others]
-        X, names = X[columns], np.array(columns, dtype=object)
+    names = np.array(X.columns, dtype=object) if hasattr(X, "columns") else None
     X, y, weight = align(X, y, sample_weight)
     if X.shape[0] <= MERGE_UP_TO or options.in_memory:
         X, y, weight = client.gather(client.compute([X, y, weight]))

@@ -13,7 +13,6 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray
 from eigengp.data.dask_source import is_dask, map_partitions
-from eigengp.data.file_source import FileTable
 from eigengp.data.formats import (
     check_column_names,
     explain_errors,
@@ -21,7 +20,7 @@ from eigengp.data.formats import (
     open_dataset,
     write_table,
 )
-from eigengp.data.frames import Frame, learn_from_files, open_frame
+from eigengp.data.frames import Frame, is_frame, open_frame
 from eigengp.data.open import is_out_of_core, open_table
 from eigengp.data.stream_source import StreamSource, read_ahead
 
@@ -34,33 +33,18 @@ def read_labelled(X: Any, y: Any, sample_weight: Any, categorical: Any) -> Frame
     if is_dask(X):
         from dask.base import compute
 
-        if hasattr(X, "columns"):
-            named = [each for each in (y, sample_weight) if isinstance(each, str)]
-            y, sample_weight = (
-                X[each] if isinstance(each, str) else each for each in (y, sample_weight)
-            )
-            X = X[[name for name in X.columns if name not in named]]
         own: Any = compute  # It has no types.
         X, y, sample_weight = own(X, y, sample_weight)
-    frame = open_frame(X, y, sample_weight, categorical)
-    if not is_out_of_core(frame.X):
-        return frame
-    check_column_names(y, sample_weight)
-    if not is_table(X):
-        table = open_table(X, y, sample_weight)
-        rows = StreamSource(table).take(np.arange(table.n_rows))
-        names = np.array(table.features, dtype=object)
-        return Frame(rows.X, rows.y, rows.sample_weight, None, names)
-    with explain_errors():
-        dataset = open_dataset(X)
-        features = [name for name in dataset.schema.names if name not in (y, sample_weight)]
-        if y not in dataset.schema.names:
-            raise ValueError(f"There is no column {y!r}; the file has {', '.join(features)}.")
-        labels = dataset.to_table([y])[y].combine_chunks().to_numpy(zero_copy_only=False)
-    encoder = frame.encoder or learn_from_files(X, y, sample_weight, categorical)
-    inputs = FileTable.of(X, None, sample_weight, features, encoder)
-    rows = StreamSource(inputs).take(np.arange(inputs.n_rows))
-    return Frame(rows.X, labels, rows.sample_weight, encoder, np.array(features, dtype=object))
+    if is_out_of_core(X) and not is_frame(X):
+        check_column_names(y, sample_weight)
+        if not is_table(X):
+            table = open_table(X, y, sample_weight)
+            rows = StreamSource(table).take(np.arange(table.n_rows))
+            names = np.array(table.features, dtype=object)
+            return Frame(rows.X, rows.y, rows.sample_weight, None, names)
+        with explain_errors():
+            X = open_dataset(X).to_table()
+    return open_frame(X, y, sample_weight, categorical)
 
 
 def predict_files(estimator: Any, X: Any, predict: Callable[[Any, Array], Any]) -> Any:

@@ -8,7 +8,7 @@ distribution of the values is a distribution of the targets that adds up to one,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, Self
 
 import numpy as np
 from scipy import special
@@ -19,7 +19,6 @@ from eigengp._typing import Array
 _DIGITS = 3
 
 
-@runtime_checkable
 class TargetMap(Protocol):
     """A strictly increasing map `m`, entry by entry."""
 
@@ -38,7 +37,7 @@ class LogMap:
     """`m(y) = ln y`, for positive targets."""
 
     @classmethod
-    def of(cls, y: Array, weight: Array | None) -> Self:
+    def of(cls, y: Array, weight: Array | None = None) -> Self:
         """Check that targets are positive."""
         if not np.all(y > 0.0):
             raise ValueError(
@@ -73,7 +72,7 @@ class YeoJohnsonMap:
     power: float
 
     @classmethod
-    def of(cls, y: Array, weight: Array | None) -> Self:
+    def of(cls, y: Array, weight: Array | None = None) -> Self:
         """Learn λ, to three digits: rounding of sums must not decide what is learned from it."""
         logarithm = np.average(np.sign(y) * np.log1p(np.abs(y)), weights=weight)
 

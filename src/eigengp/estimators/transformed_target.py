@@ -20,10 +20,13 @@ from eigengp.data.standardize import Summary
 from eigengp.estimators.around import Around
 from eigengp.estimators.base import GPRegressor
 from eigengp.estimators.eigengp import EigenGPRegressor
-from eigengp.estimators.target_maps import MAPS, TargetMap
+from eigengp.estimators.target_maps import MAPS, LogMap, TargetMap, YeoJohnsonMap
 from eigengp.fitting.settings import find_likelihood
 from eigengp.gp.blocks import RowBlock
 
+_IDENTITY = YeoJohnsonMap(1.0)
+_CLEARLY = 20.0
+"""The gain in nats for which "auto" transforms targets."""
 _LARGEST = 1e150
 _NODES = np.arange(-12.0, 12.125, 0.125)
 _WEIGHTS = np.exp(-0.5 * _NODES**2) / np.sum(np.exp(-0.5 * _NODES**2))
@@ -46,7 +49,11 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
     ----------
     regressor : GPRegressor or None
         The regressor of the transformed targets; it is cloned. None is `EigenGPRegressor()`.
-    transformer : {"yeo-johnson", "log"} or object
+    transformer : {"auto", "yeo-johnson", "log"} or object
+        "auto" fits the regressor to the targets as they are, to those of "yeo-johnson" and, if they
+        are positive, of "log". It keeps the fit with the largest log marginal likelihood of the
+        targets in their own units; a transform must gain 20 nats.
+
         "yeo-johnson" is the power transform of Yeo and Johnson, with the power between 0 and 2
         that maximises the likelihood of the targets under a normal distribution. Targets are not
         rescaled first, so it has little effect on targets much smaller than one. "log" is the
@@ -59,7 +66,7 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
     regressor_ : GPRegressor
         The fitted regressor of the transformed targets.
     target_map_ : object
-        The map, with `values(y)`, its inverse `targets(t)`, and `log_slope(y)`.
+        The map that was chosen, with `values(y)`, its inverse `targets(t)`, and `log_slope(y)`.
     n_features_in_ : int
         The number of inputs.
     feature_names_in_ : array of shape (D,)
@@ -83,7 +90,7 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
     """
 
     regressor: GPRegressor | None = None
-    transformer: Literal["yeo-johnson", "log"] | Any = "yeo-johnson"
+    transformer: Literal["auto", "yeo-johnson", "log"] | Any = "auto"
     regressor_: GPRegressor = field(init=False)
     target_map_: TargetMap = field(init=False)
     _inner = "regressor_"
@@ -91,7 +98,7 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "regressor": [GPRegressor, None],
         "transformer": [
-            StrOptions(set(MAPS)),
+            StrOptions({"auto", *MAPS}),
             HasMethods(["values", "targets", "log_slope"]),
         ],
     }
@@ -126,7 +133,7 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
         weight = check_weight(sample_weight, targets.size)
         counted = np.ones(targets.size, dtype=bool) if weight is None else weight > 0.0
         used = targets[counted]
-        regressor = EigenGPRegressor() if self.regressor is None else clone(self.regressor)
+        regressor = EigenGPRegressor() if self.regressor is None else self.regressor
         likelihood = getattr(regressor, "likelihood", None)
         if find_likelihood(likelihood) is not None:
             raise ValueError(
@@ -134,13 +141,24 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
                 f"{likelihood!r}."
             )
         Summary.of(RowBlock(np.empty((used.size, 0)), used)).check_range()
-        own: Any = self.transformer
-        if isinstance(own, str):
-            own = MAPS[own].of(used, None if weight is None else weight[counted])
-        values = np.where(counted, own.values(targets), 0.0)  # Others may have no value.
-        self.regressor_ = regressor.fit(X, values, sample_weight=sample_weight)
-        self.target_map_ = own
+        counts = np.ones(used.size) if weight is None else weight[counted]
+        best = -np.inf
+        for own in self._list_maps(used, counts):
+            values = np.where(counted, own.values(targets), 0.0)  # Others may have no value.
+            fitted = clone(regressor).fit(X, values, sample_weight=sample_weight)
+            score = fitted.log_marginal_likelihood_ + float(counts @ own.log_slope(used))
+            if score > best:
+                best = score + (_CLEARLY if own == _IDENTITY else 0.0)
+                self.target_map_, self.regressor_ = own, fitted
         return self
+
+    def _list_maps(self, y: Array, weight: Array) -> list[Any]:
+        """Return the maps to compare, first that which changes nothing."""
+        if self.transformer == "auto":
+            logarithm = [LogMap()] if np.all(y > 0.0) else []
+            return [_IDENTITY, YeoJohnsonMap.of(y, weight), *logarithm]
+        named = isinstance(self.transformer, str)
+        return [MAPS[self.transformer].of(y, weight) if named else self.transformer]
 
     def _checked_targets(self, y: ArrayLike) -> Array:
         if y is None:

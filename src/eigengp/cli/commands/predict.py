@@ -59,7 +59,7 @@ def _make_columns(
     from eigengp.data.columns import TableError, check_present, join
     from eigengp.data.frames import encoded_inputs
 
-    check_present(table, kept)
+    check_present(table.column_names, kept)
     if table.num_rows == 0:
         raise TableError("The table has no rows to predict.")
     X = schema.encoder.transform(table)
