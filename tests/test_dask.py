@@ -17,7 +17,6 @@ from eigengp import LBFGS, EigenGPRegressor, ExactGPRegressor, SquaredExponentia
 from eigengp.data.array_source import ArraySource
 from eigengp.data.dask_source import DaskSource, align, get_client
 from eigengp.gp.model import EigenGP, Jitter
-from eigengp.gp.sums import Kept
 
 distributed = pytest.importorskip("distributed")
 da, dd = (pytest.importorskip(f"dask.{name}") for name in ("array", "dataframe"))
@@ -120,21 +119,6 @@ def test_little_travels(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(
         gradient.inducing_points, known.inducing_points, rtol=1e-6, atol=1e-6
     )
-
-
-def test_features_stay_with_their_worker(client: Any) -> None:
-    source = DaskSource.of(client, *align(*lazy(3_000))).sized(20)
-    own = EigenGP(SquaredExponential(np.full(D, 1.5)), X[:20].copy(), 0.1, 20, jitter=Jitter(1e-6))
-    outcome = own.forward(source, 0.0, Kept(own.arithmetic.memory_limit))
-
-    def held() -> int:
-        from eigengp.gp import sums
-
-        return sum(len(each._made) for each in sums._HERE.values())
-
-    assert all(count > 0 for count in client.run(held).values())
-    outcome.flow.pull_back(source, outcome, outcome.evidence.sums_adjoint())
-    assert sum(client.run(held).values()) == 0
 
 
 def test_missing_values_are_named(client: Any) -> None:

@@ -25,10 +25,10 @@ from eigengp.fitting.settings import MOST_NEIGHBORS
 from eigengp.gp.blocks import RowBlock, group_rows
 from eigengp.gp.evidence import LOG_2PI
 from eigengp.gp.exact import ExactGP
-from eigengp.gp.heteroscedastic import leave_one_out_moments
 from eigengp.gp.latent import DenseLatent, NeighborLatent
 from eigengp.gp.likelihoods import Expectation, NonGaussian
 from eigengp.gp.linalg import FactorizationError
+from eigengp.gp.posterior import leave_one_out_moments
 from eigengp.gp.variational import Factors
 from eigengp.gp.vecchia import VecchiaPass
 from eigengp.gp.vecchia_posterior import VecchiaPosterior

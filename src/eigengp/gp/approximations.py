@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, Placed, cast, dtype_name, is_numpy, namespace
+from eigengp.backend.namespace import AnyArray, Placed, cast, dtype_name, namespace
 from eigengp.backend.threads import convert, product, recycle
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import (
@@ -71,9 +71,7 @@ class PlainRows:
 
     def sums(self, block: RowBlock, kept: Kept | None = None) -> Sums:
         """Pass 1, one block."""
-        on_gpu = not is_numpy(block.X)
-        fused = fused_for(self.features, block.X, self.made) if on_gpu else None
-        if fused:
+        if fused := fused_for(self.features, block.X, self.made):
             whole, rest = block.cut(fused.whole(block.n_rows))
             A, b = fused.sums(whole.X, whole.y, whole.sample_weight)
             own = complete_sums(A, b, whole, whole.sample_weight)
@@ -92,8 +90,7 @@ class PlainRows:
 
         It is formed as `K (2Ā + m b̄ᵀ) + (y − Km) b̄ᵀ`, in which far less cancels.
         """
-        on_gpu = self.pieces and not is_numpy(block.X)
-        fused = fused_for(self.features, block.X, self.pulled) if on_gpu else None
+        fused = fused_for(self.features, block.X, self.pulled) if self.pieces else None
         if fused:
             whole, rest = block.cut(fused.whole(block.n_rows))
             weight = whole.sample_weight
@@ -106,12 +103,11 @@ class PlainRows:
         residual = K @ bar.residual.beside(K)
         wide = K if self.pulled == self.made else convert(K, self.pulled)
         wide[:, -1] = cast(residual, self.pulled)
-        if K is not wide:
-            recycle(K)
         K_bar = product(wide, bar.about.beside(wide)[:-1, :])
-        pulled = _pulled_back(self.features, block, bar, K_bar, back, wide)
-        recycle(K_bar)
-        recycle(wide)
+        pulled = _pull_back(self.features, block, bar, K_bar, back)
+        recycle(K)
+        if wide is not K:
+            recycle(wide)
         return pulled
 
 
@@ -161,8 +157,7 @@ class WhitenedRows:
         wide = product(K, T)
         K_bar = product(wide, bar.stacked.beside(K) @ T[:-1, :-1].T)
         recycle(wide)
-        pulled = _pulled_back(self.features, block, bar, K_bar, back)
-        recycle(K_bar)
+        pulled = _pull_back(self.features, block, bar, K_bar, back)
         recycle(K)
         return pulled
 
@@ -175,19 +170,14 @@ def _with_diagonal(sums: Sums, features: KernelColumns, block: RowBlock) -> Sums
     return replace(sums, diagonal=xp.sum(block.weight * variance, dtype=xp.float64))
 
 
-def _pulled_back(
-    features: KernelColumns,
-    block: RowBlock,
-    bar: SumsAdjoint,
-    K_bar: AnyArray,
-    back: PullBack,
-    K: AnyArray | None = None,
+def _pull_back(
+    features: KernelColumns, block: RowBlock, bar: SumsAdjoint, K_bar: AnyArray, back: PullBack
 ) -> KernelAdjoint:
-    """Weigh the cotangent of `K` and take it, and that of a varying diagonal, to the kernel."""
-    weight = block.sample_weight
-    if weight is not None:
-        K_bar *= cast(weight, dtype_name(K_bar))[:, None]
-    adjoint = back(K_bar, overwrite=True, K=K)
+    """Take the cotangents of `K`, whose memory is lost, and of a varying diagonal to the kernel."""
+    if block.sample_weight is not None:
+        K_bar *= cast(block.sample_weight, dtype_name(K_bar))[:, None]
+    adjoint = back(K_bar, overwrite=True)
+    recycle(K_bar)
     if bar.diagonal and features.kernel.constant_diagonal is None:
         theta = features.kernel.diag_pull_back(block.X, bar.diagonal * block.weight)
         adjoint = replace(adjoint, theta=adjoint.theta + theta)

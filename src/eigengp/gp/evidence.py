@@ -86,7 +86,7 @@ class Evidence(ABC):
     @cached_property
     def log_determinant(self) -> float:
         """`ln|G|`."""
-        return _log_determinant(self.L_G)
+        return 2.0 * sum_log_diagonal(self.L_G)
 
     @cached_property
     def whitened(self) -> Array:
@@ -142,11 +142,6 @@ class Evidence(ABC):
         s2 = self.noise_variance
         fit = self.mean_norm + float(self.whitened @ self.whitened) - self.sums.c / s2
         return 0.5 * (self.sums.n - self.determined + fit) / s2
-
-
-def _log_determinant(L: Array) -> float:
-    """Return `ln|L Lᵀ|`."""
-    return 2.0 * sum_log_diagonal(L)
 
 
 @dataclass(frozen=True)
@@ -235,7 +230,7 @@ class PriorEvidence(Evidence):
     @cached_property
     def log_determinant(self) -> float:
         """`ln|Λ| − ln|K_BB|`."""
-        return _log_determinant(self.L_G) - _log_determinant(self.prior.L)
+        return 2.0 * (sum_log_diagonal(self.L_G) - sum_log_diagonal(self.prior.L))
 
     @property
     def mean_norm(self) -> float:

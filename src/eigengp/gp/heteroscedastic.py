@@ -13,15 +13,7 @@ from typing import Any
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import (
-    AnyArray,
-    Placed,
-    beside,
-    cast,
-    dtype_name,
-    namespace,
-    row_dots,
-)
+from eigengp.backend.namespace import AnyArray, Placed, beside, cast, dtype_name, namespace
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact_posterior import ConditionalPosterior, MixturePosterior
 from eigengp.gp.posterior import Posterior
@@ -33,8 +25,6 @@ _PSEUDO = 2.0
 """Pseudo-observations with error one that are added to those of the neighbours."""
 _MOST_CHANGE = 18.0
 """The largest `|η|`."""
-_LEAST_FREE = 0.1
-"""The smallest `1 − h` of a row with the leverage `h`."""
 
 
 def covariates(variance: AnyArray, surprise: AnyArray | None, explained: AnyArray) -> AnyArray:
@@ -58,35 +48,6 @@ def covariates(variance: AnyArray, surprise: AnyArray | None, explained: AnyArra
         few += [(_PSEUDO + xp.sum(surprise[:, :k], axis=1)) / (_PSEUDO + k) for k in counts]
     logs = [cast(xp.log(each), dtype_name(explained))[:, None] for each in few]
     return xp.concat([*logs, explained], axis=1)
-
-
-def leave_one_out_moments(
-    rows: RowBlock, mean: Array, linear: Array, own: Array, noise_variance: float
-) -> tuple[Array, Array]:
-    """Return mean and variance of training rows as if each had been left out, of shape (n,).
-
-    The influence of a row on the coefficients is removed: given them it was an
-    observation with the variance `d_w`, which is `d` with `σ²/weight` for `σ²`,
-    so with `h = tᵀP t/d_w` its error grows by `1/(1 − h)`, and its variance is
-    `d + tᵀP t/(1 − h)`.
-
-    Parameters
-    ----------
-    rows : RowBlock
-        The rows.
-    mean : array of shape (n,)
-        What they are predicted to be by all rows.
-    linear : array of shape (n,)
-        `tᵀP t`, the variance by the coefficients.
-    own : array of shape (n,)
-        `d`, the variance given the coefficients, noise included.
-    noise_variance : float
-        `σ²`.
-    """
-    counted = 1.0 if rows.sample_weight is None else rows.sample_weight
-    weighted = own - noise_variance + noise_variance / counted
-    free = np.maximum(1.0 - linear / weighted, _LEAST_FREE)
-    return rows.y - (rows.y - mean) / free, own + linear / free
 
 
 @dataclass(frozen=True)
@@ -182,14 +143,7 @@ class HeteroscedasticPosterior:
 
     def leave_one_out(self, rows: RowBlock) -> tuple[Array, Array, Array]:
         """Return mean, variance and covariates of training rows as if each had been left out."""
-        if not isinstance(self.own, Posterior):
-            mean, variance = self.own.leave_one_out(rows)
-            return mean, variance, self.covariates(rows.X, variance)
-        mean, total = self.own.mean_and_variance(rows.X)
-        K = self.features.matrix(rows.X)
-        linear = row_dots(*(2 * [K @ self.own.covariance_root]))
-        noise = self.own.noise_variance
-        mean, variance = leave_one_out_moments(rows, mean, linear, total - linear, noise)
+        mean, variance = self.own.leave_one_out(rows)
         return mean, variance, self.covariates(rows.X, variance)
 
     def mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:

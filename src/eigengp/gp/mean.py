@@ -18,29 +18,13 @@ from eigengp.gp.blocks import RowBlock, RowSource
 
 
 class Mean(Protocol):
-    """A mean function."""
+    """A mean function; those in `MEANS` also have a class method `fit`, like `LinearMean`."""
 
     def __call__(self, X: AnyArray) -> AnyArray:
         """Return the mean at inputs in the units of the data, shape (n,), in float64."""
 
     def gradient(self, X: AnyArray) -> AnyArray:
         """Return its derivative with respect to the inputs, shape (n, D) or (D,)."""
-
-
-class FittedMean(Mean, Protocol):
-    """A mean function that is fitted to rows, and has a name in `MEANS`."""
-
-    @classmethod
-    def fit(cls, source: RowSource, centre: Array, scale: Array) -> Self:
-        """Fit the rows of a source by sums over its blocks.
-
-        Parameters
-        ----------
-        source : RowSource
-            Rows in the units of the data.
-        centre, scale : arrays of shape (D,)
-            Of the inputs.
-        """
 
 
 @dataclass(frozen=True)
@@ -68,7 +52,17 @@ class LinearMean:
 
     @classmethod
     def fit(cls, source: RowSource, centre: Array, scale: Array) -> Self:
-        """Fit a source in one pass; inputs are centred and scaled, so that no digits are lost."""
+        """Fit the rows of a source by sums over its blocks.
+
+        Inputs are centred and scaled, so that no digits are lost.
+
+        Parameters
+        ----------
+        source : RowSource
+            Rows in the units of the data.
+        centre, scale : arrays of shape (D,)
+            Of the inputs.
+        """
 
         def moments(block: RowBlock) -> _Moments:
             xp = namespace(block.X)
@@ -110,7 +104,7 @@ class RegressorMean:
         )
 
 
-MEANS: dict[str, type[FittedMean]] = {"linear": LinearMean}
+MEANS: dict[str, type[Any]] = {"linear": LinearMean}
 """Mean functions by the names that estimators accept, beside "constant" and "zero"."""
 
 

@@ -26,9 +26,13 @@ from eigengp.backend.namespace import (
     row_dots,
 )
 from eigengp.backend.threads import product, recycle
+from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import Outcome
 from eigengp.gp.precision import Arithmetic
 from eigengp.kernels import Kernel, KernelColumns
+
+_LEAST_FREE = 0.1
+"""The smallest `1 − h` of a row with the leverage `h`."""
 
 
 class Predictive(Protocol):
@@ -204,6 +208,13 @@ class Posterior:
             variance += float(share**2 @ self._left_out(X, K))
         return float(average @ self.mean_coefficients), variance
 
+    def leave_one_out(self, rows: RowBlock) -> tuple[Array, Array]:
+        """Return mean and variance of training rows, each predicted from the others."""
+        mean, total = self.mean_and_variance(rows.X)
+        latent = self.features.matrix(rows.X) @ self.covariance_root
+        linear = row_dots(latent, latent)
+        return leave_one_out_moments(rows, mean, linear, total - linear, self.noise_variance)
+
     def functions(
         self, n_samples: int, rng: np.random.RandomState
     ) -> Callable[[AnyArray], AnyArray]:
@@ -229,6 +240,35 @@ class Posterior:
             return values
 
         return values
+
+
+def leave_one_out_moments(
+    rows: RowBlock, mean: Array, linear: Array, own: Array, noise_variance: float
+) -> tuple[Array, Array]:
+    """Return mean and variance of training rows as if each had been left out, of shape (n,).
+
+    The influence of a row on the coefficients is removed: given them it was an
+    observation with the variance `d_w`, which is `d` with `σ²/weight` for `σ²`,
+    so with `h = tᵀP t/d_w` its error grows by `1/(1 − h)`, and its variance is
+    `d + tᵀP t/(1 − h)`.
+
+    Parameters
+    ----------
+    rows : RowBlock
+        The rows.
+    mean : array of shape (n,)
+        What they are predicted to be by all rows.
+    linear : array of shape (n,)
+        `tᵀP t`, the variance by the coefficients.
+    own : array of shape (n,)
+        `d`, the variance given the coefficients, noise included.
+    noise_variance : float
+        `σ²`.
+    """
+    counted = 1.0 if rows.sample_weight is None else rows.sample_weight
+    weighted = own - noise_variance + noise_variance / counted
+    free = np.maximum(1.0 - linear / weighted, _LEAST_FREE)
+    return rows.y - (rows.y - mean) / free, own + linear / free
 
 
 def draw_by_input(X: Array, n_samples: int, seed: int) -> Array:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, Placed, cast, namespace, row_dots
+from eigengp.backend.namespace import AnyArray, Placed, cast, namespace, positive, row_dots
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
 from eigengp.gp.linalg import CholeskyFactor, Spectrum
@@ -31,6 +32,21 @@ class ResidualAdjoint(KernelAdjoint):
     """The cotangent of `F`, shape (M, R)."""
     noise_variance: float
     """The cotangent of `σ²`."""
+
+
+class Weighed(NamedTuple):
+    """What each row of a block counts for, arrays of shape (n,)."""
+
+    s: AnyArray
+    """How many observations share a residual."""
+    times: AnyArray
+    """How often that occurs."""
+    residual: AnyArray
+    """`r`, what the features leave of the prior variance."""
+    variance: AnyArray
+    """`s λ = σ² + α r s`."""
+    precision: AnyArray
+    """`ω`, times included."""
 
 
 @dataclass(frozen=True)
@@ -60,23 +76,23 @@ class ResidualRows:
     def _F(self) -> Placed:
         return Placed(self.factor)
 
-    def _counts(self, block: RowBlock) -> tuple[AnyArray, AnyArray]:
-        """Return how many observations share a residual, and how often that occurs, (n,)."""
+    def _weigh(self, block: RowBlock, Phi: AnyArray) -> Weighed:
+        """Return what the features leave to each row, and what the row counts for."""
         one = namespace(block.y).ones_like(block.y)
-        weight = one if block.sample_weight is None else block.sample_weight
-        return (weight, one) if self.shared else (one, weight)
+        s, times = (block.weight, one) if self.shared else (one, block.weight)
+        residual = positive(self.features.kernel.diag(block.X) - row_dots(Phi, Phi))
+        variance = self.noise_variance + self.power * residual * s
+        return Weighed(s, times, residual, variance, times * s / variance)
 
     def sums(self, block: RowBlock, kept: Kept | None = None) -> Sums:
         """Pass 1, one block."""
-        F, s2, alpha = self._F, self.noise_variance, self.power
-        (s, times), prior = self._counts(block), self.features.kernel.diag(block.X)
+        s2, alpha = self.noise_variance, self.power
         K = make_features(self.features, block, "float64", kept)
-        Phi, xp = K @ F.beside(K), namespace(K)
-        rest = prior - row_dots(Phi, Phi)
-        share = alpha * xp.where(rest > 0.0, rest, 0.0 * rest)
+        Phi, xp = K @ self._F.beside(K), namespace(K)
+        s, times, residual, _, precision = self._weigh(block, Phi)
         wide = xp.concat([Phi, cast(block.y, "float64")[:, None]], axis=1)
-        own = accumulate(wide, block, times * s / (s2 + share * s), s2)
-        log_variance = s * float(np.log(s2)) + xp.log1p(share * s / s2) / alpha
+        own = accumulate(wide, block, precision, s2)
+        log_variance = s * float(np.log(s2)) + xp.log1p(alpha * residual * s / s2) / alpha
         total = xp.sum(times * log_variance, dtype=xp.float64)
         return replace(own, log_precision=-total, n=xp.sum(s * times, dtype=xp.float64))
 
@@ -91,20 +107,16 @@ class ResidualRows:
         `−ω_n (ω_n ω̄_n/s_n + l̄ (1 + (α s_n − 1) r_n/σ²)) − c̄ scatter_n/σ⁴`.
         """
         K, back = take_features(self.features, block, "float64", kept)
-        xp, kernel, s2, alpha = namespace(K), self.features.kernel, self.noise_variance, self.power
+        xp, s2, alpha = namespace(K), self.noise_variance, self.power
         F, stacked, y = self._F.beside(K), bar.stacked.beside(K), cast(block.y, "float64")
         Phi = K @ F
         Phi_A, b_bar = Phi @ stacked[:-1, :], stacked[-1, :]
         quadratic = 0.5 * row_dots(Phi, Phi_A) + y * (Phi @ b_bar + bar.c * y)
-        rest = kernel.diag(block.X) - row_dots(Phi, Phi)
-        residual = xp.where(rest > 0.0, rest, 0.0 * rest)
-        s, times = self._counts(block)
-        variance = s2 + alpha * residual * s
-        precision = times * s / variance
+        s, _, residual, variance, precision = self._weigh(block, Phi)
         through = quadratic / variance
         own = bar.log_precision * (1.0 + (alpha * s - 1.0) * residual / s2)
         residual_bar = -precision * (alpha * s * through + bar.log_precision)
-        residual_bar = xp.where(rest > 0.0, residual_bar, 0.0 * rest)
+        residual_bar = xp.where(residual > 0.0, residual_bar, 0.0 * residual)
 
         Phi_bar = precision[:, None] * (Phi_A + y[:, None] * b_bar)
         Phi_bar -= (2.0 * residual_bar)[:, None] * Phi
@@ -112,7 +124,7 @@ class ResidualRows:
         noise_bar = -xp.sum(precision * (through + own))
         if block.scatter is not None:
             noise_bar -= bar.c * block.total_scatter / s2**2
-        theta = adjoint.theta + kernel.diag_pull_back(block.X, residual_bar)
+        theta = adjoint.theta + self.features.kernel.diag_pull_back(block.X, residual_bar)
         return ResidualAdjoint(theta, adjoint.points, K.T @ Phi_bar, noise_bar)
 
 

@@ -55,9 +55,7 @@ class SpectralFeatures(KernelColumns):
         """
         Phi = self.matrix(X, dtype, spare)
 
-        def pull_back(
-            Phi_bar: AnyArray, overwrite: bool = False, K: AnyArray | None = None
-        ) -> KernelAdjoint:
+        def pull_back(Phi_bar: AnyArray, overwrite: bool = False) -> KernelAdjoint:
             xp, scaled, phase_bar = namespace(X), self._scaled(X), self._phase_bar(Phi, Phi_bar)
             points_bar = cast(phase_bar.T @ cast(scaled, dtype), "float64")
             lengths = -xp.sum(points_bar * beside(self.points, X), axis=0)

@@ -15,7 +15,6 @@ from dataclasses import Field, dataclass, field, fields
 from functools import cached_property
 from threading import Lock
 from typing import Any, ClassVar
-from uuid import uuid4
 
 import numpy as np
 
@@ -129,12 +128,10 @@ class Kept:
     room: int
     _made: dict[int, tuple[AnyArray, PullBack]] = field(default_factory=dict)
     _lock: Any = field(default_factory=Lock)
-    _name: str = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel as a name: each process keeps the features of its own blocks."""
-        self._name = self._name or uuid4().hex
-        return _kept_here, (self._name, self.room)
+        """Travel without room: other processes compute features again."""
+        return Kept, (0,)
 
     def make(self, features: KernelColumns, block: RowBlock, dtype: str, spare: int) -> AnyArray:
         """Return a block's features in pass 1, and keep them while there is room."""
@@ -155,21 +152,6 @@ class Kept:
     def take(self, block: RowBlock) -> tuple[AnyArray, PullBack] | None:
         """Return a block's features and their pull-back in pass 2, if they were kept."""
         return self._made.pop(block.start, None)
-
-
-_HERE: dict[str, Kept] = {}
-_PASSES_HERE = 2
-_here_lock = Lock()
-
-
-def _kept_here(name: str, room: int) -> Kept:
-    """Return this process' store of that name; only the last few are remembered."""
-    with _here_lock:
-        if name not in _HERE:
-            _HERE[name] = Kept(room, _name=name)
-            for oldest in list(_HERE)[:-_PASSES_HERE]:
-                del _HERE[oldest]
-        return _HERE[name]
 
 
 def make_features(

@@ -24,11 +24,8 @@ from eigengp.backend.namespace import (
 )
 from eigengp.backend.threads import recycle
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.heteroscedastic import (
-    VarianceScale,
-    covariates,
-    leave_one_out_moments,
-)
+from eigengp.gp.heteroscedastic import VarianceScale, covariates
+from eigengp.gp.posterior import leave_one_out_moments
 from eigengp.gp.vecchia import (
     Neighborhoods,
     VecchiaOutcome,

@@ -46,9 +46,7 @@ class KernelAdjoint(Additive):
 class PullBack(Protocol):
     """Takes a cotangent on a kernel matrix back through the kernel."""
 
-    def __call__(
-        self, K_bar: AnyArray, /, overwrite: bool = False, K: AnyArray | None = None
-    ) -> KernelAdjoint:
+    def __call__(self, K_bar: AnyArray, /, overwrite: bool = False) -> KernelAdjoint:
         """Return what a cotangent hands back.
 
         Parameters
@@ -57,9 +55,6 @@ class PullBack(Protocol):
             The cotangent.
         overwrite : bool
             Offers its memory, and says that this is the last call.
-        K : array or None
-            If given, the matrix in the data type of `K_bar`. It stands for the one that was
-            returned, whose memory may hold something else by now.
         """
 
 

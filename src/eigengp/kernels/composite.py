@@ -176,9 +176,7 @@ class _PairColumns(KernelColumns):
             part.forward(X, dtype, spare) for part in self._parts
         )
 
-        def pull_back(
-            K_bar: AnyArray, overwrite: bool = False, K: AnyArray | None = None
-        ) -> KernelAdjoint:
+        def pull_back(K_bar: AnyArray, overwrite: bool = False) -> KernelAdjoint:
             left_bar, right_bar = self.kernel._split(K_bar, K_left, K_right)
             left = back_left(left_bar, overwrite and left_bar is not right_bar)
             right = back_right(right_bar, overwrite)

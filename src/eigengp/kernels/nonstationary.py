@@ -158,9 +158,7 @@ class PairwiseColumns(KernelColumns):
     def forward(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> WithPullBack:
         """See `KernelColumns.forward`; derivatives are computed once a cotangent is there."""
 
-        def pull_back(
-            K_bar: AnyArray, overwrite: bool = False, K: AnyArray | None = None
-        ) -> KernelAdjoint:
+        def pull_back(K_bar: AnyArray, overwrite: bool = False) -> KernelAdjoint:
             kernel, Z = self.kernel.beside(X), self._points_beside(X)
             start, theta, points = 0, 0.0, 0.0
             for x in self._in_parts(X, Z):

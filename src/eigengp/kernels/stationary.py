@@ -124,8 +124,6 @@ class Stationary(ParametricKernel):
         return self.variance
 
     def diag(self, X: AnyArray) -> AnyArray:
-        if is_numpy(X):
-            return np.full(X.shape[0], self.constant_diagonal)
         xp = namespace(X)
         return cast(xp.sum(xp.zeros_like(X), axis=1), "float64") + self.variance
 
@@ -197,13 +195,13 @@ class SquaredExponential(Stationary):
 class _Matern(Stationary):
     """Functions of `s = √(at)` that fall like `exp(−s)`: squared exponentials mixed by `a/χ²_a`."""
 
-    _a: ClassVar[float]
+    decay: ClassVar[tuple[float, float, float, float]]
 
     def reach(self, depth: float) -> float:
-        return depth**2 / self._a
+        return depth**2 / self.decay[1]
 
     def mixture(self, count: int, rng: np.random.RandomState) -> Array:
-        return self._a / rng.chisquare(self._a, count)
+        return self.decay[1] / rng.chisquare(self.decay[1], count)
 
 
 class Matern12(_Matern):
@@ -212,7 +210,7 @@ class Matern12(_Matern):
     Its derivative is infinite at t = 0; the gradient of equal points is taken as zero.
     """
 
-    _a, decay = 1.0, (1.0, 1.0, 0.0, 0.0)
+    decay = (1.0, 1.0, 0.0, 0.0)
 
     def profile(self, t: AnyArray) -> AnyArray:
         xp = namespace(t)
@@ -226,7 +224,7 @@ class Matern12(_Matern):
 class Matern32(_Matern):
     """`variance · (1 + s) exp(−s)`, `s = √(3t)`: functions with one derivative."""
 
-    _a, decay = 3.0, (1.0, 3.0, 1.0, 0.0)
+    decay = (1.0, 3.0, 1.0, 0.0)
 
     def profile(self, t: AnyArray) -> AnyArray:
         xp = namespace(t)
@@ -242,7 +240,7 @@ class Matern32(_Matern):
 class Matern52(_Matern):
     """`variance · (1 + s + s²/3) exp(−s)`, `s = √(5t)`: functions with two derivatives."""
 
-    _a, decay = 5.0, (1.0, 5.0, 1.0, 1.0 / 3.0)
+    decay = (1.0, 5.0, 1.0, 1.0 / 3.0)
 
     def profile(self, t: AnyArray) -> AnyArray:
         xp = namespace(t)
@@ -409,9 +407,7 @@ class StationaryColumns(KernelColumns):
         side, rows, t = self._distances(X, dtype, spare)
         rho, m, variance = self.kernel.profile(t), self.points.shape[0], self.kernel.variance
 
-        def pull_back(
-            K_bar: AnyArray, overwrite: bool = False, K: AnyArray | None = None
-        ) -> KernelAdjoint:
+        def pull_back(K_bar: AnyArray, overwrite: bool = False) -> KernelAdjoint:
             own, at = rho[:, :m], t[:, :m]
             slopes = (own, *self.kernel.shape_slopes(at, own))
             others = [variance * _inner(K_bar, each) for each in slopes]
@@ -448,16 +444,14 @@ class ExponentialColumns(StationaryColumns):
 
     def forward(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> WithPullBack:
         """See `KernelColumns.forward`; `T = −½ K̄ ∘ K`."""
-        side, rows, made = self._values(X, dtype, spare)
+        side, rows, K = self._values(X, dtype, spare)
 
-        def pull_back(
-            K_bar: AnyArray, overwrite: bool = False, K: AnyArray | None = None
-        ) -> KernelAdjoint:
-            own = made if K is None else K
-            T = times(K_bar, own[:, : K_bar.shape[1]], overwrite)
+        def pull_back(K_bar: AnyArray, overwrite: bool = False) -> KernelAdjoint:
+            own = cast(K[:, : K_bar.shape[1]], dtype_name(K_bar))
+            T = times(K_bar, own, overwrite)
             return _adjoint(side, rows, T, -0.5, overwrite)
 
-        return made, pull_back
+        return K, pull_back
 
 
 def _adjoint(

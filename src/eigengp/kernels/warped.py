@@ -7,6 +7,7 @@ in which functions vary quickly: `k(w(x), w(z))` (Snoek, Swersky, Zemel and Adam
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
@@ -19,6 +20,7 @@ from eigengp.kernels.base import Kernel, KernelAdjoint, KernelColumns, Parameter
 _EXPONENT = Parameter((0.1, 10.0), per_input=True, log_prior=(0.0, 0.75))
 
 
+@dataclass(frozen=True, eq=False)
 class Warped(Kernel):
     """`k(w(x), w(z))`, where `w` warps each input by the distribution function of Kumaraswamy.
 
@@ -43,26 +45,24 @@ class Warped(Kernel):
     >>> model = EigenGPRegressor(kernel=kernel, residual="exact")
     """
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        low: Array,
-        high: Array,
-        a: float | Array = 1.0,
-        b: float | Array = 1.0,
-    ) -> None:
-        self.kernel = kernel
-        self.low, self.high = (np.array(each, float, ndmin=1) for each in (low, high))
-        if self.low.shape != self.high.shape or not np.all(self.low != self.high):
+    kernel: Kernel
+    low: Array
+    high: Array
+    a: float | Array = 1.0
+    b: float | Array = 1.0
+
+    def __post_init__(self) -> None:
+        low, high = (np.array(each, float, ndmin=1) for each in (self.low, self.high))
+        if low.shape != high.shape or not np.all(low != high):
             raise ValueError(
                 "low and high must have one entry for each input, and must differ, got "
-                f"{low!r} and {high!r}."
+                f"{self.low!r} and {self.high!r}."
             )
-        self.a, self.b = (
-            np.broadcast_to(np.asarray(each, float), self.low.shape) for each in (a, b)
-        )
-        if not (np.all(self.a > 0) and np.all(self.b > 0)):
-            raise ValueError(f"a and b must be positive, got {a!r} and {b!r}.")
+        a, b = (np.broadcast_to(np.asarray(each, float), low.shape) for each in (self.a, self.b))
+        if not (np.all(a > 0) and np.all(b > 0)):
+            raise ValueError(f"a and b must be positive, got {self.a!r} and {self.b!r}.")
+        for name, value in {"low": low, "high": high, "a": a, "b": b}.items():
+            object.__setattr__(self, name, value)
 
     @property
     def theta(self) -> Array:
@@ -78,26 +78,19 @@ class Warped(Kernel):
         return (*self.kernel.parameters, *(2 * self.low.size * (_EXPONENT,)))
 
     def with_theta(self, theta: Array) -> Self:
-        kernel, a, b = self._split(theta)
-        return self._with(self.kernel.with_theta(kernel), a=np.exp(a), b=np.exp(b))
-
-    def _split(self, theta: Array) -> tuple[Array, Array, Array]:
-        count, D = self.kernel.theta.size, self.low.size
-        return theta[:count], theta[count : count + D], theta[count + D :]
-
-    def _with(self, kernel: Kernel, **changed: Array) -> Self:
-        own = {"low": self.low, "high": self.high, "a": self.a, "b": self.b, **changed}
-        return type(self)(kernel, **own)
+        count = self.kernel.theta.size
+        a, b = np.split(np.exp(theta[count:]), 2)
+        return replace(self, kernel=self.kernel.with_theta(theta[:count]), a=a, b=b)
 
     def with_ard(self, n_features: int) -> Self:
         if self.low.size != n_features:
             raise ValueError(
                 f"The warp has {self.low.size} inputs but X has {n_features} features."
             )
-        return self._with(self.kernel.with_ard(n_features))
+        return replace(self, kernel=self.kernel.with_ard(n_features))
 
     def with_groups(self, groups: Sequence[int] | None) -> Self:
-        return self._with(self.kernel.with_groups(groups))
+        return replace(self, kernel=self.kernel.with_groups(groups))
 
     @property
     def groups(self) -> tuple[int, ...] | None:  # type: ignore[override]  # That of its kernel.
@@ -108,16 +101,14 @@ class Warped(Kernel):
     ) -> Self:
         low, high = (each * input_scale + input_shift for each in (self.low, self.high))
         kernel = self.kernel.rescaled(input_scale, variance_scale, input_shift)
-        return self._with(kernel, low=low, high=high)
+        return replace(self, kernel=kernel, low=low, high=high)
 
     def embed(self, inputs: Sequence[int], n_features: int) -> Self:
-        changed = {
-            "low": -np.ones(n_features),
-            **{each: np.ones(n_features) for each in ("high", "a", "b")},
-        }
+        unused = {"low": -1.0, "high": 1.0, "a": 1.0, "b": 1.0}
+        changed = {name: np.full(n_features, value) for name, value in unused.items()}
         for name, values in changed.items():
             values[list(inputs)] = getattr(self, name)
-        return self._with(self.kernel.embed(inputs, n_features), **changed)
+        return replace(self, kernel=self.kernel.embed(inputs, n_features), **changed)
 
     def warp(self, X: AnyArray) -> AnyArray:
         """Return `w(x)` of each row, shape (n, D)."""
@@ -178,10 +169,6 @@ class Warped(Kernel):
             "or 'diagonal'."
         )
 
-    def __repr__(self) -> str:
-        own = ", ".join(f"{name}={getattr(self, name)!r}" for name in ("low", "high", "a", "b"))
-        return f"Warped({self.kernel!r}, {own})"
-
     def _key(self) -> tuple[object, ...]:
         ends = (*self.low.tolist(), *self.high.tolist())
         return (type(self).__name__, self.kernel._key(), *self.theta.tolist(), *ends)
@@ -217,11 +204,9 @@ class _WarpedColumns(KernelColumns):
         rows = self._rows(X)
         K, back = self._columns.forward(rows, dtype, spare)
 
-        def pull_back(
-            K_bar: AnyArray, overwrite: bool = False, K: AnyArray | None = None
-        ) -> KernelAdjoint:
+        def pull_back(K_bar: AnyArray, overwrite: bool = False) -> KernelAdjoint:
             of_rows = cast(self._columns.input_gradient(rows, K_bar), "float64")
-            own = back(K_bar, overwrite, K)
+            own = back(K_bar, overwrite)
             by_rows, _ = self.kernel.pulled(X, of_rows)
             by_points, points = self.kernel.pulled(self.points, cast(own.points, "float64"))
             theta = namespace(own.theta).concat([cast(own.theta, "float64"), by_rows + by_points])

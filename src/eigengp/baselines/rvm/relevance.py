@@ -124,7 +124,7 @@ class Candidates:
 
     def __init__(self, source: RowSource, kernel: Kernel) -> None:
         rows = source.take(np.arange(source.n_rows))
-        s = np.ones_like(rows.y) if rows.sample_weight is None else rows.sample_weight
+        s = rows.weight
         self.source, self.kernel, self.inputs = source, kernel, rows.X
         self.n, self.c = float(s.sum()), float(s @ rows.y**2)
         self.norms, self.b = (s > 0.0) * source.total(self._sum_norms_and_b)
@@ -138,7 +138,7 @@ class Candidates:
 
     def _sum_norms_and_b(self, block: RowBlock) -> Array:
         """Return a block's share of `φᵀΩφ` and `φᵀΩy`, shape (2, N)."""
-        s = np.ones_like(block.y) if block.sample_weight is None else block.sample_weight
+        s = block.weight
         share = np.empty((2, self.inputs.shape[0]))
         for tile, K in self._iterate_tiles(block.X):
             share[1, tile] = (s * block.y) @ K
