@@ -70,6 +70,18 @@ def _get_free_bytes(X: AnyArray) -> int:
     return int(torch.cuda.mem_get_info(X.device)[0])
 
 
+def check_finite(name: str, values: AnyArray, start: int) -> None:
+    """Raise on the first missing or infinite value."""
+    xp = namespace(values)
+    wrong = xp.nonzero(~xp.isfinite(values))
+    if wrong[0].shape[0]:
+        column = f", column {int(wrong[1][0])}" if values.ndim == 2 else ""
+        raise ValueError(
+            f"{name} has a missing or infinite value in row {start + int(wrong[0][0])}{column} "
+            "(counted from 0). Drop such rows, or fill them in."
+        )
+
+
 @dataclass(frozen=True)
 class ArraySource:
     """Row blocks cut from arrays.

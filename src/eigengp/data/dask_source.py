@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from eigengp.backend.namespace import AnyArray, is_numpy, namespace
 from eigengp.backend.threads import speed_up_passes
-from eigengp.data.array_source import ArraySource
+from eigengp.data.array_source import ArraySource, check_finite
 from eigengp.gp.blocks import RowBlock, SumT, in_memory
 
 _FAN_IN = 8
@@ -211,21 +211,9 @@ def _make_blocks(parts: list[list[AnyArray]], starts: list[int]) -> list[RowBloc
             raise ValueError("sample_weight must not be negative.")
         for name, values in (("X", X), ("y", y), ("sample_weight", weight)):
             if values is not None:
-                _check_finite(name, values, start)
+                check_finite(name, values, start)
         blocks.append(RowBlock(X, y, weight, start))
     return blocks
-
-
-def _check_finite(name: str, values: AnyArray, start: int) -> None:
-    """Raise on the first missing or infinite value."""
-    xp = namespace(values)
-    wrong = xp.nonzero(~xp.isfinite(values))
-    if wrong[0].shape[0]:
-        column = f", column {int(wrong[1][0])}" if values.ndim == 2 else ""
-        raise ValueError(
-            f"{name} has a missing or infinite value in row {start + int(wrong[0][0])}{column} "
-            "(counted from 0). Drop such rows, or fill them in."
-        )
 
 
 def _sum_group(packed: bytes, blocks: list[RowBlock], n_columns: int) -> bytes:
@@ -284,7 +272,7 @@ def map_partitions(
     def of_block(block: AnyArray) -> AnyArray:
         if block.shape[0] == 0:
             return np.empty((0, *shape))
-        _check_finite("A partition of X", block, 0)
+        check_finite("A partition of X", block, 0)
         return function(np.asarray(block, dtype=np.float64) if is_numpy(block) else block)
 
     own = {"chunks": (X.chunks[0], shape)} if shape else {"drop_axis": 1}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eigengp.data.array_source import count_chunk_rows
+from eigengp.data.array_source import check_finite, count_chunk_rows
 from eigengp.data.columns import check_present, get_kind
 from eigengp.data.formats import explain_errors, import_arrow, open_dataset
 from eigengp.gp.blocks import RowBlock, regrouped
@@ -128,22 +128,9 @@ class FileTable:
         column = batch.column(name)
         if not pa.types.is_floating(column.type):
             column = column.cast(pa.float64())
-        if column.null_count:
-            row = start + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-            raise ValueError(_describe_unusable(name, row, "no value"))
         numbers: NDArray[np.floating] = column.to_numpy(zero_copy_only=False)
-        wrong = ~np.isfinite(numbers)
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            raise ValueError(_describe_unusable(name, start + row, f"{numbers[row]}"))
+        check_finite(f"Column {name!r}", numbers, start)
         return numbers
-
-
-def _describe_unusable(name: str, row: int, what: str) -> str:
-    return (
-        f"Column {name!r} has {what} in row {row} (counted from 0). Drop such rows, fill them in, "
-        "or leave the column out of the file."
-    )
 
 
 def _check_column(schema: Any, name: str, numeric: bool = True) -> None:

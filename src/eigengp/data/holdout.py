@@ -46,22 +46,24 @@ class View:
     """A source whose blocks are computed from those of another source."""
 
     source: RowSource
-    n_rows: int = field(init=False)
-    """The number of rows."""
-    n_features: int = field(init=False)
-    """The number of inputs."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "n_rows", self.source.n_rows)
-        object.__setattr__(self, "n_features", self.source.n_features)
 
     @property
-    def block_map(self) -> BlockMap | None:
-        """The map from blocks of the source to blocks of the view; None if there is none.
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return self.source.n_rows
+
+    @property
+    def n_features(self) -> int:
+        """The number of inputs."""
+        return self.source.n_features
+
+    @property
+    def block_map(self) -> BlockMap:
+        """The map from blocks of the source to blocks of the view.
 
         It is sent to workers, so it must not hold the rows.
         """
-        return None
+        return lambda block: block
 
     def sized(self, n_columns: int) -> RowSource:
         """Return the same view in blocks for `n_columns` features."""
@@ -70,18 +72,15 @@ class View:
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all blocks of the view."""
         block_map = self.block_map
-        assert block_map is not None
         return self.source.total(lambda block: term(block_map(block)))
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of some rows."""
-        return self.source.take(rows)
+        return self.block_map(self.source.take(rows))
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
-        """Yield all rows once, in random order, in batches of about `size`, as NumPy arrays."""
-        order = rng.permutation(self.n_rows)
-        for start in range(0, self.n_rows, size):
-            yield self.take(np.sort(order[start : start + size]))
+        """Yield all rows once, in batches of about `size`, as NumPy arrays."""
+        return map(self.block_map, self.source.batches(size, rng))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,23 +43,10 @@ MERGE_UP_TO = 5_000
 """Up to so many rows are merged, and computed with on the CPU."""
 
 
-class TableOpener(Protocol):
-    """Opens an object as a table of numbers."""
-
-    def __call__(
-        self,
-        X: Any,
-        target: str | None = None,
-        weight: str | None = None,
-        features: Sequence[str] | None = None,
-    ) -> Table:
-        """Return the columns `features`, or all columns except target and weight, as inputs."""
+_OPENERS: list[tuple[Callable[[Any], bool], Callable[..., Table]]] = [(is_table, FileTable.of)]
 
 
-_OPENERS: list[tuple[Callable[[Any], bool], TableOpener]] = [(is_table, FileTable.of)]
-
-
-def register(accepts: Callable[[Any], bool], opener: TableOpener) -> None:
+def register(accepts: Callable[[Any], bool], opener: Callable[..., Table]) -> None:
     """Register a kind of data for `fit` and `predict`.
 
     Parameters
@@ -68,7 +55,8 @@ def register(accepts: Callable[[Any], bool], opener: TableOpener) -> None:
         Returns whether an object passed as `X` is of this kind.
     opener : callable
         `opener(X, target, weight, features)` returns a `Table`: `n_rows`, `n_features`, the names
-        `features`, and `chunks()`, which yields all rows in order.
+        `features`, and `chunks()`, which yields all rows in order. Its inputs are the columns
+        `features`, or all columns but target and weight if that is None.
 
     Examples
     --------
@@ -82,7 +70,7 @@ def is_out_of_core(X: Any) -> bool:
     return any(accepts(X) for accepts, _ in _OPENERS)
 
 
-def find_opener(X: Any) -> TableOpener:
+def find_opener(X: Any) -> Callable[..., Table]:
     """Return the first opener that accepts an object."""
     return next(opener for accepts, opener in _OPENERS if accepts(X))
 

@@ -14,7 +14,7 @@ and maps an outlier at a million deviations to about 17. It works for arrays of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -236,7 +236,7 @@ class Scaling:
         spread = np.where(_is_constant(scale, centre), 0.0, _round_off(scale, scale))[:-1]
         if not standardize:
             scale[:-1] = np.sqrt(np.mean(scale[:-1][spread > 0.0] ** 2)) if spread.any() else 0.0
-        usable = _make_usable(scale, centre)
+        usable = make_usable(scale, centre)
         scale = _round_off(usable, usable)
         centre = _round_off(centre, scale)
         mean = float(centre[-1]) if centred else 0.0
@@ -345,7 +345,7 @@ def _round_off(values: Array, scale: Array) -> Array:
     return rounded
 
 
-def _make_usable(scale: Array, centre: Array) -> Array:
+def make_usable(scale: Array, centre: Array) -> Array:
     """Replace the scale of constant columns by their magnitude or by one."""
     magnitude = np.abs(centre)
     unit = np.where(magnitude > 1.0 / _LARGEST, magnitude, 1.0)
@@ -381,19 +381,12 @@ class StandardizedSource(View):
 
     scaling: Scaling
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "n_features", self.scaling.n_columns)
+    @property
+    def n_features(self) -> int:
+        """The number of inputs that are learned from."""
+        return self.scaling.n_columns
 
     @property
     def block_map(self) -> BlockMap:
         """See `View.block_map`."""
         return self.scaling.transform_block
-
-    def take(self, rows: NDArray[np.intp]) -> RowBlock:
-        """Return a copy of some rows."""
-        return self.scaling.transform_block(self.source.take(rows))
-
-    def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
-        """Yield all rows once, in batches of about `size`, as NumPy arrays."""
-        return map(self.scaling.transform_block, self.source.batches(size, rng))

@@ -11,6 +11,7 @@ from sklearn.utils import check_array, check_consistent_length
 
 from eigengp._typing import Array
 from eigengp.data.frames import Frame
+from eigengp.data.standardize import make_usable
 from eigengp.estimators.base import count_outputs
 from eigengp.fitting.run import FitResult
 from eigengp.fitting.settings import Settings
@@ -38,9 +39,8 @@ class Outputs:
         few = np.flatnonzero(known.sum(axis=0) < 2)
         if few.size:
             raise ValueError(f"Output {few[0]} of y has fewer than two values that are not NaN.")
-        centre, scale = np.nanmean(self.values, axis=0), np.nanstd(self.values, axis=0)
-        constant = scale <= 8.0 * np.finfo(np.float64).eps * np.abs(centre)
-        return centre, np.where(constant, np.where(centre == 0.0, 1.0, np.abs(centre)), scale)
+        centre = np.nanmean(self.values, axis=0)
+        return centre, make_usable(np.nanstd(self.values, axis=0), centre)
 
     def number_rows(self, frame: Frame) -> Frame:
         """Return the data with the numbers of the rows, which stand for targets."""
