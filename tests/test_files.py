@@ -189,7 +189,7 @@ def test_what_is_not_a_number_is_named(tmp_path: Path) -> None:
     spoilt = y.copy()
     spoilt[17] = np.inf
     path = write(tmp_path, ".parquet", table().set_column(3, "target", pa.array(spoilt)))
-    with pytest.raises(ValueError, match="Column 'target' has a missing .* value in row 17"):
+    with pytest.raises(ValueError, match=r"Column 'target' has a missing .* value in row 17"):
         model().fit(path, "target")
     words = table(city=["here"] * N)
     numeric, feather = model(categorical_features=None), write(tmp_path, ".feather", words)
