@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
@@ -19,7 +19,7 @@ from eigengp.backend.threads import (
     sum_in_threads,
     use_one_blas_thread,
 )
-from eigengp.gp.blocks import RowBlock, SumT
+from eigengp.gp.blocks import RowBlock, SumT, in_memory
 
 BLOCK_ROWS = 1024
 """The default number of rows in a block."""
@@ -190,6 +190,19 @@ class ArraySource:
         for start in range(0, self.n_rows, size):
             end = min(start + size, self.n_rows)
             yield _cut_blocks(start, end, self.block_rows)
+
+
+def pick_rows(blocks: Iterable[RowBlock], rows: NDArray[np.intp]) -> RowBlock:
+    """Return a copy of rows of consecutive blocks, given by ascending numbers, in NumPy arrays."""
+    parts, n_features = [], 0
+    for block in blocks:
+        low, high = np.searchsorted(rows, (block.start, block.start + block.n_rows))
+        n_features = block.X.shape[1]
+        if high > low:
+            parts.append(ArraySource.of(block).take(rows[low:high] - block.start))
+        if high == rows.size:
+            break
+    return in_memory(parts, n_features)
 
 
 def _cut_blocks(

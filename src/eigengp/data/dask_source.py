@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from eigengp.backend.namespace import AnyArray, is_numpy, namespace
 from eigengp.backend.threads import speed_up_passes
-from eigengp.data.array_source import ArraySource, check_finite
+from eigengp.data.array_source import ArraySource, check_finite, pick_rows
 from eigengp.gp.blocks import RowBlock, SumT, in_memory
 
 _FAN_IN = 8
@@ -183,7 +183,7 @@ class DaskSource:
             low, high = np.searchsorted(rows, each.edges)
             if high > low:
                 wanted = rows[low:high]
-                parts.append(self._submit(_pick_rows, each.blocks, wanted, worker=each.worker))
+                parts.append(self._submit(pick_rows, each.blocks, wanted, worker=each.worker))
         return in_memory(self.client.gather(parts), self.n_features)
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
@@ -231,17 +231,6 @@ def _sum_group(packed: bytes, blocks: list[RowBlock], n_columns: int) -> bytes:
 def _add_sums(sums: list[bytes]) -> bytes:
     """Return the pickled sum of pickled sums."""
     return pickle.dumps(reduce(iadd, map(pickle.loads, sums)))
-
-
-def _pick_rows(blocks: list[RowBlock], rows: NDArray[np.intp]) -> RowBlock:
-    """Return some rows of a group, as NumPy arrays."""
-    parts = []
-    for each in blocks:
-        low, high = np.searchsorted(rows, (each.start, each.start + each.n_rows))
-        if high > low:
-            source = ArraySource(each.X, each.y, each.sample_weight)
-            parts.append(source.take(rows[low:high] - each.start))
-    return in_memory(parts, blocks[0].X.shape[1])
 
 
 def map_partitions(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from sklearn.utils.validation import has_fit_parameter
 
 from eigengp.backend.namespace import is_numpy
@@ -41,7 +42,8 @@ def cross_fit(regressor: Any, rows: RowSource) -> tuple[ArraySource, RegressorMe
             f"mean={type(regressor).__name__}() needs all rows in NumPy arrays; use "
             "mean='linear' or mean='constant' for files, Dask collections and GPUs."
         )
-    n_inputs = np.unique(rows.X, axis=0).shape[0]
+    distinct, inputs = np.unique(rows.X, axis=0, return_inverse=True)
+    n_inputs = distinct.shape[0]
     if n_inputs < _FOLDS:
         raise ValueError(
             f"mean={type(regressor).__name__}() is cross-fitted in {_FOLDS} folds and needs at "
@@ -54,21 +56,14 @@ def cross_fit(regressor: Any, rows: RowSource) -> tuple[ArraySource, RegressorMe
             f"mean={type(regressor).__name__}() takes no sample_weight in its fit, so it cannot "
             "use weights that are not whole numbers; choose another regressor for the mean."
         )
-
-    def fit(part: Any) -> RegressorMean:
-        if weight is None:
-            return RegressorMean(clone(regressor).fit(X[part], y[part]))
-        if weighs:
-            return RegressorMean(clone(regressor).fit(X[part], y[part], sample_weight=weight[part]))
-        times = weight[part].astype(int)  # Rows that stand several times were merged.
-        return RegressorMean(
-            clone(regressor).fit(np.repeat(X[part], times, axis=0), np.repeat(y[part], times))
-        )
-
-    _, inputs = np.unique(X, axis=0, return_inverse=True)
-    folds = np.random.RandomState(0).permutation(int(inputs.max()) + 1)[inputs.ravel()] % _FOLDS
+    index, params = np.arange(y.size), {}
+    if weighs:
+        params = {"sample_weight": weight}
+    elif weight is not None:  # Rows that stand several times were merged.
+        index = np.repeat(index, weight.astype(int))
+    folds = np.random.RandomState(0).permutation(n_inputs)[inputs.ravel()] % _FOLDS
+    X, targets, folds = X[index], y[index], folds[index]
+    cv = PredefinedSplit(folds)  # Rows with equal inputs are in one fold.
     residual = np.empty_like(y)
-    for fold in np.unique(folds):  # Rows with equal inputs are in one fold.
-        left = folds == fold
-        residual[left] = y[left] - fit(~left)(X[left])
-    return replace(rows, y=residual), fit(slice(None))
+    residual[index] = targets - cross_val_predict(regressor, X, targets, cv=cv, params=params)
+    return replace(rows, y=residual), RegressorMean(clone(regressor).fit(X, targets, **params))

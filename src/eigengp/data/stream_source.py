@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp.backend.namespace import AnyArray
-from eigengp.data.array_source import BLOCK_ROWS, ArraySource, choose_block_rows
+from eigengp.data.array_source import BLOCK_ROWS, ArraySource, choose_block_rows, pick_rows
 from eigengp.gp.blocks import RowBlock, SumT, in_memory, regrouped
 
 T = TypeVar("T")
@@ -105,16 +105,8 @@ class StreamSource:
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of rows, given by ascending numbers; stops reading after the last."""
-        parts: list[RowBlock] = []
         with closing(self._chunks()) as chunks:
-            for chunk in chunks:
-                end = chunk.start + chunk.n_rows
-                low, high = np.searchsorted(rows, (chunk.start, end))
-                if high > low:
-                    parts.append(chunk.picked(rows[low:high] - chunk.start))
-                if high == rows.size:
-                    break
-        return in_memory(parts, self.n_features)
+            return pick_rows(chunks, rows)
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
         """Yield all rows once, in order, in batches of `size`."""
