@@ -16,6 +16,7 @@ import eigengp
 from eigengp._typing import Array
 from eigengp.backend import loops_numpy, namespace
 from eigengp.kernels import (
+    Kernel,
     Matern12,
     Matern32,
     Matern52,
@@ -24,6 +25,7 @@ from eigengp.kernels import (
     SquaredExponential,
     Stationary,
 )
+from eigengp.kernels.gram import KernelProduct, list_terms
 
 pytestmark = pytest.mark.core
 
@@ -161,9 +163,29 @@ def test_compiled_profiles_are_those_of_the_kernels(
     rho = np.empty_like(t)
     compiled.profile(t, np.array(kernel.decay), rho)
     assert_allclose(rho, kernel.profile(t), rtol=1e-12, atol=1e-290)
+
+
+@pytest.mark.parametrize("n_points", [700, 4_000])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        SquaredExponential(0.7, 1.3),
+        Matern52([1.0, 0.8, 2.0]) + RationalQuadratic([0.5, 2.0], alpha=0.7, active_dims=[2, 0]),
+        Matern12(0.9) + Matern32([2.0, 1.0, 1.0], 0.4) + SquaredExponential(1.5),
+    ],
+    ids=repr,
+)
+def test_products_need_no_matrix_and_are_rounded_where_that_is_far_below_the_noise(
+    compiled: ModuleType, kernel: Kernel, n_points: int
+) -> None:
     rng = np.random.default_rng(0)
-    X, Z, v = rng.normal(size=(9, 3)), rng.normal(size=(700, 3)), rng.normal(size=700)
-    assert_allclose(kernel.at(Z).multiply(X, v), kernel.matrix(X, Z) @ v, atol=1e-11)
+    X, Z, v = (rng.normal(size=size) for size in ((40, 3), (n_points, 3), n_points))
+    expected = kernel.matrix(X, Z) @ v
+    for noise, atol in ((1e-9, 1e-10), (1.0, 2e-4)):
+        found = KernelProduct(list_terms(kernel), Z, v, noise)(X)
+        assert_allclose(found, expected, atol=atol)
+        exact = noise < 1.0 or n_points < 4_000
+        assert (np.abs(found - expected).max() < 1e-10) == exact
 
 
 def test_without_numba_numpy_takes_its_place_and_says_so(

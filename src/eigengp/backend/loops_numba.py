@@ -29,7 +29,7 @@ _FAST = {"reassoc", "contract", "nsz"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in ("add_gram", "combine", "multiply_block", "project", "pull_back_gram"):
+    if name not in ("combine", "evaluate_gram", "multiply", "multiply_block", "project"):
         raise AttributeError(name)
     return getattr(import_module("eigengp.backend.products_numba"), name)
 
@@ -148,22 +148,6 @@ def profile(t, decay, rho):
 
 
 _AT_ONCE = 512
-
-
-@compile_for(READ_2, READ_2, READ_1, READ_1, WRITE_1)
-def multiply(X, points, decay, v, out):
-    t, rho = np.empty(_AT_ONCE), np.empty(_AT_ONCE)
-    for first in range(0, v.size, _AT_ONCE):
-        count = min(_AT_ONCE, v.size - first)
-        own, near, some = t[:count], rho[:count], v[first : first + count]
-        for i in range(X.shape[0]):
-            own[:] = 0.0
-            _add_squares(X[i], points, first, own)
-            _profile(own, decay, near)
-            total = 0.0
-            for j in range(count):
-                total += some[j] * near[j]
-            out[i] += total
 
 
 @numba.njit

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numba
 import numpy as np
+from llvmlite import ir
 from numba import types
+from numba.extending import intrinsic
 
 from eigengp.backend.loops_numba import (
+    _AT_ONCE,
     INDEX_2,
     READ_1,
     READ_2,
@@ -63,39 +66,93 @@ def _measure_row(points, i, first, x, t):
     _add_squares(x, points, first, t)
 
 
-@compile_for(READ_2, READ_1, types.float64, types.boolean, WRITE_2)
-def add_gram(points, decay, variance, is_first, out):
-    D, n = points.shape
-    t, rho, x = np.empty(n), np.empty(n), np.empty(D)
-    for i in range(n):
-        own, near, row = t[: n - i], rho[: n - i], out[i, i:]
-        _measure_row(points, i, i, x, own)
-        _profile(own, decay, near)
-        for j in range(n - i):
-            before = 0.0 if is_first else row[j]
-            row[j] = before + variance * near[j]
-        for j in range(i):
-            out[i, j] = 0.0
+@intrinsic
+def _call_lapack(typing, address, half, size, matrix, info):
+    # Call a function at an address with pointers to half, size, matrix, size and info.
+    def generate(context, builder, signature, given):
+        pointer = ir.IntType(8).as_pointer()
+        address, half, size, matrix, info = given
+        own = ir.FunctionType(ir.VoidType(), 5 * [pointer]).as_pointer()
+        given = (half, size, matrix, size, info)
+        pointers = [builder.inttoptr(each, pointer) for each in given]
+        builder.call(builder.inttoptr(address, own), pointers)
+        return context.get_dummy_value()
+
+    return types.void(*5 * [types.intp]), generate
 
 
-@compile_for(READ_2, READ_1, READ_2, READ_1, WRITE_1)
-def pull_back_gram(points, decay, inverse, a, sums):
+@numba.njit(inline="always")
+def _in_place(address, C):
+    # Replace the lower half of C, in the order of Fortran, and return whether that succeeded.
+    half, size = np.full(1, 76, np.uint8), np.full(1, C.shape[0], np.int32)  # 76 is the letter L.
+    info = np.zeros(1, np.int32)
+    _call_lapack(address, half.ctypes.data, size.ctypes.data, C.ctypes.data, info.ctypes.data)
+    return info[0] == 0
+
+
+@numba.njit(inline="always")
+def _pull_back(points, term, C, a, sums):
     D, n = points.shape
     t, rho, T, x = np.empty(n), np.empty(n), np.empty(n), np.empty(D)
     for i in range(n):
-        sums[D] += 0.5 * (inverse[i, i] - a[i] * a[i])
+        sums[D] += 0.5 * (C[i, i] - a[i] * a[i])
         first = i + 1
         own, near, bar = t[: n - first], rho[: n - first], T[: n - first]
-        row, others = inverse[i, first:], a[first:]
+        row, others = C[i, first:], a[first:]
         _measure_row(points, i, first, x, own)
-        _profile(own, decay, near)
+        _profile(own, term, near)
         total = 0.0
         for j in range(n - first):  # Each entry stands for two.
             bar[j] = row[j] - a[i] * others[j]
             total += bar[j] * near[j]
         sums[D] += total
-        sums[D + 1] += _times_slope(own, near, decay, bar)
+        sums[D + 1] += _times_slope(own, near, term, bar)
         _sum_squares(bar, x, points, first, sums)
+
+
+@compile_for(
+    *(READ_2, READ_2, READ_2, READ_1, READ_1, types.intp, types.intp, WRITE_2, WRITE_1, WRITE_2),
+    result=types.float64,
+)
+def evaluate_gram(X, per_length, terms, noise, y, factorize, invert, C, a, sums):
+    (n, D), count = X.shape, terms.shape[0]
+    points, t, rho, x = np.empty((count, D, n)), np.empty(n), np.empty(n), np.empty(D)
+    for k in range(count):
+        for i in range(n):
+            for d in range(D):
+                points[k, d, i] = X[i, d] * per_length[k, d]
+    for i in range(n):
+        row = C[i]
+        for j in range(n):
+            row[j] = 0.0
+        for k in range(count):
+            own, near = t[: n - i], rho[: n - i]
+            _measure_row(points[k], i, i, x, own)
+            _profile(own, terms[k], near)
+            for j in range(n - i):
+                row[i + j] += terms[k, 4] * near[j]
+        row[i] += noise[i]
+    if not _in_place(factorize, C):
+        return np.nan
+    log_det = 0.0
+    for i in range(n):
+        log_det += np.log(C[i, i])
+        a[i] = y[i]
+    for i in range(n):
+        value = a[i] / C[i, i]
+        a[i] = value
+        for j in range(i + 1, n):
+            a[j] -= value * C[i, j]
+    for i in range(n - 1, -1, -1):
+        total = a[i]
+        for j in range(i + 1, n):
+            total -= C[i, j] * a[j]
+        a[i] = total / C[i, i]
+    if sums.shape[0] > 0:
+        _in_place(invert, C)
+        for k in range(count):
+            _pull_back(points[k], terms[k], C, a, sums[k])
+    return log_det
 
 
 @compile_for(READ_2, READ_2, INDEX_2, WRITE_2)
@@ -163,3 +220,92 @@ def multiply_block(V, left, right, rows, columns):
                 rows[j, first + 2] = s2
             if count > 3:
                 rows[j, first + 3] = s3
+
+
+_LOG2_E, _LN2_HIGH, _LN2_LOW = (np.float32(x) for x in (1.442695041, 0.693359375, -2.12194440e-4))
+_LN2, _HALF, _ONE, _ROOT2 = (np.float32(x) for x in (0.6931471806, 0.5, 1.0, 1.4142135))
+_MOST = np.float32(80.0)
+_E0, _E1, _E2, _E3, _E4, _E5 = (
+    np.float32(x)
+    for x in (1.9875691e-4, 1.3981999e-3, 8.3334519e-3, 4.1665796e-2, 1.6666665e-1, 5.0000001e-1)
+)
+_L0, _L1, _L2, _L3, _L4, _L5, _L6, _L7, _L8 = (
+    np.float32(x)
+    for x in (
+        *(7.0376836e-2, -1.1514610e-1, 1.1676999e-1, -1.2420141e-1, 1.4249323e-1),
+        *(-1.6668058e-1, 2.0000715e-1, -2.4999994e-1, 3.3333331e-1),
+    )
+)
+
+
+@numba.njit(inline="always")
+def _exp_single(x):
+    # exp of numbers between −80 and 80: 2ⁿ times a polynomial.
+    n = np.floor(x * _LOG2_E + _HALF)
+    r = (x - n * _LN2_HIGH) - n * _LN2_LOW
+    p = ((((_E0 * r + _E1) * r + _E2) * r + _E3) * r + _E4) * r + _E5
+    return (p * r * r + r + _ONE) * np.int32((np.int32(n) + 127) << 23).view(np.float32)
+
+
+@numba.njit(inline="always")
+def _log_single(x):
+    # ln of numbers from one on: x = 2ᵉm, and a polynomial of m − 1.
+    bits = np.float32(x).view(np.int32)
+    e = np.float32((bits >> 23) - 127)
+    m = np.int32((bits & 0x7FFFFF) | 0x3F800000).view(np.float32)
+    more = _ONE if m > _ROOT2 else np.float32(0.0)
+    m *= _ONE - _HALF * more
+    z = m - _ONE
+    p = (((_L0 * z + _L1) * z + _L2) * z + _L3) * z + _L4
+    p = (((p * z + _L5) * z + _L6) * z + _L7) * z + _L8
+    return (e + more) * _LN2 + (p * z * z * z - _HALF * z * z + z)
+
+
+@numba.njit(inline="always")
+def _profile_single(t, term, rho):
+    kind, a, b, c = term[0], term[1], term[2], term[3]
+    if kind == 0.0:
+        for j in range(t.size):
+            rho[j] = _exp_single(-min(_HALF * t[j], _MOST))
+    elif kind == 1.0:
+        for j in range(t.size):
+            root = min(np.sqrt(a * t[j]), _MOST)
+            rho[j] = (_ONE + root * (b + root * c)) * _exp_single(-root)
+    else:
+        for j in range(t.size):
+            rho[j] = _exp_single(-min(a * _log_single(_ONE + b * t[j]), _MOST))
+
+
+def _multiply(X, points, terms, v, out):
+    near, distances = np.empty(_AT_ONCE, X.dtype), np.empty(_AT_ONCE, X.dtype)
+    for first in range(0, v.size, _AT_ONCE):
+        count = min(_AT_ONCE, v.size - first)
+        t, rho = distances[:count], near[:count]
+        for i in range(X.shape[1]):
+            for k in range(X.shape[0]):
+                for j in range(count):
+                    t[j] = 0
+                _add_squares(X[k, i], points[k], first, t)
+                if v.itemsize == 4:
+                    _profile_single(t, terms[k], rho)
+                else:
+                    _profile(t, terms[k], rho)
+                total = X.dtype.type(0)
+                for j in range(count):
+                    total += v[first + j] * rho[j]
+                out[i] += terms[k, 4] * total
+
+
+def _compile_multiply(of):
+    read = [types.Array(of, d, "C", readonly=True) for d in (3, 3, 2, 1)]
+    return compile_for(*read, WRITE_1)(_multiply)
+
+
+_multiply_double, _multiply_single = (
+    _compile_multiply(of) for of in (types.float64, types.float32)
+)
+
+
+def multiply(X, *others):
+    own = _multiply_single if X.dtype == np.float32 else _multiply_double
+    own(X, *others)

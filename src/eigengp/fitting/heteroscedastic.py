@@ -16,7 +16,7 @@ repeat a training row, which are few.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +62,8 @@ _FLOORS: Array = np.exp2(np.arange(-12.0, 9.0))
 """Candidate floors, relative to the mean share of the largest squared error."""
 
 _SOME_ROWS = 6_000
-_CHUNK = 1_024
+_CHUNK, _COLUMNS = 1_024, 32
+"""The number of rows, and of covariates, that are treated at once."""
 LEAST_ROWS = 100
 """Fewer rows cannot show how the noise depends on the input."""
 _MOST_REPEATED = 50_000
@@ -317,7 +318,8 @@ def fit_heteroscedastic(
     unseen, limits = {OF_THE_MODEL: variance}, {}
     sets, candidates = list_candidates(n_local, covariates.shape[1])
     with use_one_blas_thread():
-        full = _fit_scale(q, covariates, count, n_local, sets)
+        known = _Known.of(covariates, count, n_local)
+        full = _fit_scale(q, covariates, count, known, sets)
         found = _cross_validate(q, variance, covariates, count, fold, full, n_local, sets)
     for name, own in candidates.items() if np.ptp(fold) > 0 else ():
         scaled = found[:, own].mean(axis=1)
@@ -354,15 +356,19 @@ def _cross_validate(
 ) -> Array:
     """Return the variances of each row scaled by what the other folds call for, (n, sets)."""
     found = np.empty((variance.size, len(sets)))
+    seen = {k: fold != k for k in range(_FOLDS) if 0 < np.sum(fold == k) < fold.size}
 
-    def predict(k: int) -> None:
-        seen, new = fold != k, fold == k
-        if seen.any() and new.any():
-            scale = _fit_scale(q[seen], covariates[seen], count[seen], n_local, sets, full)
-            for c in range(len(sets)):
-                found[new, c] = _pick(scale, [c])(variance[new], covariates[new])
+    def predict(task: tuple[int, int], known: _Known) -> None:
+        c, k = task
+        rows = seen[k]
+        own = (q[rows], covariates[rows], count[rows], known, [sets[c]], _pick(full, [c]))
+        found[~rows, c] = _fit_scale(*own)(variance[~rows], covariates[~rows])
 
-    map_in_threads(predict, range(_FOLDS))
+    measured = map_in_threads(
+        lambda rows: _Known.of(covariates[rows], count[rows], n_local), list(seen.values())
+    )
+    tasks = [((c, k), own) for c in range(len(sets)) for k, own in zip(seen, measured, strict=True)]
+    map_in_threads(lambda task: predict(*task), tasks[::-1])  # The largest sets first.
     return found
 
 
@@ -417,35 +423,50 @@ def _is_clearly_less(loss: Array, other: Array, count: Array) -> bool:
     return mean > max(_MARGIN, _ERRORS * spread)
 
 
+class _Known(NamedTuple):
+    """Mean, unit and limits of covariates, each of shape (p,)."""
+
+    centre: Array
+    spread: Array
+    """One for eigenfunctions, which need no scaling."""
+    low: Array
+    high: Array
+
+    @classmethod
+    def of(cls, covariates: Array, count: Array, n_local: int) -> _Known:
+        """Measure covariates of weighted rows."""
+        p = covariates.shape[1]
+        centre, spread = np.average(covariates, axis=0, weights=count), np.ones(p)
+        around = (covariates[:, :n_local] - centre[:n_local]) ** 2
+        root = np.sqrt(np.average(around, axis=0, weights=count))
+        spread[:n_local] = np.maximum(root, _LEAST_SPREAD)
+        blocks = [slice(i, i + _COLUMNS) for i in range(0, p, _COLUMNS)]
+        limits = map_in_threads(lambda own: np.quantile(covariates[:, own], _KNOWN, 0), blocks)
+        return cls(centre, spread, *np.hstack(limits))
+
+
 def _fit_scale(
     q: Array,
     covariates: Array,
     count: Array,
-    n_local: int,
+    known: _Known,
     sets: list[slice],
     start: VarianceScale | None = None,
 ) -> VarianceScale:
-    """Fit a log factor to each set of covariates; eigenfunctions need no scaling."""
+    """Fit a log factor to each set of covariates."""
     p = covariates.shape[1]
-    centre, spread = np.average(covariates, axis=0, weights=count), np.ones(p)
-    around = np.average((covariates[:, :n_local] - centre[:n_local]) ** 2, axis=0, weights=count)
-    spread[:n_local] = np.maximum(np.sqrt(around), _LEAST_SPREAD)
     intercept, slopes = np.zeros(len(sets)), np.zeros((p, len(sets)))
-
-    def fit(c: int) -> None:
-        used = np.arange(p)[sets[c]]
-        design = np.column_stack([np.ones(q.size), (covariates[:, used] - centre[used])])
-        design[:, 1:] /= spread[used]
+    for c, own in enumerate(sets):
+        spread = known.spread[own]
+        design = np.ones((q.size, 1 + spread.size))
+        design[:, 1:] = (covariates[:, own] - known.centre[own]) / spread
         beta = np.zeros(design.shape[1])
         beta[0] = np.log(max(float(np.average(q, weights=count)), _LEAST_MEAN))
         if start is not None:
-            beta[0], beta[1:] = start.intercept[c], start.slopes[used, c] * spread[used]
+            beta[0], beta[1:] = start.intercept[c], start.slopes[own, c] * spread
         beta = _minimize(q, count, design, beta)
-        intercept[c], slopes[used, c] = beta[0], beta[1:] / spread[used]
-
-    map_in_threads(fit, range(len(sets)))
-    low, high = np.quantile(covariates, _KNOWN, axis=0)
-    return VarianceScale(intercept, slopes, centre, low, high)
+        intercept[c], slopes[own, c] = beta[0], beta[1:] / spread
+    return VarianceScale(intercept, slopes, known.centre, known.low, known.high)
 
 
 def _minimize(q: Array, count: Array, design: Array, beta: Array) -> Array:
@@ -459,13 +480,17 @@ def _minimize(q: Array, count: Array, design: Array, beta: Array) -> Array:
             q_scaled = q * np.exp(-eta)
             return 0.5 * float(count @ (eta + q_scaled) + ridge @ at**2), q_scaled
 
+    def bend(rows: slice) -> Array:
+        root = np.sqrt(0.5 * count[rows] * np.maximum(weight[rows], _LEAST_WEIGHT))
+        scaled = design[rows] * root[:, None]
+        return scaled.T @ scaled
+
     now, weight = value(beta)
-    scaled = np.empty_like(design)
+    chunks = [slice(i, i + _CHUNK) for i in range(0, q.size, _CHUNK)]
     for _ in range(_MOST_STEPS):
         slope = 0.5 * design.T @ (count * (1.0 - weight)) + ridge * beta
-        bend = np.sqrt(0.5 * count * np.maximum(weight, _LEAST_WEIGHT))
-        np.multiply(design, bend[:, None], out=scaled)
-        step = np.linalg.solve(scaled.T @ scaled + np.diag(ridge), slope)
+        hessian = sum(map_in_threads(bend, chunks)) + np.diag(ridge)
+        step = np.linalg.solve(hessian, slope)
         length = 1.0
         while not (found := value(beta - length * step))[0] <= now and length > _SHORTEST:
             length *= 0.5

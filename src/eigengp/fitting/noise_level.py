@@ -47,20 +47,20 @@ def choose_noise(
     n_threads : int
         The number of threads.
     """
-    found = {1.0: _sum_squares(model, groups, n_threads)}
+    first = _sum_squares(model, (1.0, _FACTOR, 1.0 / _FACTOR), groups, n_threads)
+    if first[1.0] is None:
+        return model, []
+    found = {1.0: first[1.0]}
     for step in (_FACTOR, 1.0 / _FACTOR):
         for power in range(1, 1 + _MOST_FACTORS if len(found) == 1 else 1):
-            noise = model.noise_variance * step**power
-            if step < 1.0 and noise < _LEAST_NOISE:
+            factor = step**power
+            if step < 1.0 and model.noise_variance * factor < _LEAST_NOISE:
                 break
-            try:
-                other = replace(model, noise_variance=noise)
-                squares = _sum_squares(other, groups, n_threads)
-            except FactorizationError:
+            again = first if power == 1 else _sum_squares(model, (factor,), groups, n_threads)
+            squares = again[factor]
+            if squares is None or not squares.sum() < found[step ** (power - 1)].sum():
                 break
-            if not squares.sum() < found[step ** (power - 1)].sum():
-                break
-            found[step**power] = squares
+            found[factor] = squares
     constant = sum(float(rows.weight @ rows.y**2) + rows.total_scatter for rows in groups)
     useless = found[1.0].sum() > constant
     least = _GAIN * found[1.0].sum()
@@ -81,11 +81,28 @@ def _is_clear(gain: Array, least: float, useless: bool) -> bool:
     return bool(gain.sum() > max(least, error))
 
 
-def _sum_squares(model: ExactGP, groups: Sequence[RowBlock], n_threads: int) -> Array:
-    """Return the leave-one-out squared errors of the rows of each distinct input, summed, (n,)."""
-    return np.concatenate(
-        map_in_threads(lambda rows: _sum_squares_of_group(model, rows), groups, n_threads)
-    )
+def _sum_squares(
+    model: ExactGP, factors: Sequence[float], groups: Sequence[RowBlock], n_threads: int
+) -> dict[float, Array | None]:
+    """Return the leave-one-out squared errors of the rows of each distinct input, summed, (n,).
+
+    There is one array for each factor of the noise variance; None where there is no factorisation.
+    """
+
+    def measure(task: tuple[float, RowBlock]) -> Array | None:
+        other = replace(model, noise_variance=model.noise_variance * task[0])
+        try:
+            return _sum_squares_of_group(other, task[1])
+        except FactorizationError:
+            return None
+
+    tasks = [(factor, rows) for factor in factors for rows in groups]
+    parts = iter(map_in_threads(measure, tasks, n_threads))
+    found: dict[float, Array | None] = {}
+    for factor in factors:
+        known = [own for own in (next(parts) for _ in groups) if own is not None]
+        found[factor] = np.concatenate(known) if len(known) == len(groups) else None
+    return found
 
 
 def _sum_squares_of_group(model: ExactGP, rows: RowBlock) -> Array:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,6 +41,7 @@ from eigengp.gp.heteroscedastic import VarianceScale
 from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.vecchia import VecchiaOutcome, VecchiaPass, Whitened
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
+from eigengp.kernels import Kernel
 
 _TRIED_ROWS = 5_000
 _LEAST_LEARNED_ROWS = 1_000
@@ -59,9 +59,9 @@ _LEAST_SIZE, _MOST_SIZE = 50, 800
 _MOST_FEATURES = 40_000_000
 """The largest number of features of all rows that the default keeps in memory."""
 _SIZE_PER_SECOND = 12
-_CHUNK = 256
+_CHUNK = 128
 """The number of rows predicted at once."""
-_AT_ONCE = 8 * _CHUNK
+_AT_ONCE = 16 * _CHUNK
 """The number of rows between looks at the clock, which does not depend on the threads."""
 _LEFT_OUT_ROWS, _MOST_SINGLE_ROWS = 6_000, 20_000
 """The largest number of distinct inputs, and of their rows, that are left out."""
@@ -202,13 +202,14 @@ class NeighborFit:
         compared here use all neighbours and the fitted noise, as predictions of new rows do.
         """
         clock, compares = self.run.monitor.clock, len(models) > 1
+        points = self._place(models[0].kernel, size, self.sample)
         trials: list[tuple[float, _Predicted]] = []
         for model in models:
             clock.allow(_UNTIL[0])
             if trials and clock.is_over():
                 break
             try:
-                own = self.condition_and_predict(self._place(model, size, self.sample))
+                own = self.condition_and_predict(_make_pass(model, points))
             except FactorizationError:
                 if not trials and model is models[-1]:
                     raise
@@ -252,20 +253,20 @@ class NeighborFit:
         few, _ = self.rows.cut(_TRIED_ROWS)
         seen, held_out = few.cut(few.n_rows - few.n_rows // 5)
         try:
-            outcome = self.run_pass(self._place(model, size, seen), seen)
+            points = self._place(model.kernel, size, seen)
+            outcome = self.run_pass(_make_pass(model, points), seen)
         except FactorizationError:
             return float("inf")
         posterior = self._make_posterior(outcome, seen)
-        edges = range(0, held_out.n_rows, _CHUNK)
-        parts = [posterior.mean_and_variance(held_out.X[i : i + _CHUNK]) for i in edges]
+        chunks = [held_out.X[i : i + _CHUNK] for i in range(0, held_out.n_rows, _CHUNK)]
+        parts = map_in_threads(posterior.mean_and_variance, chunks, self.run.n_threads)
         mean, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
         return _score_predictions(held_out, mean, variance)
 
-    def _place(self, model: ExactGP, size: int, rows: RowBlock) -> VecchiaPass:
-        """Return the model with so many inducing points, placed among the rows."""
+    def _place(self, kernel: Kernel, size: int, rows: RowBlock) -> Array:
+        """Return so many inducing points, placed among the rows."""
         rng = check_random_state(0)  # Does not advance the random numbers of the fit.
-        points = InducingPointInit(self.run.inducing_points).place(rows, size, model.kernel, rng)
-        return VecchiaPass.of(model.kernel, points, model.noise_variance, RELATIVE_JITTER)
+        return InducingPointInit(self.run.inducing_points).place(rows, size, kernel, rng)
 
     def condition_and_predict(self, model: VecchiaPass) -> _Predicted:
         """Condition a model on all rows; if the noise is fitted, predict rows from all others."""
@@ -298,7 +299,9 @@ class NeighborFit:
         assert isinstance(outcome.flow, VecchiaPass)
         metric = outcome.flow.features.kernel.metric(rows.X.shape[1])
         search = Nearest.of(rows.X, metric, self.n_neighbors, "auto")
-        return VecchiaPosterior.of(outcome, rows, search, search.count)
+        posterior = VecchiaPosterior.of(outcome, rows, search, search.count)
+        posterior.prepare(self.run.n_threads)
+        return posterior
 
     def score(self, own: _Predicted) -> LeaveOneOut:
         """Return the posterior of a model given all rows, with its leave-one-out score.
@@ -354,9 +357,13 @@ class NeighborFit:
 
     def _reweight(self, model: VecchiaPass, smooth: VarianceScale) -> _Predicted:
         """Predict rows again, where those with much noise count less."""
-        explained = model.features.matrix(self.rows.X) @ model.prior_factor
-        explained /= np.sqrt(model.features.prior_scale)
-        rows = reweight_rows(self.rows, smooth, explained)
+        unit = np.sqrt(model.features.prior_scale)
+        chunks = [slice(i, i + _AT_ONCE) for i in range(0, self.rows.n_rows, _AT_ONCE)]
+        explained = map_in_threads(
+            lambda own: model.features.matrix(self.rows.X[own]) @ model.prior_factor / unit,
+            *(chunks, self.run.n_threads),
+        )
+        rows = reweight_rows(self.rows, smooth, np.concatenate(explained))
         again = replace(self, rows=rows, sample=rows)
         return again._predict(model, again.condition(model), rows.weight / self.rows.weight)
 
@@ -410,11 +417,17 @@ class NeighborFit:
         seen, held_out = posterior.rows.cut(posterior.rows.n_rows - count)
         metric = posterior.features.kernel.metric(seen.X.shape[1])
         index = Nearest.of(seen.X, metric, self.n_neighbors, "auto")(held_out.X)
-        parts = [
-            posterior.leave_one_out(held_out.picked(np.arange(i, j)), index[i:j])[0]
-            for i, j in pairwise([*range(0, count, _CHUNK), count])
-        ]
+        chunks = [np.arange(i, min(i + _CHUNK, count)) for i in range(0, count, _CHUNK)]
+        parts = map_in_threads(
+            lambda own: posterior.leave_one_out(held_out.picked(own), index[own])[0],
+            *(chunks, self.run.n_threads),
+        )
         return np.asarray(held_out.y - np.concatenate(parts))
+
+
+def _make_pass(model: ExactGP, points: Array) -> VecchiaPass:
+    """Return the model with these inducing points."""
+    return VecchiaPass.of(model.kernel, points, model.noise_variance, RELATIVE_JITTER)
 
 
 def _score_predictions(rows: RowBlock, mean: Array, variance: Array) -> float:

@@ -8,7 +8,7 @@ Letters: `C = K + σ² S⁻¹` with `K = k(X,X)` and `s_n`, how often row n coun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -21,23 +21,21 @@ from eigengp.backend.namespace import (
     AnyArray,
     beside,
     is_numpy,
-    load_loops,
     on_host,
 )
-from eigengp.backend.threads import make_buffer, recycle
+from eigengp.backend.threads import recycle
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import LOG_2PI, Gradient
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
 from eigengp.gp.linalg import (
     cholesky,
-    factorize_in_place,
     guarded,
     into_inverse,
-    invert_in_place,
     solve_both,
     sum_log_diagonal,
 )
-from eigengp.kernels import Kernel, Stationary, Sum
+from eigengp.kernels import Kernel
+from eigengp.kernels.gram import Evaluated, evaluate, list_terms
 
 _ADVICE = ("training rows", "start from a larger noise variance")
 """What a singular covariance is of, and what helps."""
@@ -82,8 +80,6 @@ class ExactOutcome:
     """With `C = L Lᵀ`; None once the gradient has used up its memory."""
     solved: Array
     """`a = C⁻¹y`, shape (N,)."""
-    terms: Sequence[Stationary] = ()
-    """The kernels whose sum the kernel is, if compiled loops made `L`, in recycled memory."""
 
 
 @dataclass(frozen=True)
@@ -116,26 +112,31 @@ class ExactGP:
         `−ln p(y) = ½ yᵀa + Σ ln L_nn + ½ Σ [s_n ln 2π + (s_n − 1) ln σ² + ln s_n + q_n/σ²]`.
         """
         rows = source if isinstance(source, RowBlock) else source.take(np.arange(source.n_rows))
-        L, terms = self._factorize(source, rows)
-        s, solved = rows.weight, solve_both(L, rows.y)
+        found = self._evaluate_compiled(source, rows)
+        if found is not None:
+            return self._find_value(rows, found.matrix, found.solved, found.log_root)
+        L = guarded(cholesky, self._covariance(self._blocks(source, rows), rows), *_ADVICE)
+        return self._find_value(rows, L, solve_both(L, rows.y), sum_log_diagonal(L))
+
+    def _find_value(self, rows: RowBlock, L: Any, solved: Array, log_root: float) -> ExactOutcome:
+        """Return the log marginal likelihood, given `a` and `Σ ln L_nn`."""
+        s = rows.weight
         own = LOG_2PI * s + (s - 1.0) * np.log(self.noise_variance) + np.log(s)
-        value = 0.5 * float(rows.y @ solved) + sum_log_diagonal(L)
+        value = 0.5 * float(rows.y @ solved) + log_root
         value += 0.5 * rows.total_scatter / self.noise_variance
         value += 0.5 * float(own.sum())
-        return ExactOutcome(value, float(s.sum()), rows, L, solved, terms)
+        return ExactOutcome(value, float(s.sum()), rows, L, solved)
 
-    def _factorize(
-        self, source: RowSource | RowBlock, rows: RowBlock
-    ) -> tuple[AnyArray, Sequence[Stationary]]:
-        """Return `L`, and the terms of the kernel if compiled loops did the work."""
-        blocks = self._blocks(source, rows)
-        terms = _list_terms(self.kernel) if self.compiled and blocks is rows else []
-        C = _make_gram(terms, rows.X) if terms else None
-        if C is not None:
-            C.flat[:: rows.n_rows + 1] += self.noise_variance / rows.weight
-            if factorize_in_place(C) and np.all(np.isfinite(C.diagonal())):
-                return C, terms
-        return guarded(cholesky, self._covariance(blocks, rows), *_ADVICE), []
+    def _evaluate_compiled(
+        self, source: RowSource | RowBlock, rows: RowBlock, with_gradient: bool = False
+    ) -> Evaluated | None:
+        """Evaluate by compiled loops; None if they do not know the kernel or there is no `L`."""
+        one_block = self._blocks(source, rows) is rows
+        terms = list_terms(self.kernel) if self.compiled and one_block else []
+        if not terms:
+            return None
+        found = evaluate(terms, rows.X, self.noise_variance / rows.weight, rows.y, with_gradient)
+        return found if np.isfinite(found.log_root) else None
 
     def _blocks(self, source: RowSource | RowBlock, rows: RowBlock) -> Any:
         """Return the rows in blocks: those of the source, or on the device."""
@@ -180,16 +181,16 @@ class ExactGP:
         `C̄ = ½ (C⁻¹ − a aᵀ)` is pulled back through the kernel block by block:
         no array is larger than N × N, and `C⁻¹` takes the place of `L`.
         """
-        outcome = self.forward(source, gamma)
-        rows = outcome.rows
-        if outcome.terms:
-            inverse: Any = outcome.L
-            invert_in_place(inverse)
-            theta = _pull_back_gram(outcome.terms, rows.X, inverse, outcome.solved)
-            diagonal = inverse.diagonal().copy()
-            recycle(inverse)
+        own = source if isinstance(source, RowBlock) else None
+        found = None if own is None else self._evaluate_compiled(own, own, True)
+        if own is not None and found is not None:
+            outcome = self._find_value(own, None, found.solved, found.log_root)
+            theta, diagonal = found.theta, found.matrix.diagonal().copy()
+            recycle(found.matrix)
         else:
+            outcome = self.forward(source, gamma)
             theta, diagonal = self._pull_back(source, outcome)
+        rows = outcome.rows
         noise_bar = 0.5 * float(np.sum((diagonal - outcome.solved**2) / rows.weight))
         log_noise = self.noise_variance * noise_bar + 0.5 * (outcome.n - rows.n_rows)
         log_noise -= 0.5 * rows.total_scatter / self.noise_variance
@@ -211,56 +212,3 @@ class ExactGP:
         blocks = self._blocks(source, rows)
         theta = on_host(pull_back(rows) if blocks is rows else blocks.total(pull_back))
         return theta, on_host(inverse.diagonal())
-
-
-def _list_terms(kernel: Kernel) -> list[Stationary]:
-    """Return the kernels whose sum a kernel is, if compiled loops know them all; else nothing.
-
-    Known are stationary kernels with a `decay` and sums of them.
-    """
-    if isinstance(kernel, Sum):
-        left, right = _list_terms(kernel.left), _list_terms(kernel.right)
-        return left + right if left and right else []
-    return [kernel] if isinstance(kernel, Stationary) and kernel.decay is not None else []
-
-
-def _make_gram(terms: Sequence[Stationary], X: Array) -> Array | None:
-    """Return the lower half of `k(X, X)`, zero above the diagonal, in the order of Fortran.
-
-    Nothing is stored beside the matrix. None if there are no compiled loops.
-    """
-    points = [_scale(each, X) for each in terms]
-    upper, loops = make_buffer((X.shape[0], X.shape[0])), load_loops()
-    if not hasattr(loops, "add_gram"):
-        return None
-    for number, (each, own) in enumerate(zip(terms, points, strict=True)):
-        loops.add_gram(own, np.array(each.decay), each.variance, number == 0, upper)
-    return upper.T
-
-
-def _pull_back_gram(terms: Sequence[Stationary], X: Array, inverse: Array, a: Array) -> Array:
-    """Return `Σ_ij ½ (C⁻¹ − a aᵀ)_ij dk(x_i, x_j)/dθ`.
-
-    `inverse` is `C⁻¹`, of which entries on and below the diagonal are read. With `T = C̄ ∘ ρ'(t)`
-    the derivative with respect to `ln ℓ_d` is `−2 variance Σ_ij T_ij (x_id − x_jd)²/ℓ_d²`.
-    """
-    found = []
-    for each in terms:
-        points = _scale(each, X)
-        sums = np.zeros(points.shape[0] + 2)
-        load_loops().pull_back_gram(points, np.array(each.decay), inverse.T, a, sums)
-        lengths = -2.0 * sums[:-2]
-        if np.ndim(each.lengthscale) == 0:
-            lengths = lengths.sum(keepdims=True)
-        elif each.groups is not None:
-            lengths = each.sum_groups(lengths)
-        n_others = len(each.parameters) - lengths.size
-        found.append(each.variance * np.concatenate([lengths, sums[-2:][:n_others]]))
-    return np.concatenate(found)
-
-
-def _scale(kernel: Stationary, X: Array) -> Array:
-    """Return the inputs in units of the lengthscales, shape (D, n)."""
-    if kernel.active_dims is not None:
-        X = X[:, list(kernel.active_dims)]
-    return np.ascontiguousarray((X / np.asarray(kernel.lengthscale)).T)

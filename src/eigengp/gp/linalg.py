@@ -15,18 +15,18 @@ rest on that.
 
 from __future__ import annotations
 
-import ctypes
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
-from typing import Any, TypeVar, cast
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy import linalg
-from scipy.linalg import cython_lapack, lapack
+from scipy.linalg import lapack
 
 from eigengp._typing import Array
+from eigengp.backend.lapack import invert_triangle
 from eigengp.backend.namespace import AnyArray, beside, is_numpy, namespace, on_host
 
 T = TypeVar("T")
@@ -58,41 +58,6 @@ def cholesky(K: AnyArray) -> AnyArray:
     if int(info) != 0 or not np.all(np.isfinite(diagonal)):
         raise linalg.LinAlgError("the matrix is not positive definite, or not finite")
     return L
-
-
-@cache
-def _load(name: str) -> Callable[..., None]:
-    """Return a function of the LAPACK that SciPy uses; all arguments are pointers."""
-    api, capsule = ctypes.pythonapi, cython_lapack.__pyx_capi__[name]
-    api.PyCapsule_GetName.restype = ctypes.c_char_p
-    api.PyCapsule_GetName.argtypes = [ctypes.py_object]
-    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    address = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
-    return ctypes.CFUNCTYPE(None, *5 * [ctypes.c_void_p])(address)
-
-
-def _call(name: str, matrix: Array) -> bool:
-    """Call `name` for the lower half of a matrix, and return whether it succeeded."""
-    n, info = ctypes.c_int(matrix.shape[0]), ctypes.c_int()
-    half, size = ctypes.c_char(b"L"), ctypes.byref(n)
-    own: Any = (ctypes.byref(half), size, matrix.ctypes.data, size, ctypes.byref(info))
-    _load(name)(*own)
-    return info.value == 0
-
-
-def factorize_in_place(C: Array) -> bool:
-    """Replace the lower half of `C` by that of `L`, `C = L Lᵀ`; return whether there is one.
-
-    Functions in place need arrays in the order of Fortran, and release the interpreter's lock.
-    SciPy's functions hold it, so that threads would factorise one matrix after another.
-    """
-    return _call("dpotrf", C)
-
-
-def invert_in_place(L: Array) -> bool:
-    """Replace the lower half of `L` by that of `(L Lᵀ)⁻¹`; return whether there is one."""
-    return _call("dpotri", L)
 
 
 def _torch() -> Any:
@@ -184,8 +149,7 @@ def solve_both(L: AnyArray, right: AnyArray) -> AnyArray:
 
 def inverse_lower(L: Array) -> Array:
     """Return `L⁻¹`, which is lower triangular too."""
-    inverse, _ = lapack.dtrtri(L, lower=1)
-    return cast(Array, np.tril(inverse))
+    return invert_triangle(L)
 
 
 def inverse_from(L: Array) -> Array:

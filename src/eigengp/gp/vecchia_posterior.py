@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import (
     AnyArray,
     Placed,
+    beside,
     cast,
     empty_beside,
     find_loops,
@@ -22,7 +24,7 @@ from eigengp.backend.namespace import (
     place,
     row_dots,
 )
-from eigengp.backend.threads import recycle
+from eigengp.backend.threads import map_in_threads, recycle
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.heteroscedastic import VarianceScale, covariates
 from eigengp.gp.posterior import leave_one_out_moments
@@ -33,6 +35,7 @@ from eigengp.gp.vecchia import (
     solve_stack,
 )
 from eigengp.kernels import KernelColumns
+from eigengp.kernels.gram import KernelProduct, list_terms
 
 Search = Callable[[AnyArray], AnyArray]
 """Takes inputs (n, D) to the numbers of their nearest rows (n, m), the nearest first."""
@@ -235,23 +238,37 @@ class VecchiaPosterior:
             distinct, at = namespace(index).unique_inverse(index)
             return self._make_members(rows[distinct], dtype), at.reshape(index.shape)
         key = (place(X), dtype)
-        if key not in self._members:
-            self._members[key] = self._make_members(rows, dtype)
+        with self._making:  # Threads would make them once each.
+            if key not in self._members:
+                self._members[key] = self._make_members(rows, dtype)
         return self._members[key], np.ascontiguousarray(index) if host else index
+
+    def prepare(self, n_threads: int) -> None:
+        """Make the features of all training rows that predictions will need, in threads."""
+        X = self.rows.X
+        if X.shape[0] * self.mean_coefficients.size <= _MOST_FEATURES:
+            self._members[place(X), self._dtype] = self._make_members(X, self._dtype, n_threads)
 
     @cached_property
     def _members(self) -> dict[Hashable, Members]:
         """Those of all training rows, by place and type."""
         return {}
 
-    def _make_members(self, X: AnyArray, dtype: str) -> Members:
+    @cached_property
+    def _making(self) -> Any:
+        return Lock()
+
+    def _make_members(self, X: AnyArray, dtype: str, n_threads: int = 1) -> Members:
         n, step = X.shape[0], _BLOCK if is_numpy(X) else _ON_DEVICE
         G = empty_beside((n, self.mean_coefficients.size), X, dtype)
         fitted = empty_beside((n,), X)
-        for i in range(0, n, step):
-            K = self.features.matrix(X[i : i + step])
-            G[i : i + step] = K @ self._placed["factor"].beside(K)
-            fitted[i : i + step] = K @ self._placed["mean"].beside(K)
+
+        def fill(rows: slice) -> None:
+            K = self.features.matrix(X[rows])
+            G[rows] = K @ self._placed["factor"].beside(K)
+            fitted[rows] = K @ self._placed["mean"].beside(K)
+
+        map_in_threads(fill, [slice(i, i + step) for i in range(0, n, step)], n_threads)
         return Members(G, fitted)
 
     @cached_property
@@ -284,12 +301,25 @@ class VecchiaPosterior:
         """Return the predictive mean, shape (n,)."""
         if self.coefficients is None:
             return self.near(X, self.search(X)).mean
+        if is_numpy(X) and self._product is not None:
+            return self._product(X)
         mean, step = 0.0 * X[:, 0], _AT_ONCE if is_numpy(X) else _ON_DEVICE
         for i in range(0, X.shape[0], step):
             own = slice(i, i + step)
             for columns, part in self._columns:
-                mean[own] += columns.multiply(X[own], self.coefficients[part])
+                K = columns.matrix(X[own])
+                mean[own] += K @ beside(self.coefficients[part], K)
+                recycle(K)
         return mean
+
+    @cached_property
+    def _product(self) -> KernelProduct | None:
+        """The mean by compiled loops, if they know the kernel."""
+        terms = list_terms(self.features.kernel)
+        if not terms or self.coefficients is None:
+            return None
+        noise = float(np.sqrt(self.noise_variance))
+        return KernelProduct(terms, self.rows.X, self.coefficients, noise)
 
     def mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance of noisy observations, each of shape (n,)."""

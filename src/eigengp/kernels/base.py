@@ -27,7 +27,6 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import Additive, AnyArray, beside, is_numpy
-from eigengp.backend.threads import recycle
 
 if TYPE_CHECKING:
     from eigengp.kernels.composite import Product, Sum
@@ -223,13 +222,6 @@ class KernelColumns(ABC):
         spare : {0, 1}
             How many columns to add at the end, for the caller to fill.
         """
-
-    def multiply(self, X: AnyArray, v: Array) -> AnyArray:
-        """Return `k(X, Z) v`, shape (n,), in the library of `X`."""
-        K = self.matrix(X)
-        product = K @ beside(v, K)
-        recycle(K)
-        return product
 
     @abstractmethod
     def forward(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> WithPullBack:

@@ -154,12 +154,6 @@ class _PairColumns(KernelColumns):
 
     kernel: _Pair
 
-    def multiply(self, X: AnyArray, v: Array) -> AnyArray:
-        if isinstance(self.kernel, Sum):
-            left, right = self._parts
-            return left.multiply(X, v) + right.multiply(X, v)
-        return super().multiply(X, v)
-
     @cached_property
     def _parts(self) -> tuple[KernelColumns, KernelColumns]:
         return self.kernel.left.at(self.points), self.kernel.right.at(self.points)

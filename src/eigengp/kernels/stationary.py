@@ -14,7 +14,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -385,22 +384,6 @@ class StationaryColumns(KernelColumns):
         rows, t = side.meet(X, dtype, spare)
         t = with_diagonal(t, 0.0) if X is self.points else t
         return side, rows, _clip_in_place(t, 0.0, self.kernel.reach(_DEEPEST[dtype]))
-
-    def multiply(self, X: AnyArray, v: Array) -> AnyArray:
-        """See `KernelColumns.multiply`; the matrix is not stored."""
-        decay, side, points = self.kernel.decay, self.side(X), self._transposed
-        loops = find_loops(X)
-        if decay is None or not hasattr(loops, "multiply"):
-            return super().multiply(X, v)
-        product, inputs = np.zeros(X.shape[0]), take_inputs(X, self.kernel.active_dims)
-        rows = np.ascontiguousarray((inputs - side.centre) * side.per_length)
-        loops.multiply(rows, points, np.array(decay), np.ascontiguousarray(v), product)
-        return self.kernel.variance * product
-
-    @cached_property
-    def _transposed(self) -> Array:
-        """The points of `Side`, as rows of inputs, shape (D, m)."""
-        return np.ascontiguousarray(self.side(self.points).points.T)
 
     def forward(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> WithPullBack:
         """See `KernelColumns.forward`; `T = K̄ ∘ variance·ρ'(t)`."""
