@@ -117,7 +117,7 @@ def test_prior_variance_is_that_of_the_kernel_and_so_is_its_gradient(
     np.testing.assert_allclose(diagonal, features.prior_variance(X), rtol=1e-14)
     assert features.prior_scale == features.kernel.constant_diagonal == features.prior_variance(X)
     numeric = gradient(lambda theta: with_theta(features, theta).prior_scale, features.kernel.theta)
-    assert_close(features.kernel.diag_pull_back(X, np.full(N, 1.0 / N)), numeric)
+    assert_close(features.kernel.diag_adjoint(X, np.full(N, 1.0 / N)).theta, numeric)
 
 
 @any_features

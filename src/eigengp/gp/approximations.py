@@ -179,7 +179,7 @@ def _pull_back(
     adjoint = back(K_bar, overwrite=True)
     recycle(K_bar)
     if bar.diagonal and features.kernel.constant_diagonal is None:
-        theta = features.kernel.diag_pull_back(block.X, bar.diagonal * block.weight)
+        theta = features.kernel.diag_adjoint(block.X, bar.diagonal * block.weight).theta
         adjoint = replace(adjoint, theta=adjoint.theta + theta)
     return adjoint
 
@@ -270,7 +270,7 @@ def _add_trace(
     if kernel.constant_diagonal is None:
         return own, 0.0
     through = np.array([trace.diagonal * sums.precision])
-    return own, kernel.diag_pull_back(features.points[:1], through)
+    return own, kernel.diag_adjoint(features.points[:1], through).theta
 
 
 def _is_trusted(evidence: PriorEvidence) -> bool:

@@ -180,8 +180,8 @@ class ConditionalPosterior:
         K = self.features.matrix(X)
         open_ = self.features.prior_variance(X) > self.covariance.quadratic(K)
         bar = -2.0 * self.covariance.solve(K.T).T * open_[:, None]
-        own = open_[:, None] * self.features.kernel.diag_input_gradient(X)
-        return self.features.input_gradient(X, bar) + own
+        own = self.features.kernel.diag_adjoint(X, 1.0 * open_)
+        return self.features.input_gradient(X, bar) + own.points
 
     def average(self, X: Array, share: Array) -> tuple[float, float]:
         """See `Predictive.average`: `k(x,·)` averaged over the inputs, at O(n·(n + N) + N²)."""

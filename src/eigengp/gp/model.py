@@ -195,11 +195,8 @@ class EigenGP:
         Both arguments of `k(B,B)` move, hence twice the pull-back to one.
         """
         adjoint, kernel, B = self.gram.pull_back(gram_bar), self.kernel, self.inducing_points
-        jitter_bar = self.jitter.relative * float(np.trace(gram_bar))
-        if kernel.constant_diagonal is not None:
-            theta = kernel.diag_pull_back(B[:1], np.array([jitter_bar]))
-            return KernelAdjoint(adjoint.theta + theta, 2.0 * adjoint.points)
-        share = jitter_bar / B.shape[0]
-        theta = kernel.diag_pull_back(B, np.full(B.shape[0], share))
-        points = 2.0 * adjoint.points + share * kernel.diag_input_gradient(B)
-        return KernelAdjoint(adjoint.theta + theta, points)
+        # All inducing points count alike, and one does where `k(x,x)` does not vary.
+        at = B if kernel.constant_diagonal is None else B[:1]
+        share = self.jitter.relative * float(np.trace(gram_bar)) / at.shape[0]
+        jitter = kernel.diag_adjoint(at, np.full(at.shape[0], share))
+        return KernelAdjoint(adjoint.theta + jitter.theta, 2.0 * adjoint.points + jitter.points)

@@ -187,10 +187,10 @@ class Posterior:
         if self._F is None:
             return self.features.input_gradient(X, bar)
         F = self._F.beside(K)
-        open_ = cast(self._left_out(X, K) > 0.0, "float64")[:, None]
-        bar -= 2.0 * open_ * ((K @ F) @ F.T)
-        own = open_ * self.features.kernel.diag_input_gradient(X)
-        return self.features.input_gradient(X, bar) + own
+        open_ = cast(self._left_out(X, K) > 0.0, "float64")
+        bar -= 2.0 * open_[:, None] * ((K @ F) @ F.T)
+        own = self.features.kernel.diag_adjoint(X, open_)
+        return self.features.input_gradient(X, bar) + own.points
 
     def average(self, X: Array, share: Array) -> tuple[float, float]:
         """See `Predictive.average`: the average feature `k̄ = Σ share_n k(x_n)` is all it takes.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -34,21 +33,6 @@ class ResidualAdjoint(KernelAdjoint):
     """The cotangent of `σ²`."""
 
 
-class Weighed(NamedTuple):
-    """What each row of a block counts for, arrays of shape (n,)."""
-
-    s: AnyArray
-    """How many observations share a residual."""
-    times: AnyArray
-    """How often that occurs."""
-    residual: AnyArray
-    """`r`, what the features leave of the prior variance."""
-    variance: AnyArray
-    """`s λ = σ² + α r s`."""
-    precision: AnyArray
-    """`ω`, times included."""
-
-
 @dataclass(frozen=True)
 class ResidualRows:
     """Rows that carry the variance which the features leave out (EigenGP+, FITC, power EP).
@@ -76,13 +60,17 @@ class ResidualRows:
     def _F(self) -> Placed:
         return Placed(self.factor)
 
-    def _weigh(self, block: RowBlock, Phi: AnyArray) -> Weighed:
-        """Return what the features leave to each row, and what the row counts for."""
+    def _weigh(self, block: RowBlock, Phi: AnyArray) -> tuple[AnyArray, ...]:
+        """Return five numbers of each row, each of shape (n,).
+
+        They are how many observations share a residual, how often that occurs, the residual
+        variance `r`, the variance `sλ` and the precision `ω`, which counts all occurrences.
+        """
         one = namespace(block.y).ones_like(block.y)
         s, times = (block.weight, one) if self.shared else (one, block.weight)
         residual = positive(self.features.kernel.diag(block.X) - row_dots(Phi, Phi))
         variance = self.noise_variance + self.power * residual * s
-        return Weighed(s, times, residual, variance, times * s / variance)
+        return s, times, residual, variance, times * s / variance
 
     def sums(self, block: RowBlock, kept: Kept | None = None) -> Sums:
         """Pass 1, one block."""
@@ -124,8 +112,8 @@ class ResidualRows:
         noise_bar = -xp.sum(precision * (through + own))
         if block.scatter is not None:
             noise_bar -= bar.c * block.total_scatter / s2**2
-        theta = adjoint.theta + self.features.kernel.diag_pull_back(block.X, residual_bar)
-        return ResidualAdjoint(theta, adjoint.points, K.T @ Phi_bar, noise_bar)
+        own = self.features.kernel.diag_adjoint(block.X, residual_bar)
+        return ResidualAdjoint(adjoint.theta + own.theta, adjoint.points, K.T @ Phi_bar, noise_bar)
 
 
 @dataclass(frozen=True)

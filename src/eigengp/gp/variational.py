@@ -284,7 +284,7 @@ class LatentModel:
             adjoint = back(bar @ F.T, overwrite=True)
             theta, half = adjoint.theta, 0.5 * omega.sum(axis=1)
             at = (block.X, half) if constant is None else (block.X[:1], half.sum(keepdims=True))
-            return KernelAdjoint(theta + kernel.diag_pull_back(*at), adjoint.points)
+            return KernelAdjoint(theta + kernel.diag_adjoint(*at).theta, adjoint.points)
 
         rows = self.source.total(term)
         total = sum(

@@ -414,9 +414,8 @@ class VecchiaPosterior:
         k_bar = latent @ self.covariance_root.T - 2.0 * found.g @ self.flow.prior_factor.T
         c_bar = -2.0 * found.b - solve_stack(found.L, through)
         gradient = self._pulled(X, found, c_bar, k_bar)
-        if self.features.kernel.constant_diagonal is None:
-            gradient += (1.0 + self.flow.jitter) * self.features.kernel.diag_input_gradient(X)
-        return gradient
+        own = np.full(X.shape[0], 1.0 + self.flow.jitter)
+        return gradient + self.features.kernel.diag_adjoint(X, own).points
 
     def _pulled(self, X: Array, found: Factorized, c_bar: Array, k_bar: Array) -> Array:
         """Return what the cotangents of `k_r(x, x_j)` and `k(x)` give to the inputs."""

@@ -147,12 +147,8 @@ class Kernel(ABC):
         """Return `k(x_n, x_n)`, shape (n,), in float64."""
 
     @abstractmethod
-    def diag_pull_back(self, X: AnyArray, bar: AnyArray) -> AnyArray:
-        """Return the derivative of `Σ_n bar_n k(x_n, x_n)` with respect to `theta`."""
-
-    @abstractmethod
-    def diag_input_gradient(self, X: AnyArray) -> AnyArray:
-        """Return the derivative of `k(x_n, x_n)` with respect to `x_n`, shape (n, D)."""
+    def diag_adjoint(self, X: AnyArray, bar: AnyArray) -> KernelAdjoint:
+        """Return the derivatives of `Σ_n bar_n k(x_n, x_n)` with respect to `theta` and `X`."""
 
     @abstractmethod
     def metric(self, n_features: int) -> Array:
@@ -350,8 +346,7 @@ class ParametricKernel(Kernel):
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        own_init = "__init__" in vars(cls)
-        dataclass(frozen=True, eq=False, repr=False, init=not own_init)(cls)
+        dataclass(frozen=True, eq=False, repr=False)(cls)
         declared = {each.name: each.metadata.get("parameter") for each in _fields_of(cls)}
         cls._kinds = {name: kind for name, kind in declared.items() if kind is not None}
 

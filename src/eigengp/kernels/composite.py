@@ -80,6 +80,10 @@ class _Pair(Kernel):
     def diag(self, X: AnyArray) -> AnyArray:
         return self._join(self.left.diag(X), self.right.diag(X))
 
+    def diag_adjoint(self, X: AnyArray, bar: AnyArray) -> KernelAdjoint:
+        left, right = self._split(bar, self.left.diag(X), self.right.diag(X))
+        return _join_adjoints(self.left.diag_adjoint(X, left), self.right.diag_adjoint(X, right))
+
     def at(self, Z: AnyArray) -> KernelColumns:
         return _PairColumns(self, Z)
 
@@ -93,7 +97,7 @@ class _Pair(Kernel):
     def _split(
         self, K_bar: AnyArray, K_left: AnyArray, K_right: AnyArray
     ) -> tuple[AnyArray, AnyArray]:
-        """Return the cotangents of both matrices, which may have columns to spare."""
+        """Return the cotangents of both matrices, which may have columns to spare, or diagonals."""
 
     def __repr__(self) -> str:
         return f"({self.left!r} {self._symbol} {self.right!r})"
@@ -108,13 +112,6 @@ class Sum(_Pair):
     _symbol, _both_vary = "+", True
     _join, _join_in_place = staticmethod(add), staticmethod(iadd)
 
-    def diag_pull_back(self, X: AnyArray, bar: AnyArray) -> AnyArray:
-        both = [self.left.diag_pull_back(X, bar), self.right.diag_pull_back(X, bar)]
-        return namespace(bar).concat(both)
-
-    def diag_input_gradient(self, X: AnyArray) -> AnyArray:
-        return self.left.diag_input_gradient(X) + self.right.diag_input_gradient(X)
-
     def _split(
         self, K_bar: AnyArray, K_left: AnyArray, K_right: AnyArray
     ) -> tuple[AnyArray, AnyArray]:
@@ -127,25 +124,20 @@ class Product(_Pair):
     _symbol, _both_vary = "*", False
     _join, _join_in_place = staticmethod(mul), staticmethod(imul)
 
-    def diag_pull_back(self, X: AnyArray, bar: AnyArray) -> AnyArray:
-        xp = namespace(bar)
-        if self.left.constant_diagonal is None or self.right.constant_diagonal is None:
-            left = self.left.diag_pull_back(X, bar * self.right.diag(X))
-            return xp.concat([left, self.right.diag_pull_back(X, bar * self.left.diag(X))])
-        one = X[:1, :], xp.ones_like(bar[:1])
-        left = self.left.diag_pull_back(*one) * self.right.constant_diagonal
-        right = self.right.diag_pull_back(*one) * self.left.constant_diagonal
-        return xp.sum(bar) * xp.concat([left, right])
-
-    def diag_input_gradient(self, X: AnyArray) -> AnyArray:
-        left = self.left.diag_input_gradient(X) * self.right.diag(X)[:, None]
-        return left + self.right.diag_input_gradient(X) * self.left.diag(X)[:, None]
+    def diag_adjoint(self, X: AnyArray, bar: AnyArray) -> KernelAdjoint:
+        left, right = self.left.constant_diagonal, self.right.constant_diagonal
+        if left is None or right is None:
+            return super().diag_adjoint(X, bar)
+        one = X[:1, :], namespace(bar).ones_like(bar[:1])
+        parts = self.left.diag_adjoint(*one) * right, self.right.diag_adjoint(*one) * left
+        theta = namespace(bar).sum(bar) * _join_adjoints(*parts).theta
+        return KernelAdjoint(theta, namespace(X).zeros_like(X))
 
     def _split(
         self, K_bar: AnyArray, K_left: AnyArray, K_right: AnyArray
     ) -> tuple[AnyArray, AnyArray]:
-        m = K_bar.shape[1]
-        return K_bar * K_right[:, :m], K_bar * K_left[:, :m]
+        m = K_bar.shape[-1]
+        return K_bar * K_right[..., :m], K_bar * K_left[..., :m]
 
 
 @dataclass(eq=False)
@@ -173,8 +165,11 @@ class _PairColumns(KernelColumns):
         def pull_back(K_bar: AnyArray, overwrite: bool = False) -> KernelAdjoint:
             left_bar, right_bar = self.kernel._split(K_bar, K_left, K_right)
             left = back_left(left_bar, overwrite and left_bar is not right_bar)
-            right = back_right(right_bar, overwrite)
-            theta = namespace(left.theta).concat([left.theta, right.theta])
-            return KernelAdjoint(theta, left.points + right.points)
+            return _join_adjoints(left, back_right(right_bar, overwrite))
 
         return self.kernel._join(K_left, K_right), pull_back
+
+
+def _join_adjoints(left: KernelAdjoint, right: KernelAdjoint) -> KernelAdjoint:
+    theta = namespace(left.theta).concat([left.theta, right.theta])
+    return KernelAdjoint(theta, left.points + right.points)

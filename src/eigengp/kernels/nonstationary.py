@@ -68,7 +68,7 @@ class PairwiseKernel(ParametricKernel):
             those by its logarithm, shape (…), or (…, D) if it is declared for each input.
         """
 
-    def contracted(self, x: AnyArray, z: AnyArray, bar: AnyArray) -> KernelAdjoint:
+    def contract(self, x: AnyArray, z: AnyArray, bar: AnyArray) -> KernelAdjoint:
         """Return `Σ bar ∘ dk/dθ`, and `bar ∘ dk/dz` for each pair, shape (…, D)."""
         xp, k = namespace(bar), self.values(x, z)
         by, flat, theta = self.derivatives(x, z, k), xp.reshape(bar, (-1,)), list[AnyArray]()
@@ -91,14 +91,11 @@ class PairwiseKernel(ParametricKernel):
         x = self._active(X)
         return self.beside(X).values(x, x)
 
-    def diag_pull_back(self, X: AnyArray, bar: AnyArray) -> AnyArray:
+    def diag_adjoint(self, X: AnyArray, bar: AnyArray) -> KernelAdjoint:
         x = self._active(X)
-        return self.beside(X).contracted(x, x, cast(bar, "float64")).theta
-
-    def diag_input_gradient(self, X: AnyArray) -> AnyArray:
-        x, kernel = self._active(X), self.beside(X)
-        slope = 2.0 * kernel.derivatives(x, x, kernel.values(x, x))["z"]
-        return put_inputs(slope, self.active_dims, X.shape[1])
+        own = self.beside(X).contract(x, x, cast(bar, "float64"))
+        points = put_inputs(2.0 * own.points, self.active_dims, X.shape[1])
+        return KernelAdjoint(own.theta, points)
 
     def _active(self, X: AnyArray) -> AnyArray:
         """Return the inputs that the kernel sees, in float64."""
@@ -163,7 +160,7 @@ class PairwiseColumns(KernelColumns):
             start, theta, points = 0, 0.0, 0.0
             for x in self._in_parts(X, Z):
                 bar = cast(K_bar[start : start + x.shape[0], :], "float64")
-                by = kernel.contracted(x[:, None, :], Z, bar)
+                by = kernel.contract(x[:, None, :], Z, bar)
                 start, theta = start + x.shape[0], theta + by.theta
                 points = points + namespace(X).sum(by.points, axis=0)
             return KernelAdjoint(theta, put_inputs(points, kernel.active_dims, X.shape[1]))

@@ -126,13 +126,11 @@ class Stationary(ParametricKernel):
         xp = namespace(X)
         return cast(xp.sum(xp.zeros_like(X), axis=1), "float64") + self.variance
 
-    def diag_pull_back(self, X: AnyArray, bar: AnyArray) -> AnyArray:
+    def diag_adjoint(self, X: AnyArray, bar: AnyArray) -> KernelAdjoint:
         gradient = np.zeros(self.theta.size)
         gradient[len(self._get_free("lengthscale"))] = self.variance
-        return namespace(bar).sum(bar) * beside(gradient, bar)
-
-    def diag_input_gradient(self, X: AnyArray) -> AnyArray:
-        return namespace(X).zeros_like(X)
+        theta = namespace(bar).sum(bar) * beside(gradient, bar)
+        return KernelAdjoint(theta, namespace(X).zeros_like(X))
 
     def metric(self, n_features: int) -> Array:
         own = np.asarray(1.0 / np.asarray(self.lengthscale))

@@ -136,7 +136,7 @@ class Warped(Kernel):
         by_b = xp.where(inside, -width * (1.0 - power) ** b * xp.log(1.0 - power) * b, none)
         return by_x, by_a, by_b
 
-    def pulled(self, X: AnyArray, bar: AnyArray) -> tuple[AnyArray, AnyArray]:
+    def pull_back(self, X: AnyArray, bar: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Pull a cotangent on `w(X)` back to the exponents, shape (2D,), and to `X`."""
         xp, (by_x, by_a, by_b) = namespace(X), self.slopes(X)
         return xp.concat([xp.sum(bar * by_a, axis=0), xp.sum(bar * by_b, axis=0)]), bar * by_x
@@ -148,14 +148,10 @@ class Warped(Kernel):
     def diag(self, X: AnyArray) -> AnyArray:
         return self.kernel.diag(self.warp(X))
 
-    def diag_pull_back(self, X: AnyArray, bar: AnyArray) -> AnyArray:
-        warped = self.warp(X)
-        slope = bar[:, None] * self.kernel.diag_input_gradient(warped)
-        own = self.kernel.diag_pull_back(warped, bar)
-        return namespace(bar).concat([own, self.pulled(X, slope)[0]])
-
-    def diag_input_gradient(self, X: AnyArray) -> AnyArray:
-        return self.kernel.diag_input_gradient(self.warp(X)) * self.slopes(X)[0]
+    def diag_adjoint(self, X: AnyArray, bar: AnyArray) -> KernelAdjoint:
+        own = self.kernel.diag_adjoint(self.warp(X), bar)
+        exponents, points = self.pull_back(X, own.points)
+        return KernelAdjoint(namespace(bar).concat([own.theta, exponents]), points)
 
     def at(self, Z: AnyArray) -> KernelColumns:
         return _WarpedColumns(self, Z)
@@ -207,8 +203,8 @@ class _WarpedColumns(KernelColumns):
         def pull_back(K_bar: AnyArray, overwrite: bool = False) -> KernelAdjoint:
             of_rows = cast(self._columns.input_gradient(rows, K_bar), "float64")
             own = back(K_bar, overwrite)
-            by_rows, _ = self.kernel.pulled(X, of_rows)
-            by_points, points = self.kernel.pulled(self.points, cast(own.points, "float64"))
+            by_rows, _ = self.kernel.pull_back(X, of_rows)
+            by_points, points = self.kernel.pull_back(self.points, cast(own.points, "float64"))
             theta = namespace(own.theta).concat([cast(own.theta, "float64"), by_rows + by_points])
             return KernelAdjoint(theta, points)
 
