@@ -178,7 +178,7 @@ def _pull_back(
         K_bar *= cast(block.sample_weight, dtype_name(K_bar))[:, None]
     adjoint = back(K_bar, overwrite=True)
     recycle(K_bar)
-    if bar.diagonal and features.kernel.constant_diagonal is None:
+    if bar.diagonal:
         theta = features.kernel.diag_adjoint(block.X, bar.diagonal * block.weight).theta
         adjoint = replace(adjoint, theta=adjoint.theta + theta)
     return adjoint
@@ -243,13 +243,12 @@ class PriorPass:
         """See `Pass.pull_back`."""
         evidence, kept = outcome.evidence, outcome.kept
         s2_bar, gram = evidence.noise_adjoint(), None
-        diagonal: Array | float = 0.0
         if isinstance(evidence, PriorEvidence):
             gram = evidence.gram_adjoint(bar)
             if trace := outcome.trace:
-                bar, diagonal = _add_trace(self.features, evidence.sums, bar, trace)
                 gram += evidence.prior.weights_pull_back(trace.weights)
                 s2_bar += trace.noise_variance
+        bar, diagonal = _add_trace(self.features, outcome, bar)
         rows = self._rows(source)
         if self.arithmetic.precision != "double":
             dtype, pieces = choose_pull_back(bar, evidence.sums, self.features.prior_scale)
@@ -259,18 +258,20 @@ class PriorPass:
 
 
 def _add_trace(
-    features: KernelColumns, sums: Sums, bar: SumsAdjoint, trace: TraceTerm
+    features: KernelColumns, outcome: Outcome, bar: SumsAdjoint
 ) -> tuple[SumsAdjoint, Array | float]:
     """Add the trace term to the cotangents of the sums, and return what it gives to `theta`.
 
     That is zero where `k(x,x)` varies: rows then pull it back one by one.
     """
-    own = replace(bar, A=bar.A + trace.A, diagonal=bar.diagonal + trace.diagonal)
-    kernel = features.kernel
+    trace, kernel = outcome.trace, features.kernel
+    if trace is None:
+        return bar, 0.0
+    bar = replace(bar, A=bar.A + trace.A)
     if kernel.constant_diagonal is None:
-        return own, 0.0
-    through = np.array([trace.diagonal * sums.precision])
-    return own, kernel.diag_adjoint(features.points[:1], through).theta
+        return replace(bar, diagonal=trace.diagonal), 0.0
+    through = np.array([trace.diagonal * outcome.evidence.sums.precision])
+    return bar, kernel.diag_adjoint(features.points[:1], through).theta
 
 
 def _is_trusted(evidence: PriorEvidence) -> bool:
@@ -358,11 +359,10 @@ class SpectralPass:
         assert isinstance(sums, WhitenedSums)
         T_bar = 2.0 * sums.cross @ bar.A + np.outer(sums.features, bar.b)
         gram = self.spectrum.pull_back(T_bar, self.shrinkage)
-        diagonal: Array | float = 0.0
         if trace := outcome.trace:
             prior = np.ones_like(self.shrinkage)
             gram = gram + self.spectrum.pull_back(2.0 * sums.cross @ trace.A, prior)
-            bar, diagonal = _add_trace(self.features, sums, bar, trace)
+        bar, diagonal = _add_trace(self.features, outcome, bar)
         rows, kept = self._rows, outcome.kept
         pulled = source.total(lambda block: rows.pull_back(block, bar, kept))
         log_shrinkage, s2_bar = self.weight_gradient(outcome)

@@ -109,9 +109,7 @@ class ResidualRows:
         Phi_bar = precision[:, None] * (Phi_A + y[:, None] * b_bar)
         Phi_bar -= (2.0 * residual_bar)[:, None] * Phi
         adjoint = back(Phi_bar @ F.T, overwrite=True)
-        noise_bar = -xp.sum(precision * (through + own))
-        if block.scatter is not None:
-            noise_bar -= bar.c * block.total_scatter / s2**2
+        noise_bar = -xp.sum(precision * (through + own)) - bar.c * block.total_scatter / s2**2
         own = self.features.kernel.diag_adjoint(block.X, residual_bar)
         return ResidualAdjoint(adjoint.theta + own.theta, adjoint.points, K.T @ Phi_bar, noise_bar)
 

@@ -88,7 +88,7 @@ class SumsAdjoint(_Light):
     target_scale: float = 0.0
     """The root of the mean square of all targets."""
     diagonal: float = 0.0
-    """The cotangent of `Σ ω_n k(x_n,x_n)`."""
+    """The cotangent of `Σ ω_n k(x_n,x_n)`; zero where `k(x,x)` does not vary."""
 
     @cached_property
     def about_mean(self) -> Array:
@@ -213,8 +213,6 @@ def complete_sums(
     """Return the sums of a block whose `A` and `b` are known; see `accumulate`."""
     y, xp = block.y, namespace(block.y)
     squares = y * y if precision is None else precision * y * y
-    c = xp.sum(squares, dtype=xp.float64)
-    if block.scatter is not None:
-        c = c + block.total_scatter / noise_variance
+    c = xp.sum(squares, dtype=xp.float64) + block.total_scatter / noise_variance
     n = float(y.shape[0]) if precision is None else xp.sum(precision, dtype=xp.float64)
     return Sums(A, b, c, 0.0, n, n)
