@@ -25,7 +25,7 @@ from eigengp.fitting.settings import find_likelihood
 from eigengp.gp.blocks import RowBlock
 
 _IDENTITY = YeoJohnsonMap(1.0)
-_CLEARLY = 20.0
+_CLEAR_GAIN = 20.0
 """The gain in nats for which "auto" transforms targets."""
 _LARGEST = 1e150
 _NODES = np.arange(-12.0, 12.125, 0.125)
@@ -148,7 +148,7 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
             fitted = clone(regressor).fit(X, values, sample_weight=sample_weight)
             score = fitted.log_marginal_likelihood_ + float(counts @ own.log_slope(used))
             if score > best:
-                best = score + (_CLEARLY if own == _IDENTITY else 0.0)
+                best = score + (_CLEAR_GAIN if own == _IDENTITY else 0.0)
                 self.target_map_, self.regressor_ = own, fitted
         return self
 
