@@ -53,7 +53,7 @@ def test_version() -> None:
     ("words", "expected"),
     [
         ("eigengp ins", ["inspect"]),
-        ("eigengp fit --method eigengp-", ["eigengp-joint", "eigengp-plus"]),
+        ("eigengp fit --method eigengp-", ["eigengp-plus"]),
         ("eigengp compare --method li", ["linear"]),
     ],
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-_Own = Literal["auto", "eigengp", "eigengp-joint", "eigengp-plus", "neighbors"]
+_Own = Literal["auto", "eigengp", "eigengp-plus", "neighbors"]
 _Other = Literal["exact", "fitc", "vfe", "power-ep", "ssgp", "nystrom", "rvm"]
 Name = Literal[_Own, _Other]
 
@@ -24,11 +24,6 @@ METHODS: dict[str, Method] = {
         "EigenGPRegressor", "the exact GP, neighbors or eigengp, chosen to suit the data"
     ),
     "eigengp": Method("EigenGPRegressor", "a few learned eigenfunctions; fast", {"residual": None}),
-    "eigengp-joint": Method(
-        "EigenGPRegressor",
-        "eigengp, with a final joint optimisation; slower",
-        {"residual": None, "optimizer": "joint"},
-    ),
     "eigengp-plus": Method(
         "EigenGPRegressor",
         "eigengp, with error bars that grow far from the data",
@@ -56,10 +51,8 @@ def build_model(method: Method, seed: int, verbose: int = 0, **given: Any) -> An
     """Build the estimator of a method, with the settings that are not None; it must have them."""
     import eigengp
 
-    settings = dict(method.settings)
-    if "optimizer" in settings:
-        settings["optimizer"] = eigengp.LBFGS(settings["optimizer"])
-    model = getattr(eigengp, method.estimator)(**settings, random_state=seed, verbose=verbose)
+    kind = getattr(eigengp, method.estimator)
+    model = kind(**method.settings, random_state=seed, verbose=verbose)
     return model.set_params(**{name: each for name, each in given.items() if each is not None})
 
 
