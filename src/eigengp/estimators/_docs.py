@@ -6,9 +6,8 @@ import inspect
 import re
 from typing import Any
 
+_SECTION = re.compile(r"^(\w+)\n-+\n", re.MULTILINE)
 _ENTRY = re.compile(r"^(\w[\w, ]*) : .*\n(?:(?:    .*)?\n)*", re.MULTILINE)
-_HEAD = r"\w+\n-+\n"
-_WHOLE = re.DOTALL | re.MULTILINE
 _LAST = ("standardize", "precision", "device", "random_state", "verbose")
 
 
@@ -17,34 +16,24 @@ def complete_docstring(cls: Any, shared: str) -> None:
 
     Parameters come in the order of the constructor, those that all regressors have last.
     """
-    doc, shared = inspect.cleandoc(cls.__doc__), inspect.cleandoc(shared)
+    (summary, sections), (_, common) = _split(cls.__doc__), _split(shared)
+    own = _split_entries(sections.pop("Attributes", ""))
+    attributes = {**own, **_split_entries(common.get("Attributes", "")), **own}
+    entries = _split_entries(common.get("Parameters", ""))
+    entries |= _split_entries(sections.pop("Parameters", ""))
     order = sorted(inspect.signature(cls).parameters, key=_LAST.__contains__)
-    entries = {**_entries(shared, "Parameters"), **_entries(doc, "Parameters")}
-    parameters = "".join(entries[name] for name in order if name in entries)
-    doc = _with_section(doc, "Parameters", parameters)
-    attributes = {**_entries(shared, "Attributes"), **_entries(doc, "Attributes")}
-    own_first = dict.fromkeys([*_entries(doc, "Attributes"), *attributes])
-    text = "".join(attributes[name] for name in own_first)
-    cls.__doc__ = _with_section(doc, "Attributes", text)
+    parameters = [entries[name] for name in order if name in entries]
+    whole = {"Parameters": "".join(parameters), "Attributes": "".join(attributes.values())}
+    parts = [f"{name}\n{'-' * len(name)}\n{text}" for name, text in {**whole, **sections}.items()]
+    cls.__doc__ = "\n".join(each.rstrip() + "\n" for each in (summary, *parts))
 
 
-def _entries(doc: str, section: str) -> dict[str, str]:
+def _split(doc: str) -> tuple[str, dict[str, str]]:
+    """Return what stands before the sections of a docstring, and the sections by name."""
+    summary, *rest = _SECTION.split(inspect.cleandoc(doc))
+    return summary, dict(zip(rest[::2], rest[1::2], strict=True))
+
+
+def _split_entries(section: str) -> dict[str, str]:
     """Return the entries of a section by name."""
-    found = re.search(
-        rf"^{section}\n-+\n(.*?)(?=^{_HEAD}|\Z)", doc + "\n", re.DOTALL | re.MULTILINE
-    )
-    if found is None:
-        return {}
-    return {each[1]: each[0].rstrip() + "\n" for each in _ENTRY.finditer(found[1])}
-
-
-def _with_section(doc: str, section: str, text: str) -> str:
-    """Return a docstring with a section replaced, or added before the next one."""
-    whole = f"{section}\n{'-' * len(section)}\n{text}\n"
-    own = re.search(rf"^{section}\n-+\n.*?(?=^{_HEAD}|\Z)", doc, _WHOLE)
-    if own is not None:
-        return doc[: own.start()] + whole + doc[own.end() :]
-    others = "Attributes|Notes|Examples" if section == "Parameters" else "Notes|Examples"
-    later = re.search(rf"^(?:{others})\n-+\n", doc, re.MULTILINE)
-    at = len(doc) if later is None else later.start()
-    return f"{doc[:at].rstrip()}\n\n{whole}{doc[at:]}"
+    return {each[1]: each[0].rstrip() + "\n" for each in _ENTRY.finditer(section + "\n")}
