@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
+from inspect import signature
 from typing import Any, TypeVar
 
 import numpy as np
@@ -182,8 +183,7 @@ def register(cls: ClassT) -> ClassT:
             f"{known.kind.__module__} has registered a {name} already; give your class another "
             "name."
         )
-    has_fields = is_dataclass(cls) and _made_by_dataclass(cls)
-    if not (has_fields or issubclass(cls, Estimator)):
+    if not (_is_its_fields(cls) or issubclass(cls, Estimator)):
         raise SavedModelError(
             f"{name} must be a dataclass without an __init__ of its own, so that its fields say "
             "all there is to store."
@@ -230,8 +230,7 @@ def _origin(cls: type) -> tuple[str, str]:
     return cls.__module__, cls.__qualname__
 
 
-def _made_by_dataclass(cls: type) -> bool:
+def _is_its_fields(cls: Any) -> bool:
     """Return whether the constructor takes the fields and nothing else."""
-    owner = next(each for each in cls.__mro__ if "__init__" in vars(each))
-    own = vars(owner).get("__dataclass_params__")
-    return own is not None and bool(own.init)
+    taken = signature(cls).parameters.keys()
+    return is_dataclass(cls) and taken == {each.name for each in fields(cls) if each.init}
