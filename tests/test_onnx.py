@@ -248,7 +248,7 @@ def test_a_model_is_left_as_it_was() -> None:
     to_onnx(model)
     posterior = model._posterior
     assert not posterior._V._copies
-    assert not posterior.features._sides.keys() - {"numpy"}
+    assert not posterior.features._scaled_points.keys() - {"numpy"}
 
 
 def test_the_residual_between_neighbors_is_refused() -> None:

@@ -32,8 +32,8 @@ from eigengp.gp.blocks import RowBlock
 from eigengp.kernels import KernelColumns, PullBack
 
 
-class _Light:
-    """Travels light: symmetric `A` as one triangle, and nothing that can be made again."""
+class _Packed:
+    """Is pickled without what can be made again, and symmetric `A` as one triangle."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -56,7 +56,7 @@ class _Light:
 
 
 @dataclass(frozen=True)
-class Sums(_Light, Additive):
+class Sums(_Packed, Additive):
     """What the log marginal likelihood needs to know of the rows."""
 
     A: Array
@@ -76,7 +76,7 @@ class Sums(_Light, Additive):
 
 
 @dataclass(frozen=True)
-class SumsAdjoint(_Light):
+class SumsAdjoint(_Packed):
     """Cotangents of `A`, `b`, `c` and `log_precision`."""
 
     A: Array

@@ -283,7 +283,7 @@ class RationalQuadratic(Stationary):
 
 
 @dataclass(frozen=True)
-class Side:
+class ScaledPoints:
     """The points as rows of one library and device meet them, in units of the lengthscales."""
 
     kernel: Stationary
@@ -301,7 +301,7 @@ class Side:
     """The largest `|z|²`."""
 
     @classmethod
-    def of(cls, kernel: Stationary, points: AnyArray, scale: float, shift: float) -> Side:
+    def of(cls, kernel: Stationary, points: AnyArray, scale: float, shift: float) -> ScaledPoints:
         """Prepare the points; the products of `[x, 1, |x|²]` with them are `scale·t + shift`."""
         xp, n_features = namespace(points), points.shape[1]
         points = take_inputs(points, kernel.active_dims)
@@ -316,7 +316,7 @@ class Side:
         factor[:m, D + 1] = scale
         return cls(kernel, n_features, centre, per_length, Z, factor, float(xp.max(squares)))
 
-    def meet(self, X: AnyArray, dtype: str, spare: int) -> tuple[AnyArray, AnyArray]:
+    def measure(self, X: AnyArray, dtype: str, spare: int) -> tuple[AnyArray, AnyArray]:
         """Return rows as columns `[x, 1, |x|²]`, (D + 2, n), and `scale·t + shift`, (n, m + spare).
 
         The latter is zero in the spare columns.
@@ -341,13 +341,69 @@ class Side:
         recycle(t)
         return rows, narrow
 
+    def pull_back(
+        self,
+        rows: AnyArray,
+        T: AnyArray,
+        scale: float,
+        overwrite: bool,
+        others: list[AnyArray] | None = None,
+    ) -> KernelAdjoint:
+        """Return what `scale·T` hands back; `others` are the cotangents of variance and shape.
+
+        Without `others` the kernel's variance has the sum of `T`.
+        """
+        xp, D = namespace(T), self.points.shape[1]
+        ones = xp.ones((T.shape[1],), dtype=T.dtype, device=T.device)
+        thin = rows[:-1, :].T
+        if T.dtype == rows.dtype:
+            both = scale * contraction(thin, T).T
+        else:
+            thin = convert(thin, dtype_name(T))
+            both = scale * cast(contraction(thin, T), "float64").T
+            recycle(thin)
+        inputs = rows[:D, :]
+        squares = scale * (times(inputs, inputs, overwrite) @ cast(T @ ones, "float64"))
+        if overwrite:
+            recycle(rows)
+        others = others or [xp.sum(both[:, -1]) / scale]
+        return self.assemble(both[:, :D], both[:, -1], squares, others)
+
+    def assemble(
+        self, TX: AnyArray, column: AnyArray, row_squares: AnyArray, others: list[AnyArray]
+    ) -> KernelAdjoint:
+        """Return the adjoint from the sums through which rows enter it.
+
+        In units of the lengthscales `Z̄ = 2 (diag(Tᵀ1) Z − TᵀX)` and
+        `d/d ln ℓ_d = −2 Σ_nm T_nm (x_nd − z_md)²`, the square expanded so that no
+        n × m × D array appears.
+
+        Parameters
+        ----------
+        TX, column : arrays of shape (m, D) and (m,)
+            `TᵀX` and `Tᵀ1`.
+        row_squares : array of shape (D,)
+            `Σ_n (T1)_n x_nd²`.
+        others : list of numbers
+            The cotangents of the kernel's other parameters.
+        """
+        xp, Z = namespace(TX), self.points
+        squares = row_squares + column @ (Z * Z) - 2.0 * xp.sum(TX * Z, axis=0)
+        if np.ndim(self.kernel.lengthscale) == 0:
+            squares = xp.sum(squares)[None]
+        rest = xp.stack([xp.asarray(each, dtype=xp.float64) for each in others])
+        points = 2.0 * (column[:, None] * Z - TX) * self.per_length
+        points = put_inputs(points, self.kernel.active_dims, self.n_features)
+        lengths = self.kernel.sum_groups(-2.0 * squares)
+        return KernelAdjoint(xp.concat([lengths, rest]), points)
+
 
 @dataclass(eq=False)
 class StationaryColumns(KernelColumns):
     """The functions `x ↦ k(x, z_m)` of a stationary kernel, which gives profile and slope."""
 
     kernel: Stationary
-    _sides: dict[Hashable, Side] = field(default_factory=dict, init=False)
+    _scaled_points: dict[Hashable, ScaledPoints] = field(default_factory=dict, init=False)
 
     kept_arrays = 3
     _in_exponent: ClassVar[bool] = False
@@ -355,36 +411,35 @@ class StationaryColumns(KernelColumns):
 
     def __getstate__(self) -> dict[str, Any]:
         """Keep kernel and points alone: what lies on a device is of no use elsewhere."""
-        return {"kernel": self.kernel, "points": self.points, "_sides": {}}
+        return {"kernel": self.kernel, "points": self.points, "_scaled_points": {}}
 
-    def side(self, X: AnyArray) -> Side:
+    def scale_points(self, X: AnyArray) -> ScaledPoints:
         """Return the points beside the rows, prepared once for each library and device."""
         key = place(X)
-        if key not in self._sides:
+        if key not in self._scaled_points:
             points = beside(self.points, X)
             log_variance = float(np.log(self.kernel.variance))
             scale, shift = (-0.5, log_variance) if self._in_exponent else (1.0, 0.0)
-            self._sides[key] = Side.of(self.kernel, points, scale, shift)
-        return self._sides[key]
+            self._scaled_points[key] = ScaledPoints.of(self.kernel, points, scale, shift)
+        return self._scaled_points[key]
 
     def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
         """See `KernelColumns.matrix`."""
-        _, rows, t = self._distances(X, dtype, spare)
+        rows, t = self._measure(X, dtype, spare)
         K = self.kernel.profile(t)
         K *= self.kernel.variance
         recycle(rows)
         return K
 
-    def _distances(self, X: AnyArray, dtype: str, spare: int) -> tuple[Side, AnyArray, AnyArray]:
-        """Return the points, the rows, and `t`, cut off where the kernel is as good as zero."""
-        side = self.side(X)
-        rows, t = side.meet(X, dtype, spare)
+    def _measure(self, X: AnyArray, dtype: str, spare: int) -> tuple[AnyArray, AnyArray]:
+        """Return the rows, and `t`, cut off where the kernel is as good as zero."""
+        rows, t = self.scale_points(X).measure(X, dtype, spare)
         t = with_diagonal(t, 0.0) if X is self.points else t
-        return side, rows, _clip_in_place(t, 0.0, self.kernel.reach(_DEEPEST[dtype]))
+        return rows, _clip_in_place(t, 0.0, self.kernel.reach(_DEEPEST[dtype]))
 
     def forward(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> WithPullBack:
         """See `KernelColumns.forward`; `T = K̄ ∘ variance·ρ'(t)`."""
-        side, rows, t = self._distances(X, dtype, spare)
+        scaled, (rows, t) = self.scale_points(X), self._measure(X, dtype, spare)
         rho, m, variance = self.kernel.profile(t), self.points.shape[0], self.kernel.variance
 
         def pull_back(K_bar: AnyArray, overwrite: bool = False) -> KernelAdjoint:
@@ -392,7 +447,7 @@ class StationaryColumns(KernelColumns):
             slopes = (own, *self.kernel.shape_slopes(at, own))
             others = [variance * _inner(K_bar, each) for each in slopes]
             T = times(K_bar, self.kernel.slope(at, own), overwrite)
-            return _adjoint(side, rows, T, variance, overwrite, others)
+            return scaled.pull_back(rows, T, variance, overwrite, others)
 
         return variance * rho, pull_back
 
@@ -404,97 +459,34 @@ class ExponentialColumns(StationaryColumns):
 
     def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
         """See `KernelColumns.matrix`."""
-        _, rows, K = self._values(X, dtype, spare)
+        rows, K = self._evaluate(X, dtype, spare)
         recycle(rows)
         return K
 
-    def _values(self, X: AnyArray, dtype: str, spare: int) -> tuple[Side, AnyArray, AnyArray]:
-        """Return the points, the rows, and `K`."""
-        side, deepest = self.side(X), _DEEPEST[dtype]
-        rows, exponent = side.meet(X, dtype, spare)
+    def _evaluate(self, X: AnyArray, dtype: str, spare: int) -> tuple[AnyArray, AnyArray]:
+        """Return the rows, and `K`."""
+        scaled, deepest = self.scale_points(X), _DEEPEST[dtype]
+        rows, exponent = scaled.measure(X, dtype, spare)
         n = X.shape[0]  # None for rows that are not there yet, which may be anywhere.
-        if n is None or (n and float(namespace(rows).max(rows[-1, :])) + side.largest > deepest):
+        if n is None or (n and float(namespace(rows).max(rows[-1, :])) + scaled.largest > deepest):
             shift = float(np.log(self.kernel.variance))
             exponent = _clip_in_place(exponent, shift - deepest, shift)
         if is_numpy(exponent):
             K = np.exp(exponent, out=exponent)
         else:
             K = exponent.exp_() if hasattr(exponent, "exp_") else namespace(exponent).exp(exponent)
-        return side, rows, with_diagonal(K, self.kernel.variance) if X is self.points else K
+        return rows, with_diagonal(K, self.kernel.variance) if X is self.points else K
 
     def forward(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> WithPullBack:
         """See `KernelColumns.forward`; `T = −½ K̄ ∘ K`."""
-        side, rows, K = self._values(X, dtype, spare)
+        scaled, (rows, K) = self.scale_points(X), self._evaluate(X, dtype, spare)
 
         def pull_back(K_bar: AnyArray, overwrite: bool = False) -> KernelAdjoint:
             own = cast(K[:, : K_bar.shape[1]], dtype_name(K_bar))
             T = times(K_bar, own, overwrite)
-            return _adjoint(side, rows, T, -0.5, overwrite)
+            return scaled.pull_back(rows, T, -0.5, overwrite)
 
         return K, pull_back
-
-
-def _adjoint(
-    side: Side,
-    rows: AnyArray,
-    T: AnyArray,
-    scale: float,
-    overwrite: bool,
-    others: list[AnyArray] | None = None,
-) -> KernelAdjoint:
-    """Return what `scale·T` hands back; `others` are the cotangents of variance and shape.
-
-    Without `others` the kernel's variance has the sum of `T`.
-    """
-    xp, D = namespace(T), side.points.shape[1]
-    ones = xp.ones((T.shape[1],), dtype=T.dtype, device=T.device)
-    thin = rows[:-1, :].T
-    if T.dtype == rows.dtype:
-        both = scale * contraction(thin, T).T
-    else:
-        thin = convert(thin, dtype_name(T))
-        both = scale * cast(contraction(thin, T), "float64").T
-        recycle(thin)
-    scaled = rows[:D, :]
-    squares = scale * (times(scaled, scaled, overwrite) @ cast(T @ ones, "float64"))
-    if overwrite:
-        recycle(rows)
-    others = others or [xp.sum(both[:, -1]) / scale]
-    return assembled(side, both[:, :D], both[:, -1], squares, others)
-
-
-def assembled(
-    side: Side, TX: AnyArray, column: AnyArray, row_squares: AnyArray, others: list[AnyArray]
-) -> KernelAdjoint:
-    """Return the adjoint from the sums through which rows enter it.
-
-    In units of the lengthscales `Z̄ = 2 (diag(Tᵀ1) Z − TᵀX)` and
-    `d/d ln ℓ_d = −2 Σ_nm T_nm (x_nd − z_md)²`, the square expanded so that no
-    n × m × D array appears.
-
-    Parameters
-    ----------
-    side : Side
-        Kernel and points.
-    TX, column : arrays of shape (m, D) and (m,)
-        `TᵀX` and `Tᵀ1`.
-    row_squares : array of shape (D,)
-        `Σ_n (T1)_n x_nd²`.
-    others : list of numbers
-        The cotangents of the kernel's other parameters.
-    """
-    xp, Z = namespace(TX), side.points
-    squares = row_squares + column @ (Z * Z) - 2.0 * xp.sum(TX * Z, axis=0)
-    if np.ndim(side.kernel.lengthscale) == 0:
-        squares = xp.sum(squares)[None]
-    rest = xp.stack([xp.asarray(each, dtype=xp.float64) for each in others])
-    points = 2.0 * (column[:, None] * Z - TX) * side.per_length
-    if side.kernel.active_dims is not None:
-        points = put_inputs(points, side.kernel.active_dims, side.n_features)
-    lengths = -2.0 * squares
-    if side.kernel.groups is not None:
-        lengths = side.kernel.sum_groups(lengths)
-    return KernelAdjoint(xp.concat([lengths, rest]), points)
 
 
 def times(x: AnyArray, z: AnyArray, overwrite: bool) -> AnyArray:

@@ -22,7 +22,7 @@ from eigengp.kernels import (
     Matern52,
     SquaredExponential,
 )
-from eigengp.kernels.stationary import StationaryColumns, assembled
+from eigengp.kernels.stationary import StationaryColumns
 
 _PROFILES: dict[type, str] = {
     SquaredExponential: "squared_exponential",
@@ -81,11 +81,11 @@ class Fused:
         """
         import torch
 
-        side, profile = self.columns.side(X), _PROFILES[type(self.columns.kernel)]
-        shift = torch.broadcast_to(-side.centre * side.per_length, (X.shape[1],))
-        scale = torch.broadcast_to(side.per_length, shift.shape)
+        scaled, profile = self.columns.scale_points(X), _PROFILES[type(self.columns.kernel)]
+        shift = torch.broadcast_to(-scaled.centre * scaled.per_length, (X.shape[1],))
+        scale = torch.broadcast_to(scaled.per_length, shift.shape)
         X = torch.addcmul(shift.to(X.dtype), X, scale.to(X.dtype))
-        own = (None if a is None else a.float().contiguous() for a in (X, y, weight, side.points))
+        own = (None if a is None else a.float().contiguous() for a in (X, y, weight, scaled.points))
         return *own, profile
 
     def pull_back(
@@ -114,15 +114,15 @@ class Fused:
 
         from eigengp.gp.gpu import triton_launch
 
-        side, a = self.columns.side(X), self.columns.kernel.variance
+        scaled, a = self.columns.scale_points(X), self.columns.kernel.variance
         bars = about.beside(torch.empty(0, dtype=torch.float64, device=X.device))
-        tiling = triton_launch.tiling_for(*side.points.shape)[1]._replace(pieces=pieces)
+        tiling = triton_launch.tiling_for(*scaled.points.shape)[1]._replace(pieces=pieces)
         with _on_device_of(X):
             bars = (a * bars[:-2], bars[-2], a * bars[-1])
             own: Any = (*self._prepare(X, y, weight), *bars, tiling, target_scale)
             pulled = triton_launch.pull_back(*own)
         column, TX, squares, value = (a * each for each in pulled)
-        return assembled(side, TX, column, squares, [value])
+        return scaled.assemble(TX, column, squares, [value])
 
 
 def _on_device_of(X: Any) -> AbstractContextManager[Any]:
