@@ -178,9 +178,9 @@ class ConditionalPosterior:
     def variance_gradient(self, X: Array) -> Array:
         """Return `d variance/d x`, shape (n, D); zero where the variance is held at zero."""
         K = self.features.matrix(X)
-        open_ = self.features.prior_variance(X) > self.covariance.quadratic(K)
-        bar = -2.0 * self.covariance.solve(K.T).T * open_[:, None]
-        own = self.features.kernel.diag_adjoint(X, 1.0 * open_)
+        unclipped = self.features.prior_variance(X) > self.covariance.quadratic(K)
+        bar = -2.0 * self.covariance.solve(K.T).T * unclipped[:, None]
+        own = self.features.kernel.diag_adjoint(X, 1.0 * unclipped)
         return self.features.input_gradient(X, bar) + own.points
 
     def average(self, X: Array, share: Array) -> tuple[float, float]:

@@ -187,9 +187,9 @@ class Posterior:
         if self._F is None:
             return self.features.input_gradient(X, bar)
         F = self._F.beside(K)
-        open_ = cast(self._left_out(X, K) > 0.0, "float64")
-        bar -= 2.0 * open_[:, None] * ((K @ F) @ F.T)
-        own = self.features.kernel.diag_adjoint(X, open_)
+        unclipped = cast(self._left_out(X, K) > 0.0, "float64")
+        bar -= 2.0 * unclipped[:, None] * ((K @ F) @ F.T)
+        own = self.features.kernel.diag_adjoint(X, unclipped)
         return self.features.input_gradient(X, bar) + own.points
 
     def average(self, X: Array, share: Array) -> tuple[float, float]:

@@ -123,14 +123,15 @@ class SumsAdjoint(_Packed):
 
 @dataclass
 class Kept:
-    """Features of row blocks on their way from pass 1 to pass 2, as far as memory reaches."""
+    """Features that pass 1 keeps for pass 2, block by block, while there is room."""
 
     room: int
+    """How many bytes are left."""
     _made: dict[int, tuple[AnyArray, PullBack]] = field(default_factory=dict)
     _lock: Any = field(default_factory=Lock)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel without room: other processes compute features again."""
+        """Be pickled without features and room: other processes compute them again."""
         return Kept, (0,)
 
     def make(self, features: KernelColumns, block: RowBlock, dtype: str, spare: int) -> AnyArray:

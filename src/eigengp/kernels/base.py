@@ -212,7 +212,7 @@ class KernelColumns(ABC):
         Parameters
         ----------
         X : array of shape (n, D)
-            Rows; the points themselves mark a Gram matrix.
+            Rows. If they are the points themselves, the diagonal is exact.
         dtype : {"float64", "float32"}
             The precision of the result.
         spare : {0, 1}

@@ -36,8 +36,9 @@ from eigengp.kernels.base import (
 )
 
 _STEP = 1e-4
-PAIRED = 1 << 16
-"""How many entries arrays of shape (n, m, D) may have."""
+"""The step of finite differences in `metric`."""
+MOST_ENTRIES = 1 << 16
+"""The largest number of entries of arrays of shape (n, m, D)."""
 
 
 class PairwiseKernel(ParametricKernel):
@@ -118,7 +119,7 @@ class PairwiseKernel(ParametricKernel):
         X = take_inputs(X, self.active_dims)
         kernel = self.beside(X)
         first, second = list_pairs(X.shape[1])
-        step = max(1, PAIRED // (first.size * X.shape[2] + 1))
+        step = max(1, MOST_ENTRIES // (first.size * X.shape[2] + 1))
         K = empty_beside((X.shape[0], first.size), X)
         for i in range(0, X.shape[0], step):
             some = X[i : i + step]
@@ -174,7 +175,7 @@ class PairwiseColumns(KernelColumns):
     def _in_parts(self, X: AnyArray, Z: AnyArray) -> list[AnyArray]:
         """Return rows, a few at a time; those of an array to be traced at once."""
         n, rows = X.shape[0], self.kernel._active(X)
-        step = max(1, PAIRED // (Z.shape[1] * Z.shape[2] + 1))
+        step = max(1, MOST_ENTRIES // (Z.shape[1] * Z.shape[2] + 1))
         if n is None or n <= step:
             return [rows]
         return [rows[i : i + step, :] for i in range(0, n, step)]

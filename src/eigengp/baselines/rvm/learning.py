@@ -71,28 +71,32 @@ class _Growth:
     tol: float
     least_noise: float
     noise_held: bool = True
-    barred: list[int] = field(default_factory=list)
+    excluded: list[int] = field(default_factory=list)
+    """Candidates that rounding keeps from gaining anything."""
     best_gain: float = np.inf
     """The largest gain of adding a candidate when all were last compared."""
 
     @classmethod
     def start(cls, source: RowSource, kernel: Kernel, tol: float) -> _Growth:
         """Start with the single candidate that is best aligned with the targets."""
-        all_ = Candidates(source, kernel)
-        scale = all_.c / all_.n or 1.0
-        noise, usable = _START_NOISE * scale, np.maximum(all_.norms, np.finfo(np.float64).tiny)
-        first = np.argmax(all_.b**2 / usable, keepdims=True)
-        s, q = usable[first] / noise, all_.b[first] / noise
-        all_.fetch(first, keep=first[:0])
+        candidates = Candidates(source, kernel)
+        scale = candidates.c / candidates.n or 1.0
+        noise, usable = (
+            _START_NOISE * scale,
+            np.maximum(candidates.norms, np.finfo(np.float64).tiny),
+        )
+        first = np.argmax(candidates.b**2 / usable, keepdims=True)
+        s, q = usable[first] / noise, candidates.b[first] / noise
+        candidates.fetch(first, keep=first[:0])
         variance = Alignment(s, q).best
         factor = np.sqrt(np.where(variance > 0.0, variance, 1.0 / s))
-        model = RelevanceModel(first, FactorEvidence(all_.make_sums(first), factor, noise))
+        model = RelevanceModel(first, FactorEvidence(candidates.make_sums(first), factor, noise))
         if not np.isfinite(model.evidence.negative_log):
             raise FactorizationError(
                 "The log marginal likelihood is not finite: inputs, targets or weights hold NaN or "
                 "infinity. Check the data."
             )
-        return cls(all_, model, tol * all_.n, _LEAST_NOISE * scale)
+        return cls(candidates, model, tol * candidates.n, _LEAST_NOISE * scale)
 
     def settle(self, steps: int, tol: float) -> bool:
         """Improve the functions in the model; return whether no step gains `tol`."""
@@ -164,7 +168,7 @@ class _Growth:
         """Return the alignment of candidates, and the gain of adding each."""
         with use_one_blas_thread():
             alignment = self.candidates.align(self.model, rows)
-        unfit = np.isin(rows, [*self.model.indices.tolist(), *self.barred])
+        unfit = np.isin(rows, [*self.model.indices.tolist(), *self.excluded])
         return alignment, np.where(unfit, 0.0, alignment.compute_contribution(alignment.best))
 
     def _add(self, rows: Indices, variances: Array, expected: float) -> None:
@@ -184,7 +188,7 @@ class _Growth:
         elif rows.size > 1:
             self._add(rows[:1], variances[:1], expected)
         else:
-            self.barred.append(int(rows[0]))
+            self.excluded.append(int(rows[0]))
 
 
 def learn_relevance(
