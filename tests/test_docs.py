@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import re
 import runpy
@@ -175,6 +176,13 @@ def test_the_reference_has_every_public_name() -> None:
 
 
 README = ROOT / "README.md"
+
+
+def test_no_figure_hides_a_package() -> None:
+    # Its folder is on the path while a figure is drawn: Numba would import a coverage.py there.
+    names = [path.stem for path in (DOCS / "figures").glob("*.py")]
+    assert names
+    assert not [name for name in names if importlib.util.find_spec(name)]
 
 
 def test_the_readme_is_short() -> None:
