@@ -22,13 +22,20 @@ BlockMap: TypeAlias = Callable[[RowBlock], RowBlock]
 _HELD_OUT_ROWS = 5_000
 _MANY = 50
 _MOST_GROUPED = 200_000
+_SLOW_FROM = 1_000_000
+"""With more rows than this, scikit-learn's sampling may take seconds."""
+_COPIED_ROWS = 1 << 21
+"""Up to so many rows on a device are copied without the held-out set."""
 _HASH = 0x9E3779B97F4A7C15 - (1 << 64)
 
 
 def sample_rows(source: RowSource, count: int, rng: np.random.RandomState) -> RowBlock:
     """Draw `count` rows at random, or all if there are fewer; their order is kept."""
-    count = min(count, source.n_rows)
-    return source.take(np.sort(sample_without_replacement(source.n_rows, count, random_state=rng)))
+    n, count = source.n_rows, min(count, source.n_rows)
+    if n <= _SLOW_FROM:
+        return source.take(np.sort(sample_without_replacement(n, count, random_state=rng)))
+    fast = np.random.default_rng(rng.randint(1 << 31))
+    return source.take(np.sort(fast.choice(n, count, replace=False, shuffle=False)))
 
 
 def beside_source(rows: RowBlock, source: Any) -> RowBlock:
@@ -135,8 +142,9 @@ def _drop_held_out(block: RowBlock, stride: int) -> RowBlock:
 class ManyTrainingRows(View):
     """A large source without a small held-out set, which is subtracted from each sum.
 
-    Dropping rows from every block would cost more than the sums. `n_rows` includes the held-out
-    rows.
+    Dropping rows from every block would cost more than the sums, and copying the others too much
+    memory; on a device, where a sum of few rows costs as much as one of many, up to two million
+    are copied. `n_rows` includes the held-out rows.
     """
 
     held: RowBlock
@@ -145,6 +153,17 @@ class ManyTrainingRows(View):
     @cached_property
     def _held_beside(self) -> RowBlock:
         return beside_source(self.held, self.source)
+
+    @cached_property
+    def _copied(self) -> ArraySource | None:
+        """The rows that are not held out, if they are copied."""
+        own = self.source
+        if not isinstance(own, ArraySource) or is_numpy(own.X) or own.n_rows > _COPIED_ROWS:
+            return None
+        kept = np.delete(np.arange(own.n_rows), self.held_rows)
+        at = namespace(own.X).asarray(kept, device=own.X.device)
+        rows = RowBlock(own.X, own.y, own.sample_weight).picked(at)
+        return replace(own, X=rows.X, y=rows.y, sample_weight=rows.sample_weight)
 
     @classmethod
     def of(cls, source: RowSource, count: int) -> ManyTrainingRows:
@@ -156,6 +175,8 @@ class ManyTrainingRows(View):
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all rows that are not held out."""
+        if self._copied is not None:
+            return self._copied.total(term)
         whole = self.source.total(term)
         return whole - term(self._held_beside).on_host()
 

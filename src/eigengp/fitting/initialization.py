@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn import config_context
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NearestNeighbors
@@ -92,7 +93,9 @@ def place_among_all(
 
 
 def _cluster(X: Array, weight: Array | None, count: int, rng: np.random.RandomState) -> Array:
-    with warnings.catch_warnings(), use_one_openmp_thread():
+    # Where scikit-learn looks for other libraries' arrays, it spends half of the time on that.
+    dispatch = config_context(array_api_dispatch=False)
+    with warnings.catch_warnings(), use_one_openmp_thread(), dispatch:
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = KMeans(count, n_init=1, max_iter=30, random_state=rng).fit(X, sample_weight=weight)
     centres: Array = model.cluster_centers_.astype(np.float64)

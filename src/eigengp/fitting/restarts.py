@@ -51,12 +51,15 @@ _WARM_ROWS = 2_000
 _WARM_ROWS_PER_POINT = 10
 _WARM_GROWTH = 9
 _MOST_WARM_ROWS = 1 << 21
-_FIRST_ITERATIONS, _WARM_ITERATIONS = 100, 60
+_FIRST_ITERATIONS, _WARM_ITERATIONS = 40, 80
 """The number of iterations on the smallest subset, and on each larger one."""
-_SHORT_ITERATIONS = 30
+_SHORT_ITERATIONS = 15
 """The number of iterations from a short lengthscale of one input."""
-_PLACEMENTS = 3
-"""How often inducing points are placed anew for the lengthscales that the first subset shows."""
+_PLACEMENTS, _PLACED_ITERATIONS = 2, 30
+"""How often inducing points are placed anew for the lengthscales that the first subset shows, and
+the number of iterations from there."""
+_WARM_BLOCKS = 4
+"""The number of blocks of a small subset, which threads sum side by side."""
 _WORTH_PLACING = 1e-3
 """The gain per row, in nats, from which another placement is tried."""
 _WARM_TOLERANCE = 1e-7
@@ -361,7 +364,7 @@ class FirstStage:
         for _ in range(_PLACEMENTS):
             before = best.value
             placed = self._place_for(best.model, rows)
-            found = self._warm_up_on(rows, placed, _FIRST_ITERATIONS)
+            found = self._warm_up_on(rows, placed, _PLACED_ITERATIONS)
             best = min(best, found, key=by_value)
             if best.value > before - _WORTH_PLACING:
                 break
@@ -377,10 +380,11 @@ class FirstStage:
         plan, run, count = self.plan, self.run, rows.n_rows
         if count * plan.n_inducing >= _WORTH_MOVING:
             rows = beside_source(rows, self.train)
-        if is_numpy(rows.X):
-            rows = replace(rows, X=np.asfortranarray(rows.X))
-        free = self.family.free(model, run.dataset.extent, scaled=True)
         source = ArraySource.of(rows, plan.n_inducing, run.n_threads)
+        if is_numpy(rows.X):
+            size = min(source.block_rows, -(-count // _WARM_BLOCKS))
+            source = replace(source, X=np.asfortranarray(rows.X), block_rows=size)
+        free = self.family.free(model, run.dataset.extent, scaled=True)
         objective = RowObjective(free, source, min(1.0, plan.gamma * self.train.n_rows / count))
         found = run.learn(f"{count} rows", objective, max_iter, _WARM_TOLERANCE)
         return Candidate(free.unpack(found.vector), found.value)

@@ -20,7 +20,7 @@ from eigengp.data.open import Dataset, ReadOptions, find_gpu
 from eigengp.data.stream_source import StreamSource
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.likelihoods import LIKELIHOODS, Heteroscedastic, NonGaussian
-from eigengp.gp.precision import KEPT_BYTES, Arithmetic
+from eigengp.gp.precision import KEPT_BYTES, Arithmetic, choose_precision
 from eigengp.kernels import Kernel
 
 _DEFAULT_WORKING_MEMORY = 1024
@@ -65,7 +65,7 @@ class LBFGS(BaseEstimator):  # type: ignore[misc]
         neighbours, from the best of a few noise variances, unless `guard` compares several numbers
         of inducing points.
     max_iter : int or "auto"
-        The largest number of iterations in each stage. "auto" is 200, or 1000 on small data, or 50
+        The largest number of iterations in each stage. "auto" is 200, or 1000 on small data, or 40
         to 10 beyond 500,000 rows, after others on up to a third of them, or 20 with
         `residual="neighbors"`. With `residual="exact"` at most 60 are used to compare kernels, and
         40 to learn the best. `max_iter=0` learns nothing: all hyperparameters keep their initial
@@ -317,7 +317,7 @@ def _count_iterations(n_rows: int) -> int:
     """
     if n_rows <= _MANY_ROWS:
         return 200
-    return max(10, min(50, round(1e9 / n_rows)))
+    return max(10, min(50, round(2e7 / n_rows)))
 
 
 def get_default_size(n_rows: int) -> int:
@@ -399,9 +399,7 @@ class Plan:
             settled = settings.kernel == "auto" and settings.n_restarts in (None, 1)
         settled = bool(settled or getattr(own, "exact_start", False))
         memory = settings.reading.memory // (2 if isinstance(dataset.rows, StreamSource) else 1)
-        precision = settings.precision
-        if precision == "auto" and not (dataset.device or "cpu").startswith("cuda"):
-            precision = "double"
+        precision = choose_precision(settings.precision, dataset.device, dataset.n_rows)
         arithmetic = Arithmetic(precision, memory)  # Streamed rows share the memory.
         limits = (n_restarts, max_iter, tol)
         return cls(n_components, M, *limits, settled=settled, arithmetic=arithmetic)

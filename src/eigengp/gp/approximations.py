@@ -213,8 +213,9 @@ class PriorPass:
         """See `Pass.prior_factor`."""
         return None if self.factor is None else self.factor.matrix
 
-    def _rows(self, source: RowSource) -> PlainRows:
-        return PlainRows(self.features, self.arithmetic.sums_for(source.n_rows))
+    @property
+    def _rows(self) -> PlainRows:
+        return PlainRows(self.features, self.arithmetic.of_sums)
 
     def forward(self, source: RowSource, gamma: float = 0.0, kept: Kept | None = None) -> Outcome:
         """See `Pass.forward`.
@@ -224,7 +225,7 @@ class PriorPass:
         DigitsLostError
             If the rounding of `A` would show in `G = I + FᵀAF/σ²`.
         """
-        rows, s2 = self._rows(source), self.noise_variance
+        rows, s2 = self._rows, self.noise_variance
         sums = source.total(lambda block: rows.sums(block, kept))
         if self.factor is None:
             return Outcome(self, FactorEvidence(sums, np.ones(sums.b.size), s2), None, None, kept)
@@ -249,7 +250,7 @@ class PriorPass:
                 gram += evidence.prior.weights_pull_back(trace.weights)
                 s2_bar += trace.noise_variance
         bar, diagonal = _add_trace(self.features, outcome, bar)
-        rows = self._rows(source)
+        rows = self._rows
         if self.arithmetic.precision != "double":
             dtype, pieces = choose_pull_back(bar, evidence.sums, self.features.prior_scale)
             rows = replace(rows, pulled=dtype, pieces=pieces)

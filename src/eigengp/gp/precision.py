@@ -16,7 +16,10 @@ _EPSILON = 6e-8
 _HALF_EPSILON = 2.5e-4
 """That of float16."""
 _MANY_ROWS = 1 << 24
-"""The number of rows from which "auto" makes sums in float32; those of fewer take little time."""
+"""The number of rows from which float32 pays on a GPU that has fast float64: the compilation of its
+kernels takes seconds."""
+_LAST_FAST = 10
+"""The last major version of CUDA's capabilities whose first chip has fast float64."""
 _VISIBLE = 1e-5
 """A variance that shows, in units of the noise."""
 _VISIBLE_IN_GRADIENT = 1e-4
@@ -41,9 +44,8 @@ class Arithmetic:
         "double" is float64 throughout; "mixed" makes the sums in float64, and
         the products of the gradient and of predicted variances in float32
         where that is accurate enough; "single" makes the sums in
-        float32 too, where that is accurate enough. "auto" does so for very many rows, is "mixed"
-        for fewer, and predicts in float64. Rows that enter whitened or with a residual are always
-        in float64.
+        float32 too, where that is accurate enough, and so does "auto", which predicts in float64.
+        Rows that enter whitened or with a residual are always in float64.
     memory_limit : int
         How many bytes of features may be kept from one pass to the next;
         those beyond it are computed again.
@@ -57,10 +59,10 @@ class Arithmetic:
         """The same with sums in float64."""
         return self if self.precision == "double" else replace(self, precision="mixed")
 
-    def sums_for(self, n_rows: int) -> str:
-        """Return the data type of pass 1, whose sums are checked."""
-        many = self.precision == "auto" and n_rows >= _MANY_ROWS
-        return "float32" if many or self.precision == "single" else "float64"
+    @property
+    def of_sums(self) -> str:
+        """The data type of pass 1, whose sums are checked."""
+        return "float32" if self.precision in ("auto", "single") else "float64"
 
     def prediction_for(self, amplified: float) -> str:
         """Return the data type of predictions.
@@ -74,6 +76,28 @@ class Arithmetic:
         harmless = amplified * _EPSILON**2 < _VISIBLE
         exact = self.precision in ("auto", "double")
         return "float64" if exact or not harmless else "float32"
+
+
+def choose_precision(asked: str, device: str | None, n_rows: int) -> str:
+    """Return the precision of passes over so many rows on a device of PyTorch; None is the CPU.
+
+    "single" and "mixed" allow float32, where it is faster.
+    """
+    if device is None or not device.startswith("cuda"):
+        return "double" if asked == "auto" else asked
+    if n_rows >= _MANY_ROWS:
+        return asked
+    if _has_fast_float64(device):
+        return "double"
+    return "mixed" if asked == "auto" else asked
+
+
+def _has_fast_float64(device: str) -> bool:
+    """Return whether a GPU has float64 at half of the speed of float32, as in data centres."""
+    import torch
+
+    major, minor = torch.cuda.get_device_capability(device)
+    return minor == 0 and major <= _LAST_FAST
 
 
 def choose_pull_back(bar: SumsAdjoint, sums: Sums, variance: float) -> tuple[str, int]:
