@@ -247,7 +247,8 @@ def map_blocks(function: Callable[[AnyArray], Any], X: AnyArray, n_columns: int 
         parts = run_in_threads(
             lambda own: [function(cut(rows)) for rows in own], blocks, None if host else 1
         )
-    found, join = [each for part in parts for each in part], namespace(X).concat
+    found = [each for part in parts for each in part]
     if isinstance(found[0], tuple):
+        join = namespace(found[0][0]).concat
         return tuple(join(each, axis=0) for each in zip(*found, strict=True))
-    return join(found, axis=0)
+    return namespace(found[0]).concat(found, axis=0)

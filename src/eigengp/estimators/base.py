@@ -45,7 +45,7 @@ from eigengp.gp.mean import MEANS
 from eigengp.gp.posterior import Posterior, Predictive
 from eigengp.gp.precision import PRECISIONS
 from eigengp.gp.sensitivity import sensitivities
-from eigengp.gp.variational import LatentPosterior
+from eigengp.gp.variational import LatentPosterior, TargetPosterior
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import KERNELS, Kernel
 
@@ -285,14 +285,15 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _moved(self, X: AnyArray, predicts: bool = False) -> AnyArray:
         """Return inputs where they are computed with: in NumPy, where they are, or on `device`.
 
-        With neighbours, mean and variance alone are computed outside of NumPy: `predicts`.
+        With neighbours and other likelihoods than Gaussian, mean and variance alone are computed
+        outside of NumPy: `predicts`.
         """
         few = X.shape[0] <= MERGE_UP_TO
         moved = X if few else move_to_device(X, getattr(self, "device", None))
         if not self._keeps_rows:
             return moved
-        there = predicts and isinstance(self._posterior, VecchiaPosterior) and not few
-        if there and (moved is not X or getattr(X, "is_cuda", False)):
+        there = isinstance(self._posterior, VecchiaPosterior | TargetPosterior)
+        if there and predicts and not few and (moved is not X or getattr(X, "is_cuda", False)):
             return moved
         return X if isinstance(X, np.ndarray) else on_host(X)
 

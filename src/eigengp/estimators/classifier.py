@@ -19,7 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray
+from eigengp.backend.namespace import AnyArray, namespace, on_host
 from eigengp.data.dask_source import is_dask
 from eigengp.data.formats import write_table
 from eigengp.data.open import check_further_rows, check_weight, is_out_of_core
@@ -34,6 +34,9 @@ from eigengp.gp.latent import NeighborLatent
 from eigengp.gp.likelihoods import Bernoulli, Softmax
 from eigengp.gp.variational import LatentPosterior
 from eigengp.kernels import Kernel
+
+
+_LEAST = float(np.finfo(np.float64).tiny)
 
 
 def _keeps_no_rows(classifier: EigenGPClassifier) -> bool:
@@ -92,6 +95,12 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         iterations. A fit that resumes from a checkpoint ends within the tolerance of the rounds.
     max_time : float or None
         Approximate time limit of the fit in seconds; None is no limit.
+    device : str or None
+        Where passes over many rows are computed: None is the CPU, "cuda" a GPU (through PyTorch),
+        and "auto" a GPU if there is one; see `selection_`. Tensors on a GPU are computed there
+        (with scikit-learn's `array_api_dispatch`); probabilities are then tensors, and labels are
+        in NumPy. With neighbours learning is on the CPU, and more than 5,000 rows at once are
+        predicted on the GPU.
 
     Attributes
     ----------
@@ -139,6 +148,7 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
                 "optimizer",
                 "standardize",
                 "categorical_features",
+                "device",
                 "random_state",
                 "verbose",
             )
@@ -153,6 +163,7 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     inducing_points: Any = "auto"
     optimizer: Any = "auto"
     max_time: float | None = None
+    device: str | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -321,8 +332,10 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
     def predict_log_proba(self, X: ArrayLike) -> Array:
         """Return the logarithms of `predict_proba`."""
+        p: Any = self.predict_proba(X)
         with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X))
+            logs: Array = p.log() if hasattr(p, "log") else np.log(p)
+        return logs
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the most probable class of each row.
@@ -341,7 +354,7 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         if is_dask(p):
             best = p.argmax(axis=1)
             return best.map_blocks(self.classes_.take, dtype=self.classes_.dtype)
-        found: NDArray[Any] = self.classes_[np.argmax(p, axis=1)]
+        found: NDArray[Any] = self.classes_[np.argmax(on_host(p), axis=1)]
         return found
 
     def decision_function(self, X: ArrayLike) -> Array:
@@ -357,7 +370,8 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         values : array of shape (n,) or (n, C)
             For two classes, the log odds of `classes_[1]`; for more, `predict_log_proba`.
         """
-        log_p = np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))
+        p = self.predict_proba(X)
+        log_p = namespace(p).log(namespace(p).clip(p, _LEAST, None))
         return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
 
 
@@ -365,7 +379,7 @@ def _probabilities(model: EigenGPClassifier, X: AnyArray) -> Array:
     """Return the probabilities of all classes at inputs in the units of the data, shape (n, C)."""
     likelihood, posterior = model.likelihood_, model._posterior
     found: Array = model._by_blocks(
-        lambda rows: likelihood.predict_classes(*posterior.latent(rows)), X
+        lambda rows: likelihood.predict_classes(*posterior.latent(rows)), X, predicts=True
     )
     return found
 

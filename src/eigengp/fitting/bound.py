@@ -9,12 +9,15 @@ far, so that a few are enough.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from scipy import optimize
 
 from eigengp._typing import Array
+from eigengp.backend.namespace import on_host
 from eigengp.data.array_source import ArraySource
+from eigengp.data.open import move_to_device
 from eigengp.fitting.initialization import count_varying
 from eigengp.fitting.objectives import Evaluation, Parameters
 from eigengp.gp.blocks import RowBlock
@@ -31,6 +34,8 @@ _LEAST_STEP = 2.0**-8
 _LEAST_PRECISION = 1e-10
 _KEPT_FEATURES = 1 << 25
 """Whitened features of so many rows times inducing points are kept between passes."""
+_WORTH_MOVING, _WORTH_EXPECTING = 1 << 20, 20_000
+"""Features, and latent values, from so many of which a device is faster."""
 _CALIBRATION_ROWS = 3_000
 _CALIBRATION_DEVIATIONS = (0.5, 1.0)
 """Standard deviations of the weak normal priors of the two logarithms of a calibration."""
@@ -84,6 +89,8 @@ class Rows:
         The posterior of earlier rows, if there are any.
     offset : array of shape (C,) or None
         The prior means of the latent functions; None learns them.
+    device : str or None
+        Where passes over many rows are computed; None is the CPU.
     """
 
     block: RowBlock
@@ -91,6 +98,21 @@ class Rows:
     n_threads: int | None = None
     earlier: tuple[FactorEvidence, ...] = ()
     offset: Array | None = None
+    device: str | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return self.block.n_rows
+
+    def find_device(self, size: int) -> str | None:
+        """Return where passes with so many inducing points are computed; None is the CPU."""
+        return self.device if self.n_rows * size >= _WORTH_MOVING else None
+
+    @cached_property
+    def _moved(self) -> RowBlock:
+        """The rows on the device."""
+        return self.block.map_arrays(lambda each: move_to_device(each, self.device), 0)
 
     @property
     def weight(self) -> Array:
@@ -101,15 +123,17 @@ class Rows:
     def make_latent(self, model: EigenGP) -> LatentModel:
         """Return the latent functions of a model at these rows."""
         M = model.inducing_points.shape[0]
-        source = ArraySource.of(self.block, M, self.n_threads)
-        keep = self.block.n_rows * M <= _KEPT_FEATURES
+        block = self.block if self.find_device(M) is None else self._moved
+        source = ArraySource.of(block, M, self.n_threads)
+        keep = self.n_rows * M <= _KEPT_FEATURES
         return LatentModel(model, source, keep, self.earlier)
 
     def pick(self, index: Array) -> Rows:
         """Return some of the rows."""
         block = self.block.picked(index)
         log_exposure = None if self.log_exposure is None else self.log_exposure[index]
-        return Rows(replace(block, X=np.asfortranarray(block.X)), log_exposure, self.n_threads)
+        block = replace(block, X=np.asfortranarray(block.X))
+        return replace(Rows(block, log_exposure, self.n_threads), device=self.device)
 
     def begin(self, likelihood: NonGaussian) -> tuple[Approximation, float]:
         """Return factors for the prior, and its variance to start from."""
@@ -118,7 +142,7 @@ class Rows:
         offset = offset if self.offset is None else self.offset
         shape = (self.block.n_rows, likelihood.n_latent)
         mean, at = np.zeros(shape), self._shift(np.zeros(shape), offset)
-        found = own.expect(self.block.y, at, np.full(shape, variance))
+        found = self._expect(own, at, np.full(shape, variance))
         return Approximation(self.make_factors(mean, found), offset, own), variance
 
     def _update(self, own: Approximation, step: float) -> Approximation:
@@ -126,7 +150,7 @@ class Rows:
         y, s, at = self.block.y, self.weight, self._shift(own.mean, own.offset)
         likelihood, offset = own.likelihood.refit(y, s, at, own.variance), own.offset
         same = likelihood is own.likelihood and own.expectation is not None
-        found = own.expectation if same else likelihood.expect(y, at, own.variance)
+        found = own.expectation if same else self._expect(likelihood, at, own.variance)
         assert found is not None
         target = self.make_factors(own.mean, found)
         if likelihood.learns_offset and self.offset is None:
@@ -142,6 +166,13 @@ class Rows:
         precision = np.maximum(precision, _LEAST_PRECISION)
         return Factors(weight * precision, weight * (precision * mean + found.by_mean))
 
+    def _expect(self, likelihood: NonGaussian, mean: Array, variance: Array) -> Expectation:
+        """Return the expected log density of all rows."""
+        if not likelihood.takes_any_library or self.n_rows * mean.shape[1] < _WORTH_EXPECTING:
+            return likelihood.expect(self.block.y, mean, variance)
+        own = (move_to_device(each, self.device) for each in (self.block.y, mean, variance))
+        return Expectation(*map(on_host, likelihood.expect(*own)))
+
     def _shift(self, mean: Array, offset: Array) -> Array:
         shifted: Array = mean + offset
         return shifted if self.log_exposure is None else shifted + self.log_exposure
@@ -151,7 +182,7 @@ class Rows:
         posteriors = latent.condition(own.factors)
         mean, variance = latent.predict(posteriors)
         at = self._shift(mean, own.offset)
-        found = own.likelihood.expect(self.block.y, at, variance)
+        found = self._expect(own.likelihood, at, variance)
         bound = float(self.weight @ found.value) - latent.get_divergence(posteriors)
         return Approximation(
             own.factors, own.offset, own.likelihood, posteriors, mean, variance, found, bound

@@ -249,6 +249,7 @@ def learn_variational(run: Run) -> FitResult:
     likelihood.check_targets(block.y)
     log_exposure = None if exposure is None else compute_log_exposure(block.X, exposure)
     rows = Rows(replace(block, X=np.asfortranarray(block.X)), log_exposure, run.n_threads)
+    rows = replace(rows, device=run.exact_device)
     fit = VariationalFit(run, rows, likelihood)
     _, variance = rows.begin(likelihood)
     max_iter = settings.optimizer.max_iter
@@ -261,6 +262,8 @@ def learn_variational(run: Run) -> FitResult:
     else:
         kernel = fit.choose_kernel(kernels) if len(kernels) > 1 and steps != 0 else kernels[0]
         model, found = fit.learn(kernel, _choose_size(run, _get_size(run, likelihood)), steps)
+        used = rows.find_device(model.inducing_points.shape[0])
+        run.dataset = replace(run.dataset, device=used)
         posterior, bound = _make_posterior(rows, model, found, exposure), found.bound
     own = posterior.likelihood.rescaled(scaling.target_scale)
     result = run.make_result(model, -bound, posterior, likelihood_=own, _online=None)
@@ -318,7 +321,6 @@ def _refuse_settings(run: Run) -> None:
         f"optimizer={optimizer!r}": not isinstance(optimizer, LBFGS)
         or optimizer.strategy not in ("auto", "sequential")
         or optimizer.exact_start,
-        f"device={settings.reading.device!r}": settings.reading.device not in (None, "cpu"),
         f"precision={settings.precision!r}": settings.precision not in ("auto", "double"),
         f"mean={mean!r}": mean != "constant" and not settings.reading.scales_targets,
         "partial_fit": not settings.keeps_rows,

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray
+from eigengp.backend.namespace import AnyArray, beside, namespace
 from eigengp.gp.likelihoods import NonGaussian
 from eigengp.gp.linalg import cholesky, guarded, inverse_lower
 from eigengp.gp.variational import Factors, TargetPosterior
@@ -119,11 +119,11 @@ class NeighborLatent(TargetPosterior):
         """How many numbers a row becomes on the way."""
         return self.parts[0].n_columns
 
-    def latent(self, X: AnyArray) -> tuple[Array, Array]:
+    def latent(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance of the latent functions, each of shape (n, C)."""
-        index = self.parts[0].search(X)
+        index, xp = self.parts[0].search(X), namespace(X)
         found = [part.near(X, index) for part in self.parts]
-        mean = np.stack([near.mean for near in found], axis=1) + self.offset
-        variance = np.stack([near.own + near.linear for near in found], axis=1) - 1.0
+        mean = xp.stack([near.mean for near in found], axis=1)
+        variance = xp.stack([near.own + near.linear for near in found], axis=1) - 1.0
         a, b = self.calibration
-        return a * mean, b * b * np.maximum(variance, _LEAST_VARIANCE)
+        return a * (mean + beside(self.offset, mean)), b * b * xp.clip(variance, _LEAST_VARIANCE, None)

@@ -26,7 +26,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import Additive, AnyArray, beside, namespace, positive, row_dots
+from eigengp.backend.namespace import (
+    Additive,
+    AnyArray,
+    beside,
+    namespace,
+    on_host,
+    positive,
+    row_dots,
+)
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import FactorEvidence, Gradient
 from eigengp.gp.likelihoods import NonGaussian
@@ -45,6 +53,11 @@ class Factors:
     """`ω`, shape (N, C)."""
     shift: Array
     """`β`, shape (N, C)."""
+
+    def take(self, block: RowBlock, like: AnyArray) -> tuple[AnyArray, AnyArray]:
+        """Return `ω` and `β` of a block, in the library and on the device of an array."""
+        own = slice(block.start, block.start + block.n_rows)
+        return beside(self.precision[own], like), beside(self.shift[own], like)
 
     def towards(self, other: Factors, step: float) -> Factors:
         """Return the factors at a fraction of the way to others."""
@@ -86,15 +99,15 @@ class TargetPosterior(ABC):
 
     def mean(self, X: AnyArray) -> Array:
         """Return the mean of targets, shape (n,)."""
-        return self.likelihood.predict_mean(*self.latent(X))
+        return self.likelihood.predict_mean(*map(on_host, self.latent(X)))
 
     def mean_and_variance(self, X: AnyArray) -> tuple[Array, Array]:
         """Return mean and variance of targets, each of shape (n,)."""
-        return self.likelihood.predict(*self.latent(X))
+        return self.likelihood.predict(*map(on_host, self.latent(X)))
 
     def quantile(self, X: AnyArray, level: float) -> Array:
         """Return a quantile of targets, shape (n,)."""
-        return self.likelihood.predict_quantile(level, *self.latent(X))
+        return self.likelihood.predict_quantile(level, *map(on_host, self.latent(X)))
 
     def functions(self, n_samples: int, rng: np.random.RandomState) -> Callable[[Array], Array]:
         """Draw targets; the result maps inputs (n, D) to values (n, S)."""
@@ -196,7 +209,7 @@ class LatentModel:
     model : EigenGP
         Kernel, inducing points and jitter; its noise is not used.
     source : RowSource
-        The rows, in NumPy arrays; only their inputs are used.
+        The rows, in any library's arrays; only their inputs are used.
     keep : bool
         Whether to keep the whitened features of all rows in memory.
     earlier : tuple of FactorEvidence
@@ -209,7 +222,7 @@ class LatentModel:
     earlier: tuple[FactorEvidence, ...] = ()
 
     @cached_property
-    def _kept(self) -> dict[int, Array]:
+    def _kept(self) -> dict[int, AnyArray]:
         return {}
 
     @cached_property
@@ -217,11 +230,12 @@ class LatentModel:
         """`F`, shape (M, M)."""
         return CholeskyFactor.of(self.model.gram.matrix).matrix
 
-    def _phi(self, block: RowBlock) -> Array:
+    def _phi(self, block: RowBlock) -> AnyArray:
         """Return the whitened features of a block, shape (n, M)."""
         phi = self._kept.get(block.start)
         if phi is None:
-            phi = self.model.features.matrix(block.X) @ self.whitening
+            K = self.model.features.matrix(block.X)
+            phi = K @ beside(self.whitening, K)
             if self.keep:
                 self._kept[block.start] = phi
         return phi
@@ -230,13 +244,10 @@ class LatentModel:
         """Return the posterior of each latent function given the factors of all rows."""
 
         def term(block: RowBlock) -> _FactorSums:
-            phi, own = self._phi(block), slice(block.start, block.start + block.n_rows)
-            root = np.sqrt(factors.precision[own])
-            A = np.empty((root.shape[1], phi.shape[1], phi.shape[1]))
-            for c in range(root.shape[1]):
-                weighted = phi * root[:, c : c + 1]
-                A[c] = weighted.T @ weighted
-            return _FactorSums(A, factors.shift[own].T @ phi)
+            phi, xp = self._phi(block), namespace(block.X)
+            omega, beta = factors.take(block, phi)
+            weighted = [phi * xp.sqrt(omega[:, c : c + 1]) for c in range(omega.shape[1])]
+            return _FactorSums(xp.stack([each.T @ each for each in weighted]), beta.T @ phi)
 
         found = self.source.total(term)
         for c, old in enumerate(self.earlier):
@@ -253,9 +264,9 @@ class LatentModel:
 
         def term(block: RowBlock) -> int:
             phi, own = self._phi(block), slice(block.start, block.start + block.n_rows)
-            mean[own], variance[own] = compute_moments(phi, means, roots)
-            left = self.model.features.prior_variance(block.X) - row_dots(phi, phi)
-            variance[own] += np.maximum(left, 0.0)[:, None]
+            found, spread = compute_moments(phi, means, roots)
+            left = positive(self.model.features.prior_variance(block.X) - row_dots(phi, phi))
+            mean[own], variance[own] = on_host(found), on_host(spread + left[:, None])
             return 0
 
         self.source.total(term)
@@ -274,17 +285,19 @@ class LatentModel:
         constant = kernel.constant_diagonal
 
         def term(block: RowBlock) -> KernelAdjoint:
-            own = slice(block.start, block.start + block.n_rows)
             K, back = self.model.features.forward(block.X)
-            phi, omega = K @ F, factors.precision[own]
-            bar = np.zeros_like(phi)
+            xp, F = namespace(K), beside(self.whitening, K)
+            phi, (omega, beta) = K @ F, factors.take(block, K)
+            bar = xp.zeros_like(phi)
             for c, each in enumerate(posteriors):
-                bar += omega[:, c : c + 1] * (phi @ inner[c])
-                bar += np.outer(omega[:, c] * (phi @ each.h) - factors.shift[own, c], each.h)
-            adjoint = back(bar @ F.T, overwrite=True)
-            theta, half = adjoint.theta, 0.5 * omega.sum(axis=1)
-            at = (block.X, half) if constant is None else (block.X[:1], half.sum(keepdims=True))
-            return KernelAdjoint(theta + kernel.diag_adjoint(*at).theta, adjoint.points)
+                h = beside(each.h, K)
+                bar += omega[:, c : c + 1] * (phi @ beside(inner[c], K))
+                bar += (omega[:, c] * (phi @ h) - beta[:, c])[:, None] * h
+            adjoint, half = back(bar @ F.T, overwrite=True), 0.5 * xp.sum(omega, axis=1)
+            at = block.X, half
+            if constant is not None:
+                at = block.X[:1, :], xp.sum(half, keepdims=True)
+            return KernelAdjoint(adjoint.theta + kernel.diag_adjoint(*at).theta, adjoint.points)
 
         rows = self.source.total(term)
         total = sum(

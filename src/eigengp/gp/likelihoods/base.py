@@ -24,6 +24,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from eigengp._typing import Array
+from eigengp.backend.namespace import AnyArray, beside, namespace
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
@@ -55,6 +56,8 @@ class NonGaussian(ABC):
     """Whether targets are standardised, as they may be where `f` has their unit."""
     learns_offset: ClassVar[bool] = True
     """Whether the prior means of the latent functions are learned."""
+    takes_any_library: ClassVar[bool] = False
+    """Whether `expect` takes arrays of any library, and returns such."""
     theta: Array = np.empty(0)
     """The logarithms of parameters that are learned."""
     bounds: ClassVar[tuple[tuple[float, float], ...]] = ()
@@ -136,24 +139,27 @@ class NonGaussian(ABC):
         return np.asarray(drawn, dtype=np.float64)
 
 
-def _nodes(mean: Array, variance: Array) -> Array:
+def _nodes(mean: AnyArray, variance: AnyArray) -> AnyArray:
     """Return latent values at the nodes of Gauss–Hermite quadrature, shape (n, Q)."""
-    return mean[:, None] + np.sqrt(variance)[:, None] * NODES
+    return mean[:, None] + namespace(mean).sqrt(variance)[:, None] * beside(NODES, mean)
 
 
-def expect_by_quadrature(function: Any, y: Array, mean: Array, variance: Array) -> Expectation:
-    """Return the expectation of a log density of one latent function.
+def expect_by_quadrature(
+    function: Any, y: AnyArray, mean: AnyArray, variance: AnyArray
+) -> Expectation:
+    """Return the expectation of a log density of one latent function, in any array library.
 
     `function(y, f)` returns the log density and its first two derivatives by `f`. Then
     `∂ℓ/∂μ = E ∂ln p/∂f` and `∂ℓ/∂v = ½ E ∂²ln p/∂f²`.
     """
-    step, parts = max(1, _CHUNK // NODES.size), []
-    for i in range(0, max(1, y.size), step):
+    step, parts, xp = max(1, _CHUNK // NODES.size), [], namespace(mean)
+    weights = beside(WEIGHTS, mean)
+    for i in range(0, max(1, y.shape[0]), step):
         own = slice(i, i + step)
         f = _nodes(mean[own, 0], variance[own, 0])
-        parts.append([each @ WEIGHTS for each in function(y[own, None], f)])
-    value, slope, curvature = (np.concatenate(each) for each in zip(*parts, strict=True))
-    return Expectation(value, slope[:, None], 0.5 * np.minimum(curvature, 0.0)[:, None])
+        parts.append([each @ weights for each in function(y[own, None], f)])
+    value, slope, curvature = (xp.concat(each) for each in zip(*parts, strict=True))
+    return Expectation(value, slope[:, None], 0.5 * xp.clip(curvature, None, 0.0)[:, None])
 
 
 def _search_line(own: Any, i: int, ends: tuple[float, float], rows: tuple[Array, ...]) -> Any:

@@ -56,6 +56,11 @@ class Bernoulli(NonGaussian):
 
     augmented: bool = False
 
+    @property
+    def takes_any_library(self) -> bool:  # type: ignore[override]
+        """See `NonGaussian.takes_any_library`."""
+        return not self.augmented
+
     def start(self, y: Array, weight: Array) -> tuple[Bernoulli, Array, float]:
         """See `NonGaussian.start`."""
         share = (weight @ y + 0.5) / (weight.sum() + 1.0)
@@ -72,10 +77,11 @@ class Bernoulli(NonGaussian):
         return Expectation(value, (half - weight * m)[:, None], -0.5 * weight[:, None])
 
     @staticmethod
-    def _log_density(y: Array, f: Array) -> tuple[Array, Array, Array]:
-        sign = 2.0 * y - 1.0
-        wrong = expit(-sign * f)
-        return -np.logaddexp(0.0, -sign * f), sign * wrong, -wrong * (1.0 - wrong)
+    def _log_density(y: AnyArray, f: AnyArray) -> tuple[AnyArray, AnyArray, AnyArray]:
+        xp, sign = namespace(f), 2.0 * y - 1.0
+        at = -sign * f
+        wrong = expit(at) if xp is np else 1.0 / (1.0 + xp.exp(-at))
+        return -xp.logaddexp(xp.zeros_like(at), at), sign * wrong, -wrong * (1.0 - wrong)
 
     def predict_classes(self, mean: AnyArray, variance: AnyArray) -> AnyArray:
         """Return the probabilities of both classes, shape (n, 2), in any array library."""
@@ -106,6 +112,7 @@ class Softmax(NonGaussian):
     """
 
     n_classes: int
+    takes_any_library = True
 
     @property
     def n_latent(self) -> int:  # type: ignore[override]
@@ -122,22 +129,24 @@ class Softmax(NonGaussian):
         log_share = np.log(count / count.sum())
         return self, log_share - log_share.mean(), _FIRST_VARIANCE
 
-    def expect(self, y: Array, mean: Array, variance: Array) -> Expectation:
+    def expect(self, y: AnyArray, mean: AnyArray, variance: AnyArray) -> Expectation:
         """See `NonGaussian.expect`."""
-        parts = []
+        xp, parts = namespace(mean), []
+        y, points = xp.astype(y, xp.int64), beside(self._points, mean)
         for own in _cut(mean.shape[0], self._points.size):
-            deviation = np.sqrt(np.maximum(variance[own], _LEAST_VARIANCE))
-            f = mean[own, None] + deviation[:, None] * self._points
-            f -= f.max(axis=2, keepdims=True)
-            at = f[np.arange(f.shape[0]), :, y[own].astype(int)]
-            p = np.exp(f, out=f)
-            total = p.sum(axis=2)
+            deviation = xp.sqrt(xp.clip(variance[own], _LEAST_VARIANCE, None))
+            f = mean[own, None] + deviation[:, None] * points
+            f -= xp.max(f, axis=2, keepdims=True)
+            at = f[xp.arange(f.shape[0], device=f.device), :, y[own]]
+            p = np.exp(f, out=f) if xp is np else xp.exp(f)
+            total = xp.sum(p, axis=2)
             p /= total[:, :, None]
-            slope = np.einsum("nsc,sc->nc", p, self._points) / (p.shape[1] * deviation)
-            value = (at - np.log(total)).mean(axis=1)
-            parts.append((value, p.mean(axis=1), np.maximum(slope, 0.0)))
-        value, p, slope = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return Expectation(value, np.eye(self.n_classes)[y.astype(int)] - p, -0.5 * slope)
+            along = xp.einsum("nsc,sc->nc", p, points) if xp is np else xp.sum(p * points, axis=1)
+            slope = xp.clip(along / (p.shape[1] * deviation), 0.0, None)
+            parts.append((xp.mean(at - xp.log(total), axis=1), xp.mean(p, axis=1), slope))
+        value, p, slope = (xp.concat(each) for each in zip(*parts, strict=True))
+        hit = beside(np.eye(self.n_classes), mean)[y]
+        return Expectation(value, hit - p, -0.5 * slope)
 
     def predict_classes(self, mean: AnyArray, variance: AnyArray) -> AnyArray:
         """Return the probabilities of all classes, shape (n, C), in any array library."""
