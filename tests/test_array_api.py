@@ -12,6 +12,7 @@ from sklearn import config_context
 
 from eigengp import (
     LBFGS,
+    EigenGPClassifier,
     EigenGPRegressor,
     ExactGPRegressor,
     FITCRegressor,
@@ -30,6 +31,7 @@ from eigengp.data.frames import Frame
 from eigengp.data.holdout import TrainingRows
 from eigengp.data.open import open_dataset
 from eigengp.data.standardize import Scaling, StandardizedSource, Summary
+from eigengp.fitting.bound import Rows
 from eigengp.fitting.learn import choose_residual
 from eigengp.fitting.run import begin_run
 from eigengp.fitting.settings import Settings
@@ -264,6 +266,84 @@ def test_rows_on_a_device_have_the_same_neighbours(monkeypatch: pytest.MonkeyPat
     for found, known in zip(there, expected, strict=True):
         assert place(found) == place(torch(LARGE))
         np.testing.assert_allclose(on_host(found), known[:9], rtol=1e-6)
+
+
+def _classes(count: int) -> Array:
+    quantiles = np.linspace(0.0, 1.0, count + 1)[1:-1]
+    return np.digitize(LARGE_Y, np.quantile(LARGE_Y, quantiles))
+
+
+@pytest.mark.parametrize(
+    ("kind", "target"),
+    [
+        (EigenGPClassifier(residual=None, kernel="squared_exponential"), _classes(2)),
+        (EigenGPClassifier(kernel="matern32"), _classes(3)),
+        (EigenGPRegressor(likelihood="student_t", kernel="squared_exponential"), LARGE_Y),
+    ],
+    ids=["two", "three", "student"],
+)
+def test_other_likelihoods_on_a_device_are_numpys(
+    kind: Any, target: Array, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    for name in ("_WORTH_MOVING", "_WORTH_EXPECTING"):
+        monkeypatch.setattr(f"eigengp.fitting.bound.{name}", 1)
+    monkeypatch.setattr("eigengp.fitting.settings.find_gpu", lambda: "cpu:0")
+    monkeypatch.setattr("eigengp.data.open.find_gpu", lambda: "cpu:0")
+    moved: list[str] = []
+    whole = Rows.make_latent
+
+    def make_latent(rows: Rows, model: EigenGP) -> Any:
+        latent = whole(rows, model)
+        moved.append(str(place(latent.source.X)))
+        return latent
+
+    monkeypatch.setattr(Rows, "make_latent", make_latent)
+    own = {"inducing_points": LARGE[:12], "optimizer": LBFGS(max_iter=2), "random_state": 0}
+    model = kind.set_params(**own, device=None).fit(LARGE, target)
+    predict = "predict_proba" if hasattr(model, "predict_proba") else "predict"
+    expected = getattr(model, predict)(LARGE)
+    assert set(moved) == {"numpy"}
+    moved.clear()
+    model.set_params(device="auto").fit(LARGE, target)
+    assert moved
+    assert all("torch" in each for each in moved)
+    assert "a GPU is available" in model.selection_["device"].reason
+    found = getattr(model, predict)(LARGE)
+    assert isinstance(found, np.ndarray)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_classes_of_tensors_have_probabilities_in_tensors() -> None:
+    own: dict[str, Any] = {"residual": None, "kernel": "squared_exponential"}
+    model = EigenGPClassifier(5, **own, optimizer=LBFGS(max_iter=1), random_state=0)
+    labels = np.where(y > 0.0, "up", "down")
+    expected = model.fit(X, labels).predict_proba(X)
+    with config_context(array_api_dispatch=True):
+        rows = torch(X)
+        for given in (labels, torch((y > 0.0).astype(int))):
+            model.fit(rows, given)
+            found = model.predict_proba(rows)
+            assert place(found) == place(rows)
+            np.testing.assert_allclose(on_host(found), expected, rtol=1e-8)
+            assert model.predict(rows).tolist() == model.classes_[expected.argmax(axis=1)].tolist()
+            for each in (model.predict_log_proba(rows), model.decision_function(rows)):
+                assert place(each) == place(rows)
+
+
+def test_many_rows_of_classes_with_neighbours_are_predicted_on_a_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("torch")
+    own: dict[str, Any] = {"residual": "neighbors", "kernel": Matern32(1.5), "n_neighbors": 9}
+    model = EigenGPClassifier(8, **own, optimizer=LBFGS(max_iter=0), random_state=0)
+    few, labels = LARGE[:200], LARGE_Y[:200] > 0.0
+    expected = model.fit(few, labels).predict_proba(LARGE)
+    model.set_params(device="cpu:0").fit(few, labels)
+    assert "many rows are predicted on cpu:0" in model.selection_["device"].reason
+    found = model.predict_proba(LARGE)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+    assert (place(torch(X)), "float64") in model._posterior.parts[0]._members
 
 
 def test_predicting_with_another_library_than_in_fit_is_an_error() -> None:

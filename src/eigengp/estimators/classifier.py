@@ -19,10 +19,15 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, namespace, on_host
+from eigengp.backend.namespace import AnyArray, dtype_name, namespace, on_host
 from eigengp.data.dask_source import is_dask
 from eigengp.data.formats import write_table
-from eigengp.data.open import check_further_rows, check_weight, is_out_of_core
+from eigengp.data.open import (
+    check_further_rows,
+    check_weight,
+    follows_dispatch,
+    is_out_of_core,
+)
 from eigengp.data.out_of_core import predict_files, predict_lazily, read_chunks, read_labelled
 from eigengp.data.unlabelled import find_unlabelled
 from eigengp.estimators.base import KERNEL_NAMES, GPEstimator
@@ -392,6 +397,8 @@ def _check_labels(
         raise ValueError(
             f"This {name} estimator requires y to be passed, but the target y is None."
         )
+    if follows_dispatch(y):
+        y = on_host(y).astype(dtype_name(y))
     missing = find_unlabelled(y)
     finite: Any = True if missing is None else "allow-nan"
     y = check_array(y, ensure_2d=False, dtype=None, input_name="y", ensure_all_finite=finite)
