@@ -10,7 +10,7 @@ from sklearn import config_context
 
 from eigengp import LBFGS, EigenGPRegressor
 from eigengp.data.array_source import ArraySource
-from eigengp.data.holdout import ManyTrainingRows, TrainingRows
+from eigengp.data.holdout import ManyTrainingRows, TrainingRows, sample_rows
 from eigengp.data.standardize import Scaling, StandardizedSource, Summary, standardize_rows
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.model import EigenGP
@@ -55,6 +55,39 @@ def test_rows_held_out_of_very_many_are_taken_off_each_sum(weighted: bool) -> No
     np.testing.assert_array_equal(held.y, y[split.held_rows])
     assert split.take(np.arange(400)).y.tolist() == y[keep].tolist()
     assert split.n_rows == 400
+
+
+def test_rows_on_a_device_are_copied_without_the_held_out_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(5)
+    X, y, weight = rng.normal(size=(400, 2)), rng.normal(size=400), rng.uniform(0.5, 2.0, size=400)
+    host = ArraySource(X, y, weight, block_rows=90)
+    arrays = (torch.asarray(each) for each in (X, y, weight))
+    there = ArraySource(*arrays, block_rows=90)
+    scaling = Scaling.of(host.total(Summary.of), True)
+    model = EigenGP(SquaredExponential(np.ones(2)), X[:6], 0.1, 6)
+    expected = model.value(ManyTrainingRows.of(standardize_rows(host, scaling, 1 << 30), 30))
+    for few in (True, False):
+        for module in ("standardize", "holdout"):
+            monkeypatch.setattr(f"eigengp.data.{module}.COPIED_ROWS", 400 if few else 399)
+        split = ManyTrainingRows.of(standardize_rows(there, scaling, 1 << 30), 30)
+        assert (split._copied is not None) == few
+        assert model.value(split) == pytest.approx(expected, rel=1e-11)
+
+
+def test_samples_of_very_many_rows_are_drawn_without_replacement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = ArraySource(np.zeros((100, 1)), np.arange(100.0))
+    for slow_from in (99, 100):
+        monkeypatch.setattr("eigengp.data.holdout._SLOW_FROM", slow_from)
+        drawn = [sample_rows(source, 60, np.random.RandomState(seed)).y for seed in (0, 0, 1)]
+        assert np.unique(drawn[0]).size == 60
+        np.testing.assert_array_equal(drawn[0], np.sort(drawn[0]))
+        np.testing.assert_array_equal(drawn[0], drawn[1])
+        assert not np.array_equal(drawn[0], drawn[2])
 
 
 def _training(source: ArraySource, memory: int) -> TrainingRows:

@@ -23,6 +23,7 @@ from eigengp.gp.precision import (
     KEPT_BYTES,
     PRECISIONS,
     Arithmetic,
+    choose_precision,
     measure_residual_scatter,
     measure_rounding,
 )
@@ -210,6 +211,26 @@ def test_single_precision_makes_sums_in_float64_where_digits_would_be_lost() -> 
     assert isinstance(found.flow, PriorPass)
     assert found.value == expected.value
     np.testing.assert_array_equal(own.inducing_points, other.inducing_points)
+
+
+def test_float32_is_chosen_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = 1_000_000, 100_000_000
+    for asked in PRECISIONS:
+        on_cpu = "double" if asked == "auto" else asked
+        assert choose_precision(asked, None, many) == on_cpu
+        assert choose_precision(asked, "cpu:0", few) == on_cpu
+        for fast in (True, False):
+            monkeypatch.setattr("eigengp.gp.precision._has_fast_float64", lambda _, fast=fast: fast)
+            assert choose_precision(asked, "cuda", many) == asked
+            slow = "mixed" if asked == "auto" else asked
+            assert choose_precision(asked, "cuda", few) == ("double" if fast else slow)
+
+
+def test_the_first_chip_of_a_generation_has_fast_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    for capability, fast in (((9, 0), True), ((8, 0), True), ((8, 9), False), ((12, 0), False)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, own=capability: own)
+        assert (choose_precision("single", "cuda", 1_000) == "double") is fast
 
 
 def test_roundings_of_float32_that_cancel_are_trusted_where_a_worst_case_is_not() -> None:

@@ -24,8 +24,8 @@ _MANY = 50
 _MOST_GROUPED = 200_000
 _SLOW_FROM = 1_000_000
 """With more rows than this, scikit-learn's sampling may take seconds."""
-_COPIED_ROWS = 1 << 21
-"""Up to so many rows on a device are copied without the held-out set."""
+COPIED_ROWS = 1 << 21
+"""Up to so many rows on a device are standardised at once, and copied without the held-out set."""
 _HASH = 0x9E3779B97F4A7C15 - (1 << 64)
 
 
@@ -94,7 +94,7 @@ class View:
 class TrainingRows(View):
     """A source without a held-out set: about one row in `stride`, chosen by a fixed hash.
 
-    `n_rows` includes the held-out rows. Blocks of NumPy arrays are kept, with contiguous columns.
+    `n_rows` includes the held-out rows. Blocks of arrays are kept; NumPy's have contiguous columns.
     """
 
     stride: int
@@ -108,14 +108,15 @@ class TrainingRows(View):
 
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all blocks of the view."""
-        if not (isinstance(self.source, ArraySource) and isinstance(self.source.X, np.ndarray)):
+        if not isinstance(self.source, ArraySource):
             return super().total(term)
         return self.source.total(lambda block: term(self._get_block(block)))
 
     def _get_block(self, block: RowBlock) -> RowBlock:
         if block.start not in self._blocks:
             own = _drop_held_out(block, self.stride)
-            self._blocks[block.start] = replace(own, X=np.asfortranarray(own.X))
+            X = np.asfortranarray(own.X) if is_numpy(own.X) else own.X
+            self._blocks[block.start] = replace(own, X=X)
         return self._blocks[block.start]
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
@@ -158,7 +159,7 @@ class ManyTrainingRows(View):
     def _copied(self) -> ArraySource | None:
         """The rows that are not held out, if they are copied."""
         own = self.source
-        if not isinstance(own, ArraySource) or is_numpy(own.X) or own.n_rows > _COPIED_ROWS:
+        if not isinstance(own, ArraySource) or is_numpy(own.X) or own.n_rows > COPIED_ROWS:
             return None
         kept = np.delete(np.arange(own.n_rows), self.held_rows)
         at = namespace(own.X).asarray(kept, device=own.X.device)

@@ -35,7 +35,7 @@ from eigengp.backend.namespace import (
     take_inputs,
 )
 from eigengp.data.array_source import ArraySource
-from eigengp.data.holdout import BlockMap, View, sample_rows
+from eigengp.data.holdout import COPIED_ROWS, BlockMap, View, sample_rows
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.mean import Mean
 from eigengp.kernels.base import KernelT
@@ -359,13 +359,18 @@ def _is_constant(scale: Array, centre: Array) -> NDArray[np.bool_]:
 
 
 def standardize_rows(rows: RowSource, scaling: Scaling, memory_limit: int) -> RowSource:
-    """Standardise rows: few rows in NumPy arrays at once, others block by block in every pass.
+    """Standardise rows: few rows in arrays at once, others block by block in every pass.
 
-    Passes over standardised rows are up to a fifth faster, but need memory for a copy of them; it
-    may take a quarter of the limit, which is in bytes.
+    Passes over standardised rows are up to a fifth faster, but need memory for a copy of them; in
+    NumPy's arrays it may take a quarter of the limit, which is in bytes.
     """
-    if not (isinstance(rows, ArraySource) and isinstance(rows.X, np.ndarray)):
+    if not isinstance(rows, ArraySource):
         return StandardizedSource(rows, scaling)
+    if not isinstance(rows.X, np.ndarray):
+        if rows.n_rows > COPIED_ROWS:
+            return StandardizedSource(rows, scaling)
+        block = scaling.transform_block(RowBlock(rows.X, rows.y, rows.sample_weight))
+        return replace(rows, X=block.X, y=block.y)
     X, y, weight = rows.X, rows.y, rows.sample_weight
     columns = X.shape[1] + (1 if weight is None else 2)
     if _SHARE * X.shape[0] * columns * 8 > memory_limit:

@@ -97,7 +97,8 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         its rounding does not show. "double" computes in float64. "mixed" computes gradients and
         predictions in float32 where that is accurate enough. "single" also computes the matrix
         products within each block of rows in float32 where that is accurate enough. Sums over
-        blocks and factorisations are always in float64.
+        blocks and factorisations are always in float64. On a GPU float32 is used where it is also
+        faster.
     categorical_features : {"from_dtype"}, array-like, TableEncoder or None
         Which columns of X are categories. "from_dtype" encodes frames of pandas, Polars and
         PyArrow that hold more than numbers, as `TableEncoder` does: text and categories get a

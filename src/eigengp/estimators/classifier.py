@@ -40,7 +40,6 @@ from eigengp.gp.likelihoods import Bernoulli, Softmax
 from eigengp.gp.variational import LatentPosterior
 from eigengp.kernels import Kernel
 
-
 _LEAST = float(np.finfo(np.float64).tiny)
 
 

@@ -219,8 +219,8 @@ class EigenGPRegressor(InducingPointRegressor):
         rows with `residual="neighbors"` and more than 3,000 rows, which is in float32. "mixed"
         computes the gradient of stage 1 and predictions in float32 where that is accurate enough.
         "single" also computes the matrix products within each block of rows in float32 where that
-        is accurate enough, for very many rows or GPUs. Sums over blocks, factorisations and stage 2
-        are always in float64.
+        is accurate enough, for very many rows or GPUs. On a GPU float32 is used where it is also
+        faster. Sums over blocks, factorisations and stage 2 are always in float64.
     device : str or None
         Where NumPy arrays of more than 5,000 rows are computed: None is the CPU, "cuda" a GPU
         (through PyTorch), and "auto" a GPU if there is one and the model is faster there, as

@@ -126,4 +126,6 @@ class NeighborLatent(TargetPosterior):
         mean = xp.stack([near.mean for near in found], axis=1)
         variance = xp.stack([near.own + near.linear for near in found], axis=1) - 1.0
         a, b = self.calibration
-        return a * (mean + beside(self.offset, mean)), b * b * xp.clip(variance, _LEAST_VARIANCE, None)
+        return a * (mean + beside(self.offset, mean)), b * b * xp.clip(
+            variance, _LEAST_VARIANCE, None
+        )
