@@ -53,7 +53,7 @@ _WARM_GROWTH = 9
 _MOST_WARM_ROWS = 1 << 21
 _FIRST_ITERATIONS, _WARM_ITERATIONS = 40, 60
 """The number of iterations on the smallest subset, and on each larger one."""
-_SHORT_ITERATIONS = 15
+_SHORT_ITERATIONS = 30
 """The number of iterations from a short lengthscale of one input."""
 _PLACEMENTS, _PLACED_ITERATIONS = 2, 60
 """How often inducing points are placed anew for the lengthscales that the first subset shows, and
