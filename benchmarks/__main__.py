@@ -146,7 +146,9 @@ def gpu(
     out: Out = RESULTS,
     part: Annotated[
         list[str] | None,
-        typer.Option(help="evaluate, agreement, fit, small or whole; may be repeated. All unless named."),
+        typer.Option(
+            help="evaluate, agreement, fit, small or whole; may be repeated. All unless named."
+        ),
     ] = None,
     share: Annotated[
         float, typer.Option(help="Use this share of the rows: for a quick look.")
