@@ -9,7 +9,7 @@ from typing import Any
 from common import check_known
 
 from eigengp import LBFGS, EigenGPRegressor
-from eigengp.fitting import learn
+from eigengp.fitting import settings as fit_settings
 from eigengp.metrics import mnlp, nmse
 from realdata import SETS, split
 
@@ -22,7 +22,7 @@ def run(
     optimizer = "auto" if max_iter is None else LBFGS(max_iter=max_iter)
     settings: dict[str, Any] = {"residual": None, "guard": strength != 0, "optimizer": optimizer}
     if strength:
-        learn._GUARD_STRENGTH = strength
+        fit_settings._GUARD_STRENGTH = strength
     print("data            M     NMSE    MNLP   seconds  iterations  noise variance")
     for name in data:
         X, y, X_test, y_test = split(name)

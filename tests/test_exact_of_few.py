@@ -20,6 +20,7 @@ from eigengp import (
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting.heteroscedastic import LeaveOneOut
+from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.objectives import PriorObjective, RowObjective, kernel_parameters
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.exact_posterior import MixturePosterior
@@ -239,11 +240,14 @@ def test_rows_count_by_their_noise_where_it_is_heteroscedastic() -> None:
 
 @pytest.mark.parametrize(("square", "chosen"), [(1.01, "by noise"), (1.05, "equal")])
 def test_reweighted_rows_need_a_mean_that_is_not_worse(square: float, chosen: str) -> None:
-    equal = LeaveOneOut(None, scores={"constant": 0.2}, chosen="constant", square=1.0)
-    other = LeaveOneOut(None, scores={"constant": 0.1}, chosen="constant", square=square)
-    best = equal.choose_weights(other)
+    decisions = [Decision("likelihood", "constant", "", {"constant": loss}) for loss in (0.2, 0.1)]
+    equal, other = (
+        LeaveOneOut(None, decision=each, square=own)
+        for each, own in zip(decisions, (1.0, square), strict=True)
+    )
+    best, decision = equal.choose_weights(other)
     assert best.square == (square if chosen == "by noise" else 1.0)
-    assert best.others[-1].chosen == chosen
+    assert decision.chosen == chosen
 
 
 def test_an_input_that_numbers_subjects_has_a_short_lengthscale() -> None:

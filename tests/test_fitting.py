@@ -25,6 +25,8 @@ from eigengp.fitting.initialization import (
 )
 from eigengp.fitting.objectives import (
     Evaluation,
+    Parameters,
+    Part,
     RowObjective,
     eigengp_parameters,
     minimize,
@@ -53,14 +55,16 @@ def make_model(size: int = 6) -> EigenGP:
     return EigenGP(kernel, X[:: 80 // size][:size], 0.1, size, jitter=Jitter(relative=1e-6))
 
 
-BOWL = np.full(2, -5.0), np.full(2, 5.0)
-
-
 @dataclass(frozen=True)
 class Bowl:
     """A quadratic that cannot be evaluated where its first entry exceeds a wall."""
 
     wall: float = np.inf
+
+    @property
+    def parameters(self) -> Parameters[Array]:
+        free = Part(np.zeros(2), np.full(2, -5.0), np.full(2, 5.0), lambda _, own: own, np.array)
+        return Parameters(np.zeros(2), (free,))
 
     def __call__(self, vector: Array) -> Evaluation:
         if vector[0] > self.wall:
@@ -71,25 +75,25 @@ class Bowl:
 
 def test_the_optimizer_finds_the_minimum_and_reports_each_iteration() -> None:
     told: list[float] = []
-    found = minimize(Bowl(), np.zeros(2), BOWL, 50, on_iteration=told.append)
+    found = minimize(Bowl(), 50, on_iteration=told.append)
     np.testing.assert_allclose(found.vector, [1.0, 2.0], atol=1e-6)
     assert len(told) == found.n_iter
     assert told == sorted(told, reverse=True)
 
 
 def test_the_optimizer_steps_back_from_points_that_cannot_be_factorised() -> None:
-    found = minimize(Bowl(wall=0.5), np.zeros(2), BOWL, 50)
+    found = minimize(Bowl(wall=0.5), 50)
     assert found.vector[0] <= 0.5
     assert found.value < 5.0
 
 
 def test_the_optimizer_raises_only_if_the_start_itself_fails() -> None:
     with pytest.raises(FactorizationError, match="wall"):
-        minimize(Bowl(wall=-1.0), np.zeros(2), BOWL, 50)
+        minimize(Bowl(wall=-1.0), 50)
 
 
 def test_no_iterations_evaluate_the_start() -> None:
-    found = minimize(Bowl(), np.zeros(2), BOWL, 0)
+    found = minimize(Bowl(), 0)
     assert (found.value, found.n_iter) == (5.0, 0)
 
 
@@ -257,10 +261,9 @@ def test_progress_is_a_moving_bar_on_a_terminal_and_one_line_elsewhere() -> None
 
     for stream, redrawn in ((Terminal(), 4), (io.StringIO(), 0)):
         monitor = Monitor(True, n_rows=10.0, offset=-2.0, stream=stream)
-        monitor.begin("stage 1", 5)
-        for value in (3.0, 2.0, 1.0):
-            monitor.step(value)
-        monitor.end()
+        with monitor.stage("stage 1", 5):
+            for value in (3.0, 2.0, 1.0):
+                monitor.step(value)
         assert stream.getvalue().count("\r") == redrawn
         assert stream.getvalue().endswith("\n")
         assert "-12.000" in stream.getvalue()
@@ -279,24 +282,23 @@ def test_progress_shows_by_itself_on_a_terminal_after_two_seconds(
     for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
         clock = Clock(60.0, now[0])
         monitor = Monitor(None, stream=stream, clock=clock, _started=now[0], _drawn=now[0])
-        monitor.begin("stage 1", 5)
-        monitor.step(1.0)
-        assert stream.getvalue() == ""
-        now[0] += 10.0
-        monitor.step(1.0)
-        assert bool(stream.getvalue()) == shown
-        assert ("50 s left" in stream.getvalue()) == shown
+        with monitor.stage("stage 1", 5):
+            monitor.step(1.0)
+            assert stream.getvalue() == ""
+            now[0] += 10.0
+            monitor.step(1.0)
+            assert bool(stream.getvalue()) == shown
+            assert ("50 s left" in stream.getvalue()) == shown
 
 
 def test_progress_is_a_line_every_five_seconds_in_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
     now, stream = [100.0], io.StringIO()
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monitor = Monitor(2, stream=stream, _started=100.0, _drawn=100.0)
-    monitor.begin("stage 1", 50)
-    for _ in range(13):
-        now[0] += 1.0
-        monitor.step(1.0)
-    monitor.end()
+    with monitor.stage("stage 1", 50):
+        for _ in range(13):
+            now[0] += 1.0
+            monitor.step(1.0)
     assert len(stream.getvalue().splitlines()) == 2
 
 

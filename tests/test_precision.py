@@ -256,8 +256,8 @@ def test_the_optimum_agrees_with_that_of_double_precision(precision: str, per_ro
     def optimum(precision: str) -> float:
         own = replace(start, arithmetic=Arithmetic(precision))
         free = eigengp_parameters(own, Extent(inputs.min(axis=0), inputs.max(axis=0)))
-        found = minimize(RowObjective(free, source), free.start, free.bounds, 500, 1e-13)
-        return replace(free.unpack(found.vector), arithmetic=Arithmetic()).value(source)
+        found = minimize(RowObjective(free, source), 500, 1e-13)
+        return replace(found.model, arithmetic=Arithmetic()).value(source)
 
     assert abs(optimum(precision) - optimum("double")) / 1_200 < per_row
 

@@ -26,11 +26,12 @@ from eigengp._typing import Array
 from eigengp.backend.threads import use_one_blas_thread
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting import learn, local_learner, vecchia
-from eigengp.fitting.heteroscedastic import OF_THE_MODEL
+from eigengp.fitting.heteroscedastic import OF_THE_MODEL, LeftOut
 from eigengp.fitting.local_learner import (
     CANDIDATES,
     SUMS,
     LocalLearner,
+    Round,
     bisect_rows,
     limit_alpha,
     name_kernel,
@@ -225,7 +226,8 @@ def test_local_gps_learn_the_kernel_of_a_smooth_function() -> None:
     rows = RowBlock(X, np.linalg.cholesky(K) @ rng.normal(size=900))
     start = ExactGP(SquaredExponential([1.5, 1.5], 1.0), 0.1)
     learner = LocalLearner(rows, Monitor(False), 1)
-    found = learner.minimize("kernel", start, learner.group(start, 900, 400), 25)
+    own = Round(900, 400, 25, 25, 1, 1.0)
+    found = learner.learn_in_round(own, start, learner.group(start, 900, 400), 25)
     assert isinstance(found.kernel, SquaredExponential)
     assert_allclose(found.kernel.lengthscale, [1.0, 3.0], rtol=0.15)
     assert_allclose(found.noise_variance, 0.01, rtol=0.1)
@@ -285,7 +287,7 @@ def test_given_points_are_checked_before_anything_is_learned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     learned: list[int] = []
-    monkeypatch.setattr(LocalLearner, "minimize", lambda *given: learned.append(1))
+    monkeypatch.setattr(LocalLearner, "learn_in_round", lambda *given: learned.append(1))
     X, y = _heteroscedastic_data(150, 0)
     with pytest.raises(ValueError, match="3 columns but X has 2 features"):
         EigenGPRegressor(inducing_points=np.zeros((9, 3)), **NEIGHBORS).fit(X, y)
@@ -313,7 +315,7 @@ def test_a_short_round_is_short_for_sums_too(monkeypatch: pytest.MonkeyPatch) ->
         steps.append(most)
         return model
 
-    monkeypatch.setattr(LocalLearner, "minimize", note)
+    monkeypatch.setattr(LocalLearner, "learn_in_round", note)
     X, y = _heteroscedastic_data(150, 0)
     both = Matern32([1.0, 1.0]) + Matern12([1.0, 1.0])
     model = ExactGP(both, 0.1)
@@ -543,7 +545,7 @@ def test_little_time_is_a_few_steps_and_still_predicts(residual: str | None) -> 
 
 def test_time_is_shared_among_stages() -> None:
     clock = Clock(1_000.0)
-    clock.spread(0.5, 0, 2)
+    clock.spread(0.5, 2)
     assert 0.2 < clock._share <= 0.26
     clock.allow(0.0)
     assert clock.is_over()
@@ -591,12 +593,12 @@ def test_a_kernel_without_arguments_is_learned_on_inputs_of_any_scale(kernel: Ke
 def test_leave_one_out_scores_repeated_inputs_beyond_its_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    scored: list[tuple[RowBlock, Array, Array]] = []
+    scored: list[LeftOut] = []
     score = vecchia.score
 
-    def note(posterior: Any, rows: Any, predicted: Any, number: Any, *others: Any) -> Any:
-        scored.append((rows, predicted[0], number))
-        return score(posterior, rows, predicted, number, *others)
+    def note(posterior: Any, left_out: LeftOut) -> Any:
+        scored.append(left_out)
+        return score(posterior, left_out)
 
     monkeypatch.setattr(vecchia, "score", note)
     monkeypatch.setattr(vecchia, "_LEFT_OUT_ROWS", 200)
@@ -606,7 +608,7 @@ def test_leave_one_out_scores_repeated_inputs_beyond_its_sample(
     y = np.sin(3 * X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=1_200)
     settings = {"kernel": "matern32", "optimizer": LBFGS(max_iter=3), "random_state": 0}
     EigenGPRegressor(12, residual="neighbors", **settings).fit(X, y)
-    rows, mean, number = scored[0]
+    rows, number, (mean, *_), *_ = scored[0]
     n_rows = np.bincount(number)
     assert mean.size == n_rows.size == 210
     assert np.all(n_rows[200:] == 2)
@@ -658,15 +660,15 @@ def test_rounds_of_equally_many_groups_have_keys_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     keys: list[object] = []
-    own = local_learner.learn_parameters
+    own = local_learner.minimize
 
     def note(*given: Any) -> Any:
         keys.append(given[-1])
-        return own(*given[:-1])
+        return own(*given)
 
-    monkeypatch.setattr(local_learner, "learn_parameters", note)
+    monkeypatch.setattr(local_learner, "minimize", note)
     rows = _local_rows(False)
     learner, model = LocalLearner(rows, Monitor(False), 1), ExactGP(Matern52([1.0, 2.0]), 0.1)
     for size in (20, 40):
-        learner.minimize("kernel", model, [rows.cut(size)[0]], 1)
+        learner.learn_in_round(Round(size, size, 1, 1, 1, 1.0), model, [rows.cut(size)[0]], 1)
     assert keys[0] != keys[1]

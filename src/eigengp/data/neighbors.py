@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib import import_module
@@ -23,7 +23,7 @@ from eigengp.backend.namespace import (
     is_numpy,
     on_host,
 )
-from eigengp.backend.threads import run_in_threads, use_one_openmp_thread
+from eigengp.backend.threads import map_in_threads, use_one_openmp_thread
 from eigengp.gp.blocks import RowBlock
 
 _TREE_UP_TO, _FLAT = 10, 3
@@ -158,17 +158,16 @@ class Exact:
 
 def _scan(columns: AnyArray, X: AnyArray, limit: AnyArray, count: int) -> AnyArray:
     """Return the nearest of the first `limit_i` points to each row, in threads, (n, count)."""
-    host, found = is_numpy(X), empty_beside((X.shape[0], count), X, "int64")
+    host = is_numpy(X)
     X = np.ascontiguousarray(X) if host else X
     size = _SCANNED_AT_ONCE if host else max(1, _PAIRS_ON_DEVICE // columns.shape[1])
     parts = _cut(X.shape[0], size)
-
-    def stripe(own: Sequence[slice]) -> None:
-        for rows in own:
-            find_loops(X).find_nearest(X[rows], columns, limit[rows], found[rows])
-
-    if parts:
-        run_in_threads(stripe, parts, None if host else 1)
+    found = empty_beside((X.shape[0], count), X, "int64")
+    find_nearest = find_loops(X).find_nearest
+    map_in_threads(
+        lambda rows: find_nearest(X[rows], columns, limit[rows], found[rows]),
+        *(parts, None if host else 1),
+    )
     return found
 
 
@@ -181,15 +180,8 @@ def _search_in_parts(
     """
     if X.shape[0] <= _SEARCHED_AT_ONCE:
         return search(X)
-    found = np.empty((X.shape[0], count), dtype=np.intp)
-    parts = [slice(i, i + _SEARCHED_AT_ONCE) for i in range(0, X.shape[0], _SEARCHED_AT_ONCE)]
-
-    def stripe(own: Sequence[slice]) -> None:
-        for rows in own:
-            found[rows] = search(X[rows])
-
-    run_in_threads(stripe, parts)
-    return found
+    parts = [X[i : i + _SEARCHED_AT_ONCE] for i in range(0, X.shape[0], _SEARCHED_AT_ONCE)]
+    return np.concatenate(map_in_threads(search, parts))
 
 
 @dataclass(frozen=True)

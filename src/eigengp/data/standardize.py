@@ -315,9 +315,9 @@ class Scaling:
 
     def restore_kernel(self, kernel: KernelT, unit: float) -> KernelT:
         """Return a kernel of standardised inputs for those of the data, with `unit` variances."""
-        if self.columns is not None:
-            kernel = kernel.embed(self.columns, self.input_scale.size)
-        return kernel.rescaled(self.input_scale, unit, self.input_centre)
+        own = slice(None) if self.columns is None else list(self.columns)
+        kernel = kernel.rescaled(self.input_scale[own], unit, self.input_centre[own])
+        return kernel if self.columns is None else kernel.embed(self.columns, self.input_scale.size)
 
     def restore_targets(self, X: AnyArray, standardised: AnyArray) -> AnyArray:
         """Return standardised values at inputs `X` in the units of the targets."""

@@ -27,8 +27,7 @@ from eigengp.gp.evidence import LOG_2PI
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.latent import DenseLatent, NeighborLatent
 from eigengp.gp.likelihoods import Expectation, NonGaussian
-from eigengp.gp.linalg import FactorizationError
-from eigengp.gp.posterior import leave_one_out_moments
+from eigengp.gp.linalg import FactorizationError, leave_one_out_moments
 from eigengp.gp.variational import Factors
 from eigengp.gp.vecchia import VecchiaPass
 from eigengp.gp.vecchia_posterior import VecchiaPosterior

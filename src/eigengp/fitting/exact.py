@@ -16,7 +16,7 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
-from eigengp.fitting.heteroscedastic import LEAST_ROWS, LeaveOneOut, reweight_rows, score
+from eigengp.fitting.heteroscedastic import LEAST_ROWS, LeaveOneOut, LeftOut, reweight_rows, score
 from eigengp.fitting.initialization import (
     WARPED_INPUTS,
     InducingPointInit,
@@ -90,7 +90,7 @@ def learn_exact_of_few(run: Run, start: Start) -> FitResult:
     found = fit.choose_noise(fit.learn(fit.choose_kernel(first)))
     found, scored = fit.calibrate(found)
     outcome = found.model.forward(_make_source(rows))
-    return scored.make_result(run, found.model, outcome.value, _online=None)
+    return run.make_result(found.model, outcome.value, scored, _online=None)
 
 
 @dataclass(frozen=True)
@@ -367,14 +367,16 @@ class ExactFit:
             other = self._score(self._with_covariates(again.model, self.condition(again)), rows)
         except FactorizationError:
             return found, scored
-        best = scored.choose_weights(other)
-        return (found if best.posterior is scored.posterior else again), best
+        best, decision = scored.choose_weights(other)
+        self.run.decisions.append(decision)
+        return (found if best is scored else again), best
 
     def _score(self, own: HeteroscedasticPosterior, rows: RowBlock) -> LeaveOneOut:
         """Score a posterior of these rows, which may be reweighted."""
         predicted, number = own.leave_one_out(rows), np.arange(rows.n_rows)
         factor = rows.weight / self.rows.weight
-        return score(own, self.rows, predicted, number, own.factor.shape[1], factor)
+        size = own.factor.shape[1]
+        return score(own, LeftOut(self.rows, number, predicted, size, factor))
 
     def _with_covariates(self, model: ExactGP, posterior: Any) -> HeteroscedasticPosterior:
         """Return the posterior with eigenfunctions on which its variances may depend."""

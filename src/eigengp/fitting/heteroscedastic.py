@@ -15,7 +15,7 @@ repeat a training row, which are few.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,6 @@ from eigengp._typing import Array
 from eigengp.backend.threads import map_in_threads, use_one_blas_thread
 from eigengp.data.holdout import sample_rows
 from eigengp.fitting.model_selection import Decision
-from eigengp.fitting.run import FitResult, Run
 from eigengp.gp.blocks import RowBlock, RowSource, group_rows
 from eigengp.gp.evidence import Outcome
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
@@ -33,6 +32,7 @@ from eigengp.gp.model import EigenGP
 
 OF_THE_MODEL = "model variance"
 """The variances of the model itself."""
+_LOSS = "mean negative log density of rows not used"
 _FOLDS = 5
 _MARGIN = 0.01
 _ERRORS = 2.0
@@ -79,97 +79,75 @@ class LeaveOneOut:
         With the fitted variance model.
     errors : array of shape (n,) or None
         Sorted errors in units of their standard deviations; None if the noise was not fitted.
-    scores : dict
-        The loss of each variance model.
-    chosen : str
-        The chosen variance model.
+    decision : Decision or None
+        The chosen variance model, with the loss of each; None if the noise was not fitted.
     smooth : VarianceScale or None
         What `reweight_rows` needs, if the noise is heteroscedastic.
-    others : tuple of Decision
-        Decisions about the posterior, beside that about the noise.
     square : float
         The mean squared error.
     """
 
     posterior: Any
     errors: Array | None = None
-    scores: dict[str, float] = field(default_factory=dict)
-    chosen: str = ""
+    decision: Decision | None = None
     smooth: VarianceScale | None = None
-    others: tuple[Decision, ...] = ()
     square: float = 0.0
 
-    def make_result(self, run: Run, model: Any, value: float, **own: Any) -> FitResult:
-        """Make the result of a run, with the decisions; see `Run.make_result`."""
-        run.decisions.extend(self.others)
-        if self.scores:
-            reason = "mean negative log density of rows not used"
-            run.decisions.append(Decision("likelihood", self.chosen, reason, self.scores))
-        posterior = self.posterior
-        if isinstance(posterior, HeteroscedasticPosterior) and posterior.scale is None:
-            posterior = posterior.own  # The wrapper changes nothing.
-        return run.make_result(model, value, posterior, self.errors, **own)
-
-    def choose_weights(self, reweighted: LeaveOneOut) -> LeaveOneOut:
-        """Return this, or that of reweighted rows if its log density is larger.
+    def choose_weights(self, reweighted: LeaveOneOut) -> tuple[LeaveOneOut, Decision]:
+        """Choose this, or that of reweighted rows if its log density is larger.
 
         Its squared errors must not be clearly larger: where noise is skewed, rows with little noise
         are those with small targets, and means that follow them are too small.
         """
-        losses = {"equal": self.scores[self.chosen]}
-        losses["by noise"] = reweighted.scores[reweighted.chosen]
+        losses: dict[str, float] = {}
+        for name, own in (("equal", self), ("by noise", reweighted)):
+            assert own.decision is not None
+            losses[name] = own.decision.scores[own.decision.chosen]
         chosen = min(losses, key=lambda name: losses[name])
         if reweighted.square > _NOT_WORSE * self.square:
             chosen = "equal"
-        best = self if chosen == "equal" else reweighted
-        decision = Decision("weights", chosen, "mean negative log density of rows not used", losses)
-        return replace(best, others=(*best.others, decision))
+        return self if chosen == "equal" else reweighted, Decision("weights", chosen, _LOSS, losses)
 
 
-def score(
-    posterior: Any,
-    rows: RowBlock,
-    predicted: tuple[Array, ...],
-    number: NDArray[np.intp],
-    n_eigenfunctions: int,
-    factor: Array | None = None,
-) -> LeaveOneOut:
-    """Fit the noise to leave-one-out predictions, and score them.
+class LeftOut(NamedTuple):
+    """Leave-one-out predictions."""
+
+    rows: RowBlock
+    """Some of the training rows."""
+    number: NDArray[np.intp]
+    """The number of the input of each row, shape (n,)."""
+    predicted: tuple[Array, ...]
+    """Mean, variance and covariates of each distinct input, from the rows with other inputs."""
+    n_eigenfunctions: int
+    """The number of covariates that are eigenfunctions."""
+    factor: Array | None = None
+    """By how much the posterior weights the rows of each distinct input more; None is one."""
+
+
+def score(posterior: Any, left_out: LeftOut) -> LeaveOneOut:
+    """Fit the noise of a posterior to leave-one-out predictions, and score them.
 
     A row is predicted from all other rows, those with the same input included. A row with a whole
     weight counts as so many rows.
-
-    Parameters
-    ----------
-    posterior : VecchiaPosterior or HeteroscedasticPosterior
-        With constant noise.
-    rows : RowBlock
-        Some of the training rows.
-    predicted : mean, variance and covariates
-        Predictions for each distinct input, from the rows with other inputs.
-    number : array of shape (n,)
-        The number of the input of each row.
-    n_eigenfunctions : int
-        The number of covariates that are eigenfunctions.
-    factor : array or None
-        By how much the posterior weights the rows of each distinct input more; None is one.
     """
-    rows, number = _repeat_rows(rows, number)
-    mean, variance, covariates = (each[number] for each in predicted)
-    if number.size > predicted[0].size:
+    rows, number = _repeat_rows(left_out.rows, left_out.number)
+    mean, variance, covariates = (each[number] for each in left_out.predicted)
+    if number.size > left_out.predicted[0].size:
         noise = posterior.noise_variance
+        factor = left_out.factor
         own_noise = np.full(number.size, noise) if factor is None else noise / factor[number]
         mean, variance = _condition_on_repeats(rows, number, mean, variance, noise, own_noise)
         covariates[:, 0] = np.log(variance)  # See `gp.heteroscedastic.covariates`.
+    constant = getattr(posterior, "own", posterior)  # A wrapper without a scale changes nothing.
     if float(rows.weight.sum()) < LEAST_ROWS:
-        return LeaveOneOut(posterior)
+        return LeaveOneOut(constant)
     errors = rows.y - mean
-    n_local = covariates.shape[1] - n_eigenfunctions
+    n_local = covariates.shape[1] - left_out.n_eigenfunctions
     found = fit_heteroscedastic(errors, variance, covariates, n_local, rows.sample_weight, number)
-    scaled = replace(posterior, scale=found.scale)
+    scaled = constant if found.scale is None else replace(posterior, scale=found.scale)
     square = float(np.average(errors**2, weights=rows.weight))
-    own = (np.sort(found.errors), found.losses, found.name, found.smooth)
-    return LeaveOneOut(scaled, *own, square=square)
+    decision = Decision("likelihood", found.name, _LOSS, found.losses)
+    return LeaveOneOut(scaled, np.sort(found.errors), decision, found.smooth, square)
 
 
 def _repeat_rows(rows: RowBlock, number: NDArray[np.intp]) -> tuple[RowBlock, NDArray[np.intp]]:
@@ -235,7 +213,7 @@ def score_leave_one_out(
     ]
     predicted = tuple(np.concatenate(each) for each in zip(*parts, strict=True))
     size = posterior.factor.shape[1]
-    return score(posterior, rows, predicted, groups.number, size)
+    return score(posterior, LeftOut(rows, groups.number, predicted, size))
 
 
 def list_candidates(n_local: int, n_covariates: int) -> tuple[list[slice], dict[str, list[int]]]:

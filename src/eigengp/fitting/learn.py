@@ -27,16 +27,15 @@ from eigengp.fitting.initialization import (
     shorten_lengthscales,
 )
 from eigengp.fitting.model_selection import EXACT_UP_TO, Decision
-from eigengp.fitting.objectives import RowObjective, kernel_parameters, learn_parameters
+from eigengp.fitting.objectives import RowObjective, kernel_parameters, minimize
 from eigengp.fitting.online import Online
-from eigengp.fitting.restarts import learn_one_stage
+from eigengp.fitting.restarts import by_value, learn_one_stage
 from eigengp.fitting.run import EXACT_BLOCK_ROWS, FitResult, Run
 from eigengp.fitting.settings import (
     LBFGS,
     RELATIVE_JITTER,
     Plan,
     Settings,
-    count_distinct,
     get_default_size,
     resolve_sizes,
 )
@@ -53,10 +52,6 @@ from eigengp.kernels.base import get_lengthscale_range
 _FIRST_NOISE = 0.1
 """The noise variance to start from, relative to the variance of the targets."""
 _FIRST_ROWS_PER_POINT = 10
-_GUARD_STRENGTH = 1.5
-"""The guard's share of the trace term for one inducing point per row (benchmarks/README.md)."""
-_SCARCE_ROWS_PER_POINT = 10
-_HOLD_OUT_FROM = 2_000
 SUBSET_RANGE = (500, 2_000)
 """The smallest and largest number of rows of the exact GP that a fit starts from."""
 
@@ -216,48 +211,13 @@ def make_start(run: Run) -> Start:
         kernel = SquaredExponential() if own == "auto" else KERNELS[own]()
         if isinstance(kernel, Stationary):
             middle = np.sqrt(np.prod(get_lengthscale_range(run.dataset.n_varying)))
-            kernel = replace(kernel, lengthscale=np.full(D, middle))
+            kernel = kernel.rescaled(middle, 1.0)
         kernel = kernel.with_ard(D)
     start = Start(kernel.with_groups(run.dataset.groups), noise)
     if not getattr(settings.optimizer, "exact_start", False):
         return start
     exact = _learn_exact_on_subset(run, start)
     return Start(exact.kernel, exact.noise_variance)
-
-
-def make_plan(run: Run, default: int | None = None) -> Plan:
-    """Resolve the settings of a model with inducing points, and cut rows into blocks for it.
-
-    `default` is the default number of components; None is 100, or a quarter of few rows.
-    """
-    settings, dataset = run.settings, run.dataset
-    usual = get_default_size(max(dataset.n_rows, int(dataset.summary.weight)))
-    default = default or usual
-    R, M = resolve_sizes(settings, default)
-    given = not isinstance(settings.inducing_points, str)
-    plan = Plan.of(settings, dataset, R, M)
-    possible = M if given else count_distinct(dataset.rows, M)
-    if possible < M:
-        if default != M:
-            run.note_few_inputs(possible, M)
-        M = possible
-        plan = Plan.of(settings, dataset, min(R, M), M)
-    run.source = run.source.sized(M)
-    if not settings.has_weights:
-        return replace(plan, groups=False)
-    if settings.is_stochastic:
-        return plan
-    weight = dataset.summary.weight
-    gamma = min(1.0, _GUARD_STRENGTH * M / weight) if settings.guard else 0.0
-    scarce = weight < _SCARCE_ROWS_PER_POINT * M
-    free = not given and settings.n_inducing is None
-    return replace(
-        plan,
-        gamma=gamma,
-        strategy=settings.strategy,
-        grow=bool(settings.guard and scarce and free),
-        hold_out=bool(settings.guard and dataset.n_rows >= _HOLD_OUT_FROM),
-    )
 
 
 def _learn_exact_on_subset(
@@ -280,11 +240,9 @@ def _learn_exact_on_subset(
         if device is not None and not isinstance(run.settings.kernel, Kernel):
             short = shorten_lengthscales(model.kernel, rows.X)
             trials = [model, *(replace(model, kernel=each) for each in short)]
-            free = [kernel_parameters(each) for each in trials]
             source, limits = group_source(part.source), (plan.max_iter, plan.tol)
-            found = [learn_parameters(RowObjective(each, source), *limits) for each in free]
-            best = int(np.argmin([each.value for each in found]))
-            model = free[best].unpack(found[best].vector)
+            objectives = [RowObjective(kernel_parameters(each), source) for each in trials]
+            model = min((minimize(each, *limits) for each in objectives), key=by_value).model
     run.n_iter += part.n_iter
     return model
 
@@ -296,7 +254,11 @@ def _learn_inducing(
     start = start or make_start(run)
     if run.dataset.unlabelled is not None:
         _place_among_all(run, start.kernel)
-    plan = plan or make_plan(run)
+    plan = plan or Plan.with_points(run.settings, run.dataset)
+    asked = run.settings.n_inducing or run.settings.n_components or 0
+    if plan.n_inducing < asked:
+        run.note_few_inputs(plan.n_inducing, asked)
+    run.source = run.source.sized(plan.n_inducing)
     template = EigenGP(
         start.kernel,
         np.zeros((plan.n_inducing, run.dataset.n_features)),
@@ -334,7 +296,7 @@ def _condition(run: Run, model: EigenGP, online: StochasticLearner | None = None
     if run.settings.noise != "heteroscedastic":
         return run.make_result(model, outcome.value, model.posterior(outcome), **state)
     scored = score_leave_one_out(model, outcome, run.source, run.rng)
-    return scored.make_result(run, model, outcome.value, **state)
+    return run.make_result(model, outcome.value, scored, **state)
 
 
 def _learn_from_batches(run: Run) -> FitResult:
@@ -349,7 +311,8 @@ def _learn_from_batches(run: Run) -> FitResult:
     optimizer: Any = settings.optimizer
     count = max(optimizer.batch_size, _FIRST_ROWS_PER_POINT * M)
     first = run.restrict(sample_rows(run.source, count, run.rng))
-    start, plan = make_start(first), make_plan(first, get_default_size(first.dataset.n_rows))
+    default = get_default_size(first.dataset.n_rows)
+    start, plan = make_start(first), Plan.with_points(first.settings, first.dataset, default)
     plan = replace(plan, max_iter=0 if settings.learns_nothing else FIRST_ITERATIONS)
     model = _learn_inducing(first, None, start, plan)
     run.n_iter += first.n_iter

@@ -23,7 +23,7 @@ from eigengp.backend.threads import map_in_threads
 from eigengp.fitting.checkpoint import Checkpoint
 from eigengp.fitting.initialization import Start, draw_kernels
 from eigengp.fitting.model_selection import Decision
-from eigengp.fitting.objectives import LocalObjective, kernel_parameters, learn_parameters
+from eigengp.fitting.objectives import LocalObjective, kernel_parameters, minimize
 from eigengp.fitting.progress import Monitor
 from eigengp.fitting.run import Run
 from eigengp.gp.blocks import RowBlock
@@ -174,16 +174,16 @@ class LocalLearner:
         rng = np.random.RandomState(0)  # Does not advance the random numbers of the fit.
         others = draw_kernels(given.kernel, self.rows.X, _TRIED_LENGTHSCALES, rng)
         first, clock = self.plan[0], self.monitor.clock
-        limits = (min(_TRIED_STEPS, most), self.tol, "lengthscales", self.monitor, self.checkpoint)
-        best, least = given, np.inf
+        best, least, steps = given, np.inf, min(_TRIED_STEPS, most)
         for i, kernel in enumerate((given.kernel, *others)):
-            clock.spread(_TRIED_UNTIL, i, 1 + _TRIED_LENGTHSCALES)
+            clock.spread(_TRIED_UNTIL, 1 + _TRIED_LENGTHSCALES - i)
             if i and clock.is_over():
                 break
             model = replace(given, kernel=kernel)
             objective = self._make_objective(model, self.group(model, first.n_rows, first.size))
-            with suppress(FactorizationError):
-                value = learn_parameters(objective, *limits, kernel).value
+            with suppress(FactorizationError), self.monitor.stage("lengthscales", steps):
+                own = (self.tol, self.monitor.step, self.checkpoint, f"lengthscales {kernel}")
+                value = minimize(objective, steps, *own).value
                 best, least = (model, value) if value < least else (best, least)
         return best
 
@@ -199,8 +199,7 @@ class LocalLearner:
         for each in rounds:
             learned, groups = [], self.group(models[0], each.n_rows, each.size)
             for i, model in enumerate(models):
-                self.monitor.clock.spread(each.until, i, len(models))
-                learned.append(self._learn_on_part(model, each, groups, most))
+                learned.append(self.learn_in_round(each, model, groups, most, len(models) - i))
             models = self._keep_best(learned, each, groups)
         return models
 
@@ -250,36 +249,35 @@ class LocalLearner:
         for i, (kind, origin) in enumerate(CANDIDATES.items()):
             model = learned[origin.kind]
             before: Any = model.kernel
-            self.monitor.clock.spread(own.until, i, n_candidates)
             lengths = before.lengthscale * origin.stretch
             model = replace(model, kernel=kind(lengths, before.variance, groups=before.groups))
-            learned[kind] = model = self._learn_on_part(model, own, groups, most)
+            learned[kind] = model = self.learn_in_round(own, model, groups, most, n_candidates - i)
             if origin.kind is None:
                 groups = self.group(model, own.n_rows, own.size)
         sums = []
         for i, parts in enumerate(pairs, len(CANDIDATES)):
-            self.monitor.clock.spread(own.until, i, n_candidates)
             model = add_kernels(*(learned[kind] for kind in parts))
-            sums.append(self._learn_on_part(model, own, groups, most))
+            sums.append(self.learn_in_round(own, model, groups, most, n_candidates - i))
         return self._keep_best([*list(learned.values())[1:], *sums], own, groups)
 
-    def _learn_on_part(
-        self, model: ExactGP, own: Round, groups: list[RowBlock], most: int
+    def learn_in_round(
+        self, own: Round, model: ExactGP, groups: list[RowBlock], most: int, n_stages: int = 1
     ) -> ExactGP:
-        """Learn kernel and noise in one round of at most `most` iterations."""
-        steps = own.steps if isinstance(model.kernel, Stationary) else own.sum_steps
-        name = name_kernel(model.kernel)
-        return self.minimize(name, model, groups, min(steps, most))
+        """Learn kernel and noise in one round, as the next of so many stages in its time.
 
-    def minimize(self, name: str, model: ExactGP, groups: list[RowBlock], steps: int) -> ExactGP:
-        """Learn kernel and noise from groups of rows."""
+        There are at most `most` iterations.
+        """
+        steps = min(own.steps if isinstance(model.kernel, Stationary) else own.sum_steps, most)
+        name, size = name_kernel(model.kernel), sum(rows.n_rows for rows in groups)
         model = replace(model, noise_variance=max(model.noise_variance, _LEAST_NOISE))
         objective = self._make_objective(model, groups)
-        key = (len(groups), sum(rows.n_rows for rows in groups))
-        limits = (steps, self.tol, name, self.monitor, self.checkpoint, key)
-        found = learn_parameters(objective, *limits)
+        self.monitor.clock.spread(own.until, n_stages)
+        with self.monitor.stage(name, steps):
+            key = f"{name} {(len(groups), size)}"
+            found = minimize(objective, steps, self.tol, self.monitor.step, self.checkpoint, key)
         self.n_iter += found.n_iter
-        return objective.parameters.unpack(found.vector)
+        learned: ExactGP = found.model
+        return learned
 
     def _make_objective(self, model: ExactGP, groups: list[RowBlock]) -> LocalObjective:
         free = kernel_parameters(replace(model, kernel=limit_alpha(model.kernel)))

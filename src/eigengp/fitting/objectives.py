@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from scipy import optimize
@@ -21,7 +21,6 @@ from eigengp._typing import Array
 from eigengp.backend.threads import map_in_threads
 from eigengp.data.standardize import Extent
 from eigengp.fitting.checkpoint import Checkpoint
-from eigengp.fitting.progress import Monitor
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.linalg import FactorizationError, JitterWarning
@@ -187,12 +186,8 @@ class Evaluation(NamedTuple):
     """`−ln p(y)`, without the guard against over-fitting."""
 
 
-Objective: TypeAlias = Callable[[Array], Evaluation]
-"""A function of a vector, with its gradient."""
-
-
-class ParameterObjective(Protocol):
-    """An objective of the free parameters of a model."""
+class Objective(Protocol):
+    """A function of the free parameters of a model, with its gradient."""
 
     @property
     def parameters(self) -> Parameters[Any]:
@@ -206,19 +201,22 @@ class ParameterObjective(Protocol):
 class Minimum:
     """The result of an optimisation."""
 
+    model: Any
+    """The model with the best parameters."""
     vector: Array
+    """These parameters."""
     value: float
     evidence: float
-    n_iter: int
+    n_iter: int = 0
 
 
 def minimize(
     objective: Objective,
-    start: Array,
-    bounds: tuple[Array, Array],
     max_iter: int,
     tol: float = 1e-9,
     on_iteration: Callable[[float], bool | None] | None = None,
+    checkpoint: Checkpoint | None = None,
+    name: str = "",
 ) -> Minimum:
     """Minimise by L-BFGS-B, stepping back from points that cannot be factorised.
 
@@ -228,11 +226,8 @@ def minimize(
     Parameters
     ----------
     objective : Objective
-        The function to minimise; of order one, like `−ln p(y)` per row.
-    start : array of shape (p,)
-        The starting point.
-    bounds : pair of arrays of shape (p,)
-        The lower and the upper bound of each entry.
+        The function of the free parameters to minimise, from where these start; of order one, like
+        `−ln p(y)` per row.
     max_iter : int
         The largest number of iterations.
     tol : float
@@ -240,13 +235,20 @@ def minimize(
     on_iteration : callable or None
         Called with `−ln p(y)` per row at the best point after each iteration; returns whether to
         stop.
+    checkpoint : Checkpoint or None
+        Stores every evaluation.
+    name : str
+        The name of the objective in the checkpoint, unique within the fit.
 
     Raises
     ------
     FactorizationError
         If the starting point cannot be evaluated.
     """
-    search = _Search(objective, Minimum(np.clip(start, *bounds), np.inf, np.inf, 0))
+    parameters, evaluate = objective.parameters, objective.__call__
+    if checkpoint is not None:
+        evaluate = CheckpointedObjective(objective, checkpoint, name)
+    search = _Search(evaluate, parameters.start, Evaluation(np.inf, np.empty(0), np.inf))
 
     def report(_: Array) -> None:
         search.stopped = on_iteration is not None and bool(on_iteration(search.best.evidence))
@@ -256,17 +258,17 @@ def minimize(
     n_iter = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", JitterWarning)
-        search.evaluate(search.best.vector)
+        search.evaluate(search.vector)
         for _ in range(_ATTEMPTS):
             before, remaining = search.best.value, max_iter - n_iter
             if remaining < 1:
                 break
             found = optimize.minimize(
                 search.evaluate,
-                search.best.vector,
+                search.vector,
                 jac=True,
                 method="L-BFGS-B",
-                bounds=np.column_stack(bounds),
+                bounds=np.column_stack(parameters.bounds),
                 callback=report,
                 options={"maxiter": remaining, "maxcor": _MEMORY, "ftol": tol, "gtol": 1e-7},
             )
@@ -274,68 +276,33 @@ def minimize(
             gained = before - search.best.value
             if search.stopped or gained <= _WORTH_GOING_ON * max(1.0, abs(search.best.value)):
                 break
-    return replace(search.best, n_iter=n_iter)
+    value, _, evidence = search.best
+    return Minimum(parameters.unpack(search.vector), search.vector, value, evidence, n_iter)
 
 
 @dataclass
 class _Search:
     """An objective with its best point so far; points that cannot be factorised are rejected."""
 
-    objective: Objective
-    best: Minimum
+    objective: Callable[[Array], Evaluation]
+    vector: Array
+    """The best point, or that to start from."""
+    best: Evaluation
     stopped: bool = False
 
     def evaluate(self, vector: Array) -> tuple[float, Array]:
         """Return value and gradient."""
         try:
-            value, gradient, evidence = self.objective(vector)
-            if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
+            found = self.objective(vector)
+            if not (np.isfinite(found.value) and np.all(np.isfinite(found.gradient))):
                 raise FactorizationError("The log marginal likelihood is not finite.")
         except FactorizationError:
             if not np.isfinite(self.best.value):
                 raise
             return self.best.value + _REJECTED, np.zeros_like(vector)
-        if value < self.best.value:
-            self.best = Minimum(vector.copy(), value, evidence, 0)
-        return value, gradient
-
-
-def learn_parameters(
-    objective: ParameterObjective,
-    max_iter: int,
-    tol: float,
-    stage: str = "",
-    monitor: Monitor | None = None,
-    checkpoint: Checkpoint | None = None,
-    key: object = "",
-) -> Minimum:
-    """Minimise an objective from where its parameters start.
-
-    Parameters
-    ----------
-    objective : objective
-        The function of the free parameters.
-    max_iter, tol : int, float
-        See `minimize`.
-    stage : str
-        The name of the stage of a fit.
-    monitor : Monitor or None
-        Called after every iteration of a stage.
-    checkpoint : Checkpoint or None
-        Stores every evaluation.
-    key : object
-        Tells objectives of stages with one name apart in the checkpoint.
-    """
-    start, bounds = objective.parameters.start, objective.parameters.bounds
-    if monitor is None:
-        return minimize(objective, start, bounds, max_iter, tol)
-    evaluated: Objective = objective
-    if checkpoint is not None:
-        evaluated = CheckpointedObjective(objective, checkpoint, f"{stage} {key}")
-    monitor.begin(stage, max_iter)
-    found = minimize(evaluated, start, bounds, max_iter, tol, monitor.step)
-    monitor.end()
-    return found
+        if found.value < self.best.value:
+            self.vector, self.best = vector.copy(), found
+        return found.value, found.gradient
 
 
 @dataclass(frozen=True)
@@ -453,7 +420,7 @@ class CheckpointedObjective:
 
     Parameters
     ----------
-    objective : Objective
+    objective : callable
         Evaluates new points.
     checkpoint : Checkpoint
         Holds the evaluations so far.
@@ -461,7 +428,7 @@ class CheckpointedObjective:
         The name of the objective, unique within the fit.
     """
 
-    objective: Objective
+    objective: Callable[[Array], Evaluation]
     checkpoint: Checkpoint
     name: str
 

@@ -16,7 +16,7 @@ import numpy as np
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
 from eigengp.fitting.heteroscedastic import make_posterior
-from eigengp.fitting.objectives import eigengp_parameters, learn_parameters
+from eigengp.fitting.objectives import eigengp_parameters, minimize
 from eigengp.fitting.settings import LBFGS, Stochastic
 from eigengp.fitting.stages import WeightObjective
 from eigengp.fitting.stochastic import StochasticLearner
@@ -71,8 +71,8 @@ class Online:
         no_box = Extent(np.zeros(0), np.zeros(0))
         free = eigengp_parameters(self.model, no_box, basis=False, weights=True)
         objective = WeightObjective(free, self.flow, self.sums)
-        found = learn_parameters(objective, _ITERATIONS, _TOLERANCE)
-        return Online(free.unpack(found.vector), objective.make_pass(found.vector), self.sums)
+        found = minimize(objective, _ITERATIONS, _TOLERANCE)
+        return Online(found.model, objective.make_pass(found.vector), self.sums)
 
     @property
     def outcome(self) -> Outcome:

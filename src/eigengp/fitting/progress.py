@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import current_process
 from typing import TextIO
@@ -61,10 +63,10 @@ class Clock:
         """Return the seconds that are left; None if there is no limit."""
         return None if self.limit is None else self.limit - (time.monotonic() - self._started)
 
-    def spread(self, until: float, number: int, count: int) -> None:
-        """Let part `number` of `count` take an equal share of the time that remains until then."""
+    def spread(self, until: float, n_stages: int) -> None:
+        """Let the next of so many stages take an equal share of the time until this fraction."""
         used = 0.0 if self.limit is None else (time.monotonic() - self._started) / self.limit
-        self.allow(used + (until - used) / (count - number))
+        self.allow(used + (until - used) / n_stages)
 
 
 @dataclass
@@ -101,10 +103,14 @@ class Monitor:
     _begun: float = field(default_factory=time.monotonic)
     _drawn: float = field(default_factory=time.monotonic)
 
-    def begin(self, stage: str, total: int) -> None:
-        """Start a stage of at most `total` steps."""
-        self._stage, self._total, self._done = stage, max(total, 1), 0
+    @contextmanager
+    def stage(self, name: str, total: int) -> Iterator[None]:
+        """Record a stage of at most `total` steps, and finish its line at its end."""
+        self._stage, self._total, self._done = name, max(total, 1), 0
         self._begun = time.monotonic()
+        yield
+        if self._is_visible and self._done and (self.verbose == 1 or _is_live(self._out)):
+            self._draw(1.0, "\n")
 
     def step(self, value: float) -> bool:
         """Record one step, and return whether time is over; `value` is `−ln p(y)` per row."""
@@ -122,11 +128,6 @@ class Monitor:
             if moves or time.monotonic() - self._drawn > _EVERY:
                 self._draw(self._done / self._total, "" if moves else "\n")
         return self.clock.is_over()
-
-    def end(self) -> None:
-        """Finish the line of the stage."""
-        if self._is_visible and self._done and (self.verbose == 1 or _is_live(self._out)):
-            self._draw(1.0, "\n")
 
     @property
     def _is_visible(self) -> bool:

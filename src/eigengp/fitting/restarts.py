@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from eigengp.data.array_source import ArraySource
 from eigengp.data.holdout import beside_source, group_source, sample_rows
 from eigengp.data.standardize import Extent
 from eigengp.fitting.initialization import Family, shorten_lengthscales
-from eigengp.fitting.objectives import RowObjective, learn_parameters
+from eigengp.fitting.objectives import Minimum, RowObjective, minimize
 from eigengp.fitting.run import Run
 from eigengp.fitting.settings import Plan, is_small
 from eigengp.gp.blocks import RowBlock, RowSource
@@ -68,13 +68,6 @@ _WORTH_MOVING = 1 << 20
 
 
 ResultT = TypeVar("ResultT")
-
-
-class Candidate(NamedTuple):
-    """A model after a short run, and its objective per row."""
-
-    model: Any
-    value: float
 
 
 by_value = attrgetter("value")
@@ -121,15 +114,14 @@ class Search:
     gamma: float
     tick: Callable[[float], object]
 
-    def run(self, model: Any, max_iter: int) -> Candidate:
+    def run(self, model: Any, max_iter: int) -> Minimum:
         """Run a few iterations on kernel, points and noise."""
-        parameters = self.family.free(model, self.box)
-        objective = RowObjective(parameters, self.source, self.gamma)
-        minimum = learn_parameters(objective, max_iter, tol=1e-7)
-        self.tick(minimum.evidence)
-        return Candidate(parameters.unpack(minimum.vector), minimum.value)
+        objective = RowObjective(self.family.free(model, self.box), self.source, self.gamma)
+        found = minimize(objective, max_iter, tol=1e-7)
+        self.tick(found.evidence)
+        return found
 
-    def choose_best(self, starts: list[Any]) -> Candidate:
+    def choose_best(self, starts: list[Any]) -> Minimum:
         """Choose the best start by successive halving.
 
         Raises
@@ -137,13 +129,14 @@ class Search:
         FactorizationError
             If none of the starts can be evaluated.
         """
-        pool = [Candidate(model, np.inf) for model in starts]
+        kept = starts
         for share, iterations in ROUNDS:
-            kept = [each.model for each in pool[: max(1, round(share * len(starts)))]]
+            kept = kept[: max(1, round(share * len(starts)))]
             pool = sorted(try_each(partial(self.run, max_iter=iterations), kept), key=by_value)
+            kept = [each.model for each in pool]
         return pool[0]
 
-    def relocate(self, found: Candidate, rng: np.random.RandomState) -> Candidate:
+    def relocate(self, found: Minimum, rng: np.random.RandomState) -> Minimum:
         """Try to move the least useful inducing points, and return the best model."""
         for _ in range(RELOCATIONS):
             points = found.model.inducing_points.copy()
@@ -232,7 +225,7 @@ class FirstStage:
         if plan.n_components < plan.n_inducing and self.family.relocates:
             return self._search_fewer(search, template).model
         sizes = _list_sizes(plan.n_inducing) if plan.grow else [plan.n_inducing]
-        best: Candidate | None = None
+        best: Minimum | None = None
         for smaller, size in zip([0, *sizes], sizes, strict=False):
             stage = f"M = {size}" if plan.grow else "search"
             relocations = self._count_relocations(search, size)
@@ -245,7 +238,7 @@ class FirstStage:
         assert best is not None
         return best.model
 
-    def _search_fewer(self, search: Search, template: Any) -> Candidate:
+    def _search_fewer(self, search: Search, template: Any) -> Minimum:
         """Search with fewer eigenfunctions than inducing points, R < M.
 
         Points that nearly coincide add no eigenfunction of large eigenvalue, so that R < M includes
@@ -257,31 +250,28 @@ class FirstStage:
         own = self._search_at_size(search, template, M, "search", relocations)
         few = self._count_relocations(search, R)
         fewer = self._search_at_size(search, template, R, "search", few).model
-        self.run.monitor.begin("doubled points", len(_DOUBLED) + relocations)
-        doubled: list[Candidate] = []
-        for distance in _DOUBLED:
-            points = _double_points(fewer, M, distance, self.run.rng)
-            with suppress(FactorizationError):
-                doubled.append(search.run(replace(fewer, inducing_points=points), ROUNDS[-1][1]))
-        best = min(doubled, key=by_value, default=own)
-        if relocations and doubled:
-            best = search.relocate(best, self.run.rng)
-        self.run.monitor.end()
+        doubled: list[Minimum] = []
+        with self.run.monitor.stage("doubled points", len(_DOUBLED) + relocations):
+            for distance in _DOUBLED:
+                points = _double_points(fewer, M, distance, self.run.rng)
+                start = replace(fewer, inducing_points=points)
+                with suppress(FactorizationError):
+                    doubled.append(search.run(start, ROUNDS[-1][1]))
+            best = min(doubled, key=by_value, default=own)
+            if relocations and doubled:
+                best = search.relocate(best, self.run.rng)
         return min(own, best, key=by_value)
 
     def _search_at_size(
         self, search: Search, template: Any, size: int, stage: str, relocations: int
-    ) -> Candidate:
+    ) -> Minimum:
         """Choose the best of all starts with this number of inducing points."""
         n_restarts = self.plan.n_restarts
         runs = sum(max(1, round(share * n_restarts)) for share, _ in ROUNDS)
-        self.run.monitor.begin(stage, runs + relocations)
         starts = self.family.make_starts(template, search.rows, size, n_restarts, self.run.rng)
-        found = search.choose_best(starts)
-        if relocations:
-            found = search.relocate(found, self.run.rng)
-        self.run.monitor.end()
-        return found
+        with self.run.monitor.stage(stage, runs + relocations):
+            found = search.choose_best(starts)
+            return search.relocate(found, self.run.rng) if relocations else found
 
     def _count_relocations(self, search: Search, size: int) -> int:
         """Return how often inducing points are relocated; 0 if there are few, or very many."""
@@ -346,7 +336,7 @@ class FirstStage:
             count *= _WARM_GROWTH
         return model
 
-    def _shorten(self, rows: RowBlock, best: Candidate) -> Candidate:
+    def _shorten(self, rows: RowBlock, best: Minimum) -> Minimum:
         """Try a short lengthscale of each input in turn, and return the best model."""
         if isinstance(self.run.settings.kernel, Kernel):
             return best
@@ -356,7 +346,7 @@ class FirstStage:
             found.append(self._warm_up_on(rows, trial, _SHORT_ITERATIONS))
         return min(found, key=by_value)
 
-    def _place_again(self, rows: RowBlock, best: Candidate) -> Candidate:
+    def _place_again(self, rows: RowBlock, best: Minimum) -> Minimum:
         """Place inducing points for the lengthscales that were learned, while that is better.
 
         Those of a first placement are too far apart along inputs with short lengthscales.
@@ -375,7 +365,7 @@ class FirstStage:
         size = model.inducing_points.shape[0]
         return self.family.place(model, rows, size, self.run.rng, learned=True)
 
-    def _warm_up_on(self, rows: RowBlock, model: Any, max_iter: int) -> Candidate:
+    def _warm_up_on(self, rows: RowBlock, model: Any, max_iter: int) -> Minimum:
         """Learn on a subset of the rows, on the device of all of them if it is not small."""
         plan, run, count = self.plan, self.run, rows.n_rows
         if count * plan.n_inducing >= _WORTH_MOVING:
@@ -386,8 +376,7 @@ class FirstStage:
             source = replace(source, X=np.asfortranarray(rows.X), block_rows=size)
         free = self.family.free(model, run.dataset.extent, scaled=True)
         objective = RowObjective(free, source, min(1.0, plan.gamma * self.train.n_rows / count))
-        found = run.learn(f"{count} rows", objective, max_iter, _WARM_TOLERANCE)
-        return Candidate(free.unpack(found.vector), found.value)
+        return run.learn(f"{count} rows", objective, max_iter, _WARM_TOLERANCE)
 
     def learn(self, stage: str, start: Any, weights: bool = False) -> Any:
         """Learn kernel, points and noise, and the weights of the eigenfunctions if `weights`."""
@@ -398,8 +387,7 @@ class FirstStage:
         box = self.run.dataset.extent
         free = self.family.free(start, box, weights=weights, scaled=scaled)
         objective = RowObjective(free, self.train, plan.gamma)
-        found = self.run.learn(stage, objective, plan.max_iter, plan.tol)
-        return free.unpack(found.vector)
+        return self.run.learn(stage, objective, plan.max_iter, plan.tol).model
 
 
 def learn_one_stage(run: Run, family: Family, plan: Plan, template: Any) -> Any:

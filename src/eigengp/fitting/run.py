@@ -18,8 +18,9 @@ from eigengp.data.array_source import ArraySource
 from eigengp.data.open import Dataset
 from eigengp.data.standardize import Scaling
 from eigengp.fitting.checkpoint import Checkpoint, open_checkpoint
+from eigengp.fitting.heteroscedastic import LeaveOneOut
 from eigengp.fitting.model_selection import EXACT_UP_TO, Decision, Selection
-from eigengp.fitting.objectives import Minimum, ParameterObjective, learn_parameters
+from eigengp.fitting.objectives import Minimum, Objective, minimize
 from eigengp.fitting.progress import Clock, Monitor
 from eigengp.fitting.settings import Settings
 from eigengp.gp.blocks import RowBlock, RowSource
@@ -91,7 +92,7 @@ class Run:
     def learn(
         self,
         stage: str,
-        objective: ParameterObjective,
+        objective: Objective,
         max_iter: int,
         tol: float,
         key: object = "",
@@ -99,7 +100,9 @@ class Run:
     ) -> Minimum:
         """Minimise an objective in one stage; the checkpoint has its evaluations if `stored`."""
         checkpoint = self.checkpoint if stored else None
-        found = learn_parameters(objective, max_iter, tol, stage, self.monitor, checkpoint, key)
+        with self.monitor.stage(stage, max_iter):
+            more = (self.monitor.step, checkpoint, f"{stage} {key}")
+            found = minimize(objective, max_iter, tol, *more)
         self.n_iter += found.n_iter
         return found
 
@@ -114,14 +117,15 @@ class Run:
         self,
         model: Any,
         value: float,
-        posterior: Predictive,
-        errors: Array | None = None,
+        posterior: Predictive | LeaveOneOut,
         **own: Any,
     ) -> FitResult:
         """Make the result of the run; `own` are further attributes of a method.
 
         `value` is the negative log marginal likelihood, in standardised units.
         """
+        scored = posterior if isinstance(posterior, LeaveOneOut) else LeaveOneOut(posterior)
+        decisions = self.decisions + ([scored.decision] if scored.decision else [])
         dataset, clock = self.dataset, self.monitor.clock
         if clock.was_over:
             self.notes.append(
@@ -136,19 +140,19 @@ class Run:
             "feature_names_in_": dataset.feature_names,
             "target_mean_": dataset.scaling.target_centre,
             "log_marginal_likelihood_": offset - value,
-            "selection_": Selection((*self.decisions, *self._describe_device(model))),
+            "selection_": Selection((*decisions, *self._describe_device(model))),
             "history_": self.monitor.history,
             "n_iter_": self.n_iter,
-            "leave_one_out_errors_": errors,
+            "leave_one_out_errors_": scored.errors,
             "_scaling": dataset.scaling,
             "_place": place(dataset.like),
-            "_posterior": posterior,
+            "_posterior": scored.posterior,
             **describe(model, dataset.scaling, dataset.like, self.settings.has_weights),
             **own,
         }
         optional = ("encoder_", "feature_names_in_", "leave_one_out_errors_")
         kept = {name: v for name, v in found.items() if v is not None or name not in optional}
-        return FitResult(model, posterior, kept, tuple(dict.fromkeys(self.notes)))
+        return FitResult(model, scored.posterior, kept, tuple(dict.fromkeys(self.notes)))
 
     def _describe_device(self, model: Any) -> list[Decision]:
         """Return where it was computed, if that was for the fit to choose."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -32,6 +32,10 @@ MOST_NEIGHBORS = 32
 _SMALL_PROBLEM = 1e7
 _DEFAULT_COMPONENTS = 100
 _MANY_ROWS = 500_000
+_GUARD_STRENGTH = 1.5
+"""The guard's share of the trace term for one inducing point per row (benchmarks/README.md)."""
+_SCARCE_ROWS_PER_POINT = 10
+_HOLD_OUT_FROM = 2_000
 _SAMPLE_ROWS = 2_000
 """The least number of rows among which distinct inputs are counted first."""
 _COUNT = Interval(Integral, 1, None, closed="left")
@@ -373,6 +377,33 @@ class Plan:
     def __post_init__(self) -> None:
         at_once = self.settled and self.n_restarts == 1 and not self.grow
         object.__setattr__(self, "begins_at_once", at_once)
+
+    @classmethod
+    def with_points(cls, settings: Settings, dataset: Dataset, default: int | None = None) -> Plan:
+        """Resolve the settings of a model with inducing points, as many as there are inputs.
+
+        `default` is the default number of components; None is 100, or a quarter of few rows.
+        """
+        weight, given = dataset.summary.weight, not isinstance(settings.inducing_points, str)
+        usual = get_default_size(max(dataset.n_rows, int(weight)))
+        R, M = resolve_sizes(settings, default or usual)
+        plan = cls.of(settings, dataset, R, M)
+        possible = M if given else count_distinct(dataset.rows, M)
+        if possible < M:
+            M = possible
+            plan = cls.of(settings, dataset, min(R, M), M)
+        if not settings.has_weights:
+            return replace(plan, groups=False)
+        if settings.is_stochastic:
+            return plan
+        scarce = weight < _SCARCE_ROWS_PER_POINT * M
+        return replace(
+            plan,
+            gamma=min(1.0, _GUARD_STRENGTH * M / weight) if settings.guard else 0.0,
+            strategy=settings.strategy,
+            grow=settings.guard and scarce and not given and settings.n_inducing is None,
+            hold_out=settings.guard and dataset.n_rows >= _HOLD_OUT_FROM,
+        )
 
     @classmethod
     def of(

@@ -153,7 +153,7 @@ class Stages:
                 objective = self._weight_objective = WeightObjective.of(free, train)
         # Weights are evaluated faster than a checkpoint is written.
         found = run.learn(stage, objective, plan.max_iter, plan.tol, stored=model.residual)
-        learned: EigenGP = free.unpack(found.vector)
+        learned: EigenGP = found.model
         return learned
 
     def _choose_better(self, before: EigenGP, after: EigenGP) -> EigenGP:

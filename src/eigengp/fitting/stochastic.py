@@ -228,13 +228,12 @@ class StochasticLearner:
     def learn(self, dataset: Dataset, batch_size: int, passes: int, monitor: Monitor) -> None:
         """Pass over all rows `passes` times, or once without learning if `passes` is 0."""
         for number in range(max(1, passes)):
-            monitor.begin("batches", -(-dataset.n_rows // batch_size))
-            for batch in dataset.source.batches(batch_size, self.reservoir.rng):
-                shown = self.absorb(batch, number == 0, passes > 0)
-                over = np.isfinite(shown) and monitor.step(shown)
-                if number and over:
-                    break
-            monitor.end()
+            with monitor.stage("batches", -(-dataset.n_rows // batch_size)):
+                for batch in dataset.source.batches(batch_size, self.reservoir.rng):
+                    shown = self.absorb(batch, number == 0, passes > 0)
+                    over = np.isfinite(shown) and monitor.step(shown)
+                    if number and over:
+                        break
             if monitor.clock.is_over():
                 break
 

@@ -22,7 +22,7 @@ from eigengp.fitting.initialization import (
 )
 from eigengp.fitting.local_learner import name_kernel
 from eigengp.fitting.model_selection import Decision
-from eigengp.fitting.objectives import Parameters, eigengp_parameters, learn_parameters
+from eigengp.fitting.objectives import Parameters, eigengp_parameters
 from eigengp.fitting.run import FitResult, Run
 from eigengp.fitting.settings import LBFGS, RELATIVE_JITTER, count_distinct
 from eigengp.fitting.vecchia import get_largest_size
@@ -197,10 +197,8 @@ class VariationalFit:
         parameters = Parameters(model, free[:1] if every else free[:2])
         objective = BoundObjective(parameters, rows, start, variance)
         with speed_up_passes(points.shape[0]):
-            limits = max_iter, _TOLERANCE, stage, run.monitor, run.checkpoint
-            found = learn_parameters(objective, *limits, key=repr(kernel))
-        run.n_iter += found.n_iter
-        return parameters.unpack(found.vector), objective.best, found.value
+            found = run.learn(stage, objective, max_iter, _TOLERANCE, key=repr(kernel))
+        return found.model, objective.best, found.value
 
     def _place(self, block: RowBlock, kernel: Kernel, size: int) -> Array:
         """Return inducing points: those that are given, or placed among all rows."""

@@ -21,7 +21,7 @@ from sklearn.utils import check_random_state
 from eigengp._typing import Array
 from eigengp.backend.threads import map_in_threads
 from eigengp.data.neighbors import Nearest, NeighborSource
-from eigengp.fitting.heteroscedastic import LeaveOneOut, reweight_rows, score
+from eigengp.fitting.heteroscedastic import LeaveOneOut, LeftOut, reweight_rows, score
 from eigengp.fitting.initialization import InducingPointInit, Start
 from eigengp.fitting.local_learner import (
     CANDIDATES,
@@ -87,7 +87,7 @@ def learn_with_neighbors(run: Run, start: Start) -> FitResult:
     scored = fit.score(own)
     # That of a sample of the rows is scaled to all of them.
     total = own.outcome.value * (run.dataset.summary.weight / own.outcome.n)
-    return scored.make_result(run, own.model, total, _online=None)
+    return run.make_result(own.model, total, scored, _online=None)
 
 
 def _get_sample_size(seconds: float | None) -> int:
@@ -116,12 +116,10 @@ class _Predicted(NamedTuple):
     """With constant noise."""
     at: NDArray[np.intp]
     """Numbers of predicted inputs: the first `n_first`, and some that several rows share."""
-    found: tuple[Array, ...]
-    """Mean, variance and covariates."""
     n_first: int
     """The number of inputs among which the mean of all rows is compared."""
-    factor: Array | None = None
-    """The weights of rows relative to the given ones, if they count by their noise, (N,)."""
+    left_out: LeftOut
+    """The predictions of their rows."""
     scored: LeaveOneOut | None = None
     """With the noise that is fitted to the predictions; None if it is not fitted."""
 
@@ -201,9 +199,9 @@ class NeighborFit:
         A local GP sees only some neighbours of a row, and assumes constant noise. The predictions
         compared here use all neighbours and the fitted noise, as predictions of new rows do.
         """
-        clock, compares = self.run.monitor.clock, len(models) > 1
+        clock = self.run.monitor.clock
         points = self._place(models[0].kernel, size, self.sample)
-        trials: list[tuple[float, _Predicted]] = []
+        trials: list[_Predicted] = []
         for model in models:
             clock.allow(_UNTIL[0])
             if trials and clock.is_over():
@@ -214,19 +212,21 @@ class NeighborFit:
                 if not trials and model is models[-1]:
                     raise
                 continue
-            trials.append((self._get_loss(own) if compares else 0.0, own))
-        if compares:
-            losses = {name_kernel(own.model.features.kernel): loss for loss, own in trials}
-            chosen = min(losses, key=lambda name: losses[name])
-            reason = f"leave-one-out loss of the best of {len(CANDIDATES) + len(SUMS)} kernels"
-            self.run.decisions.append(Decision("kernel", chosen, reason, losses))
-        return min(trials, key=lambda trial: trial[0])[1]
+            trials.append(own)
+        if len(models) == 1:
+            return trials[0]
+        named = {name_kernel(own.model.features.kernel): own for own in trials}
+        losses = {name: self._get_loss(own) for name, own in named.items()}
+        chosen = min(losses, key=lambda name: losses[name])
+        reason = f"leave-one-out loss of the best of {len(CANDIDATES) + len(SUMS)} kernels"
+        self.run.decisions.append(Decision("kernel", chosen, reason, losses))
+        return named[chosen]
 
     def choose_noise(self, own: _Predicted) -> _Predicted:
         """Condition the model again if leave-one-out errors call for another noise variance."""
         run, features, clock = self.run, own.model.features, self.run.monitor.clock
         short = clock.limit is not None and clock.limit < _LEAST_SECONDS
-        fitted = own.scored is not None and own.scored.scores
+        fitted = own.scored is not None and own.scored.decision
         if not fitted or run.settings.learns_nothing or short or clock.is_over():
             return own
         groups = group_nearby(self.sample, features.kernel, *_SCORED_ROWS)
@@ -241,12 +241,13 @@ class NeighborFit:
 
     def _get_loss(self, own: _Predicted) -> float:
         """Return the leave-one-out loss, in nats per row, as that of `_score_predictions`."""
-        squares = (self.rows.y[own.at] - own.found[0]) ** 2
+        squares = (self.rows.y[own.at] - own.left_out.predicted[0]) ** 2
         if self.rows.scatter is not None:
             squares += (self.rows.scatter / self.rows.weight)[own.at]
         alike = _get_alike_loss(squares, self.rows.weight[own.at])
-        scores = own.scored.scores if own.scored is not None else {}
-        return 0.5 * (min(scores.values(), default=alike) + alike)
+        decision = None if own.scored is None else own.scored.decision
+        best = alike if decision is None else min(decision.scores.values())
+        return 0.5 * (best + alike)
 
     def _score_held_out(self, model: ExactGP, size: int) -> float:
         """Score a held-out fifth of some rows with so many inducing points."""
@@ -272,11 +273,12 @@ class NeighborFit:
         """Condition a model on all rows; if the noise is fitted, predict rows from all others."""
         outcome = self.condition(model)
         if self.run.settings.noise == "gaussian":
-            none, posterior = np.empty(0), self._make_posterior(outcome, self.rows)
-            return _Predicted(model, outcome, posterior, none.astype(np.intp), 3 * (none,), 0)
+            posterior, none = self._make_posterior(outcome, self.rows), np.empty(0)
+            left_out = LeftOut(self.single, self.number, 3 * (none,), 0)
+            return _Predicted(model, outcome, posterior, none.astype(np.intp), 0, left_out)
         self.run.monitor.clock.allow(_UNTIL[1])
         own = self._predict(model, outcome)
-        return own._replace(scored=self._score(own))
+        return own._replace(scored=score(own.posterior, own.left_out))
 
     def condition(self, model: VecchiaPass) -> VecchiaOutcome:
         """Condition the coefficients of the model on all rows, or on a sample of many.
@@ -311,17 +313,20 @@ class NeighborFit:
         """
         if own.scored is None:
             own, decision = self._use_all_rows(own)
-            return LeaveOneOut(own.posterior, others=(decision,))
+            self.run.decisions.append(decision)
+            return LeaveOneOut(own.posterior)
         scored, many = own.scored, self.rows.n_rows > self.sample.n_rows
         if scored.smooth is not None and not many and self.run.monitor.clock.limit is None:
             with suppress(FactorizationError):
                 weighted = self._reweight(own.model, scored.smooth)
-                best = scored.choose_weights(self._score(weighted))
-                own = own if best.posterior is scored.posterior else weighted
-                scored = best
+                again = score(weighted.posterior, weighted.left_out)
+                best, decision = scored.choose_weights(again)
+                self.run.decisions.append(decision)
+                own, scored = (own if best is scored else weighted), best
         own, decision = self._use_all_rows(own)
-        best = self._score(own) if decision.chosen == "all rows" else scored
-        return replace(best, others=(decision, *scored.others))
+        self.run.decisions.append(decision)
+        all_rows = decision.chosen == "all rows"
+        return score(own.posterior, own.left_out) if all_rows else scored
 
     def _predict(
         self, model: VecchiaPass, outcome: VecchiaOutcome, factor: Array | None = None
@@ -353,7 +358,12 @@ class NeighborFit:
             if self.run.monitor.clock.is_over():
                 break
         found = tuple(np.concatenate(each) for each in zip(*parts, strict=True))
-        return _Predicted(model, outcome, posterior, at[: found[0].size], found, count, factor)
+        at = at[: found[0].size]
+        seen = np.flatnonzero(np.isin(self.number, at))
+        rows, number = self.single.picked(seen), np.searchsorted(at, self.number[seen])
+        factor = None if factor is None else factor[at]
+        left_out = LeftOut(rows, number, found, posterior.mean_coefficients.size, factor)
+        return _Predicted(model, outcome, posterior, at, count, left_out)
 
     def _reweight(self, model: VecchiaPass, smooth: VarianceScale) -> _Predicted:
         """Predict rows again, where those with much noise count less."""
@@ -367,17 +377,10 @@ class NeighborFit:
         again = replace(self, rows=rows, sample=rows)
         return again._predict(model, again.condition(model), rows.weight / self.rows.weight)
 
-    def _score(self, own: _Predicted) -> LeaveOneOut:
-        """Fit the noise to leave-one-out predictions, and score them."""
-        seen = np.flatnonzero(np.isin(self.number, own.at))
-        number = np.searchsorted(own.at, self.number[seen])
-        factor = None if own.factor is None else own.factor[own.at]
-        size = own.posterior.mean_coefficients.size
-        return score(own.posterior, self.single.picked(seen), own.found, number, size, factor)
-
     def _use_all_rows(self, own: _Predicted) -> tuple[_Predicted, Decision]:
         """Replace the mean by that of the full GP, if memory and time allow and it is not worse."""
-        mean, variance = (each[: own.n_first] for each in own.found[:2])
+        predicted = own.left_out.predicted
+        mean, variance = (each[: own.n_first] for each in predicted[:2])
         rows, whitened, full = own.posterior.rows, own.outcome.whitened, None
         reason = self._find_obstacle(whitened)
         if reason is None and whitened is not None:
@@ -398,8 +401,9 @@ class NeighborFit:
         scores = {"all rows": float(np.mean(errors**2)), "neighbors": float(np.mean(other**2))}
         if scores["all rows"] > _NOT_WORSE * scores["neighbors"]:
             return own, Decision("posterior_mean", "neighbors", how, scores)
-        means = np.concatenate([targets - full.errors, own.found[0][own.n_first :]])
-        own = own._replace(posterior=posterior, found=(means, *own.found[1:]))
+        means = np.concatenate([targets - full.errors, predicted[0][own.n_first :]])
+        left_out = own.left_out._replace(predicted=(means, *predicted[1:]))
+        own = own._replace(posterior=posterior, left_out=left_out)
         return own, Decision("posterior_mean", "all rows", how, scores)
 
     def _find_obstacle(self, whitened: Whitened | None) -> str | None:

@@ -28,6 +28,7 @@ from scipy.linalg import lapack
 from eigengp._typing import Array
 from eigengp.backend.lapack import invert_triangle
 from eigengp.backend.namespace import AnyArray, beside, is_numpy, namespace, on_host
+from eigengp.gp.blocks import RowBlock
 
 T = TypeVar("T")
 
@@ -37,6 +38,8 @@ _BROADENING = 1e-7
 _ROUNDING = 1e-14
 _COINCIDENT = 1e-8
 _SYMMETRISED = 256
+_LEAST_FREE = 0.1
+"""The smallest `1 − h` of a row with the leverage `h`."""
 
 
 class FactorizationError(ValueError):
@@ -182,6 +185,35 @@ def leave_one_out(L: AnyArray, solved: Array) -> tuple[Array, Array]:
     """
     d = inverse_diagonal(L)
     return solved / d, 1.0 / d
+
+
+def leave_one_out_moments(
+    rows: RowBlock, mean: Array, linear: Array, own: Array, noise_variance: float
+) -> tuple[Array, Array]:
+    """Return mean and variance of training rows as if each had been left out, of shape (n,).
+
+    The influence of a row on the coefficients is removed: given them it was an
+    observation with the variance `d_w`, which is `d` with `σ²/weight` for `σ²`,
+    so with `h = tᵀP t/d_w` its error grows by `1/(1 − h)`, and its variance is
+    `d + tᵀP t/(1 − h)`.
+
+    Parameters
+    ----------
+    rows : RowBlock
+        The rows.
+    mean : array of shape (n,)
+        What they are predicted to be by all rows.
+    linear : array of shape (n,)
+        `tᵀP t`, the variance by the coefficients.
+    own : array of shape (n,)
+        `d`, the variance given the coefficients, noise included.
+    noise_variance : float
+        `σ²`.
+    """
+    counted = 1.0 if rows.sample_weight is None else rows.sample_weight
+    weighted = own - noise_variance + noise_variance / counted
+    free = np.maximum(1.0 - linear / weighted, _LEAST_FREE)
+    return rows.y - (rows.y - mean) / free, own + linear / free
 
 
 def into_inverse(L: AnyArray) -> AnyArray:

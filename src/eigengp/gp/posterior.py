@@ -28,11 +28,9 @@ from eigengp.backend.namespace import (
 from eigengp.backend.threads import product, recycle
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import Outcome
+from eigengp.gp.linalg import leave_one_out_moments
 from eigengp.gp.precision import Arithmetic
 from eigengp.kernels import Kernel, KernelColumns
-
-_LEAST_FREE = 0.1
-"""The smallest `1 − h` of a row with the leverage `h`."""
 
 
 class Predictive(Protocol):
@@ -240,35 +238,6 @@ class Posterior:
             return values
 
         return values
-
-
-def leave_one_out_moments(
-    rows: RowBlock, mean: Array, linear: Array, own: Array, noise_variance: float
-) -> tuple[Array, Array]:
-    """Return mean and variance of training rows as if each had been left out, of shape (n,).
-
-    The influence of a row on the coefficients is removed: given them it was an
-    observation with the variance `d_w`, which is `d` with `σ²/weight` for `σ²`,
-    so with `h = tᵀP t/d_w` its error grows by `1/(1 − h)`, and its variance is
-    `d + tᵀP t/(1 − h)`.
-
-    Parameters
-    ----------
-    rows : RowBlock
-        The rows.
-    mean : array of shape (n,)
-        What they are predicted to be by all rows.
-    linear : array of shape (n,)
-        `tᵀP t`, the variance by the coefficients.
-    own : array of shape (n,)
-        `d`, the variance given the coefficients, noise included.
-    noise_variance : float
-        `σ²`.
-    """
-    counted = 1.0 if rows.sample_weight is None else rows.sample_weight
-    weighted = own - noise_variance + noise_variance / counted
-    free = np.maximum(1.0 - linear / weighted, _LEAST_FREE)
-    return rows.y - (rows.y - mean) / free, own + linear / free
 
 
 def draw_by_input(X: Array, n_samples: int, seed: int) -> Array:

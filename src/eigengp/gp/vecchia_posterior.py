@@ -27,7 +27,7 @@ from eigengp.backend.namespace import (
 from eigengp.backend.threads import map_in_threads, recycle
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.heteroscedastic import VarianceScale, covariates
-from eigengp.gp.posterior import leave_one_out_moments
+from eigengp.gp.linalg import leave_one_out_moments
 from eigengp.gp.vecchia import (
     Neighborhoods,
     VecchiaOutcome,
@@ -143,20 +143,22 @@ class VecchiaPosterior:
     n_neighbors: int
     scale: VarianceScale | None = None
     coefficients: Array | None = None
+
     n_columns: int = field(init=False, repr=False)
     """How many numbers a row becomes on the way: pairs of neighbours, or features."""
-    _dtype: str = field(init=False, repr=False)
-    """The type of features in NumPy: float32 where they are many and rounding is far below the
-    noise."""
 
     def __post_init__(self) -> None:
         s = self.n_neighbors + 1
         n_columns = max(2 * s * (s + 1), s * self.rows.X.shape[1], self.mean_coefficients.size)
         object.__setattr__(self, "n_columns", max(n_columns, _COLUMNS))
+
+    @cached_property
+    def _dtype(self) -> str:
+        """The type of features in NumPy: float32 if they are many and rounding is below noise."""
         rounding = float(np.finfo(np.float32).eps) * self.flow.features.prior_scale
         many = self.rows.y.size * self.mean_coefficients.size > _MANY_FEATURES
         rounded = many and rounding < _LITTLE * self.flow.noise_variance
-        object.__setattr__(self, "_dtype", "float32" if rounded else "float64")
+        return "float32" if rounded else "float64"
 
     def __getstate__(self) -> dict[str, Any]:
         """Keep the fields alone: the rest can be made again."""

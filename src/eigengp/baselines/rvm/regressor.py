@@ -129,9 +129,8 @@ class RVMRegressor(GPRegressor):
 
     def _relevance(self, kernel: Stationary, run: Run) -> Relevance:
         max_iter = _ITERATIONS if isinstance(self.max_iter, str) else self.max_iter
-        run.monitor.begin("RVM", max_iter)
-        found = learn_relevance(run.source, kernel, max_iter, self.tol, run.monitor.step)
-        run.monitor.end()
+        with run.monitor.stage("RVM", max_iter):
+            found = learn_relevance(run.source, kernel, max_iter, self.tol, run.monitor.step)
         run.n_iter = found.n_iter
         if not found.converged:
             run.notes.append(
@@ -145,9 +144,8 @@ class RVMRegressor(GPRegressor):
         if run.dataset.n_rows < 2 or not isinstance(self.lengthscale, str):
             return None
         rows = sample_rows(run.source, _CV_ROWS, run.rng)
-        run.monitor.begin("width", N_WIDTHS * min(self.n_folds, rows.y.size))
-        choice = choose_width(kind, rows, self.n_folds, self.n_jobs, run.rng, run.monitor.step)
-        run.monitor.end()
+        with run.monitor.stage("width", N_WIDTHS * min(self.n_folds, rows.y.size)):
+            choice = choose_width(kind, rows, self.n_folds, self.n_jobs, run.rng, run.monitor.step)
         scores = {
             f"{length * unit:.3g}": float(error)
             for length, error in zip(choice.lengthscales, choice.errors, strict=True)
