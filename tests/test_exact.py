@@ -20,7 +20,7 @@ from sklearn.gaussian_process import kernels as sk
 
 from eigengp import LBFGS, ExactGPRegressor, Gaussian, load
 from eigengp._typing import Array
-from eigengp.backend.lapack import invert_triangle
+from eigengp.backend.threads import invert_triangle
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting.objectives import kernel_parameters
 from eigengp.gp.blocks import RowBlock

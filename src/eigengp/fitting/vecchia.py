@@ -207,7 +207,8 @@ class NeighborFit:
             if trials and clock.is_over():
                 break
             try:
-                own = self.condition_and_predict(_make_pass(model, points))
+                made = VecchiaPass.of(model.kernel, points, model.noise_variance, RELATIVE_JITTER)
+                own = self.condition_and_predict(made)
             except FactorizationError:
                 if not trials and model is models[-1]:
                     raise
@@ -255,7 +256,8 @@ class NeighborFit:
         seen, held_out = few.cut(few.n_rows - few.n_rows // 5)
         try:
             points = self._place(model.kernel, size, seen)
-            outcome = self.run_pass(_make_pass(model, points), seen)
+            made = VecchiaPass.of(model.kernel, points, model.noise_variance, RELATIVE_JITTER)
+            outcome = self.run_pass(made, seen)
         except FactorizationError:
             return float("inf")
         posterior = self._make_posterior(outcome, seen)
@@ -311,20 +313,20 @@ class NeighborFit:
         Where the noise is heteroscedastic, rows that count by their noise compete with equal ones.
         The mean of all rows then competes with that of the neighbours.
         """
-        if own.scored is None:
-            own, decision = self._use_all_rows(own)
-            self.run.decisions.append(decision)
-            return LeaveOneOut(own.posterior)
         scored, many = own.scored, self.rows.n_rows > self.sample.n_rows
-        if scored.smooth is not None and not many and self.run.monitor.clock.limit is None:
+        decisions: list[Decision] = []
+        smooth = None if scored is None else scored.smooth
+        if scored and smooth and not many and self.run.monitor.clock.limit is None:
             with suppress(FactorizationError):
-                weighted = self._reweight(own.model, scored.smooth)
+                weighted = self._reweight(own.model, smooth)
                 again = score(weighted.posterior, weighted.left_out)
                 best, decision = scored.choose_weights(again)
-                self.run.decisions.append(decision)
+                decisions.append(decision)
                 own, scored = (own if best is scored else weighted), best
         own, decision = self._use_all_rows(own)
-        self.run.decisions.append(decision)
+        self.run.decisions += [decision, *decisions]
+        if scored is None:
+            return LeaveOneOut(own.posterior)
         all_rows = decision.chosen == "all rows"
         return score(own.posterior, own.left_out) if all_rows else scored
 
@@ -427,11 +429,6 @@ class NeighborFit:
             *(chunks, self.run.n_threads),
         )
         return np.asarray(held_out.y - np.concatenate(parts))
-
-
-def _make_pass(model: ExactGP, points: Array) -> VecchiaPass:
-    """Return the model with these inducing points."""
-    return VecchiaPass.of(model.kernel, points, model.noise_variance, RELATIVE_JITTER)
 
 
 def _score_predictions(rows: RowBlock, mean: Array, variance: Array) -> float:

@@ -120,10 +120,10 @@ class Evidence(ABC):
     @cached_property
     def negative_log(self) -> float:
         """`−ln p(y) = ½ [n ln 2πσ² + Σ s_n ln(s_n/ω_n) + ln|G| + c/σ² − hᵀGh]`."""
-        sums, log_determinant = self.sums, self.log_determinant
+        sums = self.sums
         fit = sums.c / self.noise_variance - float(self.whitened @ self.whitened)
         constant = sums.n * (np.log(self.noise_variance) + LOG_2PI) - sums.log_precision
-        return float(0.5 * (constant + log_determinant + fit))
+        return float(0.5 * (constant + self.log_determinant + fit))
 
     def sums_adjoint(self) -> SumsAdjoint:
         """Return `Ā = ½ (P + m mᵀ)/σ²`, `b̄ = −m/σ²`, and those of `c` and `Σ ln ω`."""

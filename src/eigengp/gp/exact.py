@@ -131,12 +131,11 @@ class ExactGP:
         self, source: RowSource | RowBlock, rows: RowBlock, with_gradient: bool = False
     ) -> Evaluated | None:
         """Evaluate by compiled loops; None if they do not know the kernel or there is no `L`."""
-        one_block = self._blocks(source, rows) is rows
-        terms = list_terms(self.kernel) if self.compiled and one_block else []
-        if not terms:
+        if not self.compiled or self._blocks(source, rows) is not rows:
             return None
-        found = evaluate(terms, rows.X, self.noise_variance / rows.weight, rows.y, with_gradient)
-        return found if np.isfinite(found.log_root) else None
+        noise, terms = self.noise_variance / rows.weight, list_terms(self.kernel)
+        found = evaluate(terms, rows.X, noise, rows.y, with_gradient) if terms else None
+        return found if found is not None and np.isfinite(found.log_root) else None
 
     def _blocks(self, source: RowSource | RowBlock, rows: RowBlock) -> Any:
         """Return the rows in blocks: those of the source, or on the device."""

@@ -26,8 +26,8 @@ from scipy import linalg
 from scipy.linalg import lapack
 
 from eigengp._typing import Array
-from eigengp.backend.lapack import invert_triangle
 from eigengp.backend.namespace import AnyArray, beside, is_numpy, namespace, on_host
+from eigengp.backend.threads import invert_triangle
 from eigengp.gp.blocks import RowBlock
 
 T = TypeVar("T")

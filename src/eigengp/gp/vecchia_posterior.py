@@ -20,6 +20,7 @@ from eigengp.backend.namespace import (
     empty_beside,
     find_loops,
     is_numpy,
+    load_loops,
     namespace,
     place,
     row_dots,
@@ -318,7 +319,7 @@ class VecchiaPosterior:
     def _product(self) -> KernelProduct | None:
         """The mean by compiled loops, if they know the kernel."""
         terms = list_terms(self.features.kernel)
-        if not terms or self.coefficients is None:
+        if not terms or self.coefficients is None or not hasattr(load_loops(), "multiply"):
             return None
         noise = float(np.sqrt(self.noise_variance))
         return KernelProduct(terms, self.rows.X, self.coefficients, noise)

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.lapack import find_address
 from eigengp.backend.namespace import load_loops
-from eigengp.backend.threads import make_buffer
+from eigengp.backend.threads import find_address, make_buffer
 from eigengp.kernels.base import Kernel
 from eigengp.kernels.composite import Sum
 from eigengp.kernels.stationary import Stationary
@@ -44,15 +43,13 @@ def list_terms(kernel: Kernel) -> list[Stationary]:
     if isinstance(kernel, Sum):
         left, right = list_terms(kernel.left), list_terms(kernel.right)
         return left + right if left and right else []
-    if not isinstance(kernel, Stationary) or kernel.decay is None:
-        return []
-    return [kernel] if hasattr(load_loops(), "evaluate_gram") else []
+    return [kernel] if isinstance(kernel, Stationary) and kernel.decay is not None else []
 
 
 def evaluate(
     terms: Sequence[Stationary], X: Array, noise: Array, y: Array, with_gradient: bool = False
-) -> Evaluated:
-    """Evaluate an exact GP whose kernel is a sum of terms.
+) -> Evaluated | None:
+    """Evaluate an exact GP whose kernel is a sum of terms; None if there are no compiled loops.
 
     With `T = C̄ ∘ ρ'(t)` the derivative with respect to `ln ℓ_d` is
     `−2 variance Σ_ij T_ij (x_id − x_jd)²/ℓ_d²`.
@@ -61,9 +58,12 @@ def evaluate(
     per_length, known = _describe(terms, D)
     upper, a = make_buffer((n, n)), np.empty(n)
     sums = np.zeros((len(terms) if with_gradient else 0, D + 2))
-    log_root = load_loops().evaluate_gram(
+    addresses, loops = (find_address("dpotrf"), find_address("dpotri")), load_loops()
+    if not hasattr(loops, "evaluate_gram"):
+        return None
+    log_root = loops.evaluate_gram(
         *(np.ascontiguousarray(X), per_length, known, noise, np.ascontiguousarray(y)),
-        *(find_address("dpotrf"), find_address("dpotri"), upper, a, sums),
+        *(*addresses, upper, a, sums),
     )
     found = [_get_gradient(term, own) for term, own in zip(terms, sums, strict=with_gradient)]
     return Evaluated(log_root, upper.T, a, np.concatenate(found) if found else np.empty(0))
