@@ -20,7 +20,6 @@ from eigengp.fitting.heteroscedastic import LEAST_ROWS, LeaveOneOut, LeftOut, re
 from eigengp.fitting.initialization import (
     WARPED_INPUTS,
     InducingPointInit,
-    Start,
     count_varying,
     make_warps,
     shorten_lengthscales,
@@ -82,12 +81,12 @@ _UNTIL = (0.4, 0.8)
 """Fractions of `max_time` by which the comparison of kernels and learning must end."""
 
 
-def learn_exact_of_few(run: Run, start: Start) -> FitResult:
+def learn_exact_of_few(run: Run, start: ExactGP) -> FitResult:
     """Fit the exact GP, averaged over its hyperparameters."""
     rows = run.source.take(np.arange(run.source.n_rows))
     fit = ExactFit(run, rows)
-    first = ExactGP(start.kernel, start.noise_variance, run.exact_device)
-    found = fit.choose_noise(fit.learn(fit.choose_kernel(first)))
+    first = fit.choose_kernel(replace(start, device=run.exact_device))
+    found = fit.choose_noise(fit.learn(first))
     found, scored = fit.calibrate(found)
     outcome = found.model.forward(_make_source(rows))
     return run.make_result(found.model, outcome.value, scored, _online=None)

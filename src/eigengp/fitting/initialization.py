@@ -168,14 +168,6 @@ def make_warps(kernel: Kernel, rows: RowBlock) -> list[Warped]:
     return [Warped(kernel, first - margin, last + margin, *each) for each in _WARP_STARTS]
 
 
-@dataclass(frozen=True)
-class Start:
-    """Kernel and noise to start from, in standardised units."""
-
-    kernel: Kernel
-    noise_variance: float
-
-
 def draw_kernels(
     kernel: KernelT, X: Array, count: int, rng: np.random.RandomState
 ) -> Iterator[KernelT]:

@@ -22,7 +22,6 @@ from eigengp.fitting.initialization import (
     InducingFamily,
     InducingPointInit,
     SpectralFamily,
-    Start,
     place_among_all,
     shorten_lengthscales,
 )
@@ -161,16 +160,15 @@ def learn_sparse(run: Run) -> FitResult:
 def learn_exact(run: Run) -> FitResult:
     """Fit the exact GP; with many rows the kernel is learned on a subset first."""
     n = run.dataset.n_rows
-    start, large = make_start(run), n > 2 * SUBSET_RANGE[1]
-    device = run.exact_device
-    template = ExactGP(start.kernel, start.noise_variance, device)
+    large = n > 2 * SUBSET_RANGE[1]
+    template = replace(make_start(run), device=run.exact_device)
     plan = Plan.of(run.settings, run.dataset, n, n_restarts=8, max_iter=200, tol=1e-7)
     plan = replace(plan, settled=large)
     if large and plan.max_iter > 0:
         count = SUBSET_RANGE[1]
         own = replace(plan, n_components=count, n_inducing=count, settled=False)
-        template = _learn_exact_on_subset(run, start, own, device)
-    model = learn_one_stage(run, Family(), plan, replace(template, device=device))
+        template = _learn_exact_on_subset(run, template, own)
+    model = learn_one_stage(run, Family(), plan, template)
     outcome = model.forward(group_source(run.source))
     return run.make_result(model, outcome.value, model.posterior(outcome))
 
@@ -194,8 +192,8 @@ def learn_sparse_spectrum(run: Run) -> FitResult:
     return run.make_result(model, outcome.value, model.posterior(outcome))
 
 
-def make_start(run: Run) -> Start:
-    """Return the kernel and noise of the settings, or their defaults.
+def make_start(run: Run) -> ExactGP:
+    """Return a GP with kernel and noise of the settings, or their defaults.
 
     The default lengthscale is in the middle of those that are plausible for as many varying inputs.
     """
@@ -213,16 +211,13 @@ def make_start(run: Run) -> Start:
             middle = np.sqrt(np.prod(get_lengthscale_range(run.dataset.n_varying)))
             kernel = kernel.rescaled(middle, 1.0)
         kernel = kernel.with_ard(D)
-    start = Start(kernel.with_groups(run.dataset.groups), noise)
+    start = ExactGP(kernel.with_groups(run.dataset.groups), noise)
     if not getattr(settings.optimizer, "exact_start", False):
         return start
-    exact = _learn_exact_on_subset(run, start)
-    return Start(exact.kernel, exact.noise_variance)
+    return _learn_exact_on_subset(run, start)
 
 
-def _learn_exact_on_subset(
-    run: Run, start: Start, plan: Plan | None = None, device: str | None = None
-) -> ExactGP:
+def _learn_exact_on_subset(run: Run, start: ExactGP, plan: Plan | None = None) -> ExactGP:
     """Learn the exact GP on a subset of the rows; by default a tenth, within limits.
 
     On a device, there is time to try short lengthscales of each input too.
@@ -235,9 +230,8 @@ def _learn_exact_on_subset(
     part = run.restrict(rows)
     part.source = ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
     with speed_up_passes(count):
-        template = ExactGP(start.kernel, start.noise_variance, device)
-        model: ExactGP = learn_one_stage(part, Family(), plan, template)
-        if device is not None and not isinstance(run.settings.kernel, Kernel):
+        model: ExactGP = learn_one_stage(part, Family(), plan, start)
+        if start.device is not None and not isinstance(run.settings.kernel, Kernel):
             short = shorten_lengthscales(model.kernel, rows.X)
             trials = [model, *(replace(model, kernel=each) for each in short)]
             source, limits = group_source(part.source), (plan.max_iter, plan.tol)
@@ -248,7 +242,7 @@ def _learn_exact_on_subset(
 
 
 def _learn_inducing(
-    run: Run, power: float | None, start: Start | None = None, plan: Plan | None = None
+    run: Run, power: float | None, start: ExactGP | None = None, plan: Plan | None = None
 ) -> EigenGP:
     """Learn a model with inducing points; start and plan are by default those of the settings."""
     start = start or make_start(run)

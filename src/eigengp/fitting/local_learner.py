@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from eigengp._typing import Array
 from eigengp.backend.threads import map_in_threads
 from eigengp.fitting.checkpoint import Checkpoint
-from eigengp.fitting.initialization import Start, draw_kernels
+from eigengp.fitting.initialization import draw_kernels
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.objectives import LocalObjective, kernel_parameters, minimize
 from eigengp.fitting.progress import Monitor
@@ -111,14 +111,14 @@ _FEWEST_ROWS, _ROWS_PER_SECOND = (200, 1_000), (400, 2_000)
 """With less than `_ENOUGH_SECONDS` there are only the first and the last round, of so many rows."""
 
 
-def learn_kernels(run: Run, rows: RowBlock, start: Start) -> list[ExactGP]:
+def learn_kernels(run: Run, rows: RowBlock, start: ExactGP) -> list[ExactGP]:
     """Learn kernel and noise from rows in random order; by default, return the best kernels.
 
     If the noise is not fitted, there are no leave-one-out predictions to choose among them, and the
     best of local GPs is chosen.
     """
     own, settings = run.settings.kernel, run.settings
-    model = ExactGP(start.kernel, start.noise_variance, compiled=True)
+    model = replace(start, compiled=True)
     most = _STEPS if settings.max_iter is None else settings.max_iter
     tol = _TOLERANCE if settings.tol is None else settings.tol
     if most == 0:

@@ -22,7 +22,7 @@ from eigengp._typing import Array
 from eigengp.backend.threads import map_in_threads
 from eigengp.data.neighbors import Nearest, NeighborSource
 from eigengp.fitting.heteroscedastic import LeaveOneOut, LeftOut, reweight_rows, score
-from eigengp.fitting.initialization import InducingPointInit, Start
+from eigengp.fitting.initialization import InducingPointInit
 from eigengp.fitting.local_learner import (
     CANDIDATES,
     SUMS,
@@ -79,7 +79,7 @@ _UNTIL = (0.35, 0.65, 1.0)
 for all rows must end."""
 
 
-def learn_with_neighbors(run: Run, start: Start) -> FitResult:
+def learn_with_neighbors(run: Run, start: ExactGP) -> FitResult:
     """Fit eigenfunctions and the nearest-neighbour residual."""
     fit = NeighborFit.begin(run)
     kernels = learn_kernels(run, fit.sample, start)
