@@ -36,7 +36,7 @@ from eigengp.fitting.local_learner import (
     limit_alpha,
     name_kernel,
 )
-from eigengp.fitting.objectives import LocalObjective, kernel_parameters
+from eigengp.fitting.objectives import LocalObjective, Minimum, kernel_parameters
 from eigengp.fitting.progress import Clock, Monitor
 from eigengp.fitting.vecchia import NeighborFit, get_largest_size
 from eigengp.gp.blocks import RowBlock
@@ -311,11 +311,11 @@ def test_the_tolerance_of_the_optimizer_ends_learning() -> None:
 def test_a_short_round_is_short_for_sums_too(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[int] = []
 
-    def note(self: Any, name: str, model: ExactGP, groups: Any, most: int) -> ExactGP:
-        steps.append(most)
-        return model
+    def note(objective: Any, max_iter: int, *others: Any) -> Minimum:
+        steps.append(max_iter)
+        return Minimum(objective.parameters.template, objective.parameters.start, 0.0, 0.0)
 
-    monkeypatch.setattr(LocalLearner, "learn_in_round", note)
+    monkeypatch.setattr(local_learner, "minimize", note)
     X, y = _heteroscedastic_data(150, 0)
     both = Matern32([1.0, 1.0]) + Matern12([1.0, 1.0])
     model = ExactGP(both, 0.1)

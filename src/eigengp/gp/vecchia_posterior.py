@@ -318,11 +318,10 @@ class VecchiaPosterior:
     @cached_property
     def _product(self) -> KernelProduct | None:
         """The mean by compiled loops, if they know the kernel."""
-        terms = list_terms(self.features.kernel)
-        if not terms or self.coefficients is None or not hasattr(load_loops(), "multiply"):
+        if self.coefficients is None or not hasattr(load_loops(), "multiply"):
             return None
-        noise = float(np.sqrt(self.noise_variance))
-        return KernelProduct(terms, self.rows.X, self.coefficients, noise)
+        terms, noise = list_terms(self.features.kernel), float(np.sqrt(self.flow.noise_variance))
+        return KernelProduct(terms, self.rows.X, self.coefficients, noise) if terms else None
 
     def mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance of noisy observations, each of shape (n,)."""
