@@ -310,11 +310,8 @@ def test_a_target_of_text_or_flags_is_classified(tmp_path: Path, labels: tuple[s
     assert 0.0 < scores["log_loss"] < 0.3
     assert "Classes" in call("inspect", model).stdout
     page = tmp_path / "page.html"
-    assert "evaluate" in call("report", model, data, "-o", page).stderr
-    other = tmp_path / "other.eigengp"
-    refused = call(*command[:5], other, *command[6:], "--report", page)
-    assert "evaluate" in refused.stderr
-    assert not other.exists()
+    assert call("report", model, data, "-o", page).exit_code == 0
+    assert "Confusion matrix" in page.read_text()
     assert "is for numbers" in call(*command, "--method", "fitc").stderr
     assert "is for numbers" in call("compare", data, "--target", "kind").stderr
 

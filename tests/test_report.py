@@ -190,7 +190,7 @@ def test_sliders_show_what_the_model_predicts_there() -> None:
     first, *others = found = content()["explorer"]
     names = [each.input.name for each in content()["importance"][:4]]
     assert [each.input.name for each in found] == names
-    (axis, *_), along = draw_slices(found, "price", "90 %")["axes"], first
+    (axis, *_), along = draw_slices(found, "price", "prediction", 0.9)["axes"], first
     at = tuple(each.positions.size - 1 - (place == 0) for place, each in enumerate(others))
     point = rows.typical
     for each, position in zip(others, at, strict=True):
@@ -203,7 +203,8 @@ def test_sliders_show_what_the_model_predicts_there() -> None:
     curve = slice(start, start + sizes[-1])
     tolerance = {"rtol": 1e-5, "atol": 1e-4}
     np.testing.assert_allclose(floats(axis["mean"])[curve], (lower + upper) / 2, **tolerance)
-    np.testing.assert_allclose(floats(axis["half"])[curve], (upper - lower) / 2, **tolerance)
+    np.testing.assert_allclose(floats(axis["lower"])[curve], lower, **tolerance)
+    np.testing.assert_allclose(floats(axis["upper"])[curve], upper, **tolerance)
 
 
 def test_importance_orders_inputs_by_what_they_do() -> None:
@@ -264,7 +265,10 @@ def test_dates_are_set_and_shown_as_dates() -> None:
     with encoded_inputs(schema.encoder):
         model = quick(5, max_iter=2).fit(rows.X, rows.y)
     explorer = compute_slices(model, rows, rows.inputs, 0.9)
-    assert draw_slices(explorer, "price", "90 %")["axes"][0]["layout"]["xaxis"]["type"] == "date"
+    assert (
+        draw_slices(explorer, "price", "prediction", 0.9)["axes"][0]["layout"]["xaxis"]["type"]
+        == "date"
+    )
 
 
 def test_values_of_an_input_come_back_unknown_categories_included() -> None:
@@ -389,9 +393,14 @@ def test_many_rows_are_scored_but_a_sample_is_drawn() -> None:
 def test_calibrated_intervals_are_the_bands() -> None:
     model, X, y = line_model()
     rows = Rows.from_arrays(model, X, y, None)
-    plain_half = compute_slices(model, rows, rows.inputs, 0.9)[0].half
+
+    def measure() -> Array:
+        first = compute_slices(model, rows, rows.inputs, 0.9)[0]
+        return 0.5 * (first.upper - first.lower)
+
+    plain_half = measure()
     model.calibrate(X, y + 1.0)
-    wide = compute_slices(model, rows, rows.inputs, 0.9)[0].half
+    wide = measure()
     np.testing.assert_allclose(wide / plain_half, (wide / plain_half).flat[0])
     assert wide.flat[0] > 2.0 * plain_half.flat[0]
     lower, upper = model.predict_interval(X, 0.9)

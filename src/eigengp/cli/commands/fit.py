@@ -87,7 +87,7 @@ def _learn(
     schema, seed = training.schema, model.random_state
     if page is not None:
         known = getattr(model, "likelihood", None)
-        check_reportable(schema.labels or known in get_args(options.OtherLikelihood))
+        check_reportable(not schema.labels and known in get_args(options.OtherLikelihood))
     name = "classification" if schema.labels else method
     learned: dict[str, Any] = {"method": name, "seed": seed, "seconds": training.fit(model)}
     groups = schema.encoder.feature_groups_

@@ -39,7 +39,7 @@ def report(
 
     out.check_output_path(page, [".html"])
     saved, schema = open_model(model, target)
-    check_reportable("likelihood_" in vars(saved.model))
+    check_reportable("likelihood_" in vars(saved.model) and not schema.labels)
     table = read_table(data, schema.text_columns, encoding)
     more = {"title": title, "coverage": coverage}
     count = write_report(out, saved, schema, table, page, (model, data), **more)
@@ -47,11 +47,11 @@ def report(
 
 
 def check_reportable(refused: bool) -> None:
-    """Raise for a classifier, and for a likelihood other than Gaussian noise."""
+    """Raise for a regression with a likelihood other than Gaussian noise."""
     if refused:
         raise ValueError(
-            "A report is about a regression with Gaussian noise. For other models, use eigengp "
-            "evaluate and inspect."
+            "A report is about classes, or a regression with Gaussian noise. For other models, use "
+            "eigengp evaluate and inspect."
         )
 
 

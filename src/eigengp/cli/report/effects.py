@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from eigengp import inspection
 from eigengp._typing import Array
 from eigengp.backend.namespace import on_host
 from eigengp.cli.report.rows import Input, Rows, sample_rows
+from eigengp.gp.latent import NeighborLatent
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 
 _EFFECT_ROWS = 300
@@ -62,15 +63,26 @@ def compute_partial_dependence(
     model: Any, rows: Rows, inputs: Sequence[Input], coverage: float
 ) -> list[PartialDependence]:
     """Compute the partial dependence on the first inputs, with bands of this coverage."""
-    X, found = rows.X[sample_rows(len(rows.X), _AVERAGED_ROWS)], []
-    for each in inputs[:_MAX_EFFECTS]:
-        grid = each.make_grid(rows.X, _STEPS)
+    X, found = sample_averaged(rows), []
+    for each, grid in choose_grids(rows, inputs):
         sets = ((each.set_values(X, np.full(len(X), value)),) for value in grid)
         average = inspection.average_over(model, sets, coverage)
         number = each.codes is None and len(each.features) == 1 and np.ptp(grid) > 0.0
         moved = inspection.accumulated_effects(model, X, each.name) if number else None
         found.append(PartialDependence(each, grid, *average, moved))
     return found
+
+
+def sample_averaged(rows: Rows) -> Array:
+    """Return the rows over which effects are averaged."""
+    X: Array = rows.X[sample_rows(len(rows.X), _AVERAGED_ROWS)]
+    return X
+
+
+def choose_grids(rows: Rows, inputs: Sequence[Input]) -> Iterator[tuple[Input, Array]]:
+    """Yield the first inputs with the values at which effects are computed."""
+    for each in inputs[:_MAX_EFFECTS]:
+        yield each, each.make_grid(rows.X, _STEPS)
 
 
 class Slider(NamedTuple):
@@ -83,9 +95,10 @@ class Slider(NamedTuple):
     grid: Array
     """Values of the input, shape (G,)."""
     mean: Array
-    """Predictions, shape (P₁, …, P_k, G)."""
-    half: Array
-    """Half the width of their intervals, of the same shape."""
+    """Predictions, shape (P₁, …, P_k, G); of several classes, that of each along a first axis."""
+    lower: Array
+    """The lower ends of their intervals, of the same shape."""
+    upper: Array
 
     @property
     def labels(self) -> list[str]:
@@ -97,24 +110,37 @@ def compute_slices(
     model: Any, rows: Rows, ranking: Sequence[Input], coverage: float
 ) -> list[Slider]:
     """Predict along each of the first inputs, for all positions of the others."""
-    costly, typical = isinstance(model._posterior, VecchiaPosterior), rows.typical
-    inputs = ranking[: 3 if costly else 4]
+    found = []
+    for each, own, start, grid, points in place_sliders(rows, ranking[: count_sliders(model)]):
+        ends = model.predict_interval(points.reshape(-1, points.shape[-1]), coverage)
+        lower, upper = (np.asarray(end).reshape(points.shape[:-1]) for end in ends)
+        found.append(Slider(each, own, start, grid, 0.5 * (lower + upper), lower, upper))
+    return found
+
+
+def count_sliders(model: Any) -> int:
+    """Return how many inputs have sliders: fewer where predictions are costly."""
+    costly = isinstance(model._posterior, VecchiaPosterior | NeighborLatent)
+    return 3 if costly else 4
+
+
+def place_sliders(
+    rows: Rows, inputs: Sequence[Input]
+) -> Iterator[tuple[Input, Array, int, Array, Array]]:
+    """Yield each input with its positions, where it starts, its grid, and the points to predict.
+
+    The points combine its grid with all positions of the others, shape (P₁, …, P_k, G, D).
+    """
+    typical = rows.typical
     positions = [(each, each.choose_positions(rows.X, _POSITIONS)) for each in inputs]
-    sliders = []
     for each, own in positions:
         grid = each.make_grid(rows.X, _POINTS)
-        points = _make_points(
-            typical, [*(pair for pair in positions if pair[0] is not each), (each, grid)]
-        )
-        ends = model.predict_interval(points.reshape(-1, typical.size), coverage)
-        lower, upper = (np.asarray(end).reshape(points.shape[:-1]) for end in ends)
+        others = [pair for pair in positions if pair[0] is not each]
         start = int(np.argmin(np.abs(own - each.get_typical(typical[None]))))
-        middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)
-        sliders.append(Slider(each, own, start, grid, middle, half))
-    return sliders
+        yield each, own, start, grid, make_points(typical, [*others, (each, grid)])
 
 
-def _make_points(typical: Array, moved: Sequence[tuple[Input, Array]]) -> Array:
+def make_points(typical: Array, moved: Sequence[tuple[Input, Array]]) -> Array:
     """Combine all values of some inputs, others at a typical row; shape (G₁, …, G_k, D)."""
     values = np.meshgrid(*(own for _, own in moved), indexing="ij")
     points = np.broadcast_to(typical, (*values[0].shape, typical.size))
@@ -145,6 +171,6 @@ def compute_spectrum(model: Any, rows: Rows, ranking: Sequence[Input]) -> Spectr
     curves = []
     for each in ranking[:_MAX_CURVES]:
         grid = each.make_grid(rows.X, _CURVE_POINTS)
-        values = model.eigenfunctions(_make_points(rows.typical, [(each, grid)]))
+        values = model.eigenfunctions(make_points(rows.typical, [(each, grid)]))
         curves.append((each, grid, np.asarray(values)[:, shown]))
     return Spectrum(weights, eigenvalues, tuple(map(int, shown)), curves)

@@ -19,7 +19,7 @@ from eigengp.cli.report.rows import Input, Rows
 from eigengp.inspection import Predictions
 
 Figure: TypeAlias = dict[str, Any]
-_COLOURS = ("@blue", "@orange", "@green", "@pink", "@red", "@sky")
+COLOURS = ("@blue", "@orange", "@green", "@pink", "@red", "@sky")
 _MAX_BARS = 15
 
 
@@ -27,8 +27,8 @@ def draw_predictions(found: Predictions, shown: Any, target: str) -> Figure:
     """Draw predictions against observations of the rows shown."""
     mean, y = found.y_pred[shown], found.y_true[shown]
     ends = [float(min(mean.min(), y.min())), float(max(mean.max(), y.max()))]
-    traces = [_line(ends, ends, "@soft", dash="dash"), _points(mean, y)]
-    return _panel(traces, f"predicted {escape(target)}", f"observed {escape(target)}")
+    traces = [line(ends, ends, "@soft", dash="dash"), _points(mean, y)]
+    return panel(traces, f"predicted {escape(target)}", f"observed {escape(target)}")
 
 
 def draw_residuals(found: Predictions, shown: Any, rows: Rows, inputs: Sequence[Input]) -> Figure:
@@ -39,17 +39,17 @@ def draw_residuals(found: Predictions, shown: Any, rows: Rows, inputs: Sequence[
     choices = []
     for name, along, x in axes:
         traces, zero = [_points(x, residuals)], [_level(0.0)]
-        figure = _panel(traces, escape(name), "observed − predicted", along, shapes=zero)
+        figure = panel(traces, escape(name), "observed − predicted", along, shapes=zero)
         choices.append({"label": name, **figure})
     return {"choices": choices}
 
 
 def draw_coverage(found: Predictions) -> Figure:
     """Draw the measured coverage of intervals against their probability."""
-    measured = _line(*found.coverage_curve, "@blue", "measured", mode="lines+markers")
+    measured = line(*found.coverage_curve, "@blue", "measured", mode="lines+markers")
     percent = {"range": [0, 1.02], "tickformat": ".0%"}
-    return _panel(
-        [_line([0, 1], [0, 1], "@soft", "calibrated", dash="dash"), measured],
+    return panel(
+        [line([0, 1], [0, 1], "@soft", "calibrated", dash="dash"), measured],
         "probability of the interval",
         "share of rows inside",
         xaxis=percent,
@@ -60,19 +60,19 @@ def draw_coverage(found: Predictions) -> Figure:
 
 def draw_pit(density: Array, edges: Array) -> Figure:
     """Draw the histogram of the probability integral transform."""
-    bars = _bars(0.5 * (edges[1:] + edges[:-1]), density)
+    traces = [bars(0.5 * (edges[1:] + edges[:-1]), density)]
     options: Figure = {"shapes": [_level(1.0)], "xaxis": {"range": [0, 1]}, "bargap": 0.06}
-    return _panel([bars], "predictive distribution function", "density", **options)
+    return panel(traces, "predictive distribution function", "density", **options)
 
 
 def draw_importance(ranking: Sequence[Importance]) -> Figure:
     """Draw the importance of the first inputs as bars, the largest on top."""
     shown = list(reversed(ranking[:_MAX_BARS]))
     places = list(range(len(shown)))
-    bars = _bars([each.effect for each in shown], places, "%{x:.4g}<extra></extra>")
+    found = bars([each.effect for each in shown], places, "%{x:.4g}<extra></extra>")
     ticks = {"tickvals": places, "ticktext": [escape(each.input.name) for each in shown]}
     axis = {**ticks, "automargin": True}
-    figure = _panel([{**bars, "orientation": "h"}], "share of the variance", "", yaxis=axis)
+    figure = panel([{**found, "orientation": "h"}], "share of the variance", "", yaxis=axis)
     return {**figure, "height": 110 + 26 * len(shown)}
 
 
@@ -82,13 +82,13 @@ def draw_partial_dependence(effects: Sequence[PartialDependence]) -> dict[str, F
     drawn += [each.accumulated.mean for each in effects if each.accumulated is not None]
     axis, figures = {"range": _pad(np.concatenate(drawn))}, {}
     for index, each in enumerate(effects):
-        traces = _band(each.input, each.grid, each.mean, each.lower, each.upper)
+        traces = band(each.input, each.grid, each.mean, each.lower, each.upper)
         if each.accumulated is not None:
             grid, mean = each.accumulated.grid, each.accumulated.mean
             shown = (grid >= each.grid[0]) & (grid <= each.grid[-1])
-            traces.append(_line(grid[shown], mean[shown], "@orange", dash="dot"))
+            traces.append(line(grid[shown], mean[shown], "@orange", dash="dot"))
         name = escape(each.input.name)
-        figures[f"effect-{index}"] = _panel(traces, name, "average", each.input, yaxis=axis)
+        figures[f"effect-{index}"] = panel(traces, name, "average", each.input, yaxis=axis)
     return figures
 
 
@@ -96,9 +96,9 @@ def draw_weights(spectrum: Spectrum) -> Figure:
     """Draw the prior variance of each eigenfunction, on a logarithmic axis."""
     numbers = list(range(1, spectrum.weights.size + 1))
     hover = "eigenfunction %{x}: %{y:.4g}<extra></extra>"
-    bars = _bars(numbers, spectrum.weights, hover)
+    traces = [bars(numbers, spectrum.weights, hover)]
     options: Figure = {"yaxis": {"type": "log"}, "bargap": 0.15}
-    return _panel([bars], "eigenfunction", "prior variance", **options)
+    return panel(traces, "eigenfunction", "prior variance", **options)
 
 
 def draw_eigenfunctions(spectrum: Spectrum) -> Figure:
@@ -107,31 +107,37 @@ def draw_eigenfunctions(spectrum: Spectrum) -> Figure:
     for along, grid, values in spectrum.curves:
         mode = "lines" if along.codes is None else "markers"
         traces = [
-            _line(grid, own, colour, f"φ{number + 1}", mode=mode)
-            for number, own, colour in zip(spectrum.shown, values.T, _COLOURS, strict=False)
+            line(grid, own, colour, f"φ{number + 1}", mode=mode)
+            for number, own, colour in zip(spectrum.shown, values.T, COLOURS, strict=False)
         ]
-        figure = _panel(traces, escape(along.name), "eigenfunction", along, showlegend=True)
+        figure = panel(traces, escape(along.name), "eigenfunction", along, showlegend=True)
         choices.append({"label": along.name, **figure})
     return {"choices": choices}
 
 
-def draw_slices(sliders: Sequence[Slider], target: str, band: str) -> Figure:
-    """Return all curves that the sliders select from, for each input."""
+def draw_slices(
+    sliders: Sequence[Slider], label: str, what: str, coverage: float, ends: Any = None
+) -> Figure:
+    """Return all curves that the sliders select from, for each input.
+
+    `label` titles the vertical axis, whose ends are those of the curves unless given, and `what`
+    says what a curve is.
+    """
     axes = []
-    for own, _, _, grid, mean, half in sliders:
-        axis = {"range": _pad(np.array([mean - half, mean + half]))}
+    for own, _, _, grid, mean, lower, upper in sliders:
+        axis = {"range": ends or _pad(np.array([lower, upper]))}
+        curves = {"mean": mean, "lower": lower, "upper": upper}
         axes.append(
             {
-                **_panel([], escape(own.name), escape(target), own, yaxis=axis),
+                **panel([], escape(own.name), escape(label), own, yaxis=axis),
                 "x": grid,
                 "sizes": list(mean.shape),
-                "mean": mean.ravel().astype("f4"),
-                "half": half.ravel().astype("f4"),
+                **{name: values.ravel().astype("f4") for name, values in curves.items()},
                 "labels": [own.format_value(value) for value in grid],
                 "curve": own.codes is None,
             }
         )
-    return {"axes": axes, "band": band}
+    return {"axes": axes, "line": what, "band": f"{100 * coverage:g} %"}
 
 
 def draw_history(stages: Sequence[dict[str, Any]]) -> Figure | None:
@@ -143,13 +149,11 @@ def draw_history(stages: Sequence[dict[str, Any]]) -> Figure | None:
     ends, choices = _pad(values[values >= np.quantile(values, 0.1)]), []
     for label in ("seconds", "iterations"):
         traces = [
-            _line(
-                stage[label], stage["values"], colour, escape(stage["name"]), mode="lines+markers"
-            )
-            for stage, colour in zip(stages, _COLOURS * len(stages), strict=False)
+            line(stage[label], stage["values"], colour, escape(stage["name"]), mode="lines+markers")
+            for stage, colour in zip(stages, COLOURS * len(stages), strict=False)
         ]
         options: Figure = {"showlegend": True, "yaxis": {"range": ends}}
-        figure = _panel(traces, label, "log marginal likelihood", **options)
+        figure = panel(traces, label, "log marginal likelihood", **options)
         choices.append({"label": label, **figure})
     return {"choices": choices}
 
@@ -176,11 +180,13 @@ def encode(values: Array) -> Figure:
     >>> encode(np.array([0.0], dtype="f4"))
     {'dtype': 'f4', 'bdata': 'AAAAAA=='}
     """
-    little = values.astype(values.dtype.newbyteorder("<"))
-    return {"dtype": little.dtype.str[1:], "bdata": base64.b64encode(little.tobytes()).decode()}
+    kind = np.dtype("i4") if values.dtype.kind == "i" else values.dtype  # It has no long integers.
+    little = values.astype(kind.newbyteorder("<"))
+    found = {"dtype": little.dtype.str[1:], "bdata": base64.b64encode(little.tobytes()).decode()}
+    return found if values.ndim == 1 else {**found, "shape": ",".join(map(str, values.shape))}
 
 
-def _panel(
+def panel(
     traces: list[Figure], x: str, y: str, along: Input | None = None, **layout: Any
 ) -> Figure:
     """Return a figure with axes titled `x` and `y`; the ticks name the categories of `along`."""
@@ -198,7 +204,7 @@ def _panel(
     return {"data": traces, "layout": layout}
 
 
-def _line(
+def line(
     x: Any, y: Any, colour: str, name: str = "", dash: str = "solid", mode: str = "lines"
 ) -> Figure:
     """Return a line, points, or both."""
@@ -217,22 +223,30 @@ def _line(
 def _points(x: Array, y: Array) -> Figure:
     """Return transparent points."""
     marker = {"color": "@blue", "size": 5, "opacity": 0.45}
-    return {**_line(x, y, "@blue", mode="markers"), "marker": marker}
+    return {**line(x, y, "@blue", mode="markers"), "marker": marker}
 
 
-def _bars(x: Any, y: Any, hover: str = "%{x:.4g}, %{y:.4g}<extra></extra>") -> Figure:
+def bars(x: Any, y: Any, hover: str = "%{x:.4g}, %{y:.4g}<extra></extra>") -> Figure:
+    """Return bars."""
     return {"type": "bar", "x": x, "y": y, "marker": {"color": "@blue"}, "hovertemplate": hover}
 
 
-def _band(along: Input, grid: Array, mean: Array, lower: Array, upper: Array) -> list[Figure]:
+def band(along: Input, grid: Array, mean: Array, lower: Array, upper: Array) -> list[Figure]:
     """Return a curve with its band, or points with error bars for categories."""
     if along.codes is not None:
-        bars = {"type": "data", "array": upper - mean, "color": "@blue"}
-        return [{**_points(grid, mean), "error_y": bars, "marker": {"color": "@blue", "size": 9}}]
-    ends = _line(np.concatenate([grid, grid[::-1]]), np.concatenate([upper, lower[::-1]]), "@none")
-    band = {**ends, "fill": "toself", "fillcolor": "@band", "hoverinfo": "skip"}
-    del band["hovertemplate"]
-    return [band, _line(grid, mean, "@blue")]
+        error: Figure = {"type": "data", "array": upper - mean, "arrayminus": mean - lower}
+        error |= {"symmetric": False, "color": "@blue"}
+        return [{**_points(grid, mean), "error_y": error, "marker": {"color": "@blue", "size": 9}}]
+    ends = line(np.concatenate([grid, grid[::-1]]), np.concatenate([upper, lower[::-1]]), "@none")
+    area = {**ends, "fill": "toself", "fillcolor": "@band", "hoverinfo": "skip"}
+    del area["hovertemplate"]
+    return [area, line(grid, mean, "@blue")]
+
+
+def heat(x: Any, y: Any, shares: Array) -> Figure:
+    """Return a map of shares between zero and one."""
+    shades = {"colorscale": [[0, "@paper"], [1, "@blue"]], "zmin": 0, "zmax": 1}
+    return {"type": "heatmap", "x": x, "y": y, "z": shares, **shades}
 
 
 def _level(height: float) -> Figure:

@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from eigengp import inspection, metrics
+from eigengp import inspection
 from eigengp._format import format_number
 from eigengp._html import describe_fit
-from eigengp.cli.report import effects, figures
-from eigengp.cli.report.rows import Rows, sample_rows
+from eigengp.cli.report import classes, effects, figures, regression
+from eigengp.cli.report.rows import Rows
 from eigengp.cli.tables import describe_column
 from eigengp.io.models import get_versions
 
-_RESIDUAL_INPUTS = 8
-_DRAWN_ROWS = 2_000
 _TOLERANCE = 1e-6
 
 
@@ -34,7 +32,7 @@ def build(
 
     Parameters
     ----------
-    model : GPRegressor
+    model : GPRegressor or EigenGPClassifier
         A fitted model of this library.
     rows : Rows
         The rows, from `Rows.from_arrays` or, with mixed columns, from `Rows.from_table`.
@@ -79,7 +77,7 @@ def build(
     environment.filters["column"] = describe_column
     environment.globals["zip"] = zip
     content = collect(model, rows, coverage, origin)
-    return environment.get_template("report.html").render(
+    return environment.get_template(content["template"]).render(
         content,
         title=title or f"How well is {rows.target} predicted?",
         percent=f"{100 * coverage:g}\N{NO-BREAK SPACE}%",
@@ -92,55 +90,33 @@ def collect(
     model: Any, rows: Rows, coverage: float, origin: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Compute everything that a report shows, by functions of the library."""
+    part = classes if hasattr(model, "classes_") else regression
     with inspection.plain_inputs():
-        found = inspection.predict_rows(model, rows.X, rows.y, coverage)
-        predicted, interval = (found.y_pred, found.y_std), (found.lower, found.upper)
         importance = effects.rank_inputs(model, rows)
-        ranking = [each.input for each in importance]
-        content = {
-            "model": model,
-            "rows": rows,
-            "origin": {"model_file": None, "data_file": None, "ignored": {}, **(origin or {})},
-            "is_training": are_training_rows(model, rows),
-            "predictions": found,
-            "scores": inspection.scores(rows.y, predicted, interval, rows.weight),
-            "pit": metrics.pit_histogram(rows.y, *predicted),
-            "sharpness": metrics.sharpness(found.y_std),
-            "shown": sample_rows(rows.y.size, _DRAWN_ROWS),
-            "importance": importance,
-            "effects": effects.compute_partial_dependence(model, rows, ranking, coverage),
-            "spectrum": effects.compute_spectrum(model, rows, ranking),
-            "explorer": effects.compute_slices(model, rows, ranking, coverage),
-            "stages": inspection.split_history(model),
-            "facts": [
-                ("Method", type(model).__name__),
-                ("Settings", repr(model)),
-                *describe_fit(model),
-            ],
-            "versions": (get_versions(), (origin or {}).get("versions", {})),
-        }
-    return {**content, "drawn": draw_figures(content, coverage)}
-
-
-def draw_figures(content: dict[str, Any], coverage: float) -> dict[str, Any]:
-    """Return all figures by name."""
-    rows, found, shown = content["rows"], content["predictions"], content["shown"]
-    spectrum = content["spectrum"]
-    axes = [each.input for each in content["importance"][:_RESIDUAL_INPUTS]]
+        own = part.collect(model, rows, [each.input for each in importance], coverage)
+    stages = inspection.split_history(model)
     drawn = {
-        "predicted": figures.draw_predictions(found, shown, rows.target),
-        "residuals": figures.draw_residuals(found, shown, rows, axes),
-        "coverage": figures.draw_coverage(found),
-        "pit": figures.draw_pit(*content["pit"]),
-        "importance": figures.draw_importance(content["importance"]),
-        "explorer": figures.draw_slices(content["explorer"], rows.target, f"{100 * coverage:g} %"),
-        "history": figures.draw_history(content["stages"]),
-        **figures.draw_partial_dependence(content["effects"]),
+        "importance": figures.draw_importance(importance),
+        "history": figures.draw_history(stages),
+        **own["drawn"],
     }
-    if spectrum is not None:
-        drawn["weights"] = figures.draw_weights(spectrum)
-        drawn["curves"] = figures.draw_eigenfunctions(spectrum)
-    return {name: figure for name, figure in drawn.items() if figure is not None}
+    return {
+        "model": model,
+        "rows": rows,
+        "origin": {"model_file": None, "data_file": None, "ignored": {}, **(origin or {})},
+        "is_training": are_training_rows(model, rows),
+        "importance": importance,
+        "stages": stages,
+        "facts": [
+            ("Method", type(model).__name__),
+            ("Settings", repr(model)),
+            *describe_fit(model),
+        ],
+        "versions": (get_versions(), (origin or {}).get("versions", {})),
+        "spectrum": None,
+        **own,
+        "drawn": {name: figure for name, figure in drawn.items() if figure is not None},
+    }
 
 
 def are_training_rows(model: Any, rows: Rows) -> bool:

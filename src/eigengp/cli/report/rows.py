@@ -178,7 +178,7 @@ class Rows:
 
         Parameters
         ----------
-        model : GPRegressor
+        model : GPRegressor or EigenGPClassifier
             Knows its inputs.
         X : array or frame of shape (n, D)
             Inputs.
@@ -188,7 +188,7 @@ class Rows:
             The name of the target; None takes the name of the series, or "target".
         """
         name = str(target or getattr(y, "name", None) or "target")
-        schema = TableSchema.of_model(model, target=name)
+        schema = TableSchema.of_model(model, target=name, labels=hasattr(model, "classes_"))
         frame: Any = X
         if not (hasattr(X, "columns") and hasattr(model, "feature_names_in_")):
             columns = np.asarray(X).T

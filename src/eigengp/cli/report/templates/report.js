@@ -19,6 +19,7 @@
     if (Array.isArray(part)) return part.map(coloured);
     if (part === null || typeof part !== "object" || ArrayBuffer.isView(part)) return part;
     return Object.fromEntries(Object.entries(part).map(([key, value]) => {
+      if (key === "colorscale") return [key, value.map(([at, role]) => [at, colour(role)])];
       if ((key === "color" || key === "fillcolor") && String(value).startsWith("@")) return [key, colour(value)];
       return [key, coloured(value)];
     }));
@@ -56,7 +57,8 @@
   }
 
   // Slices: every curve that the sliders can ask for has been predicted; here it is looked up.
-  const { axes, band } = figures.explorer;
+  const { axes, line, band } = figures.explorer;
+  const kind = document.getElementById("kind");
   const along = document.getElementById("along");
   const sliders = [...document.querySelectorAll("[data-slider] input")];
   const floats = ({ dtype, bdata }) => {
@@ -64,38 +66,37 @@
     return dtype === "f8" ? new Float64Array(bytes.buffer) : new Float32Array(bytes.buffer);
   };
   const grids = axes.map((each) => ({
-    ...each, x: floats(each.x), mean: floats(each.mean), half: floats(each.half),
+    ...each, x: floats(each.x), mean: floats(each.mean), lower: floats(each.lower), upper: floats(each.upper),
   }));
   const curve = () => {
     const chosen = Number(along.value);
     const grid = grids[chosen];
-    const others = sliders.filter((_, place) => place !== chosen);
+    const others = [...(kind ? [kind] : []), ...sliders.filter((_, place) => place !== chosen)];
     const start = others.reduce((at, each, place) => at * grid.sizes[place] + Number(each.value), 0);
     const size = grid.sizes.at(-1);
     const part = (values) => Array.from(values.subarray(start * size, (start + 1) * size));
-    return { grid, mean: part(grid.mean), half: part(grid.half) };
+    return { grid, mean: part(grid.mean), lower: part(grid.lower), upper: part(grid.upper) };
   };
   const format = (value) => Number(value.toPrecision(4)).toString();
   const describe = ({ grid, mean }) => {
     const at = (place) => `${format(mean[place])} at ${grid.labels[place]}`;
     const low = mean.indexOf(Math.min(...mean));
     const high = mean.indexOf(Math.max(...mean));
-    return `Line: prediction; band: ${band} interval. Lowest ${at(low)}, highest ${at(high)}.`;
+    return `Line: ${line}; band: ${band} interval. Lowest ${at(low)}, highest ${at(high)}.`;
   };
   const explore = () => {
     const now = curve();
-    const { grid, mean, half } = now;
+    const { grid, mean, lower, upper } = now;
     const x = Array.from(grid.x);
-    const upper = mean.map((value, place) => value + half[place]);
-    const lower = mean.map((value, place) => value - half[place]);
     const hovertemplate = "%{text}<extra></extra>";
-    const text = mean.map((value, place) => `${format(value)} ± ${format(half[place])}`);
+    const text = mean.map((value, place) => `${format(value)} (${format(lower[place])} to ${format(upper[place])})`);
     const data = grid.curve
       ? [{ x: [...x, ...x.toReversed()], y: [...upper, ...lower.toReversed()], fill: "toself",
           fillcolor: "@band", mode: "lines", line: { color: "@none" }, hoverinfo: "skip" },
         { x, y: mean, text, hovertemplate, mode: "lines", line: { color: "@blue", width: 2.5 } }]
       : [{ x, y: mean, text, hovertemplate, mode: "markers", marker: { color: "@blue", size: 10 },
-          error_y: { type: "data", array: half, color: "@blue" } }];
+          error_y: { type: "data", symmetric: false, color: "@blue",
+            array: upper.map((value, place) => value - mean[place]), arrayminus: mean.map((value, place) => value - lower[place]) } }];
     sliders.forEach((slider, place) => {
       const idle = place === Number(along.value);
       const label = JSON.parse(slider.dataset.labels)[slider.value];
@@ -108,6 +109,7 @@
     return draw("explorer", { data, layout: grid.layout });
   };
   along.addEventListener("change", explore);
+  kind?.addEventListener("change", explore);
   for (const slider of sliders) slider.addEventListener("input", explore);
 
   // Figures are drawn when they come near the screen, and again when they do after a change of theme.
