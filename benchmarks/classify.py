@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,27 @@ from eigengp import EigenGPClassifier
 from realdata import VARIABLE, data_folder, load
 
 DATA = ("breast_cancer", "banana", "digits", "kin40k", "protein", "airline")
-_TRAIN = {"breast_cancer": 380, "banana": 400, "digits": 1_200, "kin40k": 10_000, "protein": 20_000}
 _AIRLINE_ROWS, _LATE = 100_000, 15.0
-_MOST_TEST_ROWS, _MOST_DENSE_ROWS = 15_000, 2_000
+_MOST_TEST_ROWS, _MOST_DENSE_ROWS, _LARGE_ROWS = 15_000, 2_000, 5_000
 LIBRARIES = (OURS, "gpflow", "gpboost")
+_SIZES = {
+    "breast_cancer": (380, 30),
+    "banana": (400, 2),
+    "digits": (1_200, 64),
+    "kin40k": (10_000, 8),
+    "protein": (20_000, 9),
+    "airline": (_AIRLINE_ROWS, 8),
+}
+_SHORT = "eigengp, one kernel"
+_TITLES = {
+    OURS: "`EigenGPClassifier()`",
+    _SHORT: 'with `kernel="squared_exponential"`',
+    "GaussianProcessClassifier": "`GaussianProcessClassifier`",
+    "gpflow": "GPflow SVGP",
+    "gpboost": "GPBoost",
+    "gradient boosting": "`HistGradientBoostingClassifier`",
+    "logistic regression": "logistic regression",
+}
 _POINTS, _MARKS = 400, (300, 1_000, 3_000)
 """Inducing points of GPflow's SVGP, and the iterations after which it is scored."""
 
@@ -74,10 +92,40 @@ def split(name: str, seed: int) -> tuple[Any, ...]:
     else:
         X, y = load(name)
         y = y > np.median(y)
-    n = _TRAIN.get(name, _AIRLINE_ROWS)
+    n = _SIZES[name][0]
     order = np.random.default_rng(seed).permutation(y.size)[: n + _MOST_TEST_ROWS]
     X, y = np.asarray(X[order], dtype=np.float64), np.asarray(y[order]).astype(int)
     return X[:n], y[:n], X[n:], y[n:]
+
+
+def make_text(out: Path) -> str:
+    """Return the stored numbers as a table in Markdown; of several iterations the last counts."""
+    records = json.loads((out / "classify.json").read_text())["records"]
+    found: dict[tuple[str, str], Any] = {}
+    for each in sorted(records, key=lambda each: each.get("iteration") or 0):
+        found[each["data"], each["library"]] = each
+    libraries = [name for name in _TITLES if any(each["library"] == name for each in records)]
+    lines = [
+        f"| data (training rows × inputs) | {' | '.join(_TITLES[each] for each in libraries)} |",
+        "|---" * (len(libraries) + 1) + "|",
+    ]
+    for name in DATA:
+        own = {each: found[name, each] for each in libraries if (name, each) in found}
+        if not own:
+            continue
+        best = min(own, key=lambda each: own[each]["log_loss"])
+        cells = [_format_cell(own.get(each), bold=each == best) for each in libraries]
+        rows, inputs = _SIZES[name]
+        lines.append(f"| {name.replace('_', ' ')} ({rows:,} × {inputs}) | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _format_cell(record: dict[str, Any] | None, bold: bool) -> str:
+    if record is None:
+        return "–"
+    loss, seconds = f"{record['log_loss']:.3f}", f"{record['cpu_seconds']:,.3g}"
+    percent = f"{100.0 * record['error']:.1f} %"
+    return f"{f'**{loss}**' if bold else loss} / {percent} / {float(seconds.replace(',', '')):,g} s"
 
 
 def _read_airline() -> tuple[Any, Any]:
@@ -90,7 +138,7 @@ def _read_airline() -> tuple[Any, Any]:
 
 
 def make_models(n_rows: int) -> dict[str, Any]:
-    """Return the classifiers for so many rows, all with their defaults."""
+    """Return the classifiers for so many rows; ours also without a comparison of kernels."""
     models = {
         "eigengp": EigenGPClassifier(random_state=0),
         "gradient boosting": HistGradientBoostingClassifier(random_state=0),
@@ -99,4 +147,6 @@ def make_models(n_rows: int) -> dict[str, Any]:
     if n_rows <= _MOST_DENSE_ROWS:
         dense = GaussianProcessClassifier(ConstantKernel() * RBF(3.0), random_state=0)
         models["GaussianProcessClassifier"] = make_pipeline(StandardScaler(), dense)
+    if n_rows >= _LARGE_ROWS:
+        models[_SHORT] = EigenGPClassifier(kernel="squared_exponential", random_state=0)
     return models

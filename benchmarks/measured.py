@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 import campaign
+import classify
 import curve
 import how_good
 import tables
@@ -61,6 +62,7 @@ def contents(out: Path) -> dict[Path, str]:
         how_good.PAGE: how_good.text(results, curve.opened(out)),
         FRAGMENTS / "headline.md": headline,
         FRAGMENTS / "gpu.md": _gpu(stored),
+        FRAGMENTS / "classes.md": classify.make_text(out),
         FRAGMENTS / "tables.md": tables.make_text(out),
         README: readme,
     }

@@ -317,3 +317,16 @@ def test_an_input_may_begin_to_vary_after_the_first_partial_fit() -> None:
     model.partial_fit(more, np.abs(more[:, 1]) > 0.7)
     proba = model.predict_proba([[0.0, 0.0], [0.0, 1.0]])[:, 1]
     assert abs(proba[1] - proba[0]) > 0.01
+
+
+def test_many_inputs_of_few_rows_share_a_lengthscale_and_those_of_many_rows_do_not() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 12))
+    y = X.sum(axis=1) + rng.normal(size=60) > 0.0
+    few = EigenGPClassifier(optimizer=LBFGS(max_iter=5), random_state=0).fit(X, y)
+    assert "with one lengthscale (" in str(few.selection_)
+    X = rng.normal(size=(400, 3))
+    many = EigenGPClassifier(optimizer=LBFGS(max_iter=5), random_state=0)
+    many.fit(X, np.sin(4.0 * X[:, 0]) + 0.1 * rng.normal(size=400) > 0.0)
+    assert "with one lengthscale (" not in str(many.selection_)
+    assert np.ptp(many.kernel_.lengthscale) > 1.0

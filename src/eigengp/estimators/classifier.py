@@ -66,8 +66,8 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     With more than 500 rows of two classes, predictions also use the nearest rows (see `residual`).
 
     Two factors, of the means and of the standard deviations of the latent functions, are then
-    fitted to leave-one-out predictions, or with neighbours to a held-out fifth of the rows: the
-    variational posterior alone gives probabilities that are too cautious.
+    fitted to leave-one-out predictions: the variational posterior alone gives probabilities that
+    are too cautious.
 
     Parameters
     ----------
@@ -79,14 +79,15 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         The covariance function of the latent functions. A `Kernel` object is in the units of the
         inputs; its hyperparameters are initial values. A name such as "matern52" selects that
         kernel. "auto" chooses among squared exponential, Matérn 5/2, 3/2 and 1/2 by the bound of
-        1,000 rows; for up to three inputs also a `Warped` squared exponential. With neighbours it
+        1,000 rows; for up to three inputs also a `Warped` squared exponential, and the best of
+        them with one lengthscale for all inputs. With neighbours it
         chooses among these, without the warped one, rational quadratic and three sums of these,
         in three rounds of up to 6,000 rows.
     residual : {"auto", None, "neighbors"}
         How predictions use what the inducing points leave out. None does not use it; the inducing
         points are then learned. "neighbors" conditions each prediction also on the nearest training
         rows, which act as Gaussian observations (Vecchia approximation); the kernel is then
-        learned from groups of at most 600 nearby rows, and the inducing points are placed once.
+        learned from groups of at most 400 nearby rows, and the inducing points are placed once.
         "auto" is "neighbors" for 501 to 100,000 rows of two classes, at most 1,000 rows for each
         second of `max_time`, and None otherwise, for a `Warped` kernel and in `partial_fit`.
     n_neighbors : int

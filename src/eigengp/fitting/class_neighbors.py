@@ -32,14 +32,14 @@ from eigengp.gp.variational import Factors
 from eigengp.gp.vecchia import VecchiaPass
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 
-_LOCAL_ROUNDS, _FIRST_ROUNDS, _LOCAL_TOLERANCE = 8, 30, 1e-5
+_LOCAL_ROUNDS, _FIRST_ROUNDS, _LOCAL_TOLERANCE = 8, 30, 1e-4
 _GROUP_SIZE = 100
 """The number of rows of a group from which the first factors come."""
 _ROUNDS, _INNER_ROUNDS, _STEP = 2, 12, 0.5
 """Rounds over all rows; steps of the factors in each, for given leave-one-out moments."""
 _LEAST_VARIANCE = 1e-10
-_HELD_OUT, _MOST_HELD_OUT = 0.2, 3_000
-"""The share and the largest number of rows to which the calibration is fitted."""
+_CALIBRATION_ROWS = 3_000
+"""The largest number of rows to which the calibration is fitted."""
 _CHUNK = 256
 
 
@@ -109,8 +109,8 @@ class BoundLearner(LocalLearner):
 
     plan: ClassVar[Sequence[Round]] = (
         Round(1_000, 200, 12, 10, 4, 0.12),
-        Round(3_000, 400, 10, 10, 2, 0.3),
-        Round(6_000, 600, 12, 12, 1, 0.5),
+        Round(3_000, 300, 10, 10, 2, 0.3),
+        Round(6_000, 400, 12, 12, 1, 0.5),
     )
     """A label says less than a number, so that groups are larger than those of regression."""
 
@@ -127,13 +127,20 @@ class BoundLearner(LocalLearner):
 
     def _score_kernel(self, model: ExactGP, groups: list[RowBlock]) -> float:
         """Return the negative bound per row; each parameter costs one nat, as in `LocalLearner`."""
-        objective = self._make_objective(model, groups)
+        kernel = limit_alpha(model.kernel)
+
+        def find_bound(group: RowBlock) -> float:
+            latent: Any = DenseLatent(kernel, group.X)
+            rows = Rows(group, offset=self.offset)
+            start, _ = rows.begin(self.likelihood)
+            return rows.improve(latent, start, _FIRST_ROUNDS, _LOCAL_TOLERANCE).bound
+
         try:
-            found = objective(objective.parameters.start)
+            bound = sum(map_in_threads(find_bound, groups, self.n_threads))
         except FactorizationError:
             return float("inf")
         count = sum(float(group.weight.sum()) for group in groups)
-        return float(found.evidence + len(model.kernel.parameters) / count)
+        return float((len(kernel.parameters) - bound) / count)
 
 
 @dataclass(frozen=True)
@@ -163,6 +170,11 @@ class NeighborRounds:
     n_threads: int
     rounds: int = _ROUNDS
 
+    @property
+    def _offset(self) -> Array:
+        assert self.rows.offset is not None
+        return self.rows.offset
+
     def find_posterior(self) -> tuple[NeighborLatent, float]:
         """Return the posterior given all rows, and an estimate of its bound.
 
@@ -182,9 +194,9 @@ class NeighborRounds:
         for _ in range(self.rounds):
             factors = self._improve(factors, self._leave_out(parts, others), number)
             parts, log_partition = self._condition(source, search, _merge(factors, number))
-        assert self.rows.offset is not None
-        posterior = NeighborLatent(parts, self.rows.offset, self.likelihood)
         cavity = self._leave_out(parts, others)
+        calibration = self._calibrate(cavity, number)
+        posterior = NeighborLatent(parts, self._offset, self.likelihood, calibration)
         return posterior, log_partition + self._estimate_bound(factors, cavity, number)
 
     def _condition(
@@ -233,6 +245,15 @@ class NeighborRounds:
             factors = factors.towards(self.rows.make_factors(mean, found), _STEP)
         return factors
 
+    def _calibrate(
+        self, cavity: tuple[Array, Array], number: NDArray[np.intp]
+    ) -> tuple[float, float]:
+        """Fit the calibration to leave-one-out moments of some rows."""
+        some = slice(_CALIBRATION_ROWS)
+        mean, variance = (each[number[some]] for each in cavity)
+        rows = self.rows.block.picked(np.arange(mean.shape[0]))
+        return fit_calibration(self.likelihood, rows, mean + self._offset, variance)
+
     def _estimate_bound(
         self, factors: Factors, cavity: tuple[Array, Array], number: NDArray[np.intp]
     ) -> float:
@@ -243,8 +264,7 @@ class NeighborRounds:
         return float(self.rows.weight @ found.value - own)
 
     def _expect(self, mean: Array, variance: Array) -> Expectation:
-        assert self.rows.offset is not None
-        return self.likelihood.expect(self.rows.block.y, mean + self.rows.offset, variance)
+        return self.likelihood.expect(self.rows.block.y, mean + self._offset, variance)
 
     def _start(self) -> Factors:
         """Return the factors of dense GPs of groups of rows."""
@@ -283,20 +303,6 @@ def _include(
     precision, shift = (np.stack(each, axis=1) for each in _merge(factors, number))
     both = 1.0 / (1.0 / variance + precision)
     return (both * (mean / variance + shift))[number], both[number]
-
-
-def calibrate_held_out(rounds: NeighborRounds) -> tuple[float, float]:
-    """Fit the calibration of a posterior to rows that it does not know."""
-    block = rounds.rows.block
-    count = min(_MOST_HELD_OUT, int(_HELD_OUT * block.n_rows))
-    if count == 0:
-        return 1.0, 1.0
-    seen, held_out = block.cut(block.n_rows - count)
-    part = replace(rounds, rows=replace(rounds.rows, block=seen))
-    posterior, _ = part.find_posterior()
-    chunks = [held_out.X[i : i + _CHUNK] for i in range(0, count, _CHUNK)]
-    done = map_in_threads(posterior.latent, chunks, rounds.n_threads)
-    return fit_calibration(rounds.likelihood, held_out, *_join(done))
 
 
 def _join(chunks: list[tuple[Array, Array]]) -> tuple[Array, Array]:

@@ -13,7 +13,7 @@ from eigengp.backend.threads import speed_up_passes
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
 from eigengp.fitting.bound import Approximation, BoundObjective, Rows
-from eigengp.fitting.class_neighbors import BoundLearner, NeighborRounds, calibrate_held_out
+from eigengp.fitting.class_neighbors import BoundLearner, NeighborRounds
 from eigengp.fitting.initialization import (
     WARPED_INPUTS,
     InducingPointInit,
@@ -96,17 +96,29 @@ class VariationalFit:
     likelihood: NonGaussian
 
     def choose_kernel(self, candidates: Sequence[Kernel]) -> Kernel:
-        """Return the kernel with the largest bound on a subset of the rows, briefly learned."""
+        """Return the best kernel on a subset of the rows, briefly learned.
+
+        Each parameter costs one nat, as in Akaike's criterion: with few rows and many inputs, the
+        best candidate may do better with one lengthscale for all inputs.
+        """
         rows, size = self._draw(_COMPARED_ROWS), _COMPARED_POINTS
-        found: dict[str, tuple[float, Kernel]] = {}
+        found: dict[str, tuple[float, Kernel, Kernel]] = {}
         self.run.monitor.clock.allow(_UNTIL[0])
-        for kernel in candidates:
-            name = type(kernel).__name__
+
+        def compare(kernel: Kernel, name: str) -> None:
             model, _, least = self._learn(rows, kernel, size, name, _COMPARED_ITERATIONS)
+            least += kernel.theta.size / rows.weight.sum()
             if name not in found or least < found[name][0]:
-                found[name] = least, model.kernel
+                found[name] = least, model.kernel, kernel
+
+        for kernel in candidates:
+            compare(kernel, type(kernel).__name__)
             if self.run.monitor.clock.is_over():
                 break
+        name = min(found, key=lambda name: found[name][0])
+        simple = _share_lengthscale(found[name][2])
+        if simple is not None and not self.run.monitor.clock.is_over():
+            compare(simple, f"{name} with one lengthscale")
         scores = {name: each[0] for name, each in found.items()}
         best = min(scores, key=scores.__getitem__)
         reason = f"lowest negative bound per row of {rows.block.n_rows:,} rows"
@@ -159,8 +171,7 @@ class VariationalFit:
         rows = Rows(block, offset=offset)
         rounds = NeighborRounds(model, rows, self.likelihood, own.n_neighbors, run.n_threads)
         with speed_up_passes(points.shape[0]):
-            posterior, bound = rounds.find_posterior()
-            return model, replace(posterior, calibration=calibrate_held_out(rounds)), bound
+            return model, *rounds.find_posterior()
 
     def _draw(self, count: int) -> Rows:
         """Draw so many rows, or all if there are fewer."""
@@ -370,6 +381,14 @@ def _make_kernels(run: Run, rows: RowBlock, variance: float, exposure: int | Non
     if len(made) > 1 and dims is None and D <= WARPED_INPUTS and run.dataset.groups is None:
         made += make_warps(made[0], rows)
     return made
+
+
+def _share_lengthscale(kernel: Kernel) -> Kernel | None:
+    """Return a kernel with one lengthscale for all inputs; None if it has no other form."""
+    if not isinstance(kernel, Stationary) or np.size(kernel.lengthscale) == 1 or kernel.groups:
+        return None
+    length = float(np.mean(kernel.lengthscale))
+    return type(kernel)(length, kernel.variance, active_dims=kernel.active_dims)
 
 
 def _choose_size(run: Run, default: int) -> int:

@@ -1,42 +1,39 @@
 """Latent functions without inducing points: those of few rows, and of neighbours.
 
 Rows act as the Gaussian factors `exp(β f − ½ ω f²)` of `eigengp.gp.variational`, that is as
-observations `β/ω` with the noise variance `1/ω`. For few rows with `K = k(X, X)` and `s = √ω`,
+observations `β/ω` with the noise variance `1/ω`. For few rows with `K = k(X, X)` and
 
-    B = I + diag(s) K diag(s),   S = diag(s) B⁻¹ diag(s),   a = β − S K β,
+    C = K + diag(1/ω),   a = C⁻¹ (β/ω),
 
-the latent values have the mean `K a`, the variances `(1 − diag B⁻¹)/ω`, and the divergence
-`½ [ln|B| + tr B⁻¹ − n + aᵀK a]` from the prior. The log partition function of the factors has the
-derivative `½ (a aᵀ − S)` by `K` (Rasmussen and Williams, 2006, chapter 3).
+the latent values have the mean `K a = (β − a)/ω`, the variances `(1 − diag(C⁻¹)/ω)/ω`, and the
+divergence `½ [ln|C| + Σ ln ω + Σ diag(C⁻¹)/ω − n + aᵀK a]` from the prior. The log partition
+function of the factors has the derivative `½ (a aᵀ − C⁻¹)` by `K` (Rasmussen and Williams, 2006,
+chapter 3).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, namespace
+from eigengp.gp.blocks import RowBlock
+from eigengp.gp.exact import ExactGP
 from eigengp.gp.likelihoods import NonGaussian
-from eigengp.gp.linalg import cholesky, guarded, inverse_lower
+from eigengp.gp.linalg import inverse_diagonal, sum_log_diagonal
 from eigengp.gp.variational import Factors, TargetPosterior
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import Kernel
 
 _LEAST_VARIANCE = 1e-12
-_ADVICE = ("rows", "scale the inputs, or choose another kernel")
 
 
 class DensePosterior(NamedTuple):
     """The posterior of one latent function at few rows."""
 
-    root: Array
-    """`L⁻¹` of `B = L Lᵀ`, shape (n, n)."""
-    a: Array
-    """Shape (n,)."""
     mean: Array
     """Shape (n,)."""
     variance: Array
@@ -52,9 +49,10 @@ class DenseLatent:
     kernel: Kernel
     X: Array
 
-    @cached_property
-    def _matrix(self) -> Array:
-        return np.asarray(self.kernel.matrix(self.X, self.X))
+    @property
+    def _gp(self) -> ExactGP:
+        """The GP whose observations are `β/ω`, with the noise variance `1/ω`."""
+        return ExactGP(self.kernel, 1.0, compiled=True)
 
     def condition(self, factors: Factors) -> tuple[DensePosterior, ...]:
         """Return the posterior of each latent function given the factors of all rows."""
@@ -62,17 +60,13 @@ class DenseLatent:
         return tuple(self._condition(*pair) for pair in pairs)
 
     def _condition(self, precision: Array, shift: Array) -> DensePosterior:
-        K, s = self._matrix, np.sqrt(precision)
-        B = s[:, None] * K * s
-        B.flat[:: s.size + 1] += 1.0
-        L = guarded(cholesky, B, *_ADVICE)
-        log_determinant = 2.0 * float(np.log(L.diagonal()).sum())
-        root = inverse_lower(L)
-        a = shift - s * (root.T @ (root @ (s * (K @ shift))))
-        mean, kept = K @ a, np.einsum("ij,ij->j", root, root)
+        found = self._gp.forward(RowBlock(self.X, shift / precision, precision))
+        a, log_determinant = found.solved, 2.0 * sum_log_diagonal(found.L)
+        kept = inverse_diagonal(found.L) / precision
+        mean = (shift - a) / precision
         variance = np.maximum((1.0 - kept) / precision, _LEAST_VARIANCE)
-        divergence = 0.5 * (log_determinant + float(kept.sum() - s.size + a @ mean))
-        return DensePosterior(root, a, mean, variance, divergence)
+        divergence = log_determinant + float(np.log(precision).sum() + kept.sum() - a.size)
+        return DensePosterior(mean, variance, 0.5 * (divergence + float(a @ mean)))
 
     def predict(self, posteriors: tuple[DensePosterior, ...]) -> tuple[Array, Array]:
         """Return mean and variance of the latent functions at all rows, each of shape (n, C)."""
@@ -84,13 +78,14 @@ class DenseLatent:
         return sum(each.divergence for each in posteriors)
 
     def gradient(self, factors: Factors, posteriors: tuple[DensePosterior, ...]) -> Array:
-        """Return the gradient of the negative log partition function by `kernel.theta`."""
-        bar = np.zeros_like(self._matrix)
-        for precision, each in zip(factors.precision.T, posteriors, strict=True):
-            scaled = each.root * np.sqrt(precision)
-            bar += 0.5 * (scaled.T @ scaled - np.outer(each.a, each.a))
-        columns = self.kernel.at(self.X)
-        return np.asarray(columns.forward(self.X)[1](bar, overwrite=True).theta)
+        """Return the gradient of the negative log partition function by `kernel.theta`.
+
+        It is that of a GP with the observations `β/ω`.
+        """
+        total = np.zeros(self.kernel.theta.size)
+        for precision, shift in zip(factors.precision.T, factors.shift.T, strict=True):
+            total += self._gp.evaluate(RowBlock(self.X, shift / precision, precision))[1].theta
+        return total
 
 
 @dataclass(frozen=True)

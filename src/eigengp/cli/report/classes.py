@@ -101,8 +101,7 @@ class Probabilities:
     def curves(self) -> list[tuple[str, CalibrationCurve]]:
         """The calibration of the most probable class, and of those shown."""
         found = [
-            (self.names[c], CalibrationCurve.of(self.p[:, c], self.true == c))
-            for c in self.shown
+            (self.names[c], CalibrationCurve.of(self.p[:, c], self.true == c)) for c in self.shown
         ]
         if len(self.names) == 2:
             return found

@@ -22,6 +22,7 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, namespace
@@ -31,6 +32,7 @@ WEIGHTS = WEIGHTS / WEIGHTS.sum()
 _CHUNK = 1 << 20
 """The largest number of values at quadrature nodes that exist at once."""
 _BISECTIONS = 60
+_SEARCH_STEPS, _SEARCH_TOLERANCE = 14, 1e-3
 
 
 class Expectation(NamedTuple):
@@ -96,7 +98,7 @@ class NonGaussian(ABC):
     def refit(self, y: Array, weight: Array, mean: Array, variance: Array) -> Self:
         """Return the likelihood with the parameters that maximise the expected log density.
 
-        A few steps of coordinate search by golden sections are enough: the posterior changes too.
+        A few steps of a search along each parameter are enough: the posterior changes too.
         """
         best = self
         for i, (low, high) in enumerate(np.log(self.bounds) if self.bounds else ()):
@@ -166,28 +168,23 @@ def _search_line(own: Any, i: int, ends: tuple[float, float], rows: tuple[Array,
     """Return a likelihood with entry `i` of `theta` improved, within a factor of e."""
     y, weight, mean, variance = rows
 
-    def loss(value: float) -> float:
+    def move(value: float) -> Any:
         theta = own.theta.copy()
         theta[i] = value
-        return -float(weight @ own.with_theta(theta).expect(y, mean, variance).value)
+        return own.with_theta(theta)
+
+    def loss(value: float) -> float:
+        return -float(weight @ move(value).expect(y, mean, variance).value)
 
     centre = float(own.theta[i])
-    low, high = max(ends[0], centre - 1.0), min(ends[1], centre + 1.0)
-    golden = 0.5 * (np.sqrt(5.0) - 1.0)
-    left, right = high - golden * (high - low), low + golden * (high - low)
-    losses = loss(left), loss(right)
-    for _ in range(12):
-        if losses[0] < losses[1]:
-            high, right = right, left
-            left = high - golden * (high - low)
-            losses = loss(left), losses[0]
-        else:
-            low, left = left, right
-            right = low + golden * (high - low)
-            losses = losses[1], loss(right)
-    best = 0.5 * (low + high)
-    if loss(best) >= loss(centre):
-        return own
-    theta = own.theta.copy()
-    theta[i] = best
-    return own.with_theta(theta)
+    around = max(ends[0], centre - 1.0), min(ends[1], centre + 1.0)
+    options = {"maxiter": _SEARCH_STEPS, "xatol": _SEARCH_TOLERANCE}
+    found = minimize_scalar(loss, bounds=around, method="bounded", options=options)
+    return move(found.x) if found.fun < loss(centre) else own
+
+
+def check_positive(**values: float | None) -> None:
+    """Raise ValueError if a value is neither None nor positive and finite."""
+    for name, value in values.items():
+        if value is not None and not 0.0 < value < np.inf:
+            raise ValueError(f"{name} must be positive and finite, or None, got {value!r}.")

@@ -10,7 +10,7 @@ from scipy.special import gammaln
 from scipy.stats import nbinom, poisson
 
 from eigengp._typing import Array
-from eigengp.gp.likelihoods.base import Expectation, NonGaussian
+from eigengp.gp.likelihoods.base import Expectation, NonGaussian, check_positive
 from eigengp.gp.likelihoods.classes import make_weight
 
 _FIRST_VARIANCE = 1.0
@@ -89,9 +89,7 @@ class NegativeBinomial(NonGaussian):
     bounds: ClassVar[tuple[tuple[float, float], ...]] = ((1e-2, 1e5),)
 
     def __post_init__(self) -> None:
-        own = self.dispersion
-        if own is not None and not 0.0 < own < np.inf:
-            raise ValueError(f"dispersion must be positive and finite, or None, got {own!r}.")
+        check_positive(dispersion=self.dispersion)
 
     @property
     def theta(self) -> Array:  # type: ignore[override]

@@ -72,6 +72,13 @@ class Coregionalized(NonGaussian):
             mixing[order] = np.linalg.cholesky(R[np.ix_(order, order)])
         return replace(self, mixing=mixing, noise=np.full(P, _FIRST_NOISE)), np.zeros(P), 1.0
 
+    @property
+    def _learned(self) -> tuple[Array, Array]:
+        """`W` and `σ²` after the start."""
+        assert self.mixing is not None
+        assert self.noise is not None
+        return self.mixing, self.noise
+
     def _at(self, y: Array) -> tuple[Array, Array]:
         """Return targets with zeros where missing, and which are not, each of shape (n, P)."""
         own = self.targets[y.astype(int)]
@@ -80,20 +87,17 @@ class Coregionalized(NonGaussian):
 
     def expect(self, y: Array, mean: Array, variance: Array) -> Expectation:
         """See `NonGaussian.expect`."""
-        assert self.mixing is not None
-        assert self.noise is not None
-        (own, known), W = self._at(y), self.mixing
-        rho = known / self.noise
+        (own, known), (W, noise) = self._at(y), self._learned
+        rho = known / noise
         r = (own - mean @ W.T) * known
         precision = rho @ (W * W)
-        value = -0.5 * (rho * r * r + known * np.log(2.0 * np.pi * self.noise)).sum(axis=1)
+        value = -0.5 * (rho * r * r + known * np.log(2.0 * np.pi * noise)).sum(axis=1)
         value -= 0.5 * (precision * variance).sum(axis=1)
         return Expectation(value, (rho * r) @ W, -0.5 * precision)
 
     def refit(self, y: Array, weight: Array, mean: Array, variance: Array) -> Coregionalized:
         """See `NonGaussian.refit`."""
-        assert self.mixing is not None
-        (own, known), mixing, noise = self._at(y), self.mixing.copy(), np.empty(self.n_latent)
+        (own, known), mixing, noise = self._at(y), self._learned[0].copy(), np.empty(self.n_latent)
         for p in range(self.n_latent):
             s = weight * known[:, p]
             second = (mean * s[:, None]).T @ mean + np.diag(s @ variance)
@@ -108,9 +112,8 @@ class Coregionalized(NonGaussian):
 
     def predict(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return mean and variance of all outputs, each of shape (n, P)."""
-        assert self.mixing is not None
-        assert self.noise is not None
-        return mean @ self.mixing.T, variance @ (self.mixing**2).T + self.noise
+        W, noise = self._learned
+        return mean @ W.T, variance @ (W * W).T + noise
 
     def predict_quantile(self, level: float, mean: Array, variance: Array) -> Array:
         """Return a quantile of all outputs, shape (n, P)."""
@@ -120,7 +123,6 @@ class Coregionalized(NonGaussian):
 
     def draw(self, f: Array, rng: np.random.RandomState) -> Array:
         """Draw all outputs given latent values of shape (n, S, C), shape (n, S, P)."""
-        assert self.mixing is not None
-        assert self.noise is not None
-        values: Array = f @ self.mixing.T
-        return values + np.sqrt(self.noise) * rng.standard_normal(values.shape)
+        W, noise = self._learned
+        values: Array = f @ W.T
+        return values + np.sqrt(noise) * rng.standard_normal(values.shape)

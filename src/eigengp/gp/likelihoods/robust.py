@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import gammaln
 from scipy.stats import t as student
 
 from eigengp._typing import Array
-from eigengp.gp.likelihoods.base import Expectation, NonGaussian
+from eigengp.gp.likelihoods.base import Expectation, NonGaussian, check_positive
 
 _MAD_PER_DEVIATION = 0.6745
 _FIRST_NOISE = 0.1
@@ -18,8 +18,30 @@ _LEAST_SPREAD = 1e-3
 """The smallest robust spread of standardised targets to start from."""
 
 
+class _Located(NonGaussian):
+    """A density of targets about the latent function, with a scale in their units."""
+
+    scale: float | None
+    scales_targets: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_positive(scale=self.scale)
+
+    def rescaled(self, unit: float) -> Self:
+        """See `NonGaussian.rescaled`."""
+        return (
+            self if self.scale is None else type(self)(**{**vars(self), "scale": unit * self.scale})
+        )
+
+
+def _find_spread(y: Array) -> tuple[float, float]:
+    """Return the median of targets, and their spread by the median absolute deviation."""
+    middle = float(np.median(y))
+    return middle, max(float(np.median(np.abs(y - middle))) / _MAD_PER_DEVIATION, _LEAST_SPREAD)
+
+
 @dataclass(frozen=True)
-class StudentT(NonGaussian):
+class StudentT(_Located):
     """Noise with heavy tails, `y = f + σ t_ν`: a few outliers do not move the function.
 
     `ln p = ln C − ½(ν+1) ln(1 + r²/(νσ²))` with `r = y − f` is convex in `r²`, so that
@@ -48,12 +70,10 @@ class StudentT(NonGaussian):
     scale: float | None = None
     degrees_of_freedom: float = 4.0
 
-    scales_targets: ClassVar[bool] = True
     bounds: ClassVar[tuple[tuple[float, float], ...]] = ((1e-5, 1e2), (3.0, 1e3))
 
     def __post_init__(self) -> None:
-        if self.scale is not None and not 0.0 < self.scale < np.inf:
-            raise ValueError(f"scale must be positive and finite, or None, got {self.scale!r}.")
+        super().__post_init__()
         if not 2.0 < self.degrees_of_freedom < np.inf:
             raise ValueError(
                 "degrees_of_freedom must be above 2, where the variance is finite, got "
@@ -70,14 +90,9 @@ class StudentT(NonGaussian):
         scale, nu = np.exp(theta).tolist()
         return replace(self, scale=scale, degrees_of_freedom=nu)
 
-    def rescaled(self, unit: float) -> StudentT:
-        """See `NonGaussian.rescaled`."""
-        return self if self.scale is None else replace(self, scale=unit * self.scale)
-
     def start(self, y: Array, weight: Array) -> tuple[StudentT, Array, float]:
         """See `NonGaussian.start`: median, and the noise from the median absolute deviation."""
-        middle = float(np.median(y))
-        spread = max(float(np.median(np.abs(y - middle))) / _MAD_PER_DEVIATION, _LEAST_SPREAD)
+        middle, spread = _find_spread(y)
         scale = float(np.sqrt(_FIRST_NOISE)) * spread if self.scale is None else self.scale
         return replace(self, scale=scale), np.array([middle]), spread**2
 
@@ -98,7 +113,7 @@ class StudentT(NonGaussian):
 
 
 @dataclass(frozen=True)
-class Quantile(NonGaussian):
+class Quantile(_Located):
     """The τ-quantile of the targets as a smooth function of the inputs.
 
     The check loss is the negative log density of an asymmetric Laplace distribution,
@@ -122,14 +137,12 @@ class Quantile(NonGaussian):
     level: float = 0.5
     scale: float | None = None
 
-    scales_targets: ClassVar[bool] = True
     bounds: ClassVar[tuple[tuple[float, float], ...]] = ((1e-5, 1e2),)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0.0 < self.level < 1.0:
             raise ValueError(f"level must be between 0 and 1, got {self.level!r}.")
-        if self.scale is not None and not 0.0 < self.scale < np.inf:
-            raise ValueError(f"scale must be positive and finite, or None, got {self.scale!r}.")
 
     @property
     def theta(self) -> Array:  # type: ignore[override]
@@ -140,14 +153,9 @@ class Quantile(NonGaussian):
         """See `NonGaussian.with_theta`."""
         return replace(self, scale=float(np.exp(theta[0])))
 
-    def rescaled(self, unit: float) -> Quantile:
-        """See `NonGaussian.rescaled`."""
-        return self if self.scale is None else replace(self, scale=unit * self.scale)
-
     def start(self, y: Array, weight: Array) -> tuple[Quantile, Array, float]:
         """See `NonGaussian.start`."""
-        middle = float(np.median(y))
-        spread = max(float(np.median(np.abs(y - middle))) / _MAD_PER_DEVIATION, _LEAST_SPREAD)
+        spread = _find_spread(y)[1]
         scale = _FIRST_NOISE * spread if self.scale is None else self.scale
         return replace(self, scale=scale), np.array([np.quantile(y, self.level)]), spread**2
 
