@@ -289,7 +289,7 @@ def classify(
     data: Annotated[
         list[str] | None, typer.Option(help="A data set; may be repeated. All unless named.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the split.")] = 7,
+    seed: Annotated[int, typer.Option(help="Seed of the split.")] = 50,
 ) -> None:
     """Log loss, error and calibration of the classifier beside those of other libraries."""
     hold_to(threads)

@@ -123,9 +123,10 @@ def make_text(out: Path) -> str:
 def _format_cell(record: dict[str, Any] | None, bold: bool) -> str:
     if record is None:
         return "–"
-    loss, seconds = f"{record['log_loss']:.3f}", f"{record['cpu_seconds']:,.3g}"
+    loss, seconds = f"{record['log_loss']:.3f}", record["cpu_seconds"]
     percent = f"{100.0 * record['error']:.1f} %"
-    return f"{f'**{loss}**' if bold else loss} / {percent} / {float(seconds.replace(',', '')):,g} s"
+    spent = f"{seconds:,.0f}" if seconds >= 10.0 else f"{seconds:.2g}"
+    return f"{f'**{loss}**' if bold else loss} / {percent} / {spent} s"
 
 
 def _read_airline() -> tuple[Any, Any]:
