@@ -87,7 +87,7 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         How predictions use what the inducing points leave out. None does not use it; the inducing
         points are then learned. "neighbors" conditions each prediction also on the nearest training
         rows, which act as Gaussian observations (Vecchia approximation); the kernel is then
-        learned from groups of at most 400 nearby rows, and the inducing points are placed once.
+        learned from groups of at most 600 nearby rows, and the inducing points are placed once.
         "auto" is "neighbors" for 501 to 100,000 rows of two classes, at most 1,000 rows for each
         second of `max_time`, and None otherwise, for a `Warped` kernel and in `partial_fit`.
     n_neighbors : int

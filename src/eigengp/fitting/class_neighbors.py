@@ -32,7 +32,7 @@ from eigengp.gp.variational import Factors
 from eigengp.gp.vecchia import VecchiaPass
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 
-_LOCAL_ROUNDS, _FIRST_ROUNDS, _LOCAL_TOLERANCE = 8, 30, 1e-4
+_LOCAL_ROUNDS, _FIRST_ROUNDS, _LOCAL_TOLERANCE = 8, 30, 1e-5
 _GROUP_SIZE = 100
 """The number of rows of a group from which the first factors come."""
 _ROUNDS, _INNER_ROUNDS, _STEP = 2, 12, 0.5
@@ -109,8 +109,8 @@ class BoundLearner(LocalLearner):
 
     plan: ClassVar[Sequence[Round]] = (
         Round(1_000, 200, 12, 10, 4, 0.12),
-        Round(3_000, 300, 10, 10, 2, 0.3),
-        Round(6_000, 400, 12, 12, 1, 0.5),
+        Round(3_000, 400, 10, 10, 2, 0.3),
+        Round(6_000, 600, 12, 12, 1, 0.5),
     )
     """A label says less than a number, so that groups are larger than those of regression."""
 
