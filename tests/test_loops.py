@@ -77,9 +77,6 @@ def _everything(own: ModuleType, n: int, s: int, M: int) -> dict[str, Array]:
         for transposed in (False, True):
             found[f"solved {m} {transposed}"] = x = w[:, :m].copy()
             own.solve(found["L"], x, transposed)
-    found["combined"], found["projected"] = np.empty((n, M)), np.empty((n, s))
-    own.combine(w, table, at, found["combined"])
-    own.project(table, at, found["combined"], found["projected"])
     return found
 
 
@@ -137,9 +134,6 @@ def test_loops_are_what_they_say() -> None:
     assert_allclose(found["kappa apart"], found["kappa"], atol=1e-12)
     squares = ((X[:, first] - X[:, second]) * per_length) ** 2
     assert_allclose(found["t"], squares.sum(axis=2), atol=1e-12)
-    members = table[at]
-    assert_allclose(found["combined"], np.einsum("ns,nsm->nm", w, members), atol=1e-12)
-    assert_allclose(found["projected"], np.einsum("nsm,nm->ns", members, found["combined"]))
     assert_allclose(found[f"solved {s} False"], np.linalg.solve(L, w[:, :, None])[:, :, 0])
 
 

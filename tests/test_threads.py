@@ -16,9 +16,9 @@ from threadpoolctl import threadpool_info
 
 from eigengp.backend.threads import (
     make_buffer,
+    map_in_threads,
     recycle,
     reuse_buffers,
-    run_in_threads,
     sum_in_threads,
 )
 
@@ -27,14 +27,18 @@ _BLOCKS, _MANY_BLOCKS = (
 )
 
 
+def _start(block: slice) -> int:
+    return int(block.start)
+
+
 def _starts(part: Sequence[slice]) -> list[int]:
     return [each.start for each in part]
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 4, 9])
 def test_stripes_are_contiguous_in_order_and_the_same_for_any_threads(n_threads: int) -> None:
-    assert run_in_threads(_starts, _BLOCKS, n_threads) == [[each] for each in range(6)]
-    parts = run_in_threads(_starts, _MANY_BLOCKS, n_threads)
+    assert map_in_threads(_start, _BLOCKS, n_threads) == list(range(6))
+    parts = sum_in_threads(lambda part: [_starts(part)], _MANY_BLOCKS, n_threads)
     assert len(parts) == 16
     assert list(chain(*parts)) == list(range(400))
 
@@ -51,69 +55,67 @@ def test_sums_are_added_in_order_whenever_threads_finish(n_threads: int) -> None
 def test_each_thread_takes_a_stripe() -> None:
     together = Barrier(3, timeout=30)
 
-    def work(part: Sequence[slice]) -> str:
+    def work(block: slice) -> str:
         together.wait()  # Nobody passes before all three are here.
         return current_thread().name
 
-    assert len(set(run_in_threads(work, _BLOCKS, 3))) == 3
+    assert len(set(map_in_threads(work, _BLOCKS, 3))) == 3
 
 
 def test_a_pool_that_is_busy_delays_nobody() -> None:
     free, started = Event(), Event()
 
-    def block(part: Sequence[slice]) -> None:
+    def block(_: slice) -> None:
         if current_thread().name.startswith("eigengp"):
             started.set()
             free.wait(30)
 
-    other = Thread(target=run_in_threads, args=(block, _BLOCKS, 2))
+    other = Thread(target=map_in_threads, args=(block, _BLOCKS, 2))
     other.start()
     started.wait(1)
-    assert run_in_threads(_starts, _BLOCKS, 2) == [[each] for each in range(6)]
+    assert map_in_threads(_start, _BLOCKS, 2) == list(range(6))
     free.set()
     other.join(30)
 
 
 def test_blas_has_one_thread_meanwhile() -> None:
-    def count(part: Sequence[slice]) -> int:
+    def count(_: slice) -> int:
         return max(each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas")
 
-    before = count([])
-    assert run_in_threads(count, _BLOCKS, 2) == 6 * [1]
-    assert count([]) == before
+    before = count(_BLOCKS[0])
+    assert map_in_threads(count, _BLOCKS, 2) == 6 * [1]
+    assert count(_BLOCKS[0]) == before
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("failing", [0, 3])
 def test_errors_of_any_stripe_reach_the_caller(failing: int, n_threads: int) -> None:
-    def work(part: Sequence[slice]) -> None:
-        if part[0].start >= failing:
-            raise ArithmeticError(f"block {part[0].start}")
+    def work(block: slice) -> None:
+        if block.start >= failing:
+            raise ArithmeticError(f"block {block.start}")
 
     with pytest.raises(ArithmeticError, match=f"block {failing}"):
-        run_in_threads(work, _BLOCKS, n_threads)
-    assert run_in_threads(_starts, _BLOCKS, n_threads) == [[each] for each in range(6)]
+        map_in_threads(work, _BLOCKS, n_threads)
+    assert map_in_threads(_start, _BLOCKS, n_threads) == list(range(6))
 
 
 def test_a_stripe_may_have_stripes_of_its_own() -> None:
-    def work(part: Sequence[slice]) -> list[int]:
-        return list(chain(*run_in_threads(_starts, part, 2)))
+    def work(block: slice) -> list[int]:
+        return map_in_threads(_start, [block, block], 2)
 
-    assert run_in_threads(work, _BLOCKS, 2) == [[each] for each in range(6)]
+    assert map_in_threads(work, _BLOCKS, 2) == [[each, each] for each in range(6)]
 
 
 def test_threads_never_share_memory() -> None:
-    def work(part: Sequence[slice]) -> bool:
-        whole = True
-        for each in part:
-            own = make_buffer((100, 100))
-            own[...] = each.start
-            whole = whole and bool(np.all(np.exp(0.0 * own) * own == each.start))
-            recycle(own)
+    def work(block: slice) -> bool:
+        own = make_buffer((100, 100))
+        own[...] = block.start
+        whole = bool(np.all(np.exp(0.0 * own) * own == block.start))
+        recycle(own)
         return whole
 
     with reuse_buffers():
-        assert all(run_in_threads(work, _MANY_BLOCKS, 4))
+        assert all(map_in_threads(work, _MANY_BLOCKS, 4))
 
 
 _IN_WORKERS = """

@@ -1,153 +1,44 @@
 """Loops over small sets of rows, compiled; `loops_numpy` says what each does.
 
-Nothing is gathered: each set reads its rows of the table where they are. Sums may be taken in any
-order within a set, which lets the compiler use wide registers; that order is the same in every run
-of the same machine code. Arguments that are only read may be read-only. `products_numba` has
-those that predictions do not need, and is imported with the first of them.
+Nothing is gathered: each set reads its rows of the table where they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache, wraps
-from importlib import import_module
-from threading import Lock
-from typing import Any
-
 import numba
 import numpy as np
 from numba import types
-from numba.core import config
 
-if getattr(config, "DISABLE_JIT", False):
-    raise ImportError("Numba is switched off by NUMBA_DISABLE_JIT.")
+from eigengp.backend.compiled import (
+    AT_ONCE,
+    INDEX_1,
+    INDEX_2,
+    READ_1,
+    READ_2,
+    READ_3,
+    WRITE_2,
+    add_squares,
+    compile_for,
+    fill_profile,
+)
+from eigengp.backend.products_numba import evaluate_gram, multiply, multiply_block
 
-READ_1, READ_2, READ_3 = (types.Array(types.float64, d, "C", readonly=True) for d in (1, 2, 3))
-WRITE_1, WRITE_2 = (types.Array(types.float64, d, "C") for d in (1, 2))
-INDEX_1, INDEX_2 = (types.Array(types.intp, d, "C", readonly=True) for d in (1, 2))
-_FAST = {"reassoc", "contract", "nsz"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in ("combine", "evaluate_gram", "multiply", "multiply_block", "project"):
-        raise AttributeError(name)
-    return getattr(import_module("eigengp.backend.products_numba"), name)
-
-
-def compile_for(*arguments: Any, result: Any = types.void) -> Callable[[Any], Any]:
-    """Compile a function for arguments of these types when it is first called, or read the cache.
-
-    Compiling takes a second, and most programs need few of the functions.
-    """
-    options: dict[str, Any] = {"nogil": True, "cache": True, "fastmath": _FAST}
-    lock = Lock()
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        @cache
-        def compiled() -> Any:
-            compile_ = numba.njit(result(*arguments), error_model="numpy", **options)
-            try:
-                return compile_(function)
-            except RuntimeError:  # There is no place for the cache.
-                options["cache"] = False
-                return numba.njit(result(*arguments), error_model="numpy", **options)(function)
-
-        @wraps(function)
-        def call(*given: Any) -> Any:
-            with lock:  # Threads would compile it once each.
-                own = compiled()
-            return own(*given)
-
-        return call
-
-    return decorate
-
-
-@numba.njit(inline="always")
-def _exp(x):
-    # exp of numbers between −700 and 700: 2ⁿ times a polynomial, which fills wide registers.
-    n = np.floor(x * 1.4426950408889634 + 0.5)
-    r = (x - n * 0.6931471803691238) - n * 1.9082149292705877e-10
-    p = 2.505210838544172e-08
-    p = p * r + 2.755731922398589e-07
-    p = p * r + 2.7557319223985893e-06
-    p = p * r + 2.48015873015873e-05
-    p = p * r + 0.0001984126984126984
-    p = p * r + 0.001388888888888889
-    p = p * r + 0.008333333333333333
-    p = p * r + 0.041666666666666664
-    p = p * r + 0.16666666666666666
-    p = p * r + 0.5
-    p = p * r + 1.0
-    p = p * r + 1.0
-    return p * np.int64((np.int64(n) + 1023) << 52).view(np.float64)
-
-
-@numba.njit(inline="always")
-def _log(x):
-    # ln of numbers from one on: x = 2ᵉm, ln m = 2 artanh((m − 1)/(m + 1)).
-    bits = np.float64(x).view(np.int64)
-    e = np.float64((bits >> 52) - 1023)
-    m = np.int64((bits & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000).view(np.float64)
-    more = 1.0 if m > 1.4142135623730951 else 0.0
-    m *= 1.0 - 0.5 * more
-    e += more
-    z = (m - 1.0) / (m + 1.0)
-    q = z * z
-    p = 1.0 / 21.0
-    p = p * q + 1.0 / 19.0
-    p = p * q + 1.0 / 17.0
-    p = p * q + 1.0 / 15.0
-    p = p * q + 1.0 / 13.0
-    p = p * q + 1.0 / 11.0
-    p = p * q + 1.0 / 9.0
-    p = p * q + 1.0 / 7.0
-    p = p * q + 1.0 / 5.0
-    p = p * q + 1.0 / 3.0
-    p = p * q + 1.0
-    return e * 0.6931471805599453 + 2.0 * z * p
-
-
-@numba.njit(inline="always")
-def _add_squares(x, points, first, t):
-    # Add the squared distances between x and a block of points, whose inputs are rows.
-    whole, last = x.size - x.size % 4, first + t.size
-    for d in range(0, whole, 4):
-        x0, x1, x2, x3 = x[d], x[d + 1], x[d + 2], x[d + 3]
-        z0, z1 = points[d, first:last], points[d + 1, first:last]
-        z2, z3 = points[d + 2, first:last], points[d + 3, first:last]
-        for j in range(t.size):
-            b0, b1, b2, b3 = x0 - z0[j], x1 - z1[j], x2 - z2[j], x3 - z3[j]
-            t[j] += b0 * b0 + b1 * b1 + b2 * b2 + b3 * b3
-    for d in range(whole, x.size):
-        x0, z0 = x[d], points[d, first:last]
-        for j in range(t.size):
-            b0 = x0 - z0[j]
-            t[j] += b0 * b0
-
-
-@numba.njit(inline="always")
-def _profile(t, decay, rho):
-    kind, a, b, c = decay[0], decay[1], decay[2], decay[3]
-    if kind == 0.0:
-        for j in range(t.size):
-            rho[j] = _exp(-0.5 * min(t[j], 1400.0))
-    elif kind == 1.0:
-        for j in range(t.size):
-            root = min(np.sqrt(a * t[j]), 700.0)
-            rho[j] = (1.0 + root * (b + root * c)) * _exp(-root)
-    else:
-        for j in range(t.size):
-            rho[j] = _exp(-min(a * _log(1.0 + b * t[j]), 700.0))
+__all__ = [
+    "evaluate_gram",
+    "find_nearest",
+    "measure_distances",
+    "multiply",
+    "multiply_block",
+    "profile",
+    "solve",
+    "whiten",
+]
 
 
 @compile_for(READ_2, READ_1, WRITE_2)
 def profile(t, decay, rho):
     for i in range(t.shape[0]):
-        _profile(t[i], decay, rho[i])
-
-
-_AT_ONCE = 512
+        fill_profile(t[i], decay, rho[i])
 
 
 @numba.njit
@@ -173,20 +64,20 @@ def _replace(heap, at, size, distance, number):
 @compile_for(READ_2, READ_2, INDEX_1, types.Array(types.intp, 2, "C"))
 def find_nearest(X, points, limit, found):
     n, k = found.shape
-    t = np.empty(_AT_ONCE)
+    t = np.empty(AT_ONCE)
     least = np.full((n, k), np.inf)  # Of each row a heap, the farthest on top.
     found[:] = -1
     last = 0
     for i in range(n):
         last = max(last, limit[i])
-    for first in range(0, last, _AT_ONCE):
+    for first in range(0, last, AT_ONCE):
         for i in range(n):
-            count = min(_AT_ONCE, limit[i] - first)
+            count = min(AT_ONCE, limit[i] - first)
             if count <= 0:
                 continue
             own, heap, at = t[:count], least[i], found[i]
             own[:] = 0.0
-            _add_squares(X[i], points, first, own)
+            add_squares(X[i], points, first, own)
             for j in range(count):
                 if own[j] < heap[0]:
                     _replace(heap, at, k, own[j], first + j)
@@ -210,7 +101,7 @@ def _measure_set(X, per_length, points, x, t):
     for a in range(s):
         for d in range(D):
             x[d] = points[d, a]
-        _add_squares(x, points, a, t[pair : pair + s - a])
+        add_squares(x, points, a, t[pair : pair + s - a])
         pair += s - a
 
 

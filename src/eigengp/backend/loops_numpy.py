@@ -163,19 +163,6 @@ def solve(L: AnyArray, x: AnyArray, transposed: bool) -> None:
             x[:, a + 1 :] -= x[:, a, None] * later
 
 
-def combine(weights: Array, K: Array, at: NDArray[np.intp], out: Array) -> None:
-    """Set `out_i = Σ_j weights_ij K[at_ij]`, shape (n, M); `weights` may have fewer columns."""
-    at = at[:, : weights.shape[1]]
-    for rows in _parts(at, K.shape[1]):
-        np.matmul(weights[rows, None, :], K[at[rows]], out=out[rows, None, :])
-
-
-def project(K: Array, at: NDArray[np.intp], v: Array, out: Array) -> None:
-    """Set `out_ij = K[at_ij]·v_i`, shape (n, s)."""
-    for rows in _parts(at, K.shape[1]):
-        np.matmul(K[at[rows]], v[rows, :, None], out=out[rows, :, None])
-
-
 def multiply_block(V: Any, left: Any, right: Any, rows: Any, columns: Any) -> None:
     """Set the rows of `rows` to `V x` for those of `right`, and add `Vᵀx` of `left` to `columns`.
 

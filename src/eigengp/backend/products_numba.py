@@ -1,4 +1,4 @@
-"""Compiled kernel matrices and products of many rows, for learning; see `loops_numba`."""
+"""Compiled kernel matrices and products of many rows, for learning; see `compiled`."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from eigengp.backend.loops_numba import (
-    _AT_ONCE,
-    INDEX_2,
+from eigengp.backend.compiled import (
+    AT_ONCE,
     READ_1,
     READ_2,
     WRITE_1,
     WRITE_2,
-    _add_squares,
-    _log,
-    _profile,
+    add_squares,
     compile_for,
+    fill_profile,
+    fill_profile_single,
+    find_log,
 )
 
 
@@ -39,7 +39,7 @@ def _times_slope(t, rho, decay, T):
         for j in range(t.size):
             u = b * t[j]
             own = T[j] * rho[j]
-            shape += own * a * (u / (1.0 + u) - _log(1.0 + u))
+            shape += own * a * (u / (1.0 + u) - find_log(1.0 + u))
             T[j] = -a * b * own / (1.0 + u)
     return shape
 
@@ -63,7 +63,7 @@ def _measure_row(points, i, first, x, t):
         x[d] = points[d, i]
     for j in range(t.size):
         t[j] = 0.0
-    _add_squares(x, points, first, t)
+    add_squares(x, points, first, t)
 
 
 @intrinsic
@@ -100,7 +100,7 @@ def _pull_back(points, term, C, a, sums):
         own, near, bar = t[: n - first], rho[: n - first], T[: n - first]
         row, others = C[i, first:], a[first:]
         _measure_row(points, i, first, x, own)
-        _profile(own, term, near)
+        fill_profile(own, term, near)
         total = 0.0
         for j in range(n - first):  # Each entry stands for two.
             bar[j] = row[j] - a[i] * others[j]
@@ -128,7 +128,7 @@ def evaluate_gram(X, per_length, terms, noise, y, factorize, invert, C, a, sums)
         for k in range(count):
             own, near = t[: n - i], rho[: n - i]
             _measure_row(points[k], i, i, x, own)
-            _profile(own, terms[k], near)
+            fill_profile(own, terms[k], near)
             for j in range(n - i):
                 row[i + j] += terms[k, 4] * near[j]
         row[i] += noise[i]
@@ -153,39 +153,6 @@ def evaluate_gram(X, per_length, terms, noise, y, factorize, invert, C, a, sums)
         for k in range(count):
             _pull_back(points[k], terms[k], C, a, sums[k])
     return log_det
-
-
-@compile_for(READ_2, READ_2, INDEX_2, WRITE_2)
-def combine(weights, K, at, out):
-    n, s = weights.shape
-    M = K.shape[1]
-    whole = s - s % 4
-    for i in range(n):
-        own = out[i]
-        for m in range(M):
-            own[m] = 0.0
-        for j in range(0, whole, 4):
-            k0, k1, k2, k3 = K[at[i, j]], K[at[i, j + 1]], K[at[i, j + 2]], K[at[i, j + 3]]
-            w0, w1 = weights[i, j], weights[i, j + 1]
-            w2, w3 = weights[i, j + 2], weights[i, j + 3]
-            for m in range(M):
-                own[m] += w0 * k0[m] + w1 * k1[m] + w2 * k2[m] + w3 * k3[m]
-        for j in range(whole, s):
-            k0, w0 = K[at[i, j]], weights[i, j]
-            for m in range(M):
-                own[m] += w0 * k0[m]
-
-
-@compile_for(READ_2, INDEX_2, READ_2, WRITE_2)
-def project(K, at, v, out):
-    n, s = at.shape
-    for i in range(n):
-        for j in range(s):
-            row = K[at[i, j]]
-            total = 0.0
-            for m in range(K.shape[1]):
-                total += row[m] * v[i, m]
-            out[i, j] = total
 
 
 _SINGLE = types.Array(types.float32, 2, "C")
@@ -222,74 +189,20 @@ def multiply_block(V, left, right, rows, columns):
                 rows[j, first + 3] = s3
 
 
-_LOG2_E, _LN2_HIGH, _LN2_LOW = (np.float32(x) for x in (1.442695041, 0.693359375, -2.12194440e-4))
-_LN2, _HALF, _ONE, _ROOT2 = (np.float32(x) for x in (0.6931471806, 0.5, 1.0, 1.4142135))
-_MOST = np.float32(80.0)
-_E0, _E1, _E2, _E3, _E4, _E5 = (
-    np.float32(x)
-    for x in (1.9875691e-4, 1.3981999e-3, 8.3334519e-3, 4.1665796e-2, 1.6666665e-1, 5.0000001e-1)
-)
-_L0, _L1, _L2, _L3, _L4, _L5, _L6, _L7, _L8 = (
-    np.float32(x)
-    for x in (
-        *(7.0376836e-2, -1.1514610e-1, 1.1676999e-1, -1.2420141e-1, 1.4249323e-1),
-        *(-1.6668058e-1, 2.0000715e-1, -2.4999994e-1, 3.3333331e-1),
-    )
-)
-
-
-@numba.njit(inline="always")
-def _exp_single(x):
-    # exp of numbers between −80 and 80: 2ⁿ times a polynomial.
-    n = np.floor(x * _LOG2_E + _HALF)
-    r = (x - n * _LN2_HIGH) - n * _LN2_LOW
-    p = ((((_E0 * r + _E1) * r + _E2) * r + _E3) * r + _E4) * r + _E5
-    return (p * r * r + r + _ONE) * np.int32((np.int32(n) + 127) << 23).view(np.float32)
-
-
-@numba.njit(inline="always")
-def _log_single(x):
-    # ln of numbers from one on: x = 2ᵉm, and a polynomial of m − 1.
-    bits = np.float32(x).view(np.int32)
-    e = np.float32((bits >> 23) - 127)
-    m = np.int32((bits & 0x7FFFFF) | 0x3F800000).view(np.float32)
-    more = _ONE if m > _ROOT2 else np.float32(0.0)
-    m *= _ONE - _HALF * more
-    z = m - _ONE
-    p = (((_L0 * z + _L1) * z + _L2) * z + _L3) * z + _L4
-    p = (((p * z + _L5) * z + _L6) * z + _L7) * z + _L8
-    return (e + more) * _LN2 + (p * z * z * z - _HALF * z * z + z)
-
-
-@numba.njit(inline="always")
-def _profile_single(t, term, rho):
-    kind, a, b, c = term[0], term[1], term[2], term[3]
-    if kind == 0.0:
-        for j in range(t.size):
-            rho[j] = _exp_single(-min(_HALF * t[j], _MOST))
-    elif kind == 1.0:
-        for j in range(t.size):
-            root = min(np.sqrt(a * t[j]), _MOST)
-            rho[j] = (_ONE + root * (b + root * c)) * _exp_single(-root)
-    else:
-        for j in range(t.size):
-            rho[j] = _exp_single(-min(a * _log_single(_ONE + b * t[j]), _MOST))
-
-
 def _multiply(X, points, terms, v, out):
-    near, distances = np.empty(_AT_ONCE, X.dtype), np.empty(_AT_ONCE, X.dtype)
-    for first in range(0, v.size, _AT_ONCE):
-        count = min(_AT_ONCE, v.size - first)
+    near, distances = np.empty(AT_ONCE, X.dtype), np.empty(AT_ONCE, X.dtype)
+    for first in range(0, v.size, AT_ONCE):
+        count = min(AT_ONCE, v.size - first)
         t, rho = distances[:count], near[:count]
         for i in range(X.shape[1]):
             for k in range(X.shape[0]):
                 for j in range(count):
                     t[j] = 0
-                _add_squares(X[k, i], points[k], first, t)
+                add_squares(X[k, i], points[k], first, t)
                 if v.itemsize == 4:
-                    _profile_single(t, terms[k], rho)
+                    fill_profile_single(t, terms[k], rho)
                 else:
-                    _profile(t, terms[k], rho)
+                    fill_profile(t, terms[k], rho)
                 total = X.dtype.type(0)
                 for j in range(count):
                     total += v[first + j] * rho[j]

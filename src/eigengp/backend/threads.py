@@ -329,21 +329,13 @@ def _run_job(
         job.finish()
 
 
-def run_in_threads(
-    work: Callable[[Sequence[Any]], T], blocks: Sequence[Any], n_threads: int | None = None
-) -> list[T]:
-    """Return `[work(stripe), …]` for contiguous stripes of the blocks."""
-    results: list[T] = []
-    _run_job(work, blocks, n_threads, results.append)
-    return results
-
-
 def map_in_threads(
     function: Callable[[Any], T], items: Sequence[Any], n_threads: int | None = None
 ) -> list[T]:
     """Return `[function(item), …]`, in order; each thread takes contiguous stripes of the items."""
-    done = run_in_threads(lambda own: [function(each) for each in own], items, n_threads)
-    return [each for own in done for each in own]
+    found: list[T] = []
+    _run_job(lambda own: [function(each) for each in own], items, n_threads, found.extend)
+    return found
 
 
 def sum_in_threads(

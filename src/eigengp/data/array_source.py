@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from eigengp.backend.namespace import AnyArray, namespace, on_host
 from eigengp.backend.threads import (
+    map_in_threads,
     reuse_buffers,
-    run_in_threads,
     sum_in_threads,
     use_one_blas_thread,
 )
@@ -244,10 +244,7 @@ def map_blocks(function: Callable[[AnyArray], Any], X: AnyArray, n_columns: int 
         with use_one_blas_thread():
             return function(cut(blocks[0]))
     with reuse_buffers():
-        parts = run_in_threads(
-            lambda own: [function(cut(rows)) for rows in own], blocks, None if host else 1
-        )
-    found = [each for part in parts for each in part]
+        found = map_in_threads(lambda rows: function(cut(rows)), blocks, None if host else 1)
     if isinstance(found[0], tuple):
         join = namespace(found[0][0]).concat
         return tuple(join(each, axis=0) for each in zip(*found, strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -334,25 +334,32 @@ class NeighborSource:
     rows: RowBlock
     index: NDArray[np.intp]
     n_threads: int = 1
-    n_rows: int = field(init=False)
-    """The number of rows in the sum."""
-    is_complete: bool = field(init=False)
-    """Whether every row is summed, with all earlier rows as neighbours."""
-    chunks: list[slice] = field(init=False, repr=False)
-    """Neighbourhoods that are treated at once."""
-    blocks: list[slice] = field(init=False, repr=False)
-    """All rows, in blocks whose features are computed at once."""
-    groups: list[slice] = field(init=False, repr=False)
-    """Neighbourhoods that are summed at once."""
 
-    def __post_init__(self) -> None:
-        (n, s), N = self.index.shape, self.rows.n_rows
-        chunk = max(1, min(_CHUNK, 2 * _CHUNK_PAIRS // (s * (s + 1))))
-        object.__setattr__(self, "n_rows", n)
-        object.__setattr__(self, "is_complete", n == s == N)
-        object.__setattr__(self, "chunks", _cut(n, chunk))
-        object.__setattr__(self, "blocks", _cut(N, _BLOCK))
-        object.__setattr__(self, "groups", _cut_groups(n))
+    @property
+    def n_rows(self) -> int:
+        """The number of rows in the sum."""
+        return int(self.index.shape[0])
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every row is summed, with all earlier rows as neighbours."""
+        return self.index.shape == (self.rows.n_rows, self.rows.n_rows)
+
+    @property
+    def chunks(self) -> list[slice]:
+        """Neighbourhoods that are treated at once."""
+        n, s = self.index.shape
+        return _cut(n, max(1, min(_CHUNK, 2 * _CHUNK_PAIRS // (s * (s + 1)))))
+
+    @property
+    def blocks(self) -> list[slice]:
+        """All rows, in blocks whose features are computed at once."""
+        return _cut(self.rows.n_rows, _BLOCK)
+
+    @property
+    def groups(self) -> list[slice]:
+        """Neighbourhoods that are summed at once."""
+        return _cut(self.n_rows, max(_LEAST_GROUP, -(-self.n_rows // _GROUPS)))
 
     @classmethod
     def of(
@@ -383,7 +390,3 @@ class NeighborSource:
 
 def _cut(n: int, size: int) -> list[slice]:
     return [slice(i, min(i + size, n)) for i in range(0, n, size)]
-
-
-def _cut_groups(n: int) -> list[slice]:
-    return _cut(n, max(_LEAST_GROUP, -(-n // _GROUPS)))

@@ -25,7 +25,7 @@ from scipy import sparse
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import load_loops, row_dots
-from eigengp.backend.threads import run_in_threads, sum_in_threads
+from eigengp.backend.threads import map_in_threads, sum_in_threads
 from eigengp.gp.linalg import cholesky, solve_lower
 from eigengp.gp.vecchia import VecchiaOutcome
 from eigengp.kernels import Kernel
@@ -66,17 +66,13 @@ class SymmetricKernelMatrix:
         parts = [slice(i, min(i + _BLOCK, X.shape[0])) for i in range(0, X.shape[0], _BLOCK)]
         columns = [kernel.at(X[part]) for part in parts]
         pairs = [(i, j) for i in range(len(parts)) for j in range(i, len(parts))]
-        at = [slice(k, k + 1) for k in range(len(pairs))]
 
-        def stripe(own: Sequence[slice]) -> list[_Block]:
-            found = []
-            for each in own:
-                i, j = pairs[each.start]
-                values = columns[j].matrix(X[parts[i]], "float32")
-                found.append(_Block(parts[i], parts[j], np.array(values, np.float32, order="C")))
-            return found
+        def compute(pair: tuple[int, int]) -> _Block:
+            i, j = pair
+            values = columns[j].matrix(X[parts[i]], "float32")
+            return _Block(parts[i], parts[j], np.array(values, np.float32, order="C"))
 
-        return cls([b for own in run_in_threads(stripe, at, n_threads) for b in own], n_threads)
+        return cls(map_in_threads(compute, pairs, n_threads), n_threads)
 
     def multiply(self, x: Array) -> Array:
         """Return `K x`, shape (N, k): products of blocks in float32, their sums in float64.
@@ -86,12 +82,11 @@ class SymmetricKernelMatrix:
         k, n = x.shape[1], self.blocks[-1].rows.stop
         low = np.zeros((k, n), dtype=np.float32)
         low[:, : x.shape[0]] = x.T
-        at, loops = [slice(i, i + 1) for i in range(len(self.blocks))], load_loops()
+        loops = load_loops()
 
-        def stripe(own: Sequence[slice]) -> Array:
+        def stripe(own: Sequence[_Block]) -> Array:
             total = np.zeros((k, n))
-            for each in own:
-                rows, columns, values = self.blocks[each.start]
+            for rows, columns, values in own:
                 left, right = (np.ascontiguousarray(low[:, part]) for part in (rows, columns))
                 product, transposed = np.empty_like(left), np.zeros_like(right)
                 loops.multiply_block(values, left, right, product, transposed)
@@ -100,7 +95,7 @@ class SymmetricKernelMatrix:
                     total[:, columns] += transposed
             return total
 
-        return sum_in_threads(stripe, at, self.n_threads).T
+        return sum_in_threads(stripe, self.blocks, self.n_threads).T
 
 
 @dataclass(frozen=True)
@@ -162,8 +157,7 @@ class Preconditioner:
 def _map_rows(term: Callable[[slice], Array], n: int, n_threads: int) -> list[Array]:
     """Return `term(rows)` of blocks of rows, in order, computed in threads."""
     blocks = [slice(i, min(i + _BLOCK, n)) for i in range(0, n, _BLOCK)]
-    done = run_in_threads(lambda own: [term(rows) for rows in own], blocks, n_threads)
-    return [each for own in done for each in own]
+    return map_in_threads(term, blocks, n_threads)
 
 
 class Solution(NamedTuple):

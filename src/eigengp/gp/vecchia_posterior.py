@@ -411,18 +411,16 @@ class VecchiaPosterior:
     def _variance_gradient(self, X: Array) -> Array:
         found = self._factorize(X, self.search(X))
         latent = 2.0 * found.t @ self._whitened_root
-        through = np.empty_like(found.b)
-        find_loops(X).project(found.members.G, found.at, latent @ self._whitened_root.T, through)
+        through = found.members.G[found.at] @ (latent @ self._whitened_root.T)[:, :, None]
         k_bar = latent @ self.covariance_root.T - 2.0 * found.g @ self.flow.prior_factor.T
-        c_bar = -2.0 * found.b - solve_stack(found.L, through)
+        c_bar = -2.0 * found.b - solve_stack(found.L, through[:, :, 0])
         gradient = self._pulled(X, found, c_bar, k_bar)
         own = np.full(X.shape[0], 1.0 + self.flow.jitter)
         return gradient + self.features.kernel.diag_adjoint(X, own).points
 
     def _pulled(self, X: Array, found: Factorized, c_bar: Array, k_bar: Array) -> Array:
         """Return what the cotangents of `k_r(x, x_j)` and `k(x)` give to the inputs."""
-        mixed = np.empty_like(found.g)
-        find_loops(X).combine(c_bar, found.members.G, found.at, mixed)
+        mixed = (c_bar[:, None, :] @ found.members.G[found.at])[:, 0]
         k_bar = k_bar - mixed @ self.flow.prior_factor.T
         distinct, at = np.unique(found.rows, return_inverse=True)
         between = np.zeros((X.shape[0], distinct.size))

@@ -1,0 +1,189 @@
+"""What compiled loops share: how they are compiled, and profiles of kernels in wide registers.
+
+Sums may be taken in any order within a set of rows, which lets the compiler use wide registers;
+that order is the same in every run of the same machine code. Arguments that are only read may be
+read-only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, wraps
+from threading import Lock
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+from numba.core import config
+
+if getattr(config, "DISABLE_JIT", False):
+    raise ImportError("Numba is switched off by NUMBA_DISABLE_JIT.")
+
+READ_1, READ_2, READ_3 = (types.Array(types.float64, d, "C", readonly=True) for d in (1, 2, 3))
+WRITE_1, WRITE_2 = (types.Array(types.float64, d, "C") for d in (1, 2))
+INDEX_1, INDEX_2 = (types.Array(types.intp, d, "C", readonly=True) for d in (1, 2))
+AT_ONCE = 512
+"""The number of points that are treated at once, and stay in the cache of the processor."""
+_FAST = {"reassoc", "contract", "nsz"}
+
+
+def compile_for(*arguments: Any, result: Any = types.void) -> Callable[[Any], Any]:
+    """Compile a function for arguments of these types when it is first called, or read the cache.
+
+    Compiling takes a second, and most programs need few of the functions.
+    """
+    options: dict[str, Any] = {"nogil": True, "cache": True, "fastmath": _FAST}
+    lock = Lock()
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @cache
+        def compiled() -> Any:
+            compile_ = numba.njit(result(*arguments), error_model="numpy", **options)
+            try:
+                return compile_(function)
+            except RuntimeError:  # There is no place for the cache.
+                options["cache"] = False
+                return numba.njit(result(*arguments), error_model="numpy", **options)(function)
+
+        @wraps(function)
+        def call(*given: Any) -> Any:
+            with lock:  # Threads would compile it once each.
+                own = compiled()
+            return own(*given)
+
+        return call
+
+    return decorate
+
+
+@numba.njit(inline="always")
+def _exp(x):
+    # exp of numbers between −700 and 700: 2ⁿ times a polynomial, which fills wide registers.
+    n = np.floor(x * 1.4426950408889634 + 0.5)
+    r = (x - n * 0.6931471803691238) - n * 1.9082149292705877e-10
+    p = 2.505210838544172e-08
+    p = p * r + 2.755731922398589e-07
+    p = p * r + 2.7557319223985893e-06
+    p = p * r + 2.48015873015873e-05
+    p = p * r + 0.0001984126984126984
+    p = p * r + 0.001388888888888889
+    p = p * r + 0.008333333333333333
+    p = p * r + 0.041666666666666664
+    p = p * r + 0.16666666666666666
+    p = p * r + 0.5
+    p = p * r + 1.0
+    p = p * r + 1.0
+    return p * np.int64((np.int64(n) + 1023) << 52).view(np.float64)
+
+
+@numba.njit(inline="always")
+def find_log(x):
+    # ln of numbers from one on: x = 2ᵉm, ln m = 2 artanh((m − 1)/(m + 1)).
+    bits = np.float64(x).view(np.int64)
+    e = np.float64((bits >> 52) - 1023)
+    m = np.int64((bits & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000).view(np.float64)
+    more = 1.0 if m > 1.4142135623730951 else 0.0
+    m *= 1.0 - 0.5 * more
+    e += more
+    z = (m - 1.0) / (m + 1.0)
+    q = z * z
+    p = 1.0 / 21.0
+    p = p * q + 1.0 / 19.0
+    p = p * q + 1.0 / 17.0
+    p = p * q + 1.0 / 15.0
+    p = p * q + 1.0 / 13.0
+    p = p * q + 1.0 / 11.0
+    p = p * q + 1.0 / 9.0
+    p = p * q + 1.0 / 7.0
+    p = p * q + 1.0 / 5.0
+    p = p * q + 1.0 / 3.0
+    p = p * q + 1.0
+    return e * 0.6931471805599453 + 2.0 * z * p
+
+
+@numba.njit(inline="always")
+def add_squares(x, points, first, t):
+    # Add the squared distances between x and a block of points, whose inputs are rows.
+    whole, last = x.size - x.size % 4, first + t.size
+    for d in range(0, whole, 4):
+        x0, x1, x2, x3 = x[d], x[d + 1], x[d + 2], x[d + 3]
+        z0, z1 = points[d, first:last], points[d + 1, first:last]
+        z2, z3 = points[d + 2, first:last], points[d + 3, first:last]
+        for j in range(t.size):
+            b0, b1, b2, b3 = x0 - z0[j], x1 - z1[j], x2 - z2[j], x3 - z3[j]
+            t[j] += b0 * b0 + b1 * b1 + b2 * b2 + b3 * b3
+    for d in range(whole, x.size):
+        x0, z0 = x[d], points[d, first:last]
+        for j in range(t.size):
+            b0 = x0 - z0[j]
+            t[j] += b0 * b0
+
+
+@numba.njit(inline="always")
+def fill_profile(t, decay, rho):
+    kind, a, b, c = decay[0], decay[1], decay[2], decay[3]
+    if kind == 0.0:
+        for j in range(t.size):
+            rho[j] = _exp(-0.5 * min(t[j], 1400.0))
+    elif kind == 1.0:
+        for j in range(t.size):
+            root = min(np.sqrt(a * t[j]), 700.0)
+            rho[j] = (1.0 + root * (b + root * c)) * _exp(-root)
+    else:
+        for j in range(t.size):
+            rho[j] = _exp(-min(a * find_log(1.0 + b * t[j]), 700.0))
+
+
+_LOG2_E, _LN2_HIGH, _LN2_LOW = (np.float32(x) for x in (1.442695041, 0.693359375, -2.12194440e-4))
+_LN2, _HALF, _ONE, _ROOT2 = (np.float32(x) for x in (0.6931471806, 0.5, 1.0, 1.4142135))
+_MOST = np.float32(80.0)
+_E0, _E1, _E2, _E3, _E4, _E5 = (
+    np.float32(x)
+    for x in (1.9875691e-4, 1.3981999e-3, 8.3334519e-3, 4.1665796e-2, 1.6666665e-1, 5.0000001e-1)
+)
+_L0, _L1, _L2, _L3, _L4, _L5, _L6, _L7, _L8 = (
+    np.float32(x)
+    for x in (
+        *(7.0376836e-2, -1.1514610e-1, 1.1676999e-1, -1.2420141e-1, 1.4249323e-1),
+        *(-1.6668058e-1, 2.0000715e-1, -2.4999994e-1, 3.3333331e-1),
+    )
+)
+
+
+@numba.njit(inline="always")
+def _exp_single(x):
+    # exp of numbers between −80 and 80: 2ⁿ times a polynomial.
+    n = np.floor(x * _LOG2_E + _HALF)
+    r = (x - n * _LN2_HIGH) - n * _LN2_LOW
+    p = ((((_E0 * r + _E1) * r + _E2) * r + _E3) * r + _E4) * r + _E5
+    return (p * r * r + r + _ONE) * np.int32((np.int32(n) + 127) << 23).view(np.float32)
+
+
+@numba.njit(inline="always")
+def _log_single(x):
+    # ln of numbers from one on: x = 2ᵉm, and a polynomial of m − 1.
+    bits = np.float32(x).view(np.int32)
+    e = np.float32((bits >> 23) - 127)
+    m = np.int32((bits & 0x7FFFFF) | 0x3F800000).view(np.float32)
+    more = _ONE if m > _ROOT2 else np.float32(0.0)
+    m *= _ONE - _HALF * more
+    z = m - _ONE
+    p = (((_L0 * z + _L1) * z + _L2) * z + _L3) * z + _L4
+    p = (((p * z + _L5) * z + _L6) * z + _L7) * z + _L8
+    return (e + more) * _LN2 + (p * z * z * z - _HALF * z * z + z)
+
+
+@numba.njit(inline="always")
+def fill_profile_single(t, term, rho):
+    kind, a, b, c = term[0], term[1], term[2], term[3]
+    if kind == 0.0:
+        for j in range(t.size):
+            rho[j] = _exp_single(-min(_HALF * t[j], _MOST))
+    elif kind == 1.0:
+        for j in range(t.size):
+            root = min(np.sqrt(a * t[j]), _MOST)
+            rho[j] = (_ONE + root * (b + root * c)) * _exp_single(-root)
+    else:
+        for j in range(t.size):
+            rho[j] = _exp_single(-min(a * _log_single(_ONE + b * t[j]), _MOST))
