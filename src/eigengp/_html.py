@@ -125,9 +125,10 @@ def _with_bar(share: float) -> str:
 
 def _lengthscales(model: Any) -> Array | None:
     """Return one lengthscale for each input, in the units of the data; None if there are others."""
-    kernel = model.kernel_
-    if not isinstance(kernel, Stationary) or kernel.active_dims is not None:
+    kernel, scaling = model.kernel_, model._scaling
+    plain = isinstance(kernel, Stationary) and kernel.active_dims is None
+    if not plain or scaling.input_map is not None:
         return None
     groups = model._input_groups
-    own = np.broadcast_to(kernel.lengthscale, (model._scaling.input_scale.size,))
+    own = np.broadcast_to(kernel.lengthscale, (scaling.input_scale.size,))
     return np.array([own[group[0]] if group else np.inf for group in groups])

@@ -224,7 +224,7 @@ def ranges(model: GPRegressor, rows: Array | None = None) -> Array:
     if rows is not None:
         return np.column_stack([rows.min(axis=0), rows.max(axis=0)])
     check_is_fitted(model)
-    scaling = replace(model._scaling, columns=None)
+    scaling = replace(model._scaling, columns=None, input_map=None)
     spread = scaling.input_spread / scaling.input_scale
     wide = 2.0 * np.where(spread > 0.0, spread, 1.0)
     return np.column_stack([scaling.restore_inputs(-wide), scaling.restore_inputs(wide)])

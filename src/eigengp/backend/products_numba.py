@@ -57,6 +57,20 @@ def _sum_squares(T, x, points, first, sums):
 
 
 @numba.njit(inline="always")
+def _add_slopes(T, x, points, first, factors, by_inputs):
+    # Add the derivatives of T_j |x − z_j|² by both points, times the factor of each input.
+    for d in range(x.size):
+        x0, z0 = x[d], points[d, first : first + T.size]
+        own = by_inputs[d, first : first + T.size]
+        factor, total = 2.0 * factors[d], 0.0
+        for j in range(T.size):
+            slope = factor * T[j] * (x0 - z0[j])
+            total += slope
+            own[j] -= slope
+        by_inputs[d, first - 1] += total
+
+
+@numba.njit(inline="always")
 def _measure_row(points, i, first, x, t):
     # Set the squared distances between point i and those from `first` on; x is that point.
     for d in range(x.size):
@@ -91,8 +105,9 @@ def _in_place(address, C):
 
 
 @numba.njit(inline="always")
-def _pull_back(points, term, C, a, sums):
+def _pull_back(points, per_length, term, C, a, sums, by_inputs):
     D, n = points.shape
+    factors = term[4] * per_length
     t, rho, T, x = np.empty(n), np.empty(n), np.empty(n), np.empty(D)
     for i in range(n):
         sums[D] += 0.5 * (C[i, i] - a[i] * a[i])
@@ -108,13 +123,16 @@ def _pull_back(points, term, C, a, sums):
         sums[D] += total
         sums[D + 1] += _times_slope(own, near, term, bar)
         _sum_squares(bar, x, points, first, sums)
+        if by_inputs.shape[0] > 0:
+            _add_slopes(bar, x, points, first, factors, by_inputs)
 
 
 @compile_for(
     *(READ_2, READ_2, READ_2, READ_1, READ_1, types.intp, types.intp, WRITE_2, WRITE_1, WRITE_2),
+    WRITE_2,
     result=types.float64,
 )
-def evaluate_gram(X, per_length, terms, noise, y, factorize, invert, C, a, sums):
+def evaluate_gram(X, per_length, terms, noise, y, factorize, invert, C, a, sums, by_inputs):
     (n, D), count = X.shape, terms.shape[0]
     points, t, rho, x = np.empty((count, D, n)), np.empty(n), np.empty(n), np.empty(D)
     for k in range(count):
@@ -151,7 +169,7 @@ def evaluate_gram(X, per_length, terms, noise, y, factorize, invert, C, a, sums)
     if sums.shape[0] > 0:
         _in_place(invert, C)
         for k in range(count):
-            _pull_back(points[k], terms[k], C, a, sums[k])
+            _pull_back(points[k], per_length[k], terms[k], C, a, sums[k], by_inputs)
     return log_det
 
 

@@ -178,8 +178,8 @@ def stretch_tails(u: Array, knee: float) -> Array:
 class Scaling:
     """Centres and scales that bring inputs and targets to order one.
 
-    A standardised input is `g((x − centre)/scale)`, where `g` compresses tails (see
-    `eigengp.data.standardize`); without a knee it is the identity.
+    Standardised inputs are `g((x − centre)/scale) W`, where `g` compresses tails (see
+    `eigengp.data.standardize`); without a knee it is the identity. `W` is a linear map.
     """
 
     input_centre: Array
@@ -196,6 +196,8 @@ class Scaling:
     """The mean function added to `target_centre`, in the units of the data."""
     columns: tuple[int, ...] | None = None
     """The inputs that are learned from, in this order; None is all of them, as they are given."""
+    input_map: Array | None = None
+    """`W`, shape (D, D): standardised inputs are multiplied by it; None is the identity."""
 
     @classmethod
     def measure(
@@ -277,8 +279,16 @@ class Scaling:
 
     def transform_inputs(self, X: AnyArray) -> AnyArray:
         """Return standardised inputs, in the library and precision of `X`."""
-        deviations = self._deviations(X)
-        return deviations if math.isinf(self.knee) else compress_tails(deviations, self.knee)
+        inputs = self._deviations(X)
+        if not math.isinf(self.knee):
+            inputs = compress_tails(inputs, self.knee)
+        return inputs if self.input_map is None else inputs @ self._map.beside(inputs)
+
+    @cached_property
+    def _map(self) -> Placed:
+        """The linear map of the inputs."""
+        assert self.input_map is not None
+        return Placed(self.input_map)
 
     def _deviations(self, X: AnyArray) -> AnyArray:
         """Return the inputs that are learned from, about their centres and scaled."""
@@ -295,6 +305,8 @@ class Scaling:
 
         Inputs that are not learned from are at their centre.
         """
+        if self.input_map is not None:
+            standardised = standardised @ np.linalg.inv(self.input_map)
         if not math.isinf(self.knee):
             standardised = stretch_tails(standardised, self.knee)
         own = slice(None) if self.columns is None else list(self.columns)
@@ -308,16 +320,33 @@ class Scaling:
 
         They are multiplied by `target_scale` and by the derivative of `transform_inputs`.
         """
+        if self.input_map is not None:
+            gradient = gradient @ self._map.beside(gradient).T
         if not math.isinf(self.knee):
             gradient = gradient * compute_slope(self._deviations(cast(X, "float64")), self.knee)
         gradient = put_inputs(gradient, self.columns, X.shape[1])
         return beside(self.target_scale / self.input_scale, X) * gradient
 
     def restore_kernel(self, kernel: KernelT, unit: float) -> KernelT:
-        """Return a kernel of standardised inputs for those of the data, with `unit` variances."""
+        """Return a kernel of standardised inputs for those of the data, with `unit` variances.
+
+        With a map it is that of the mapped inputs, see `unit_map`.
+        """
+        if self.input_map is not None:
+            return kernel.rescaled(np.ones(self.n_columns), unit)
         own = slice(None) if self.columns is None else list(self.columns)
         kernel = kernel.rescaled(self.input_scale[own], unit, self.input_centre[own])
         return kernel if self.columns is None else kernel.embed(self.columns, self.input_scale.size)
+
+    @property
+    def unit_map(self) -> Array | None:
+        """The linear map of inputs in the units of the data; None is the identity."""
+        if self.input_map is None:
+            return None
+        own = slice(None) if self.columns is None else list(self.columns)
+        found = np.zeros((self.input_scale.size, self.n_columns))
+        found[own] = self.input_map / self.input_scale[own, None]
+        return found
 
     def restore_targets(self, X: AnyArray, standardised: AnyArray) -> AnyArray:
         """Return standardised values at inputs `X` in the units of the targets."""

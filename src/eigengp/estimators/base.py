@@ -365,6 +365,8 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _prior_correlation(self, apart: Array) -> Array:
         """Return the correlation of the prior at differences in the units of the data, (n,)."""
+        own = self._scaling.unit_map
+        apart = apart if own is None else apart @ own
         return correlate(self.kernel_, self._scaling.input_centre, apart)
 
     def _repr_html_inner(self) -> str:

@@ -125,8 +125,8 @@ class BoundLearner(LocalLearner):
         prior = make_log_prior(model.kernel, self.rows.X, self.variance)
         return LocalBound(Parameters(model, kernel), own, starts, prior, self.n_threads)
 
-    def _score_kernel(self, model: ExactGP, groups: list[RowBlock]) -> float:
-        """Return the negative bound per row; each parameter costs one nat, as in `LocalLearner`."""
+    def score_model(self, model: ExactGP, groups: list[RowBlock]) -> float:
+        """Return the negative bound per row."""
         kernel = limit_alpha(model.kernel)
 
         def find_bound(group: RowBlock) -> float:
@@ -139,8 +139,7 @@ class BoundLearner(LocalLearner):
             bound = sum(map_in_threads(find_bound, groups, self.n_threads))
         except FactorizationError:
             return float("inf")
-        count = sum(float(group.weight.sum()) for group in groups)
-        return float((len(kernel.parameters) - bound) / count)
+        return -float(bound) / sum(float(group.weight.sum()) for group in groups)
 
 
 @dataclass(frozen=True)

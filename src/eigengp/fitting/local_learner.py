@@ -40,8 +40,8 @@ from eigengp.kernels import (
     Sum,
 )
 
-_STEPS = 15
-"""The default of the largest number of iterations in a round."""
+_MOST_STEPS = 1_000
+"""More iterations than any round has."""
 _TOLERANCE = 1e-6
 """The default relative change of the log marginal likelihood at which learning stops."""
 
@@ -90,13 +90,20 @@ class Round(NamedTuple):
     """The number of kernels that reach the next round."""
     until: float
     """The fraction of `max_time` by which the round must end."""
+    mapped: int = 0
+    """The number of the best kernels that are learned with and without a map of the inputs; if
+    such maps are possible, the others are dropped."""
 
 
 _ROUNDS = (
     Round(1_000, 100, 15, 10, 4, 0.1),
     Round(3_000, 300, 12, 10, 4, 0.2),
-    Round(LEARNED_ROWS, 400, 15, 15, 3, 0.33),
+    Round(LEARNED_ROWS, 400, 15, 15, 3, 0.33, mapped=2),
 )
+MAP_STEPS = 25
+"""The largest number of iterations for a kernel of mapped inputs."""
+_LEAST_MAPPED_ROWS, _ROWS_PER_ENTRY = 500, 5
+"""The fewest rows with which a map of the inputs is learned, and for each of its entries."""
 _TRIED_LENGTHSCALES, _TRIED_STEPS = 4, 8
 """The number of lengthscales beside those of a given kernel, and of iterations for each."""
 _TRIED_UNTIL = 0.25
@@ -119,7 +126,7 @@ def learn_kernels(run: Run, rows: RowBlock, start: ExactGP) -> list[ExactGP]:
     """
     own, settings = run.settings.kernel, run.settings
     model = replace(start, compiled=True)
-    most = _STEPS if settings.max_iter is None else settings.max_iter
+    most = _MOST_STEPS if settings.max_iter is None else settings.max_iter
     tol = _TOLERANCE if settings.tol is None else settings.tol
     if most == 0:
         return [model]
@@ -131,7 +138,14 @@ def learn_kernels(run: Run, rows: RowBlock, start: ExactGP) -> list[ExactGP]:
     if learner.losses and (len(models) == 1 or settings.noise == "gaussian"):
         n, losses = list(learner.losses.items())[-1]
         reason = f"lowest loss of local GPs of {min(n, rows.n_rows):,} rows"
-        run.decisions.append(Decision("kernel", name_kernel(models[0].kernel), reason, losses))
+        run.decisions.append(
+            Decision(
+                "kernel",
+                name_model(models[0]),
+                reason,
+                losses,
+            )
+        )
         return models[:1]
     return models
 
@@ -191,28 +205,42 @@ class LocalLearner:
         """Return the best models of a tournament of kernels, or that with the given kernel.
 
         Kernels are learned on a part of the rows, in rounds of at most `most` iterations. The best
-        kernels of each round, by `_score_kernel`, reach the next.
+        kernels of each round, by `score_model`, reach the next.
         """
         models, rounds = [start], list(self._plan_rounds())
         if not given:
             models = self._learn_candidates(start, rounds.pop(0), most)
         for each in rounds:
             learned, groups = [], self.group(models[0], each.n_rows, each.size)
+            mapped = [] if given else self.map_inputs(models[: each.mapped])
+            models = [*models[: len(mapped) or None], *mapped]
             for i, model in enumerate(models):
                 learned.append(self.learn_in_round(each, model, groups, most, len(models) - i))
             models = self._keep_best(learned, each, groups)
         return models
 
+    def map_inputs(self, models: Sequence[ExactGP]) -> list[ExactGP]:
+        """Return models with maps of their inputs, which start at the identity, if possible."""
+        n, D = min(self.rows.n_rows, LEARNED_ROWS), self.rows.X.shape[1]
+        able = [each for each in models if each.kernel.groups is None]
+        if D == 1 or n < max(_LEAST_MAPPED_ROWS, _ROWS_PER_ENTRY * D**2):
+            return []
+        return [replace(each, input_map=np.eye(D)) for each in able]
+
     def _keep_best(
         self, models: list[ExactGP], own: Round, groups: list[RowBlock]
     ) -> list[ExactGP]:
-        """Return the best models of a round, in order."""
+        """Return the best models of a round, in order.
+
+        As in Akaike's criterion, each parameter costs one nat: those of sums and maps are many.
+        """
         if len(models) == 1:
             return models
-        names = [name_kernel(model.kernel) for model in models]
-        scores = [self._score_kernel(model, groups) for model in models]
-        losses = self.losses[own.n_rows] = dict(zip(names, scores, strict=True))
-        return sorted(models, key=lambda model: losses[name_kernel(model.kernel)])[: own.keep]
+        names = [name_model(model) for model in models]
+        n = sum(float(rows.weight.sum()) for rows in groups)
+        scores = [self.score_model(each, groups) + count_parameters(each) / n for each in models]
+        self.losses[own.n_rows] = dict(zip(names, scores, strict=True))
+        return [models[i] for i in np.argsort(scores, kind="stable")[: own.keep]]
 
     @property
     def _has_time(self) -> bool:
@@ -229,7 +257,7 @@ class LocalLearner:
             last = self.plan[-1]
             return [*self.plan[:-1], last._replace(n_rows=min(last.n_rows, most))]
         first = self.plan[0]._replace(keep=1, until=self.plan[1].until)
-        last = self.plan[-1]._replace(keep=1)
+        last = self.plan[-1]._replace(keep=1, mapped=1)
         planned = zip((first, last), _FEWEST_ROWS, _ROWS_PER_SECOND, strict=True)
         return [
             each._replace(n_rows=min(each.n_rows, max(fewest, round(rate * limit))))
@@ -267,8 +295,9 @@ class LocalLearner:
 
         There are at most `most` iterations.
         """
-        steps = min(own.steps if isinstance(model.kernel, Stationary) else own.sum_steps, most)
-        name, size = name_kernel(model.kernel), sum(rows.n_rows for rows in groups)
+        steps = own.steps if isinstance(model.kernel, Stationary) else own.sum_steps
+        steps = min(steps if model.input_map is None else MAP_STEPS, most)
+        name, size = name_model(model), sum(rows.n_rows for rows in groups)
         model = replace(model, noise_variance=max(model.noise_variance, _LEAST_NOISE))
         objective = self._make_objective(model, groups)
         self.monitor.clock.spread(own.until, n_stages)
@@ -287,11 +316,11 @@ class LocalLearner:
         """Return about `count` rows in groups of at most `size`, as near as all rows make them."""
         return group_nearby(self.rows, model.kernel, count, size)
 
-    def _score_kernel(self, model: ExactGP, groups: list[RowBlock]) -> float:
+    def score_model(self, model: ExactGP, groups: list[RowBlock]) -> float:
         """Return the mean of two losses per row: `−ln p(y)`, and that with one variance for all.
 
         The second term measures leave-one-out means alone, since the variances are learned again at
-        the end. As in Akaike's criterion, each parameter costs one nat: those of sums are many.
+        the end.
         """
 
         def score(rows: RowBlock) -> tuple[float, float, float]:
@@ -306,7 +335,7 @@ class LocalLearner:
         value, n, squares = np.sum(found, axis=0)
         square = max(squares / n, np.finfo(np.float64).tiny)
         alike = 0.5 * float(np.log(2.0 * np.pi * square) + 1.0)
-        return float(0.5 * (value / n + alike) + len(model.kernel.parameters) / n)
+        return float(0.5 * (value / n + alike))
 
 
 def group_nearby(rows: RowBlock, kernel: Kernel, count: int, size: int) -> list[RowBlock]:
@@ -329,6 +358,17 @@ def bisect_rows(X: Array, rows: NDArray[np.intp], size: int) -> Iterator[NDArray
     cut = rows.size * (n_groups // 2) // n_groups
     yield from bisect_rows(X, order[:cut], size)
     yield from bisect_rows(X, order[cut:], size)
+
+
+def count_parameters(model: ExactGP) -> int:
+    """Return the number of parameters of the kernel and the map."""
+    own = model.input_map
+    return len(model.kernel.parameters) + (0 if own is None else own.size)
+
+
+def name_model(model: ExactGP) -> str:
+    """Return the name of the kernel, and whether its inputs are mapped."""
+    return name_kernel(model.kernel) + " of mapped inputs" * (model.input_map is not None)
 
 
 def name_kernel(kernel: Kernel) -> str:

@@ -35,6 +35,8 @@ _NOISE_LOG_PRIOR = (float(np.log(0.1)), 2.5)
 """Mean and standard deviation of the log noise variance of standardised targets."""
 LEAST_METRIC = 0.3
 """Lengthscales beyond about the range of a standardised input count as if they were that."""
+_LARGEST_MAP = 10.0
+"""The bound of an entry of a map of standardised inputs, which starts at the identity."""
 _MEMORY = 20
 _REJECTED = 1e3
 _ATTEMPTS = 4
@@ -125,8 +127,13 @@ def spectrum_parameters(model: SparseSpectrum) -> Parameters[SparseSpectrum]:
 
 
 def kernel_parameters(model: KernelT) -> Parameters[KernelT]:
-    """Free kernel and noise."""
-    return Parameters(model, _free_kernel_and_noise(model))
+    """Free kernel and noise, and the map of the inputs if the model has one."""
+    parts: tuple[Part, ...] = _free_kernel_and_noise(model)
+    own = getattr(model, "input_map", None)
+    if own is not None:
+        most = np.full(own.size, _LARGEST_MAP)
+        parts = (*parts, _free_points(model, "input_map", -most, most))
+    return Parameters(model, parts)
 
 
 def _free_kernel_and_noise(model: Any) -> tuple[Part, Part]:

@@ -154,6 +154,11 @@ class Run:
         kept = {name: v for name, v in found.items() if v is not None or name not in optional}
         return FitResult(model, scored.posterior, kept, tuple(dict.fromkeys(self.notes)))
 
+    def map_inputs(self, input_map: Array | None) -> None:
+        """Let results be those of linearly mapped inputs."""
+        scaling = replace(self.dataset.scaling, input_map=input_map)
+        self.dataset = replace(self.dataset, scaling=scaling)
+
     def _describe_device(self, model: Any) -> list[Decision]:
         """Return where it was computed, if that was for the fit to choose."""
         if self.exact_device is not None and isinstance(model, VecchiaPass):
@@ -258,6 +263,8 @@ def describe(model: Any, scaling: Scaling, like: AnyArray, has_weights: bool) ->
         points, kernel = model.features.points, model.features.kernel
         found["inducing_points_"] = beside(scaling.restore_inputs(points), like)
     found["kernel_"] = scaling.restore_kernel(kernel, unit)
+    if scaling.input_map is not None:
+        found["input_map_"] = beside(scaling.unit_map, like)
     if isinstance(model, VecchiaPass):
         found["jitter_"] = unit * model.jitter * model.features.prior_scale
         if has_weights:

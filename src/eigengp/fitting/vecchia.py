@@ -28,7 +28,7 @@ from eigengp.fitting.local_learner import (
     SUMS,
     group_nearby,
     learn_kernels,
-    name_kernel,
+    name_model,
 )
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.noise_level import choose_noise
@@ -83,8 +83,10 @@ def learn_with_neighbors(run: Run, start: ExactGP) -> FitResult:
     """Fit eigenfunctions and the nearest-neighbour residual."""
     fit = NeighborFit.begin(run)
     kernels = learn_kernels(run, fit.sample, start)
-    own = fit.choose_noise(fit.choose_kernel(kernels, fit.choose_size(kernels[0])))
+    fit, own = fit.choose_kernel(kernels)
+    own = fit.choose_noise(own)
     scored = fit.score(own)
+    run.map_inputs(fit.input_map)
     # That of a sample of the rows is scaled to all of them.
     total = own.outcome.value * (run.dataset.summary.weight / own.outcome.n)
     return run.make_result(own.model, total, scored, _online=None)
@@ -142,6 +144,8 @@ class NeighborFit:
         The first of `rows`, from which models and coefficients are learned.
     n_neighbors : int
         The number of neighbours of a prediction; all rows if a row has all others.
+    input_map : array of shape (D, D) or None
+        The linear map that the inputs of the rows have passed; None is the identity.
     """
 
     run: Run
@@ -150,6 +154,7 @@ class NeighborFit:
     number: NDArray[np.intp]
     sample: RowBlock
     n_neighbors: int
+    input_map: Array | None = None
 
     @classmethod
     def begin(cls, run: Run) -> NeighborFit:
@@ -162,6 +167,15 @@ class NeighborFit:
         at = np.argsort(number, kind="stable")
         n_neighbors = order.size if asked >= order.size - 1 else asked
         return cls(run, rows, single.picked(at), number[at], rows.cut(most)[0], n_neighbors)
+
+    def map_inputs(self, input_map: Array | None) -> NeighborFit:
+        """Return the fit with linearly mapped inputs."""
+        if input_map is None:
+            return self
+        rows, single, sample = (
+            replace(each, X=each.X @ input_map) for each in (self.rows, self.single, self.sample)
+        )
+        return replace(self, rows=rows, single=single, sample=sample, input_map=input_map)
 
     def choose_size(self, model: ExactGP) -> int:
         """Choose the number of inducing points: double it while the held-out loss improves.
@@ -193,35 +207,37 @@ class NeighborFit:
             run.decisions.append(Decision("n_components", str(size), reason, scores))
         return min(size, self.sample.n_rows)
 
-    def choose_kernel(self, models: Sequence[ExactGP], size: int) -> _Predicted:
+    def choose_kernel(self, models: Sequence[ExactGP]) -> tuple[NeighborFit, _Predicted]:
         """Condition models on all rows, and return that with the lowest leave-one-out loss.
 
         A local GP sees only some neighbours of a row, and assumes constant noise. The predictions
-        compared here use all neighbours and the fitted noise, as predictions of new rows do.
+        compared here use all neighbours and the fitted noise, as predictions of new rows do. Each
+        entry of a map costs one nat, since leave-one-out does not learn it again.
         """
         clock = self.run.monitor.clock
-        points = self._place(models[0].kernel, size, self.sample)
-        trials: list[_Predicted] = []
+        size = self.map_inputs(models[0].input_map).choose_size(models[0])
+        trials: dict[str, tuple[NeighborFit, _Predicted]] = {}
         for model in models:
             clock.allow(_UNTIL[0])
             if trials and clock.is_over():
                 break
+            fit = self.map_inputs(model.input_map)
+            points = fit._place(model.kernel, size, fit.sample)
             try:
                 made = VecchiaPass.of(model.kernel, points, model.noise_variance, RELATIVE_JITTER)
-                own = self.condition_and_predict(made)
+                own = fit.condition_and_predict(made)
             except FactorizationError:
                 if not trials and model is models[-1]:
                     raise
                 continue
-            trials.append(own)
-        if len(models) == 1:
-            return trials[0]
-        named = {name_kernel(own.model.features.kernel): own for own in trials}
-        losses = {name: self._get_loss(own) for name, own in named.items()}
-        chosen = min(losses, key=lambda name: losses[name])
-        reason = f"leave-one-out loss of the best of {len(CANDIDATES) + len(SUMS)} kernels"
-        self.run.decisions.append(Decision("kernel", chosen, reason, losses))
-        return named[chosen]
+            trials[name_model(model)] = fit, own
+        best = next(iter(trials))
+        if len(models) > 1:
+            losses = {name: fit._get_loss(own) for name, (fit, own) in trials.items()}
+            best = min(losses, key=lambda name: losses[name])
+            reason = f"leave-one-out loss of the best of {len(CANDIDATES) + len(SUMS)} kernels"
+            self.run.decisions.append(Decision("kernel", best, reason, losses))
+        return trials[best]
 
     def choose_noise(self, own: _Predicted) -> _Predicted:
         """Condition the model again if leave-one-out errors call for another noise variance."""
@@ -248,7 +264,8 @@ class NeighborFit:
         alike = _get_alike_loss(squares, self.rows.weight[own.at])
         decision = None if own.scored is None else own.scored.decision
         best = alike if decision is None else min(decision.scores.values())
-        return 0.5 * (best + alike)
+        n_entries = 0 if self.input_map is None else self.input_map.size
+        return 0.5 * (best + alike) + n_entries / self.sample.n_rows
 
     def _score_held_out(self, model: ExactGP, size: int) -> float:
         """Score a held-out fifth of some rows with so many inducing points."""
@@ -269,7 +286,10 @@ class NeighborFit:
     def _place(self, kernel: Kernel, size: int, rows: RowBlock) -> Array:
         """Return so many inducing points, placed among the rows."""
         rng = check_random_state(0)  # Does not advance the random numbers of the fit.
-        return InducingPointInit(self.run.inducing_points).place(rows, size, kernel, rng)
+        given = self.run.inducing_points
+        if not isinstance(given, str) and self.input_map is not None:
+            given = given @ self.input_map
+        return InducingPointInit(given).place(rows, size, kernel, rng)
 
     def condition_and_predict(self, model: VecchiaPass) -> _Predicted:
         """Condition a model on all rows; if the noise is fitted, predict rows from all others."""

@@ -34,7 +34,7 @@ from eigengp.gp.linalg import (
     solve_both,
     sum_log_diagonal,
 )
-from eigengp.kernels import Kernel
+from eigengp.kernels import Kernel, KernelAdjoint
 from eigengp.kernels.gram import Evaluated, evaluate, list_terms
 
 _ADVICE = ("training rows", "start from a larger noise variance")
@@ -97,12 +97,16 @@ class ExactGP:
     compiled : bool
         Whether compiled loops evaluate blocks of rows if they know the kernel. Loading them takes
         a moment, which pays off for many blocks.
+    input_map : array of shape (D, D) or None
+        `W` of the inputs `z = x W` that the kernel sees; None is the identity. Rows are then given
+        as a block.
     """
 
     kernel: Kernel
     noise_variance: float
     device: str | None = None
     compiled: bool = False
+    input_map: Array | None = None
 
     def forward(self, source: RowSource | RowBlock, gamma: float = 0.0) -> ExactOutcome:
         """Return the log marginal likelihood; `gamma` has no effect, for nothing is left out.
@@ -111,12 +115,18 @@ class ExactGP:
 
         `−ln p(y) = ½ yᵀa + Σ ln L_nn + ½ Σ [s_n ln 2π + (s_n − 1) ln σ² + ln s_n + q_n/σ²]`.
         """
+        source = self._map_inputs(source)
         rows = source if isinstance(source, RowBlock) else source.take(np.arange(source.n_rows))
         found = self._evaluate_compiled(source, rows)
         if found is not None:
             return self._find_value(rows, found.matrix, found.solved, found.log_root)
         L = guarded(cholesky, self._covariance(self._blocks(source, rows), rows), *_ADVICE)
         return self._find_value(rows, L, solve_both(L, rows.y), sum_log_diagonal(L))
+
+    def _map_inputs(self, source: Any) -> Any:
+        """Return the rows with the inputs that the kernel sees."""
+        own = self.input_map
+        return source if own is None else replace(source, X=source.X @ own)
 
     def _find_value(self, rows: RowBlock, L: Any, solved: Array, log_root: float) -> ExactOutcome:
         """Return the log marginal likelihood, given `a` and `Σ ln L_nn`."""
@@ -134,7 +144,8 @@ class ExactGP:
         if not self.compiled or self._blocks(source, rows) is not rows:
             return None
         noise, terms = self.noise_variance / rows.weight, list_terms(self.kernel)
-        found = evaluate(terms, rows.X, noise, rows.y, with_gradient) if terms else None
+        maps = with_gradient and self.input_map is not None
+        found = evaluate(terms, rows.X, noise, rows.y, with_gradient, maps) if terms else None
         return found if found is not None and np.isfinite(found.log_root) else None
 
     def _blocks(self, source: RowSource | RowBlock, rows: RowBlock) -> Any:
@@ -172,42 +183,45 @@ class ExactGP:
         covariance = DenseCovariance(outcome.L)
         return ConditionalPosterior(features, outcome.solved, covariance, self.noise_variance)
 
-    def evaluate(
-        self, source: RowSource | RowBlock, gamma: float = 0.0
-    ) -> tuple[ExactOutcome, Gradient]:
+    def evaluate(self, source: Any, gamma: float = 0.0) -> tuple[ExactOutcome, Gradient]:
         """Return the log marginal likelihood and its gradient.
 
         `C̄ = ½ (C⁻¹ − a aᵀ)` is pulled back through the kernel block by block:
-        no array is larger than N × N, and `C⁻¹` takes the place of `L`.
+        no array is larger than N × N, and `C⁻¹` takes the place of `L`. With `Z̄` of the mapped
+        inputs `Z = X W`, that of the map is `W̄ = Xᵀ Z̄`; it takes the place of inducing points.
         """
+        given, source = source, self._map_inputs(source)
         own = source if isinstance(source, RowBlock) else None
         found = None if own is None else self._evaluate_compiled(own, own, True)
         if own is not None and found is not None:
             outcome = self._find_value(own, None, found.solved, found.log_root)
-            theta, diagonal = found.theta, found.matrix.diagonal().copy()
+            theta, by_inputs = found.theta, found.by_inputs
+            diagonal = found.matrix.diagonal().copy()
             recycle(found.matrix)
         else:
-            outcome = self.forward(source, gamma)
-            theta, diagonal = self._pull_back(source, outcome)
+            outcome = replace(self, input_map=None).forward(source, gamma)
+            theta, by_inputs, diagonal = self._pull_back(source, outcome)
         rows = outcome.rows
         noise_bar = 0.5 * float(np.sum((diagonal - outcome.solved**2) / rows.weight))
         log_noise = self.noise_variance * noise_bar + 0.5 * (outcome.n - rows.n_rows)
         log_noise -= 0.5 * rows.total_scatter / self.noise_variance
-        return replace(outcome, L=None), Gradient(theta, rows.X[:0], log_noise)
+        by_map = rows.X[:0] if self.input_map is None else given.X.T @ by_inputs
+        return replace(outcome, L=None), Gradient(theta, by_map, log_noise)
 
     def _pull_back(
         self, source: RowSource | RowBlock, outcome: ExactOutcome
-    ) -> tuple[Array, Array]:
-        """Return the gradient with respect to `kernel.theta`, and the diagonal of `C⁻¹`."""
+    ) -> tuple[Array, Array, Array]:
+        """Return the derivatives by `kernel.theta` and by the inputs, and the diagonal of `C⁻¹`."""
         rows, inverse = outcome.rows, into_inverse(outcome.L)
         a, columns = beside(outcome.solved, inverse), self.kernel.at(rows.X)
 
-        def pull_back(block: RowBlock) -> AnyArray:
+        def pull_back(block: RowBlock) -> KernelAdjoint:
             start = 0 if block is rows else block.start
             part = slice(start, start + block.n_rows)
             bar = 0.5 * (inverse[part] - a[part, None] * a)
-            return columns.forward(block.X)[1](bar, overwrite=True).theta
+            return columns.forward(block.X)[1](bar, overwrite=True)
 
         blocks = self._blocks(source, rows)
-        theta = on_host(pull_back(rows) if blocks is rows else blocks.total(pull_back))
-        return theta, on_host(inverse.diagonal())
+        found = pull_back(rows) if blocks is rows else blocks.total(pull_back)
+        by_inputs = 2.0 * on_host(found.points)  # The matrix is symmetric.
+        return on_host(found.theta), by_inputs, on_host(inverse.diagonal())

@@ -36,6 +36,8 @@ class Evaluated(NamedTuple):
     """`a = C⁻¹y`."""
     theta: Array
     """`Σ_ij ½ (C⁻¹ − a aᵀ)_ij dk(x_i, x_j)/dθ`; empty without a gradient."""
+    by_inputs: Array
+    """The same by `X`, shape (n, D), if it is asked for; else it has no rows."""
 
 
 def list_terms(kernel: Kernel) -> list[Stationary]:
@@ -47,26 +49,34 @@ def list_terms(kernel: Kernel) -> list[Stationary]:
 
 
 def evaluate(
-    terms: Sequence[Stationary], X: Array, noise: Array, y: Array, with_gradient: bool = False
+    terms: Sequence[Stationary],
+    X: Array,
+    noise: Array,
+    y: Array,
+    with_gradient: bool = False,
+    with_inputs: bool = False,
 ) -> Evaluated | None:
     """Evaluate an exact GP whose kernel is a sum of terms; None if there are no compiled loops.
 
     With `T = C̄ ∘ ρ'(t)` the derivative with respect to `ln ℓ_d` is
-    `−2 variance Σ_ij T_ij (x_id − x_jd)²/ℓ_d²`.
+    `−2 variance Σ_ij T_ij (x_id − x_jd)²/ℓ_d²`, and by `x_id` it is
+    `4 variance Σ_j T_ij (x_id − x_jd)/ℓ_d²`.
     """
     n, D = X.shape
     per_length, known = _describe(terms, D)
     upper, a = make_buffer((n, n)), np.empty(n)
     sums = np.zeros((len(terms) if with_gradient else 0, D + 2))
+    by_inputs = np.zeros((D if with_inputs else 0, n))
     addresses, loops = (find_address("dpotrf"), find_address("dpotri")), load_loops()
     if not hasattr(loops, "evaluate_gram"):
         return None
     log_root = loops.evaluate_gram(
         *(np.ascontiguousarray(X), per_length, known, noise, np.ascontiguousarray(y)),
-        *(*addresses, upper, a, sums),
+        *(*addresses, upper, a, sums, by_inputs),
     )
     found = [_get_gradient(term, own) for term, own in zip(terms, sums, strict=with_gradient)]
-    return Evaluated(log_root, upper.T, a, np.concatenate(found) if found else np.empty(0))
+    theta = np.concatenate(found) if found else np.empty(0)
+    return Evaluated(log_root, upper.T, a, theta, by_inputs.T)
 
 
 def _describe(terms: Sequence[Stationary], n_features: int) -> tuple[Array, Array]:
