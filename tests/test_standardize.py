@@ -70,7 +70,7 @@ def test_extent_is_the_box_around_all_standardised_rows(standardize: Any) -> Non
     np.testing.assert_array_equal(dataset.extent.high, rows.X.max(axis=0))
 
 
-def test_only_few_rows_in_numpy_are_standardised_at_once() -> None:
+def test_only_few_rows_are_standardised_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.random.default_rng(0).normal(size=(500, 2)).astype(np.float32)
     source = ArraySource(X, X[:, 0], None, block_rows=90)
     scaling, enough = Scaling.of(source.total(Summary.of), True), 4 * 500 * 3 * 8
@@ -85,4 +85,8 @@ def test_only_few_rows_in_numpy_are_standardised_at_once() -> None:
         np.testing.assert_array_equal(found.y, expected.y)
     strict = pytest.importorskip("array_api_strict")
     elsewhere = ArraySource(strict.asarray(X), strict.asarray(X[:, 0]))
+    there = standardize_rows(elsewhere, scaling, enough)
+    assert isinstance(there, ArraySource)
+    np.testing.assert_allclose(np.asarray(there.X), own.X, rtol=1e-5, atol=1e-6)
+    monkeypatch.setattr("eigengp.data.standardize.COPIED_ROWS", 499)
     assert isinstance(standardize_rows(elsewhere, scaling, enough), StandardizedSource)

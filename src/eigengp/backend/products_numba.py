@@ -101,7 +101,8 @@ def _in_place(address, C):
     half, size = np.full(1, 76, np.uint8), np.full(1, C.shape[0], np.int32)  # 76 is the letter L.
     info = np.zeros(1, np.int32)
     _call_lapack(address, half.ctypes.data, size.ctypes.data, C.ctypes.data, info.ctypes.data)
-    return info[0] == 0
+    # An array is freed after its last use, so that this is after the call.
+    return info[0] == 0 and half[0] == 76 and size[0] == C.shape[0]
 
 
 @numba.njit(inline="always")
