@@ -241,7 +241,7 @@ class EigenGPRegressor(InducingPointRegressor):
     input_map_ : array of shape (D, D)
         The linear map of the inputs: the covariance of the function at `x` and `x'` is that of
         `kernel_` at `x @ input_map_` and `x' @ input_map_`. Only if a map was chosen, which the
-        default tries with neighbours.
+        default tries from 500 rows on.
     noise_variance_ : float
         The learned noise variance. With heteroscedastic noise, it does not include the
         input-dependent factor.
