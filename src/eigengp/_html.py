@@ -88,7 +88,8 @@ def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
     sizes = [f"{count:,} {name}" for name, count in count_parts(model).items()]
     if sizes:
         yield "Learned", ", ".join(sizes)
-    yield "Kernel", kernel_in_words(model.kernel_)
+    mapped = " of mapped inputs" * hasattr(model, "input_map_")
+    yield "Kernel", kernel_in_words(model.kernel_) + mapped
     if hasattr(model, "likelihood_"):
         yield "Likelihood", repr(model.likelihood_)
     else:

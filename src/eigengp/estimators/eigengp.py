@@ -238,10 +238,11 @@ class EigenGPRegressor(InducingPointRegressor):
         The learned kernel. With `standardize="robust"`, its lengthscales apply to the central part
         of each column; in the compressed tails, the function varies more slowly. With `input_map_`,
         it is a function of mapped inputs.
-    input_map_ : array of shape (D, D)
-        The linear map of the inputs: the covariance of the function at `x` and `x'` is that of
-        `kernel_` at `x @ input_map_` and `x' @ input_map_`. Only if a map was chosen, which the
-        default tries from 500 rows on.
+    input_map_ : array of shape (D, K)
+        The linear map of the inputs, of which K vary: the covariance of the function at `x` and
+        `x'` is that of `kernel_` at `x @ input_map_` and `x' @ input_map_`. Only if a map was
+        chosen, which the default tries from 500 rows on. With `standardize="robust"`, this holds
+        for the central part of each column.
     noise_variance_ : float
         The learned noise variance. With heteroscedastic noise, it does not include the
         input-dependent factor.

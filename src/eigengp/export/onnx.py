@@ -195,6 +195,8 @@ def _metadata(model: GPEstimator) -> dict[str, str]:
         "method": type(model).__name__,
         "kernel": repr(model.kernel_),
     }
+    if (own := model._scaling.unit_map) is not None:
+        known["input_map"] = json.dumps(own.tolist())
     if hasattr(model, "classes_"):
         return {**known, "classes": json.dumps(model.classes_.tolist())}
     return {**known, "noise_variance": repr(float(model.noise_variance_))}

@@ -24,7 +24,7 @@ from eigengp.fitting.initialization import (
     make_warps,
     shorten_lengthscales,
 )
-from eigengp.fitting.local_learner import MAP_STEPS, LocalLearner, Round
+from eigengp.fitting.local_learner import choose_map
 from eigengp.fitting.model_selection import EXACT_UP_TO, Decision
 from eigengp.fitting.noise_level import choose_noise
 from eigengp.fitting.objectives import (
@@ -68,12 +68,6 @@ _MOST_DIRECTIONS = 24
 _STEP = 1e-3
 _WIDEST = 3.0
 """The largest standard deviation of a log parameter in the Laplace approximation."""
-_GROUP = 400
-"""The largest number of rows of a local GP."""
-_MAP_ROUND = Round(EXACT_UP_TO, _GROUP, MAP_STEPS, MAP_STEPS, 1, 0.5)
-"""How local GPs learn a map of the inputs."""
-_ROWS_PER_ENTRY = 10
-"""The fewest rows for each entry of a map of the inputs, which half of them learn."""
 _COVARIATE_POINTS = 50
 _ROWS_PER_INPUT = 10
 """With fewer rows for each input, variances are checked by cross-validation."""
@@ -84,8 +78,9 @@ _MOST_ROWS_ON_DEVICE = 12_000
 """The largest number of rows from which kernel and noise are learned on a device."""
 _SECONDS_FOR_ALL = 25.0
 """The `max_time` from which 2,000 rows are learned from; an evaluation takes O(N³) time."""
-_UNTIL = (0.4, 0.8)
-"""Fractions of `max_time` by which the comparison of kernels and learning must end."""
+_UNTIL = (0.4, 0.5, 0.8)
+"""Fractions of `max_time` by which the comparison of kernels, that of mapped inputs, and learning
+must end."""
 
 
 def learn_exact_of_few(run: Run, start: ExactGP) -> FitResult:
@@ -225,32 +220,21 @@ class ExactFit:
         return found[chosen].model
 
     def choose_map(self, model: ExactGP) -> tuple[ExactFit, ExactGP]:
-        """Map the inputs linearly if that is better for held-out local GPs, and return the fit.
+        """Map the inputs linearly if local GPs prefer that, and return the fit.
 
-        Local GPs learn a map in a fraction of the time of one step of the exact GP. Half of them
-        learn it and the others judge: it has many parameters.
+        They learn a map in a fraction of the time of one step of the exact GP.
         """
-        run, (n, D) = self.run, self.rows.X.shape
-        learner = LocalLearner(self.rows, run.monitor, run.n_threads, run.checkpoint)
-        start = replace(model, device=None, compiled=True)
-        tried = learner.map_inputs([start])
-        given = run.settings.kernel != "auto" or not isinstance(model.kernel, Stationary)
-        given = given or run.settings.learns_nothing
-        if given or not tried or n < _ROWS_PER_ENTRY * D**2:
+        run = self.run
+        if run.settings.kernel != "auto" or not isinstance(model.kernel, Stationary):
             return self, model
-        groups, most = learner.group(model, n, min(_GROUP, n // 4)), self._steps(MAP_STEPS)
-        plain = learner.learn_in_round(_MAP_ROUND, start, groups[::2], most, 3)
-        mapped = learner.learn_in_round(_MAP_ROUND, tried[0], groups[::2], most, 2)
-        scores = {"as given": learner.score_model(plain, groups[1::2])}
-        scores["mapped"] = learner.score_model(mapped, groups[1::2])
-        chosen = min(scores, key=lambda name: scores[name])
-        run.decisions.append(Decision("inputs", chosen, "loss of held-out local GPs", scores))
-        if chosen == "as given":
+        if run.settings.learns_nothing:
             return self, model
-        mapped = learner.learn_in_round(_MAP_ROUND, mapped, groups, most)
-        run.map_inputs(mapped.input_map)
-        rows = replace(self.rows, X=self.rows.X @ mapped.input_map)
-        return replace(self, rows=rows), replace(model, kernel=mapped.kernel)
+        found = choose_map(run, self.rows, model, _UNTIL[1])
+        if found is None or found.input_map is None:
+            return self, model
+        run.map_inputs(found.input_map)
+        rows = self.rows.map_inputs(found.input_map)
+        return replace(self, rows=rows), replace(model, kernel=found.kernel)
 
     @property
     def _n_varying(self) -> int:
@@ -339,7 +323,7 @@ class ExactFit:
 
     def learn(self, start: ExactGP) -> Optimum:
         """Learn kernel and noise, from a sample of the rows where there are many."""
-        self.run.monitor.clock.allow(_UNTIL[1])
+        self.run.monitor.clock.allow(_UNTIL[2])
         n, steps = self.rows.n_rows, self._steps(_LAST_STEPS)
         if n <= self._most_rows:
             return self._learn(start, self.rows, steps, "learning")

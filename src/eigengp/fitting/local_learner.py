@@ -98,12 +98,13 @@ class Round(NamedTuple):
 _ROUNDS = (
     Round(1_000, 100, 15, 10, 4, 0.1),
     Round(3_000, 300, 12, 10, 4, 0.2),
-    Round(LEARNED_ROWS, 400, 15, 15, 3, 0.33, mapped=2),
+    Round(LEARNED_ROWS, 400, 15, 15, 3, 0.5, mapped=2),
 )
 MAP_STEPS = 25
 """The largest number of iterations for a kernel of mapped inputs."""
-_LEAST_MAPPED_ROWS, _ROWS_PER_ENTRY = 500, 5
-"""The fewest rows with which a map of the inputs is learned, and for each of its entries."""
+_LEAST_MAPPED_ROWS, _ROWS_PER_ENTRY, _JUDGED_ROWS_PER_ENTRY = 500, 5, 10
+"""The fewest rows with which a map of the inputs is learned, for each of its entries, and the same
+if only half of them learn it."""
 _TRIED_LENGTHSCALES, _TRIED_STEPS = 4, 8
 """The number of lengthscales beside those of a given kernel, and of iterations for each."""
 _TRIED_UNTIL = 0.25
@@ -138,16 +139,42 @@ def learn_kernels(run: Run, rows: RowBlock, start: ExactGP) -> list[ExactGP]:
     if learner.losses and (len(models) == 1 or settings.noise == "gaussian"):
         n, losses = list(learner.losses.items())[-1]
         reason = f"lowest loss of local GPs of {min(n, rows.n_rows):,} rows"
-        run.decisions.append(
-            Decision(
-                "kernel",
-                name_model(models[0]),
-                reason,
-                losses,
-            )
-        )
+        run.decisions.append(Decision("kernel", name_model(models[0]), reason, losses))
         return models[:1]
     return models
+
+
+def choose_map(run: Run, rows: RowBlock, start: ExactGP, until: float) -> ExactGP | None:
+    """Return the model of linearly mapped inputs if it is better for held-out local GPs.
+
+    Half of the local GPs learn the map and the others judge, since it has many parameters. This
+    ends by the fraction `until` of `max_time`.
+    """
+    settings, n, is_over = run.settings, rows.n_rows, run.monitor.clock.is_over
+    own = _ROUNDS[-1]._replace(until=until)
+    if n > own.n_rows:
+        rows = rows.picked(run.rng.permutation(n)[: own.n_rows])
+    tol = _TOLERANCE if settings.tol is None else settings.tol
+    most = MAP_STEPS if settings.max_iter is None else settings.max_iter
+    learner = LocalLearner(rows, run.monitor, run.n_threads, run.checkpoint, tol)
+    start = replace(start, device=None, compiled=True)
+    tried = learner.map_inputs([start], _JUDGED_ROWS_PER_ENTRY)
+    run.monitor.clock.allow(until)
+    if not tried or is_over():
+        return None
+    groups = learner.group(start, rows.n_rows, min(own.size, n // 4))
+    half, others = groups[::2], groups[1::2]
+    plain = learner.learn_in_round(own, start, half, most, 3)
+    mapped = learner.learn_in_round(own, tried[0], half, most, 2)
+    scores = {"as given": learner.score_model(plain, others)}
+    scores["mapped"] = learner.score_model(mapped, others)
+    better = scores["mapped"] < scores["as given"]
+    if better and not is_over():
+        mapped = learner.learn_in_round(own, mapped, groups, most)
+    chosen, reason = "mapped" if better else "as given", "loss of held-out local GPs"
+    run.decisions.append(Decision("inputs", chosen, reason, scores))
+    run.n_iter += learner.n_iter
+    return mapped if better else None
 
 
 @dataclass
@@ -219,11 +246,13 @@ class LocalLearner:
             models = self._keep_best(learned, each, groups)
         return models
 
-    def map_inputs(self, models: Sequence[ExactGP]) -> list[ExactGP]:
+    def map_inputs(
+        self, models: Sequence[ExactGP], n_rows_per_entry: int = _ROWS_PER_ENTRY
+    ) -> list[ExactGP]:
         """Return models with maps of their inputs, which start at the identity, if possible."""
         n, D = min(self.rows.n_rows, LEARNED_ROWS), self.rows.X.shape[1]
         able = [each for each in models if each.kernel.groups is None]
-        if D == 1 or n < max(_LEAST_MAPPED_ROWS, _ROWS_PER_ENTRY * D**2):
+        if D == 1 or n < max(_LEAST_MAPPED_ROWS, n_rows_per_entry * D**2):
             return []
         return [replace(each, input_map=np.eye(D)) for each in able]
 
@@ -252,12 +281,12 @@ class LocalLearner:
         limit = self.monitor.clock.limit
         if limit is None:
             return self.plan
+        last = self.plan[-1]
+        last = last._replace(mapped=min(1, last.mapped))
         if self._has_time:
             most = round(_LAST_ROWS_PER_SECOND * limit)
-            last = self.plan[-1]
             return [*self.plan[:-1], last._replace(n_rows=min(last.n_rows, most))]
-        first = self.plan[0]._replace(keep=1, until=self.plan[1].until)
-        last = self.plan[-1]._replace(keep=1, mapped=1)
+        first, last = self.plan[0]._replace(keep=1, until=self.plan[1].until), last._replace(keep=1)
         planned = zip((first, last), _FEWEST_ROWS, _ROWS_PER_SECOND, strict=True)
         return [
             each._replace(n_rows=min(each.n_rows, max(fewest, round(rate * limit))))

@@ -155,7 +155,7 @@ class Run:
         return FitResult(model, scored.posterior, kept, tuple(dict.fromkeys(self.notes)))
 
     def map_inputs(self, input_map: Array | None) -> None:
-        """Let results be those of linearly mapped inputs."""
+        """Let results be those of linearly mapped inputs; the source keeps those as given."""
         scaling = replace(self.dataset.scaling, input_map=input_map)
         self.dataset = replace(self.dataset, scaling=scaling)
 

@@ -24,8 +24,6 @@ from eigengp.data.neighbors import Nearest, NeighborSource
 from eigengp.fitting.heteroscedastic import LeaveOneOut, LeftOut, reweight_rows, score
 from eigengp.fitting.initialization import InducingPointInit
 from eigengp.fitting.local_learner import (
-    CANDIDATES,
-    SUMS,
     group_nearby,
     learn_kernels,
     name_model,
@@ -74,7 +72,7 @@ _LEAST_SECONDS = 10.0
 _NOT_WORSE = 1.02
 """The largest ratio of mean squared errors, of the mean from all rows to that from neighbours, at
 which the former is used: it is smoother, and its predictions are faster."""
-_UNTIL = (0.35, 0.65, 1.0)
+_UNTIL = (0.55, 0.75, 1.0)
 """Fractions of `max_time` by which the choice of inducing points, leave-one-out, and the solution
 for all rows must end."""
 
@@ -172,9 +170,8 @@ class NeighborFit:
         """Return the fit with linearly mapped inputs."""
         if input_map is None:
             return self
-        rows, single, sample = (
-            replace(each, X=each.X @ input_map) for each in (self.rows, self.single, self.sample)
-        )
+        own = (self.rows, self.single, self.sample)
+        rows, single, sample = (each.map_inputs(input_map) for each in own)
         return replace(self, rows=rows, single=single, sample=sample, input_map=input_map)
 
     def choose_size(self, model: ExactGP) -> int:
@@ -235,7 +232,7 @@ class NeighborFit:
         if len(models) > 1:
             losses = {name: fit._get_loss(own) for name, (fit, own) in trials.items()}
             best = min(losses, key=lambda name: losses[name])
-            reason = f"leave-one-out loss of the best of {len(CANDIDATES) + len(SUMS)} kernels"
+            reason = f"leave-one-out loss of the best {len(trials)} kernels of local GPs"
             self.run.decisions.append(Decision("kernel", best, reason, losses))
         return trials[best]
 

@@ -74,6 +74,10 @@ class RowBlock:
         first = self.map_arrays(lambda array: array[:count, ...], self.start)
         return first, self.map_arrays(lambda array: array[count:, ...], self.start + count)
 
+    def map_inputs(self, W: AnyArray | None) -> RowBlock:
+        """Return the block with the inputs `x W`; None is the identity."""
+        return self if W is None else replace(self, X=self.X @ W)
+
     def map_arrays(self, function: Callable[[AnyArray], AnyArray], start: int) -> RowBlock:
         """Return the block with a function of each array."""
         arrays = (self.X, self.y, self.sample_weight, self.scatter)

@@ -125,8 +125,7 @@ class ExactGP:
 
     def _map_inputs(self, source: Any) -> Any:
         """Return the rows with the inputs that the kernel sees."""
-        own = self.input_map
-        return source if own is None else replace(source, X=source.X @ own)
+        return source if self.input_map is None else source.map_inputs(self.input_map)
 
     def _find_value(self, rows: RowBlock, L: Any, solved: Array, log_root: float) -> ExactOutcome:
         """Return the log marginal likelihood, given `a` and `Σ ln L_nn`."""

@@ -45,12 +45,14 @@ def collect_facts(saved: Any, schema: Any) -> dict[str, Any]:
     from eigengp._html import count_parts
 
     model, labels = saved.model, getattr(saved.model, "classes_", None)
+    own = model._scaling.unit_map
     likelihood = getattr(model, "likelihood_", None)
     weights = sorted((float(each) for each in getattr(model, "weights_", ())), reverse=True)
     return {
         "class": saved.header["class"],
         "versions": saved.header["versions"],
         "kernel": repr(model.kernel_),
+        "input_map": None if own is None else own.tolist(),
         "classes": None if labels is None else labels.tolist(),
         "likelihood": None if likelihood is None else repr(likelihood),
         "noise_std": None if likelihood is not None else float(model.noise_variance_) ** 0.5,
