@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import eigengp
-from eigengp import EigenGPRegressor
+from eigengp import EigenGPClassifier, EigenGPRegressor
 from eigengp._typing import Array
 from eigengp.data.standardize import Scaling
+from eigengp.fitting.local_learner import LocalLearner
 from eigengp.fitting.objectives import kernel_parameters
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
@@ -131,3 +132,61 @@ def test_many_inputs_have_no_map() -> None:
     model = EigenGPRegressor(residual="neighbors", max_time=2.0, random_state=0)
     model.fit(X, X[:, 0] + 0.1 * rng.normal(size=1_100))
     assert not hasattr(model, "input_map_")
+
+
+@pytest.fixture(scope="module")
+def few() -> EigenGPRegressor:
+    X, y = make_rows(600)
+    return EigenGPRegressor(random_state=0).fit(np.column_stack([X, np.full(600, 3.0)]), y)
+
+
+def test_the_exact_gp_of_few_rows_maps_inputs_that_vary(few: EigenGPRegressor) -> None:
+    assert few.selection_["residual"].chosen == "exact"
+    assert few.selection_["inputs"].chosen == "mapped"
+    assert few.input_map_.shape == (D + 1, D)
+    assert not few.input_map_[D].any()
+    X, y = make_rows(1_000, seed=1)
+    mean = few.predict(np.column_stack([X, np.full(1_000, 3.0)]))
+    assert np.mean((y - mean) ** 2) < 0.02
+
+
+def test_iterations_of_the_map_count(few: EigenGPRegressor) -> None:
+    assert few.n_iter_ == len(few.history_)
+
+
+def test_the_summary_says_that_inputs_are_mapped(few: EigenGPRegressor) -> None:
+    assert "of mapped inputs" in few._repr_html_()
+
+
+def test_an_exported_graph_maps_its_inputs(few: EigenGPRegressor) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="runs graphs in onnxruntime")
+    pytest.importorskip("onnx", reason="makes graphs")
+    from eigengp.export import to_onnx
+
+    session = onnxruntime.InferenceSession(to_onnx(few).SerializeToString())
+    X = np.column_stack([make_rows(20, seed=5)[0], np.full(20, 3.0)])
+    mean = session.run(["mean"], {session.get_inputs()[0].name: X})[0]
+    np.testing.assert_allclose(np.ravel(mean), few.predict(X), rtol=1e-9)
+
+
+def test_inputs_without_oblique_directions_stay_as_they_are() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (600, 3))
+    y = np.sin(3.0 * X[:, 0]) + X[:, 1] ** 2 + 0.3 * rng.normal(size=600)
+    model = EigenGPRegressor(random_state=0).fit(X, y)
+    assert model.selection_["inputs"].chosen == "as given"
+    assert not hasattr(model, "input_map_")
+
+
+def test_local_gps_of_classes_have_no_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    own = LocalLearner.map_inputs
+
+    def spy(self: LocalLearner, models: list[ExactGP], *given: int) -> list[ExactGP]:
+        made.extend(own(self, models, *given))
+        return []
+
+    monkeypatch.setattr(LocalLearner, "map_inputs", spy)
+    X, y = make_rows(1_200)
+    EigenGPClassifier(max_time=3.0, random_state=0).fit(X, y > 0.0)
+    assert not made
