@@ -6,6 +6,7 @@ import pickle
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ import eigengp
 from eigengp import LBFGS, EigenGPRegressor, ExactGPRegressor, TargetTransformed, io
 from eigengp._typing import Array
 from eigengp.cli.commands.models import open_model
-from eigengp.estimators.target_maps import LogMap, YeoJohnsonMap
+from eigengp.estimators.target_maps import LogMap, YeoJohnsonMap, check_map
 from eigengp.metrics import mnlp, mnlp_scorer
 from finite_differences import assert_close, gradient
 
@@ -293,6 +294,62 @@ def test_unsuitable_targets_and_maps_are_refused() -> None:
     for transform in ("square", PowerTransformer()):
         with pytest.raises(ValueError, match="transformer"):
             TargetTransformed(inner(), transform).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("values", "targets", "what"),
+    [
+        (np.negative, np.negative, "not strictly increasing between"),
+        (np.floor, lambda t: t, "not strictly increasing between"),
+        (lambda y: np.log(y - 2.0), lambda t: np.exp(t) + 2.0, "not finite at y="),
+        (np.log, np.log, r"targets\(values\(y\)\)"),
+        (np.log, lambda t: np.exp(t) + 1e-4, r"targets\(values\(y\)\)"),
+    ],
+)
+def test_maps_of_the_users_own_are_checked(values: Any, targets: Any, what: str) -> None:
+    own = SimpleNamespace(values=values, targets=targets, log_slope=np.zeros_like)
+    with pytest.raises(ValueError, match=f"transformer=.*{what}|{what}.*transformer="):
+        TargetTransformed(inner(), own).fit(X, y)
+
+
+def test_targets_that_differ_by_rounding_may_have_the_same_value() -> None:
+    close = np.array([0.3, 0.1 + 0.2, 1e-17, 2e-17, 700.0, 700.0 * (1.0 + 2e-16)])
+    own = SimpleNamespace(values=np.log1p, targets=np.expm1, log_slope=None)
+    assert np.unique(close).size > np.unique(np.log1p(close)).size
+    check_map(own, close)
+    own.values = lambda y: np.log1p(np.minimum(y, 0.3))
+    with pytest.raises(ValueError, match=r"between the targets 0\.3 and 700"):
+        check_map(own, close)
+    check_map(ArcsinhMap(), np.zeros(1))
+
+
+@pytest.mark.parametrize("slope", [np.nan, -np.inf, np.inf])
+def test_a_fit_without_evidence_is_an_error_and_changes_nothing(slope: float) -> None:
+    own = SimpleNamespace(values=np.log, targets=np.exp, log_slope=lambda y: np.full_like(y, slope))
+    model = TargetTransformed(inner(), own)
+    with pytest.raises(ValueError, match=r"transformer=.*log_slope"):
+        model.fit(X, y)
+    assert not hasattr(model, "regressor_")
+    assert not hasattr(model, "target_map_")
+
+
+def test_an_error_in_a_later_fit_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = clone(fitted("log")).fit(X, y).set_params(transformer="auto")
+    before, fit = (model.regressor_, model.target_map_), EigenGPRegressor.fit
+    calls: list[Any] = []
+
+    def fit_once(self: Any, *args: Any, **settings: Any) -> Any:
+        calls.append(self)
+        if len(calls) > 1:
+            raise ArithmeticError("second")
+        return fit(self, *args, **settings)
+
+    monkeypatch.setattr(EigenGPRegressor, "fit", fit_once)
+    with pytest.raises(ArithmeticError, match="second"):
+        model.fit(X[:50], y[:50])
+    assert len(calls) == 2
+    assert model.regressor_ is before[0]
+    assert model.target_map_ is before[1]
 
 
 def test_other_wrong_arguments_are_named() -> None:

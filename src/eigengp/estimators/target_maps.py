@@ -17,6 +17,10 @@ from scipy.optimize import minimize_scalar
 from eigengp._typing import Array
 
 _DIGITS = 3
+_ROUNDING = 1e-9
+"""The relative difference of targets that may be rounding."""
+_INVERSE_ERROR = 1e-6
+"""The largest error of an inverse, relative to the range of the targets."""
 
 
 class TargetMap(Protocol):
@@ -106,3 +110,33 @@ class YeoJohnsonMap:
 
 MAPS: dict[str, type[LogMap] | type[YeoJohnsonMap]] = {"yeo-johnson": YeoJohnsonMap, "log": LogMap}
 """The maps that have names."""
+
+
+def check_map(own: TargetMap, y: Array) -> None:
+    """Check at some targets that a map is finite and strictly increasing, and has its inverse.
+
+    Targets that differ by rounding alone may have the same value.
+    """
+    y = np.unique(y)
+    with np.errstate(all="ignore"):  # What is no number is reported below.
+        values = own.values(y)
+        again = own.targets(values)
+    if not np.all(np.isfinite(values)):
+        raise ValueError(
+            f"values(y) of transformer={own!r} is not finite at y={y[~np.isfinite(values)][0]:.6g}."
+            " Use a map of all targets, or drop those that it does not take."
+        )
+    differ = ~np.isclose(y[1:], y[:-1], rtol=_ROUNDING, atol=1e-3 * _ROUNDING * np.abs(y).max())
+    falls = np.flatnonzero(differ & (np.diff(values) <= 0.0))
+    if falls.size:
+        low, high = y[falls[0]], y[falls[0] + 1]
+        raise ValueError(
+            f"transformer={own!r} is not strictly increasing between the targets {low:.6g} and "
+            f"{high:.6g}. Use a map that is; change the sign of one that decreases."
+        )
+    wrong = ~np.isclose(again, y, rtol=_ROUNDING, atol=_INVERSE_ERROR * (np.ptp(y) or 1.0))
+    if np.any(wrong):
+        raise ValueError(
+            f"targets(values(y)) of transformer={own!r} is {again[wrong][0]:.6g} at "
+            f"y={y[wrong][0]:.6g}. Let targets(t) be the inverse of values(y)."
+        )

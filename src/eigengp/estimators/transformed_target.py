@@ -20,7 +20,7 @@ from eigengp.data.standardize import Summary
 from eigengp.estimators.around import Around
 from eigengp.estimators.base import GPRegressor
 from eigengp.estimators.eigengp import EigenGPRegressor
-from eigengp.estimators.target_maps import MAPS, LogMap, TargetMap, YeoJohnsonMap
+from eigengp.estimators.target_maps import MAPS, LogMap, TargetMap, YeoJohnsonMap, check_map
 from eigengp.fitting.settings import find_likelihood
 from eigengp.gp.blocks import RowBlock
 
@@ -51,15 +51,16 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
         The regressor of the transformed targets; it is cloned. None is `EigenGPRegressor()`.
     transformer : {"auto", "yeo-johnson", "log"} or object
         "auto" fits the regressor to the targets as they are, to those of "yeo-johnson" and, if they
-        are positive, of "log". It keeps the fit with the largest log marginal likelihood of the
-        targets in their own units; a transform must gain 20 nats.
+        are positive, of "log": two or three fits, each with the regressor's `max_time`. It keeps
+        the fit with the largest log marginal likelihood of the targets in their own units; a
+        transform must gain 20 nats.
 
         "yeo-johnson" is the power transform of Yeo and Johnson, with the power between 0 and 2
         that maximises the likelihood of the targets under a normal distribution. Targets are not
         rescaled first, so it has little effect on targets much smaller than one. "log" is the
         logarithm, for positive targets. An object with the methods `values(y)`, `targets(t)` and
         `log_slope(y)` is a map of your own: strictly increasing, onto all real numbers, its
-        inverse, and the logarithm of its slope.
+        inverse, and the logarithm of its slope. `fit` checks the first two at the targets.
 
     Attributes
     ----------
@@ -142,14 +143,20 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
             )
         Summary.of(RowBlock(np.empty((used.size, 0)), used)).check_range()
         counts = np.ones(used.size) if weight is None else weight[counted]
-        best = -np.inf
+        best, chosen = -np.inf, None
         for own in self._list_maps(used, counts):
             values = np.where(counted, own.values(targets), 0.0)  # Others may have no value.
             fitted = clone(regressor).fit(X, values, sample_weight=sample_weight)
             score = fitted.log_marginal_likelihood_ + float(counts @ own.log_slope(used))
-            if score > best:
+            if np.isfinite(score) and score > best:
                 best = score + (_CLEAR_GAIN if own == _IDENTITY else 0.0)
-                self.target_map_, self.regressor_ = own, fitted
+                chosen = own, fitted
+        if chosen is None:
+            raise ValueError(
+                f"transformer={self.transformer!r} has no finite log marginal likelihood. Check "
+                "that log_slope(y) is finite at all targets, or use another transformer."
+            )
+        self.target_map_, self.regressor_ = chosen
         return self
 
     def _list_maps(self, y: Array, weight: Array) -> list[Any]:
@@ -157,8 +164,10 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
         if self.transformer == "auto":
             logarithm = [LogMap()] if np.all(y > 0.0) else []
             return [_IDENTITY, YeoJohnsonMap.of(y, weight), *logarithm]
-        named = isinstance(self.transformer, str)
-        return [MAPS[self.transformer].of(y, weight) if named else self.transformer]
+        if isinstance(self.transformer, str):
+            return [MAPS[self.transformer].of(y, weight)]
+        check_map(self.transformer, y)
+        return [self.transformer]
 
     def _checked_targets(self, y: ArrayLike) -> Array:
         if y is None:
