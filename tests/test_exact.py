@@ -7,6 +7,7 @@ import threading
 import time
 import tracemalloc
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from sklearn.gaussian_process import kernels as sk
 
 from eigengp import LBFGS, ExactGPRegressor, Gaussian, load
 from eigengp._typing import Array
-from eigengp.backend.threads import invert_triangle
+from eigengp.backend.threads import invert_triangle, make_buffer, recycle, reuse_buffers
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting.objectives import kernel_parameters
 from eigengp.gp.blocks import RowBlock
@@ -369,6 +370,26 @@ def test_a_block_of_rows_is_evaluated_as_a_source_of_blocks(kernel: Kernel, weig
     kept = model.forward(block).L
     assert kept is not None
     np.testing.assert_array_equal(np.triu(kept, 1), 0.0)
+
+
+@pytest.mark.parametrize("noise", [0.1, 1e-30], ids=["regular", "singular"])
+def test_the_memory_of_the_matrix_is_recycled(
+    noise: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("numba")
+
+    def stop(*_: Any) -> None:
+        raise FactorizationError
+
+    monkeypatch.setattr(ExactGP, "_covariance", stop)  # It would use the memory again.
+    rows = RowBlock(np.zeros((100, 1)), np.ones(100))
+    with reuse_buffers():
+        first = make_buffer((100, 100))
+        memory = first.base
+        recycle(first)
+        with nullcontext() if noise > 0.01 else pytest.raises(FactorizationError):
+            ExactGP(SquaredExponential(), noise, compiled=True).evaluate(rows)
+        assert make_buffer((100, 100)).base is memory
 
 
 @pytest.mark.parametrize("what", ["evaluate", "invert"])

@@ -24,6 +24,7 @@ from eigengp.kernels import (
     RationalQuadratic,
     SquaredExponential,
     Stationary,
+    gram,
 )
 from eigengp.kernels.gram import KernelProduct, list_terms
 
@@ -180,6 +181,28 @@ def test_products_need_no_matrix_and_are_rounded_where_that_is_far_below_the_noi
         assert_allclose(found, expected, atol=atol)
         exact = noise < 1.0 or n_points < 4_000
         assert (np.abs(found - expected).max() < 1e-10) == exact
+
+
+def test_products_are_in_float64_where_float32_has_a_systematic_error(
+    compiled: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    kernel, X, Z = Matern52(0.8), rng.normal(size=(40, 2)), rng.normal(size=(4_000, 2))
+    v, multiply = rng.normal(size=4_000), KernelProduct._multiply
+
+    def shifted(self: KernelProduct, X: Array, dtype: type) -> Array:
+        return multiply(self, X, dtype) + (0.1 if dtype is np.float32 else 0.0)
+
+    monkeypatch.setattr(KernelProduct, "_multiply", shifted)
+    found = KernelProduct(list_terms(kernel), Z, v, 1.0)(X)
+    assert_allclose(found, kernel.matrix(X, Z) @ v, atol=1e-10)
+
+
+def test_without_compiled_loops_no_memory_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gram, "load_loops", lambda: loops_numpy)
+    monkeypatch.delattr(gram, "make_buffer")
+    X = np.arange(4.0)[:, None]
+    assert gram.evaluate([Matern52()], X, np.ones(4), X[:, 0]) is None
 
 
 def test_without_numba_numpy_takes_its_place_and_says_so(

@@ -145,7 +145,10 @@ class ExactGP:
         noise, terms = self.noise_variance / rows.weight, list_terms(self.kernel)
         maps = with_gradient and self.input_map is not None
         found = evaluate(terms, rows.X, noise, rows.y, with_gradient, maps) if terms else None
-        return found if found is not None and np.isfinite(found.log_root) else None
+        if found is not None and not np.isfinite(found.log_root):
+            recycle(found.matrix)
+            return None
+        return found
 
     def _blocks(self, source: RowSource | RowBlock, rows: RowBlock) -> Any:
         """Return the rows in blocks: those of the source, or on the device."""

@@ -21,8 +21,8 @@ from eigengp.kernels.stationary import Stationary
 
 _MANY_POINTS, _TRIED_POINTS, _LITTLE = 4_000, 100, 1e-2
 """The least number of points for products in float32, the number at which it is tried, and the
-largest standard deviation of the change of values, relative to that of the noise, whose variance
-then grows by at most a ten-thousandth."""
+largest root mean square of the change of values, systematic errors included, relative to the
+standard deviation of the noise, whose variance then grows by at most a ten-thousandth."""
 
 
 class Evaluated(NamedTuple):
@@ -62,21 +62,22 @@ def evaluate(
     `−2 variance Σ_ij T_ij (x_id − x_jd)²/ℓ_d²`, and by `x_id` it is
     `4 variance Σ_j T_ij (x_id − x_jd)/ℓ_d²`.
     """
-    n, D = X.shape
-    per_length, known = _describe(terms, D)
-    upper, a = make_buffer((n, n)), np.empty(n)
-    sums = np.zeros((len(terms) if with_gradient else 0, D + 2))
-    by_inputs = np.zeros((D if with_inputs else 0, n))
-    addresses, loops = (find_address("dpotrf"), find_address("dpotri")), load_loops()
+    loops = load_loops()
     if not hasattr(loops, "evaluate_gram"):
         return None
+    n, D = X.shape
+    per_length, known = _describe(terms, D)
+    matrix, a = make_buffer((n, n), order="F"), np.empty(n)
+    sums = np.zeros((len(terms) if with_gradient else 0, D + 2))
+    by_inputs = np.zeros((D if with_inputs else 0, n))
+    addresses = find_address("dpotrf"), find_address("dpotri")
     log_root = loops.evaluate_gram(
         *(np.ascontiguousarray(X), per_length, known, noise, np.ascontiguousarray(y)),
-        *(*addresses, upper, a, sums, by_inputs),
+        *(*addresses, matrix.T, a, sums, by_inputs),
     )
     found = [_get_gradient(term, own) for term, own in zip(terms, sums, strict=with_gradient)]
     theta = np.concatenate(found) if found else np.empty(0)
-    return Evaluated(log_root, upper.T, a, theta, by_inputs.T)
+    return Evaluated(log_root, matrix, a, theta, by_inputs.T)
 
 
 def _describe(terms: Sequence[Stationary], n_features: int) -> tuple[Array, Array]:
@@ -122,7 +123,8 @@ class KernelProduct:
         self._dtype: Any = np.float64
         if v.size >= _MANY_POINTS:
             some = Z[:: v.size // _TRIED_POINTS]
-            change = np.std(self._multiply(some, np.float32) - self(some))
+            error = self._multiply(some, np.float32) - self(some)
+            change = np.sqrt(np.mean(error**2))
             self._dtype = np.float32 if change < _LITTLE * noise else np.float64
         self._points = self._points.astype(self._dtype)
 
