@@ -167,9 +167,7 @@ class NeighborFit:
         return cls(run, rows, single.picked(at), number[at], rows.cut(most)[0], n_neighbors)
 
     def map_inputs(self, input_map: Array | None) -> NeighborFit:
-        """Return the fit with linearly mapped inputs."""
-        if input_map is None:
-            return self
+        """Return the fit with linearly mapped inputs; None is the identity."""
         own = (self.rows, self.single, self.sample)
         rows, single, sample = (each.map_inputs(input_map) for each in own)
         return replace(self, rows=rows, single=single, sample=sample, input_map=input_map)
