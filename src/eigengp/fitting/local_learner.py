@@ -105,6 +105,8 @@ MAP_STEPS = 25
 _LEAST_MAPPED_ROWS, _ROWS_PER_ENTRY, _JUDGED_ROWS_PER_ENTRY = 500, 5, 10
 """The fewest rows with which a map of the inputs is learned, for each of its entries, and the same
 if only half of them learn it."""
+_CLEARLY_WORSE = 0.2
+"""The loss, in nats per row, by which a kernel is so much worse that it is not compared further."""
 _TRIED_LENGTHSCALES, _TRIED_STEPS = 4, 8
 """The number of lengthscales beside those of a given kernel, and of iterations for each."""
 _TRIED_UNTIL = 0.25
@@ -136,6 +138,9 @@ def learn_kernels(run: Run, rows: RowBlock, start: ExactGP) -> list[ExactGP]:
         model = learner.choose_lengthscales(model, most)
     models = learner.learn_kernels(model, most, given=isinstance(own, Kernel) or own != "auto")
     run.n_iter += learner.n_iter
+    for losses in list(learner.losses.values())[-1:]:
+        least = min(losses.values())
+        models = [each for each in models if losses[name_model(each)] < least + _CLEARLY_WORSE]
     if learner.losses and (len(models) == 1 or settings.noise == "gaussian"):
         n, losses = list(learner.losses.items())[-1]
         reason = f"lowest loss of local GPs of {min(n, rows.n_rows):,} rows"
