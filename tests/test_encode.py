@@ -107,13 +107,24 @@ def test_an_unknown_level_is_as_far_from_all_levels_as_they_are_from_each_other(
     np.testing.assert_allclose(np.sum((np.eye(3) - whitby) ** 2, axis=1), 2.0)
 
 
-def test_the_rarest_of_too_many_levels_are_treated_as_unknown() -> None:
-    towns = {"town": [f"t{i % 6}" for i in range(40)] + ["a", "b"]}
-    encoder = TableEncoder(max_categories=6).fit(towns)
-    assert encoder.get_feature_names_out().tolist() == [f"town=t{i}" for i in range(6)]
-    with pytest.warns(TableWarning, match=r"2 rows with levels .* \(a, b\)"):
-        encoded = encoder.transform(towns)
-    assert np.array_equal(encoded[-1], encoder.columns_[0].unknown)
+def test_many_levels_are_about_equally_far_apart() -> None:
+    towns = [f"town {i % 400}" for i in range(2_000)]
+    encoder = TableEncoder().fit({"town": [*towns, None]})
+    encoded = encoder.transform({"town": [*towns[:400], None]})
+    assert encoded.shape == (401, 128) == (401, encoder.get_feature_names_out().size)
+    np.testing.assert_allclose(np.sum(encoded**2, axis=1), 1.0)
+    apart = (2.0 - 2.0 * encoded @ encoded.T)[np.triu_indices(401, 1)]
+    assert abs(np.mean(apart) - 2.0) < 0.01
+    assert np.std(apart) < 0.2
+    assert apart.min() > 0.9
+    assert set(encoder.lengthscale_groups_) == {0}
+    with pytest.warns(TableWarning, match=r"2 rows with levels .* \(Hull, York\)"):
+        unseen = encoder.transform({"town": ["Hull", "York", "town 0"]})
+    assert np.array_equal(unseen[2], encoded[0])
+    assert np.abs(unseen[:2] @ np.vstack([encoded, unseen[1]]).T)[:, :-1].max() < 0.6
+    assert encoder.fit({"town": 2 * towns[:300]}).transform({"town": towns[:1]}).tolist() == (
+        encoded[:1].tolist()
+    )
 
 
 def test_integers_can_be_categories() -> None:

@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -45,6 +47,8 @@ _FEWEST_IDENTIFIERS = 10
 _KIND_NAMES = {"number": "numbers", "flag": "true or false", "category": "text", "date": "dates"}
 _PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}
 """The seasons of dates, in days."""
+_CODE_SIZE = 128
+"""The number of features of a category with very many levels."""
 
 
 # scikit-learn ships no types, so its classes are Any to mypy.
@@ -58,7 +62,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     - A category becomes one feature of zeros and ones per level, and so do missing values in it.
       All levels are equally far apart. A level that was not in `fit` becomes a point as far away
       from all levels as they are from each other, with a `TableWarning`, and behaves like a new
-      draw from the prior. The features of a category share one lengthscale.
+      draw from the prior. The features of a category share one lengthscale. More than
+      `max_categories` levels share 128 features: a hash of its name places each level on the unit
+      sphere, and squared distances of levels are equal within some 10 %. Unseen levels are
+      placed in the same way.
     - A date becomes its year with a fraction (trend), and a sine and a cosine for each season that
       the dates cover: of the year, the week and the day. A missing date is equally far from all
       seasons.
@@ -72,8 +79,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     categorical : collection of str
         Columns to treat as categories, such as the number of a shop.
     max_categories : int
-        The largest number of levels of a category; the rarest of more levels are treated like
-        levels that are not in `fit`.
+        The largest number of levels of a category that have a feature each.
     expand_dates : bool
         Whether dates have seasons beside their trend.
     decimal : {".", ","} or None
@@ -112,7 +118,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self,
         *,
         categorical: Collection[str] = (),
-        max_categories: int = 100,
+        max_categories: int = _CODE_SIZE,
         expand_dates: bool = True,
         decimal: Literal[".", ","] | None = None,
     ) -> None:
@@ -252,6 +258,8 @@ class Column:
         Replaces missing numbers, flags and trends.
     indicator : bool
         Whether a further feature marks missing values; that of a category is one more level.
+    hashed : bool
+        Whether the levels of a category are points found by a hash.
     decimal, form : str
         The decimal sign of numbers and the format of dates that are stored as text.
     periods : tuple of str
@@ -269,6 +277,7 @@ class Column:
     categories: tuple[str, ...] = ()
     fill: float = 0.0
     indicator: bool = False
+    hashed: bool = False
     decimal: str = ""
     form: str = ""
     periods: tuple[str, ...] = ()
@@ -292,9 +301,9 @@ class Column:
     def learn(self, values: Any, max_categories: int, expand_dates: bool) -> Column:
         """Return the column with what it learns from its values."""
         if self.kind == "category":
-            counts, missing = count_categories(values), bool(find_missing(values).any())
-            room = max(1, max_categories - missing)
-            return replace(self, categories=tuple(sorted(list(counts)[:room])), indicator=missing)
+            levels, missing = sorted(count_categories(values)), bool(find_missing(values).any())
+            hashed = len(levels) + missing > max_categories
+            return replace(self, categories=tuple(levels), indicator=missing, hashed=hashed)
         numbers = self.read(values)
         known = numbers[~np.isnan(numbers)]
         fill = float(np.median(known))
@@ -305,12 +314,24 @@ class Column:
     @property
     def feature_names(self) -> tuple[str, ...]:
         """The names of its features."""
-        own = tuple(f"{self.name}={each}" for each in self.categories)
-        if self.kind == "date":
+        if self.hashed:
+            return tuple(f"{self.name}: code {i + 1}" for i in range(_CODE_SIZE))
+        if self.kind == "category":
+            own = tuple(f"{self.name}={each}" for each in self.categories)
+        elif self.kind == "date":
             seasons = [f"{self.name}: {p} {f}" for p in self.periods for f in ("sine", "cosine")]
             own = (f"{self.name}: trend", *seasons)
-        own = own or (self.name,)
+        else:
+            own = (self.name,)
         return (*own, f"{self.name} is missing") if self.indicator else own
+
+    @cached_property
+    def points(self) -> Array:
+        """The features of each level of a category, and of a missing one, shape (L, features)."""
+        if not self.hashed:
+            return np.eye(len(self.feature_names))
+        names = [*self.categories, None] if self.indicator else self.categories
+        return np.array([_hash_level(each) for each in names])
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
@@ -364,12 +385,16 @@ class Column:
         if new:
             warnings.warn(
                 f"Column {quoted(self.name)} has {int(unknown.sum())} rows with levels that were "
-                f"not in fit or are rare ({join(new)}); they are treated as a new level.",
+                f"not in fit ({join(new)}); they are treated as new levels.",
                 TableWarning,
                 stacklevel=4,
             )
-        levels = (codes[:, None] == np.arange(len(self.feature_names))).astype(np.float64)
-        return np.where(unknown[:, None], self.unknown, levels)
+        features = self.points[codes]
+        if self.hashed and unknown.any():
+            features[unknown] = [_hash_level(each.as_py()) for each in text.filter(unknown)]
+        elif unknown.any():
+            features[unknown] = self.unknown
+        return features
 
     def read(self, values: Any) -> Array:
         """Return numbers, flags or days, NaN where missing, shape (n,)."""
@@ -389,6 +414,17 @@ class Column:
                 f"Column {quoted(self.name)} held {_KIND_NAMES[self.kind]} when the model was "
                 f"fitted, but here it holds {_KIND_NAMES.get(found, str(values.type))}{example}."
             )
+
+
+def _hash_level(name: str | None) -> Array:
+    """Return a point on the unit sphere, the signs of the bits of a hash of a level's name.
+
+    Two such points are as good as orthogonal: their cosine has mean 0 and standard deviation
+    `1/√K` for K features. Missing values are one more level.
+    """
+    text = b"" if name is None else b"=" + name.encode()
+    bits = np.frombuffer(hashlib.shake_128(text).digest(_CODE_SIZE // 8), dtype=np.uint8)
+    return (2.0 * np.unpackbits(bits) - 1.0) / np.sqrt(_CODE_SIZE)
 
 
 def _recognize_column(name: str, values: Any, categorical: bool, decimal: str | None) -> Column:

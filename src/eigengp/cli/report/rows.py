@@ -6,7 +6,7 @@ knows its features, and how to set them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,9 @@ from eigengp.cli.tables import (
 from eigengp.data.columns import as_table
 from eigengp.data.encode import Column
 from eigengp.inspection import grid
+
+_MOST_CATEGORIES = 100
+"""The largest number of categories of a column that are shown."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +63,19 @@ class Input:
         if flag:
             codes = column.encode_numbers(np.array([0.0, 1.0, np.nan])[: len(names)])
         else:
-            codes = np.eye(len(names))
-            if np.any(X[:, list(features)] < 0.0):
+            codes = column.points
+            if not column.hashed and np.any(X[:, list(features)] < 0.0):
                 codes, names = np.vstack([codes, column.unknown]), [*names, "unknown"]
-        return cls(column.name, features, column, tuple(names), codes)
+        own = cls(column.name, features, column, tuple(names), codes)
+        return own if len(names) <= _MOST_CATEGORIES else own._keep_frequent(X)
+
+    def _keep_frequent(self, X: Array) -> Input:
+        """Return the input with its most frequent categories, by name; the others are one."""
+        assert self.codes is not None
+        kept = np.sort(self._rank_categories(X)[:_MOST_CATEGORIES]).astype(int)
+        names = (*(self.categories[i] for i in kept), "others")
+        codes = np.vstack([self.codes[kept], np.zeros(len(self.features))])
+        return replace(self, categories=names, codes=codes)
 
     def set_values(self, points: Array, values: Array) -> Array:
         """Return points with other values of this input.
