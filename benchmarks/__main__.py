@@ -147,7 +147,7 @@ def gpu(
     part: Annotated[
         list[str] | None,
         typer.Option(
-            help="evaluate, agreement, fit, small or whole; may be repeated. All unless named."
+            help="evaluate, agreement, small or whole; may be repeated. All unless named."
         ),
     ] = None,
     share: Annotated[

@@ -18,19 +18,18 @@ from drawing import console, legend_above, line, new_figure, new_table, save, ti
 from matplotlib.ticker import LogLocator, NullFormatter
 from peers.asking import OURS
 from peers.protocol import LENGTHSCALE, NOISE_VARIANCE
-from peers.with_eigengp import JITTER, evaluation, regressor
+from peers.with_eigengp import JITTER, evaluation
 from record import Record, Results
 from timing import best_of
 
-from eigengp import LBFGS, EigenGPRegressor
+from eigengp import EigenGPRegressor
 from eigengp.backend.threads import reuse_buffers
 from eigengp.gp.precision import PRECISIONS
 from eigengp.metrics import nmse
 
 INPUTS = 8
 CASES = ((10**8, 128), (10**8, 512), (10**9, 128))
-AGREEMENT_ROWS, SMALL_ROWS, HELD_OUT_ROWS = 10**6, 10**4, 10**6
-FIT_ROWS, FIT_SIZE, FIT_ITERATIONS = 10**9, 128, 30
+AGREEMENT_ROWS, SMALL_ROWS = 10**6, 10**4
 WHOLE_FITS = ((10**6, 100), (10**7, 200), (10**8, 200), (10**9, 128))
 WHOLE_SEEDS, FEW_ROWS, WHOLE_NOISE, WIDTH = 3, 10**7, 0.5, 3.0
 BLOCKS = (1 << 20, 1 << 17)
@@ -117,13 +116,6 @@ def our_evaluation(X: Any, y: Any, size: int, precision: str) -> Callable[[], tu
     return evaluation(X, y, numbers(X[:size]).astype(np.float64), precision)
 
 
-def our_fit(X: Any, y: Any, size: int, precision: str) -> Any:
-    """Fit the estimator to rows on a device."""
-    optimizer = LBFGS(max_iter=FIT_ITERATIONS)
-    with sklearn.config_context(array_api_dispatch=True):
-        return regressor(size, precision=precision, optimizer=optimizer).fit(X, y)
-
-
 def our_prediction(model: Any, X: Any) -> Array:
     """Predict rows on a device."""
     with sklearn.config_context(array_api_dispatch=True):
@@ -196,21 +188,6 @@ def errors(gradient: Any, truth: Any) -> dict[str, float]:
     return result
 
 
-def fit(bench: Bench) -> list[Record]:
-    """Fit many rows, and predict rows that were not among them."""
-    count = bench.scaled(FIT_ROWS)
-    X, y = bench.rows(count)
-    X_new, y_new = bench.rows(min(count, HELD_OUT_ROWS), seed=1)
-    precision = ON_DEVICE[0]
-    start = time.perf_counter()
-    model = our_fit(X, y, FIT_SIZE, precision)
-    bench.finished(lambda: None)()
-    seconds = time.perf_counter() - start
-    error = nmse(numbers(y_new).astype(np.float64), our_prediction(model, X_new))
-    about = {"part": "fit", "library": OURS, "variant": precision, "rows": count, "size": FIT_SIZE}
-    return [about | {"seconds": seconds, "nmse": error, "iterations": int(model.n_iter_)}]
-
-
 def whole(bench: Bench) -> list[Record]:
     """Fit by default settings but for the residual; errors are those of the function."""
     records = []
@@ -254,7 +231,7 @@ def small(bench: Bench) -> list[Record]:
     ]
 
 
-PARTS = {"evaluate": evaluate, "agreement": agreement, "small": small, "fit": fit, "whole": whole}
+PARTS = {"evaluate": evaluate, "agreement": agreement, "small": small, "whole": whole}
 
 
 def require_cuda() -> str:

@@ -117,7 +117,6 @@ def _gpu(records: list[Record]) -> str:
         if each["part"] == "agreement"
     }
     rows = next(each["rows"] for each in records if each["part"] == "agreement")
-    fit = next(each for each in records if each["part"] == "fit")
     return "\n".join(
         [
             *lines,
@@ -126,11 +125,6 @@ def _gpu(records: list[Record]) -> str:
             f"{_scientific(errors[OURS, 'single'])} against float64. With plain PyTorch it is "
             f"{errors['torch', 'TF32']:.1f}: no digit is correct, because TF32 rounds the numbers "
             "that large posterior coefficients multiply.",
-            "",
-            f"A whole fit of {_power(fit['rows'])} rows ({fit['iterations']} iterations, M = "
-            f"{fit['size']}) took {fit['seconds']:.0f} s and reached a test NMSE of "
-            f"{fit['nmse']:.4f}, which is the noise level. Most of its passes ran in float64, "
-            "because float32 did not hold enough digits there.",
             "",
         ]
     )
