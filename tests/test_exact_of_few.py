@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,27 @@ def test_a_mixture_is_the_average_of_its_parts() -> None:
     np.testing.assert_allclose(mixture.variance_gradient(inputs[:1])[0], by_x, rtol=1e-5)
     drawn = mixture.functions(4000, np.random.RandomState(0))(inputs[:3])
     np.testing.assert_allclose(drawn.mean(1), mean[:3], atol=0.05)
+
+
+def test_kernels_share_the_draws_by_their_evidence() -> None:
+    X, y, *_ = smooth(40, 3)
+    model = EigenGPRegressor(likelihood="gaussian", random_state=0).fit(X, y)
+    drawn = Counter(type(each.features.kernel).__name__ for each in model._posterior.parts)
+    evidence = {name: -score for name, score in model.selection_["kernel"].scores.items()}
+    share = {name: np.exp(each - max(evidence.values())) for name, each in evidence.items()}
+    for name, each in share.items():
+        kind = name.split("(")[0]
+        assert abs(drawn[kind] - 16 * each / sum(share.values())) < 2
+    assert len(drawn) > 1
+    assert type(model.kernel_).__name__ == drawn.most_common(1)[0][0]
+
+
+@pytest.mark.parametrize("given", [{"kernel": "matern32"}, {"likelihood": "gaussian"}])
+def test_one_kernel_is_used_where_it_is_given_or_some_rows_chose_it(given: dict) -> None:
+    X, y, *_ = smooth(40 if "kernel" in given else 320, 3)
+    model = EigenGPRegressor(random_state=0, **given).fit(X, y)
+    posterior = getattr(model._posterior, "own", model._posterior)
+    assert len({type(each.features.kernel) for each in posterior.parts}) == 1
 
 
 @pytest.mark.parametrize(("n", "least"), [(10, 0.70), (30, 0.80), (100, 0.85)])

@@ -2,7 +2,8 @@
 
 Kernel and noise maximise the log marginal likelihood plus weak log priors. Candidate kernels
 compete by the Laplace approximation to their evidence. With few rows many hyperparameters are
-plausible, so predictions are averaged over draws from the Laplace approximation to their posterior.
+plausible, so predictions are averaged over draws from the Laplace approximation to their posterior;
+where all rows compared the kernels, the draws come from all of them, in proportion to the evidence.
 """
 
 from __future__ import annotations
@@ -87,8 +88,9 @@ def learn_exact_of_few(run: Run, start: ExactGP) -> FitResult:
     """Fit the exact GP, averaged over its hyperparameters."""
     rows = run.source.take(np.arange(run.source.n_rows))
     fit = ExactFit(run, rows)
-    fit, first = fit.choose_map(fit.choose_kernel(replace(start, device=run.exact_device)))
-    found = fit.choose_noise(fit.learn(first))
+    first = fit.choose_kernel(replace(start, device=run.exact_device))
+    fit, model = fit.choose_map(first.model)
+    found = fit.choose_noise(replace(fit.learn(model), rivals=first.rivals))
     found, scored = fit.calibrate(found)
     outcome = found.model.forward(_make_source(fit.rows))
     return run.make_result(found.model, outcome.value, scored, _online=None)
@@ -106,11 +108,14 @@ class Optimum:
         The logarithms of the parameters.
     value : float
         The objective there.
+    rivals : tuple of Optimum
+        The maxima of other kernels for the same rows.
     """
 
     objective: PriorObjective
     vector: Array
     value: float
+    rivals: tuple[Optimum, ...] = ()
 
     @cached_property
     def model(self) -> ExactGP:
@@ -167,13 +172,23 @@ class Optimum:
         normaliser = np.sum(np.log(self.objective.deviation[self._free]))
         return float(-self.objective.weight * self.value - normaliser + np.sum(np.log(width)))
 
-    def draw(self, count: int, rng: np.random.RandomState) -> list[Array]:
-        """Draw parameters from the Laplace approximation, in pairs about the optimum."""
+    def draw(self, pairs: int, rng: np.random.RandomState) -> Iterator[ExactGP]:
+        """Draw models from the Laplace approximation, in pairs about the optimum."""
         directions, width = self.laplace
-        half = rng.standard_normal((count // 2, width.size))
+        half = rng.standard_normal((pairs, width.size))
         low, high = self.objective.parameters.bounds
         drawn = self.vector + np.vstack([half, -half]) * width @ directions.T
-        return list(np.clip(drawn, low, high))
+        return map(self.objective.parameters.unpack, np.clip(drawn, low, high))
+
+    def draw_kernels(self, pairs: int, rng: np.random.RandomState) -> list[ExactGP]:
+        """Draw models of this kernel and its rivals, as many of each as its evidence says."""
+        found = (self, *self.rivals)
+        gains = np.array([each.log_evidence for each in found] if self.rivals else [0.0])
+        shares = np.cumsum(np.exp(gains - gains.max()))
+        counts = np.diff(np.rint(pairs * shares / shares[-1]).astype(int), prepend=0)
+        return [
+            model for each, own in zip(found, counts, strict=True) for model in each.draw(own, rng)
+        ]
 
 
 @dataclass
@@ -195,7 +210,7 @@ class ExactFit:
         most = self.run.settings.max_iter
         return default if most is None else min(default, most)
 
-    def choose_kernel(self, start: ExactGP) -> ExactGP:
+    def choose_kernel(self, start: ExactGP) -> Optimum:
         """Choose the kernel of largest evidence on some rows, and learn it there."""
         own = self.run.settings.kernel
         few, count = self.rows, _SCREENED_ROWS if start.device is None else _SCREENED_ON_DEVICE
@@ -204,10 +219,10 @@ class ExactFit:
         self.run.monitor.clock.allow(_UNTIL[0])
         best = self._learn_best(self._list_starts(start), few)
         if isinstance(own, Kernel) or self.run.settings.learns_nothing:
-            return best.model
+            return best
         best = self._shorten(best, few)
         if own != "auto":
-            return best.model
+            return best
         found = {type(best.model.kernel).__name__: best}
         for name, starts in self._list_candidates(best.model, few):
             if self.run.monitor.clock.is_over():
@@ -216,8 +231,11 @@ class ExactFit:
         scores = {name: -each.log_evidence for name, each in found.items()}
         chosen = min(scores, key=lambda name: scores[name])
         reason = f"negative log evidence of {few.n_rows:,} rows"
+        averaged = few is self.rows and not self._is_wide
+        reason += ", by which predictions average them" if averaged else ""
         self.run.decisions.append(Decision("kernel", chosen, reason, scores))
-        return found[chosen].model
+        best = found.pop(chosen)
+        return replace(best, rivals=tuple(found.values())) if averaged else best
 
     def choose_map(self, model: ExactGP) -> tuple[ExactFit, ExactGP]:
         """Map the inputs linearly if local GPs prefer that, and return the fit.
@@ -346,15 +364,14 @@ class ExactFit:
         return self._learn(model, self.rows, 0, "noise") if decisions else found
 
     def condition(self, found: Optimum) -> Any:
-        """Return the posterior given the rows, averaged over draws of the hyperparameters."""
+        """Return the posterior given the rows, averaged over draws of kernel and noise."""
         n = found.source.n_rows
-        count = min(_MOST_DRAWS, _DRAW_WORK // n**2) // 2 * 2
-        vectors = [found.vector]
-        if count >= 2 and not self.run.settings.learns_nothing:
-            vectors = found.draw(count, self.run.rng)
+        pairs = min(_MOST_DRAWS, _DRAW_WORK // n**2) // 2
+        models = [found.model]
+        if pairs > 0 and not self.run.settings.learns_nothing:
+            models = found.draw_kernels(pairs, self.run.rng)
         parts = []
-        for vector in vectors:
-            model = found.objective.parameters.unpack(vector)
+        for model in models:
             try:
                 parts.append(model.posterior(model.forward(found.source)))
             except FactorizationError:
