@@ -88,7 +88,7 @@ def test_kernels_share_the_draws_by_their_evidence() -> None:
     share = {name: np.exp(each - max(evidence.values())) for name, each in evidence.items()}
     for name, each in share.items():
         kind = name.split("(")[0]
-        assert abs(drawn[kind] - 16 * each / sum(share.values())) < 2
+        assert abs(drawn[kind] - 32 * each / sum(share.values())) < 2
     assert len(drawn) > 1
     assert type(model.kernel_).__name__ == drawn.most_common(1)[0][0]
 

@@ -277,9 +277,9 @@ class EigenGPRegressor(InducingPointRegressor):
     The exact GP (`residual="exact"`) has weak log-normal priors on kernel hyperparameters and noise
     variance. Candidate kernels are compared on at most 300 rows, by the Laplace approximation to
     their evidence. Predictions are averaged over draws from the Laplace approximation to the
-    posterior of the hyperparameters: 16 for up to 500 rows, fewer for up to 1,400, and the mode
-    alone beyond. Up to 300 rows the draws come from all candidates in proportion to their evidence,
-    unless there are ten or more inputs and fewer than ten rows per input. `kernel_`, `noise_variance_` and `log_marginal_likelihood_` are those of the most
+    posterior of the hyperparameters: 32 for up to 350 rows, 16 for 500, fewer for up to 1,400, and
+    the mode alone beyond. Up to 300 rows they come from all candidates, in proportion to their
+    evidence. `kernel_`, `noise_variance_` and `log_marginal_likelihood_` are those of the most
     probable hyperparameters. Beyond 2,000 rows (12,000 on a GPU), kernel hyperparameters and noise
     variance are learned from so many random rows, and predictions use all rows. Conditioning on all
     rows takes O(N³) time and 16·N² bytes of memory; each predicted standard deviation takes O(N²)

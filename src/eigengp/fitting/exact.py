@@ -62,7 +62,7 @@ _CLEARLY = 10.0
 """The gain in nats for which an optimum from a short lengthscale of one input is preferred."""
 _STRETCH = {RationalQuadratic: 1.0, Matern52: 1.3, Matern32: 1.7, Matern12: 4.0}
 """Rougher kernels start at the lengthscales of the squared exponential, times this."""
-_MOST_DRAWS = 16
+_MOST_DRAWS = 32
 _DRAW_WORK = 4_000_000
 """The largest number of draws times N²."""
 _MOST_DIRECTIONS = 24
@@ -231,7 +231,7 @@ class ExactFit:
         scores = {name: -each.log_evidence for name, each in found.items()}
         chosen = min(scores, key=lambda name: scores[name])
         reason = f"negative log evidence of {few.n_rows:,} rows"
-        averaged = few is self.rows and not self._is_wide
+        averaged = few is self.rows
         reason += ", by which predictions average them" if averaged else ""
         self.run.decisions.append(Decision("kernel", chosen, reason, scores))
         best = found.pop(chosen)
