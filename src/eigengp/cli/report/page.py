@@ -115,7 +115,7 @@ def collect(
         "versions": (get_versions(), (origin or {}).get("versions", {})),
         "spectrum": None,
         **own,
-        "drawn": {name: figure for name, figure in drawn.items() if figure is not None},
+        "drawn": {name: own for name, own in drawn.items() if own.get("choices", True)},
     }
 
 
