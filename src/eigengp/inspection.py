@@ -177,8 +177,7 @@ def feature_index(model: GPRegressor, feature: int | str) -> int:
 
 def leading_inputs(model: GPRegressor, count: int) -> list[int]:
     """Return the indices of at most `count` inputs, those with the largest effects first."""
-    order: list[int] = np.argsort(-model.input_effects(), kind="stable")[:count].tolist()
-    return order
+    return np.argsort(-model.input_effects(), kind="stable")[:count].tolist()
 
 
 def plain_rows(model: GPRegressor, X: Any) -> Array:

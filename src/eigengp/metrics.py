@@ -178,8 +178,7 @@ def pit(y_true: ArrayLike, y_pred: ArrayLike, y_std: ArrayLike) -> Array:
     >>> pit([0.0, 1.0], [0.0, 0.0], [1.0, 1.0]).round(3)
     array([0.5  , 0.841])
     """
-    values: Array = special.ndtr(standardized_residuals(y_true, y_pred, y_std))
-    return values
+    return special.ndtr(standardized_residuals(y_true, y_pred, y_std))
 
 
 def pit_histogram(
@@ -375,5 +374,4 @@ def _columns(sample_weight: Weights, **values: ArrayLike) -> list[Array]:
 
 def _column(values: ArrayLike, name: str) -> Array:
     finite = check_array(values, ensure_2d=False, dtype=np.float64, input_name=name)
-    column: Array = column_or_1d(finite)
-    return column
+    return column_or_1d(finite)

@@ -46,20 +46,11 @@ class NystromRegressor(InducingPointRegressor):
 
     Parameters
     ----------
-    n_components : int or "auto"
-        M, the number of inducing points. "auto" is 100, or a quarter of the rows if that is fewer.
     optimizer : LBFGS, "auto" or None
         None places the inducing points by `inducing_points`; kernel hyperparameters and noise
         variance are those of an exact GP fitted to a tenth of the rows (at least 500, at most
         2,000). "auto" or an `LBFGS` learns inducing points, kernel hyperparameters and noise
         variance by maximising the log marginal likelihood (Nyström*).
-
-    Attributes
-    ----------
-    inducing_points_ : array of shape (M, D)
-        The inducing points, in the units of X.
-    jitter_ : float
-        The constant added to the diagonal of the kernel matrix at the inducing points.
 
     Examples
     --------
@@ -76,7 +67,6 @@ class NystromRegressor(InducingPointRegressor):
     _learn = staticmethod(_learn)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **InducingPointRegressor._parameter_constraints,
         "optimizer": [*InducingPointRegressor._parameter_constraints["optimizer"], None],
     }
 

@@ -122,7 +122,8 @@ class ArraySource:
     ) -> ArraySource:
         """Return the source of rows in memory, in blocks for `n_columns` features."""
         size = BLOCK_ROWS if n_columns is None else choose_block_rows(rows.X, n_columns)
-        return cls(rows.X, rows.y, rows.sample_weight, size, n_threads, scatter=rows.scatter)
+        own = rows.X, rows.y, rows.sample_weight
+        return cls(*own, size, n_threads, rows.start, rows.scatter)
 
     @property
     def n_rows(self) -> int:

@@ -281,12 +281,6 @@ def parse_number(text: str | None, decimal: str) -> float:
         raise TableError(f"{quoted(text)} is not a number; correct or empty this cell.") from None
 
 
-def count_missing(values: Mapping[str, Any]) -> dict[str, int]:
-    """Count the missing values of each column that has some."""
-    counts = {name: int(find_missing(own).sum()) for name, own in values.items()}
-    return {name: count for name, count in counts.items() if count}
-
-
 def count_categories(values: Any) -> dict[str, int]:
     """Count the rows of each category, the most frequent first."""
     counts = to_text(values).drop_null().value_counts().to_pylist()

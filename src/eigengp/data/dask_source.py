@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import iadd
@@ -38,14 +38,11 @@ def get_client() -> Iterator[Any]:
             'install it with pip install "eigengp[dask]", or compute them first and pass arrays.'
         ) from None
     try:
-        client = distributed.get_client()
+        client: Any = nullcontext(distributed.get_client())
     except ValueError:
-        client = None
-    if client is not None:
-        yield client
-        return
-    make: Any = distributed.Client  # It has no types.
-    with make(processes=False, dashboard_address=None) as own:
+        make: Any = distributed.Client  # It has no types.
+        client = make(processes=False, dashboard_address=None)
+    with client as own:
         yield own
 
 
@@ -55,11 +52,8 @@ def align(X: Any, y: Any, weight: Any = None) -> tuple[Any, Any, Any | None]:
     if X.ndim != 2:
         raise ValueError(f"X must have two dimensions, got shape {X.shape}.")
     X = X.rechunk({1: -1})
-    return (
-        X,
-        _align_column(X, "y", y),
-        None if weight is None else _align_column(X, "sample_weight", weight),
-    )
+    weight = None if weight is None else _align_column(X, "sample_weight", weight)
+    return X, _align_column(X, "y", y), weight
 
 
 def _compute_lengths(collection: Any) -> Any:
@@ -173,8 +167,7 @@ class DaskSource:
                 self._submit(_add_sums, lot, worker=w) for lot, w in zip(lots, heads, strict=True)
             ]
             workers = heads
-        total: SumT = pickle.loads(sums[0].result())
-        return total
+        return pickle.loads(sums[0].result())
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of rows, given by ascending numbers."""
@@ -219,13 +212,9 @@ def _make_blocks(parts: list[list[AnyArray]], starts: list[int]) -> list[RowBloc
 def _sum_group(packed: bytes, blocks: list[RowBlock], n_columns: int) -> bytes:
     """Return the pickled sum over a group."""
     term = pickle.loads(packed)
-    sources = (
-        ArraySource(each.X, each.y, each.sample_weight, n_threads=1, first=each.start)
-        for each in blocks
-    )
     with speed_up_passes(n_columns):
-        total = reduce(iadd, (each.sized(n_columns).total(term) for each in sources))
-    return pickle.dumps(total)
+        sources = (ArraySource.of(each, n_columns, n_threads=1) for each in blocks)
+        return pickle.dumps(reduce(iadd, (each.total(term) for each in sources)))
 
 
 def _add_sums(sums: list[bytes]) -> bytes:

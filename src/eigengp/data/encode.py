@@ -26,7 +26,6 @@ from eigengp.data.columns import (
     as_table,
     check_present,
     count_categories,
-    count_missing,
     find_date_format,
     find_decimal,
     find_missing,
@@ -209,7 +208,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"{join(table.column_names)}."
             )
         new = [each.name for each in self.columns_ if not each.indicator]
-        if counts := count_missing({name: table[name] for name in new}):
+        counts = {name: n for name in new if (n := int(find_missing(table[name]).sum()))}
+        if counts:
             warnings.warn(
                 f"Values are missing in columns that had none in fit: {join_counts(counts)}. The "
                 "median, the more frequent flag or an unknown level replaces them.",

@@ -60,7 +60,11 @@ def open_dataset(X: Any, encoding: str | None = None) -> Any:
     if form != "csv":
         return dataset.dataset(files, format=form)
     style = sniff_csv(paths[0], encoding)
-    return _read_floats(dataset.dataset(files, format=_make_csv_format(style)), style)
+    given = dataset.dataset(files, format=dataset.CsvFileFormat(**style.make_options()))
+    # Later rows of a column of integers may have fractions.
+    pa = import_arrow()
+    types = {own.name: pa.float64() for own in given.schema if pa.types.is_integer(own.type)}
+    return dataset.dataset(files, format=dataset.CsvFileFormat(**style.make_options(types)))
 
 
 def check_column_names(y: Any, sample_weight: Any) -> None:
@@ -151,21 +155,6 @@ def sniff_csv(path: Path, encoding: str | None = None) -> CsvStyle:
         ) from None
     line = re.sub(r'"[^"]*"', "", line)
     return CsvStyle(max(_SEPARATORS, key=line.count), encoding)
-
-
-def _make_csv_format(style: CsvStyle, types: Mapping[str, Any] | None = None) -> Any:
-    return import_arrow().dataset.CsvFileFormat(**style.make_options(types))
-
-
-def _read_floats(dataset: Any, style: CsvStyle) -> Any:
-    """Read integers of a CSV dataset as float64, because later rows may have fractions."""
-    pa = import_arrow()
-    whole = pa.types.is_integer
-    integers = {each.name: pa.float64() for each in dataset.schema if whole(each.type)}
-    if not integers:
-        return dataset
-    form = _make_csv_format(style, integers)
-    return pa.dataset.dataset(dataset.files, format=form)
 
 
 @contextmanager

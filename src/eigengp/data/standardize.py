@@ -170,8 +170,7 @@ def stretch_tails(u: Array, knee: float) -> Array:
     """Return `g⁻¹(u)`, entry by entry."""
     middle = np.clip(u, -knee, knee)
     excess = u - middle
-    values: Array = middle + np.sign(excess) * np.expm1(np.abs(excess))
-    return values
+    return middle + np.sign(excess) * np.expm1(np.abs(excess))
 
 
 @dataclass(frozen=True)
@@ -370,8 +369,7 @@ def _round_off(values: Array, scale: Array) -> Array:
     every bit, takes the same path.
     """
     unit = np.exp2(np.floor(np.log2(np.where(scale > 0.0, scale, 1.0))) - _BITS)
-    rounded: Array = np.round(values / unit) * unit
-    return rounded
+    return np.round(values / unit) * unit
 
 
 def make_usable(scale: Array, centre: Array) -> Array:
@@ -383,8 +381,7 @@ def make_usable(scale: Array, centre: Array) -> Array:
 
 def _is_constant(scale: Array, centre: Array) -> NDArray[np.bool_]:
     """Return which columns are constant up to rounding."""
-    constant: NDArray[np.bool_] = scale <= 8.0 * np.finfo(np.float64).eps * np.abs(centre)
-    return constant
+    return scale <= 8.0 * np.finfo(np.float64).eps * np.abs(centre)
 
 
 def standardize_rows(rows: RowSource, scaling: Scaling, memory_limit: int) -> RowSource:

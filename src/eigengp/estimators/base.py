@@ -6,6 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, dataclass_transform, overload
 
@@ -65,7 +66,8 @@ def count_outputs(y: Any) -> int:
 class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     """Base class of all estimators; subclasses add `_learn`, predictions and their own parameters.
 
-    Subclasses are dataclasses: their fields are the parameters of the constructor, by keyword.
+    Subclasses are dataclasses: their fields are the parameters of the constructor, by keyword. What
+    a class does not say of a parameter, its constraints or its description, comes from its bases.
 
     Parameters
     ----------
@@ -147,8 +149,14 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         super().__init_subclass__(**kwargs)
         own_init = "__init__" in vars(cls)
         dataclass(eq=False, repr=False, kw_only=True, init=not own_init)(cls)
-        if cls.__doc__ and GPEstimator.__doc__:
-            complete_docstring(cls, GPEstimator.__doc__)
+        bases = [each for each in cls.__mro__ if issubclass(each, GPEstimator)]
+        constraints: dict[str, Any] = {}
+        for each in reversed(bases):
+            constraints |= vars(each).get("_parameter_constraints", {})
+        names = signature(cls).parameters
+        cls._parameter_constraints = {own: constraints[own] for own in names if own in constraints}
+        for each in bases[1:] if cls.__doc__ else ():
+            complete_docstring(cls, each.__doc__ or "")
 
     kernel: Kernel | str = "squared_exponential"
     standardize: Standardize = True

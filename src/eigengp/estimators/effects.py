@@ -56,5 +56,4 @@ def _get_own_points(model: Any) -> Array:
         size = (_MOST_POINTS, scaling.n_columns)
         points = np.sqrt(3.0) * np.random.default_rng(0).uniform(-1.0, 1.0, size)
     steps = np.linspace(0, len(points) - 1, min(_MOST_POINTS, len(points)))
-    found: Array = scaling.restore_inputs(points[steps.astype(int)])
-    return found
+    return scaling.restore_inputs(points[steps.astype(int)])

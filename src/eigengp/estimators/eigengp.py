@@ -323,7 +323,6 @@ class EigenGPRegressor(InducingPointRegressor):
     """From which `partial_fit` continues; None where it cannot."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **InducingPointRegressor._parameter_constraints,
         "kernel": [Kernel, KERNEL_NAMES, StrOptions({"auto"})],
         "residual": [StrOptions({"auto", "diagonal", "neighbors", "exact"}), None],
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],

@@ -58,11 +58,6 @@ class ExactGPRegressor(GPRegressor):
     _learns_in_memory = True
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **{
-            name: constraint
-            for name, constraint in GPRegressor._parameter_constraints.items()
-            if name != "precision"
-        },
         "max_rows": [Interval(Integral, 1, None, closed="left")],
     }
 

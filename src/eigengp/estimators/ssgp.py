@@ -55,7 +55,6 @@ class SSGPRegressor(GPRegressor):
     _learn = staticmethod(learn_sparse_spectrum)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **GPRegressor._parameter_constraints,
         "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
     }
 
@@ -68,5 +67,4 @@ class SSGPRegressor(GPRegressor):
 
     def _prior_correlation(self, apart: Array) -> Array:
         phase = apart @ on_host(self.spectral_points_).T
-        correlation: Array = np.mean(np.cos(phase), axis=1)
-        return correlation
+        return np.mean(np.cos(phase), axis=1)

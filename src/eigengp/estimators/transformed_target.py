@@ -286,8 +286,7 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
         check_consistent_length(mean, targets)
         slope = self.target_map_.log_slope(targets)
         error = np.where(np.isneginf(slope), 0.0, self.target_map_.values(targets) - mean) / std
-        values: Array = slope - 0.5 * error**2 - np.log(std) - 0.5 * np.log(2.0 * np.pi)
-        return values
+        return slope - 0.5 * error**2 - np.log(std) - 0.5 * np.log(2.0 * np.pi)
 
     def calibrate(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Calibrate prediction intervals on held-out rows, by split conformal prediction.

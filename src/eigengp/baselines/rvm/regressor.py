@@ -87,10 +87,6 @@ class RVMRegressor(GPRegressor):
         "n_jobs": [Integral, None],
         "max_iter": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
         "tol": [Interval(Real, 0, None, closed="left")],
-        **{
-            name: GPRegressor._parameter_constraints[name]
-            for name in ("standardize", "categorical_features", "random_state", "verbose")
-        },
     }
 
     lengthscale: Literal["cv"] | float = "cv"

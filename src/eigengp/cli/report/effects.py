@@ -99,15 +99,15 @@ def compute_partial_dependence(
     X, found = rows.X[sample_rows(len(rows.X), _AVERAGED_ROWS)], []
     for each in inputs[:_MAX_EFFECTS]:
         grid, moved = each.make_grid(rows.X, _STEPS), None
-        sets = (each.set_values(X, np.full(len(X), value)) for value in grid)
+        sets = [each.set_values(X, np.full(len(X), value)) for value in grid]
         if len(shown):
-            parts = predict_band(model, np.concatenate(list(sets)), coverage)
-            average = (_pick(p, shown, (grid.size, len(X))).mean(axis=-1) for p in parts)
+            parts = predict_band(model, np.concatenate(sets), coverage)
+            mean, lower, upper = (_pick(p, shown, (grid.size, len(X))).mean(axis=-1) for p in parts)
         else:
-            average = iter(inspection.average_over(model, ((own,) for own in sets), coverage))
+            mean, lower, upper = inspection.average_over(model, ((own,) for own in sets), coverage)
             if each.codes is None and len(each.features) == 1 and np.ptp(grid) > 0.0:
                 moved = inspection.accumulated_effects(model, X, each.name)
-        found.append(PartialDependence(each, grid, *average, moved))
+        found.append(PartialDependence(each, grid, mean, lower, upper, moved))
     return found
 
 

@@ -101,8 +101,7 @@ class Input:
         own = X[:, list(self.features)]
         if self.codes is not None:
             distance = np.sum(self.codes**2, axis=1) - 2.0 * own @ self.codes.T
-            nearest: Array = np.argmin(distance, axis=1).astype(np.float64)
-            return nearest
+            return np.argmin(distance, axis=1).astype(np.float64)
         return self._unit * self.column.decode_numbers(own)
 
     def get_typical(self, X: Array) -> float:
@@ -153,8 +152,7 @@ class Input:
     def _rank_categories(self, X: Array) -> Array:
         """Return the categories in the rows, the most frequent first."""
         found, sizes = np.unique(self.get_values(X), return_counts=True)
-        ranked: Array = found[np.argsort(-sizes, kind="stable")]
-        return ranked
+        return found[np.argsort(-sizes, kind="stable")]
 
 
 @dataclass(frozen=True)
