@@ -489,11 +489,8 @@ def _find_problems(
                     f"such as {quoted(odd)}, or name it as a category.",
                     [name],
                 )
-    numbers = {name: own for name, own in columns.items() if own.kind == "number"}
-    infinite = {
-        name: count
-        for name, own in numbers.items()
-        if own.decimal != "?" and (count := int(np.isinf(own.read(table[name])).sum()))
-    }
+    numbers = (own for own in columns.values() if own.kind == "number" and own.decimal != "?")
+    counts = {own.name: int(np.isinf(own.read(table[own.name])).sum()) for own in numbers}
+    infinite = {name: count for name, count in counts.items() if count}
     if infinite:
         yield f"Values are infinite: {join_counts(infinite)}. Replace them.", infinite

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
-from eigengp._typing import Array, NeighborSearch
+from eigengp._typing import Array
 from eigengp.backend.namespace import (
     AnyArray,
     Placed,
@@ -30,12 +30,8 @@ _TREE_UP_TO, _FLAT = 10, 3
 """The largest number of inputs for which a tree is used, and for which it is among few points."""
 _TREE_FROM, _FLAT_TREE_FROM = 50_000, 2_000
 """The least number of points for which a tree is used, and the same for up to three inputs."""
-_FEW_POINTS = 16_384
-"""Among fewer points, an approximate search would compare nearly all of them."""
-_FEW_SEARCHED = 500
-"""For fewer inputs, the exact search is faster than building cells."""
 _MANY_POINTS = 100_000
-"""The largest number of points for which "auto" is exact."""
+"""The largest number of points among which the search is always exact."""
 _TRIED, _TRIED_NEIGHBOURS = 256, 64
 """The number of points on which a tree is tried, and of neighbours for each."""
 _QUICK = 4_000
@@ -52,20 +48,11 @@ _FAR = 1e15
 """Inputs are clipped here, because float32 cannot hold larger squares."""
 
 
-def build_index(
-    points: Array, search: NeighborSearch = "exact", n_searched: int | None = None
-) -> Exact | Approximate:
-    """Build a search among points.
+def build_index(points: Array) -> Exact | Approximate:
+    """Build a search among points of shape (N, D).
 
-    Parameters
-    ----------
-    points : array of shape (N, D)
-        The points.
-    search : {"auto", "exact", "approximate"}
-        The kind of search; exact among fewer than 16,384 points. "auto" is approximate among more
-        than 100,000 points for which a tree is slow, if Faiss is installed.
-    n_searched : int or None
-        The number of inputs for which it is used, if known; for up to 500 it is exact.
+    It is approximate among more than 100,000 points for which a tree is slow, if Faiss is
+    installed, and otherwise exact.
 
     Examples
     --------
@@ -74,13 +61,7 @@ def build_index(
     >>> index.find_nearest(np.array([[4.0], [0.1]]), 2).tolist()
     [[2, 1], [0, 1]]
     """
-    n = points.shape[0]
-    few = n < _FEW_POINTS or (n_searched is not None and n_searched <= _FEW_SEARCHED)
-    if few or search == "exact":
-        return Exact.of(points)
-    if search == "approximate":
-        return Approximate.of(points)
-    if n <= _MANY_POINTS or not _has_faiss():
+    if points.shape[0] <= _MANY_POINTS or not _has_faiss():
         return Exact.of(points)
     tree = Exact.of(points) if _suits_tree(points) else None
     return tree if tree is not None and tree.is_quick(points) else Approximate.of(points)
@@ -286,11 +267,9 @@ class Nearest:
     count: int
 
     @classmethod
-    def of(
-        cls, points: Array, metric: Array, count: int, search: NeighborSearch = "exact"
-    ) -> Nearest:
+    def of(cls, points: Array, metric: Array, count: int) -> Nearest:
         """Prepare the search among points of shape (N, D)."""
-        return cls(build_index(points * metric, search), metric, min(count, points.shape[0]))
+        return cls(build_index(points * metric), metric, min(count, points.shape[0]))
 
     def __call__(self, X: AnyArray) -> AnyArray:
         """Return the indices of the nearest points, the nearest first, shape (n, count)."""

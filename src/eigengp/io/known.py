@@ -180,8 +180,8 @@ def register(cls: ClassT) -> ClassT:
             f"{known.kind.__module__} has registered a {name} already; give your class another "
             "name."
         )
-    own = [each.name for each in fields(cls) if each.init] if is_dataclass(cls) else None
-    if list(signature(cls).parameters) != own and not issubclass(cls, Estimator):
+    own = {each.name for each in fields(cls) if each.init} if is_dataclass(cls) else None
+    if set(signature(cls).parameters) != own and not issubclass(cls, Estimator):
         raise SavedModelError(
             f"{name} must be a dataclass without an __init__ of its own, so that its fields say "
             "all there is to store."
