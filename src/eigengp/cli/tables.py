@@ -86,8 +86,7 @@ def read_table(path: str | Path, text: Collection[str] = (), encoding: str | Non
         if form == "csv":
             parts, types = [], {name: pa.string() for name in text}
             for each in paths:
-                options = sniff_csv(each, encoding).make_options(types)
-                parts.append(pa.csv.read_csv(str(each), **options))
+                parts.append(pa.csv.read_csv(str(each), **sniff_csv(each, encoding, types)))
                 check_names(parts[-1].column_names)
             table = pa.concat_tables(parts, promote_options="permissive")
         else:

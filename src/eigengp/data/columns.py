@@ -24,7 +24,8 @@ _MOSTLY = 0.9
 _NO_VALUE = ("", "-", "–", "—", "?", ".", "na", "n/a", "nan", "null", "none")
 """What stands for a missing value in a column of numbers, in lower case."""
 _UNIT = re.compile(r"[\s\u00a0\u202f'’$€£¥%]")
-_DIGITS = re.compile(r"[1-9]\d*|0")
+_DIGITS, _CODE = re.compile(r"[1-9]\d*|0"), re.compile(r"0\d+")
+"""Whole numbers, and digits that begin with a zero, as post codes do."""
 _NUMBERS = {
     ".": re.compile(r"(?=.*\d)[-+]?(\d{1,3}(,\d{3})+|\d+)?(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE),
     ",": re.compile(r"(?=.*\d)[-+]?(\d{1,3}(\.\d{3})+|\d+)?(,\d*)?(e[-+]?\d+)?", re.IGNORECASE),
@@ -217,7 +218,7 @@ def find_decimal(texts: Collection[str]) -> str:
     """
     cleaned = [_clean(text) for text in texts]
     numbers = [text for text in cleaned if text.lower() not in _NO_VALUE]
-    if not numbers or all(map(_DIGITS.fullmatch, texts)) or any(map(_is_code, numbers)):
+    if not numbers or all(map(_DIGITS.fullmatch, texts)) or any(map(_CODE.fullmatch, numbers)):
         return ""
     fits = [sign for sign, form in _NUMBERS.items() if all(map(form.fullmatch, numbers))]
     if len(fits) == 2:
@@ -263,11 +264,6 @@ def find_date_format(texts: Collection[str]) -> str:
 def _clean(text: str | None) -> str:
     """Return a number in text without units, spaces and apostrophes."""
     return "" if text is None else _UNIT.sub("", text)
-
-
-def _is_code(text: str) -> bool:
-    """Return whether digits begin with zeros, as post codes do."""
-    return text.isdigit() and not _DIGITS.fullmatch(text)
 
 
 def parse_number(text: str | None, decimal: str) -> float:

@@ -163,10 +163,8 @@ class DaskSource:
         while len(sums) > 1:
             heads = workers[::_FAN_IN]
             lots = [sums[i : i + _FAN_IN] for i in range(0, len(sums), _FAN_IN)]
-            sums = [
-                self._submit(_add_sums, lot, worker=w) for lot, w in zip(lots, heads, strict=True)
-            ]
-            workers = heads
+            pairs = zip(lots, heads, strict=True)
+            sums, workers = [self._submit(_add_sums, lot, worker=w) for lot, w in pairs], heads
         return pickle.loads(sums[0].result())
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:

@@ -238,7 +238,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def lengthscale_groups_(self) -> tuple[int, ...]:
         """The group of each feature; those of a group share one lengthscale."""
-        sizes = [size for column in self.columns_ for size in column.group_sizes]
+        sizes: list[int] = []
+        for column in self.columns_:
+            if column.kind == "category":
+                sizes.append(len(column.feature_names))
+            else:
+                sizes += [1, *(2 for _ in column.periods), *[1] * column.indicator]
         return tuple(np.repeat(np.arange(len(sizes)), sizes).tolist())
 
 
@@ -332,13 +337,6 @@ class Column:
             return np.eye(len(self.feature_names))
         names = [*self.categories, None] if self.indicator else self.categories
         return np.array([_hash_level(each) for each in names])
-
-    @property
-    def group_sizes(self) -> tuple[int, ...]:
-        """The sizes of the groups of features that share a lengthscale."""
-        if self.kind == "category":
-            return (len(self.feature_names),)
-        return (1, *(2 for _ in self.periods), *((1,) if self.indicator else ()))
 
     @property
     def unknown(self) -> Array:

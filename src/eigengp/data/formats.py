@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from glob import glob, has_magic
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from eigengp._atomic import replace_atomically
 from eigengp._typing import Array
@@ -59,12 +59,12 @@ def open_dataset(X: Any, encoding: str | None = None) -> Any:
     files = [str(path) for path in paths]
     if form != "csv":
         return dataset.dataset(files, format=form)
-    style = sniff_csv(paths[0], encoding)
-    given = dataset.dataset(files, format=dataset.CsvFileFormat(**style.make_options()))
+    pa, style = import_arrow(), dataset.CsvFileFormat(**sniff_csv(paths[0], encoding))
+    given = dataset.dataset(files, format=style).schema
     # Later rows of a column of integers may have fractions.
-    pa = import_arrow()
-    types = {own.name: pa.float64() for own in given.schema if pa.types.is_integer(own.type)}
-    return dataset.dataset(files, format=dataset.CsvFileFormat(**style.make_options(types)))
+    types = {own.name: pa.float64() for own in given if pa.types.is_integer(own.type)}
+    style = dataset.CsvFileFormat(**sniff_csv(paths[0], encoding, types))
+    return dataset.dataset(files, format=style)
 
 
 def check_column_names(y: Any, sample_weight: Any) -> None:
@@ -119,29 +119,14 @@ def import_arrow() -> Any:
     return pyarrow
 
 
-class CsvStyle(NamedTuple):
-    """How a CSV file is written."""
+def sniff_csv(
+    path: Path, encoding: str | None = None, types: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return PyArrow's options for a CSV file, with its encoding and separator.
 
-    delimiter: str = ","
-    encoding: str = "utf8"
-
-    def make_options(self, types: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the options of PyArrow for files of this style."""
-        csv = import_arrow().csv
-        return {
-            "read_options": csv.ReadOptions(encoding=self.encoding),
-            "parse_options": csv.ParseOptions(delimiter=self.delimiter),
-            "convert_options": csv.ConvertOptions(
-                strings_can_be_null=True, column_types=dict(types or {})
-            ),
-        }
-
-
-def sniff_csv(path: Path, encoding: str | None = None) -> CsvStyle:
-    """Recognise encoding and separator of a CSV file from its first line.
-
-    The encoding is UTF-16 if the file begins with its mark, and UTF-8 otherwise. The separator is
-    the most frequent of comma, semicolon, tabulator and bar outside of quotes.
+    Both are recognised from the first line. The encoding is UTF-16 if the file begins with its
+    mark, and UTF-8 otherwise. The separator is the most frequent of comma, semicolon, tabulator and
+    bar outside of quotes. `types` are those of columns whose type is not to be recognised.
     """
     with import_arrow().input_stream(str(path)) as file:
         start = bytes(file.read(1 << 16))
@@ -153,8 +138,13 @@ def sniff_csv(path: Path, encoding: str | None = None) -> CsvStyle:
         raise ValueError(
             f"There is no encoding {encoding!r}; utf-8 and latin-1 are common."
         ) from None
-    line = re.sub(r'"[^"]*"', "", line)
-    return CsvStyle(max(_SEPARATORS, key=line.count), encoding)
+    csv, separator = import_arrow().csv, max(_SEPARATORS, key=re.sub(r'"[^"]*"', "", line).count)
+    convert = csv.ConvertOptions(strings_can_be_null=True, column_types=dict(types or {}))
+    return {
+        "read_options": csv.ReadOptions(encoding=encoding),
+        "parse_options": csv.ParseOptions(delimiter=separator),
+        "convert_options": convert,
+    }
 
 
 @contextmanager
