@@ -176,8 +176,7 @@ def plain_rows(model: GPRegressor, X: Any) -> Array:
     check_is_fitted(model)
     names = getattr(model, "feature_names_in_", None)
     if names is not None and hasattr(X, "columns"):
-        missing = [str(name) for name in names if name not in list(X.columns)]
-        if missing:
+        if missing := [str(name) for name in names if name not in list(X.columns)]:
             raise ValueError(f"X lacks the columns {', '.join(missing)} that the model was fit on.")
         X = X[list(names)]
     if hasattr(model, "encoder_") and hasattr(X, "columns"):

@@ -85,15 +85,12 @@ class NystromRegressor(InducingPointRegressor):
         variance : array of shape (n,)
             Possibly negative.
         """
-        _, raw = self._raw(self._inputs(X, "raw_variance"))
+        inputs = self._inputs(X, "raw_variance")
+        _, raw = self._by_blocks(self._posterior.mean_and_raw_variance, inputs)
         return self._scaling.target_scale**2 * (raw + self._posterior.noise_variance)
 
-    def _raw(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
-        mean, raw = self._by_blocks(self._posterior.mean_and_raw_variance, X)
-        return mean, raw
-
     def _mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
-        mean, raw = self._raw(X)
+        mean, raw = self._by_blocks(self._posterior.mean_and_raw_variance, X)
         consequence = "the noise variance is used there; see `raw_variance`"
         self._warn_of_negative(on_host(raw), consequence)
         return mean, positive(raw) + self._posterior.noise_variance

@@ -230,12 +230,6 @@ class TableSchema:
         return {**dict.fromkeys(self.dropped, "dropped"), **self.encoder.ignored_}
 
     @property
-    def used(self) -> list[str]:
-        """The columns of inputs, target and weights."""
-        special = [self.target] if self.weights is None else [self.target, self.weights]
-        return [*map(str, self.encoder.feature_names_in_), *special]
-
-    @property
     def text_columns(self) -> tuple[str, ...]:
         """Columns that `read_table` should read as text."""
         own = (each for each in self.encoder.columns_ if each.kind == "category" or each.decimal)

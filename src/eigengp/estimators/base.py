@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from inspect import signature
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, dataclass_transform, overload
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import HasMethods, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from eigengp._html import with_summary
@@ -51,6 +52,7 @@ from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import KERNELS, Kernel
 
 KERNEL_NAMES = StrOptions(set(KERNELS))
+POINTS = StrOptions({"auto", "kmeans", "random", "greedy"})
 _ONE_VARIANCE = ("auto", "gaussian")
 
 
@@ -177,13 +179,17 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     """Whether rows may have no target, because inducing points can be placed among them."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "kernel": [Kernel, KERNEL_NAMES],
+        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "inducing_points": [POINTS, "array-like"],
         "likelihood": [Gaussian, StrOptions({"gaussian"})],
         "mean": [StrOptions({"constant", "zero", *MEANS}), HasMethods(["fit", "get_params"])],
         "optimizer": [LBFGS, StrOptions({"auto"})],
         "standardize": ["boolean", StrOptions({"robust"})],
         "categorical_features": [StrOptions({"from_dtype"}), "array-like", TableEncoder, None],
         "precision": [StrOptions(set(PRECISIONS))],
+        "max_time": [Interval(Real, 0, None, closed="neither"), None],
         "device": [str, None],
         "random_state": ["random_state"],
         "verbose": ["verbose", None],
@@ -193,11 +199,6 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     """How rows carry the residual (see `EigenGP.power`); None if they do not."""
     _has_weights: ClassVar[bool] = False
     """Whether eigenfunctions have weights that are learned (EigenGP)."""
-
-    @property
-    def _draws_jointly(self) -> bool:
-        """Whether a drawn function must be evaluated at all inputs at once."""
-        return False
 
     @property
     def _keeps_rows(self) -> bool:
@@ -706,7 +707,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """
         X = self._inputs(X, "sample_y")
         values = self._posterior.functions(n_samples, check_random_state(random_state))
-        if self._draws_jointly:
+        residual = getattr(getattr(self._posterior, "own", self._posterior), "kernel", None)
+        if self._keeps_rows or residual is not None:  # Values at all inputs depend on each other.
             drawn = self._scaling.restore_targets(X, self._whole(values, X))
             return drawn if drawn.ndim == 2 else np.swapaxes(drawn, 1, 2)
         return self._scaling.restore_targets(X, self._by_blocks(values, X))

@@ -53,7 +53,6 @@ class ExactGPRegressor(GPRegressor):
     """
 
     _learn = staticmethod(learn_exact)
-    _draws_jointly = True
     _block_rows = EXACT_BLOCK_ROWS
     _learns_in_memory = True
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import field
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar, Literal
 
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval
 
 from eigengp._typing import Array
+from eigengp.estimators.base import POINTS as POINTS
 from eigengp.estimators.base import GPRegressor
 from eigengp.fitting.learn import learn_sparse
-
-POINTS = StrOptions({"auto", "kmeans", "random", "greedy"})
 
 
 class InducingPointRegressor(GPRegressor):
@@ -40,13 +39,7 @@ class InducingPointRegressor(GPRegressor):
     device: str | None = None
     inducing_points_: Array = field(init=False)
     _learn = staticmethod(learn_sparse)
-    _draws_jointly = True
     _takes_unlabelled = True
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "inducing_points": [POINTS, "array-like"],
-    }
 
 
 class FITCRegressor(InducingPointRegressor):

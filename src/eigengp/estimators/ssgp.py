@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import field
-from numbers import Integral
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import on_host
@@ -53,10 +51,6 @@ class SSGPRegressor(GPRegressor):
 
     spectral_points_: Array = field(init=False)
     _learn = staticmethod(learn_sparse_spectrum)
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-    }
 
     n_components: int | Literal["auto"] = field(default="auto", kw_only=False)
     likelihood: Any = "gaussian"

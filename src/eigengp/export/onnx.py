@@ -10,7 +10,7 @@ import json
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -91,7 +91,7 @@ def to_onnx(model: GPEstimator, *, input_type: InputType = "float64") -> ModelPr
             f'ONNX graphs need the package {error.name}: pip install "eigengp[onnx]".'
         ) from error
     check_is_fitted(model)
-    if input_type not in ("float64", "float32"):
+    if input_type not in get_args(InputType):
         raise ValueError(f'input_type must be "float64" or "float32", got {input_type!r}.')
     posterior = _exportable(model)
     graph = Graph(model._scaling.input_scale.size, input_type)

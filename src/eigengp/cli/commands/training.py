@@ -71,7 +71,8 @@ class TrainingData:
         schema = TableSchema.learn(table, **roles)
         _note_columns(table, schema, out)
         if dataset is not None:
-            fields = [dataset.schema.field(name) for name in schema.used]
+            used = {*schema.encoder.feature_names_in_, schema.target, schema.weights}
+            fields = [each for each in dataset.schema if each.name in used]
             dataset = dataset.replace_schema(import_arrow().schema(fields))
         held = None if held is None else schema.split(held)
         return cls(schema, table, schema.split(table), held, dataset)
