@@ -91,8 +91,7 @@ def check_names(names: list[Any]) -> None:
             f"Column {names.index('') + 1} of the table has no name (pandas writes its index like "
             "this). Name it, or remove it."
         )
-    repeated = find_repeated(names)
-    if repeated:
+    if repeated := find_repeated(names):
         raise TableError(f"Several columns have the same name: {join(repeated)}.")
 
 
@@ -233,13 +232,8 @@ def find_target_decimal(texts: Collection[str]) -> str:
 
 def find_odd_cell(texts: Collection[str]) -> str | None:
     """Return a cell that is no number in a column of text that is otherwise one of numbers."""
-    cleaned = {text: _clean(text) for text in texts}
-    odd = [
-        text
-        for text, own in cleaned.items()
-        if not any(form.fullmatch(own) for form in _NUMBERS.values())
-        and own.lower() not in _NO_VALUE
-    ]
+    words = [text for text in texts if _clean(text).lower() not in _NO_VALUE]
+    odd = [each for each in words if not any(f.fullmatch(_clean(each)) for f in _NUMBERS.values())]
     return odd[0] if 0 < len(odd) <= (1.0 - _MOSTLY) * len(texts) else None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self
 
@@ -51,6 +51,7 @@ _CODE_SIZE = 128
 
 
 # scikit-learn ships no types, so its classes are Any to mypy.
+@dataclass(eq=False, repr=False, kw_only=True)
 class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Encode a table with columns of several types as an array of floats.
 
@@ -110,21 +111,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     array([[70.,  0.,  1.]])
     """
 
-    columns_: tuple[Column, ...]
-    ignored_: dict[str, str]
-
-    def __init__(
-        self,
-        *,
-        categorical: Collection[str] = (),
-        max_categories: int = _CODE_SIZE,
-        expand_dates: bool = True,
-        decimal: Literal[".", ","] | None = None,
-    ) -> None:
-        self.categorical = categorical
-        self.max_categories = max_categories
-        self.expand_dates = expand_dates
-        self.decimal = decimal
+    categorical: Collection[str] = ()
+    max_categories: int = _CODE_SIZE
+    expand_dates: bool = True
+    decimal: Literal[".", ","] | None = None
+    columns_: tuple[Column, ...] = field(init=False)
+    ignored_: dict[str, str] = field(init=False)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the type and the values of each column.
@@ -148,8 +140,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         found = self._recognize(table)
         ignored = {name: why for name, own in found.items() if (why := own.find_useless(table))}
         kept = {name: own for name, own in found.items() if name not in ignored}
-        problems = list(_find_problems(table, kept, self.categorical))
-        if problems:
+        if problems := list(_find_problems(table, kept, self.categorical)):
             names = dict.fromkeys(name for _, own in problems for name in own)
             raise TableError(" ".join(message for message, _ in problems), names)
         if not kept:
@@ -161,8 +152,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.ignored_ = ignored
         self.feature_names_in_ = np.array(table.column_names, dtype=object)
         self.n_features_in_ = len(table.column_names)
-        repeated = find_repeated(self.get_feature_names_out())
-        if repeated:
+        if repeated := find_repeated(self.get_feature_names_out()):
             raise TableError(f"Several features would be called {join(repeated)}. Rename a column.")
         return self
 
