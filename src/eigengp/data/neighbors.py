@@ -133,7 +133,7 @@ class Exact:
             limit[...] = self.n_points
             return _scan(self._placed.beside(X), X, limit, count)
         search = partial(self.tree.kneighbors, n_neighbors=count, return_distance=False)
-        found = _search_in_parts(search, X if is_numpy(X) else on_host(X), count)
+        found = _search_in_parts(search, on_host(X))
         return beside(found, X, "int64")
 
 
@@ -152,16 +152,12 @@ def _scan(columns: AnyArray, X: AnyArray, limit: AnyArray, count: int) -> AnyArr
     return found
 
 
-def _search_in_parts(
-    search: Callable[[Array], NDArray[np.intp]], X: Array, count: int
-) -> NDArray[np.intp]:
+def _search_in_parts(search: Callable[[Array], NDArray[np.intp]], X: Array) -> NDArray[np.intp]:
     """Search for all inputs in threads, shape (n, count).
 
     The parts do not depend on the number of threads.
     """
-    if X.shape[0] <= _SEARCHED_AT_ONCE:
-        return search(X)
-    parts = [X[i : i + _SEARCHED_AT_ONCE] for i in range(0, X.shape[0], _SEARCHED_AT_ONCE)]
+    parts = [X[rows] for rows in _cut(X.shape[0], _SEARCHED_AT_ONCE)] or [X]
     return np.concatenate(map_in_threads(search, parts))
 
 
@@ -212,7 +208,7 @@ class Approximate:
         """Return the indices of near points, the nearest first, shape (n, count)."""
         own = on_host(X)
         found = _search_in_parts(
-            lambda some: self._sort_by_distance(some, self._search_cells(some, count)), own, count
+            lambda some: self._sort_by_distance(some, self._search_cells(some, count)), own
         )
         missed = np.flatnonzero((found < 0).any(axis=1))
         if missed.size:
