@@ -114,13 +114,6 @@ def is_large(path: str | Path) -> bool:
     return expanded > MEMORY_SHARE * memory
 
 
-def open_rows(path: str | Path, target: str, encoding: str | None) -> Any:
-    """Open files as a dataset of the rows that have a target."""
-    pa, dataset = import_arrow(), open_dataset(path, encoding)
-    check_present(dataset.schema.names, [target])
-    return dataset.filter(~pa.compute.field(target).is_null(nan_is_null=True))
-
-
 def holds_labels(values: Any) -> bool:
     """Return whether a column is of flags, or of text that does not hold numbers."""
     kind = get_kind(values.type)

@@ -218,38 +218,3 @@ def _sum_group(packed: bytes, blocks: list[RowBlock], n_columns: int) -> bytes:
 def _add_sums(sums: list[bytes]) -> bytes:
     """Return the pickled sum of pickled sums."""
     return pickle.dumps(reduce(iadd, map(pickle.loads, sums)))
-
-
-def map_partitions(
-    function: Callable[[AnyArray], AnyArray], X: Any, n_inputs: int, n_columns: int | None = None
-) -> Any:
-    """Apply a function to the rows of each partition, as float64, and return a lazy Dask array.
-
-    Parameters
-    ----------
-    function : callable
-        Maps n rows to an array of shape (n,) or (n, n_columns).
-    X : dask array or dataframe
-        All rows.
-    n_inputs : int
-        The expected number of columns.
-    n_columns : int or None
-        None for one value per row.
-    """
-    if hasattr(X, "to_dask_array"):
-        X = X.to_dask_array()
-    if X.ndim != 2 or X.shape[1] != n_inputs:
-        raise ValueError(
-            f"X has shape {X.shape}, but the model was fitted with {n_inputs} features."
-        )
-    X = X.rechunk({1: -1})
-    shape = () if n_columns is None else (n_columns,)
-
-    def of_block(block: AnyArray) -> AnyArray:
-        if block.shape[0] == 0:
-            return np.empty((0, *shape))
-        check_finite("A partition of X", block, 0)
-        return function(np.asarray(block, dtype=np.float64) if is_numpy(block) else block)
-
-    own = {"chunks": (X.chunks[0], shape)} if shape else {"drop_axis": 1}
-    return X.map_blocks(of_block, dtype=np.float64, meta=np.empty((0, *shape)), **own)

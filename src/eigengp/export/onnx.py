@@ -18,7 +18,6 @@ import eigengp
 from eigengp._atomic import write_atomically
 from eigengp.backend.namespace import cast, namespace
 from eigengp.estimators.base import GPEstimator
-from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.latent import NeighborLatent
 from eigengp.gp.mean import check_mean
 from eigengp.gp.posterior import Posterior, Predictive
@@ -144,7 +143,7 @@ def _exportable(model: GPEstimator) -> Predictive:
 
     A copy, because a posterior caches what it has converted to other array libraries.
     """
-    posterior = deepcopy(model._posterior)
+    posterior: Any = deepcopy(model._posterior)
     check_mean(model, "exported to ONNX")
     if isinstance(posterior, LatentPosterior) and not hasattr(model, "classes_"):
         raise ValueError(
@@ -163,11 +162,9 @@ def _exportable(model: GPEstimator) -> Predictive:
             f"take {1e-9 * size:.1f} GB, where ONNX allows 2 GB. Use a sparse method such as "
             "EigenGPRegressor, or fit fewer rows."
         )
-    if isinstance(posterior, HeteroscedasticPosterior) and isinstance(posterior.own, Posterior):
-        return replace(posterior, own=replace(posterior.own, arithmetic=Arithmetic()))
-    if isinstance(posterior, Posterior):
-        return replace(posterior, arithmetic=Arithmetic())
-    return posterior
+    own = getattr(posterior, "own", posterior)  # Without heteroscedastic noise.
+    double = replace(own, arithmetic=Arithmetic()) if isinstance(own, Posterior) else own
+    return double if own is posterior else replace(posterior, own=double)
 
 
 def _predict(model: GPEstimator, posterior: Predictive, X: TracedArray) -> dict[str, Any]:
