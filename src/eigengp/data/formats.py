@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from eigengp._atomic import replace_atomically
+from eigengp._atomic import check_target, replace_atomically
 from eigengp._typing import Array
 
 FORMATS = {
@@ -23,6 +23,8 @@ FORMATS = {
     ".tsv": "csv",
 }
 """The format of a file, by its ending."""
+WRITTEN = tuple(each for each in FORMATS if each != ".tsv")
+"""The endings of files that `write_table` writes."""
 _SEPARATORS = (",", ";", "\t", "|")
 
 
@@ -162,17 +164,15 @@ def write_table(path: str | Path, parts: Iterable[Mapping[str, Array]]) -> int:
     The file is replaced when it is complete; an error leaves the old file.
     """
     pa, path = import_arrow(), Path(path)
-    form = FORMATS.get(path.suffix.lower())
-    if form is None or path.suffix.lower() == ".tsv":
-        endings = ", ".join(each for each in FORMATS if each != ".tsv")
-        raise ValueError(f"{path} must end in one of {endings}.")
+    check_target(path, WRITTEN)
     writers = {"parquet": pa.parquet.ParquetWriter, "ipc": pa.ipc.new_file, "csv": pa.csv.CSVWriter}
+    write: Any = writers[FORMATS[path.suffix.lower()]]
     batches = (pa.record_batch(dict(part)) for part in parts)
     first = next(batches, None)
     if first is None:
         raise ValueError(f"There are no rows to write to {path}.")
     count = 0
-    with replace_atomically(path) as scratch, writers[form](str(scratch), first.schema) as writer:
+    with replace_atomically(path) as scratch, write(str(scratch), first.schema) as writer:
         for batch in chain([first], batches):
             writer.write_batch(batch)
             count += batch.num_rows
