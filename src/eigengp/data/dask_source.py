@@ -40,8 +40,7 @@ def get_client() -> Iterator[Any]:
     try:
         client: Any = nullcontext(distributed.get_client())
     except ValueError:
-        make: Any = distributed.Client  # It has no types.
-        client = make(processes=False, dashboard_address=None)
+        client = distributed.Client(processes=False, dashboard_address=None)
     with client as own:
         yield own
 
@@ -76,8 +75,7 @@ def _align_column(X: Any, name: str, column: Any) -> Any:
             f"{name} must have one value for each of the {X.shape[0]} rows of X, got shape "
             f"{column.shape}."
         )
-    as_dask: Any = dask.array.asarray  # It has no types.
-    return as_dask(column, chunks=(X.chunks[0],)).rechunk({0: X.chunks[0]})
+    return dask.array.asarray(column, chunks=(X.chunks[0],)).rechunk({0: X.chunks[0]})
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,7 @@ def read_labelled(X: Any, y: Any, sample_weight: Any, categorical: Any) -> Frame
     if is_dask(X):
         from dask.base import compute
 
-        own: Any = compute  # It has no types.
-        X, y, sample_weight = own(X, y, sample_weight)
+        X, y, sample_weight = compute(X, y, sample_weight)
     if is_out_of_core(X) and not is_frame(X):
         check_column_names(y, sample_weight)
         if not is_table(X):
