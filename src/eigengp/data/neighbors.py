@@ -207,24 +207,23 @@ class Approximate:
     def find_nearest(self, X: AnyArray, count: int) -> AnyArray:
         """Return the indices of near points, the nearest first, shape (n, count)."""
         own = on_host(X)
-        found = _search_in_parts(
-            lambda some: self._sort_by_distance(some, self._search_cells(some, count)), own
-        )
+        found = _search_in_parts(partial(self._search_cells, count=count), own)
         missed = np.flatnonzero((found < 0).any(axis=1))
         if missed.size:
             found[missed] = Exact.of(self.points).find_nearest(own[missed], count)
         return beside(found, X, "int64")
 
     def _search_cells(self, X: Array, count: int) -> NDArray[np.intp]:
-        """Return the indices of the nearest points in the nearest cells; −1 if these hold fewer."""
+        """Return the nearest points in the nearest cells, the nearest first; −1 if there are fewer.
+
+        Faiss measures in float32, so the points found are sorted by their distances in float64.
+        """
         n = X.shape[0]
         coarse = np.resize(_to_float32(X, self.centre, self.scale), (max(_BATCH, n), X.shape[1]))
         how = _import_faiss().SearchParametersIVF(nprobe=max(_CELLS_SEARCHED, 2 * count))
         with use_one_openmp_thread():
             _, found = self.cells.search(coarse, count, params=how)
-        return np.asarray(found[:n], dtype=np.intp)
-
-    def _sort_by_distance(self, X: Array, found: NDArray[np.intp]) -> NDArray[np.intp]:
+        found = found[:n].astype(np.intp)
         between = self.points[found] - X[:, None, :]
         order = np.argsort(np.einsum("nkd,nkd->nk", between, between), axis=1, kind="stable")
         return np.take_along_axis(found, order, axis=1)

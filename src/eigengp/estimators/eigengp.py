@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
+from sklearn.utils import check_consistent_length
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
@@ -341,7 +342,9 @@ class EigenGPRegressor(InducingPointRegressor):
         if outputs.values.shape[1] == 1:
             one = outputs.values[:, 0] if self._takes_outputs else frame.y
             return self._find_fit(frame._replace(y=one))
-        return outputs.restore(self._find_fit(outputs.number_rows(frame), outputs.adapt))
+        check_consistent_length(frame.X, outputs.values)
+        numbered = frame._replace(y=np.arange(len(outputs.values), dtype=np.float64))
+        return outputs.restore(self._find_fit(numbered, outputs.adapt))
 
     # scikit-learn ships no types.
     @available_if(_keeps_no_rows)  # type: ignore[untyped-decorator]

@@ -7,10 +7,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_array, check_consistent_length
+from sklearn.utils import check_array
 
 from eigengp._typing import Array
-from eigengp.data.frames import Frame
 from eigengp.data.standardize import make_usable
 from eigengp.estimators.base import count_outputs
 from eigengp.fitting.run import FitResult
@@ -40,11 +39,6 @@ class Outputs:
             raise ValueError(f"Output {few[0]} of y has fewer than two values that are not NaN.")
         centre = np.nanmean(self.values, axis=0)
         return centre, make_usable(np.nanstd(self.values, axis=0), centre)
-
-    def number_rows(self, frame: Frame) -> Frame:
-        """Return the data with the numbers of the rows, which stand for targets."""
-        check_consistent_length(frame.X, self.values)
-        return frame._replace(y=np.arange(self.values.shape[0], dtype=np.float64))
 
     def adapt(self, settings: Settings) -> Settings:
         """Return settings for outputs."""
