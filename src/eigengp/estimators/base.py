@@ -6,7 +6,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from inspect import signature
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, dataclass_transform, overload
@@ -38,7 +37,7 @@ from eigengp.data.open import (
 )
 from eigengp.data.out_of_core import predict_files, predict_lazily, write_predictions
 from eigengp.data.standardize import Scaling
-from eigengp.estimators._docs import complete_docstring
+from eigengp.estimators._docs import inherit_parameters
 from eigengp.estimators.effects import correlate, measure_effects
 from eigengp.fitting.run import FitResult, FitWarning, Run, begin_run
 from eigengp.fitting.settings import LBFGS, Settings, Stochastic
@@ -151,14 +150,7 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         super().__init_subclass__(**kwargs)
         own_init = "__init__" in vars(cls)
         dataclass(eq=False, repr=False, kw_only=True, init=not own_init)(cls)
-        bases = [each for each in cls.__mro__ if issubclass(each, GPEstimator)]
-        constraints: dict[str, Any] = {}
-        for each in reversed(bases):
-            constraints |= vars(each).get("_parameter_constraints", {})
-        names = signature(cls).parameters
-        cls._parameter_constraints = {own: constraints[own] for own in names if own in constraints}
-        for each in bases[1:] if cls.__doc__ else ():
-            complete_docstring(cls, each.__doc__ or "")
+        inherit_parameters(cls, [each for each in cls.__mro__ if issubclass(each, GPEstimator)])
 
     kernel: Kernel | str = "squared_exponential"
     standardize: Standardize = True

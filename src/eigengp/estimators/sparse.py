@@ -25,7 +25,7 @@ class InducingPointRegressor(GPRegressor):
     Attributes
     ----------
     inducing_points_ : array of shape (M, D)
-        The learned inducing points, in the units of the data.
+        The inducing points, in the units of the data.
     jitter_ : float
         The constant added to the diagonal of the kernel matrix at the inducing points.
     """
