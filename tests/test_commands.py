@@ -78,7 +78,7 @@ def test_every_method_is_there_and_is_what_it_says() -> None:
     assert list(METHODS) == list(get_args(Name))
     for name, method in METHODS.items():
         sized = name not in ("exact", "rvm")
-        model = build_model(method, 5, verbose=1, n_components=7 if sized else None)
+        model = build_model(method, 5, verbose=1, **({"n_components": 7} if sized else {}))
         assert (model.random_state, model.verbose) == (5, 1)
         assert sized == hasattr(model, "n_components")
         assert getattr(model, "n_components", 7) == 7

@@ -274,7 +274,7 @@ def test_predictions_go_to_a_file(tmp_path: Path, ending: str) -> None:
     np.testing.assert_allclose(rows[:, 3] - rows[:, 2], 2 * 1.6448536 * std, rtol=1e-6)
     with pytest.raises(TypeError, match="predict for arrays"):
         fitted.predict_to_file(X, out)
-    with pytest.raises(ValueError, match="must end in one of"):
+    with pytest.raises(ValueError, match=r"must end in \.parquet or \.pq"):
         fitted.predict_to_file(path, tmp_path / "predicted.txt")
 
 

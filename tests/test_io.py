@@ -143,7 +143,7 @@ def test_every_regressor_is_known_here_and_to_files() -> None:
 @pytest.mark.parametrize("name", known.HOMES)
 def test_every_class_of_files_is_where_they_look_for_it(name: str) -> None:
     found = known.record_named(name)
-    assert found.name == name
+    assert found.kind.__name__ == name
     assert known.record_of(found.kind) is found
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -49,7 +48,7 @@ def _recall(found: Numbers, expected: Numbers) -> float:
 
 def _made_small(patch: pytest.MonkeyPatch) -> None:
     """Make few points many, and let cells be as small beside them."""
-    small = {"_FEW_POINTS": 4_096, "_CELL_SIZE": 10, "_CELLS_SEARCHED": 64}
+    small = {"_CELL_SIZE": 10, "_CELLS_SEARCHED": 64}
     for name, value in {**small, "_FLAT_TREE_FROM": 50_000}.items():
         patch.setattr(searches, name, value)
 
@@ -64,8 +63,7 @@ def test_nearly_all_of_the_nearest_are_found_and_the_nearest_first(
     points: Callable[[int], Array],
 ) -> None:
     among, X = np.split(points(20_500), [20_000])
-    index = build_index(among, "approximate")
-    assert isinstance(index, Approximate)
+    index = Approximate.of(among)
     found = index.find_nearest(X, 65)
     assert _recall(found, Exact.of(among).find_nearest(X, 65)) >= 0.99
     distance = np.linalg.norm(among[found] - X[:, None], axis=2)
@@ -95,7 +93,7 @@ def _duplicated() -> Array:
 @pytest.mark.parametrize("count", [10, 64])
 def test_others_are_as_near_as_can_be_and_never_the_point_itself(count: int) -> None:
     points, own = _duplicated(), np.arange(5_000)
-    approximate = Nearest.of(points, np.ones(8), count, "approximate").find_others(points, own)
+    approximate = Nearest(Approximate.of(points), np.ones(8), count).find_others(points, own)
     exact = Nearest.of(points, np.ones(8), count).find_others(points, own)
     assert approximate.shape == (5_000, count)
     assert (approximate != own[:, None]).all()
@@ -188,31 +186,22 @@ def test_the_same_whenever_and_with_however_many_threads() -> None:
     assert_array_equal(pickle.loads(pickle.dumps(first)).find_nearest(X, 30), expected)
 
 
-def _kind(points: Array, *settings: Any) -> type:
-    return type(build_index(points, *settings))
+def _kind(points: Array) -> type:
+    return type(build_index(points))
 
 
-def test_few_points_or_few_searched_are_searched_exactly() -> None:
-    points = _uniform(16_384)
-    assert _kind(points[1:], "approximate") is Exact
-    assert _kind(points, "approximate") is Approximate
-    assert _kind(points, "approximate", 500) is Exact
-    assert _kind(points, "approximate", 501) is Approximate
-    assert _kind(points, "exact") is Exact
-
-
-def test_auto_is_approximate_where_many_points_are_slow_to_search(
+def test_the_search_is_approximate_where_many_points_are_slow_to_search(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     uniform, flat, many = _uniform(20_000), _uniform(20_000, 3), _uniform(20_000, 11)
-    assert _kind(uniform, "auto") is Exact
+    assert _kind(uniform) is Exact
     monkeypatch.setattr(searches, "_MANY_POINTS", 15_000)
     monkeypatch.setattr(searches, "_TREE_FROM", 15_000)
-    assert _kind(uniform, "auto") is Approximate
-    assert _kind(many, "auto") is Approximate
-    assert _kind(flat, "auto") is Exact
+    assert _kind(uniform) is Approximate
+    assert _kind(many) is Approximate
+    assert _kind(flat) is Exact
     monkeypatch.setattr(searches, "find_spec", lambda name: None)
-    assert _kind(uniform, "auto") is Exact
+    assert _kind(uniform) is Exact
 
 
 def _rows(n: int, seed: int = 0) -> tuple[Array, Array]:
@@ -237,7 +226,7 @@ def fitted() -> dict[str, EigenGPRegressor]:
     with pytest.MonkeyPatch.context() as patch:
         _made_small(patch)
         exact = _model().fit(*_rows(4_500))
-        patch.setattr(searches, "_MANY_POINTS", 0)
+        patch.setattr(searches, "_MANY_POINTS", 4_096)
         return {"exact": exact, "approximate": _model().fit(*_rows(4_500))}
 
 
@@ -259,7 +248,7 @@ def test_a_model_is_nearly_the_one_with_the_exact_search(
 def test_a_model_is_the_same_when_it_is_fitted_again(
     fitted: dict[str, EigenGPRegressor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(searches, "_MANY_POINTS", 0)
+    monkeypatch.setattr(searches, "_MANY_POINTS", 4_096)
     X, _ = _rows(50, seed=1)
     again = clone(fitted["approximate"]).fit(*_rows(4_500))
     assert_array_equal(again.predict(X), fitted["approximate"].predict(X))
@@ -291,5 +280,5 @@ def test_what_needs_faiss_says_so(
         Approximate.of(_uniform(10))
     with pytest.raises(ImportError, match=f"model.eigengp: .*{needed}"):
         eigengp.load(path)
-    monkeypatch.setattr(searches, "_MANY_POINTS", 0)
+    monkeypatch.setattr(searches, "_MANY_POINTS", 4_096)
     assert isinstance(_model().fit(*_rows(100))._posterior.search.index, Exact)

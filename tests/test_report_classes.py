@@ -22,7 +22,7 @@ from eigengp import LBFGS, EigenGPClassifier, inspection, io
 from eigengp._typing import Array
 from eigengp.cli.app import app
 from eigengp.cli.report import Rows, build
-from eigengp.cli.report.classes import compute_effects, compute_map, predict_band
+from eigengp.cli.report.effects import compute_partial_dependence, predict_band
 from eigengp.cli.report.page import collect
 from houses import EVIL
 from test_report import Page, floats
@@ -117,10 +117,10 @@ def test_bands_hold_the_latent_function_or_its_draws() -> None:
 def test_effects_are_averages_of_probabilities() -> None:
     model, X, y = fitted(3)
     rows = Rows.from_arrays(model, X, y, "town")
-    (effect,) = compute_effects(model, rows, rows.inputs[1:2], 0.9)
+    (effect,) = compute_partial_dependence(model, rows, rows.inputs[1:2], 0.9, range(3))
     points = X.copy()
     points[:, 1] = effect.grid[5]
-    np.testing.assert_allclose(effect.mean[5], model.predict_proba(points).mean(axis=0))
+    np.testing.assert_allclose(effect.mean[:, 5], model.predict_proba(points).mean(axis=0))
     traces = content(3)["drawn"]["effect-0"]["data"]
     assert len(traces) == 3
     assert [trace["mode"] for trace in content(2)["drawn"]["effect-0"]["data"]] == ["lines"] * 2
@@ -144,12 +144,20 @@ def test_sliders_show_the_probability_there(n_classes: int) -> None:
 def test_the_map_is_of_the_two_most_important_inputs() -> None:
     model, X, y = fitted(2)
     rows = Rows.from_arrays(model, X, y, "town")
-    found = compute_map(model, rows, rows.inputs)
-    assert found is not None
-    point = rows.typical
-    point[:2] = found.grids[0][3], found.grids[1][7]
-    np.testing.assert_allclose(found.p[3, 7], model.predict_proba(point[None])[0])
-    assert compute_map(model, rows, rows.inputs[:1]) is None
+    found = collect(model, rows, 0.9)
+    first, second = (each.input for each in found["importance"][:2])
+    heat = found["drawn"]["map"]["choices"][0]["data"][0]
+    point = first.set_values(rows.typical, heat["x"][3])
+    point = second.set_values(point, heat["y"][7])
+    np.testing.assert_allclose(heat["z"][7, 3], model.predict_proba(point[None])[0, 1])
+
+
+def test_a_model_of_one_input_has_no_map() -> None:
+    X, y = draw_rows(60, 2)
+    settings: dict[str, Any] = {"kernel": "squared_exponential", "random_state": 0}
+    model = EigenGPClassifier(6, optimizer=LBFGS(max_iter=1), **settings).fit(X[:, :1], y)
+    html = build(model, Rows.from_arrays(model, X[:, :1], y))
+    assert "Two inputs at once" not in html
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -76,11 +76,8 @@ def kernel_in_words(kernel: Kernel) -> str:
 
 def count_parts(model: Any) -> dict[str, int]:
     """Return how many eigenfunctions, inducing points and the like a fitted model has."""
-    return {
-        name: len(getattr(model, attribute))
-        for attribute, name in _SIZES.items()
-        if hasattr(model, attribute)
-    }
+    present = {name: own for own, name in _SIZES.items() if hasattr(model, own)}
+    return {name: len(getattr(model, own)) for name, own in present.items()}
 
 
 def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
@@ -108,7 +105,9 @@ def _describe_inputs(model: Any) -> str:
     names = getattr(model, "feature_names_in_", [f"x{d}" for d in range(effects.size)])
     rows = []
     for d in np.argsort(-effects, kind="stable")[:_MOST_INPUTS]:
-        own = [escape(str(names[d])), _with_bar(effects[d]), f"{relevance[d]:.2f}"]
+        bar = f'<span style="{_FILL};width:{_BAR * effects[d]:.0f}px"></span>'
+        share = f'<span style="white-space:nowrap">{effects[d]:.2f} {bar}</span>'
+        own = [escape(str(names[d])), share, f"{relevance[d]:.2f}"]
         rows.append(own if lengths is None else [*own, f"{lengths[d]:.4g}"])
     heads = "".join(
         f'<th scope="col" title="{escape(_COLUMNS[name])}" {_CELL}>{name}</th>'
@@ -117,11 +116,6 @@ def _describe_inputs(model: Any) -> str:
     rest = effects.size - _MOST_INPUTS
     more = f"<div>… and {rest} inputs of less effect</div>" if rest > 0 else ""
     return _make_table(rows, f"<thead><tr>{heads}</tr></thead>") + more
-
-
-def _with_bar(share: float) -> str:
-    bar = f'<span style="{_FILL};width:{_BAR * share:.0f}px"></span>'
-    return f'<span style="white-space:nowrap">{share:.2f} {bar}</span>'
 
 
 def _lengthscales(model: Any) -> Array | None:

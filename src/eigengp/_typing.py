@@ -13,6 +13,3 @@ they are, may also lie in another library's arrays, and in float32 (see `backend
 
 Standardize: TypeAlias = bool | Literal["robust"]
 """How columns are brought to order one: each by itself, with a common scale, or robustly."""
-
-NeighborSearch: TypeAlias = Literal["auto", "exact", "approximate"]
-"""How the nearest rows are sought."""

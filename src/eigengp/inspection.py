@@ -6,7 +6,7 @@ Results are NumPy arrays; `eigengp.plot` draws them.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn import config_context
 from sklearn.metrics import log_loss, root_mean_squared_error
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import _check_feature_names_in, check_array, check_is_fitted
 
 from eigengp import metrics
 from eigengp._typing import Array
@@ -121,7 +121,13 @@ def predict_rows(model: Any, X: Any, y: ArrayLike, level: float = 0.9) -> Predic
         normal = Predictions.of_normal(y, mean, std, level)
         if not hasattr(model, "predict_interval"):
             return normal
-        ends = _make_intervals(model, rows, mean, std)
+        ends: Any = partial(model.predict_interval, rows)
+        if isinstance(model, GPRegressor) and not isinstance(model._posterior, LatentPosterior):
+
+            def ends(coverage: float) -> tuple[Array, Array]:  # Without predicting again.
+                half = model._half_width(coverage) * std
+                return mean - half, mean + half
+
         levels, _ = normal.coverage_curve
         if hasattr(model, "conformity_"):  # n rows guarantee at most n/(n + 1).
             levels = levels[levels <= model.conformity_.size / (model.conformity_.size + 1)]
@@ -129,20 +135,6 @@ def predict_rows(model: Any, X: Any, y: ArrayLike, level: float = 0.9) -> Predic
         found = [replace(normal, lower=low, upper=high) for low, high in map(ends, levels.tolist())]
     held = np.array([each.inside.mean() for each in found])
     return replace(normal, lower=lower, upper=upper, coverage_curve=(levels, held))
-
-
-def _make_intervals(
-    model: Any, rows: Any, mean: Array, std: Array
-) -> Callable[[float], tuple[Array, Array]]:
-    """Return a function from a coverage to intervals, without predicting again where possible."""
-    if not isinstance(model, GPRegressor) or isinstance(model._posterior, LatentPosterior):
-        return partial(model.predict_interval, rows)
-
-    def scale(coverage: float) -> tuple[Array, Array]:
-        half = model._half_width(coverage) * std
-        return mean - half, mean + half
-
-    return scale
 
 
 def feature_names(model: GPRegressor) -> list[str]:
@@ -157,8 +149,7 @@ def feature_names(model: GPRegressor) -> list[str]:
     ['x0', 'x1']
     """
     check_is_fitted(model)
-    unnamed = [f"x{d}" for d in range(model.n_features_in_)]
-    return [str(name) for name in getattr(model, "feature_names_in_", unnamed)]
+    return [str(name) for name in _check_feature_names_in(model)]
 
 
 def feature_index(model: GPRegressor, feature: int | str) -> int:
@@ -177,8 +168,7 @@ def feature_index(model: GPRegressor, feature: int | str) -> int:
 
 def leading_inputs(model: GPRegressor, count: int) -> list[int]:
     """Return the indices of at most `count` inputs, those with the largest effects first."""
-    order: list[int] = np.argsort(-model.input_effects(), kind="stable")[:count].tolist()
-    return order
+    return np.argsort(-model.input_effects(), kind="stable")[:count].tolist()
 
 
 def plain_rows(model: GPRegressor, X: Any) -> Array:
@@ -186,8 +176,7 @@ def plain_rows(model: GPRegressor, X: Any) -> Array:
     check_is_fitted(model)
     names = getattr(model, "feature_names_in_", None)
     if names is not None and hasattr(X, "columns"):
-        missing = [str(name) for name in names if name not in list(X.columns)]
-        if missing:
+        if missing := [str(name) for name in names if name not in list(X.columns)]:
             raise ValueError(f"X lacks the columns {', '.join(missing)} that the model was fit on.")
         X = X[list(names)]
     if hasattr(model, "encoder_") and hasattr(X, "columns"):

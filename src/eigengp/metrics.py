@@ -178,8 +178,7 @@ def pit(y_true: ArrayLike, y_pred: ArrayLike, y_std: ArrayLike) -> Array:
     >>> pit([0.0, 1.0], [0.0, 0.0], [1.0, 1.0]).round(3)
     array([0.5  , 0.841])
     """
-    values: Array = special.ndtr(standardized_residuals(y_true, y_pred, y_std))
-    return values
+    return special.ndtr(standardized_residuals(y_true, y_pred, y_std))
 
 
 def pit_histogram(
@@ -360,10 +359,12 @@ def _errors(
 
 def _columns(sample_weight: Weights, **values: ArrayLike) -> list[Array]:
     """Return the values and the weights as finite columns, without the rows of weight zero."""
-    columns = [_column(column, name) for name, column in values.items()]
-    weights = np.ones(len(columns[0]))
     if sample_weight is not None:
-        weights = _column(sample_weight, "sample_weight")
+        values["sample_weight"] = sample_weight
+    options: dict[str, Any] = {"ensure_2d": False, "dtype": np.float64}
+    finite = (check_array(each, input_name=name, **options) for name, each in values.items())
+    columns: list[Array] = list(map(column_or_1d, finite))
+    weights = np.ones(len(columns[0])) if sample_weight is None else columns.pop()
     check_consistent_length(*columns, weights)
     if weights.min() < 0.0 or weights.max() == 0.0:
         raise ValueError(
@@ -371,9 +372,3 @@ def _columns(sample_weight: Weights, **values: ArrayLike) -> list[Array]:
             f"{weights.min():.6g} and {weights.max():.6g}. Give weight zero to rows to leave out."
         )
     return [column[weights > 0.0] for column in (*columns, weights)]
-
-
-def _column(values: ArrayLike, name: str) -> Array:
-    finite = check_array(values, ensure_2d=False, dtype=np.float64, input_name=name)
-    column: Array = column_or_1d(finite)
-    return column

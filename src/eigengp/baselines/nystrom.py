@@ -46,20 +46,11 @@ class NystromRegressor(InducingPointRegressor):
 
     Parameters
     ----------
-    n_components : int or "auto"
-        M, the number of inducing points. "auto" is 100, or a quarter of the rows if that is fewer.
     optimizer : LBFGS, "auto" or None
         None places the inducing points by `inducing_points`; kernel hyperparameters and noise
         variance are those of an exact GP fitted to a tenth of the rows (at least 500, at most
         2,000). "auto" or an `LBFGS` learns inducing points, kernel hyperparameters and noise
         variance by maximising the log marginal likelihood (Nyström*).
-
-    Attributes
-    ----------
-    inducing_points_ : array of shape (M, D)
-        The inducing points, in the units of X.
-    jitter_ : float
-        The constant added to the diagonal of the kernel matrix at the inducing points.
 
     Examples
     --------
@@ -76,7 +67,6 @@ class NystromRegressor(InducingPointRegressor):
     _learn = staticmethod(_learn)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **InducingPointRegressor._parameter_constraints,
         "optimizer": [*InducingPointRegressor._parameter_constraints["optimizer"], None],
     }
 
@@ -95,15 +85,12 @@ class NystromRegressor(InducingPointRegressor):
         variance : array of shape (n,)
             Possibly negative.
         """
-        _, raw = self._raw(self._inputs(X, "raw_variance"))
+        inputs = self._inputs(X, "raw_variance")
+        _, raw = self._by_blocks(self._posterior.mean_and_raw_variance, inputs)
         return self._scaling.target_scale**2 * (raw + self._posterior.noise_variance)
 
-    def _raw(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
-        mean, raw = self._by_blocks(self._posterior.mean_and_raw_variance, X)
-        return mean, raw
-
     def _mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
-        mean, raw = self._raw(X)
+        mean, raw = self._by_blocks(self._posterior.mean_and_raw_variance, X)
         consequence = "the noise variance is used there; see `raw_variance`"
         self._warn_of_negative(on_host(raw), consequence)
         return mean, positive(raw) + self._posterior.noise_variance

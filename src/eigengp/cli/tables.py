@@ -30,7 +30,7 @@ from eigengp.data.columns import (
     read_numbers,
     to_text,
 )
-from eigengp.data.encode import Column, TableEncoder
+from eigengp.data.encode import TableEncoder
 from eigengp.data.formats import (
     FORMATS,
     find_tables,
@@ -84,7 +84,10 @@ def read_table(path: str | Path, text: Collection[str] = (), encoding: str | Non
     pa = import_arrow()
     try:
         if form == "csv":
-            parts = [_read_csv(each, text, encoding) for each in paths]
+            parts, types = [], {name: pa.string() for name in text}
+            for each in paths:
+                parts.append(pa.csv.read_csv(str(each), **sniff_csv(each, encoding, types)))
+                check_names(parts[-1].column_names)
             table = pa.concat_tables(parts, promote_options="permissive")
         else:
             table = open_dataset(path).to_table()
@@ -98,32 +101,17 @@ def read_table(path: str | Path, text: Collection[str] = (), encoding: str | Non
 
 def is_large(path: str | Path) -> bool:
     """Return whether files would take more than a quarter of the memory as a table."""
-    sizes = [
-        each.stat().st_size * (_EXPANSION if get_ending(each) != each.suffix else 1)
-        for each in find_tables(path)
-    ]
-    form = FORMATS.get(get_ending(find_tables(path)[0]))
-    expanded = sum(sizes) * (_EXPANSION if form == "parquet" else 1)
+    expanded = 0
+    for each in find_tables(path):
+        ending, size = get_ending(each), each.stat().st_size
+        expanded += size * _EXPANSION ** (
+            (ending != each.suffix) + (FORMATS.get(ending) == "parquet")
+        )
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError):  # Not known on all systems.
         return False
     return expanded > MEMORY_SHARE * memory
-
-
-def open_rows(path: str | Path, target: str, encoding: str | None) -> Any:
-    """Open files as a dataset of the rows that have a target."""
-    pa, dataset = import_arrow(), open_dataset(path, encoding)
-    check_present(dataset.schema.names, [target])
-    return dataset.filter(~pa.compute.field(target).is_null(nan_is_null=True))
-
-
-def _read_csv(path: Path, text: Collection[str], encoding: str | None) -> Any:
-    pa = import_arrow()
-    options = sniff_csv(path, encoding).make_options({name: pa.string() for name in text})
-    table = pa.csv.read_csv(str(path), **options)
-    check_names(table.column_names)
-    return table
 
 
 def holds_labels(values: Any) -> bool:
@@ -235,12 +223,6 @@ class TableSchema:
         return {**dict.fromkeys(self.dropped, "dropped"), **self.encoder.ignored_}
 
     @property
-    def used(self) -> list[str]:
-        """The columns of inputs, target and weights."""
-        special = [self.target] if self.weights is None else [self.target, self.weights]
-        return [*map(str, self.encoder.feature_names_in_), *special]
-
-    @property
     def text_columns(self) -> tuple[str, ...]:
         """Columns that `read_table` should read as text."""
         own = (each for each in self.encoder.columns_ if each.kind == "category" or each.decimal)
@@ -249,20 +231,33 @@ class TableSchema:
     def split(self, frame: Any) -> tuple[Array, Array, Array | None]:
         """Return inputs (n, D), targets (n,), and weights (n,) if the table has them."""
         table = as_table(frame)
-        X, y, weights = self.encoder.transform(table), self.read_target(table), None
-        if self.weights is not None and self.weights in table.column_names:
-            weights = _read(table, self.weights, self._decimal)
-        return X, y, weights
+        weighted = self.weights is not None and self.weights in table.column_names
+        weights = self._read(table, self.weights) if weighted else None
+        return self.encoder.transform(table), self.read_target(table), weights
 
     def read_target(self, table: Any) -> Any:
         """Return the targets of a table: numbers, or labels as text, shape (n,)."""
-        return _read(table, self.target, self._decimal, self.labels)
+        return self._read(table, self.target, self.labels)
 
-    @property
-    def _decimal(self) -> str | None:
-        """The decimal sign of numbers in text, where the option or other columns tell."""
-        signs = {each.decimal for each in self.encoder.columns_} - {""}
-        return self.encoder.decimal or (signs.pop() if len(signs) == 1 else None)
+    def _read(self, table: Any, name: Any, labels: bool = False) -> Any:
+        """Return a column of finite numbers, or of labels as text, shape (n,).
+
+        Where text leaves it open, the option or other columns tell the decimal sign of numbers.
+        """
+        check_present(table.column_names, [name])
+        values, signs = table[name], {each.decimal for each in self.encoder.columns_} - {""}
+        decimal = self.encoder.decimal or (signs.pop() if len(signs) == 1 else None)
+        try:
+            found = (
+                np.array(to_text(values).to_pylist()) if labels else read_numbers(values, decimal)
+            )
+        except (TableError, import_arrow().ArrowException) as error:
+            raise TableError(f"Column {quoted(name)} must be numeric: {error}") from None
+        unusable = find_missing(values) > 0.0 if labels else ~np.isfinite(found)
+        if unusable.any():
+            share = f"{unusable.sum()} of {len(found)} rows"
+            raise TableError(f"Column {quoted(name)} is missing or infinite in {share}.")
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON, without the encoder, which the model stores."""
@@ -280,22 +275,18 @@ def summarize_table(frame: Any, schema: TableSchema) -> dict[str, Any]:
     (3, 2.0, {'Hull': 2, 'Leeds': 1})
     """
     table = as_table(frame)
-    columns = schema.encoder.columns_
     if schema.labels:
         own = _summarize_categories(table[schema.target])
     else:
         own = summarize_numbers(schema.read_target(table))
-    return {
-        "rows": int(table.num_rows),
-        "target": {"name": schema.target, **own},
-        "inputs": {each.name: _summarize_column(each, table[each.name]) for each in columns},
+    inputs = {
+        each.name: _summarize_categories(table[each.name])
+        if each.kind == "category"
+        else summarize_numbers(each.read(table[each.name]), each.kind)
+        for each in schema.encoder.columns_
     }
-
-
-def _summarize_column(column: Column, values: Any) -> dict[str, Any]:
-    if column.kind == "category":
-        return _summarize_categories(values)
-    return summarize_numbers(column.read(values), column.kind)
+    rows = int(table.num_rows)
+    return {"rows": rows, "target": {"name": schema.target, **own}, "inputs": inputs}
 
 
 def _summarize_categories(values: Any) -> dict[str, Any]:
@@ -361,18 +352,3 @@ def format_drop(names: Iterable[str]) -> str:
     options = [f"--drop {quote(name)}" for name in names]
     shown = [each for each in options if len(each) < _LONG_OPTION][:_MOST_OPTIONS]
     return " ".join(shown) + (" …" if len(shown) < len(options) else "")
-
-
-def _read(table: Any, name: str, decimal: str | None, labels: bool = False) -> Any:
-    """Return a column of finite numbers, or of labels as text, shape (n,)."""
-    check_present(table.column_names, [name])
-    values = table[name]
-    try:
-        found = np.array(to_text(values).to_pylist()) if labels else read_numbers(values, decimal)
-    except (TableError, import_arrow().ArrowException) as error:
-        raise TableError(f"Column {quoted(name)} must be numeric: {error}") from None
-    unusable = find_missing(values) > 0.0 if labels else ~np.isfinite(found)
-    if unusable.any():
-        share = f"{unusable.sum()} of {len(found)} rows"
-        raise TableError(f"Column {quoted(name)} is missing or infinite in {share}.")
-    return found

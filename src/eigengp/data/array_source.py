@@ -122,7 +122,8 @@ class ArraySource:
     ) -> ArraySource:
         """Return the source of rows in memory, in blocks for `n_columns` features."""
         size = BLOCK_ROWS if n_columns is None else choose_block_rows(rows.X, n_columns)
-        return cls(rows.X, rows.y, rows.sample_weight, size, n_threads, scatter=rows.scatter)
+        own = rows.X, rows.y, rows.sample_weight
+        return cls(*own, size, n_threads, rows.start, rows.scatter)
 
     @property
     def n_rows(self) -> int:
@@ -136,15 +137,9 @@ class ArraySource:
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of some rows, as NumPy arrays."""
-        own: Any = (self.X, self.y, self.sample_weight, self.scatter)
-        if isinstance(self.X, np.ndarray):
-            own = (None if each is None else np.asarray(each[rows], np.float64) for each in own)
-        else:
-            xp = namespace(self.X)
-            at = xp.asarray(rows, device=self.X.device)
-            own = (None if each is None else on_host(xp.take(each, at, axis=0)) for each in own)
-        X, y, weight, scatter = own
-        return RowBlock(X, y, weight, scatter=scatter)
+        at = namespace(self.X).asarray(rows, device=self.X.device)
+        own = RowBlock(self.X, self.y, self.sample_weight, scatter=self.scatter).picked(at)
+        return own.map_arrays(on_host, 0)
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
         """Yield all rows once, in random order, in batches of `size`, as NumPy arrays."""

@@ -24,7 +24,8 @@ _MOSTLY = 0.9
 _NO_VALUE = ("", "-", "–", "—", "?", ".", "na", "n/a", "nan", "null", "none")
 """What stands for a missing value in a column of numbers, in lower case."""
 _UNIT = re.compile(r"[\s\u00a0\u202f'’$€£¥%]")
-_DIGITS = re.compile(r"[1-9]\d*|0")
+_DIGITS, _CODE = re.compile(r"[1-9]\d*|0"), re.compile(r"0\d+")
+"""Whole numbers, and digits that begin with a zero, as post codes do."""
 _NUMBERS = {
     ".": re.compile(r"(?=.*\d)[-+]?(\d{1,3}(,\d{3})+|\d+)?(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE),
     ",": re.compile(r"(?=.*\d)[-+]?(\d{1,3}(\.\d{3})+|\d+)?(,\d*)?(e[-+]?\d+)?", re.IGNORECASE),
@@ -90,8 +91,7 @@ def check_names(names: list[Any]) -> None:
             f"Column {names.index('') + 1} of the table has no name (pandas writes its index like "
             "this). Name it, or remove it."
         )
-    repeated = find_repeated(names)
-    if repeated:
+    if repeated := find_repeated(names):
         raise TableError(f"Several columns have the same name: {join(repeated)}.")
 
 
@@ -217,7 +217,7 @@ def find_decimal(texts: Collection[str]) -> str:
     """
     cleaned = [_clean(text) for text in texts]
     numbers = [text for text in cleaned if text.lower() not in _NO_VALUE]
-    if not numbers or all(map(_DIGITS.fullmatch, texts)) or any(map(_is_code, numbers)):
+    if not numbers or all(map(_DIGITS.fullmatch, texts)) or any(map(_CODE.fullmatch, numbers)):
         return ""
     fits = [sign for sign, form in _NUMBERS.items() if all(map(form.fullmatch, numbers))]
     if len(fits) == 2:
@@ -232,13 +232,8 @@ def find_target_decimal(texts: Collection[str]) -> str:
 
 def find_odd_cell(texts: Collection[str]) -> str | None:
     """Return a cell that is no number in a column of text that is otherwise one of numbers."""
-    cleaned = {text: _clean(text) for text in texts}
-    odd = [
-        text
-        for text, own in cleaned.items()
-        if not any(form.fullmatch(own) for form in _NUMBERS.values())
-        and own.lower() not in _NO_VALUE
-    ]
+    words = [text for text in texts if _clean(text).lower() not in _NO_VALUE]
+    odd = [each for each in words if not any(f.fullmatch(_clean(each)) for f in _NUMBERS.values())]
     return odd[0] if 0 < len(odd) <= (1.0 - _MOSTLY) * len(texts) else None
 
 
@@ -265,11 +260,6 @@ def _clean(text: str | None) -> str:
     return "" if text is None else _UNIT.sub("", text)
 
 
-def _is_code(text: str) -> bool:
-    """Return whether digits begin with zeros, as post codes do."""
-    return text.isdigit() and not _DIGITS.fullmatch(text)
-
-
 def parse_number(text: str | None, decimal: str) -> float:
     """Return the number in a text with this decimal sign; NaN for what stands for no value."""
     text = _clean(text)
@@ -279,12 +269,6 @@ def parse_number(text: str | None, decimal: str) -> float:
         return float(text.replace("." if decimal == "," else ",", "").replace(decimal, "."))
     except ValueError:
         raise TableError(f"{quoted(text)} is not a number; correct or empty this cell.") from None
-
-
-def count_missing(values: Mapping[str, Any]) -> dict[str, int]:
-    """Count the missing values of each column that has some."""
-    counts = {name: int(find_missing(own).sum()) for name, own in values.items()}
-    return {name: count for name, count in counts.items() if count}
 
 
 def count_categories(values: Any) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import iadd
@@ -38,14 +38,10 @@ def get_client() -> Iterator[Any]:
             'install it with pip install "eigengp[dask]", or compute them first and pass arrays.'
         ) from None
     try:
-        client = distributed.get_client()
+        client: Any = nullcontext(distributed.get_client())
     except ValueError:
-        client = None
-    if client is not None:
-        yield client
-        return
-    make: Any = distributed.Client  # It has no types.
-    with make(processes=False, dashboard_address=None) as own:
+        client = distributed.Client(processes=False, dashboard_address=None)
+    with client as own:
         yield own
 
 
@@ -55,11 +51,8 @@ def align(X: Any, y: Any, weight: Any = None) -> tuple[Any, Any, Any | None]:
     if X.ndim != 2:
         raise ValueError(f"X must have two dimensions, got shape {X.shape}.")
     X = X.rechunk({1: -1})
-    return (
-        X,
-        _align_column(X, "y", y),
-        None if weight is None else _align_column(X, "sample_weight", weight),
-    )
+    weight = None if weight is None else _align_column(X, "sample_weight", weight)
+    return X, _align_column(X, "y", y), weight
 
 
 def _compute_lengths(collection: Any) -> Any:
@@ -82,8 +75,7 @@ def _align_column(X: Any, name: str, column: Any) -> Any:
             f"{name} must have one value for each of the {X.shape[0]} rows of X, got shape "
             f"{column.shape}."
         )
-    as_dask: Any = dask.array.asarray  # It has no types.
-    return as_dask(column, chunks=(X.chunks[0],)).rechunk({0: X.chunks[0]})
+    return dask.array.asarray(column, chunks=(X.chunks[0],)).rechunk({0: X.chunks[0]})
 
 
 @dataclass(frozen=True)
@@ -169,12 +161,9 @@ class DaskSource:
         while len(sums) > 1:
             heads = workers[::_FAN_IN]
             lots = [sums[i : i + _FAN_IN] for i in range(0, len(sums), _FAN_IN)]
-            sums = [
-                self._submit(_add_sums, lot, worker=w) for lot, w in zip(lots, heads, strict=True)
-            ]
-            workers = heads
-        total: SumT = pickle.loads(sums[0].result())
-        return total
+            pairs = zip(lots, heads, strict=True)
+            sums, workers = [self._submit(_add_sums, lot, worker=w) for lot, w in pairs], heads
+        return pickle.loads(sums[0].result())
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of rows, given by ascending numbers."""
@@ -219,50 +208,11 @@ def _make_blocks(parts: list[list[AnyArray]], starts: list[int]) -> list[RowBloc
 def _sum_group(packed: bytes, blocks: list[RowBlock], n_columns: int) -> bytes:
     """Return the pickled sum over a group."""
     term = pickle.loads(packed)
-    sources = (
-        ArraySource(each.X, each.y, each.sample_weight, n_threads=1, first=each.start)
-        for each in blocks
-    )
     with speed_up_passes(n_columns):
-        total = reduce(iadd, (each.sized(n_columns).total(term) for each in sources))
-    return pickle.dumps(total)
+        sources = (ArraySource.of(each, n_columns, n_threads=1) for each in blocks)
+        return pickle.dumps(reduce(iadd, (each.total(term) for each in sources)))
 
 
 def _add_sums(sums: list[bytes]) -> bytes:
     """Return the pickled sum of pickled sums."""
     return pickle.dumps(reduce(iadd, map(pickle.loads, sums)))
-
-
-def map_partitions(
-    function: Callable[[AnyArray], AnyArray], X: Any, n_inputs: int, n_columns: int | None = None
-) -> Any:
-    """Apply a function to the rows of each partition, as float64, and return a lazy Dask array.
-
-    Parameters
-    ----------
-    function : callable
-        Maps n rows to an array of shape (n,) or (n, n_columns).
-    X : dask array or dataframe
-        All rows.
-    n_inputs : int
-        The expected number of columns.
-    n_columns : int or None
-        None for one value per row.
-    """
-    if hasattr(X, "to_dask_array"):
-        X = X.to_dask_array()
-    if X.ndim != 2 or X.shape[1] != n_inputs:
-        raise ValueError(
-            f"X has shape {X.shape}, but the model was fitted with {n_inputs} features."
-        )
-    X = X.rechunk({1: -1})
-    shape = () if n_columns is None else (n_columns,)
-
-    def of_block(block: AnyArray) -> AnyArray:
-        if block.shape[0] == 0:
-            return np.empty((0, *shape))
-        check_finite("A partition of X", block, 0)
-        return function(np.asarray(block, dtype=np.float64) if is_numpy(block) else block)
-
-    own = {"chunks": (X.chunks[0], shape)} if shape else {"drop_axis": 1}
-    return X.map_blocks(of_block, dtype=np.float64, meta=np.empty((0, *shape)), **own)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self
 
@@ -26,7 +26,6 @@ from eigengp.data.columns import (
     as_table,
     check_present,
     count_categories,
-    count_missing,
     find_date_format,
     find_decimal,
     find_missing,
@@ -52,6 +51,7 @@ _CODE_SIZE = 128
 
 
 # scikit-learn ships no types, so its classes are Any to mypy.
+@dataclass(eq=False, repr=False, kw_only=True)
 class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Encode a table with columns of several types as an array of floats.
 
@@ -111,21 +111,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     array([[70.,  0.,  1.]])
     """
 
-    columns_: tuple[Column, ...]
-    ignored_: dict[str, str]
-
-    def __init__(
-        self,
-        *,
-        categorical: Collection[str] = (),
-        max_categories: int = _CODE_SIZE,
-        expand_dates: bool = True,
-        decimal: Literal[".", ","] | None = None,
-    ) -> None:
-        self.categorical = categorical
-        self.max_categories = max_categories
-        self.expand_dates = expand_dates
-        self.decimal = decimal
+    categorical: Collection[str] = ()
+    max_categories: int = _CODE_SIZE
+    expand_dates: bool = True
+    decimal: Literal[".", ","] | None = None
+    columns_: tuple[Column, ...] = field(init=False)
+    ignored_: dict[str, str] = field(init=False)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the type and the values of each column.
@@ -149,8 +140,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         found = self._recognize(table)
         ignored = {name: why for name, own in found.items() if (why := own.find_useless(table))}
         kept = {name: own for name, own in found.items() if name not in ignored}
-        problems = list(_find_problems(table, kept, self.categorical))
-        if problems:
+        if problems := list(_find_problems(table, kept, self.categorical)):
             names = dict.fromkeys(name for _, own in problems for name in own)
             raise TableError(" ".join(message for message, _ in problems), names)
         if not kept:
@@ -162,8 +152,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.ignored_ = ignored
         self.feature_names_in_ = np.array(table.column_names, dtype=object)
         self.n_features_in_ = len(table.column_names)
-        repeated = find_repeated(self.get_feature_names_out())
-        if repeated:
+        if repeated := find_repeated(self.get_feature_names_out()):
             raise TableError(f"Several features would be called {join(repeated)}. Rename a column.")
         return self
 
@@ -209,7 +198,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"{join(table.column_names)}."
             )
         new = [each.name for each in self.columns_ if not each.indicator]
-        if counts := count_missing({name: table[name] for name in new}):
+        counts = {name: n for name in new if (n := int(find_missing(table[name]).sum()))}
+        if counts:
             warnings.warn(
                 f"Values are missing in columns that had none in fit: {join_counts(counts)}. The "
                 "median, the more frequent flag or an unknown level replaces them.",
@@ -238,7 +228,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def lengthscale_groups_(self) -> tuple[int, ...]:
         """The group of each feature; those of a group share one lengthscale."""
-        sizes = [size for column in self.columns_ for size in column.group_sizes]
+        sizes: list[int] = []
+        for column in self.columns_:
+            if column.kind == "category":
+                sizes.append(len(column.feature_names))
+            else:
+                sizes += [1, *(2 for _ in column.periods), *[1] * column.indicator]
         return tuple(np.repeat(np.arange(len(sizes)), sizes).tolist())
 
 
@@ -332,13 +327,6 @@ class Column:
             return np.eye(len(self.feature_names))
         names = [*self.categories, None] if self.indicator else self.categories
         return np.array([_hash_level(each) for each in names])
-
-    @property
-    def group_sizes(self) -> tuple[int, ...]:
-        """The sizes of the groups of features that share a lengthscale."""
-        if self.kind == "category":
-            return (len(self.feature_names),)
-        return (1, *(2 for _ in self.periods), *((1,) if self.indicator else ()))
 
     @property
     def unknown(self) -> Array:
@@ -489,11 +477,8 @@ def _find_problems(
                     f"such as {quoted(odd)}, or name it as a category.",
                     [name],
                 )
-    numbers = {name: own for name, own in columns.items() if own.kind == "number"}
-    infinite = {
-        name: count
-        for name, own in numbers.items()
-        if own.decimal != "?" and (count := int(np.isinf(own.read(table[name])).sum()))
-    }
+    numbers = (own for own in columns.values() if own.kind == "number" and own.decimal != "?")
+    counts = {own.name: int(np.isinf(own.read(table[own.name])).sum()) for own in numbers}
+    infinite = {name: count for name, count in counts.items() if count}
     if infinite:
         yield f"Values are infinite: {join_counts(infinite)}. Replace them.", infinite

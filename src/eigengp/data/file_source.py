@@ -62,8 +62,14 @@ class FileTable:
         inputs = tuple(name for name in names if name not in others)
         inputs = inputs if features is None else tuple(features)
         table = cls(dataset, inputs, target, weight, encoder)
-        for name in table._columns:
-            _check_column(dataset.schema, name, encoder is None or name in others)
+        check_present(names, table._columns)
+        for name in table._columns if encoder is None else others - {None}:
+            kind = dataset.schema.field(name).type
+            if get_kind(kind) not in ("number", "flag"):
+                raise ValueError(
+                    f"Column {name!r} holds {kind}, not numbers. Encode it as numbers, or leave it "
+                    "out of the file."
+                )
         if not table.features:
             raise ValueError(f"There is no input column besides the target {target!r}.")
         return table
@@ -131,14 +137,3 @@ class FileTable:
         numbers: NDArray[np.floating] = column.to_numpy(zero_copy_only=False)
         check_finite(f"Column {name!r}", numbers, start)
         return numbers
-
-
-def _check_column(schema: Any, name: str, numeric: bool = True) -> None:
-    """Raise if a column does not exist or, where it must, does not hold numbers."""
-    check_present(schema.names, [name])
-    kind = schema.field(name).type
-    if numeric and get_kind(kind) not in ("number", "flag"):
-        raise ValueError(
-            f"Column {name!r} holds {kind}, not numbers. Encode it as numbers, or leave it out of "
-            "the file."
-        )

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from glob import glob, has_magic
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from eigengp._atomic import replace_atomically
+from eigengp._atomic import check_target, replace_atomically
 from eigengp._typing import Array
 
 FORMATS = {
@@ -23,6 +23,8 @@ FORMATS = {
     ".tsv": "csv",
 }
 """The format of a file, by its ending."""
+WRITTEN = tuple(each for each in FORMATS if each != ".tsv")
+"""The endings of files that `write_table` writes."""
 _SEPARATORS = (",", ";", "\t", "|")
 
 
@@ -59,8 +61,12 @@ def open_dataset(X: Any, encoding: str | None = None) -> Any:
     files = [str(path) for path in paths]
     if form != "csv":
         return dataset.dataset(files, format=form)
-    style = sniff_csv(paths[0], encoding)
-    return _read_floats(dataset.dataset(files, format=_make_csv_format(style)), style)
+    pa, style = import_arrow(), dataset.CsvFileFormat(**sniff_csv(paths[0], encoding))
+    given = dataset.dataset(files, format=style).schema
+    # Later rows of a column of integers may have fractions.
+    types = {own.name: pa.float64() for own in given if pa.types.is_integer(own.type)}
+    style = dataset.CsvFileFormat(**sniff_csv(paths[0], encoding, types))
+    return dataset.dataset(files, format=style)
 
 
 def check_column_names(y: Any, sample_weight: Any) -> None:
@@ -115,29 +121,14 @@ def import_arrow() -> Any:
     return pyarrow
 
 
-class CsvStyle(NamedTuple):
-    """How a CSV file is written."""
+def sniff_csv(
+    path: Path, encoding: str | None = None, types: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return PyArrow's options for a CSV file, with its encoding and separator.
 
-    delimiter: str = ","
-    encoding: str = "utf8"
-
-    def make_options(self, types: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the options of PyArrow for files of this style."""
-        csv = import_arrow().csv
-        return {
-            "read_options": csv.ReadOptions(encoding=self.encoding),
-            "parse_options": csv.ParseOptions(delimiter=self.delimiter),
-            "convert_options": csv.ConvertOptions(
-                strings_can_be_null=True, column_types=dict(types or {})
-            ),
-        }
-
-
-def sniff_csv(path: Path, encoding: str | None = None) -> CsvStyle:
-    """Recognise encoding and separator of a CSV file from its first line.
-
-    The encoding is UTF-16 if the file begins with its mark, and UTF-8 otherwise. The separator is
-    the most frequent of comma, semicolon, tabulator and bar outside of quotes.
+    Both are recognised from the first line. The encoding is UTF-16 if the file begins with its
+    mark, and UTF-8 otherwise. The separator is the most frequent of comma, semicolon, tabulator and
+    bar outside of quotes. `types` are those of columns whose type is not to be recognised.
     """
     with import_arrow().input_stream(str(path)) as file:
         start = bytes(file.read(1 << 16))
@@ -149,23 +140,13 @@ def sniff_csv(path: Path, encoding: str | None = None) -> CsvStyle:
         raise ValueError(
             f"There is no encoding {encoding!r}; utf-8 and latin-1 are common."
         ) from None
-    line = re.sub(r'"[^"]*"', "", line)
-    return CsvStyle(max(_SEPARATORS, key=line.count), encoding)
-
-
-def _make_csv_format(style: CsvStyle, types: Mapping[str, Any] | None = None) -> Any:
-    return import_arrow().dataset.CsvFileFormat(**style.make_options(types))
-
-
-def _read_floats(dataset: Any, style: CsvStyle) -> Any:
-    """Read integers of a CSV dataset as float64, because later rows may have fractions."""
-    pa = import_arrow()
-    whole = pa.types.is_integer
-    integers = {each.name: pa.float64() for each in dataset.schema if whole(each.type)}
-    if not integers:
-        return dataset
-    form = _make_csv_format(style, integers)
-    return pa.dataset.dataset(dataset.files, format=form)
+    csv, separator = import_arrow().csv, max(_SEPARATORS, key=re.sub(r'"[^"]*"', "", line).count)
+    convert = csv.ConvertOptions(strings_can_be_null=True, column_types=dict(types or {}))
+    return {
+        "read_options": csv.ReadOptions(encoding=encoding),
+        "parse_options": csv.ParseOptions(delimiter=separator),
+        "convert_options": convert,
+    }
 
 
 @contextmanager
@@ -183,17 +164,15 @@ def write_table(path: str | Path, parts: Iterable[Mapping[str, Array]]) -> int:
     The file is replaced when it is complete; an error leaves the old file.
     """
     pa, path = import_arrow(), Path(path)
-    form = FORMATS.get(path.suffix.lower())
-    if form is None or path.suffix.lower() == ".tsv":
-        endings = ", ".join(each for each in FORMATS if each != ".tsv")
-        raise ValueError(f"{path} must end in one of {endings}.")
+    check_target(path, WRITTEN)
     writers = {"parquet": pa.parquet.ParquetWriter, "ipc": pa.ipc.new_file, "csv": pa.csv.CSVWriter}
+    write: Any = writers[FORMATS[path.suffix.lower()]]
     batches = (pa.record_batch(dict(part)) for part in parts)
     first = next(batches, None)
     if first is None:
         raise ValueError(f"There are no rows to write to {path}.")
     count = 0
-    with replace_atomically(path) as scratch, writers[form](str(scratch), first.schema) as writer:
+    with replace_atomically(path) as scratch, write(str(scratch), first.schema) as writer:
         for batch in chain([first], batches):
             writer.write_batch(batch)
             count += batch.num_rows

@@ -40,12 +40,18 @@ def sample_rows(source: RowSource, count: int, rng: np.random.RandomState) -> Ro
 
 def beside_source(rows: RowBlock, source: Any) -> RowBlock:
     """Return rows in the library and on the device of the arrays of a source, if it has some."""
+    arrays = _get_arrays(source)
+    if arrays is None or is_numpy(arrays.X):
+        return rows
+    like = arrays.X[:0, :]
+    return rows.map_arrays(lambda array: beside(array, like), rows.start)
+
+
+def _get_arrays(source: RowSource) -> ArraySource | None:
+    """Return the arrays behind a source, if it has some."""
     while isinstance(source, View):
         source = source.source
-    like = source.X[:0, :] if isinstance(source, ArraySource) else None
-    if like is None or is_numpy(like):
-        return rows
-    return rows.map_arrays(lambda array: beside(array, like), rows.start)
+    return source if isinstance(source, ArraySource) else None
 
 
 @dataclass(frozen=True)
@@ -208,14 +214,11 @@ def group_source(source: RowSource) -> RowSource:
     More than 200,000 rows, and those of files, Dask collections and GPUs, stay as they are: the
     residual of EigenGP+ is then independent between rows with equal inputs.
     """
-    arrays = source
-    while isinstance(arrays, View):
-        arrays = arrays.source
-    if not isinstance(arrays, ArraySource) or not isinstance(arrays.X, np.ndarray):
+    arrays = _get_arrays(source)
+    if arrays is None or not is_numpy(arrays.X) or arrays.n_rows > _MOST_GROUPED:
         return source
-    if arrays.n_rows > _MOST_GROUPED or not has_equal_inputs(arrays.X):
+    if not has_equal_inputs(arrays.X):
         return source
     rows = group_rows(source.take(np.arange(source.n_rows))).rows
-    return ArraySource(
-        rows.X, rows.y, rows.sample_weight, arrays.block_rows, arrays.n_threads, 0, rows.scatter
-    )
+    found = ArraySource.of(rows, n_threads=arrays.n_threads)
+    return replace(found, block_rows=arrays.block_rows)

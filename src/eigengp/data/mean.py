@@ -27,9 +27,8 @@ def fit_mean(name: str, rows: RowSource, scaling: Scaling) -> Scaling:
     mean = MEANS[name].fit(rows, scaling.input_centre, scaling.input_scale)
     residual = StandardizedSource(rows, replace(scaling, mean=mean)).total(Summary.of)
     spread = float(np.sqrt(residual.squares[-1] / residual.weight))
-    if spread < _EXACT:  # Only rounding errors are left.
-        return replace(scaling, mean=mean)
-    return replace(scaling, mean=mean, target_scale=scaling.target_scale * spread)
+    factor = 1.0 if spread < _EXACT else spread  # Else only rounding errors are left.
+    return replace(scaling, mean=mean, target_scale=scaling.target_scale * factor)
 
 
 def cross_fit(regressor: Any, rows: RowSource) -> tuple[ArraySource, RegressorMean]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
-from eigengp._typing import Array, NeighborSearch
+from eigengp._typing import Array
 from eigengp.backend.namespace import (
     AnyArray,
     Placed,
@@ -30,12 +30,8 @@ _TREE_UP_TO, _FLAT = 10, 3
 """The largest number of inputs for which a tree is used, and for which it is among few points."""
 _TREE_FROM, _FLAT_TREE_FROM = 50_000, 2_000
 """The least number of points for which a tree is used, and the same for up to three inputs."""
-_FEW_POINTS = 16_384
-"""Among fewer points, an approximate search would compare nearly all of them."""
-_FEW_SEARCHED = 500
-"""For fewer inputs, the exact search is faster than building cells."""
 _MANY_POINTS = 100_000
-"""The largest number of points for which "auto" is exact."""
+"""The largest number of points among which the search is always exact."""
 _TRIED, _TRIED_NEIGHBOURS = 256, 64
 """The number of points on which a tree is tried, and of neighbours for each."""
 _QUICK = 4_000
@@ -52,20 +48,11 @@ _FAR = 1e15
 """Inputs are clipped here, because float32 cannot hold larger squares."""
 
 
-def build_index(
-    points: Array, search: NeighborSearch = "exact", n_searched: int | None = None
-) -> Exact | Approximate:
-    """Build a search among points.
+def build_index(points: Array) -> Exact | Approximate:
+    """Build a search among points of shape (N, D).
 
-    Parameters
-    ----------
-    points : array of shape (N, D)
-        The points.
-    search : {"auto", "exact", "approximate"}
-        The kind of search; exact among fewer than 16,384 points. "auto" is approximate among more
-        than 100,000 points for which a tree is slow, if Faiss is installed.
-    n_searched : int or None
-        The number of inputs for which it is used, if known; for up to 500 it is exact.
+    It is approximate among more than 100,000 points for which a tree is slow, if Faiss is
+    installed, and otherwise exact.
 
     Examples
     --------
@@ -74,13 +61,7 @@ def build_index(
     >>> index.find_nearest(np.array([[4.0], [0.1]]), 2).tolist()
     [[2, 1], [0, 1]]
     """
-    n = points.shape[0]
-    few = n < _FEW_POINTS or (n_searched is not None and n_searched <= _FEW_SEARCHED)
-    if few or search == "exact":
-        return Exact.of(points)
-    if search == "approximate":
-        return Approximate.of(points)
-    if n <= _MANY_POINTS or not _has_faiss():
+    if points.shape[0] <= _MANY_POINTS or not _has_faiss():
         return Exact.of(points)
     tree = Exact.of(points) if _suits_tree(points) else None
     return tree if tree is not None and tree.is_quick(points) else Approximate.of(points)
@@ -152,7 +133,7 @@ class Exact:
             limit[...] = self.n_points
             return _scan(self._placed.beside(X), X, limit, count)
         search = partial(self.tree.kneighbors, n_neighbors=count, return_distance=False)
-        found = _search_in_parts(search, X if is_numpy(X) else on_host(X), count)
+        found = _search_in_parts(search, on_host(X))
         return beside(found, X, "int64")
 
 
@@ -171,16 +152,12 @@ def _scan(columns: AnyArray, X: AnyArray, limit: AnyArray, count: int) -> AnyArr
     return found
 
 
-def _search_in_parts(
-    search: Callable[[Array], NDArray[np.intp]], X: Array, count: int
-) -> NDArray[np.intp]:
+def _search_in_parts(search: Callable[[Array], NDArray[np.intp]], X: Array) -> NDArray[np.intp]:
     """Search for all inputs in threads, shape (n, count).
 
     The parts do not depend on the number of threads.
     """
-    if X.shape[0] <= _SEARCHED_AT_ONCE:
-        return search(X)
-    parts = [X[i : i + _SEARCHED_AT_ONCE] for i in range(0, X.shape[0], _SEARCHED_AT_ONCE)]
+    parts = [X[rows] for rows in _cut(X.shape[0], _SEARCHED_AT_ONCE)] or [X]
     return np.concatenate(map_in_threads(search, parts))
 
 
@@ -230,24 +207,23 @@ class Approximate:
     def find_nearest(self, X: AnyArray, count: int) -> AnyArray:
         """Return the indices of near points, the nearest first, shape (n, count)."""
         own = on_host(X)
-        found = _search_in_parts(
-            lambda some: self._sort_by_distance(some, self._search_cells(some, count)), own, count
-        )
+        found = _search_in_parts(partial(self._search_cells, count=count), own)
         missed = np.flatnonzero((found < 0).any(axis=1))
         if missed.size:
             found[missed] = Exact.of(self.points).find_nearest(own[missed], count)
         return beside(found, X, "int64")
 
     def _search_cells(self, X: Array, count: int) -> NDArray[np.intp]:
-        """Return the indices of the nearest points in the nearest cells; −1 if these hold fewer."""
+        """Return the nearest points in the nearest cells, the nearest first; −1 if there are fewer.
+
+        Faiss measures in float32, so the points found are sorted by their distances in float64.
+        """
         n = X.shape[0]
         coarse = np.resize(_to_float32(X, self.centre, self.scale), (max(_BATCH, n), X.shape[1]))
         how = _import_faiss().SearchParametersIVF(nprobe=max(_CELLS_SEARCHED, 2 * count))
         with use_one_openmp_thread():
             _, found = self.cells.search(coarse, count, params=how)
-        return np.asarray(found[:n], dtype=np.intp)
-
-    def _sort_by_distance(self, X: Array, found: NDArray[np.intp]) -> NDArray[np.intp]:
+        found = found[:n].astype(np.intp)
         between = self.points[found] - X[:, None, :]
         order = np.argsort(np.einsum("nkd,nkd->nk", between, between), axis=1, kind="stable")
         return np.take_along_axis(found, order, axis=1)
@@ -286,11 +262,9 @@ class Nearest:
     count: int
 
     @classmethod
-    def of(
-        cls, points: Array, metric: Array, count: int, search: NeighborSearch = "exact"
-    ) -> Nearest:
+    def of(cls, points: Array, metric: Array, count: int) -> Nearest:
         """Prepare the search among points of shape (N, D)."""
-        return cls(build_index(points * metric, search), metric, min(count, points.shape[0]))
+        return cls(build_index(points * metric), metric, min(count, points.shape[0]))
 
     def __call__(self, X: AnyArray) -> AnyArray:
         """Return the indices of the nearest points, the nearest first, shape (n, count)."""

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray
-from eigengp.data.dask_source import is_dask, map_partitions
+from eigengp.backend.namespace import AnyArray, is_numpy
+from eigengp.data.array_source import check_finite
+from eigengp.data.dask_source import is_dask
 from eigengp.data.formats import (
     check_column_names,
     explain_errors,
@@ -33,8 +34,7 @@ def read_labelled(X: Any, y: Any, sample_weight: Any, categorical: Any) -> Frame
     if is_dask(X):
         from dask.base import compute
 
-        own: Any = compute  # It has no types.
-        X, y, sample_weight = own(X, y, sample_weight)
+        X, y, sample_weight = compute(X, y, sample_weight)
     if is_out_of_core(X) and not is_frame(X):
         check_column_names(y, sample_weight)
         if not is_table(X):
@@ -93,7 +93,8 @@ def predict_lazily(
 ) -> Any:
     """Return predictions, with so many columns or one value per row, as a lazy Dask array.
 
-    They use a copy of the estimator in its current state, without what only learning needs.
+    They use a copy of the estimator in its current state, without what only learning needs, and
+    rows in float64.
     """
     current = copy(estimator)
     for name in ("_online", "history_"):
@@ -101,6 +102,20 @@ def predict_lazily(
     names = getattr(estimator, "feature_names_in_", None)
     if names is not None and hasattr(X, "columns"):
         X = X[list(names)]
-    return map_partitions(
-        lambda inputs: predict(current, inputs), X, estimator.n_features_in_, n_columns
-    )
+    if hasattr(X, "to_dask_array"):
+        X = X.to_dask_array()
+    if X.ndim != 2 or X.shape[1] != estimator.n_features_in_:
+        raise ValueError(
+            f"X has shape {X.shape}, but the model was fitted with {estimator.n_features_in_} "
+            "features."
+        )
+    X, shape = X.rechunk({1: -1}), () if n_columns is None else (n_columns,)
+
+    def predict_block(block: AnyArray) -> AnyArray:
+        if block.shape[0] == 0:
+            return np.empty((0, *shape))
+        check_finite("A partition of X", block, 0)
+        return predict(current, np.asarray(block, np.float64) if is_numpy(block) else block)
+
+    own = {"chunks": (X.chunks[0], shape)} if shape else {"drop_axis": 1}
+    return X.map_blocks(predict_block, dtype=np.float64, meta=np.empty((0, *shape)), **own)

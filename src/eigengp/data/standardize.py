@@ -170,8 +170,7 @@ def stretch_tails(u: Array, knee: float) -> Array:
     """Return `g⁻¹(u)`, entry by entry."""
     middle = np.clip(u, -knee, knee)
     excess = u - middle
-    values: Array = middle + np.sign(excess) * np.expm1(np.abs(excess))
-    return values
+    return middle + np.sign(excess) * np.expm1(np.abs(excess))
 
 
 @dataclass(frozen=True)
@@ -274,8 +273,13 @@ class Scaling:
     @cached_property
     def _placed(self) -> tuple[Placed, Placed]:
         """Centre and inverse scale of the inputs that are learned from, in their order."""
-        own = slice(None) if self.columns is None else list(self.columns)
+        own = self._learned
         return Placed(self.input_centre[own]), Placed(1.0 / self.input_scale[own])
+
+    @property
+    def _learned(self) -> Any:
+        """The index of the inputs that are learned from, in their order."""
+        return slice(None) if self.columns is None else list(self.columns)
 
     def transform_inputs(self, X: AnyArray) -> AnyArray:
         """Return standardised inputs, in the library and precision of `X`."""
@@ -309,7 +313,7 @@ class Scaling:
             standardised = standardised @ np.linalg.inv(self.input_map)
         if not math.isinf(self.knee):
             standardised = stretch_tails(standardised, self.knee)
-        own = slice(None) if self.columns is None else list(self.columns)
+        own = self._learned
         shape = (*standardised.shape[:-1], self.input_centre.size)
         found = np.broadcast_to(self.input_centre, shape).copy()
         found[..., own] = standardised * self.input_scale[own] + self.input_centre[own]
@@ -334,7 +338,7 @@ class Scaling:
         """
         if self.input_map is not None:
             return kernel.rescaled(np.ones(self.n_columns), unit)
-        own = slice(None) if self.columns is None else list(self.columns)
+        own = self._learned
         kernel = kernel.rescaled(self.input_scale[own], unit, self.input_centre[own])
         return kernel if self.columns is None else kernel.embed(self.columns, self.input_scale.size)
 
@@ -343,9 +347,8 @@ class Scaling:
         """The linear map of inputs in the units of the data; None is the identity."""
         if self.input_map is None:
             return None
-        own = slice(None) if self.columns is None else list(self.columns)
         found = np.zeros((self.input_scale.size, self.n_columns))
-        found[own] = self.input_map / self.input_scale[own, None]
+        found[self._learned] = self.input_map / self.input_scale[self._learned, None]
         return found
 
     def restore_targets(self, X: AnyArray, standardised: AnyArray) -> AnyArray:
@@ -370,8 +373,7 @@ def _round_off(values: Array, scale: Array) -> Array:
     every bit, takes the same path.
     """
     unit = np.exp2(np.floor(np.log2(np.where(scale > 0.0, scale, 1.0))) - _BITS)
-    rounded: Array = np.round(values / unit) * unit
-    return rounded
+    return np.round(values / unit) * unit
 
 
 def make_usable(scale: Array, centre: Array) -> Array:
@@ -383,8 +385,7 @@ def make_usable(scale: Array, centre: Array) -> Array:
 
 def _is_constant(scale: Array, centre: Array) -> NDArray[np.bool_]:
     """Return which columns are constant up to rounding."""
-    constant: NDArray[np.bool_] = scale <= 8.0 * np.finfo(np.float64).eps * np.abs(centre)
-    return constant
+    return scale <= 8.0 * np.finfo(np.float64).eps * np.abs(centre)
 
 
 def standardize_rows(rows: RowSource, scaling: Scaling, memory_limit: int) -> RowSource:
@@ -395,18 +396,15 @@ def standardize_rows(rows: RowSource, scaling: Scaling, memory_limit: int) -> Ro
     """
     if not isinstance(rows, ArraySource):
         return StandardizedSource(rows, scaling)
-    if not isinstance(rows.X, np.ndarray):
-        if rows.n_rows > COPIED_ROWS:
-            return StandardizedSource(rows, scaling)
-        block = scaling.transform_block(RowBlock(rows.X, rows.y, rows.sample_weight))
-        return replace(rows, X=block.X, y=block.y)
-    X, y, weight = rows.X, rows.y, rows.sample_weight
-    columns = X.shape[1] + (1 if weight is None else 2)
-    if _SHARE * X.shape[0] * columns * 8 > memory_limit:
+    X, y, weight, most = rows.X, rows.y, rows.sample_weight, COPIED_ROWS
+    if host := isinstance(X, np.ndarray):
+        most = memory_limit // (_SHARE * 8 * (X.shape[1] + (1 if weight is None else 2)))
+    if rows.n_rows > most:
         return StandardizedSource(rows, scaling)
-    X, y = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if host:
+        X, y = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
     block = scaling.transform_block(RowBlock(X, y, weight))
-    return replace(rows, X=np.asfortranarray(block.X), y=block.y)
+    return replace(rows, X=np.asfortranarray(block.X) if host else block.X, y=block.y)
 
 
 @dataclass(frozen=True)

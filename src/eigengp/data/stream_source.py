@@ -101,7 +101,9 @@ class StreamSource:
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all blocks, as NumPy arrays."""
         with closing(self._chunks()) as chunks:
-            return reduce(iadd, (self._source(chunk).total(term) for chunk in chunks))
+            moved = (c.map_arrays(self.move, c.start) if self.move else c for c in chunks)
+            sources = (replace(ArraySource.of(c), block_rows=self.block_rows) for c in moved)
+            return reduce(iadd, (source.total(term) for source in sources))
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of rows, given by ascending numbers; stops reading after the last."""
@@ -113,10 +115,6 @@ class StreamSource:
         with closing(self._chunks()) as chunks:
             for batch in regrouped(chunks, size):
                 yield in_memory([batch], self.n_features)
-
-    def _source(self, chunk: RowBlock) -> ArraySource:
-        own = chunk if self.move is None else chunk.map_arrays(self.move, chunk.start)
-        return ArraySource(own.X, own.y, own.sample_weight, self.block_rows, first=own.start)
 
     def _chunks(self) -> Generator[RowBlock]:
         """Yield all chunks, from memory if they are held there."""

@@ -1,4 +1,4 @@
-"""Parameters and attributes that regressors share are documented once, and shown for each."""
+"""Parameters and attributes that estimators share are described and constrained once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,17 @@ from typing import Any
 _SECTION = re.compile(r"^(\w+)\n-+\n", re.MULTILINE)
 _ENTRY = re.compile(r"^(\w[\w, ]*) : .*\n(?:(?:    .*)?\n)*", re.MULTILINE)
 _LAST = ("standardize", "precision", "device", "random_state", "verbose")
+
+
+def inherit_parameters(cls: Any, bases: list[Any]) -> None:
+    """Take constraints and descriptions that a class lacks from its bases; the class is first."""
+    constraints: dict[str, Any] = {}
+    for each in reversed(bases):
+        constraints |= vars(each).get("_parameter_constraints", {})
+    names = inspect.signature(cls).parameters
+    cls._parameter_constraints = {own: constraints[own] for own in names if own in constraints}
+    for each in bases[1:] if cls.__doc__ else ():
+        complete_docstring(cls, each.__doc__ or "")
 
 
 def complete_docstring(cls: Any, shared: str) -> None:

@@ -6,6 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, dataclass_transform, overload
 
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import HasMethods, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from eigengp._html import with_summary
@@ -36,7 +37,7 @@ from eigengp.data.open import (
 )
 from eigengp.data.out_of_core import predict_files, predict_lazily, write_predictions
 from eigengp.data.standardize import Scaling
-from eigengp.estimators._docs import complete_docstring
+from eigengp.estimators._docs import inherit_parameters
 from eigengp.estimators.effects import correlate, measure_effects
 from eigengp.fitting.run import FitResult, FitWarning, Run, begin_run
 from eigengp.fitting.settings import LBFGS, Settings, Stochastic
@@ -50,6 +51,7 @@ from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import KERNELS, Kernel
 
 KERNEL_NAMES = StrOptions(set(KERNELS))
+POINTS = StrOptions({"auto", "kmeans", "random", "greedy"})
 _ONE_VARIANCE = ("auto", "gaussian")
 
 
@@ -65,7 +67,8 @@ def count_outputs(y: Any) -> int:
 class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     """Base class of all estimators; subclasses add `_learn`, predictions and their own parameters.
 
-    Subclasses are dataclasses: their fields are the parameters of the constructor, by keyword.
+    Subclasses are dataclasses: their fields are the parameters of the constructor, by keyword. What
+    a class does not say of a parameter, its constraints or its description, comes from its bases.
 
     Parameters
     ----------
@@ -147,8 +150,7 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         super().__init_subclass__(**kwargs)
         own_init = "__init__" in vars(cls)
         dataclass(eq=False, repr=False, kw_only=True, init=not own_init)(cls)
-        if cls.__doc__ and GPEstimator.__doc__:
-            complete_docstring(cls, GPEstimator.__doc__)
+        inherit_parameters(cls, [each for each in cls.__mro__ if issubclass(each, GPEstimator)])
 
     kernel: Kernel | str = "squared_exponential"
     standardize: Standardize = True
@@ -169,13 +171,17 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     """Whether rows may have no target, because inducing points can be placed among them."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "kernel": [Kernel, KERNEL_NAMES],
+        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "inducing_points": [POINTS, "array-like"],
         "likelihood": [Gaussian, StrOptions({"gaussian"})],
         "mean": [StrOptions({"constant", "zero", *MEANS}), HasMethods(["fit", "get_params"])],
         "optimizer": [LBFGS, StrOptions({"auto"})],
         "standardize": ["boolean", StrOptions({"robust"})],
         "categorical_features": [StrOptions({"from_dtype"}), "array-like", TableEncoder, None],
         "precision": [StrOptions(set(PRECISIONS))],
+        "max_time": [Interval(Real, 0, None, closed="neither"), None],
         "device": [str, None],
         "random_state": ["random_state"],
         "verbose": ["verbose", None],
@@ -185,11 +191,6 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     """How rows carry the residual (see `EigenGP.power`); None if they do not."""
     _has_weights: ClassVar[bool] = False
     """Whether eigenfunctions have weights that are learned (EigenGP)."""
-
-    @property
-    def _draws_jointly(self) -> bool:
-        """Whether a drawn function must be evaluated at all inputs at once."""
-        return False
 
     @property
     def _keeps_rows(self) -> bool:
@@ -698,7 +699,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """
         X = self._inputs(X, "sample_y")
         values = self._posterior.functions(n_samples, check_random_state(random_state))
-        if self._draws_jointly:
+        residual = getattr(getattr(self._posterior, "own", self._posterior), "kernel", None)
+        if self._keeps_rows or residual is not None:  # Values at all inputs depend on each other.
             drawn = self._scaling.restore_targets(X, self._whole(values, X))
             return drawn if drawn.ndim == 2 else np.swapaxes(drawn, 1, 2)
         return self._scaling.restore_targets(X, self._by_blocks(values, X))

@@ -37,11 +37,8 @@ def measure_effects(model: Any) -> Array:
     points, groups, scale = _get_own_points(model), model._input_groups, model._scaling.target_scale
     if np.ndim(scale) == 0:
         return total_indices(model._mean_alone, points, groups)
-
-    def get_effects(output: int) -> Array:
-        return total_indices(lambda X: model._mean_alone(X)[:, output], points, groups)
-
-    return np.asarray(np.mean([get_effects(output) for output in range(scale.size)], axis=0))
+    outputs = (lambda X, p=p: model._mean_alone(X)[:, p] for p in range(scale.size))
+    return np.asarray(np.mean([total_indices(each, points, groups) for each in outputs], axis=0))
 
 
 def _get_own_points(model: Any) -> Array:
@@ -56,5 +53,4 @@ def _get_own_points(model: Any) -> Array:
         size = (_MOST_POINTS, scaling.n_columns)
         points = np.sqrt(3.0) * np.random.default_rng(0).uniform(-1.0, 1.0, size)
     steps = np.linspace(0, len(points) - 1, min(_MOST_POINTS, len(points)))
-    found: Array = scaling.restore_inputs(points[steps.astype(int)])
-    return found
+    return scaling.restore_inputs(points[steps.astype(int)])

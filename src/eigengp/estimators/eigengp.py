@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import field, replace
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
+from sklearn.utils import check_consistent_length
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
@@ -203,12 +204,6 @@ class EigenGPRegressor(InducingPointRegressor):
         divides it by its interquartile range over 1.349 (by its standard deviation if the quartiles
         are equal), and compresses values beyond three such units by a logarithm. Quantiles are
         estimated from 10,000 rows if there are more. Targets are always scaled to unit variance.
-    categorical_features : {"from_dtype"}, array-like, TableEncoder or None
-        Which columns of X are categories. "from_dtype" encodes frames of pandas, Polars and
-        PyArrow that hold more than numbers, as `TableEncoder` does: text and categories get a
-        kernel with one correlation between all levels of a column, dates become trend and seasons,
-        and missing values are marked and filled. Names, indices or a mask add columns, also of
-        arrays. A `TableEncoder` object sets how all columns are encoded. None takes numbers only.
     max_time : float or None
         Approximate time limit of the fit in seconds; None is no limit. With a limit, the result
         depends on the machine: the exact GP may compare fewer kernels and learn from fewer rows,
@@ -261,8 +256,6 @@ class EigenGPRegressor(InducingPointRegressor):
     history_ : list of dict
         Stage, iteration, log marginal likelihood and seconds after each iteration. In a stage that
         learns from some of the rows, the log marginal likelihood is scaled to all rows.
-    jitter_ : float
-        The constant added to the diagonal of the kernel matrix at the inducing points.
     leave_one_out_errors_ : array of shape (n,)
         Absolute leave-one-out errors divided by their standard deviations, sorted. They are those
         of the n training rows to which heteroscedastic noise was fitted: all rows for the exact GP,
@@ -324,10 +317,8 @@ class EigenGPRegressor(InducingPointRegressor):
     """From which `partial_fit` continues; None where it cannot."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **InducingPointRegressor._parameter_constraints,
         "kernel": [Kernel, KERNEL_NAMES, StrOptions({"auto"})],
         "residual": [StrOptions({"auto", "diagonal", "neighbors", "exact"}), None],
-        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "likelihood": [
             StrOptions({"auto", "gaussian", "heteroscedastic", *LIKELIHOODS}),
             Gaussian,
@@ -337,7 +328,6 @@ class EigenGPRegressor(InducingPointRegressor):
         "inducing_points": [POINTS, Interval(Integral, 1, None, closed="left"), "array-like"],
         "optimizer": [StrOptions({"auto"}), LBFGS, Stochastic],
         "guard": ["boolean"],
-        "max_time": [Interval(Real, 0, None, closed="neither"), None],
     }
 
     kernel: Kernel | str = "auto"
@@ -353,11 +343,9 @@ class EigenGPRegressor(InducingPointRegressor):
         if outputs.values.shape[1] == 1:
             one = outputs.values[:, 0] if self._takes_outputs else frame.y
             return self._find_fit(frame._replace(y=one))
-        return outputs.restore(self._find_fit(outputs.number_rows(frame), outputs.adapt))
-
-    @property
-    def _draws_jointly(self) -> bool:  # type: ignore[override]  # Decided by what was learned.
-        return self._keeps_rows
+        check_consistent_length(frame.X, outputs.values)
+        numbered = frame._replace(y=np.arange(len(outputs.values), dtype=np.float64))
+        return outputs.restore(self._find_fit(numbered, outputs.adapt))
 
     # scikit-learn ships no types.
     @available_if(_keeps_no_rows)  # type: ignore[untyped-decorator]

@@ -53,16 +53,10 @@ class ExactGPRegressor(GPRegressor):
     """
 
     _learn = staticmethod(learn_exact)
-    _draws_jointly = True
     _block_rows = EXACT_BLOCK_ROWS
     _learns_in_memory = True
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **{
-            name: constraint
-            for name, constraint in GPRegressor._parameter_constraints.items()
-            if name != "precision"
-        },
         "max_rows": [Interval(Integral, 1, None, closed="left")],
     }
 

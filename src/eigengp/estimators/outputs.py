@@ -7,16 +7,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_array, check_consistent_length
+from sklearn.utils import check_array
 
 from eigengp._typing import Array
-from eigengp.data.frames import Frame
 from eigengp.data.standardize import make_usable
 from eigengp.estimators.base import count_outputs
 from eigengp.fitting.run import FitResult
 from eigengp.fitting.settings import Settings
 from eigengp.gp.likelihoods import Coregionalized
-from eigengp.gp.variational import LatentPosterior
 
 
 @dataclass(frozen=True)
@@ -42,11 +40,6 @@ class Outputs:
         centre = np.nanmean(self.values, axis=0)
         return centre, make_usable(np.nanstd(self.values, axis=0), centre)
 
-    def number_rows(self, frame: Frame) -> Frame:
-        """Return the data with the numbers of the rows, which stand for targets."""
-        check_consistent_length(frame.X, self.values)
-        return frame._replace(y=np.arange(self.values.shape[0], dtype=np.float64))
-
     def adapt(self, settings: Settings) -> Settings:
         """Return settings for outputs."""
         if settings.likelihood is not None or settings.noise == "heteroscedastic":
@@ -65,12 +58,8 @@ class Outputs:
 
     def restore(self, result: FitResult) -> FitResult:
         """Return the result of a fit in the units of the outputs."""
-        posterior, own = result.posterior, dict(result.attributes)
-        assert isinstance(posterior, LatentPosterior)
-        likelihood = posterior.likelihood
-        assert isinstance(likelihood, Coregionalized)
-        assert likelihood.mixing is not None
-        assert likelihood.noise is not None
+        posterior: Any = result.posterior
+        own, likelihood = dict(result.attributes), posterior.likelihood
         centre, scale = self.scaling
         posterior = replace(posterior, likelihood=replace(likelihood, targets=self.values[:0]))
         variance = float(np.mean(own["kernel_"].diag(own["inducing_points_"])))

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import field
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar, Literal
 
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval
 
 from eigengp._typing import Array
+from eigengp.estimators.base import POINTS as POINTS
 from eigengp.estimators.base import GPRegressor
 from eigengp.fitting.learn import learn_sparse
 
-POINTS = StrOptions({"auto", "kmeans", "random", "greedy"})
-
 
 class InducingPointRegressor(GPRegressor):
-    """A method whose inducing points are learned with kernel hyperparameters and noise variance."""
+    """A method whose inducing points are learned with kernel hyperparameters and noise variance.
+
+    Parameters
+    ----------
+    n_components : int or "auto"
+        M, the number of inducing points. "auto" is 100, or a quarter of the rows if that is fewer.
+
+    Attributes
+    ----------
+    inducing_points_ : array of shape (M, D)
+        The inducing points, in the units of the data.
+    jitter_ : float
+        The constant added to the diagonal of the kernel matrix at the inducing points.
+    """
 
     n_components: int | Literal["auto"] = field(default="auto", kw_only=False)
     likelihood: Any = "gaussian"
@@ -27,14 +39,7 @@ class InducingPointRegressor(GPRegressor):
     device: str | None = None
     inducing_points_: Array = field(init=False)
     _learn = staticmethod(learn_sparse)
-    _draws_jointly = True
     _takes_unlabelled = True
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **GPRegressor._parameter_constraints,
-        "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "inducing_points": [POINTS, "array-like"],
-    }
 
 
 class FITCRegressor(InducingPointRegressor):
@@ -47,18 +52,6 @@ class FITCRegressor(InducingPointRegressor):
     input-dependent noise. That gives good densities, but it can take the place of the noise, so
     that `noise_variance_` is much too small. FITC is stage 1 of EigenGP+ without the guard, except
     that rows with equal inputs do not share this noise.
-
-    Parameters
-    ----------
-    n_components : int or "auto"
-        M, the number of inducing points. "auto" is 100, or a quarter of the rows if that is fewer.
-
-    Attributes
-    ----------
-    inducing_points_ : array of shape (M, D)
-        The learned inducing points, in the units of the data.
-    jitter_ : float
-        The constant added to the diagonal of the kernel matrix at the inducing points.
 
     Examples
     --------
@@ -83,17 +76,8 @@ class VFERegressor(InducingPointRegressor):
     number grows. The predictive variance includes `k(x,x) − k̃(x,x)`. With few inducing points, the
     noise variance is over-estimated.
 
-    Parameters
-    ----------
-    n_components : int or "auto"
-        M, the number of inducing points. "auto" is 100, or a quarter of the rows if that is fewer.
-
     Attributes
     ----------
-    inducing_points_ : array of shape (M, D)
-        The learned inducing points, in the units of the data.
-    jitter_ : float
-        The constant added to the diagonal of the kernel matrix at the inducing points.
     log_marginal_likelihood_ : float
         The bound on the log marginal likelihood of the training data.
 
@@ -119,17 +103,11 @@ class PowerEPRegressor(InducingPointRegressor):
 
     Parameters
     ----------
-    n_components : int or "auto"
-        M, the number of inducing points. "auto" is 100, or a quarter of the rows if that is fewer.
     alpha : float
         The power, between 0 and 1.
 
     Attributes
     ----------
-    inducing_points_ : array of shape (M, D)
-        The learned inducing points, in the units of the data.
-    jitter_ : float
-        The constant added to the diagonal of the kernel matrix at the inducing points.
     log_marginal_likelihood_ : float
         The power EP approximation of the log marginal likelihood of the training data.
 
@@ -146,7 +124,6 @@ class PowerEPRegressor(InducingPointRegressor):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **InducingPointRegressor._parameter_constraints,
         "alpha": [Interval(Real, 0, 1, closed="both")],
     }
     alpha: float = 0.5

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import field
-from numbers import Integral
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import on_host
@@ -54,11 +52,6 @@ class SSGPRegressor(GPRegressor):
     spectral_points_: Array = field(init=False)
     _learn = staticmethod(learn_sparse_spectrum)
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **GPRegressor._parameter_constraints,
-        "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-    }
-
     n_components: int | Literal["auto"] = field(default="auto", kw_only=False)
     likelihood: Any = "gaussian"
     mean: Any = "constant"
@@ -68,5 +61,4 @@ class SSGPRegressor(GPRegressor):
 
     def _prior_correlation(self, apart: Array) -> Array:
         phase = apart @ on_host(self.spectral_points_).T
-        correlation: Array = np.mean(np.cos(phase), axis=1)
-        return correlation
+        return np.mean(np.cos(phase), axis=1)

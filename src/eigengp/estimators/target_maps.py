@@ -57,8 +57,7 @@ class LogMap:
 
     def targets(self, t: Array) -> Array:
         """Return `exp(t)`."""
-        targets: Array = np.exp(t)
-        return targets
+        return np.exp(t)
 
     def log_slope(self, y: Array) -> Array:
         """Return `−ln y`, and −∞ where `y` is not positive, for there is no density."""
@@ -104,8 +103,7 @@ class YeoJohnsonMap:
 
     def log_slope(self, y: Array) -> Array:
         """Return `(λ − 1) sign(y) ln(1 + |y|)`."""
-        slope: Array = (self.power - 1.0) * np.sign(y) * np.log1p(np.abs(y))
-        return slope
+        return (self.power - 1.0) * np.sign(y) * np.log1p(np.abs(y))
 
 
 MAPS: dict[str, type[LogMap] | type[YeoJohnsonMap]] = {"yeo-johnson": YeoJohnsonMap, "log": LogMap}

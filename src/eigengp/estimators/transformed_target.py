@@ -132,8 +132,9 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
         if not targets.size:
             raise ValueError("There are no rows to learn from: y is empty.")
         weight = check_weight(sample_weight, targets.size)
-        counted = np.ones(targets.size, dtype=bool) if weight is None else weight > 0.0
-        used = targets[counted]
+        counts = np.ones(targets.size) if weight is None else weight
+        counted = counts > 0.0
+        used, counts = targets[counted], counts[counted]
         regressor = EigenGPRegressor() if self.regressor is None else self.regressor
         likelihood = getattr(regressor, "likelihood", None)
         if find_likelihood(likelihood) is not None:
@@ -142,7 +143,6 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
                 f"{likelihood!r}."
             )
         Summary.of(RowBlock(np.empty((used.size, 0)), used)).check_range()
-        counts = np.ones(used.size) if weight is None else weight[counted]
         best, chosen = -np.inf, None
         for own in self._list_maps(used, counts):
             values = np.where(counted, own.values(targets), 0.0)  # Others may have no value.
@@ -286,8 +286,7 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
         check_consistent_length(mean, targets)
         slope = self.target_map_.log_slope(targets)
         error = np.where(np.isneginf(slope), 0.0, self.target_map_.values(targets) - mean) / std
-        values: Array = slope - 0.5 * error**2 - np.log(std) - 0.5 * np.log(2.0 * np.pi)
-        return values
+        return slope - 0.5 * error**2 - np.log(std) - 0.5 * np.log(2.0 * np.pi)
 
     def calibrate(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Calibrate prediction intervals on held-out rows, by split conformal prediction.

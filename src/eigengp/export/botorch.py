@@ -9,7 +9,6 @@ from sklearn.utils.validation import check_is_fitted
 from eigengp.baselines.nystrom import NystromRegressor
 from eigengp.estimators.base import GPRegressor
 from eigengp.gp.exact_posterior import ConditionalPosterior, MixturePosterior
-from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.mean import check_mean
 from eigengp.gp.posterior import Posterior
 
@@ -71,9 +70,8 @@ class BoTorchModel(Model):  # type: ignore[misc]
         super().__init__()
         check_is_fitted(regressor)
         check_mean(regressor, "wrapped for BoTorch")
-        posterior: Any = regressor._posterior
-        if isinstance(posterior, HeteroscedasticPosterior):
-            posterior = posterior.own  # The latent function; only its observation noise varies.
+        # The latent function; with heteroscedastic noise, only its observation noise varies.
+        posterior: Any = getattr(regressor._posterior, "own", regressor._posterior)
         known = isinstance(posterior, Posterior | ConditionalPosterior | MixturePosterior)
         if not known or isinstance(regressor, NystromRegressor):
             raise ValueError(

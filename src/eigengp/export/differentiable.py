@@ -40,12 +40,8 @@ class _Features:
 
     features: KernelColumns
 
-    @property
-    def prior_scale(self) -> float:
-        return self.features.prior_scale
-
-    def prior_variance(self, X: torch.Tensor) -> Any:
-        return self.features.prior_variance(X)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.features, name)
 
     @property
     def kernel(self) -> _Gram:

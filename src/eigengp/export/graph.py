@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from eigengp._typing import Array
@@ -66,13 +67,13 @@ class Graph:
         return helper.make_model(body, opset_imports=opset, ir_version=_IR_VERSION, **description)
 
 
-def _elementwise(operator: str, swapped: bool = False, dtype: Any = None) -> Any:
+def _elementwise(operator: str, dtype: Any = None) -> Any:
     """Return an elementwise function; `dtype` is that of its result, if not of its arguments."""
 
     def function(*arrays: Any) -> TracedArray:
         shape = _broadcast(*arrays)
         like = next(x for x in arrays if isinstance(x, TracedArray))
-        typed = _same_type(arrays[::-1] if swapped else arrays)
+        typed = _same_type(arrays)
         if len(shape) == 2:
             typed = [_spread(x, shape, like) for x in typed]
         return like.graph.add(operator, typed, shape, dtype or typed[0].dtype)
@@ -80,11 +81,18 @@ def _elementwise(operator: str, swapped: bool = False, dtype: Any = None) -> Any
     return function
 
 
-class TracedArray:
+_NUMBERS = {"add": "Add", "multiply": "Mul", "subtract": "Sub", "divide": "Div", "power": "Pow"}
+_TRUTHS = {"greater": "Greater", "less": "Less", "bitwise_and": "And"}
+_TRUTHS |= {"greater_equal": "GreaterOrEqual", "less_equal": "LessOrEqual"}
+_OPERATORS = {name: _elementwise(own) for name, own in {**_NUMBERS, "negative": "Neg"}.items()}
+_OPERATORS |= {name: _elementwise(own, bool) for name, own in _TRUTHS.items()}
+"""The operators of ONNX by the names of NumPy's."""
+
+
+class TracedArray(NDArrayOperatorsMixin):
     """An array of a graph."""
 
     device = "graph"
-    __array_ufunc__ = None  # NumPy leaves operations with a traced array to it.
     __iter__ = None
 
     def __init__(self, graph: Graph, name: str, shape: Shape, dtype: Any) -> None:
@@ -94,31 +102,17 @@ class TracedArray:
     def __array_namespace__(self, *, api_version: str | None = None) -> type[Namespace]:
         return Namespace
 
-    # A function in a class is a method: the array is its first argument.
-    __add__ = __radd__ = _elementwise("Add")
-    __mul__ = __rmul__ = _elementwise("Mul")
-    __sub__ = _elementwise("Sub")
-    __rsub__ = _elementwise("Sub", swapped=True)
-    __truediv__ = _elementwise("Div")
-    __rtruediv__ = _elementwise("Div", swapped=True)
-    __pow__ = _elementwise("Pow")
-    __neg__ = _elementwise("Neg")
-    __gt__ = _elementwise("Greater", dtype=bool)
-    __lt__ = _elementwise("Less", dtype=bool)
-    __ge__ = _elementwise("GreaterOrEqual", dtype=bool)
-    __le__ = _elementwise("LessOrEqual", dtype=bool)
-    __and__ = _elementwise("And", dtype=bool)
+    def __array_ufunc__(self, ufunc: Any, method: str, *arrays: Any, **_: Any) -> Any:
+        """Record what an operator does; other functions of NumPy are refused."""
+        if ufunc is np.matmul:
+            return _product(*arrays)
+        operator = _OPERATORS.get(ufunc.__name__)
+        return operator(*arrays) if operator else NotImplemented
 
     @property
     def T(self) -> TracedArray:
         """The transpose of a matrix."""
         return self.graph.add("Transpose", [self], self.shape[::-1], self.dtype, perm=[1, 0])
-
-    def __matmul__(self, other: Any) -> TracedArray:
-        return _product(self, other)
-
-    def __rmatmul__(self, other: Any) -> TracedArray:
-        return _product(other, self)
 
     def __getitem__(self, key: Any) -> TracedArray:
         """Return a part: slices with a step of one for each axis, or None for a new axis."""

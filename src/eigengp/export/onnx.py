@@ -10,7 +10,7 @@ import json
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,7 +18,6 @@ import eigengp
 from eigengp._atomic import write_atomically
 from eigengp.backend.namespace import cast, namespace
 from eigengp.estimators.base import GPEstimator
-from eigengp.gp.heteroscedastic import HeteroscedasticPosterior
 from eigengp.gp.latent import NeighborLatent
 from eigengp.gp.mean import check_mean
 from eigengp.gp.posterior import Posterior, Predictive
@@ -91,7 +90,7 @@ def to_onnx(model: GPEstimator, *, input_type: InputType = "float64") -> ModelPr
             f'ONNX graphs need the package {error.name}: pip install "eigengp[onnx]".'
         ) from error
     check_is_fitted(model)
-    if input_type not in ("float64", "float32"):
+    if input_type not in get_args(InputType):
         raise ValueError(f'input_type must be "float64" or "float32", got {input_type!r}.')
     posterior = _exportable(model)
     graph = Graph(model._scaling.input_scale.size, input_type)
@@ -144,7 +143,7 @@ def _exportable(model: GPEstimator) -> Predictive:
 
     A copy, because a posterior caches what it has converted to other array libraries.
     """
-    posterior = deepcopy(model._posterior)
+    posterior: Any = deepcopy(model._posterior)
     check_mean(model, "exported to ONNX")
     if isinstance(posterior, LatentPosterior) and not hasattr(model, "classes_"):
         raise ValueError(
@@ -163,11 +162,9 @@ def _exportable(model: GPEstimator) -> Predictive:
             f"take {1e-9 * size:.1f} GB, where ONNX allows 2 GB. Use a sparse method such as "
             "EigenGPRegressor, or fit fewer rows."
         )
-    if isinstance(posterior, HeteroscedasticPosterior) and isinstance(posterior.own, Posterior):
-        return replace(posterior, own=replace(posterior.own, arithmetic=Arithmetic()))
-    if isinstance(posterior, Posterior):
-        return replace(posterior, arithmetic=Arithmetic())
-    return posterior
+    own = getattr(posterior, "own", posterior)  # Without heteroscedastic noise.
+    double = replace(own, arithmetic=Arithmetic()) if isinstance(own, Posterior) else own
+    return double if own is posterior else replace(posterior, own=double)
 
 
 def _predict(model: GPEstimator, posterior: Predictive, X: TracedArray) -> dict[str, Any]:

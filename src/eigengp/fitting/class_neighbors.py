@@ -186,7 +186,7 @@ class NeighborRounds:
             asked = count = X.shape[0]
         metric = self.model.features.kernel.metric(X.shape[1])
         source = NeighborSource.of(groups.rows, metric, count, self.n_threads)
-        search = Nearest.of(X, metric, asked, "auto")
+        search = Nearest.of(X, metric, asked)
         others = search.find_others(X, np.arange(X.shape[0]))
         factors = self._start()
         parts, log_partition = self._condition(source, search, _merge(factors, number))

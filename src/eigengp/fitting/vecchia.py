@@ -317,7 +317,7 @@ class NeighborFit:
         """Return the posterior given these rows, which finds neighbours among them."""
         assert isinstance(outcome.flow, VecchiaPass)
         metric = outcome.flow.features.kernel.metric(rows.X.shape[1])
-        search = Nearest.of(rows.X, metric, self.n_neighbors, "auto")
+        search = Nearest.of(rows.X, metric, self.n_neighbors)
         posterior = VecchiaPosterior.of(outcome, rows, search, search.count)
         posterior.prepare(self.run.n_threads)
         return posterior
@@ -437,7 +437,7 @@ class NeighborFit:
         """Return the errors of the last rows, with neighbours among the others alone."""
         seen, held_out = posterior.rows.cut(posterior.rows.n_rows - count)
         metric = posterior.features.kernel.metric(seen.X.shape[1])
-        index = Nearest.of(seen.X, metric, self.n_neighbors, "auto")(held_out.X)
+        index = Nearest.of(seen.X, metric, self.n_neighbors)(held_out.X)
         chunks = [np.arange(i, min(i + _CHUNK, count)) for i in range(0, count, _CHUNK)]
         parts = map_in_threads(
             lambda own: posterior.leave_one_out(held_out.picked(own), index[own])[0],

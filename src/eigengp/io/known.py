@@ -99,8 +99,7 @@ def _row_block(**found: Any) -> RowBlock:
 def _vecchia_fields(posterior: VecchiaPosterior) -> Fields:
     """Return all but the search, of which the kind is enough: the rows make the same again."""
     index = getattr(posterior.search, "index", None)
-    kept = {each.name: getattr(posterior, each.name) for each in fields(posterior) if each.init}
-    del kept["search"]
+    kept: Fields = {name: getattr(posterior, name) for name in _KEPT}
     return {**kept, "approximate": isinstance(index, Approximate)}
 
 
@@ -113,15 +112,8 @@ def _vecchia_posterior(approximate: bool, **found: Any) -> VecchiaPosterior:
     return VecchiaPosterior(search=search, **found)
 
 
-def _vecchia_record() -> Record:
-    own = Record.of(VecchiaPosterior)
-    hints = {name: hint for name, hint in own.hints.items() if name != "search"}
-    hints["approximate"] = bool
-    return Record(
-        VecchiaPosterior, hints, own.optional, make=_vecchia_posterior, take=_vecchia_fields
-    )
-
-
+_VECCHIA = Record.of(VecchiaPosterior)
+_KEPT = {name: hint for name, hint in _VECCHIA.hints.items() if name != "search"}
 _COLUMNS = Record(
     KernelColumns,
     {"kernel": Kernel, "points": np.ndarray},
@@ -132,7 +124,12 @@ _RECORDS: dict[str, AnyRecord] = {
         np.random.RandomState, {"state": dict}, make=_random_state, take=_random_state_fields
     ),
     "RowBlock": replace(Record.of(RowBlock), make=_row_block),
-    "VecchiaPosterior": _vecchia_record(),
+    "VecchiaPosterior": replace(
+        _VECCHIA,
+        hints=_KEPT | {"approximate": bool},
+        make=_vecchia_posterior,
+        take=_vecchia_fields,
+    ),
     "KernelColumns": _COLUMNS,
 }
 """What is not stored as its fields or attributes, and classes of users."""
@@ -183,7 +180,8 @@ def register(cls: ClassT) -> ClassT:
             f"{known.kind.__module__} has registered a {name} already; give your class another "
             "name."
         )
-    if not (_is_its_fields(cls) or issubclass(cls, Estimator)):
+    own = {each.name for each in fields(cls) if each.init} if is_dataclass(cls) else None
+    if set(signature(cls).parameters) != own and not issubclass(cls, Estimator):
         raise SavedModelError(
             f"{name} must be a dataclass without an __init__ of its own, so that its fields say "
             "all there is to store."
@@ -228,9 +226,3 @@ def _make_record(kind: Any) -> AnyRecord:
 def _origin(cls: type) -> tuple[str, str]:
     """Tell a class that was defined anew, as notebooks do, from another of its name."""
     return cls.__module__, cls.__qualname__
-
-
-def _is_its_fields(cls: Any) -> bool:
-    """Return whether the constructor takes the fields and nothing else."""
-    taken = signature(cls).parameters.keys()
-    return is_dataclass(cls) and taken == {each.name for each in fields(cls) if each.init}

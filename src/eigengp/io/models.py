@@ -74,8 +74,20 @@ def save(model: Estimator, path: str | Path, *, about: Mapping[str, Any] | None 
     check_is_fitted(model)
     check_target(Path(path), [SUFFIX])
     writer = Writer()
-    body = {"model": writer.node(model, "The model"), "about": _plain(about)}
-    container.write(Path(path), _summary(model) | body, writer.arrays)
+    names = getattr(model, "feature_names_in_", None)
+    header = {
+        "format": FORMAT,
+        "class": type(model).__name__,
+        "versions": get_versions(),
+        "n_features": int(model.n_features_in_),
+        "feature_names": None if names is None else list(map(str, names)),
+        "model": writer.node(model, "The model"),
+    }
+    try:
+        header["about"] = json.loads(json.dumps(dict(about or {})))
+    except (TypeError, ValueError) as error:
+        raise SavedModelError(f"about must be what JSON can hold: {error}.") from error
+    container.write(Path(path), header, writer.arrays)
 
 
 def load(path: str | Path) -> Estimator:
@@ -156,33 +168,12 @@ def _other_version(header: Any) -> str:
     return "" if wrote == own else f" eigengp {wrote} wrote it, and this is {own}: upgrade."
 
 
-def _plain(about: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a copy of what is to be stored beside a model, as JSON gives it back."""
-    try:
-        plain: dict[str, Any] = json.loads(json.dumps(dict(about or {})))
-    except (TypeError, ValueError) as error:
-        raise SavedModelError(f"about must be what JSON can hold: {error}.") from error
-    return plain
-
-
 def get_versions() -> dict[str, str]:
     """Return the versions of the libraries that a model depends on."""
     from eigengp import __version__
 
     others = {name: version(name) for name in ("numpy", "scipy", "scikit-learn")}
     return {"eigengp": __version__, **others, "python": platform.python_version()}
-
-
-def _summary(model: Estimator) -> dict[str, Any]:
-    """Return what a reader of the header wants to know first."""
-    names = getattr(model, "feature_names_in_", None)
-    return {
-        "format": FORMAT,
-        "class": type(model).__name__,
-        "versions": get_versions(),
-        "n_features": int(model.n_features_in_),
-        "feature_names": None if names is None else list(map(str, names)),
-    }
 
 
 def _made(header: dict[str, Any], arrays: dict[str, Any]) -> Estimator:

@@ -50,11 +50,6 @@ class Record:
     make: Callable[..., Any] | None = None
     take: Callable[[Any], Fields] | None = None
 
-    @property
-    def name(self) -> str:
-        """The name in a file."""
-        return self.kind.__name__
-
     @classmethod
     def of(cls, kind: Any) -> Record:
         """Return the record of a class whose attributes are what its constructor takes."""
@@ -72,10 +67,10 @@ class Record:
 
     def made(self, found: Fields) -> Any:
         """Return an object with these fields."""
-        _check_fields(self.name, found, self.hints)
-        missing = self.hints.keys() - found.keys() - set(self.optional)
-        if missing:
-            raise SavedModelError(f"a saved {self.name} has no {', '.join(sorted(missing))}.")
+        name = self.kind.__name__
+        _check_fields(name, found, self.hints)
+        if missing := self.hints.keys() - found.keys() - set(self.optional):
+            raise SavedModelError(f"a saved {name} has no {', '.join(sorted(missing))}.")
         return (self.make or self.kind)(**found)
 
 
@@ -85,18 +80,12 @@ class EstimatorRecord:
 
     kind: Any
 
-    @property
-    def name(self) -> str:
-        """The name in a file."""
-        return str(self.kind.__name__)
-
     def fields_of(self, model: Any) -> Fields:
         """Return all attributes; those that were learned are absent before `fit`."""
         found = dict(vars(model))
         if "_scaling" in found:
             check_mean(model, "saved")
-        unknown = found.keys() - self._hints(found).keys()
-        if unknown:
+        if unknown := found.keys() - self._hints(found).keys():
             raise SavedModelError(
                 f"A {self.kind.__name__} has no attribute {min(unknown)!r} of its own, so it "
                 "cannot be saved; delete it, or store it as `about`."
@@ -105,7 +94,7 @@ class EstimatorRecord:
 
     def made(self, found: Fields) -> Any:
         """Return the estimator with these attributes."""
-        _check_fields(self.name, found, self._hints(found))
+        _check_fields(self.kind.__name__, found, self._hints(found))
         names = found.keys() & set(self.kind._get_param_names())
         model = self.kind(**{each: found[each] for each in names})
         vars(model).update(found)
@@ -177,19 +166,13 @@ def _check_predictions(model: Estimator) -> None:
             mean = std = low = high = model.predict_proba(X).sum(axis=1)
         else:
             mean, std = model.predict(X, return_std=True)
-            low, high = _find_ends(model, X, mean)  # Few calibration rows make them infinite.
+            ranges = not isinstance(getattr(model, "likelihood_", None), Quantile)
+            # Few calibration rows make them infinite.
+            low, high = model.predict_interval(X) if ranges else (mean, mean)
     usable = np.isfinite(mean) & np.isfinite(std) & (std >= 0.0) & (low <= high)
     shape = (n_rows, *np.shape(scaling.target_scale))
     if usable.shape != shape or not usable.all():
         raise SavedModelError("its predictions are not finite.")
-
-
-def _find_ends(model: Any, X: Any, mean: Any) -> tuple[Any, Any]:
-    """Return prediction intervals, or the mean twice where the likelihood has none."""
-    if isinstance(getattr(model, "likelihood_", None), Quantile):
-        return mean, mean
-    ends: tuple[Any, Any] = model.predict_interval(X)
-    return ends
 
 
 def _fits(value: Any, hint: Any) -> bool:

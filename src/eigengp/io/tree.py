@@ -52,10 +52,10 @@ class Writer:
             pairs = value.items()
             return {"dict": [[self.node(each, where) for each in pair] for pair in pairs]}
         if record := record_of(type(value)):
-            own = record.fields_of(value)
-            check_finite(record.name, own)
-            fields = {name: self.node(own[name], f"{record.name}.{name}") for name in own}
-            return {"class": [record.name, fields]}
+            own, kind = record.fields_of(value), record.kind.__name__
+            check_finite(kind, own)
+            fields = {name: self.node(each, f"{kind}.{name}") for name, each in own.items()}
+            return {"class": [kind, fields]}
         if hasattr(value, "__dlpack__"):
             return self._array(value, where)
         name = type(value).__name__

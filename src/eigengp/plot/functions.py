@@ -83,8 +83,14 @@ def prediction(
         with panels(ax) as (axes,):
             _curve(axes, model, rows, y, coverage)
         return axes
-    with panels(ax, 2, sharex=True, sharey=True) as both:
-        _maps(both, model, rows)
+    sides, points = _make_mesh(model, rows)
+    with panels(ax, 2, sharex=True, sharey=True) as both, plain_inputs():
+        found = model.predict(points, return_std=True)
+        for axes, values, title in zip(both, found, ("mean", "standard deviation"), strict=True):
+            axes.figure.colorbar(_map(axes, sides, values), ax=axes, pad=0.02)
+            axes.set_title(title)
+            _mark(axes, model, rows)
+        _name_inputs(both, model)
     return both
 
 
@@ -123,8 +129,14 @@ def eigenfunctions(
             axes.set(xlabel=feature_names(model)[0], ylabel="eigenfunctions (scaled)")
             axes.margins(x=0)
         return axes
-    with panels(ax, count, sharex=True, sharey=True) as several:
-        _eigenmaps(several, model, rows)
+    sides, points = _make_mesh(model, rows)
+    with panels(ax, count, sharex=True, sharey=True) as several, plain_inputs():
+        functions = model.eigenfunctions(points).T
+        for j, axes in enumerate(several):
+            image = _map(axes, sides, to_peak(functions[j]), vmin=-1.0, vmax=1.0)
+            axes.set_title(rf"$\varphi_{{{j + 1}}}$")
+        several[0].figure.colorbar(image, ax=several, pad=0.01, label="scaled")
+        _name_inputs(several, model)
     return several
 
 
@@ -168,28 +180,6 @@ def _curve(
     if points is not None:
         draw_edge_points(axes, points[:, 0])
     axes.set(xlabel=feature_names(model)[0], ylabel="prediction")
-
-
-def _maps(both: Any, model: GPRegressor, rows: Array | None) -> None:
-    sides, points = _make_mesh(model, rows)
-    with plain_inputs():
-        mean, std = model.predict(points, return_std=True)
-    for axes, values, title in zip(both, (mean, std), ("mean", "standard deviation"), strict=True):
-        axes.figure.colorbar(_map(axes, sides, values), ax=axes, pad=0.02)
-        axes.set_title(title)
-        _mark(axes, model, rows)
-    _name_inputs(both, model)
-
-
-def _eigenmaps(several: Any, model: EigenGPRegressor, rows: Array | None) -> None:
-    sides, points = _make_mesh(model, rows)
-    with plain_inputs():
-        values = model.eigenfunctions(points)
-    for j, axes in enumerate(several):
-        image = _map(axes, sides, to_peak(values[:, j]), vmin=-1.0, vmax=1.0)
-        axes.set_title(rf"$\varphi_{{{j + 1}}}$")
-    axes.figure.colorbar(image, ax=several, pad=0.01, label="scaled")
-    _name_inputs(several, model)
 
 
 def _map(axes: Axes, sides: list[Array], values: Array, **limits: Any) -> Any:

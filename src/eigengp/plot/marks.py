@@ -92,18 +92,16 @@ def draw_mean(axes: Axes, x: Array, mean: Array, color: str, label: str = "mean"
 def draw_edge_points(axes: Axes, points: Array, label: str = "inducing points") -> None:
     """Mark points along the lower edge, and count those outside the panel at its sides."""
     low, high = axes.get_xlim()
-    for beyond, x, side in ((points < low, 0.01, "left"), (points > high, 0.99, "right")):
-        if beyond.any():
-            arrow = f"◂ {beyond.sum()}" if side == "left" else f"{beyond.sum()} ▸"
-            axes.text(x, 0.12, arrow, ha=side, va="center", transform=axes.transAxes, fontsize=8.5)
-    shown = points[(points >= low) & (points <= high)]
+    left, right = points < low, points > high
+    text: dict[str, Any] = {"va": "center", "transform": axes.transAxes, "fontsize": 8.5}
+    if left.any():
+        axes.text(0.01, 0.12, f"◂ {left.sum()}", ha="left", **text)
+    if right.any():
+        axes.text(0.99, 0.12, f"{right.sum()} ▸", ha="right", **text)
+    shown, along = points[~(left | right)], axes.get_xaxis_transform()
     if shown.size:
-        along: dict[str, Any] = {
-            "transform": axes.get_xaxis_transform(),
-            "clip_on": False,
-            "zorder": 5,
-        }
-        axes.plot(shown, np.full(shown.size, 0.05), label=label, **_CROSSES, **along)
+        own: dict[str, Any] = {"label": label, "clip_on": False, "zorder": 5} | _CROSSES
+        axes.plot(shown, np.full(shown.size, 0.05), transform=along, **own)
 
 
 def draw_crosses(axes: Axes, points: Array) -> None:

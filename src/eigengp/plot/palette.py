@@ -42,5 +42,4 @@ def style(**more: Any) -> AbstractContextManager[None]:
         raise ImportError(
             'Plots need Matplotlib; install it with pip install "eigengp[plot]".'
         ) from None
-    context: AbstractContextManager[None] = matplotlib.rc_context(STYLE | more)
-    return context
+    return matplotlib.rc_context(STYLE | more)

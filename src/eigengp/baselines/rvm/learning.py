@@ -81,10 +81,8 @@ class _Growth:
         """Start with the single candidate that is best aligned with the targets."""
         candidates = Candidates(source, kernel)
         scale = candidates.c / candidates.n or 1.0
-        noise, usable = (
-            _START_NOISE * scale,
-            np.maximum(candidates.norms, np.finfo(np.float64).tiny),
-        )
+        noise = _START_NOISE * scale
+        usable = np.maximum(candidates.norms, np.finfo(np.float64).tiny)
         first = np.argmax(candidates.b**2 / usable, keepdims=True)
         s, q = usable[first] / noise, candidates.b[first] / noise
         candidates.fetch(first, keep=first[:0])

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp.backend.namespace import beside
-from eigengp.baselines.rvm.learning import Relevance, learn_relevance
+from eigengp.baselines.rvm.learning import learn_relevance
 from eigengp.baselines.rvm.width import N_WIDTHS, WidthChoice, choose_width, with_width
 from eigengp.data.holdout import sample_rows
 from eigengp.estimators.base import KERNEL_NAMES, GPRegressor
@@ -87,10 +87,6 @@ class RVMRegressor(GPRegressor):
         "n_jobs": [Integral, None],
         "max_iter": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
         "tol": [Interval(Real, 0, None, closed="left")],
-        **{
-            name: GPRegressor._parameter_constraints[name]
-            for name in ("standardize", "categorical_features", "random_state", "verbose")
-        },
     }
 
     lengthscale: Literal["cv"] | float = "cv"
@@ -113,31 +109,28 @@ class RVMRegressor(GPRegressor):
         else:
             length = float(self.lengthscale) / unit
         kernel = with_width(kind, length, dataset.n_features)
-        machine = self._relevance(kernel, run)
-        scaling, like = dataset.scaling, partial(beside, other=dataset.like)
-        squared = scaling.target_scale**2
-        attributes = {
-            "kernel_": scaling.restore_kernel(machine.kernel, 1.0),
-            "relevance_vectors_": like(dataset.rows.take(machine.indices).X),
-            "precisions_": like(machine.precisions / squared),
-            "lengthscale_": length * unit,
-            "cv_lengthscales_": like(choice.lengthscales * unit) if choice else None,
-            "cv_errors_": like(choice.errors * squared) if choice else None,
-        }
-        value = machine.evidence.negative_log
-        return run.make_result(machine, value, machine.posterior(), **attributes)
-
-    def _relevance(self, kernel: Stationary, run: Run) -> Relevance:
         max_iter = _ITERATIONS if isinstance(self.max_iter, str) else self.max_iter
         with run.monitor.stage("RVM", max_iter):
-            found = learn_relevance(run.source, kernel, max_iter, self.tol, run.monitor.step)
-        run.n_iter = found.n_iter
-        if not found.converged:
+            machine = learn_relevance(run.source, kernel, max_iter, self.tol, run.monitor.step)
+        run.n_iter = machine.n_iter
+        if not machine.converged:
             run.notes.append(
                 f"The relevance vector machine has not converged in {max_iter} iterations; raise "
                 "max_iter, or tol if the log marginal likelihood is good enough."
             )
-        return found
+        scaling, like = dataset.scaling, partial(beside, other=dataset.like)
+        squared = scaling.target_scale**2
+        return run.make_result(
+            machine,
+            machine.evidence.negative_log,
+            machine.posterior(),
+            kernel_=scaling.restore_kernel(kernel, 1.0),
+            relevance_vectors_=like(dataset.rows.take(machine.indices).X),
+            precisions_=like(machine.precisions / squared),
+            lengthscale_=length * unit,
+            cv_lengthscales_=like(choice.lengthscales * unit) if choice else None,
+            cv_errors_=like(choice.errors * squared) if choice else None,
+        )
 
     def _choose(self, kind: Stationary, run: Run, unit: float) -> WidthChoice | None:
         """Choose the lengthscale by cross-validation; None if it is given."""
@@ -146,10 +139,8 @@ class RVMRegressor(GPRegressor):
         rows = sample_rows(run.source, _CV_ROWS, run.rng)
         with run.monitor.stage("width", N_WIDTHS * min(self.n_folds, rows.y.size)):
             choice = choose_width(kind, rows, self.n_folds, self.n_jobs, run.rng, run.monitor.step)
-        scores = {
-            f"{length * unit:.3g}": float(error)
-            for length, error in zip(choice.lengthscales, choice.errors, strict=True)
-        }
+        pairs = zip(choice.lengthscales.tolist(), choice.errors.tolist(), strict=True)
+        scores = {f"{length * unit:.3g}": error for length, error in pairs}
         reason = "largest log marginal likelihood within a standard error of the best"
         run.decisions.append(Decision("lengthscale", f"{choice.best * unit:.3g}", reason, scores))
         return choice

@@ -98,13 +98,7 @@ def choose_width(
         squared[width, parts[part][1]] = errors
         evidences[width] += evidence
         tick(-evidence / parts[part][0].size)
-    return _compare_widths(lengthscales, squared, evidences, rows.weight)
-
-
-def _compare_widths(
-    lengthscales: Array, squared: Array, evidences: Array, weight: Array
-) -> WidthChoice:
-    """Compare widths by their squared errors on each row, shape (W, n)."""
+    weight = rows.weight
     errors = squared @ weight / weight.sum()
     learned = np.isfinite(errors)
     apart = np.where(learned[:, None], squared, 0.0) - np.where(learned, errors, 0.0)[:, None]

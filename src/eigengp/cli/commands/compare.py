@@ -81,11 +81,10 @@ def compare(
 def _show(out: Session, results: list[dict[str, Any]], title: str) -> None:
     shown = []
     for each in results:
-        if "error" in each:
-            shown.append([each["name"], "failed"])
-            continue
-        errors = [format_number(fmean(each[name])) for name in ("nmse", "rmse", "mnlp", "crps")]
-        inside, seconds = f"{fmean(each['coverage']):.0%}", f"{each['seconds']:.2f}"
-        shown.append([each["name"], *errors, inside, seconds])
+        cells = ["failed"]
+        if "error" not in each:
+            cells = [format_number(fmean(each[name])) for name in ("nmse", "rmse", "mnlp", "crps")]
+            cells += [f"{fmean(each['coverage']):.0%}", f"{each['seconds']:.2f}"]
+        shown.append([each["name"], *cells])
     names = ("NMSE", "RMSE", "MNLP", "CRPS", f"in {LEVEL:.0%}", "s/fit")
     out.show({"method": {"no_wrap": True}, **dict.fromkeys(names, RIGHT)}, shown, title)

@@ -34,6 +34,8 @@ _SCORING = {
     "crps": metrics.crps_scorer,
     "coverage": metrics.make_probabilistic_scorer(metrics.coverage, level=LEVEL),
 }
+_FOLDS = 5
+"""The number of folds that give the error bar of a baseline."""
 
 
 # scikit-learn ships no types, so its classes are Any to mypy.
@@ -44,25 +46,21 @@ class ConstantErrorBar(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     estimator : estimator
         Predicts the means.
-    n_folds : int
-        Number of folds.
 
     Examples
     --------
-    >>> model = ConstantErrorBar(DummyRegressor(), n_folds=2)
-    >>> mean, std = model.fit([[0.0]] * 4, [1.0, 3.0, 1.0, 3.0]).predict([[0.0]], return_std=True)
-    >>> mean, std
-    (array([2.]), array([1.]))
+    >>> model = ConstantErrorBar(DummyRegressor()).fit([[0.0]] * 2, [1.0, 3.0])
+    >>> model.predict([[0.0]], return_std=True)
+    (array([2.]), array([2.]))
     """
 
-    def __init__(self, estimator: Any, n_folds: int = 5) -> None:
+    def __init__(self, estimator: Any) -> None:
         self.estimator = estimator
-        self.n_folds = n_folds
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit the means to all rows, and the error bar by cross-validation."""
         targets = np.asarray(y, dtype=np.float64)
-        folds = KFold(min(self.n_folds, targets.size))
+        folds = KFold(min(_FOLDS, targets.size))
         errors = targets - cross_val_predict(self.estimator, X, targets, cv=folds)
         self.std_ = float(np.sqrt(np.mean(errors**2)))
         self.estimator_ = clone(self.estimator).fit(X, targets)

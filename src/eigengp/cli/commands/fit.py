@@ -92,7 +92,7 @@ def _learn(
     learned: dict[str, Any] = {"method": name, "seed": seed, "seconds": training.fit(model)}
     groups = schema.encoder.feature_groups_
     learned["effects"] = group_effects(model, training.rows[0], groups, random_state=seed)
-    learned["holdout"] = _calibrate(out, training, model)
+    learned["holdout"] = _calibrate(out, training, model) if training.held_out else None
     about = {**training.describe(data), "fit": learned}
     io.save(model, path, about=about)
     out.say(
@@ -105,12 +105,10 @@ def _learn(
     out.write_result({"model": str(path), "data": about["data"], "fit": learned})
 
 
-def _calibrate(out: Session, training: Any, model: Any) -> dict[str, float | None] | None:
+def _calibrate(out: Session, training: Any, model: Any) -> dict[str, float | None]:
     """Score a model on the held-out rows, then calibrate it on them."""
     from eigengp.data.frames import encoded_inputs
 
-    if training.held_out is None:
-        return None
     scores = compute_scores(model, training.held_out, _LEVEL)
     X, y, _ = training.held_out
     if not training.schema.labels:

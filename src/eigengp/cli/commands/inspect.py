@@ -45,14 +45,13 @@ def collect_facts(saved: Any, schema: Any) -> dict[str, Any]:
     from eigengp._html import count_parts
 
     model, labels = saved.model, getattr(saved.model, "classes_", None)
-    own = model._scaling.unit_map
     likelihood = getattr(model, "likelihood_", None)
     weights = sorted((float(each) for each in getattr(model, "weights_", ())), reverse=True)
     return {
         "class": saved.header["class"],
         "versions": saved.header["versions"],
         "kernel": repr(model.kernel_),
-        "input_map": None if own is None else own.tolist(),
+        "input_map": getattr(model, "input_map_", None),
         "classes": None if labels is None else labels.tolist(),
         "likelihood": None if likelihood is None else repr(likelihood),
         "noise_std": None if likelihood is not None else float(model.noise_variance_) ** 0.5,
@@ -73,14 +72,10 @@ def _collect_inputs(saved: Any, encoder: Any) -> list[dict[str, Any]]:
     relevance = saved.model.input_relevance()
     effects = (saved.about.get("fit") or {}).get("effects", {})
     data = (saved.about.get("data") or {}).get("inputs", {})
+    pairs = zip(map(str, encoder.feature_names_in_), relevance.tolist(), strict=True)
     inputs = [
-        {
-            "name": name,
-            "effect": effects.get(name),
-            "relevance": float(relevance[number]),
-            "data": data.get(name),
-        }
-        for number, name in enumerate(map(str, encoder.feature_names_in_))
+        {"name": name, "effect": effects.get(name), "relevance": share, "data": data.get(name)}
+        for name, share in pairs
         if name not in encoder.ignored_
     ]
     return sorted(inputs, key=lambda each: (-(each["effect"] or 0.0), -each["relevance"]))

@@ -48,12 +48,11 @@ CLASSIFIER = Method("EigenGPClassifier", "probabilities of classes")
 
 
 def build_model(method: Method, seed: int, verbose: int = 0, **given: Any) -> Any:
-    """Build the estimator of a method, with the settings that are not None; it must have them."""
+    """Build the estimator of a method, with these settings, which it must have."""
     import eigengp
 
     kind = getattr(eigengp, method.estimator)
-    model = kind(**method.settings, random_state=seed, verbose=verbose)
-    return model.set_params(**{name: each for name, each in given.items() if each is not None})
+    return kind(**method.settings, random_state=seed, verbose=verbose).set_params(**given)
 
 
 def describe_methods() -> str:

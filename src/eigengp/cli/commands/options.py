@@ -115,13 +115,8 @@ Predictions = Annotated[
         show_default="CSV to standard output",
     ),
 ]
-EscapeFormulas = Annotated[
-    bool,
-    typer.Option(
-        "--escape-formulas",
-        help="Put an apostrophe before kept text that a spreadsheet would take for a formula.",
-    ),
-]
+_FORMULAS = "Put an apostrophe before kept text that a spreadsheet would take for a formula."
+EscapeFormulas = Annotated[bool, typer.Option("--escape-formulas", help=_FORMULAS)]
 
 
 def find_decimal(decimal: Sign | None, thousands: Sign | None) -> Sign | None:

@@ -29,9 +29,9 @@ def predict(
     """
     from eigengp.cli.commands.models import open_model
     from eigengp.cli.tables import is_large, read_table
-    from eigengp.data.formats import FORMATS, open_dataset, write_table
+    from eigengp.data.formats import WRITTEN, open_dataset, write_table
 
-    out.check_output_path(path, [each for each in FORMATS if each != ".tsv"])
+    out.check_output_path(path, WRITTEN)
     saved, schema = open_model(model)
     if path is not None and is_large(data) and not keep:
         level = {} if schema.labels else {"coverage": coverage}

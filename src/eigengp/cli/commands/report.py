@@ -68,13 +68,9 @@ def write_report(
     from eigengp._atomic import write_atomically
     from eigengp.cli.report import Rows, build
 
-    rows, (model_file, data_file) = Rows.from_table(table, schema), files
-    origin = {
-        "model_file": model_file.name,
-        "data_file": data_file.name,
-        "versions": saved.header["versions"],
-        "ignored": schema.ignored,
-    }
+    rows, names = Rows.from_table(table, schema), [each.name for each in files]
+    origin: dict[str, Any] = dict(zip(("model_file", "data_file"), names, strict=True))
+    origin |= {"versions": saved.header["versions"], "ignored": schema.ignored}
     write_atomically(page, build(saved.model, rows, origin=origin, **more).encode())
-    out.say(f"Written to {page}: {rows.y.size:,} rows of {data_file}. Open it in a browser.")
+    out.say(f"Written to {page}: {rows.y.size:,} rows of {files[1]}. Open it in a browser.")
     return int(rows.y.size)

@@ -17,11 +17,11 @@ from eigengp.cli.tables import (
     TableSchema,
     drop_unlabelled,
     is_large,
-    open_rows,
     read_table,
     summarize_table,
 )
-from eigengp.data.formats import import_arrow
+from eigengp.data.columns import check_present
+from eigengp.data.formats import import_arrow, open_dataset
 from eigengp.data.frames import encoded_inputs
 
 _FIRST_ROWS = 100_000
@@ -60,7 +60,10 @@ class TrainingData:
             out.note("The table is too large for the memory: it is read in chunks.")
             if holdout:
                 raise ValueError("--holdout needs a table that fits into memory.")
-            dataset = open_rows(path, roles["target"], encoding)
+            whole, target = open_dataset(path, encoding), roles["target"]
+            check_present(whole.schema.names, [target])
+            missing = import_arrow().compute.field(target).is_null(nan_is_null=True)
+            dataset = whole.filter(~missing)
             table = dataset.head(_FIRST_ROWS)
         else:
             whole = read_table(path, roles.get("categorical", ()), encoding)
@@ -71,7 +74,8 @@ class TrainingData:
         schema = TableSchema.learn(table, **roles)
         _note_columns(table, schema, out)
         if dataset is not None:
-            fields = [dataset.schema.field(name) for name in schema.used]
+            used = {*schema.encoder.feature_names_in_, schema.target, schema.weights}
+            fields = [each for each in dataset.schema if each.name in used]
             dataset = dataset.replace_schema(import_arrow().schema(fields))
         held = None if held is None else schema.split(held)
         return cls(schema, table, schema.split(table), held, dataset)

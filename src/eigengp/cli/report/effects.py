@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import expit, softmax
 
 from eigengp import inspection
 from eigengp._typing import Array
 from eigengp.backend.namespace import on_host
 from eigengp.cli.report.rows import Input, Rows, sample_rows
+from eigengp.conformal import normal_half_width
 from eigengp.gp.latent import NeighborLatent
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 
@@ -21,6 +23,8 @@ _MAX_EFFECTS = 6
 _MAX_EIGENFUNCTIONS = 6
 _MAX_CURVES = 4
 _CURVE_POINTS = 101
+_DRAWS, _BLOCK_ROWS = 200, 2_000
+"""Draws of the latent functions of several classes, for so many rows at once."""
 
 
 class Importance(NamedTuple):
@@ -45,44 +49,73 @@ def rank_inputs(model: Any, rows: Rows) -> list[Importance]:
     return sorted(found, key=lambda each: (-each.effect, -each.relevance))
 
 
+def predict_band(model: Any, X: Array, coverage: float) -> tuple[Array, Array, Array]:
+    """Return predictions with the ends of their intervals, for each class if there are classes.
+
+    Those of a regression are the middles of its prediction intervals, shape (n,). Probabilities,
+    shape (n, C), have central credible intervals: with two classes these are quantiles of the
+    latent function, else those of draws.
+    """
+    if not hasattr(model, "classes_"):
+        lower, upper = map(np.asarray, model.predict_interval(X, coverage))
+        return 0.5 * (lower + upper), lower, upper
+    mean, variance = model._by_blocks(model._posterior.latent, X)
+    p, half = model.likelihood_.predict_classes(mean, variance), normal_half_width(coverage)
+    if mean.shape[1] == 1:
+        apart = half * np.sqrt(variance)
+        low, high = expit(mean - apart), expit(mean + apart)
+        return p, np.hstack([1.0 - high, low]), np.hstack([1.0 - low, high])
+    z, ends = np.random.default_rng(0).standard_normal((_DRAWS, 1, mean.shape[1])), []
+    for i in range(0, len(X), _BLOCK_ROWS):
+        own = slice(i, i + _BLOCK_ROWS)
+        drawn = softmax(mean[own] + z * np.sqrt(variance[own]), axis=2)
+        ends.append(np.quantile(drawn, [0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage], axis=0))
+    lower, upper = np.concatenate(ends, axis=1)
+    return p, lower, upper
+
+
 class PartialDependence(NamedTuple):
     """The average prediction when an input has the same value in all rows, with a band.
 
-    `accumulated` has accumulated local effects, for numbers.
+    `accumulated` has accumulated local effects, for numbers in a regression.
     """
 
     input: Input
     grid: Array
     mean: Array
+    """Shape (G,); of several classes (K, G)."""
     lower: Array
     upper: Array
-    accumulated: inspection.Effect | None
+    accumulated: inspection.Effect | None = None
 
 
 def compute_partial_dependence(
-    model: Any, rows: Rows, inputs: Sequence[Input], coverage: float
+    model: Any, rows: Rows, inputs: Sequence[Input], coverage: float, shown: Any = ()
 ) -> list[PartialDependence]:
-    """Compute the partial dependence on the first inputs, with bands of this coverage."""
-    X, found = sample_averaged(rows), []
-    for each, grid in choose_grids(rows, inputs):
-        sets = ((each.set_values(X, np.full(len(X), value)),) for value in grid)
-        average = inspection.average_over(model, sets, coverage)
-        number = each.codes is None and len(each.features) == 1 and np.ptp(grid) > 0.0
-        moved = inspection.accumulated_effects(model, X, each.name) if number else None
-        found.append(PartialDependence(each, grid, *average, moved))
+    """Compute the partial dependence on the first inputs, with bands of this coverage.
+
+    `shown` are the indices of classes. The band of a probability is the average of those of rows.
+    """
+    X, found = rows.X[sample_rows(len(rows.X), _AVERAGED_ROWS)], []
+    for each in inputs[:_MAX_EFFECTS]:
+        grid, moved = each.make_grid(rows.X, _STEPS), None
+        sets = [each.set_values(X, np.full(len(X), value)) for value in grid]
+        if len(shown):
+            parts = predict_band(model, np.concatenate(sets), coverage)
+            mean, lower, upper = (_pick(p, shown, (grid.size, len(X))).mean(axis=-1) for p in parts)
+        else:
+            mean, lower, upper = inspection.average_over(model, ((own,) for own in sets), coverage)
+            if each.codes is None and len(each.features) == 1 and np.ptp(grid) > 0.0:
+                moved = inspection.accumulated_effects(model, X, each.name)
+        found.append(PartialDependence(each, grid, mean, lower, upper, moved))
     return found
 
 
-def sample_averaged(rows: Rows) -> Array:
-    """Return the rows over which effects are averaged."""
-    X: Array = rows.X[sample_rows(len(rows.X), _AVERAGED_ROWS)]
-    return X
-
-
-def choose_grids(rows: Rows, inputs: Sequence[Input]) -> Iterator[tuple[Input, Array]]:
-    """Yield the first inputs with the values at which effects are computed."""
-    for each in inputs[:_MAX_EFFECTS]:
-        yield each, each.make_grid(rows.X, _STEPS)
+def _pick(values: Array, shown: Sequence[int], shape: tuple[int, ...]) -> Array:
+    """Return predictions in this shape; of several classes, those shown along a first axis."""
+    if len(shown):
+        values = values.T[shown if len(shown) > 1 else shown[0]]
+    return values.reshape(*values.shape[:-1], *shape)
 
 
 class Slider(NamedTuple):
@@ -107,37 +140,26 @@ class Slider(NamedTuple):
 
 
 def compute_slices(
-    model: Any, rows: Rows, ranking: Sequence[Input], coverage: float
+    model: Any, rows: Rows, ranking: Sequence[Input], coverage: float, shown: Sequence[int] = ()
 ) -> list[Slider]:
-    """Predict along each of the first inputs, for all positions of the others."""
-    found = []
-    for each, own, start, grid, points in place_sliders(rows, ranking[: count_sliders(model)]):
-        ends = model.predict_interval(points.reshape(-1, points.shape[-1]), coverage)
-        lower, upper = (np.asarray(end).reshape(points.shape[:-1]) for end in ends)
-        found.append(Slider(each, own, start, grid, 0.5 * (lower + upper), lower, upper))
-    return found
+    """Predict along each of the first inputs, for all positions of the others.
 
-
-def count_sliders(model: Any) -> int:
-    """Return how many inputs have sliders: fewer where predictions are costly."""
-    costly = isinstance(model._posterior, VecchiaPosterior | NeighborLatent)
-    return 3 if costly else 4
-
-
-def place_sliders(
-    rows: Rows, inputs: Sequence[Input]
-) -> Iterator[tuple[Input, Array, int, Array, Array]]:
-    """Yield each input with its positions, where it starts, its grid, and the points to predict.
-
-    The points combine its grid with all positions of the others, shape (P₁, …, P_k, G, D).
+    There are fewer where predictions are costly, or of several classes.
     """
-    typical = rows.typical
-    positions = [(each, each.choose_positions(rows.X, _POSITIONS)) for each in inputs]
+    costly = isinstance(model._posterior, VecchiaPosterior | NeighborLatent) or len(shown) > 1
+    typical, found = rows.typical, []
+    positions = [
+        (each, each.choose_positions(rows.X, _POSITIONS)) for each in ranking[: 3 if costly else 4]
+    ]
     for each, own in positions:
         grid = each.make_grid(rows.X, _POINTS)
         others = [pair for pair in positions if pair[0] is not each]
         start = int(np.argmin(np.abs(own - each.get_typical(typical[None]))))
-        yield each, own, start, grid, make_points(typical, [*others, (each, grid)])
+        points = make_points(typical, [*others, (each, grid)])
+        parts = predict_band(model, points.reshape(-1, typical.size), coverage)
+        values = (_pick(p, shown, points.shape[:-1]) for p in parts)
+        found.append(Slider(each, own, start, grid, *values))
+    return found
 
 
 def make_points(typical: Array, moved: Sequence[tuple[Input, Array]]) -> Array:

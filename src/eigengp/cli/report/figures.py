@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import wraps
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,8 +20,19 @@ from eigengp.cli.report.rows import Input, Rows
 from eigengp.inspection import Predictions
 
 Figure: TypeAlias = dict[str, Any]
+Choices: TypeAlias = Iterator[tuple[str, Figure]]
 COLOURS = ("@blue", "@orange", "@green", "@pink", "@red", "@sky")
 _MAX_BARS = 15
+
+
+def with_menu(draw: Callable[..., Choices]) -> Callable[..., Figure]:
+    """Make one figure of those that a function yields, each with its name in a menu."""
+
+    @wraps(draw)
+    def draw_all(*args: Any) -> Figure:
+        return {"choices": [{"label": label, **figure} for label, figure in draw(*args)]}
+
+    return draw_all
 
 
 def draw_predictions(found: Predictions, shown: Any, target: str) -> Figure:
@@ -31,17 +43,18 @@ def draw_predictions(found: Predictions, shown: Any, target: str) -> Figure:
     return panel(traces, f"predicted {escape(target)}", f"observed {escape(target)}")
 
 
-def draw_residuals(found: Predictions, shown: Any, rows: Rows, inputs: Sequence[Input]) -> Figure:
+@with_menu
+def draw_residuals(found: Predictions, shown: Any, rows: Rows, inputs: Sequence[Input]) -> Choices:
     """Draw residuals against the prediction, or against an input."""
-    residuals = (found.y_true - found.y_pred)[shown]
-    axes: list[tuple[str, Input | None, Array]] = [("the prediction", None, found.y_pred[shown])]
-    axes += [(each.name, each, each.get_values(rows.X[shown])) for each in inputs]
-    choices = []
-    for name, along, x in axes:
-        traces, zero = [_points(x, residuals)], [_level(0.0)]
-        figure = panel(traces, escape(name), "observed − predicted", along, shapes=zero)
-        choices.append({"label": name, **figure})
-    return {"choices": choices}
+    residuals, y = (found.y_true - found.y_pred)[shown], "observed − predicted"
+    zero: Figure = {"shapes": [_level(0.0)]}
+    yield (
+        "the prediction",
+        panel([_points(found.y_pred[shown], residuals)], "the prediction", y, **zero),
+    )
+    for each in inputs:
+        traces = [_points(each.get_values(rows.X[shown]), residuals)]
+        yield each.name, panel(traces, escape(each.name), y, each, **zero)
 
 
 def draw_coverage(found: Predictions) -> Figure:
@@ -76,20 +89,37 @@ def draw_importance(ranking: Sequence[Importance]) -> Figure:
     return {**figure, "height": 110 + 26 * len(shown)}
 
 
-def draw_partial_dependence(effects: Sequence[PartialDependence]) -> dict[str, Figure]:
-    """Draw partial dependences with their bands, on the same vertical axis."""
+def draw_partial_dependence(
+    effects: Sequence[PartialDependence], y: str = "average", ends: Any = None, names: Any = ()
+) -> dict[str, Figure]:
+    """Draw partial dependences, on the same vertical axis, from `ends` or as wide as they are.
+
+    One has a band; those of several classes, which have `names`, are lines.
+    """
     drawn = [end for each in effects for end in (each.lower, each.upper)]
     drawn += [each.accumulated.mean for each in effects if each.accumulated is not None]
-    axis, figures = {"range": _pad(np.concatenate(drawn))}, {}
+    axis, figures = {"range": ends or _pad(np.concatenate(drawn))}, {}
     for index, each in enumerate(effects):
-        traces = band(each.input, each.grid, each.mean, each.lower, each.upper)
+        if names:
+            traces = _draw_lines(each.input, each.grid, each.mean, map(escape, names))
+        else:
+            traces = _band(each.input, each.grid, each.mean, each.lower, each.upper)
         if each.accumulated is not None:
             grid, mean = each.accumulated.grid, each.accumulated.mean
             shown = (grid >= each.grid[0]) & (grid <= each.grid[-1])
             traces.append(line(grid[shown], mean[shown], "@orange", dash="dot"))
-        name = escape(each.input.name)
-        figures[f"effect-{index}"] = panel(traces, name, "average", each.input, yaxis=axis)
+        x, more = escape(each.input.name), {"yaxis": axis, "showlegend": bool(names)}
+        figures[f"effect-{index}"] = panel(traces, x, y, each.input, **more)
     return figures
+
+
+def _draw_lines(along: Input, grid: Array, values: Array, names: Iterable[str]) -> list[Figure]:
+    """Return a line for each row of `values`, or points for categories."""
+    mode = "lines" if along.codes is None else "markers"
+    return [
+        line(grid, own, colour, name, mode=mode)
+        for own, name, colour in zip(values, names, COLOURS, strict=False)
+    ]
 
 
 def draw_weights(spectrum: Spectrum) -> Figure:
@@ -101,18 +131,13 @@ def draw_weights(spectrum: Spectrum) -> Figure:
     return panel(traces, "eigenfunction", "prior variance", **options)
 
 
-def draw_eigenfunctions(spectrum: Spectrum) -> Figure:
+@with_menu
+def draw_eigenfunctions(spectrum: Spectrum) -> Choices:
     """Draw the leading eigenfunctions along one input at a time."""
-    choices = []
+    names = [f"φ{number + 1}" for number in spectrum.shown]
     for along, grid, values in spectrum.curves:
-        mode = "lines" if along.codes is None else "markers"
-        traces = [
-            line(grid, own, colour, f"φ{number + 1}", mode=mode)
-            for number, own, colour in zip(spectrum.shown, values.T, COLOURS, strict=False)
-        ]
-        figure = panel(traces, escape(along.name), "eigenfunction", along, showlegend=True)
-        choices.append({"label": along.name, **figure})
-    return {"choices": choices}
+        traces = _draw_lines(along, grid, values.T, names)
+        yield along.name, panel(traces, escape(along.name), "eigenfunction", along, showlegend=True)
 
 
 def draw_slices(
@@ -140,22 +165,18 @@ def draw_slices(
     return {"axes": axes, "line": what, "band": f"{100 * coverage:g} %"}
 
 
-def draw_history(stages: Sequence[dict[str, Any]]) -> Figure | None:
-    """Draw the log marginal likelihood against seconds or iterations; None if never finite."""
+@with_menu
+def draw_history(stages: Sequence[dict[str, Any]]) -> Choices:
+    """Draw the log marginal likelihood against seconds or iterations, if it was ever finite."""
     values = np.concatenate([stage["values"] for stage in stages]) if stages else np.empty(0)
     values = values[np.isfinite(values)]
-    if not values.size:
-        return None
-    ends, choices = _pad(values[values >= np.quantile(values, 0.1)]), []
-    for label in ("seconds", "iterations"):
+    for label in ("seconds", "iterations") if values.size else ():
         traces = [
             line(stage[label], stage["values"], colour, escape(stage["name"]), mode="lines+markers")
             for stage, colour in zip(stages, COLOURS * len(stages), strict=False)
         ]
-        options: Figure = {"showlegend": True, "yaxis": {"range": ends}}
-        figure = panel(traces, label, "log marginal likelihood", **options)
-        choices.append({"label": label, **figure})
-    return {"choices": choices}
+        axis = {"range": _pad(values[values >= np.quantile(values, 0.1)])}
+        yield label, panel(traces, label, "log marginal likelihood", showlegend=True, yaxis=axis)
 
 
 def escape(text: str) -> str:
@@ -231,7 +252,7 @@ def bars(x: Any, y: Any, hover: str = "%{x:.4g}, %{y:.4g}<extra></extra>") -> Fi
     return {"type": "bar", "x": x, "y": y, "marker": {"color": "@blue"}, "hovertemplate": hover}
 
 
-def band(along: Input, grid: Array, mean: Array, lower: Array, upper: Array) -> list[Figure]:
+def _band(along: Input, grid: Array, mean: Array, lower: Array, upper: Array) -> list[Figure]:
     """Return a curve with its band, or points with error bars for categories."""
     if along.codes is not None:
         error: Figure = {"type": "data", "array": upper - mean, "arrayminus": mean - lower}

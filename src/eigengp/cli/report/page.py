@@ -68,13 +68,10 @@ def build(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.policies["json.dumps_kwargs"] = {
-        "allow_nan": False,
-        "separators": (",", ":"),
-        "default": figures.encode,
-    }
-    environment.filters |= {"number": format_number, "quote": quote, "repr": repr}
-    environment.filters["column"] = describe_column
+    json: dict[str, Any] = {"allow_nan": False, "separators": (",", ":")}
+    environment.policies["json.dumps_kwargs"] = json | {"default": figures.encode}
+    environment.filters |= {"number": format_number, "quote": quote, "column": describe_column}
+    environment.filters["repr"] = repr
     environment.globals["zip"] = zip
     content = collect(model, rows, coverage, origin)
     return environment.get_template(content["template"]).render(
@@ -115,7 +112,7 @@ def collect(
         "versions": (get_versions(), (origin or {}).get("versions", {})),
         "spectrum": None,
         **own,
-        "drawn": {name: figure for name, figure in drawn.items() if figure is not None},
+        "drawn": {name: own for name, own in drawn.items() if own.get("choices", True)},
     }
 
 

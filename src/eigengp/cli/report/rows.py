@@ -58,8 +58,8 @@ class Input:
         if column.kind in ("number", "date"):
             return cls(column.name, features, column)
         flag = column.kind == "flag"
-        names = ["false", "true"] if flag else list(column.categories)
-        names += ["missing"] if column.indicator else []
+        names = [*(("false", "true") if flag else column.categories)]
+        names += ["missing"] * column.indicator
         if flag:
             codes = column.encode_numbers(np.array([0.0, 1.0, np.nan])[: len(names)])
         else:
@@ -101,8 +101,7 @@ class Input:
         own = X[:, list(self.features)]
         if self.codes is not None:
             distance = np.sum(self.codes**2, axis=1) - 2.0 * own @ self.codes.T
-            nearest: Array = np.argmin(distance, axis=1).astype(np.float64)
-            return nearest
+            return np.argmin(distance, axis=1).astype(np.float64)
         return self._unit * self.column.decode_numbers(own)
 
     def get_typical(self, X: Array) -> float:
@@ -116,10 +115,8 @@ class Input:
         if self.codes is not None:
             return np.sort(self._rank_categories(X)[:count])
         own = self._get_known(X)
-        distinct = np.unique(own)
-        if distinct.size <= count:
-            return distinct
-        return np.unique(np.quantile(own, np.linspace(0.05, 0.95, count)))
+        many = np.unique(own).size > count
+        return np.unique(np.quantile(own, np.linspace(0.05, 0.95, count)) if many else own)
 
     def make_grid(self, X: Array, count: int) -> Array:
         """Return values for a curve: all categories, or the range between the 1 % quantiles."""
@@ -153,8 +150,7 @@ class Input:
     def _rank_categories(self, X: Array) -> Array:
         """Return the categories in the rows, the most frequent first."""
         found, sizes = np.unique(self.get_values(X), return_counts=True)
-        ranked: Array = found[np.argsort(-sizes, kind="stable")]
-        return ranked
+        return found[np.argsort(-sizes, kind="stable")]
 
 
 @dataclass(frozen=True)
@@ -224,11 +220,9 @@ class Rows:
         """
         complete = drop_unlabelled(table, schema.target)
         X, y, weight = schema.split(complete)
-        encoder, summary = schema.encoder, summarize_table(complete, schema)
-        inputs = tuple(
-            Input.from_column(column, tuple(encoder.feature_groups_[column.name]), X)
-            for column in encoder.columns_
-        )
+        summary, groups = summarize_table(complete, schema), schema.encoder.feature_groups_
+        pairs = ((each, tuple(groups[each.name])) for each in schema.encoder.columns_)
+        inputs = tuple(Input.from_column(*pair, X) for pair in pairs)
         columns = [{"name": name, **own} for name, own in summary["inputs"].items()]
         return cls(X, y, inputs, schema.target, [*columns, summary["target"]], weight)
 
