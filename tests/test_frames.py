@@ -260,6 +260,45 @@ def test_columns_of_odd_types_are_named() -> None:
         quick().fit(pd.DataFrame({"both": [[1]] * 3 + [[2]], "x": range(4)}), range(4))
 
 
+@pytest.mark.parametrize(
+    "kind", [pl.Categorical, pl.Enum([f"t{i}" for i in range(8)])], ids=["categorical", "enum"]
+)
+def test_categories_of_polars_are_text(kind: Any) -> None:
+    town = pl.Series("town", [f"t{i % 4}" for i in range(30)] + [None])
+    frame, text = pl.DataFrame({"town": town.cast(kind)}), pl.DataFrame({"town": town})
+    encoder = TableEncoder().fit(frame)
+    assert np.array_equal(encoder.transform(frame), TableEncoder().fit_transform(text))
+
+
+def test_periods_of_pandas_are_dates() -> None:
+    months = pd.period_range("2020-01", periods=30, freq="M")
+    both = [
+        TableEncoder().fit_transform(pd.DataFrame({"month": each}))
+        for each in (months, months.to_timestamp())
+    ]
+    assert np.array_equal(*both)
+
+
+def test_columns_that_cannot_be_read_are_named() -> None:
+    frame = pd.DataFrame({"a": [1.0, 2.0], "phase": [1j, 2.0]})
+    with pytest.raises(TableError, match="Column 'phase' cannot be read"):
+        TableEncoder().fit(frame)
+
+
+def test_missing_values_in_arrays_are_an_error_that_names_the_frame() -> None:
+    X = np.array([[1.0, np.nan], [2.0, 3.0], [3.0, 1.0]])
+    with pytest.raises(ValueError, match=r"Input X contains NaN. Pass a frame"):
+        quick().fit(X, [1.0, 2.0, 3.0])
+    quick().fit(pd.DataFrame(X), [1.0, 2.0, 3.0])
+
+
+def test_targets_to_transform_are_taken_by_name() -> None:
+    y = np.exp(PRICE)
+    one = TargetTransformed(quick(), "log").fit(FRAME.assign(price=y), "price")
+    other = TargetTransformed(quick(), "log").fit(FRAME, y)
+    assert np.array_equal(one.predict(FRAME), other.predict(FRAME))
+
+
 def test_a_fit_that_ends_early_names_the_parameter() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 3))

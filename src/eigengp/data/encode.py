@@ -470,7 +470,7 @@ def _find_problems(
     declared = [name for name in columns if _is_declared(table[name])]
     if others:
         types = join(f"{name} ({table[name].type})" for name in others)
-        yield f"Columns of these types are not supported: {types}.", others
+        yield f"Columns of these types are not supported: {types}. Convert or drop them.", others
     for name, own in columns.items():
         values = table[name]
         if own.decimal == "?":

@@ -147,7 +147,7 @@ def sniff_csv(path: Path, encoding: str | None = None) -> CsvStyle:
         line = start.decode(encoding, errors="replace").partition("\n")[0]
     except LookupError:
         raise ValueError(
-            f"There is no encoding {encoding!r}; utf-8 and latin-1 are common."
+            f"There is no encoding {encoding!r}; utf-8, cp1252 and latin-1 are common."
         ) from None
     line = re.sub(r'"[^"]*"', "", line)
     return CsvStyle(max(_SEPARATORS, key=line.count), encoding)
