@@ -45,7 +45,7 @@ _IDENTIFIER = 0.8
 """Text with more distinct values than this share of the rows names the rows."""
 _FEWEST_IDENTIFIERS = 10
 _KIND_NAMES = {"number": "numbers", "flag": "true or false", "category": "text", "date": "dates"}
-_PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}
+PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}
 """The seasons of dates, in days."""
 _CODE_SIZE = 128
 """The number of features of a category with very many levels."""
@@ -361,9 +361,9 @@ class Column:
         missing = np.isnan(numbers)
         features = [np.where(missing, self.fill, numbers)]
         if self.kind == "date":
-            features = [1970.0 + features[0] / _PERIODS["year"]]
+            features = [1970.0 + features[0] / PERIODS["year"]]
             for period in self.periods:
-                phase = np.where(missing, 0.0, 2.0 * np.pi * numbers / _PERIODS[period])
+                phase = np.where(missing, 0.0, 2.0 * np.pi * numbers / PERIODS[period])
                 features += [np.where(missing, 0.0, f(phase)) for f in (np.sin, np.cos)]
         return np.stack([*features, missing] if self.indicator else features, axis=-1)
 
@@ -371,7 +371,7 @@ class Column:
         """Return numbers, flags or days, NaN where missing; undoes `encode_numbers`."""
         numbers = features[..., 0]
         if self.kind == "date":
-            numbers = (numbers - 1970.0) * _PERIODS["year"]
+            numbers = (numbers - 1970.0) * PERIODS["year"]
         return np.where(features[..., -1] > 0.0, np.nan, numbers) if self.indicator else numbers
 
     def _encode_levels(self, text: Any) -> Array:
@@ -455,7 +455,7 @@ def _find_periods(days: Array) -> tuple[str, ...]:
     span, weekdays = float(np.ptp(days)), np.unique(np.floor(days) % 7.0).size
     day_of_month = (days % 30.436875).astype(int)
     covered = {
-        "year": span >= _PERIODS["year"] and np.unique((days % 365.2425) // 30.5).size > 2,
+        "year": span >= PERIODS["year"] and np.unique((days % 365.2425) // 30.5).size > 2,
         "week": span >= 14.0 and np.unique(day_of_month).size > 7 and weekdays > 2,
         "day": span >= 2.0 and np.unique((days % 1.0 * 24.0).astype(int)).size > 2,
     }
