@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from sklearn.base import clone
 
@@ -30,6 +31,7 @@ from eigengp import (
     TargetTransformed,
     inspection,
 )
+from eigengp.data.file_source import FileTable
 
 N = 90
 RNG = np.random.default_rng(3)
@@ -237,6 +239,23 @@ def test_large_files_are_encoded_chunk_by_chunk(tmp_path: Path) -> None:
     settings: Any = {"residual": None, "optimizer": optimizer, "random_state": 0}
     model = EigenGPRegressor(10, **settings).fit(tmp_path / "d.csv", "y")
     assert model.score(frame[["x", "town"]], frame["y"]) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("texts", "inputs"),
+    [(["1.234,50", "7,25", "12"], ["a", "b", "a"]), (["1.234"], ["0,5", "2,5"])],
+)
+def test_targets_of_files_may_be_numbers_in_text(
+    texts: list[str], inputs: list[str], tmp_path: Path
+) -> None:
+    rows = [(inputs[i % len(inputs)], texts[i % len(texts)]) for i in range(12)]
+    written = pd.DataFrame(rows, columns=["x", "price"]).convert_dtypes()
+    pa.parquet.write_table(pa.Table.from_pandas(written), tmp_path / "d.parquet")
+    encoder = TableEncoder().fit(written[["x"]])
+    table = FileTable.of(tmp_path / "d.parquet", "price", encoder=encoder)
+    y = np.concatenate([block.y for block in table.chunks()])
+    known = {"1.234,50": 1234.5, "7,25": 7.25, "12": 12.0, "1.234": 1234.0}
+    assert y.tolist() == [known[text] for _, text in rows]
 
 
 def test_partial_fit_takes_frames() -> None:

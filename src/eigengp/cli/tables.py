@@ -292,18 +292,12 @@ class TableSchema:
         table = as_table(frame)
         X, y, weights = self.encoder.transform(table), self.read_target(table), None
         if self.weights is not None and self.weights in table.column_names:
-            weights = _read(table, self.weights, self._decimal)
+            weights = _read(table, self.weights, self.encoder.decimal_ or None)
         return X, y, weights
 
     def read_target(self, table: Any) -> Any:
         """Return the targets of a table: numbers, or labels as text, shape (n,)."""
-        return _read(table, self.target, self._decimal, self.labels)
-
-    @property
-    def _decimal(self) -> str | None:
-        """The decimal sign of numbers in text, where the option or other columns tell."""
-        signs = {each.decimal for each in self.encoder.columns_} - {""}
-        return self.encoder.decimal or (signs.pop() if len(signs) == 1 else None)
+        return _read(table, self.target, self.encoder.decimal_ or None, self.labels)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON, without the encoder, which the model stores."""

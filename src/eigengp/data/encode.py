@@ -91,6 +91,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         The encoded columns, in the order of the output.
     ignored_ : dict of str to str
         The ignored columns, each with the reason: "constant", "empty" or "an identifier".
+    decimal_ : str
+        The decimal sign of numbers in text; "" if there are none, or of several.
     feature_groups_ : dict of str to list of int
         The indices of the features that each column becomes.
     lengthscale_groups_ : tuple of int
@@ -227,6 +229,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         names = [name for column in self.columns_ for name in column.feature_names]
         return np.array(names, dtype=object)
+
+    @property
+    def decimal_(self) -> str:
+        """The decimal sign of numbers in text; "" if there are none, or of several."""
+        signs = {each.decimal for each in self.columns_} - {""}
+        return self.decimal or (signs.pop() if len(signs) == 1 else "")
 
     @property
     def feature_groups_(self) -> dict[str, list[int]]:

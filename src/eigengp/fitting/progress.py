@@ -41,7 +41,7 @@ class Clock:
     limit: float | None = None
     _started: float = field(default_factory=time.monotonic)
     _share: float = 0.9
-    _asked: float = 0.0
+    _asked: float = field(default_factory=time.monotonic)
     was_over: bool = False
     """Whether a stage has ended early."""
 
