@@ -35,6 +35,7 @@ class TrainingData:
     """A table to learn from: its schema, its rows (X, y, weights), and those held out.
 
     Of a table that is too large for the memory, `table` are the first rows, and `dataset` all.
+    `shown` are the rows of a report: those held out, if there are some.
     """
 
     schema: TableSchema
@@ -42,6 +43,7 @@ class TrainingData:
     rows: Any
     held_out: Any = None
     dataset: Any = None
+    shown: Any = None
 
     @classmethod
     def read(
@@ -76,8 +78,9 @@ class TrainingData:
         if dataset is not None:
             fields = [dataset.schema.field(name) for name in schema.used]
             dataset = dataset.replace_schema(import_arrow().schema(fields))
-        held = None if held is None else schema.split(held)
-        return cls(schema, table, schema.split(table), held, dataset)
+        held_out = None if held is None else schema.split(held)
+        shown = table if held is None else held
+        return cls(schema, table, schema.split(table), held_out, dataset, shown)
 
     def fit(self, model: Any) -> float:
         """Fit a model and return the seconds it took."""
