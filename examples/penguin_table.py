@@ -21,7 +21,7 @@ from eigengp.plot import PredictionDisplay
 
 penguins = pd.read_csv("penguins.csv").dropna(subset="body_mass_g")
 X, y = penguins.drop(columns="body_mass_g"), penguins["body_mass_g"]
-print(X.sample(4, random_state=1).to_string())
+print(X.sample(4, random_state=1).to_string(index=False))
 model = EigenGPRegressor(random_state=0)
 
 # %%
