@@ -74,9 +74,10 @@ for seed in range(3):
 # The decision is the best point of these; the curves show when it could have been made.
 
 fig, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
-for runs, color, label in ((random, "0.6", "at random"), (chosen, "C0", "expected improvement")):
+kinds = (random, "0.6", "at random"), (chosen, "C0", "expected improvement")
+for runs, color, label in kinds:
     for number, run in enumerate(runs):
         ax.plot(range(1, ALL + 1), run, color=color, label=label if number == 0 else None)
 ax.axvline(FIRST, color="0.8", linewidth=0.8)
-ax.set(xlabel="experiments", ylabel="best error so far", yscale="log")
+ax.set(xlabel="experiments", ylabel="best error so far", yscale="log", xticks=range(0, ALL + 1, 5))
 ax.legend(frameon=False)

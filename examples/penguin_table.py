@@ -11,19 +11,18 @@ import numpy as np
 import pandas as pd
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.model_selection import KFold, cross_val_predict
-from sklearn.pipeline import make_pipeline
 
-from eigengp import EigenGPRegressor, TableEncoder
+from eigengp import EigenGPRegressor
 from eigengp.plot import PredictionDisplay
 
 # %%
-# Species, island and sex are text; the sex of some birds is not known. ``TableEncoder`` makes
-# numbers of them, and marks what is missing.
+# Species, island and sex are text; the sex of some birds is not known. The regressor takes the
+# frame as it is: it encodes text, and marks what is missing.
 
 penguins = pd.read_csv("penguins.csv").dropna(subset="body_mass_g")
 X, y = penguins.drop(columns="body_mass_g"), penguins["body_mass_g"]
-print(X.sample(4, random_state=1).to_string())
-model = make_pipeline(TableEncoder(), EigenGPRegressor(random_state=0))
+print(X.sample(4, random_state=1).to_string(index=False))
+model = EigenGPRegressor(random_state=0)
 
 # %%
 # Every bird is predicted by a model that was fitted to four fifths of the other birds.
@@ -61,6 +60,6 @@ PredictionDisplay.from_predictions(y, mean, std, coverage=0.99)
 # Which columns matter for the model? Shares of the variance of its predictions; columns that carry
 # the same information, such as species and flipper length, share their effect.
 
-effects = pd.Series(model[-1].input_effects(), model[0].get_feature_names_out())
+effects = pd.Series(model.input_effects(), X.columns)
 fig, ax = plt.subplots(figsize=(6, 3), layout="constrained")
 effects.sort_values().tail(8).plot.barh(ax=ax, xlabel="share of the variance")

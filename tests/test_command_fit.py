@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,9 @@ from command_line import answer, call, houses
 from eigengp import io
 from eigengp.cli import tables
 from eigengp.cli.commands.methods import METHODS, Method
+from eigengp.cli.commands.options import KernelName, name_model
 from eigengp.cli.tables import read_table
+from eigengp.kernels import KERNELS
 
 
 def test_fit_says_what_it_learned_and_how_good_it_is(folder: Path) -> None:
@@ -80,7 +82,25 @@ def test_what_fit_leaves_out_and_fills_in_is_said(tmp_path: Path) -> None:
     ]
     assert io.read(tmp_path / "m.eigengp").about["data"]["rows"] == 39
     numbered = call(*asked, "--drop", "area", "--drop", "town", "--method", "exact")
-    assert f"note: {tmp_path / 'm.eigengp'} exists and is replaced." in numbered.stderr
+    assert f"note: {tmp_path / 'm.eigengp'} exists and will be replaced." in numbered.stderr
+
+
+def test_the_model_file_has_the_name_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    rows = "".join(f"{np.sin(i):.3f},7\n" for i in range(12))
+    (tmp_path / "data" / "my houses.csv").write_text(f"x,price\n{rows}")
+    monkeypatch.chdir(tmp_path)
+    result = call("fit", "data/my houses.csv", "-t", "price", "--method", "exact")
+    assert "from 12 rows and 1 input by exact" in result.stdout
+    assert "note: 'price' has the same value in all rows." in result.stderr
+    assert (tmp_path / "my houses.eigengp").exists()
+    assert name_model(Path("data/*.csv")) == Path("model.eigengp")
+
+
+def test_the_command_line_knows_all_kernels() -> None:
+    assert set(get_args(get_args(get_args(KernelName)[0])[0])) == {"auto", *KERNELS}
 
 
 def test_a_column_that_numbers_the_rows_is_pointed_out(tmp_path: Path) -> None:
@@ -202,8 +222,8 @@ def test_fit_takes_the_settings_of_the_model(tmp_path: Path) -> None:
     assert (model.kernel, model.likelihood, model.max_time) == ("matern32", "gaussian", 30.0)
     assert model.device == "cpu"
     wrong = call(*asked, "--kernel", "magic")
-    assert wrong.exit_code == 1
-    assert "'kernel' parameter" in wrong.stderr
+    assert wrong.exit_code == 2
+    assert "Invalid value for '--kernel'" in wrong.stderr
     assert "Invalid parameter 'max_time'" in call(*asked, *options[-2:], "--method", "fitc").stderr
     assert call(*asked, "--likelihood", "magic").exit_code == 2
     assert call(*asked, "--max-time", "-1").exit_code == 2

@@ -91,7 +91,6 @@ def test_every_method_is_there_and_is_what_it_says() -> None:
     "arguments",
     [
         ("fit", "d.csv", "--out", "m.eigengp"),
-        ("fit", "d.csv", "--target", "y"),
         ("fit", "d.csv", "-t", "y", "-o", "m.eigengp", "--method", "magic"),
         ("fit", "d.csv", "-t", "y", "-o", "m.eigengp", "--components", "0"),
         ("fit", "d.csv", "-t", "y", "-o", "m.eigengp", "--holdout", "1.5"),

@@ -218,6 +218,8 @@ def test_the_first_command_of_the_readme_fits_and_reports(
     assert "On 60 held-out rows:" in result.output
     page = (tmp_path / fit[fit.index("--report") + 1]).read_text()
     assert "How well is value predicted?" in page
+    assert "These are training rows" not in page
+    assert "60 held-out rows" in page
 
 
 def test_the_example_table_is_made_by_its_script() -> None:

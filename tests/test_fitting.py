@@ -291,6 +291,13 @@ def test_progress_shows_by_itself_on_a_terminal_after_two_seconds(
             assert ("50 s left" in stream.getvalue()) == shown
 
 
+def test_a_clock_has_time_for_the_first_step() -> None:
+    clock = Clock(100.0)
+    assert not clock.is_over()
+    assert not clock.was_over
+    assert Clock(100.0, time.monotonic() - 91.0).is_over()
+
+
 def test_progress_is_a_line_every_five_seconds_in_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
     now, stream = [100.0], io.StringIO()
     monkeypatch.setattr(time, "monotonic", lambda: now[0])

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from sklearn.base import clone
 
@@ -30,6 +31,7 @@ from eigengp import (
     TargetTransformed,
     inspection,
 )
+from eigengp.data.file_source import FileTable
 
 N = 90
 RNG = np.random.default_rng(3)
@@ -239,6 +241,23 @@ def test_large_files_are_encoded_chunk_by_chunk(tmp_path: Path) -> None:
     assert model.score(frame[["x", "town"]], frame["y"]) > 0.9
 
 
+@pytest.mark.parametrize(
+    ("texts", "inputs"),
+    [(["1.234,50", "7,25", "12"], ["a", "b", "a"]), (["1.234"], ["0,5", "2,5"])],
+)
+def test_targets_of_files_may_be_numbers_in_text(
+    texts: list[str], inputs: list[str], tmp_path: Path
+) -> None:
+    rows = [(inputs[i % len(inputs)], texts[i % len(texts)]) for i in range(12)]
+    written = pd.DataFrame(rows, columns=["x", "price"]).convert_dtypes()
+    pa.parquet.write_table(pa.Table.from_pandas(written), tmp_path / "d.parquet")
+    encoder = TableEncoder().fit(written[["x"]])
+    table = FileTable.of(tmp_path / "d.parquet", "price", encoder=encoder)
+    y = np.concatenate([block.y for block in table.chunks()])
+    known = {"1.234,50": 1234.5, "7,25": 7.25, "12": 12.0, "1.234": 1234.0}
+    assert y.tolist() == [known[text] for _, text in rows]
+
+
 def test_partial_fit_takes_frames() -> None:
     optimizer = LBFGS(n_restarts=1, max_iter=10)
     model = EigenGPRegressor(10, residual=None, optimizer=optimizer, random_state=0)
@@ -258,6 +277,45 @@ def test_inspection_takes_frames() -> None:
 def test_columns_of_odd_types_are_named() -> None:
     with pytest.raises(TableError, match=r"not supported: both \(list"):
         quick().fit(pd.DataFrame({"both": [[1]] * 3 + [[2]], "x": range(4)}), range(4))
+
+
+@pytest.mark.parametrize(
+    "kind", [pl.Categorical, pl.Enum([f"t{i}" for i in range(8)])], ids=["categorical", "enum"]
+)
+def test_categories_of_polars_are_text(kind: Any) -> None:
+    town = pl.Series("town", [f"t{i % 4}" for i in range(30)] + [None])
+    frame, text = pl.DataFrame({"town": town.cast(kind)}), pl.DataFrame({"town": town})
+    encoder = TableEncoder().fit(frame)
+    assert np.array_equal(encoder.transform(frame), TableEncoder().fit_transform(text))
+
+
+def test_periods_of_pandas_are_dates() -> None:
+    months = pd.period_range("2020-01", periods=30, freq="M")
+    both = [
+        TableEncoder().fit_transform(pd.DataFrame({"month": each}))
+        for each in (months, months.to_timestamp())
+    ]
+    assert np.array_equal(*both)
+
+
+def test_columns_that_cannot_be_read_are_named() -> None:
+    frame = pd.DataFrame({"a": [1.0, 2.0], "phase": [1j, 2.0]})
+    with pytest.raises(TableError, match="Column 'phase' cannot be read"):
+        TableEncoder().fit(frame)
+
+
+def test_missing_values_in_arrays_are_an_error_that_names_the_frame() -> None:
+    X = np.array([[1.0, np.nan], [2.0, 3.0], [3.0, 1.0]])
+    with pytest.raises(ValueError, match=r"Input X contains NaN. Pass a frame"):
+        quick().fit(X, [1.0, 2.0, 3.0])
+    quick().fit(pd.DataFrame(X), [1.0, 2.0, 3.0])
+
+
+def test_targets_to_transform_are_taken_by_name() -> None:
+    y = np.exp(PRICE)
+    one = TargetTransformed(quick(), "log").fit(FRAME.assign(price=y), "price")
+    other = TargetTransformed(quick(), "log").fit(FRAME, y)
+    assert np.array_equal(one.predict(FRAME), other.predict(FRAME))
 
 
 def test_a_fit_that_ends_early_names_the_parameter() -> None:

@@ -32,10 +32,12 @@ from eigengp.cli.report.effects import (
     rank_inputs,
 )
 from eigengp.cli.report.figures import (
+    band,
     draw_partial_dependence,
     draw_slices,
     encode,
     escape,
+    panel,
 )
 from eigengp.cli.report.page import are_training_rows, collect
 from eigengp.cli.tables import TableSchema
@@ -269,6 +271,33 @@ def test_dates_are_set_and_shown_as_dates() -> None:
         draw_slices(explorer, "price", "prediction", 0.9)["axes"][0]["layout"]["xaxis"]["type"]
         == "date"
     )
+
+
+def test_curves_along_dates_show_the_seasons_that_they_can() -> None:
+    days = np.datetime64("2015-01-01") + np.arange(1_200)
+    columns = {"when": days.astype(object).tolist(), "price": np.arange(1_200.0)}
+    rows = Rows.from_table(columns, TableSchema.learn(columns, "price"))
+    (when,) = rows.inputs
+    assert when.column.periods == ("year", "week")
+    steps = np.diff(when.make_grid(rows.X, 25)) / 86_400_000.0
+    np.testing.assert_allclose(steps, 14.0)  # Whole weeks, and 26 points in a year.
+
+
+def test_many_categories_have_few_names_at_the_axis_and_all_where_the_mouse_is() -> None:
+    names = [f"t{i:02}" for i in range(45)]
+    columns = {"town": names * 4, "price": [float(i) for i in range(180)]}
+    rows = Rows.from_table(columns, TableSchema.learn(columns, "price"))
+    (town,) = rows.inputs
+    grid = town.make_grid(rows.X, 25)
+    figure = panel(band(town, grid, grid, grid, grid), "town", "price", town)
+    assert figure["layout"]["xaxis"]["ticktext"] == names[::4]
+    assert figure["data"][0]["text"] == names
+
+
+def test_years_have_no_comma() -> None:
+    columns = {"built": [1950.0, 2001.0, 1988.0], "price": [1.0, 2.0, 3.0]}
+    (built,) = Rows.from_table(columns, TableSchema.learn(columns, "price")).inputs
+    assert [built.format_value(each) for each in (1950.0, 23_456.0)] == ["1950", "23,456"]
 
 
 def test_values_of_an_input_come_back_unknown_categories_included() -> None:

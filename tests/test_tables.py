@@ -15,7 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from eigengp import TableError, TableWarning
-from eigengp.cli.tables import TableSchema, drop_unlabelled, read_table, summarize_table
+from eigengp.cli.tables import (
+    TableSchema,
+    drop_unlabelled,
+    find_point,
+    read_table,
+    summarize_table,
+)
 
 HOUSES = {
     "area": [50.0, 80.0, 65.0, 120.0],
@@ -71,7 +77,7 @@ def test_columns_of_text_stay_text(tmp_path: Path) -> None:
     [
         (b"a,a\n1,2\n", "Several columns have the same name: a"),
         (b",a\n0,2\n", "Column 1 of the table has no name"),
-        (b"a,b\n1,2\n1,2,3\n", "cannot be read"),
+        (b"a,b\n1,2\n1,2,3\n", "cannot be read.*The first line must name the columns"),
         (b"", "cannot be read"),
         (b"a,b\n\xff\xfe\xfd,1\n" * 3, "cannot be read|not supported"),
     ],
@@ -81,6 +87,34 @@ def test_files_that_are_no_tables_are_refused(content: bytes, said: str, tmp_pat
     path.write_bytes(content)
     with pytest.raises(TableError, match=said):
         TableSchema.learn(read_table(path), "b")
+
+
+def test_numbers_with_a_point_are_thousands_where_others_have_decimal_commas(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a;p;price\n5,12;2.547;1.000\n9,5;950;4.301\n1,25;13.803;999\n")
+    schema = TableSchema.learn(read_table(path), "price")
+    X, y, _ = schema.split(read_table(path))
+    assert X.tolist() == [[5.12, 2547.0], [9.5, 950.0], [1.25, 13803.0]]
+    assert y.tolist() == [1000.0, 4301.0, 999.0]
+    assert schema.text_columns == ("a", "p")
+    path.write_text("p;price\n2.547;1.000\n950;4.301\n13.803;999\n")
+    _, y, _ = TableSchema.learn(read_table(path, decimal=","), "price", decimal=",").split(
+        read_table(path, decimal=",")
+    )
+    assert y.tolist() == [1000.0, 4301.0, 999.0]
+
+
+@pytest.mark.parametrize(
+    ("first", "sign"), [("a\n1.5\n2", {"decimal": "."}), ("a\n1\n2", {}), ("a;b\n1.5;2,5", {})]
+)
+def test_other_numbers_show_that_the_decimal_sign_is_a_point(
+    first: str, sign: dict[str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(first + "\n")
+    assert find_point(path, read_table(path)) == sign
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

@@ -40,6 +40,17 @@ def make_printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
+def format_count(number: int, noun: str) -> str:
+    """Return a number of things.
+
+    Examples
+    --------
+    >>> format_count(1, "row"), format_count(1_600, "row")
+    ('1 row', '1,600 rows')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def format_number(value: float | None) -> str:
     """Format a number with four significant digits; "–" for None and NaN.
 

@@ -21,6 +21,7 @@ from eigengp.data.columns import (
     check_names,
     check_present,
     count_categories,
+    find_decimal,
     find_missing,
     find_no_number,
     find_odd_cell,
@@ -50,11 +51,17 @@ _NUMBERS = ("mean", "std", "min", "max")
 _HISTOGRAM_BINS, _HISTOGRAM_CATEGORIES, _SHOWN_CATEGORIES = 16, 8, 4
 
 
-def read_table(path: str | Path, text: Collection[str] = (), encoding: str | None = None) -> Any:
+def read_table(
+    path: str | Path,
+    text: Collection[str] = (),
+    encoding: str | None = None,
+    decimal: str | None = None,
+) -> Any:
     """Read a table from one or several CSV, TSV, Parquet or Arrow files.
 
     The type of a CSV column follows from all of its values, and empty cells are missing values.
-    The separator is the most frequent one in the first line.
+    The separator is the most frequent one in the first line. In a CSV file with decimal commas,
+    numbers with a point, such as 1.234, are read as text: they may be thousands.
 
     Parameters
     ----------
@@ -63,7 +70,9 @@ def read_table(path: str | Path, text: Collection[str] = (), encoding: str | Non
     text : collection of str
         Columns of CSV files to read as text.
     encoding : str or None
-        The encoding of CSV files, such as "latin-1"; None recognises UTF-8 and UTF-16.
+        The encoding of CSV files, such as "cp1252"; None recognises UTF-8 and UTF-16.
+    decimal : {".", ","} or None
+        The decimal sign of CSV files; None recognises it.
 
     Returns
     -------
@@ -84,17 +93,12 @@ def read_table(path: str | Path, text: Collection[str] = (), encoding: str | Non
     pa = import_arrow()
     try:
         if form == "csv":
-            parts, types = [], {name: pa.string() for name in text}
-            for each in paths:
-                parts.append(pa.csv.read_csv(str(each), **sniff_csv(each, encoding, types)))
-                check_names(parts[-1].column_names)
+            parts = [_read_csv(each, text, encoding, decimal) for each in paths]
             table = pa.concat_tables(parts, promote_options="permissive")
         else:
             table = open_dataset(path).to_table()
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        wrong = isinstance(error, UnicodeDecodeError) or "UTF8" in str(error)
-        hint = ". If its text is not UTF-8, pass its encoding: --encoding latin-1." if wrong else ""
-        raise TableError(f"{path} cannot be read: {error}{hint}") from error
+        raise TableError(f"{path} cannot be read: {error}{_find_hint(error)}") from error
     check_names(table.column_names)
     return table
 
@@ -112,6 +116,48 @@ def is_large(path: str | Path) -> bool:
     except (AttributeError, ValueError):  # Not known on all systems.
         return False
     return expanded > MEMORY_SHARE * memory
+
+
+def _find_hint(error: Exception) -> str:
+    """Return what may help if a file cannot be read."""
+    if isinstance(error, UnicodeDecodeError) or "UTF8" in str(error):
+        return ". If its text is not UTF-8, pass its encoding, such as --encoding cp1252 (Windows)."
+    if "CSV parse error" in str(error):
+        return ". The first line must name the columns, and all lines must have as many cells."
+    return ""
+
+
+def _read_csv(path: Path, text: Collection[str], encoding: str | None, decimal: str | None) -> Any:
+    pa = import_arrow()
+    types = {name: pa.string() for name in text}
+    table = pa.csv.read_csv(str(path), **sniff_csv(path, encoding, types))
+    check_names(table.column_names)
+    points = _list_points(table)
+    if points and (decimal == "," or (decimal is None and _find_signs(table) == {","})):
+        return _read_csv(path, [*text, *points], encoding, ".")
+    return table
+
+
+def _list_points(table: Any) -> list[str]:
+    """Return the columns of a CSV table whose numbers have a decimal point."""
+    floating = import_arrow().types.is_floating
+    return [each.name for each in table.schema if floating(each.type)]
+
+
+def _find_signs(table: Any) -> set[str]:
+    """Return the decimal signs of numbers in text, where they are clear."""
+    columns = [each for each in table.columns if get_kind(each.type) == "category"]
+    signs = {find_decimal(to_text(each).drop_null().unique().to_pylist()) for each in columns}
+    return signs - {"", "?"}
+
+
+def find_point(path: Path, table: Any) -> dict[str, str]:
+    """Return the decimal sign of a CSV file as a parameter, if its columns show that it is a point.
+
+    Then 1,234 is a thousand.
+    """
+    csv = FORMATS.get(get_ending(find_tables(path)[0])) == "csv"
+    return {"decimal": "."} if csv and _list_points(table) and "," not in _find_signs(table) else {}
 
 
 def holds_labels(values: Any) -> bool:
@@ -240,13 +286,9 @@ class TableSchema:
         return self._read(table, self.target, self.labels)
 
     def _read(self, table: Any, name: Any, labels: bool = False) -> Any:
-        """Return a column of finite numbers, or of labels as text, shape (n,).
-
-        Where text leaves it open, the option or other columns tell the decimal sign of numbers.
-        """
+        """Return a column of finite numbers, or of labels as text, shape (n,)."""
         check_present(table.column_names, [name])
-        values, signs = table[name], {each.decimal for each in self.encoder.columns_} - {""}
-        decimal = self.encoder.decimal or (signs.pop() if len(signs) == 1 else None)
+        values, decimal = table[name], self.encoder.decimal_ or None
         try:
             found = (
                 np.array(to_text(values).to_pylist()) if labels else read_numbers(values, decimal)

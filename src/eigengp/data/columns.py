@@ -60,25 +60,31 @@ def as_table(X: Any) -> Any:
     pa = import_arrow()
     try:
         if hasattr(X, "iloc"):
-            columns = [_read_values(X.iloc[:, i]) for i in range(X.shape[1])]
+            columns = [_read_values(X.iloc[:, i], X.columns[i]) for i in range(X.shape[1])]
             table = pa.Table.from_arrays(columns, names=[str(name) for name in X.columns])
         elif isinstance(X, Mapping):
-            table = pa.table({name: _read_values(values) for name, values in X.items()})
+            table = pa.table({name: _read_values(values, name) for name, values in X.items()})
         else:
             table = pa.table(X)
+    except TableError:
+        raise
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise TableError(f"This is not a table that PyArrow can read: {error}") from error
     check_names(table.column_names)
     return table
 
 
-def _read_values(values: Any) -> Any:
-    """Convert a column; objects of several types become text."""
+def _read_values(values: Any, name: Any) -> Any:
+    """Convert a column; objects of several types become text, and periods their first day."""
     pa = import_arrow()
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
+    if str(getattr(values, "dtype", "")).startswith("period["):
+        values = values.dt.to_timestamp()
     try:
         return pa.array(values, from_pandas=True)
+    except pa.ArrowNotImplementedError as error:
+        raise TableError(f"Column {quoted(name)} cannot be read: {error}.", [str(name)]) from error
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         texts = (None if each is None or each != each else str(each) for each in values)
         return pa.array(list(texts), pa.string())
@@ -92,7 +98,7 @@ def check_names(names: list[Any]) -> None:
             "this). Name it, or remove it."
         )
     if repeated := find_repeated(names):
-        raise TableError(f"Several columns have the same name: {join(repeated)}.")
+        raise TableError(f"Several columns have the same name: {join(repeated)}. Rename them.")
 
 
 def check_present(present: Collection[str], names: Iterable[str]) -> None:
@@ -306,8 +312,11 @@ def decode(values: Any) -> Any:
     """Return one array without a dictionary."""
     pa = import_arrow()
     whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    dictionary = pa.types.is_dictionary(whole.type)
-    return whole.cast(whole.type.value_type) if dictionary else whole
+    if not pa.types.is_dictionary(whole.type):
+        return whole
+    levels = whole.dictionary  # Those of Polars are views, which PyArrow cannot cast in place.
+    levels = levels.cast(pa.string()) if "view" in str(levels.type) else levels
+    return levels.take(whole.indices)
 
 
 def find_repeated(names: Iterable[str]) -> list[str]:

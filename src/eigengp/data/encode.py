@@ -44,7 +44,7 @@ _IDENTIFIER = 0.8
 """Text with more distinct values than this share of the rows names the rows."""
 _FEWEST_IDENTIFIERS = 10
 _KIND_NAMES = {"number": "numbers", "flag": "true or false", "category": "text", "date": "dates"}
-_PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}
+PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}
 """The seasons of dates, in days."""
 _CODE_SIZE = 128
 """The number of features of a category with very many levels."""
@@ -91,6 +91,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         The encoded columns, in the order of the output.
     ignored_ : dict of str to str
         The ignored columns, each with the reason: "constant", "empty" or "an identifier".
+    decimal_ : str
+        The decimal sign of numbers in text; "" if there are none, or of several.
     feature_groups_ : dict of str to list of int
         The indices of the features that each column becomes.
     lengthscale_groups_ : tuple of int
@@ -217,6 +219,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         names = [name for column in self.columns_ for name in column.feature_names]
         return np.array(names, dtype=object)
+
+    @property
+    def decimal_(self) -> str:
+        """The decimal sign of numbers in text; "" if there are none, or of several."""
+        signs = {each.decimal for each in self.columns_} - {""}
+        return self.decimal or (signs.pop() if len(signs) == 1 else "")
 
     @property
     def feature_groups_(self) -> dict[str, list[int]]:
@@ -349,9 +357,9 @@ class Column:
         missing = np.isnan(numbers)
         features = [np.where(missing, self.fill, numbers)]
         if self.kind == "date":
-            features = [1970.0 + features[0] / _PERIODS["year"]]
+            features = [1970.0 + features[0] / PERIODS["year"]]
             for period in self.periods:
-                phase = np.where(missing, 0.0, 2.0 * np.pi * numbers / _PERIODS[period])
+                phase = np.where(missing, 0.0, 2.0 * np.pi * numbers / PERIODS[period])
                 features += [np.where(missing, 0.0, f(phase)) for f in (np.sin, np.cos)]
         return np.stack([*features, missing] if self.indicator else features, axis=-1)
 
@@ -359,7 +367,7 @@ class Column:
         """Return numbers, flags or days, NaN where missing; undoes `encode_numbers`."""
         numbers = features[..., 0]
         if self.kind == "date":
-            numbers = (numbers - 1970.0) * _PERIODS["year"]
+            numbers = (numbers - 1970.0) * PERIODS["year"]
         return np.where(features[..., -1] > 0.0, np.nan, numbers) if self.indicator else numbers
 
     def _encode_levels(self, text: Any) -> Array:
@@ -443,7 +451,7 @@ def _find_periods(days: Array) -> tuple[str, ...]:
     span, weekdays = float(np.ptp(days)), np.unique(np.floor(days) % 7.0).size
     day_of_month = (days % 30.436875).astype(int)
     covered = {
-        "year": span >= _PERIODS["year"] and np.unique((days % 365.2425) // 30.5).size > 2,
+        "year": span >= PERIODS["year"] and np.unique((days % 365.2425) // 30.5).size > 2,
         "week": span >= 14.0 and np.unique(day_of_month).size > 7 and weekdays > 2,
         "day": span >= 2.0 and np.unique((days % 1.0 * 24.0).astype(int)).size > 2,
     }
@@ -458,7 +466,7 @@ def _find_problems(
     declared = [name for name in columns if _is_declared(table[name])]
     if others:
         types = join(f"{name} ({table[name].type})" for name in others)
-        yield f"Columns of these types are not supported: {types}.", others
+        yield f"Columns of these types are not supported: {types}. Convert or drop them.", others
     for name, own in columns.items():
         values = table[name]
         if own.decimal == "?":

@@ -11,9 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp.data.array_source import check_finite, count_chunk_rows
-from eigengp.data.columns import check_present, get_kind
+from eigengp.data.columns import (
+    check_present,
+    find_target_decimal,
+    get_kind,
+    to_numbers,
+    to_text,
+)
 from eigengp.data.formats import explain_errors, import_arrow, open_dataset
 from eigengp.gp.blocks import RowBlock, regrouped
+
+_SEEN_ROWS = 10_000
+"""The rows that show the decimal sign of numbers in text."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +72,9 @@ class FileTable:
         inputs = inputs if features is None else tuple(features)
         table = cls(dataset, inputs, target, weight, encoder)
         check_present(names, table._columns)
-        for name in table._columns if encoder is None else others - {None}:
+        for name in table._columns:
+            if name in table._signs or not (encoder is None or name in others):
+                continue
             kind = dataset.schema.field(name).type
             if get_kind(kind) not in ("number", "flag"):
                 raise ValueError(
@@ -77,6 +88,22 @@ class FileTable:
     @property
     def _columns(self) -> list[str]:
         return [*self.features, *(name for name in (self.target, self.weight) if name is not None)]
+
+    @cached_property
+    def _signs(self) -> dict[str, str]:
+        """The decimal signs of targets and weights that are numbers in text, such as 1.234,50."""
+        schema = self.dataset.schema
+        found: dict[str, str] = {}
+        for name in {str(self.target), str(self.weight)} & set(schema.names):
+            if get_kind(schema.field(name).type) == "category":
+                with explain_errors():
+                    few = self.dataset.head(_SEEN_ROWS, columns=[name])[name]
+                sign = find_target_decimal(to_text(few).drop_null().unique().to_pylist())
+                if sign == "?":
+                    sign = str(getattr(self.encoder, "decimal_", ""))
+                if sign:
+                    found[name] = sign
+        return found
 
     @cached_property
     def n_rows(self) -> int:
@@ -132,6 +159,8 @@ class FileTable:
         """Return a column as finite floating-point numbers."""
         pa = import_arrow()
         column = batch.column(name)
+        if name in self._signs:
+            column = pa.array(to_numbers(column, self._signs[name]))
         if not pa.types.is_floating(column.type):
             column = column.cast(pa.float64())
         numbers: NDArray[np.floating] = column.to_numpy(zero_copy_only=False)

@@ -138,7 +138,7 @@ def sniff_csv(
         line = start.decode(encoding, errors="replace").partition("\n")[0]
     except LookupError:
         raise ValueError(
-            f"There is no encoding {encoding!r}; utf-8 and latin-1 are common."
+            f"There is no encoding {encoding!r}; utf-8, cp1252 and latin-1 are common."
         ) from None
     csv, separator = import_arrow().csv, max(_SEPARATORS, key=re.sub(r'"[^"]*"', "", line).count)
     convert = csv.ConvertOptions(strings_can_be_null=True, column_types=dict(types or {}))

@@ -81,14 +81,14 @@ def open_frame(X: Any, y: Any, sample_weight: Any, categorical: Any) -> Frame:
         raise TypeError("X is a lazy frame without rows; pass X.collect().")
     named = categorical is not None and not isinstance(categorical, str | TableEncoder)
     if is_dask(X) and hasattr(X, "columns"):
-        return Frame(*_take_columns(X, y, sample_weight))
+        return Frame(*take_columns(X, y, sample_weight))
     if not is_frame(X):
         if named and not (is_table(X) or is_dask(X)):
             table, encoder = _name_columns(X), TableEncoder(categorical=_list_names(X, categorical))
             return Frame(encoder.fit(table).transform(table), y, sample_weight, encoder)
         return Frame(X, y, sample_weight)
     check_names(_get_columns(X) or [])
-    X, y, sample_weight = _take_columns(X, y, sample_weight)
+    X, y, sample_weight = take_columns(X, y, sample_weight)
     if categorical is None or not (named or _needs_encoder(X, categorical)):
         check_frame(X)
         if not is_table(X):
@@ -187,8 +187,8 @@ def _list_names(X: Any, categorical: Any) -> list[str]:
         raise ValueError(f"categorical_features does not fit X: {error}.") from error
 
 
-def _take_columns(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-    """Return inputs, targets and weights; the latter two may be names of columns."""
+def take_columns(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    """Return the inputs of a frame, targets and weights; these two may be names of columns."""
     names = [name for name in (y, sample_weight) if isinstance(name, str)]
     check_present(list(map(str, _get_columns(X) or X.columns)), names)
     taken = [X[each] if isinstance(each, str) else each for each in (y, sample_weight)]

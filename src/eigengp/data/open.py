@@ -364,7 +364,15 @@ def check_rows(name: str, X: Any, y: Any) -> tuple[AnyArray, AnyArray, NDArray[A
         y = beside(y, X, "float32" if dtype_name(y) == "float32" else "float64")
     elif follows_dispatch(y):
         y = on_host(y)
-    X, y = check_X_y(X, y, dtype=dtypes, y_numeric=True, estimator=name)
+    try:
+        X, y = check_X_y(X, y, dtype=dtypes, y_numeric=True, estimator=name)
+    except ValueError as error:
+        if str(error).startswith("Input X contains NaN"):
+            raise ValueError(
+                "Input X contains NaN. Pass a frame, such as pandas.DataFrame(X), with "
+                "categorical_features='from_dtype': missing values in frames are filled and marked."
+            ) from None
+        raise
     return X, y, names
 
 

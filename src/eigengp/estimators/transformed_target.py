@@ -15,6 +15,7 @@ from sklearn.utils.validation import _check_y, check_consistent_length, check_is
 from eigengp._typing import Array
 from eigengp.backend.namespace import on_host
 from eigengp.data.dask_source import is_dask
+from eigengp.data.frames import is_frame, read_targets, take_columns
 from eigengp.data.open import check_weight, follows_dispatch, is_out_of_core
 from eigengp.data.standardize import Summary
 from eigengp.estimators.around import Around
@@ -111,12 +112,12 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
 
         Parameters
         ----------
-        X : array of shape (N, D)
-            Inputs.
-        y : array of shape (N,)
-            Targets.
-        sample_weight : array of shape (N,) or None
-            How many times each row counts.
+        X : array of shape (N, D) or frame
+            Inputs, in a frame also text, categories, dates and missing values.
+        y : array of shape (N,) or str
+            Targets, or the name of their column in a frame.
+        sample_weight : array of shape (N,), str or None
+            How many times each row counts, or the name of that column.
 
         Returns
         -------
@@ -128,6 +129,8 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
                 "TargetTransformed.fit needs arrays, because the map is learned from all targets. "
                 "Transform the column of the target yourself, or read it into memory."
             )
+        if is_frame(X):
+            X, y, sample_weight = take_columns(X, y, sample_weight)
         targets = self._checked_targets(y)
         if not targets.size:
             raise ValueError("There are no rows to learn from: y is empty.")
@@ -175,7 +178,7 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y "
                 "is None."
             )
-        host = on_host(y) if follows_dispatch(y) else y
+        host = on_host(y) if follows_dispatch(y) else read_targets(None, y)
         return np.asarray(_check_y(host, y_numeric=True, estimator=self), dtype=np.float64)
 
     def _moments(self, X: ArrayLike) -> tuple[Array, Array]:

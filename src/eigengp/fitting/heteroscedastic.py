@@ -32,7 +32,7 @@ from eigengp.gp.model import EigenGP
 
 OF_THE_MODEL = "model variance"
 """The variances of the model itself."""
-_LOSS = "mean negative log density of rows not used"
+_LOSS = "leave-one-out negative log density per row"
 _FOLDS = 5
 _MARGIN = 0.01
 _ERRORS = 2.0

@@ -41,7 +41,7 @@ class Clock:
     limit: float | None = None
     _started: float = field(default_factory=time.monotonic)
     _share: float = 0.9
-    _asked: float = 0.0
+    _asked: float = field(default_factory=time.monotonic)
     was_over: bool = False
     """Whether a stage has ended early."""
 
@@ -142,8 +142,9 @@ class Monitor:
         last = self.history[-1]
         start = "\r" if _is_live(self._out) else ""
         bar = "█" * round(_BAR_WIDTH * min(1.0, share))
+        steps = "step " if self._done == 1 else "steps"
         self._out.write(
-            f"{start}{self._stage:<8} {bar:·<{_BAR_WIDTH}} {self._done:>4} steps  "
+            f"{start}{self._stage:<10} {bar:·<{_BAR_WIDTH}} {self._done:>4} {steps}  "
             f"ln p(y) = {last['log_marginal_likelihood']:12.3f}  {last['seconds']:7.1f} s"
             f"{self._format_pace()}{end}"
         )

@@ -38,7 +38,8 @@ def evaluate(
     from eigengp.data.columns import TableError
 
     saved, schema = open_model(model, target)
-    table = drop_unlabelled(read_table(data, schema.text_columns, encoding), schema.target)
+    whole = read_table(data, schema.text_columns, encoding, schema.encoder.decimal)
+    table = drop_unlabelled(whole, schema.target)
     if table.num_rows == 0:
         raise TableError(f"No row of {data} has a target {schema.target!r}.")
     scores = compute_scores(saved.model, schema.split(table), coverage)

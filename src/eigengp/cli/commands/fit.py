@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from eigengp._format import quoted
+from eigengp._format import format_count, quoted
 from eigengp.cli.commands import options
 from eigengp.cli.commands.evaluate import compute_scores, show_scores
 from eigengp.cli.commands.methods import CLASSIFIER, METHODS, Name, build_model
@@ -24,7 +24,7 @@ def fit(
     out: Session,
     data: options.Data,
     target: options.Target,
-    model: options.ModelFile,
+    model: options.ModelFile = None,
     method: MethodName = "auto",
     n_components: options.Components = None,
     kernel: options.KernelName = None,
@@ -53,6 +53,7 @@ def fit(
     given = {name: value for name, value in locals().items() if value is not None}  # Options.
     from eigengp.cli.commands.training import TrainingData
 
+    model = options.name_model(data) if model is None else model
     out.check_output_path(model, [".eigengp"])
     out.check_output_path(page, [".html"])
     roles = {name: given[name] for name in options.ROLES & given.keys()}
@@ -95,13 +96,15 @@ def _learn(
     learned["holdout"] = _calibrate(out, training, model) if training.held_out else None
     about = {**training.describe(data), "fit": learned}
     io.save(model, path, about=about)
+    rows, inputs = about["data"]["rows"], len(schema.encoder.columns_)
     out.say(
-        f"Learned {schema.target} from {about['data']['rows']:,} rows and {model.n_features_in_} "
-        f"inputs by {name} in {learned['seconds']:.1f} s.\n"
+        f"Learned {schema.target} from {format_count(rows, 'row')} and "
+        f"{format_count(inputs, 'input')}{'' if name == 'auto' else f' by {name}'} in "
+        f"{learned['seconds']:.1f} s.\n"
         f"Written to {path}; `eigengp inspect {path}` shows what it learned."
     )
     if page is not None:
-        write_report(out, *open_model(path), training.table, page, (path, data))
+        write_report(out, *open_model(path), training.shown, page, (path, data))
     out.write_result({"model": str(path), "data": about["data"], "fit": learned})
 
 

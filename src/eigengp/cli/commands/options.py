@@ -61,13 +61,27 @@ Thousands = Annotated[
 ]
 Encoding = Annotated[
     str | None,
-    _option("NAME", "The encoding of CSV files, as latin-1.", show_default="UTF-8 or UTF-16"),
+    _option("NAME", "The encoding of CSV files, such as cp1252.", show_default="UTF-8 or UTF-16"),
 ]
 MaxTime = Annotated[
     float | None,
     _option("SECONDS", "About how long to learn.", min=0.0, show_default="no limit"),
 ]
-KernelName = Annotated[str | None, _option("NAME", "The kernel, such as matern52.", **_CHOSEN)]
+KernelName = Annotated[
+    Literal[
+        "auto",
+        "squared_exponential",
+        "matern52",
+        "matern32",
+        "matern12",
+        "rational_quadratic",
+        "periodic",
+        "linear",
+        "polynomial",
+    ]
+    | None,
+    _option("NAME", "The kernel, such as matern52.", **_CHOSEN),
+]
 Likelihood = Annotated[
     Literal["auto", "gaussian", "heteroscedastic", OtherLikelihood] | None,
     _option("NAME", "The distribution of the targets, such as heteroscedastic.", **_CHOSEN),
@@ -104,7 +118,14 @@ Coverage = Annotated[
     _option(None, "The probability that an interval contains a new observation.", **_SHARE),
 ]
 ModelFile = Annotated[
-    Path, _option("MODEL", "The file to write, .eigengp.", "--out", "-o", show_default=False)
+    Path | None,
+    _option(
+        "MODEL",
+        "The file to write, .eigengp.",
+        "--out",
+        "-o",
+        show_default="the name of DATA, here",
+    ),
 ]
 Predictions = Annotated[
     Path | None,
@@ -117,6 +138,12 @@ Predictions = Annotated[
 ]
 _FORMULAS = "Put an apostrophe before kept text that a spreadsheet would take for a formula."
 EscapeFormulas = Annotated[bool, typer.Option("--escape-formulas", help=_FORMULAS)]
+
+
+def name_model(data: Path) -> Path:
+    """Return the file in the current folder for the model of a table; patterns have no name."""
+    name = data.resolve().name.split(".")[0]
+    return Path(f"{name if name and not set(name) & set('*?[') else 'model'}.eigengp")
 
 
 def find_decimal(decimal: Sign | None, thousands: Sign | None) -> Sign | None:

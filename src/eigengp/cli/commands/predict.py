@@ -37,7 +37,7 @@ def predict(
         level = {} if schema.labels else {"coverage": coverage}
         count = saved.model.predict_to_file(open_dataset(data, encoding), path, **level)
     else:
-        table = read_table(data, schema.text_columns, encoding)
+        table = read_table(data, schema.text_columns, encoding, schema.encoder.decimal)
         columns = _make_columns(saved.model, schema, table, coverage, keep or [])
         if escape_formulas:
             columns = {name: _escape_formulas(values) for name, values in columns.items()}

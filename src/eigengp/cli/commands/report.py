@@ -40,7 +40,7 @@ def report(
     out.check_output_path(page, [".html"])
     saved, schema = open_model(model, target)
     check_reportable("likelihood_" in vars(saved.model) and not schema.labels)
-    table = read_table(data, schema.text_columns, encoding)
+    table = read_table(data, schema.text_columns, encoding, schema.encoder.decimal)
     more = {"title": title, "coverage": coverage}
     count = write_report(out, saved, schema, table, page, (model, data), **more)
     out.write_result({"page": str(page), "rows": count})

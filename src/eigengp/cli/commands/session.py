@@ -119,7 +119,7 @@ class Session:
         except OSError as error:
             raise PermissionError(f"{path} cannot be written: {error.strerror}.") from error
         if path.exists():
-            self.note(f"{path} exists and is replaced.")
+            self.note(f"{path} exists and will be replaced.")
 
     def fail(self, message: object, code: int = FAILED) -> None:
         """Print an error in one line and exit."""

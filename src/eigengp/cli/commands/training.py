@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -16,6 +17,7 @@ from eigengp.cli.commands.session import Session
 from eigengp.cli.tables import (
     TableSchema,
     drop_unlabelled,
+    find_point,
     is_large,
     read_table,
     summarize_table,
@@ -33,6 +35,7 @@ class TrainingData:
     """A table to learn from: its schema, its rows (X, y, weights), and those held out.
 
     Of a table that is too large for the memory, `table` are the first rows, and `dataset` all.
+    `shown` are the rows of a report: those held out, if there are some.
     """
 
     schema: TableSchema
@@ -40,6 +43,7 @@ class TrainingData:
     rows: Any
     held_out: Any = None
     dataset: Any = None
+    shown: Any = None
 
     @classmethod
     def read(
@@ -66,8 +70,9 @@ class TrainingData:
             dataset = whole.filter(~missing)
             table = dataset.head(_FIRST_ROWS)
         else:
-            whole = read_table(path, roles.get("categorical", ()), encoding)
-            table = drop_unlabelled(whole, roles["target"])
+            text, decimal = roles.get("categorical", ()), roles.get("decimal")
+            whole = read_table(path, text, encoding, decimal)
+            table, roles = drop_unlabelled(whole, roles["target"]), find_point(path, whole) | roles
         if holdout:
             parts = train_test_split(np.arange(len(table)), test_size=holdout, random_state=seed)
             table, held = (table.take(np.sort(part)) for part in parts)
@@ -77,8 +82,9 @@ class TrainingData:
             used = {*schema.encoder.feature_names_in_, schema.target, schema.weights}
             fields = [each for each in dataset.schema if each.name in used]
             dataset = dataset.replace_schema(import_arrow().schema(fields))
-        held = None if held is None else schema.split(held)
-        return cls(schema, table, schema.split(table), held, dataset)
+        held_out = None if held is None else schema.split(held)
+        shown = table if held is None else held
+        return cls(schema, table, schema.split(table), held_out, dataset, shown)
 
     def fit(self, model: Any) -> float:
         """Fit a model and return the seconds it took."""
@@ -88,7 +94,8 @@ class TrainingData:
             X, y, weights = self._read_labelled()
         elif self.dataset is not None:
             X, y, weights = self.dataset, self.schema.target, self.schema.weights
-        with encoded_inputs(self.schema.encoder):
+        with encoded_inputs(self.schema.encoder), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "y has only two")  # There is a note already.
             model.fit(X, y, sample_weight=weights).set_params(verbose=None)
         return round(time.perf_counter() - began, 3)
 
@@ -118,6 +125,9 @@ def _note_columns(table: Any, schema: TableSchema, out: Session) -> None:
             out.note(
                 f"Column {quoted(column.name)} numbers the rows; --drop it if it has no meaning."
             )
-    if not schema.labels and np.unique(schema.read_target(table)).size == 2:
+    values = 0 if schema.labels else np.unique(schema.read_target(table)).size
+    if values == 1:
+        out.note(f"{quoted(schema.target)} has the same value in all rows.")
+    if values == 2:
         option = f"--categorical {quote(schema.target)}"
         out.note(f"{quoted(schema.target)} has two values; {option} makes them classes.")

@@ -23,6 +23,8 @@ Figure: TypeAlias = dict[str, Any]
 Choices: TypeAlias = Iterator[tuple[str, Figure]]
 COLOURS = ("@blue", "@orange", "@green", "@pink", "@red", "@sky")
 _MAX_BARS = 15
+_MOST_TICKS = 12
+"""The largest number of categories that have their name at an axis."""
 
 
 def with_menu(draw: Callable[..., Choices]) -> Callable[..., Figure]:
@@ -216,13 +218,21 @@ def panel(
     if along is not None and along.codes is not None:
         count = len(along.categories)
         names = [escape(each) for each in along.categories]
-        ticks = {"tickvals": list(range(count)), "ticktext": names, "range": [-0.5, count - 0.5]}
-        xaxis |= ticks
-        traces = [{**trace, "hovertemplate": "%{y:.4g}<extra></extra>"} for trace in traces]
+        places = list(range(0, count, -(-count // _MOST_TICKS)))  # Names that overlap say nothing.
+        ticks = {"tickvals": places, "ticktext": [names[i] for i in places]}
+        xaxis |= {**ticks, "range": [-0.5, count - 0.5]}
+        traces = [_name_points(trace, names) for trace in traces]
     if along is not None and along.is_date:
         xaxis["type"] = "date"
     layout = {"showlegend": False, "xaxis": xaxis, "yaxis": yaxis, **layout}
     return {"data": traces, "layout": layout}
+
+
+def _name_points(trace: Figure, names: list[str]) -> Figure:
+    """Return a trace whose points, if there is one for each category, show its name."""
+    if not np.array_equal(trace["x"], np.arange(len(names))):
+        return {**trace, "hovertemplate": "%{y:.4g}<extra></extra>"}
+    return {**trace, "text": names, "hovertemplate": "%{text}: %{y:.4g}<extra></extra>"}
 
 
 def line(

@@ -21,11 +21,13 @@ from eigengp.cli.tables import (
     summarize_table,
 )
 from eigengp.data.columns import as_table
-from eigengp.data.encode import Column
+from eigengp.data.encode import PERIODS, Column
 from eigengp.inspection import grid
 
 _MOST_CATEGORIES = 100
 """The largest number of categories of a column that are shown."""
+_DATES = 100
+"""About how many dates a curve has, if dates have seasons."""
 
 
 @dataclass(frozen=True)
@@ -123,13 +125,30 @@ class Input:
         if self.codes is not None:
             return np.arange(len(self.categories), dtype=np.float64)
         own = self._get_known(X)
-        return grid(np.clip(own, *np.quantile(own, (0.01, 0.99))), count)
+        low, high = np.quantile(own, (0.01, 0.99))
+        if self.is_date and self.column.periods and high > low:
+            return self._make_dates(float(low), float(high))
+        return grid(np.clip(own, low, high), count)
+
+    def _make_dates(self, low: float, high: float) -> Array:
+        """Return dates that are close enough to show seasons.
+
+        Their distance is a whole number of periods of a season that is too short to be shown.
+        """
+        step = (high - low) / _DATES
+        periods = [self._unit * PERIODS[each] for each in self.column.periods]
+        if short := max((each for each in periods if each < 4.0 * step), default=0.0):
+            step = short * max(1, round(step / short))
+        return np.arange(low, high + 0.5 * step, step)
 
     def format_value(self, value: float) -> str:
         """Return a value as text."""
         if self.codes is not None:
             return self.categories[int(value)]
-        return format_day(value / self._unit) if self.is_date else format_number(value)
+        if self.is_date:
+            return format_day(value / self._unit)
+        text = format_number(value)  # Years have no comma.
+        return text.replace(",", "") if abs(value) < 10_000.0 else text
 
     @property
     def is_date(self) -> bool:

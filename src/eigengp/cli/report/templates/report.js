@@ -26,7 +26,7 @@
   };
   const axis = (given) => ({
     gridcolor: colour("@line"), zerolinecolor: colour("@line"), linecolor: colour("@line"),
-    automargin: true, exponentformat: "SI", minexponent: 4, separatethousands: true, fixedrange: touch, ...given,
+    automargin: true, exponentformat: "SI", minexponent: 4, fixedrange: touch, ...given,
     title: { ...given.title, standoff: 8 },
   });
   const onPaper = (place) => (place.closest(".pair") ? 330 : place.closest(".trio") ? 215 : 680);
