@@ -93,6 +93,16 @@ def test_kernels_share_the_draws_by_their_evidence() -> None:
     assert type(model.kernel_).__name__ == drawn.most_common(1)[0][0]
 
 
+def test_kernels_share_the_draws_where_rows_count_by_their_noise() -> None:
+    rng = np.random.default_rng(5)
+    X = rng.uniform(-2, 2, (300, 5))
+    y = np.sin(2 * X[:, 0]) + 0.7 * X[:, 1] + 0.3 * X[:, 2]
+    y += (0.1 + 0.8 * (X[:, 0] > 0)) * rng.normal(size=300)
+    model = EigenGPRegressor(random_state=0).fit(X, y)
+    assert model.selection_["weights"].chosen == "by noise"
+    assert len({type(each.features.kernel) for each in model._posterior.own.parts}) > 1
+
+
 @pytest.mark.parametrize("given", [{"kernel": "matern32"}, {"likelihood": "gaussian"}])
 def test_one_kernel_is_used_where_it_is_given_or_some_rows_chose_it(given: dict) -> None:
     X, y, *_ = smooth(40 if "kernel" in given else 320, 3)

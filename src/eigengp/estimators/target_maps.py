@@ -21,6 +21,8 @@ _ROUNDING = 1e-9
 """The relative difference of targets that may be rounding."""
 _INVERSE_ERROR = 1e-6
 """The largest error of an inverse, relative to the range of the targets."""
+_RANGE_ERROR, _SLOPE_ERROR, _STEP = 1e-3, 1e-2, 1e-5
+"""The same beyond the targets, the error of a logarithm of slopes, and the step of differences."""
 
 
 class TargetMap(Protocol):
@@ -137,4 +139,28 @@ def check_map(own: TargetMap, y: Array) -> None:
         raise ValueError(
             f"targets(values(y)) of transformer={own!r} is {again[wrong][0]:.6g} at "
             f"y={y[wrong][0]:.6g}. Let targets(t) be the inverse of values(y)."
+        )
+    if np.ptp(y) > 0.0:
+        _check_range_and_slope(own, y, values)
+
+
+def _check_range_and_slope(own: TargetMap, y: Array, values: Array) -> None:
+    """Check that a map has its inverse beyond the values of the targets, and has its slope."""
+    reach, h = np.ptp(values), _STEP * np.ptp(y)
+    with np.errstate(all="ignore"):
+        wide = np.linspace(values[0] - reach, values[-1] + reach, 65)
+        again = own.values(own.targets(wide))
+        slope = np.log((own.values(y + h) - own.values(y - h)) / (2.0 * h))
+        errors = np.abs(slope - own.log_slope(y))
+    if not np.allclose(again, wide, atol=_RANGE_ERROR * reach):
+        raise ValueError(
+            f"values(targets(t)) of transformer={own!r} is not t beyond the values of the targets, "
+            "which intervals reach. Use a map onto all real numbers, such as 'yeo-johnson', or "
+            "'log' for positive targets."
+        )
+    errors = errors[np.isfinite(errors)]
+    if errors.size and np.median(errors) > _SLOPE_ERROR:
+        raise ValueError(
+            f"log_slope(y) of transformer={own!r} is not the logarithm of the slope of values(y): "
+            f"it is off by {np.median(errors):.3g}. Let it be the logarithm of the derivative."
         )

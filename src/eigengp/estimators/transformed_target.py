@@ -150,7 +150,7 @@ class TargetTransformed(Around, MetaEstimatorMixin, RegressorMixin, BaseEstimato
         for own in self._list_maps(used, counts):
             values = np.where(counted, own.values(targets), 0.0)  # Others may have no value.
             fitted = clone(regressor).fit(X, values, sample_weight=sample_weight)
-            score = fitted.log_marginal_likelihood_ + float(counts @ own.log_slope(used))
+            score = fitted.log_marginal_likelihood_ + float(np.sum(counts * own.log_slope(used)))
             if np.isfinite(score) and score > best:
                 best = score + (_CLEAR_GAIN if own == _IDENTITY else 0.0)
                 chosen = own, fitted

@@ -231,7 +231,7 @@ class ExactFit:
         scores = {name: -each.log_evidence for name, each in found.items()}
         chosen = min(scores, key=lambda name: scores[name])
         reason = f"negative log evidence of {few.n_rows:,} rows"
-        averaged = few is self.rows
+        averaged = few is self.rows and few.n_rows <= _SCREENED_ROWS
         reason += ", by which predictions average them" if averaged else ""
         self.run.decisions.append(Decision("kernel", chosen, reason, scores))
         best = found.pop(chosen)
@@ -361,7 +361,25 @@ class ExactFit:
             return found
         model, decisions = choose_noise(found.model, [self.rows])
         self.run.decisions.extend(decisions)
-        return self._learn(model, self.rows, 0, "noise") if decisions else found
+        if not decisions:
+            return found
+        factor = model.noise_variance / found.model.noise_variance
+        return self._learn_again(found, self.rows, 0, "noise", factor)
+
+    def _learn_again(
+        self, found: Optimum, rows: RowBlock, steps: int, stage: str, noise: float = 1.0
+    ) -> Optimum:
+        """Learn a model and its rivals again, with `noise` times the noise variance."""
+        first, *rivals = (
+            self._learn(
+                replace(each.model, noise_variance=noise * each.model.noise_variance),
+                rows,
+                steps,
+                stage,
+            )
+            for each in (found, *found.rivals)
+        )
+        return replace(first, rivals=tuple(rivals))
 
     def condition(self, found: Optimum) -> Any:
         """Return the posterior given the rows, averaged over draws of kernel and noise."""
@@ -398,7 +416,7 @@ class ExactFit:
         rows = reweight_rows(self.rows, scored.smooth, explained)
         steps = self._steps(_REWEIGHTED_STEPS) if n <= self._most_rows else 0
         try:
-            again = self._learn(found.model, rows, steps, "reweighted")
+            again = self._learn_again(found, rows, steps, "reweighted")
             other = self._score(self._with_covariates(again.model, self.condition(again)), rows)
         except FactorizationError:
             return found, scored

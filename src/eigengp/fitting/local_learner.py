@@ -382,13 +382,18 @@ def group_nearby(rows: RowBlock, kernel: Kernel, count: int, size: int) -> list[
 
 
 def bisect_rows(X: Array, rows: NDArray[np.intp], size: int) -> Iterator[NDArray[np.intp]]:
-    """Yield the rows in groups of about equal, limited size, cut across the widest input."""
+    """Yield the rows in groups of about equal, limited size, cut across the widest input.
+
+    They are sorted towards the longer tail, so that the sign of an input does not matter.
+    """
     n_groups = -(-rows.size // size)
     if n_groups <= 1:
         yield np.sort(rows)
         return
     widest = int(np.argmax(np.std(X[rows], axis=0)))
-    order = rows[np.argsort(X[rows, widest], kind="stable")]
+    x = X[rows, widest]
+    skewed_down = np.sum((x - x.mean()) ** 3) < 0.0
+    order = rows[np.argsort(-x if skewed_down else x, kind="stable")]
     cut = rows.size * (n_groups // 2) // n_groups
     yield from bisect_rows(X, order[:cut], size)
     yield from bisect_rows(X, order[cut:], size)

@@ -204,7 +204,9 @@ class _WarpedColumns(KernelColumns):
             of_rows = cast(self._columns.input_gradient(rows, K_bar), "float64")
             own = back(K_bar, overwrite)
             by_rows, _ = self.kernel.pull_back(X, of_rows)
-            by_points, points = self.kernel.pull_back(self.points, cast(own.points, "float64"))
+            by_points, points = self.kernel.pull_back(
+                beside(self.points, own.points), cast(own.points, "float64")
+            )
             theta = namespace(own.theta).concat([cast(own.theta, "float64"), by_rows + by_points])
             return KernelAdjoint(theta, points)
 

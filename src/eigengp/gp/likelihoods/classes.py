@@ -176,7 +176,8 @@ def _average_softmax(mean: AnyArray, variance: AnyArray, points: Array) -> AnyAr
 
 def _draw_points(count: int, n_classes: int) -> Array:
     """Return points of a Sobol sequence and their mirror images, with unit covariance."""
-    half = ndtri(qmc.Sobol(n_classes, seed=0).random(max(count, 4 * n_classes) // 2))
+    power = (max(count, 4 * n_classes) - 1).bit_length() - 1
+    half = ndtri(qmc.Sobol(n_classes, seed=0).random_base2(power))
     points = np.concatenate([half, -half])
     L = np.linalg.cholesky(points.T @ points / points.shape[0])
     return np.linalg.solve(L, points.T).T
