@@ -5,9 +5,6 @@ depend on the number of threads: rows are cut into stripes whose sums are added 
 thread computes them, and BLAS, whose partition of a product depends on its threads, is held to one.
 Factorisations of large matrices are the exception; threads pay off there.
 
-SciPy's LAPACK functions hold the interpreter's lock while they work, so that threads that call them
-factorise one matrix after another. Those of `find_address` do not.
-
 Allocating memory costs more than the arithmetic that fills it. Arrays as large as a block of
 features come from `make_buffer` and are returned by `recycle`; outside `reuse_buffers` these are
 plain allocations.
@@ -19,7 +16,6 @@ side is split into tiles, and one call multiplies them all.
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import sys
@@ -33,10 +29,8 @@ from threading import Event, Lock, Thread, local
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
-from scipy.linalg import cython_lapack
 from threadpoolctl import ThreadpoolController
 
-from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, cast, is_numpy, namespace
 
 T = TypeVar("T")
@@ -355,27 +349,6 @@ def sum_in_threads(
     )
     found: T = total[0]
     return found
-
-
-@cache
-def find_address(name: str) -> int:
-    """Return the address of a function of the LAPACK that SciPy uses."""
-    api, capsule = ctypes.pythonapi, cython_lapack.__pyx_capi__[name]
-    api.PyCapsule_GetName.restype = ctypes.c_char_p
-    api.PyCapsule_GetName.argtypes = [ctypes.py_object]
-    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    return int(api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule)))
-
-
-def invert_triangle(L: Array) -> Array:
-    """Return `L⁻¹` for a lower triangular matrix, zero above the diagonal."""
-    inverse, n = np.array(L, dtype=np.float64, order="F"), ctypes.c_int(L.shape[0])
-    info, size = ctypes.c_int(), ctypes.byref(n)
-    kind: list[Any] = [ctypes.c_char_p(each) for each in (b"L", b"N")]
-    call = ctypes.CFUNCTYPE(None, *6 * [ctypes.c_void_p])(find_address("dtrtri"))
-    call(*kind, size, inverse.ctypes.data, size, ctypes.byref(info))
-    return np.tril(inverse)
 
 
 def convert(x: AnyArray, name: str) -> AnyArray:

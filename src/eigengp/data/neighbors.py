@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array, NeighborSearch
+from eigengp.backend.loops import find_loops
 from eigengp.backend.namespace import (
     AnyArray,
     Placed,
     beside,
     empty_beside,
-    find_loops,
     is_numpy,
     on_host,
 )

@@ -32,7 +32,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, find_loops
+from eigengp.backend.loops import find_loops
+from eigengp.backend.namespace import AnyArray
 from eigengp.backend.threads import map_in_threads, recycle
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint

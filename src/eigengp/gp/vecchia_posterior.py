@@ -12,15 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
+from eigengp.backend.loops import find_loops, load_loops
 from eigengp.backend.namespace import (
     AnyArray,
     Placed,
     beside,
     cast,
     empty_beside,
-    find_loops,
     is_numpy,
-    load_loops,
     namespace,
     place,
     row_dots,
@@ -36,7 +35,7 @@ from eigengp.gp.vecchia import (
     solve_stack,
 )
 from eigengp.kernels import KernelColumns
-from eigengp.kernels.gram import KernelProduct, list_terms
+from eigengp.kernels.composite import KernelProduct, list_terms
 
 Search = Callable[[AnyArray], AnyArray]
 """Takes inputs (n, D) to the numbers of their nearest rows (n, m), the nearest first."""

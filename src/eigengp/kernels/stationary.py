@@ -19,13 +19,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from eigengp._typing import Array
+from eigengp.backend.loops import find_loops
 from eigengp.backend.namespace import (
     AnyArray,
     beside,
     cast,
     dtype_name,
     empty_beside,
-    find_loops,
     is_numpy,
     namespace,
     place,
