@@ -172,11 +172,6 @@ def multiply_block(V: Any, left: Any, right: Any, rows: Any, columns: Any) -> No
     columns += left @ V
 
 
-def evaluate_gram(*_: Any) -> float:
-    """Return NaN: other arrays have no faster way than whole matrices; see `ExactGP.evaluate`."""
-    return float("nan")
-
-
 def _parts(at: AnyArray, n_columns: int) -> list[slice]:
     gathered = _GATHERED if is_numpy(at) else _GATHERED_ON_DEVICE
     step = max(1, gathered // max(1, at.shape[1] * n_columns))

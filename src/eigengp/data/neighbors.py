@@ -161,7 +161,7 @@ def _scan(columns: AnyArray, X: AnyArray, limit: AnyArray, count: int) -> AnyArr
     host = is_numpy(X)
     X = np.ascontiguousarray(X) if host else X
     size = _SCANNED_AT_ONCE if host else max(1, _PAIRS_ON_DEVICE // columns.shape[1])
-    parts = _cut(X.shape[0], size)
+    parts = [slice(i, i + size) for i in range(0, X.shape[0], size)]
     found = empty_beside((X.shape[0], count), X, "int64")
     find_nearest = find_loops(X).find_nearest
     map_in_threads(
@@ -258,15 +258,6 @@ def _to_float32(X: Array, centre: Array, scale: float) -> NDArray[np.float32]:
     return np.clip((X - centre) / scale, -_FAR, _FAR).astype(np.float32)
 
 
-_CHUNK, _CHUNK_PAIRS = 256, 1_000_000
-"""The number of neighbourhoods at once, and the largest number of their pairs."""
-_BLOCK = 500
-"""The number of rows whose features are computed at once; columns whose length is a power of two
-share few places of the cache."""
-_GROUPS, _LEAST_GROUP = 16, 512
-"""The largest number of sums over rows that are added in order, and the least rows of each."""
-
-
 @dataclass(frozen=True)
 class Nearest:
     """Finds the nearest of some points under a metric.
@@ -340,27 +331,6 @@ class NeighborSource:
         """The number of rows in the sum."""
         return int(self.index.shape[0])
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether every row is summed, with all earlier rows as neighbours."""
-        return self.index.shape == (self.rows.n_rows, self.rows.n_rows)
-
-    @property
-    def chunks(self) -> list[slice]:
-        """Neighbourhoods that are treated at once."""
-        n, s = self.index.shape
-        return _cut(n, max(1, min(_CHUNK, 2 * _CHUNK_PAIRS // (s * (s + 1)))))
-
-    @property
-    def blocks(self) -> list[slice]:
-        """All rows, in blocks whose features are computed at once."""
-        return _cut(self.rows.n_rows, _BLOCK)
-
-    @property
-    def groups(self) -> list[slice]:
-        """Neighbourhoods that are summed at once."""
-        return _cut(self.n_rows, max(_LEAST_GROUP, -(-self.n_rows // _GROUPS)))
-
     @classmethod
     def of(
         cls,
@@ -386,7 +356,3 @@ class NeighborSource:
         before = find_nearest_before(rows.X * metric, count)
         own = np.arange(rows.n_rows)[:, None]
         return cls(rows, np.hstack([before, own]), n_threads)
-
-
-def _cut(n: int, size: int) -> list[slice]:
-    return [slice(i, min(i + size, n)) for i in range(0, n, size)]

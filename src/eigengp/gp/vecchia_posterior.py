@@ -28,12 +28,7 @@ from eigengp.backend.threads import map_in_threads, recycle
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.heteroscedastic import VarianceScale, covariates
 from eigengp.gp.linalg import leave_one_out_moments
-from eigengp.gp.vecchia import (
-    Neighborhoods,
-    VecchiaOutcome,
-    VecchiaPass,
-    solve_stack,
-)
+from eigengp.gp.vecchia import VecchiaOutcome, VecchiaPass, solve_stack
 from eigengp.kernels import KernelColumns
 from eigengp.kernels.composite import KernelProduct, list_terms
 
@@ -223,8 +218,7 @@ class VecchiaPosterior:
         together = namespace(X).concat([placed["X"].beside(K)[index], X[:, None]], axis=1)
         own = cast(g, dtype)
         w, t = empty_beside((n, m + 1), K), empty_beside(own.shape, own, dtype)
-        hoods = Neighborhoods(together, at, noise)
-        L = self.flow.residual.whiten(hoods, members.G, w, t, own)
+        L = self.flow.whiten(together, at, noise, members.G, w, t, own)
         last = w[:, -1:]
         t /= cast(last, dtype)
         missed = placed["y"].beside(K)[index] - members.fitted[at]
