@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -325,6 +325,12 @@ class NeighborSource:
     rows: RowBlock
     index: NDArray[np.intp]
     n_threads: int = 1
+    is_complete: bool = field(init=False)
+    """Whether every row is summed, with all earlier rows as neighbours."""
+
+    def __post_init__(self) -> None:
+        complete = self.index.shape == (self.rows.n_rows, self.rows.n_rows)
+        object.__setattr__(self, "is_complete", complete)
 
     @property
     def n_rows(self) -> int:

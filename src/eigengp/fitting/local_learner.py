@@ -243,8 +243,8 @@ class LocalLearner:
         if not given:
             models = self._learn_candidates(start, rounds.pop(0), most)
         for each in rounds:
-            learned, groups = [], self.group(models[0], each.n_rows, each.size)
             mapped = [] if given else self.map_inputs(models[: each.mapped])
+            learned, groups = [], self.group(models[0], each.n_rows, each.size)
             models = [*models[: len(mapped) or None], *mapped]
             for i, model in enumerate(models):
                 learned.append(self.learn_in_round(each, model, groups, most, len(models) - i))
@@ -272,7 +272,12 @@ class LocalLearner:
             return models
         names = [name_model(model) for model in models]
         n = sum(float(rows.weight.sum()) for rows in groups)
-        scores = [self.score_model(each, groups) + count_parameters(each) / n for each in models]
+        maps = [() if each.input_map is None else each.input_map for each in models]
+        counts = [len(m.kernel.parameters) + np.size(W) for m, W in zip(models, maps, strict=True)]
+        scores = [
+            self.score_model(model, groups) + count / n
+            for model, count in zip(models, counts, strict=True)
+        ]
         self.losses[own.n_rows] = dict(zip(names, scores, strict=True))
         return [models[i] for i in np.argsort(scores, kind="stable")[: own.keep]]
 
@@ -392,12 +397,6 @@ def bisect_rows(X: Array, rows: NDArray[np.intp], size: int) -> Iterator[NDArray
     cut = rows.size * (n_groups // 2) // n_groups
     yield from bisect_rows(X, order[:cut], size)
     yield from bisect_rows(X, order[cut:], size)
-
-
-def count_parameters(model: ExactGP) -> int:
-    """Return the number of parameters of the kernel and the map."""
-    own = model.input_map
-    return len(model.kernel.parameters) + (0 if own is None else own.size)
 
 
 def name_model(model: ExactGP) -> str:

@@ -143,7 +143,7 @@ class VecchiaPass:
             np.matmul(self.features.matrix(rows.X[at]), self.prior_factor, out=G[at])
 
         map_in_threads(fill, _cut(rows.n_rows, _BLOCK), source.n_threads)
-        if n == s == rows.n_rows:
+        if source.is_complete:
             sums, whitened = self._sums_of_all(rows, G), None
         else:
             arrays = np.empty((n, s)), np.empty((n, G.shape[1])), np.empty(n)

@@ -133,7 +133,8 @@ class Stationary(ParametricKernel):
         return KernelAdjoint(theta, namespace(X).zeros_like(X))
 
     def metric(self, n_features: int) -> Array:
-        return self._of_all(np.asarray(1.0 / np.asarray(self.lengthscale)), n_features)
+        own = np.asarray(1.0 / np.asarray(self.lengthscale))
+        return own if self.active_dims is None else self._of_all(own, n_features)
 
     def at(self, Z: AnyArray) -> KernelColumns:
         return StationaryColumns(self, Z)
