@@ -125,8 +125,8 @@ def test_one_factorisation_of_all_rows_gives_the_sums_of_complete_neighbourhoods
     model = _model(Matern32([0.8, 1.5], 1.3), rows)
     source = _source(rows, rows.n_rows - 1)
     together = model.forward(source)
-    nobody = np.full((rows.n_rows, 1), -1)
-    row_by_row = model.forward(replace(source, index=np.hstack([nobody, source.index])))
+    index = np.hstack([np.full((rows.n_rows, 1), -1), source.index])
+    row_by_row = model.forward(replace(source, index=index, is_complete=False))
     assert together.whitened is None
     assert row_by_row.whitened is not None
     assert model.forward(_source(rows, rows.n_rows - 2)).whitened is not None

@@ -424,3 +424,8 @@ def with_diagonal(K: AnyArray, value: float) -> AnyArray:
     xp: Any = namespace(K)
     eye = xp.eye(n, K.shape[1], dtype=xp.bool, device=K.device)
     return xp.where(eye, xp.asarray(value, dtype=K.dtype, device=K.device), K)
+
+
+def clip_in_place(x: AnyArray, low: float, high: float) -> AnyArray:
+    """Clip `x` between two numbers, in place if the library can."""
+    return np.clip(x, low, high, out=x) if is_numpy(x) else namespace(x).clip(x, low, high)

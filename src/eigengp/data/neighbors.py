@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,8 +19,8 @@ from eigengp.backend.namespace import (
     AnyArray,
     Placed,
     beside,
-    empty_beside,
     is_numpy,
+    namespace,
     on_host,
 )
 from eigengp.backend.threads import map_in_threads, use_one_openmp_thread
@@ -148,8 +148,8 @@ class Exact:
         """Return the indices of the nearest points, the nearest first, shape (n, count)."""
         few = not is_numpy(X) and self.n_points <= _SCANNED_ON_DEVICE
         if self.tree is None or few:
-            limit = empty_beside((X.shape[0],), X, "int64")
-            limit[...] = self.n_points
+            xp = namespace(X)
+            limit = xp.full(X.shape[:1], self.n_points, dtype=xp.int64, device=X.device)
             return _scan(self._placed.beside(X), X, limit, count)
         search = partial(self.tree.kneighbors, n_neighbors=count, return_distance=False)
         found = _search_in_parts(search, X if is_numpy(X) else on_host(X), count)
@@ -162,7 +162,8 @@ def _scan(columns: AnyArray, X: AnyArray, limit: AnyArray, count: int) -> AnyArr
     X = np.ascontiguousarray(X) if host else X
     size = _SCANNED_AT_ONCE if host else max(1, _PAIRS_ON_DEVICE // columns.shape[1])
     parts = [slice(i, i + size) for i in range(0, X.shape[0], size)]
-    found = empty_beside((X.shape[0], count), X, "int64")
+    xp = namespace(X)
+    found = xp.empty((X.shape[0], count), dtype=xp.int64, device=X.device)
     find_nearest = find_loops(X).find_nearest
     map_in_threads(
         lambda rows: find_nearest(X[rows], columns, limit[rows], found[rows]),
@@ -325,12 +326,8 @@ class NeighborSource:
     rows: RowBlock
     index: NDArray[np.intp]
     n_threads: int = 1
-    is_complete: bool = field(init=False)
+    is_complete: bool = False
     """Whether every row is summed, with all earlier rows as neighbours."""
-
-    def __post_init__(self) -> None:
-        complete = self.index.shape == (self.rows.n_rows, self.rows.n_rows)
-        object.__setattr__(self, "is_complete", complete)
 
     @property
     def n_rows(self) -> int:
@@ -361,4 +358,4 @@ class NeighborSource:
         count = min(count, max(1, rows.n_rows - 1))
         before = find_nearest_before(rows.X * metric, count)
         own = np.arange(rows.n_rows)[:, None]
-        return cls(rows, np.hstack([before, own]), n_threads)
+        return cls(rows, np.hstack([before, own]), n_threads, count == rows.n_rows - 1)

@@ -144,7 +144,7 @@ def score(posterior: Any, left_out: LeftOut) -> LeaveOneOut:
     errors = rows.y - mean
     n_local = covariates.shape[1] - left_out.n_eigenfunctions
     found = fit_heteroscedastic(errors, variance, covariates, n_local, rows.sample_weight, number)
-    scaled = constant if found.scale is None else replace(posterior, scale=found.scale)
+    scaled = constant if found.scale is None else posterior.refine(scale=found.scale)
     square = float(np.average(errors**2, weights=rows.weight))
     decision = Decision("likelihood", found.name, _LOSS, found.losses)
     return LeaveOneOut(scaled, np.sort(found.errors), decision, found.smooth, square)

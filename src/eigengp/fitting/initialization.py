@@ -20,7 +20,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array
-from eigengp.backend.threads import use_one_openmp_thread
 from eigengp.fitting.objectives import (
     LEAST_METRIC,
     eigengp_parameters,
@@ -95,7 +94,7 @@ def place_among_all(
 def _cluster(X: Array, weight: Array | None, count: int, rng: np.random.RandomState) -> Array:
     # Where scikit-learn looks for other libraries' arrays, it spends half of the time on that.
     dispatch = config_context(array_api_dispatch=False)
-    with warnings.catch_warnings(), use_one_openmp_thread(), dispatch:
+    with warnings.catch_warnings(), dispatch:
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = KMeans(count, n_init=1, max_iter=30, random_state=rng).fit(X, sample_weight=weight)
     centres: Array = model.cluster_centers_.astype(np.float64)
@@ -140,8 +139,7 @@ def measure_roughness(rows: RowBlock) -> Array:
     k = min(_NEIGHBOURS, rows.y.size - 1)
     if k < 1:
         return np.ones(rows.y.size)
-    with use_one_openmp_thread():
-        neighbours = NearestNeighbors(n_neighbors=k).fit(rows.X).kneighbors(return_distance=False)
+    neighbours = NearestNeighbors(n_neighbors=k).fit(rows.X).kneighbors(return_distance=False)
     change: Array = np.abs(rows.y - rows.y[neighbours].mean(axis=1))
     return change / change.mean() if change.any() else np.ones(rows.y.size)
 

@@ -141,13 +141,16 @@ class ExactGP:
         is `−2 variance Σ_ij T_ij (x_id − x_jd)²/ℓ_d²`, and by `x_id` it is
         `4 variance Σ_j T_ij (x_id − x_jd)/ℓ_d²`.
         """
-        terms, (n, D), loops = list_terms(self.kernel), rows.X.shape, find_loops(rows.X)
-        if not terms or not hasattr(loops, "evaluate_gram"):
+        terms, (n, D) = list_terms(self.kernel), rows.X.shape
+        if not terms:
+            return None
+        given = np.ascontiguousarray(rows.X), *describe_terms(terms, D), noise
+        loops = find_loops(rows.X)
+        if not hasattr(loops, "evaluate_gram"):
             return None
         matrix, a = make_buffer((n, n), order="F"), np.empty(n)
         sums = np.zeros((len(terms) if with_gradient else 0, D + 2))
         by_inputs = np.zeros((D if with_gradient and self.input_map is not None else 0, n))
-        given = np.ascontiguousarray(rows.X), *describe_terms(terms, D), noise
         more = np.ascontiguousarray(rows.y), find_address("dpotrf"), find_address("dpotri")
         log_root = loops.evaluate_gram(*given, *more, matrix.T, a, sums, by_inputs)
         if not np.isfinite(log_root):
@@ -204,8 +207,9 @@ class ExactGP:
         if slopes is None:
             theta, by_inputs, diagonal = self._pull_back(mapped, outcome)
         else:
-            (theta, by_inputs), diagonal = slopes, outcome.L.diagonal().copy()
-            recycle(outcome.L)
+            inverse: Any = outcome.L
+            (theta, by_inputs), diagonal = slopes, inverse.diagonal().copy()
+            recycle(inverse)
         rows = outcome.rows
         noise_bar = 0.5 * float(np.sum((diagonal - outcome.solved**2) / rows.weight))
         log_noise = self.noise_variance * noise_bar + 0.5 * (outcome.n - rows.n_rows)

@@ -22,7 +22,7 @@ the neighbours, and `ln d = −2 ln w_s`. There is no way back: kernels are lear
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import iadd
 from typing import Any
@@ -85,6 +85,8 @@ class Whitened:
 class VecchiaOutcome(Outcome):
     """What a pass over the rows found."""
 
+    coefficients: tuple[Array, Array] = field(kw_only=True)
+    """`m` and `V` of the coefficients of `k(x)`, of shapes (M,) and (M, M)."""
     whitened: Whitened | None = None
     """None where every row has all earlier rows as neighbours."""
 
@@ -150,7 +152,9 @@ class VecchiaPass:
             whitened = Whitened(source.index, *arrays)
             sums = self._whiten_all(rows, G, whitened, source.n_threads)
         evidence = FactorEvidence(sums, np.ones(sums.b.size), 1.0)
-        return VecchiaOutcome(self, evidence, None, self.prior_factor, whitened=whitened)
+        F = self.prior_factor
+        own = F @ evidence.mean, F @ evidence.V
+        return VecchiaOutcome(self, evidence, None, F, coefficients=own, whitened=whitened)
 
     def whiten(
         self,
