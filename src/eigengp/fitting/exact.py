@@ -164,7 +164,7 @@ class Optimum:
     def log_evidence(self) -> float:
         """The Laplace approximation to `ln p(y)` of the kernel, in nats."""
         _, width = self.laplace
-        normaliser = np.sum(np.log(self.objective.deviation[self._free]))
+        normaliser = np.sum(np.log(self.objective.prior[1][self._free]))
         return float(-self.objective.weight * self.value - normaliser + np.sum(np.log(width)))
 
     def draw(self, count: int, rng: np.random.RandomState) -> list[Array]:

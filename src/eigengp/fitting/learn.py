@@ -267,7 +267,7 @@ def _learn_inducing(
     init = InducingPointInit(run.inducing_points)
     family = InducingFamily(init, plan.n_components, relocates)
     if plan.strategy != "prior":
-        return Stages(run, family, plan).learn(template)
+        return Stages.begin(run, family, plan).learn_all(template)
     model: EigenGP = learn_one_stage(run, family, plan, template)
     return model
 
