@@ -46,23 +46,15 @@ _TOLERANCE = 1e-6
 """The default relative change of the log marginal likelihood at which learning stops."""
 
 
-class _Origin(NamedTuple):
-    """Where learning of a candidate kernel starts."""
-
-    kind: type[Stationary] | None
-    """At the learned parameters of this kernel; None is the start of the fit."""
-    stretch: float
-    """The factor by which its lengthscales are multiplied."""
-
-
-CANDIDATES: dict[type[Stationary], _Origin] = {
-    SquaredExponential: _Origin(None, 1.0),
-    RationalQuadratic: _Origin(SquaredExponential, 1.0),
-    Matern52: _Origin(SquaredExponential, 1.3),
-    Matern32: _Origin(Matern52, 1.3),
-    Matern12: _Origin(Matern32, 2.4),
+CANDIDATES: dict[type[Stationary], tuple[type[Stationary] | None, float]] = {
+    SquaredExponential: (None, 1.0),
+    RationalQuadratic: (SquaredExponential, 1.0),
+    Matern52: (SquaredExponential, 1.3),
+    Matern32: (Matern52, 1.3),
+    Matern12: (Matern32, 2.4),
 }
-"""The candidate kernels; each starts where a smoother one ended."""
+"""The candidate kernels; each starts where a smoother one ended, with lengthscales times a factor.
+None is the start of the fit."""
 SUMS: tuple[tuple[type[Stationary], ...], ...] = (
     (SquaredExponential, RationalQuadratic),
     (RationalQuadratic, Matern12),
@@ -313,13 +305,13 @@ class LocalLearner:
         groups = self.group(start, own.n_rows, own.size)
         pairs = SUMS if self._has_time else ()
         n_candidates = len(CANDIDATES) + len(pairs)
-        for i, (kind, origin) in enumerate(CANDIDATES.items()):
-            model = learned[origin.kind]
+        for i, (kind, (origin, stretch)) in enumerate(CANDIDATES.items()):
+            model = learned[origin]
             before: Any = model.kernel
-            lengths = before.lengthscale * origin.stretch
+            lengths = before.lengthscale * stretch
             model = replace(model, kernel=kind(lengths, before.variance, groups=before.groups))
             learned[kind] = model = self.learn_in_round(own, model, groups, most, n_candidates - i)
-            if origin.kind is None:
+            if origin is None:
                 groups = self.group(model, own.n_rows, own.size)
         sums = []
         for i, parts in enumerate(pairs, len(CANDIDATES)):

@@ -22,7 +22,7 @@ from eigengp._typing import Array
 from eigengp.backend.threads import map_in_threads
 from eigengp.data.neighbors import Nearest, NeighborSource
 from eigengp.fitting.heteroscedastic import LeaveOneOut, LeftOut, reweight_rows, score
-from eigengp.fitting.initialization import InducingPointInit
+from eigengp.fitting.initialization import place_points
 from eigengp.fitting.local_learner import (
     group_nearby,
     learn_kernels,
@@ -283,7 +283,7 @@ class NeighborFit:
         given = self.run.inducing_points
         if not isinstance(given, str) and self.input_map is not None:
             given = given @ self.input_map
-        return InducingPointInit(given).place(rows, size, kernel, rng)
+        return place_points(given, rows, size, kernel, rng)
 
     def condition_and_predict(self, model: VecchiaPass) -> _Predicted:
         """Condition a model on all rows; if the noise is fitted, predict rows from all others."""
