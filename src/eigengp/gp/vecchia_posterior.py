@@ -407,7 +407,7 @@ class VecchiaPosterior:
         gradient = self._by_chunk(self._variance_gradient, X)
         if self.scale is None:
             return gradient
-        variance = replace(self, scale=None, coefficients=None).mean_and_variance(X)[1]
+        variance = self.refine(scale=None, coefficients=None).mean_and_variance(X)[1]
         return self.scale.pull_back(variance, gradient)
 
     def _variance_gradient(self, X: Array) -> Array:
