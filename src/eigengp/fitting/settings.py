@@ -376,11 +376,12 @@ class Plan:
     hold_out: bool = False
     groups: bool = True
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
+    begins_at_once: bool = field(init=False)
+    """Whether there is nothing to search for: one start with a settled kernel."""
 
-    @property
-    def begins_at_once(self) -> bool:
-        """Whether there is nothing to search for: one start with a settled kernel."""
-        return self.settled and self.n_restarts == 1 and not self.grow
+    def __post_init__(self) -> None:
+        at_once = self.settled and self.n_restarts == 1 and not self.grow
+        object.__setattr__(self, "begins_at_once", at_once)
 
     @classmethod
     def with_points(cls, settings: Settings, dataset: Dataset, default: int | None = None) -> Plan:
