@@ -8,7 +8,6 @@ itself, so that results do not depend on the number of threads.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 from collections.abc import Callable
 from functools import cache, wraps
@@ -18,7 +17,6 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cython_lapack
 
 from eigengp.backend import loops_numpy
 from eigengp.backend.namespace import AnyArray, is_numpy
@@ -81,18 +79,3 @@ def compile_for(*signatures: Any) -> Callable[[Any], Any]:
         return call
 
     return decorate
-
-
-@cache
-def find_address(name: str) -> int:
-    """Return the address of a function of the LAPACK that SciPy uses.
-
-    SciPy's own functions hold the interpreter's lock while they work, so that threads that call
-    them factorise one matrix after another.
-    """
-    api, capsule = ctypes.pythonapi, cython_lapack.__pyx_capi__[name]
-    api.PyCapsule_GetName.restype = ctypes.c_char_p
-    api.PyCapsule_GetName.argtypes = [ctypes.py_object]
-    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    return int(api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule)))

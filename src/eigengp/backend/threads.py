@@ -16,6 +16,7 @@ side is split into tiles, and one call multiplies them all.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import sys
@@ -29,6 +30,7 @@ from threading import Event, Lock, Thread, local
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
+from scipy.linalg import cython_lapack
 from threadpoolctl import ThreadpoolController
 
 from eigengp.backend.namespace import AnyArray, cast, is_numpy, namespace
@@ -349,6 +351,21 @@ def sum_in_threads(
     )
     found: T = total[0]
     return found
+
+
+@cache
+def find_address(name: str) -> int:
+    """Return the address of a function of the LAPACK that SciPy uses.
+
+    SciPy's own functions hold the interpreter's lock while they work, so that threads that call
+    them factorise one matrix after another.
+    """
+    api, capsule = ctypes.pythonapi, cython_lapack.__pyx_capi__[name]
+    api.PyCapsule_GetName.restype = ctypes.c_char_p
+    api.PyCapsule_GetName.argtypes = [ctypes.py_object]
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    return int(api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule)))
 
 
 def convert(x: AnyArray, name: str) -> AnyArray:

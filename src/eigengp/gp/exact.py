@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.loops import find_address, find_loops
+from eigengp.backend.loops import find_loops
 from eigengp.backend.namespace import AnyArray, beside, is_numpy, on_host
-from eigengp.backend.threads import make_buffer, recycle
+from eigengp.backend.threads import find_address, make_buffer, recycle
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import LOG_2PI, Gradient
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance

@@ -27,8 +27,8 @@ from scipy import linalg
 from scipy.linalg import lapack
 
 from eigengp._typing import Array
-from eigengp.backend.loops import find_address
 from eigengp.backend.namespace import AnyArray, beside, is_numpy, namespace, on_host
+from eigengp.backend.threads import find_address
 from eigengp.gp.blocks import RowBlock
 
 T = TypeVar("T")
