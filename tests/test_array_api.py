@@ -249,7 +249,7 @@ def test_rows_on_a_device_have_the_same_neighbours(monkeypatch: pytest.MonkeyPat
     for module in ("fitting.settings", "data.open"):
         monkeypatch.setattr(f"eigengp.{module}.find_gpu", lambda: "cpu:0")
     # All predictions are in float64, as those on the device are.
-    monkeypatch.setattr("eigengp.kernels.gram._MANY_POINTS", LARGE.shape[0] + 1)
+    monkeypatch.setattr("eigengp.kernels.composite._MANY_POINTS", LARGE.shape[0] + 1)
     own = EigenGPRegressor(**GIVEN, inducing_points=LARGE[:12], n_neighbors=9)
     expected = own.fit(LARGE, LARGE_Y).predict(LARGE, return_std=True)
     assert "device" not in own.selection_

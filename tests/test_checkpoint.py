@@ -25,7 +25,7 @@ from eigengp.fitting.checkpoint import (
     CheckpointWarning,
     open_checkpoint,
 )
-from eigengp.fitting.objectives import CheckpointedObjective, Evaluation, RowObjective
+from eigengp.fitting.objectives import Evaluation, RowObjective, recall
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(7_000, 2))
@@ -349,7 +349,7 @@ def test_what_is_no_checkpoint_is_refused_and_left_alone(name: str, tmp_path: Pa
 def test_a_gradient_of_another_size_is_refused(size: int, tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "a", "f", np.random.RandomState(0))
     for gradient in (np.ones(2), np.ones(size)):
-        objective = CheckpointedObjective(Counting(gradient), checkpoint, "a")
+        objective = recall(Counting(gradient), checkpoint, "a")
         checkpoint._known.clear()
         assert objective(np.ones(2)).value == 1.0
     with pytest.raises(ValueError, match=REFUSED):
@@ -374,7 +374,7 @@ def test_a_name_is_a_file_whatever_sqlite_calls_it(
 
 def test_evaluations_that_are_not_finite_are_made_again(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "a", "f", np.random.RandomState(0))
-    objective = CheckpointedObjective(Counting(np.array([np.nan, 1.0])), checkpoint, "a")
+    objective = recall(Counting(np.array([np.nan, 1.0])), checkpoint, "a")
     for _ in range(2):
         objective(np.ones(2))
     assert len(checkpoint) == 0
@@ -512,11 +512,11 @@ class Counting:
 def test_a_known_point_is_not_evaluated(tmp_path: Path) -> None:
     inner = Counting(np.ones(2))
     checkpoint = Checkpoint(tmp_path / "a", "f", np.random.RandomState(0))
-    own, other = (CheckpointedObjective(inner, checkpoint, name) for name in ("a", "b"))
+    own, other = (recall(inner, checkpoint, name) for name in ("a", "b"))
     for objective in (own, own, other):
         assert objective(np.ones(2)).evidence == 2.0
     checkpoint.close()
     again = Checkpoint(tmp_path / "a", "f", np.random.RandomState(0))
-    assert CheckpointedObjective(inner, again, "a")(np.ones(2)).value == 1.0
+    assert recall(inner, again, "a")(np.ones(2)).value == 1.0
     assert inner.count == 2
     again.close()

@@ -115,7 +115,7 @@ def test_gram_adjoint_is_the_derivative(sums: Sums, noise: float) -> None:
     gram = root @ root.T + np.eye(M)
 
     def evidence(at: Array) -> PriorEvidence:
-        return PriorEvidence(sums, CholeskyFactor.of(at), noise)
+        return PriorEvidence(sums, 1.0, noise, CholeskyFactor.of(at))
 
     own = evidence(gram)
     expected = symmetric_gradient(lambda at: evidence(at).negative_log, gram, 1e-2)
@@ -126,7 +126,7 @@ def test_gram_adjoint_is_the_derivative(sums: Sums, noise: float) -> None:
 def test_both_ways_to_the_evidence_of_the_prior_agree(sums: Sums) -> None:
     root = np.random.default_rng(9).normal(size=(M, M))
     prior = CholeskyFactor.of(root @ root.T + np.eye(M))
-    own, other = PriorEvidence(sums, prior, 0.4), evidence_of(sums, prior.matrix, 0.4)
+    own, other = PriorEvidence(sums, 1.0, 0.4, prior), evidence_of(sums, prior.matrix, 0.4)
     assert own.negative_log == pytest.approx(other.negative_log, rel=1e-12)
     assert own.noise_adjoint() == pytest.approx(other.noise_adjoint(), rel=1e-9)
     assert own.mean_norm == pytest.approx(other.mean_norm, rel=1e-9)

@@ -21,7 +21,7 @@ from sklearn.gaussian_process import kernels as sk
 
 from eigengp import LBFGS, ExactGPRegressor, Gaussian, load
 from eigengp._typing import Array
-from eigengp.backend.threads import invert_triangle, make_buffer, recycle, reuse_buffers
+from eigengp.backend.threads import make_buffer, recycle, reuse_buffers
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting.objectives import kernel_parameters
 from eigengp.gp.blocks import RowBlock
@@ -31,6 +31,7 @@ from eigengp.gp.linalg import (
     JitterWarning,
     cholesky,
     guarded,
+    inverse_lower,
 )
 from eigengp.kernels import (
     Kernel,
@@ -403,7 +404,7 @@ def test_threads_factorise_side_by_side(what: str) -> None:
         if what == "evaluate":
             found[what] = model.evaluate(rows)[0].value
         else:
-            found[what] = invert_triangle(np.tril(np.eye(1_500) + 0.1))[0, 0]
+            found[what] = inverse_lower(np.tril(np.eye(1_500) + 0.1))[0, 0]
         over.set()
 
     thread = threading.Thread(target=factorize)

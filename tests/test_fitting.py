@@ -19,9 +19,9 @@ from eigengp.datasets import make_nonstationary
 from eigengp.fitting import initialization
 from eigengp.fitting.initialization import (
     InducingFamily,
-    InducingPointInit,
     measure_roughness,
     pick_greedily,
+    place_points,
 )
 from eigengp.fitting.objectives import (
     Evaluation,
@@ -168,13 +168,13 @@ def test_greedy_points_are_different_rows_that_explain_the_prior() -> None:
 def test_greedy_points_of_many_rows_come_from_some_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(initialization, "_PLACING_ROWS", 30)
     rows, kernel = RowBlock(np.arange(90.0)[:, None], np.zeros(90)), SquaredExponential(np.ones(1))
-    points = InducingPointInit("greedy").place(rows, 9, kernel, np.random.RandomState(0))
+    points = place_points("greedy", rows, 9, kernel, np.random.RandomState(0))
     assert set(points[:, 0] % 3) == {0.0}
 
 
 @pytest.mark.parametrize("method", ["kmeans", "random", "greedy", X[:5]])
 def test_restarts_differ_in_lengthscale_and_inducing_points(method: str | Array) -> None:
-    family = InducingFamily(InducingPointInit(method))
+    family = InducingFamily(method)
     starts = family.make_starts(make_model(5), ROWS, 5, 9, np.random.RandomState(0))
     assert len(starts) == 9
     assert starts[0].kernel == make_model(5).kernel
@@ -187,12 +187,10 @@ def test_restarts_differ_in_lengthscale_and_inducing_points(method: str | Array)
 
 def test_kmeans_spreads_over_sorted_rows_and_copes_with_fewer_rows_than_points() -> None:
     many = RowBlock(np.linspace(0, 1, 25_000)[:, None], np.zeros(25_000))
-    centres = InducingPointInit("kmeans").place(
-        many, 20, make_model().kernel, np.random.RandomState(0)
-    )
+    centres = place_points("kmeans", many, 20, make_model().kernel, np.random.RandomState(0))
     assert centres.min() < 0.1
     assert centres.max() > 0.9
-    few = InducingPointInit("kmeans").place(ROWS, 90, make_model().kernel, np.random.RandomState(0))
+    few = place_points("kmeans", ROWS, 90, make_model().kernel, np.random.RandomState(0))
     assert few.shape == (90, 1)
 
 
@@ -219,7 +217,7 @@ def test_parts_of_a_sum_start_at_different_lengthscales() -> None:
 
 def test_halving_and_relocation_only_ever_improve() -> None:
     told: list[float] = []
-    family, rng = InducingFamily(InducingPointInit("kmeans")), np.random.RandomState(0)
+    family, rng = InducingFamily("kmeans"), np.random.RandomState(0)
     search = Search(family, SOURCE, ROWS, BOX, 0.1, told.append)
     model = make_model()
     starts = family.make_starts(model, ROWS, len(model.inducing_points), 6, rng)
@@ -230,7 +228,7 @@ def test_halving_and_relocation_only_ever_improve() -> None:
 
 
 def test_starts_have_as_many_eigenfunctions_as_the_fit() -> None:
-    family = InducingFamily(InducingPointInit("kmeans"), n_components=4)
+    family = InducingFamily("kmeans", n_components=4)
     starts = family.make_starts(make_model(), ROWS, 6, 3, np.random.RandomState(0))
     assert {(len(each.inducing_points), each.n_components) for each in starts} == {(6, 4)}
     few = family.make_starts(make_model(), ROWS, 3, 1, np.random.RandomState(0))
@@ -312,7 +310,7 @@ def test_progress_is_a_line_every_five_seconds_in_a_log(monkeypatch: pytest.Monk
 def test_many_inducing_points_start_with_a_noise_that_suits_them() -> None:
     plan = Plan(6, 6, n_restarts=1, max_iter=5, tol=1e-9, settled=True)
     run: Any = SimpleNamespace(rng=RNG, monitor=Monitor(False))
-    stage = FirstStage(run, InducingFamily(InducingPointInit("kmeans")), plan, SOURCE)
+    stage = FirstStage(run, InducingFamily("kmeans"), plan, SOURCE)
     careless = replace(make_model(), noise_variance=1e-6)
     careful = stage._choose_noise(careless)
     assert careful.noise_variance > 1e-3

@@ -58,7 +58,7 @@ def test_fused_passes_are_the_plain_ones(kernel: Stationary, weighted: bool) -> 
     np.testing.assert_allclose(b.numpy(), sums.b, rtol=0.0, atol=1e-5 * np.abs(sums.b).max())
 
     prior = CholeskyFactor.of(kernel(X[:M] + 0.1) + 1e-6 * np.eye(M))
-    bar = PriorEvidence(sums, prior, 0.1).sums_adjoint()
+    bar = PriorEvidence(sums, 1.0, 0.1, prior).sums_adjoint()
     expected = rows.pull_back(block, bar)
     found = fused(kernel).pull_back(*tensors(weighted), bar.about)
     for name in ("theta", "points"):
@@ -72,7 +72,7 @@ def test_rows_with_small_targets_among_larger_ones_lose_nothing() -> None:
     rows = PlainRows(kernel.at(X[:M] + 0.1))
     sums = rows.sums(RowBlock(X, y)).on_host()
     prior = CholeskyFactor.of(kernel(X[:M] + 0.1) + 1e-6 * np.eye(M))
-    bar = PriorEvidence(sums, prior, 1e-3).sums_adjoint()
+    bar = PriorEvidence(sums, 1.0, 1e-3, prior).sums_adjoint()
     assert bar.target_scale == pytest.approx(np.sqrt(np.mean(y**2)))
     expected = rows.pull_back(RowBlock(X, 0.0 * y), bar)
     inputs, targets, _ = tensors(weighted=False)

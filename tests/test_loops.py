@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -14,7 +15,10 @@ from numpy.testing import assert_allclose
 
 import eigengp
 from eigengp._typing import Array
-from eigengp.backend import loops_numpy, namespace
+from eigengp.backend import loops, loops_numpy
+from eigengp.gp import exact
+from eigengp.gp.blocks import RowBlock
+from eigengp.gp.exact import ExactGP
 from eigengp.kernels import (
     Kernel,
     Matern12,
@@ -24,9 +28,8 @@ from eigengp.kernels import (
     RationalQuadratic,
     SquaredExponential,
     Stationary,
-    gram,
 )
-from eigengp.kernels.gram import KernelProduct, list_terms
+from eigengp.kernels.composite import KernelProduct, list_terms
 
 pytestmark = pytest.mark.core
 
@@ -36,8 +39,8 @@ SIZES = [(1, 1, 3), (7, 3, 5), (5, 16, 9), (3, 31, 50)]
 @pytest.fixture(scope="module")
 def compiled() -> ModuleType:
     pytest.importorskip("numba")
-    namespace.load_loops.cache_clear()
-    return namespace.load_loops()
+    loops.load_loops.cache_clear()
+    return loops.load_loops()
 
 
 def _everything(own: ModuleType, n: int, s: int, M: int) -> dict[str, Array]:
@@ -199,10 +202,12 @@ def test_products_are_in_float64_where_float32_has_a_systematic_error(
 
 
 def test_without_compiled_loops_no_memory_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gram, "load_loops", lambda: loops_numpy)
-    monkeypatch.delattr(gram, "make_buffer")
+    monkeypatch.setattr(exact, "find_loops", lambda _: loops_numpy)
     X = np.arange(4.0)[:, None]
-    assert gram.evaluate([Matern52()], X, np.ones(4), X[:, 0]) is None
+    rows, plain = RowBlock(X, X[:, 0]), ExactGP(Matern52(), 0.1)
+    expected = plain.forward(rows).value
+    monkeypatch.delattr(exact, "make_buffer")
+    assert replace(plain, compiled=True).forward(rows).value == expected
 
 
 def test_without_numba_numpy_takes_its_place_and_says_so(
@@ -210,11 +215,11 @@ def test_without_numba_numpy_takes_its_place_and_says_so(
 ) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
     monkeypatch.delitem(sys.modules, "eigengp.backend.loops_numba", raising=False)
-    namespace.load_loops.cache_clear()
+    loops.load_loops.cache_clear()
     with caplog.at_level(logging.INFO, "eigengp"):
-        assert namespace.load_loops() is loops_numpy
+        assert loops.load_loops() is loops_numpy
     assert "slower" in caplog.text
-    namespace.load_loops.cache_clear()
+    loops.load_loops.cache_clear()
 
 
 def test_numba_is_not_imported_before_it_is_needed() -> None:
@@ -236,10 +241,10 @@ def test_loops_that_cannot_be_compiled_are_those_of_numpy(
     def fail(name: str) -> None:
         raise error
 
-    monkeypatch.setattr(namespace, "import_module", fail)
-    namespace.load_loops.cache_clear()
+    monkeypatch.setattr(loops, "import_module", fail)
+    loops.load_loops.cache_clear()
     try:
-        assert namespace.load_loops() is loops_numpy
+        assert loops.load_loops() is loops_numpy
     finally:
-        namespace.load_loops.cache_clear()
+        loops.load_loops.cache_clear()
     assert "slower without compiled loops" in caplog.text

@@ -14,8 +14,9 @@ from eigengp._typing import Array
 from eigengp.backend.threads import make_buffer, product, recycle, reuse_buffers
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
+from eigengp.fitting import settings
 from eigengp.fitting.objectives import RowObjective, eigengp_parameters, minimize
-from eigengp.fitting.settings import get_working_memory
+from eigengp.fitting.settings import choose_precision, get_working_memory
 from eigengp.gp.approximations import PlainRows, PriorPass, SpectralPass
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.model import EigenGP, Jitter
@@ -23,7 +24,6 @@ from eigengp.gp.precision import (
     KEPT_BYTES,
     PRECISIONS,
     Arithmetic,
-    choose_precision,
     measure_residual_scatter,
     measure_rounding,
 )
@@ -220,7 +220,7 @@ def test_float32_is_chosen_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> Non
         assert choose_precision(asked, None, many) == on_cpu
         assert choose_precision(asked, "cpu:0", few) == on_cpu
         for fast in (True, False):
-            monkeypatch.setattr("eigengp.gp.precision._has_fast_float64", lambda _, fast=fast: fast)
+            monkeypatch.setattr(settings, "_has_fast_float64", lambda _, fast=fast: fast)
             assert choose_precision(asked, "cuda", many) == asked
             slow = "mixed" if asked == "auto" else asked
             assert choose_precision(asked, "cuda", few) == ("double" if fast else slow)

@@ -254,11 +254,11 @@ def test_a_size_whose_trial_fails_is_not_taken(monkeypatch: pytest.MonkeyPatch) 
     own = NeighborFit.run_pass
 
     def fails_beyond(
-        self: NeighborFit, model: VecchiaPass, rows: RowBlock, count: int = 32
-    ) -> VecchiaOutcome:
+        self: NeighborFit, model: VecchiaPass, seen: RowBlock, rows: RowBlock, count: int = 32
+    ) -> tuple[VecchiaOutcome, VecchiaPosterior]:
         if model.features.points.shape[0] > 8:
             raise FactorizationError
-        return own(self, model, rows, count)
+        return own(self, model, seen, rows, count)
 
     monkeypatch.setattr(NeighborFit, "run_pass", fails_beyond)
     model = EigenGPRegressor(**NEIGHBORS).fit(*_heteroscedastic_data(400, 0))
@@ -645,7 +645,7 @@ def test_a_kernel_that_cannot_be_conditioned_is_not_chosen(monkeypatch: pytest.M
     X, y = _heteroscedastic_data(400, 0)
     own = NeighborFit.condition
 
-    def fail(self: NeighborFit, model: VecchiaPass) -> VecchiaOutcome:
+    def fail(self: NeighborFit, model: VecchiaPass) -> Any:
         if isinstance(model.features.kernel, Sum):
             raise FactorizationError
         return own(self, model)

@@ -1,6 +1,6 @@
-"""Loops over small sets of rows, compiled; `loops_numpy` says what each does.
+"""Loops over rows, compiled; `loops_numpy` says what each does.
 
-Nothing is gathered: each set reads its rows of the table where they are.
+Nothing is gathered: each set of rows reads them in the table where they are.
 """
 
 from __future__ import annotations
@@ -9,33 +9,28 @@ import numba
 import numpy as np
 from numba import types
 
-from eigengp.backend.compiled import (
+from eigengp.backend.loops import compile_for
+from eigengp.backend.pieces_numba import (
     AT_ONCE,
     INDEX_1,
     INDEX_2,
     READ_1,
     READ_2,
     READ_3,
+    WRITE_1,
     WRITE_2,
+    add_slopes,
     add_squares,
-    compile_for,
     fill_profile,
+    fill_profile_single,
+    in_place,
+    measure_row,
+    sum_squares,
+    times_slope,
 )
-from eigengp.backend.products_numba import evaluate_gram, multiply, multiply_block
-
-__all__ = [
-    "evaluate_gram",
-    "find_nearest",
-    "measure_distances",
-    "multiply",
-    "multiply_block",
-    "profile",
-    "solve",
-    "whiten",
-]
 
 
-@compile_for(READ_2, READ_1, WRITE_2)
+@compile_for(types.void(READ_2, READ_1, WRITE_2))
 def profile(t, decay, rho):
     for i in range(t.shape[0]):
         fill_profile(t[i], decay, rho[i])
@@ -61,7 +56,7 @@ def _replace(heap, at, size, distance, number):
     heap[place], at[place] = distance, number
 
 
-@compile_for(READ_2, READ_2, INDEX_1, types.Array(types.intp, 2, "C"))
+@compile_for(types.void(READ_2, READ_2, INDEX_1, types.Array(types.intp, 2, "C")))
 def find_nearest(X, points, limit, found):
     n, k = found.shape
     t = np.empty(AT_ONCE)
@@ -105,7 +100,7 @@ def _measure_set(X, per_length, points, x, t):
         pair += s - a
 
 
-@compile_for(READ_3, READ_1, WRITE_2)
+@compile_for(types.void(READ_3, READ_1, WRITE_2))
 def measure_distances(X, per_length, t):
     n, s, D = X.shape
     points, x = np.empty((D, s)), np.empty(D)
@@ -203,7 +198,19 @@ def _combine(weights, rows, out):
             out[m] += w0 * k0[m]
 
 
-def _whiten(R, G, at, own, noise, jitter, w, kappa):
+_TABLES = (
+    (types.Array(of, 2, "C", readonly=True), types.Array(of, 2, "C"))
+    for of in (types.float64, types.float32)
+)
+
+
+@compile_for(
+    *(
+        types.intp(WRITE_2, table, INDEX_2, table, READ_2, types.float64, WRITE_2, out)
+        for table, out in _TABLES
+    )
+)
+def whiten(R, G, at, own, noise, jitter, w, kappa):
     n, s = w.shape
     rows = np.zeros(((s + 3) // 4 * 4, G.shape[1]), G.dtype)
     columns, tile = np.zeros((s, s)), np.empty((4, 4), G.dtype)
@@ -234,21 +241,7 @@ def _whiten(R, G, at, own, noise, jitter, w, kappa):
     return -1
 
 
-def _compile_whiten(of):
-    read = types.Array(of, 2, "C", readonly=True)
-    arguments = (WRITE_2, read, INDEX_2, read, READ_2, types.float64, WRITE_2)
-    return compile_for(*arguments, types.Array(of, 2, "C"), result=types.intp)(_whiten)
-
-
-_whiten_double, _whiten_single = (_compile_whiten(of) for of in (types.float64, types.float32))
-
-
-def whiten(R, G, *others):
-    own = _whiten_single if G.dtype == np.float32 else _whiten_double
-    return own(R, G, *others)
-
-
-@compile_for(READ_2, WRITE_2, types.boolean)
+@compile_for(types.void(READ_2, WRITE_2, types.boolean))
 def solve(L, x, transposed):
     n, m = x.shape
     s = int((np.sqrt(8.0 * L.shape[1] + 1.0) - 1.0) / 2.0)
@@ -267,3 +260,134 @@ def solve(L, x, transposed):
                 own[a] = value
                 for b in range(a + 1, m):
                     own[b] -= value * column[b]
+
+
+@numba.njit(inline="always")
+def _pull_back(points, per_length, term, C, a, sums, by_inputs):
+    D, n = points.shape
+    factors = term[4] * per_length
+    t, rho, T, x = np.empty(n), np.empty(n), np.empty(n), np.empty(D)
+    for i in range(n):
+        sums[D] += 0.5 * (C[i, i] - a[i] * a[i])
+        first = i + 1
+        own, near, bar = t[: n - first], rho[: n - first], T[: n - first]
+        row, others = C[i, first:], a[first:]
+        measure_row(points, i, first, x, own)
+        fill_profile(own, term, near)
+        total = 0.0
+        for j in range(n - first):  # Each entry stands for two.
+            bar[j] = row[j] - a[i] * others[j]
+            total += bar[j] * near[j]
+        sums[D] += total
+        sums[D + 1] += times_slope(own, near, term, bar)
+        sum_squares(bar, x, points, first, sums)
+        if by_inputs.shape[0] > 0:
+            add_slopes(bar, x, points, first, factors, by_inputs)
+
+
+@compile_for(
+    types.float64(
+        *(READ_2, READ_2, READ_2, READ_1, READ_1, types.intp, types.intp, WRITE_2, WRITE_1),
+        *(WRITE_2, WRITE_2),
+    )
+)
+def evaluate_gram(X, per_length, terms, noise, y, factorize, invert, C, a, sums, by_inputs):
+    (n, D), count = X.shape, terms.shape[0]
+    points, t, rho, x = np.empty((count, D, n)), np.empty(n), np.empty(n), np.empty(D)
+    for k in range(count):
+        for i in range(n):
+            for d in range(D):
+                points[k, d, i] = X[i, d] * per_length[k, d]
+    for i in range(n):
+        row = C[i]
+        for j in range(n):
+            row[j] = 0.0
+        for k in range(count):
+            own, near = t[: n - i], rho[: n - i]
+            measure_row(points[k], i, i, x, own)
+            fill_profile(own, terms[k], near)
+            for j in range(n - i):
+                row[i + j] += terms[k, 4] * near[j]
+        row[i] += noise[i]
+    if not in_place(factorize, C):
+        return np.nan
+    log_det = 0.0
+    for i in range(n):
+        log_det += np.log(C[i, i])
+        a[i] = y[i]
+    for i in range(n):
+        value = a[i] / C[i, i]
+        a[i] = value
+        for j in range(i + 1, n):
+            a[j] -= value * C[i, j]
+    for i in range(n - 1, -1, -1):
+        total = a[i]
+        for j in range(i + 1, n):
+            total -= C[i, j] * a[j]
+        a[i] = total / C[i, i]
+    if sums.shape[0] > 0:
+        in_place(invert, C)
+        for k in range(count):
+            _pull_back(points[k], per_length[k], terms[k], C, a, sums[k], by_inputs)
+    return log_det
+
+
+_SINGLE = types.Array(types.float32, 2, "C")
+
+
+@compile_for(types.void(*3 * [types.Array(types.float32, 2, "C", readonly=True)], _SINGLE, _SINGLE))
+def multiply_block(V, left, right, rows, columns):
+    # Four rows at a time: each number of V that is read serves all products.
+    m, n = V.shape
+    zero = np.float32(0)
+    for first in range(0, m, 4):
+        count = min(4, m - first)
+        v0, v1 = V[first], V[min(first + 1, m - 1)]
+        v2, v3 = V[min(first + 2, m - 1)], V[min(first + 3, m - 1)]
+        for j in range(left.shape[0]):
+            x, out = right[j], columns[j]
+            a0 = left[j, first]
+            a1 = left[j, first + 1] if count > 1 else zero
+            a2 = left[j, first + 2] if count > 2 else zero
+            a3 = left[j, first + 3] if count > 3 else zero
+            s0 = s1 = s2 = s3 = zero
+            for c in range(n):
+                s0 += v0[c] * x[c]
+                s1 += v1[c] * x[c]
+                s2 += v2[c] * x[c]
+                s3 += v3[c] * x[c]
+                out[c] += a0 * v0[c] + a1 * v1[c] + a2 * v2[c] + a3 * v3[c]
+            rows[j, first] = s0
+            if count > 1:
+                rows[j, first + 1] = s1
+            if count > 2:
+                rows[j, first + 2] = s2
+            if count > 3:
+                rows[j, first + 3] = s3
+
+
+_SCALED = (
+    [types.Array(of, d, "C", readonly=True) for d in (3, 3, 2, 1)]
+    for of in (types.float64, types.float32)
+)
+
+
+@compile_for(*(types.void(*arguments, WRITE_1) for arguments in _SCALED))
+def multiply(X, points, terms, v, out):
+    near, distances = np.empty(AT_ONCE, X.dtype), np.empty(AT_ONCE, X.dtype)
+    for first in range(0, v.size, AT_ONCE):
+        count = min(AT_ONCE, v.size - first)
+        t, rho = distances[:count], near[:count]
+        for i in range(X.shape[1]):
+            for k in range(X.shape[0]):
+                for j in range(count):
+                    t[j] = 0
+                add_squares(X[k, i], points[k], first, t)
+                if v.itemsize == 4:
+                    fill_profile_single(t, terms[k], rho)
+                else:
+                    fill_profile(t, terms[k], rho)
+                total = X.dtype.type(0)
+                for j in range(count):
+                    total += v[first + j] * rho[j]
+                out[i] += terms[k, 4] * total

@@ -2,29 +2,18 @@
 
 Code that touches rows takes its functions from the namespace of the rows. M × M matrices are NumPy
 arrays in float64, and are moved to the library and device of the rows when needed.
-
-Loops over many small sets of rows are compiled by Numba if it is available. The same functions in
-NumPy also take arrays of PyTorch, on any device; `loops_numpy` documents them. Every loop releases
-the interpreter's lock, or spends its time in functions of NumPy that do, and treats each set by
-itself, so that results do not depend on the number of threads.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import Field
-from functools import cache
-from importlib import import_module
 from operator import add, sub
-from types import ModuleType
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from eigengp._typing import Array
-
-logger = logging.getLogger(__name__)
 
 AnyArray = Any
 """An array of any library that follows the array API standard."""
@@ -49,32 +38,6 @@ def namespace(x: AnyArray) -> Any:
 def is_numpy(x: AnyArray) -> bool:
     """Return whether `x` is a NumPy array."""
     return isinstance(x, np.ndarray)
-
-
-@cache
-def load_loops() -> ModuleType:
-    """Return the compiled functions, or those of NumPy if Numba cannot compile or store them.
-
-    It is not installed, `NUMBA_DISABLE_JIT=1` switches it off, or its cache cannot be written.
-    The first call imports Numba, which takes a moment, and compiles where no earlier process has
-    left its result in the cache.
-    """
-    try:
-        return import_module("eigengp.backend.loops_numba")
-    except Exception as error:  # Whatever a damaged cache or a full disk raises.
-        logger.warning("Fits with nearest neighbours are slower without compiled loops: %r", error)
-        from eigengp.backend import loops_numpy
-
-        return loops_numpy
-
-
-def find_loops(x: AnyArray) -> ModuleType:
-    """Return the functions for arrays of the library of `x`."""
-    if is_numpy(x):
-        return load_loops()
-    from eigengp.backend import loops_numpy
-
-    return loops_numpy
 
 
 def place(x: AnyArray) -> Hashable:

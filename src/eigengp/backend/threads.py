@@ -5,9 +5,6 @@ depend on the number of threads: rows are cut into stripes whose sums are added 
 thread computes them, and BLAS, whose partition of a product depends on its threads, is held to one.
 Factorisations of large matrices are the exception; threads pay off there.
 
-SciPy's LAPACK functions hold the interpreter's lock while they work, so that threads that call them
-factorise one matrix after another. Those of `find_address` do not.
-
 Allocating memory costs more than the arithmetic that fills it. Arrays as large as a block of
 features come from `make_buffer` and are returned by `recycle`; outside `reuse_buffers` these are
 plain allocations.
@@ -36,7 +33,6 @@ import numpy as np
 from scipy.linalg import cython_lapack
 from threadpoolctl import ThreadpoolController
 
-from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, cast, is_numpy, namespace
 
 T = TypeVar("T")
@@ -359,23 +355,17 @@ def sum_in_threads(
 
 @cache
 def find_address(name: str) -> int:
-    """Return the address of a function of the LAPACK that SciPy uses."""
+    """Return the address of a function of the LAPACK that SciPy uses.
+
+    SciPy's own functions hold the interpreter's lock while they work, so that threads that call
+    them factorise one matrix after another.
+    """
     api, capsule = ctypes.pythonapi, cython_lapack.__pyx_capi__[name]
     api.PyCapsule_GetName.restype = ctypes.c_char_p
     api.PyCapsule_GetName.argtypes = [ctypes.py_object]
     api.PyCapsule_GetPointer.restype = ctypes.c_void_p
     api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
     return int(api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule)))
-
-
-def invert_triangle(L: Array) -> Array:
-    """Return `L⁻¹` for a lower triangular matrix, zero above the diagonal."""
-    inverse, n = np.array(L, dtype=np.float64, order="F"), ctypes.c_int(L.shape[0])
-    info, size = ctypes.c_int(), ctypes.byref(n)
-    kind: list[Any] = [ctypes.c_char_p(each) for each in (b"L", b"N")]
-    call = ctypes.CFUNCTYPE(None, *6 * [ctypes.c_void_p])(find_address("dtrtri"))
-    call(*kind, size, inverse.ctypes.data, size, ctypes.byref(info))
-    return np.tril(inverse)
 
 
 def convert(x: AnyArray, name: str) -> AnyArray:
@@ -451,3 +441,8 @@ def with_diagonal(K: AnyArray, value: float) -> AnyArray:
     xp: Any = namespace(K)
     eye = xp.eye(n, K.shape[1], dtype=xp.bool, device=K.device)
     return xp.where(eye, xp.asarray(value, dtype=K.dtype, device=K.device), K)
+
+
+def clip_in_place(x: AnyArray, low: float, high: float) -> AnyArray:
+    """Clip `x` between two numbers, in place if the library can."""
+    return np.clip(x, low, high, out=x) if is_numpy(x) else namespace(x).clip(x, low, high)

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array
+from eigengp.backend.loops import find_loops
 from eigengp.backend.namespace import (
     AnyArray,
     Placed,
     beside,
-    empty_beside,
-    find_loops,
     is_numpy,
+    namespace,
     on_host,
 )
 from eigengp.backend.threads import map_in_threads, use_one_openmp_thread
@@ -129,8 +129,8 @@ class Exact:
         """Return the indices of the nearest points, the nearest first, shape (n, count)."""
         few = not is_numpy(X) and self.n_points <= _SCANNED_ON_DEVICE
         if self.tree is None or few:
-            limit = empty_beside((X.shape[0],), X, "int64")
-            limit[...] = self.n_points
+            xp = namespace(X)
+            limit = xp.full(X.shape[:1], self.n_points, dtype=xp.int64, device=X.device)
             return _scan(self._placed.beside(X), X, limit, count)
         search = partial(self.tree.kneighbors, n_neighbors=count, return_distance=False)
         found = _search_in_parts(search, on_host(X))
@@ -142,8 +142,9 @@ def _scan(columns: AnyArray, X: AnyArray, limit: AnyArray, count: int) -> AnyArr
     host = is_numpy(X)
     X = np.ascontiguousarray(X) if host else X
     size = _SCANNED_AT_ONCE if host else max(1, _PAIRS_ON_DEVICE // columns.shape[1])
-    parts = _cut(X.shape[0], size)
-    found = empty_beside((X.shape[0], count), X, "int64")
+    parts = [slice(i, i + size) for i in range(0, X.shape[0], size)]
+    xp = namespace(X)
+    found = xp.empty((X.shape[0], count), dtype=xp.int64, device=X.device)
     find_nearest = find_loops(X).find_nearest
     map_in_threads(
         lambda rows: find_nearest(X[rows], columns, limit[rows], found[rows]),
@@ -157,7 +158,7 @@ def _search_in_parts(search: Callable[[Array], NDArray[np.intp]], X: Array) -> N
 
     The parts do not depend on the number of threads.
     """
-    parts = [X[rows] for rows in _cut(X.shape[0], _SEARCHED_AT_ONCE)] or [X]
+    parts = [X[i : i + _SEARCHED_AT_ONCE] for i in range(0, X.shape[0], _SEARCHED_AT_ONCE)] or [X]
     return np.concatenate(map_in_threads(search, parts))
 
 
@@ -234,15 +235,6 @@ def _to_float32(X: Array, centre: Array, scale: float) -> NDArray[np.float32]:
     return np.clip((X - centre) / scale, -_FAR, _FAR).astype(np.float32)
 
 
-_CHUNK, _CHUNK_PAIRS = 256, 1_000_000
-"""The number of neighbourhoods at once, and the largest number of their pairs."""
-_BLOCK = 500
-"""The number of rows whose features are computed at once; columns whose length is a power of two
-share few places of the cache."""
-_GROUPS, _LEAST_GROUP = 16, 512
-"""The largest number of sums over rows that are added in order, and the least rows of each."""
-
-
 @dataclass(frozen=True)
 class Nearest:
     """Finds the nearest of some points under a metric.
@@ -308,32 +300,13 @@ class NeighborSource:
     rows: RowBlock
     index: NDArray[np.intp]
     n_threads: int = 1
+    is_complete: bool = False
+    """Whether every row is summed, with all earlier rows as neighbours."""
 
     @property
     def n_rows(self) -> int:
         """The number of rows in the sum."""
         return int(self.index.shape[0])
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every row is summed, with all earlier rows as neighbours."""
-        return self.index.shape == (self.rows.n_rows, self.rows.n_rows)
-
-    @property
-    def chunks(self) -> list[slice]:
-        """Neighbourhoods that are treated at once."""
-        n, s = self.index.shape
-        return _cut(n, max(1, min(_CHUNK, 2 * _CHUNK_PAIRS // (s * (s + 1)))))
-
-    @property
-    def blocks(self) -> list[slice]:
-        """All rows, in blocks whose features are computed at once."""
-        return _cut(self.rows.n_rows, _BLOCK)
-
-    @property
-    def groups(self) -> list[slice]:
-        """Neighbourhoods that are summed at once."""
-        return _cut(self.n_rows, max(_LEAST_GROUP, -(-self.n_rows // _GROUPS)))
 
     @classmethod
     def of(
@@ -359,8 +332,4 @@ class NeighborSource:
         count = min(count, max(1, rows.n_rows - 1))
         before = find_nearest_before(rows.X * metric, count)
         own = np.arange(rows.n_rows)[:, None]
-        return cls(rows, np.hstack([before, own]), n_threads)
-
-
-def _cut(n: int, size: int) -> list[slice]:
-    return [slice(i, min(i + size, n)) for i in range(0, n, size)]
+        return cls(rows, np.hstack([before, own]), n_threads, count == rows.n_rows - 1)

@@ -157,7 +157,6 @@ class Dataset:
     n_varying: int = 1
     opened: float = 0.0
     device: str | None = None
-    """The device of PyTorch on which rows are; None is the CPU."""
     encoder: TableEncoder | None = None
     """The encoder by which the inputs were made from a table."""
     groups: tuple[int, ...] | None = None

@@ -270,16 +270,16 @@ class Scaling:
         """The number of inputs that are learned from."""
         return self.input_scale.size if self.columns is None else len(self.columns)
 
+    @property
+    def _own(self) -> Any:
+        """The index of the inputs that are learned from."""
+        return slice(None) if self.columns is None else list(self.columns)
+
     @cached_property
     def _placed(self) -> tuple[Placed, Placed]:
         """Centre and inverse scale of the inputs that are learned from, in their order."""
-        own = self._learned
+        own = self._own
         return Placed(self.input_centre[own]), Placed(1.0 / self.input_scale[own])
-
-    @property
-    def _learned(self) -> Any:
-        """The index of the inputs that are learned from, in their order."""
-        return slice(None) if self.columns is None else list(self.columns)
 
     def transform_inputs(self, X: AnyArray) -> AnyArray:
         """Return standardised inputs, in the library and precision of `X`."""
@@ -313,9 +313,9 @@ class Scaling:
             standardised = standardised @ np.linalg.inv(self.input_map)
         if not math.isinf(self.knee):
             standardised = stretch_tails(standardised, self.knee)
-        own = self._learned
         shape = (*standardised.shape[:-1], self.input_centre.size)
         found = np.broadcast_to(self.input_centre, shape).copy()
+        own = self._own
         found[..., own] = standardised * self.input_scale[own] + self.input_centre[own]
         return found
 
@@ -338,7 +338,7 @@ class Scaling:
         """
         if self.input_map is not None:
             return kernel.rescaled(np.ones(self.n_columns), unit)
-        own = self._learned
+        own = self._own
         kernel = kernel.rescaled(self.input_scale[own], unit, self.input_centre[own])
         return kernel if self.columns is None else kernel.embed(self.columns, self.input_scale.size)
 
@@ -348,7 +348,7 @@ class Scaling:
         if self.input_map is None:
             return None
         found = np.zeros((self.input_scale.size, self.n_columns))
-        found[self._learned] = self.input_map / self.input_scale[self._learned, None]
+        found[self._own] = self.input_map / self.input_scale[self._own, None]
         return found
 
     def restore_targets(self, X: AnyArray, standardised: AnyArray) -> AnyArray:

@@ -20,9 +20,9 @@ from eigengp.data.array_source import ArraySource
 from eigengp.fitting.heteroscedastic import LEAST_ROWS, LeaveOneOut, LeftOut, reweight_rows, score
 from eigengp.fitting.initialization import (
     WARPED_INPUTS,
-    InducingPointInit,
     count_varying,
     make_warps,
+    place_points,
     shorten_lengthscales,
 )
 from eigengp.fitting.local_learner import choose_map
@@ -169,7 +169,7 @@ class Optimum:
     def log_evidence(self) -> float:
         """The Laplace approximation to `ln p(y)` of the kernel, in nats."""
         _, width = self.laplace
-        normaliser = np.sum(np.log(self.objective.deviation[self._free]))
+        normaliser = np.sum(np.log(self.objective.prior[1][self._free]))
         return float(-self.objective.weight * self.value - normaliser + np.sum(np.log(width)))
 
     def draw(self, pairs: int, rng: np.random.RandomState) -> Iterator[ExactGP]:
@@ -435,7 +435,7 @@ class ExactFit:
         """Return the posterior with eigenfunctions on which its variances may depend."""
         count = max(1, min(_COVARIATE_POINTS, self.rows.n_rows // 10))
         rng = np.random.RandomState(0)
-        points = InducingPointInit("kmeans").place(self.rows, count, model.kernel, rng)
+        points = place_points("kmeans", self.rows, count, model.kernel, rng)
         basis = model.kernel.at(points)
         prior = CholeskyFactor.of(basis.matrix(points) + 1e-6 * basis.prior_scale * np.eye(count))
         return HeteroscedasticPosterior(posterior, prior.matrix, basis=basis)

@@ -144,7 +144,7 @@ def score(posterior: Any, left_out: LeftOut) -> LeaveOneOut:
     errors = rows.y - mean
     n_local = covariates.shape[1] - left_out.n_eigenfunctions
     found = fit_heteroscedastic(errors, variance, covariates, n_local, rows.sample_weight, number)
-    scaled = constant if found.scale is None else replace(posterior, scale=found.scale)
+    scaled = constant if found.scale is None else posterior.refine(scale=found.scale)
     square = float(np.average(errors**2, weights=rows.weight))
     decision = Decision("likelihood", found.name, _LOSS, found.losses)
     return LeaveOneOut(scaled, np.sort(found.errors), decision, found.smooth, square)
@@ -292,13 +292,12 @@ def fit_heteroscedastic(
     squares = errors**2
     count = np.ones_like(squares) if weight is None else weight
     fold = (np.arange(squares.size) if number is None else number) % _FOLDS
-    q = squares / variance
+    rows = _Rows(squares / variance, covariates, count, n_local)
     unseen, limits = {OF_THE_MODEL: variance}, {}
     sets, candidates = list_candidates(n_local, covariates.shape[1])
     with use_one_blas_thread():
-        known = _Known.of(covariates, count, n_local)
-        full = _fit_scale(q, covariates, count, known, sets)
-        found = _cross_validate(q, variance, covariates, count, fold, full, n_local, sets)
+        full = _fit_scale(rows, rows.measure(), sets)
+        found = _cross_validate(rows, variance, fold, full, sets)
     for name, own in candidates.items() if np.ptp(fold) > 0 else ():
         scaled = found[:, own].mean(axis=1)
         limits[name] = _choose_limits(squares, scaled, count)
@@ -309,7 +308,9 @@ def fit_heteroscedastic(
     in_deviations = np.abs(errors) / np.sqrt(unseen[best])
     if best == OF_THE_MODEL:
         least = _find_least(variance, squares, count)
-        only = _make_limit(least, covariates.shape[1]) if least > _FAR * variance.min() else None
+        none = np.zeros(covariates.shape[1])
+        limit = VarianceScale(np.zeros(1), none[:, None], none, none, none, least=least)
+        only = limit if least > _FAR * variance.min() else None
         return FittedVariance(best, only, losses, in_deviations)
     smooth = None if best == "constant" else _pick(full, candidates["eigenfunctions"])
     floor, least = limits[best]
@@ -323,30 +324,20 @@ def _pick(scale: VarianceScale, own: list[int]) -> VarianceScale:
 
 
 def _cross_validate(
-    q: Array,
-    variance: Array,
-    covariates: Array,
-    count: Array,
-    fold: NDArray[np.intp],
-    full: VarianceScale,
-    n_local: int,
-    sets: list[slice],
+    rows: _Rows, variance: Array, fold: NDArray[np.intp], full: VarianceScale, sets: list[slice]
 ) -> Array:
     """Return the variances of each row scaled by what the other folds call for, (n, sets)."""
     found = np.empty((variance.size, len(sets)))
-    seen = {k: fold != k for k in range(_FOLDS) if 0 < np.sum(fold == k) < fold.size}
+    seen = [fold != k for k in range(_FOLDS) if 0 < np.sum(fold == k) < fold.size]
 
-    def predict(task: tuple[int, int], known: _Known) -> None:
+    def predict(task: tuple[int, int]) -> None:
         c, k = task
-        rows = seen[k]
-        own = (q[rows], covariates[rows], count[rows], known, [sets[c]], _pick(full, [c]))
-        found[~rows, c] = _fit_scale(*own)(variance[~rows], covariates[~rows])
+        scale = _fit_scale(rows.picked(seen[k]), measured[k], [sets[c]], _pick(full, [c]))
+        found[~seen[k], c] = scale(variance[~seen[k]], rows.covariates[~seen[k]])
 
-    measured = map_in_threads(
-        lambda rows: _Known.of(covariates[rows], count[rows], n_local), list(seen.values())
-    )
-    tasks = [((c, k), own) for c in range(len(sets)) for k, own in zip(seen, measured, strict=True)]
-    map_in_threads(lambda task: predict(*task), tasks[::-1])  # The largest sets first.
+    measured = map_in_threads(lambda own: rows.picked(own).measure(), seen)
+    tasks = [(c, k) for c in range(len(sets)) for k in range(len(seen))]
+    map_in_threads(predict, tasks[::-1])  # The largest sets first.
     return found
 
 
@@ -387,12 +378,6 @@ def _find_least(variance: Array, squares: Array, count: Array) -> float:
     return float(np.min(np.maximum(variance[order], mean / np.cumsum(count[order]))))
 
 
-def _make_limit(least: float, n_covariates: int) -> VarianceScale:
-    """Return a scale that changes only variances that are not trusted."""
-    none = np.zeros(n_covariates)
-    return VarianceScale(np.zeros(1), none[:, None], none, none, none, least=least)
-
-
 def _is_clearly_less(loss: Array, other: Array, count: Array) -> bool:
     """Return whether a loss is lower than another, beyond the influence of single rows."""
     gain = other - loss
@@ -410,39 +395,47 @@ class _Known(NamedTuple):
     low: Array
     high: Array
 
-    @classmethod
-    def of(cls, covariates: Array, count: Array, n_local: int) -> _Known:
-        """Measure covariates of weighted rows."""
-        p = covariates.shape[1]
-        centre, spread = np.average(covariates, axis=0, weights=count), np.ones(p)
-        around = (covariates[:, :n_local] - centre[:n_local]) ** 2
-        root = np.sqrt(np.average(around, axis=0, weights=count))
+
+class _Rows(NamedTuple):
+    """Rows to which log factors are fitted."""
+
+    q: Array
+    """Squared residuals in units of their predicted variances."""
+    covariates: Array
+    weight: Array
+    n_local: int
+
+    def picked(self, own: NDArray[np.bool_]) -> _Rows:
+        """Return some rows."""
+        return _Rows(self.q[own], self.covariates[own], self.weight[own], self.n_local)
+
+    def measure(self) -> _Known:
+        """Measure the covariates of weighted rows."""
+        n_local, p = self.n_local, self.covariates.shape[1]
+        centre, spread = np.average(self.covariates, axis=0, weights=self.weight), np.ones(p)
+        around = (self.covariates[:, :n_local] - centre[:n_local]) ** 2
+        root = np.sqrt(np.average(around, axis=0, weights=self.weight))
         spread[:n_local] = np.maximum(root, _LEAST_SPREAD)
         blocks = [slice(i, i + _COLUMNS) for i in range(0, p, _COLUMNS)]
-        limits = map_in_threads(lambda own: np.quantile(covariates[:, own], _KNOWN, 0), blocks)
-        return cls(centre, spread, *np.hstack(limits))
+        limits = map_in_threads(lambda own: np.quantile(self.covariates[:, own], _KNOWN, 0), blocks)
+        return _Known(centre, spread, *np.hstack(limits))
 
 
 def _fit_scale(
-    q: Array,
-    covariates: Array,
-    count: Array,
-    known: _Known,
-    sets: list[slice],
-    start: VarianceScale | None = None,
+    rows: _Rows, known: _Known, sets: list[slice], start: VarianceScale | None = None
 ) -> VarianceScale:
     """Fit a log factor to each set of covariates."""
-    p = covariates.shape[1]
+    p = rows.covariates.shape[1]
     intercept, slopes = np.zeros(len(sets)), np.zeros((p, len(sets)))
     for c, own in enumerate(sets):
         spread = known.spread[own]
-        design = np.ones((q.size, 1 + spread.size))
-        design[:, 1:] = (covariates[:, own] - known.centre[own]) / spread
+        design = np.ones((rows.q.size, 1 + spread.size))
+        design[:, 1:] = (rows.covariates[:, own] - known.centre[own]) / spread
         beta = np.zeros(design.shape[1])
-        beta[0] = np.log(max(float(np.average(q, weights=count)), _LEAST_MEAN))
+        beta[0] = np.log(max(float(np.average(rows.q, weights=rows.weight)), _LEAST_MEAN))
         if start is not None:
             beta[0], beta[1:] = start.intercept[c], start.slopes[own, c] * spread
-        beta = _minimize(q, count, design, beta)
+        beta = _minimize(rows.q, rows.weight, design, beta)
         intercept[c], slopes[own, c] = beta[0], beta[1:] / spread
     return VarianceScale(intercept, slopes, known.centre, known.low, known.high)
 

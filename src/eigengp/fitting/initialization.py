@@ -20,7 +20,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array
-from eigengp.backend.threads import use_one_openmp_thread
 from eigengp.fitting.objectives import (
     LEAST_METRIC,
     eigengp_parameters,
@@ -44,43 +43,45 @@ _PLACING_ROWS = 10_000
 _SHORTENED = 8
 
 
-@dataclass(frozen=True)
-class InducingPointInit:
-    """How the first start places its inducing points.
+def place_points(
+    method: str | Array,
+    rows: RowBlock,
+    count: int,
+    kernel: Kernel,
+    rng: np.random.RandomState,
+    learned: bool = False,
+) -> Array:
+    """Return `count` inducing points for a first start, shape (count, D).
 
     Parameters
     ----------
     method : {"kmeans", "random", "greedy"} or array of shape (M, D)
         Cluster centres, random rows, rows picked one by one where the conditional prior variance
         is largest, or the points themselves.
+    rows : RowBlock
+        The rows among which they are placed.
+    count : int
+        The number of points.
+    kernel : Kernel
+        The kernel for which they are placed.
+    rng : RandomState
+        The random number generator.
+    learned : bool
+        Whether the kernel is learned; clusters are then those of inputs in units of its
+        lengthscales.
     """
-
-    method: str | Array
-
-    def place(
-        self,
-        rows: RowBlock,
-        count: int,
-        kernel: Kernel,
-        rng: np.random.RandomState,
-        learned: bool = False,
-    ) -> Array:
-        """Return `count` inducing points, shape (count, D).
-
-        If the kernel is `learned`, clusters are those of inputs in units of its lengthscales.
-        """
-        if isinstance(self.method, np.ndarray):
-            return self.method
-        stride = max(1, rows.y.size // max(_PLACING_ROWS, 2 * count))
-        if self.method == "kmeans" and count < rows.y.size:
-            unit = np.ones(rows.X.shape[1])
-            if learned:
-                unit /= np.maximum(kernel.metric(unit.size), LEAST_METRIC)
-            weight = None if rows.sample_weight is None else rows.sample_weight[::stride]
-            return unit * _cluster(rows.X[::stride] / unit, weight, count, rng)
-        if self.method == "greedy":
-            return pick_greedily(rows.X[::stride], count, kernel)
-        return draw_rows(rows, count, rng)
+    if isinstance(method, np.ndarray):
+        return method
+    stride = max(1, rows.y.size // max(_PLACING_ROWS, 2 * count))
+    if method == "kmeans" and count < rows.y.size:
+        unit = np.ones(rows.X.shape[1])
+        if learned:
+            unit /= np.maximum(kernel.metric(unit.size), LEAST_METRIC)
+        weight = None if rows.sample_weight is None else rows.sample_weight[::stride]
+        return unit * _cluster(rows.X[::stride] / unit, weight, count, rng)
+    if method == "greedy":
+        return pick_greedily(rows.X[::stride], count, kernel)
+    return draw_rows(rows, count, rng)
 
 
 def place_among_all(
@@ -89,13 +90,13 @@ def place_among_all(
     """Return `count` inducing points of labelled and unlabelled rows together, (count, D)."""
     X = np.concatenate([labelled, others])
     rows = RowBlock(X, np.zeros(X.shape[0]))
-    return InducingPointInit(method).place(rows, min(count, X.shape[0]), kernel, rng)
+    return place_points(method, rows, min(count, X.shape[0]), kernel, rng)
 
 
 def _cluster(X: Array, weight: Array | None, count: int, rng: np.random.RandomState) -> Array:
     # Where scikit-learn looks for other libraries' arrays, it spends half of the time on that.
     dispatch = config_context(array_api_dispatch=False)
-    with warnings.catch_warnings(), use_one_openmp_thread(), dispatch:
+    with warnings.catch_warnings(), dispatch:
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = KMeans(count, n_init=1, max_iter=30, random_state=rng).fit(X, sample_weight=weight)
     centres: Array = model.cluster_centers_.astype(np.float64)
@@ -140,8 +141,7 @@ def measure_roughness(rows: RowBlock) -> Array:
     k = min(_NEIGHBOURS, rows.y.size - 1)
     if k < 1:
         return np.ones(rows.y.size)
-    with use_one_openmp_thread():
-        neighbours = NearestNeighbors(n_neighbors=k).fit(rows.X).kneighbors(return_distance=False)
+    neighbours = NearestNeighbors(n_neighbors=k).fit(rows.X).kneighbors(return_distance=False)
     change: Array = np.abs(rows.y - rows.y[neighbours].mean(axis=1))
     return change / change.mean() if change.any() else np.ones(rows.y.size)
 
@@ -235,8 +235,8 @@ class InducingFamily(Family):
 
     Parameters
     ----------
-    init : InducingPointInit
-        How inducing points are placed.
+    method : str or array of shape (M, D)
+        How inducing points are placed; see `place_points`.
     n_components : int or None
         The number R of eigenfunctions; None is one for each inducing point. All starts have as
         many, since hyperparameters that suit all M eigenfunctions can be poor for the first R.
@@ -244,7 +244,7 @@ class InducingFamily(Family):
         False if the points are given, and not to be moved.
     """
 
-    init: InducingPointInit
+    method: str | Array
     n_components: int | None = None
     relocates: bool = True
     screening_rows = 1_000
@@ -259,9 +259,9 @@ class InducingFamily(Family):
         Starts differ in their inducing points too, unless these are given; every fourth has those
         of the first.
         """
-        given = isinstance(self.init.method, np.ndarray) and len(self.init.method) == size
-        init = self.init if self.relocates or given else InducingPointInit("kmeans")
-        placed = init.place(rows, size, template.kernel, rng)
+        given = isinstance(self.method, np.ndarray) and len(self.method) == size
+        method = self.method if self.relocates or given else "kmeans"
+        placed = place_points(method, rows, size, template.kernel, rng)
         first = self._put(template, placed, size)
         if count == 1:
             return [first]
@@ -277,7 +277,8 @@ class InducingFamily(Family):
         self, model: EigenGP, rows: RowBlock, size: int, rng: Any, learned: bool = False
     ) -> EigenGP:
         """See `Family.place`."""
-        return self._put(model, self.init.place(rows, size, model.kernel, rng, learned), size)
+        points = place_points(self.method, rows, size, model.kernel, rng, learned)
+        return self._put(model, points, size)
 
     def _put(self, model: EigenGP, points: Array, size: int) -> EigenGP:
         R = size if self.n_components is None else min(self.n_components, size)

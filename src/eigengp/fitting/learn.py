@@ -20,7 +20,6 @@ from eigengp.fitting.heteroscedastic import score_leave_one_out
 from eigengp.fitting.initialization import (
     Family,
     InducingFamily,
-    InducingPointInit,
     SpectralFamily,
     place_among_all,
     shorten_lengthscales,
@@ -264,10 +263,9 @@ def _learn_inducing(
         shared=run.settings.has_weights,
     )
     relocates = isinstance(run.inducing_points, str)
-    init = InducingPointInit(run.inducing_points)
-    family = InducingFamily(init, plan.n_components, relocates)
+    family = InducingFamily(run.inducing_points, plan.n_components, relocates)
     if plan.strategy != "prior":
-        return Stages(run, family, plan).learn(template)
+        return Stages.begin(run, family, plan).learn_all(template)
     model: EigenGP = learn_one_stage(run, family, plan, template)
     return model
 

@@ -46,23 +46,15 @@ _TOLERANCE = 1e-6
 """The default relative change of the log marginal likelihood at which learning stops."""
 
 
-class _Origin(NamedTuple):
-    """Where learning of a candidate kernel starts."""
-
-    kind: type[Stationary] | None
-    """At the learned parameters of this kernel; None is the start of the fit."""
-    stretch: float
-    """The factor by which its lengthscales are multiplied."""
-
-
-CANDIDATES: dict[type[Stationary], _Origin] = {
-    SquaredExponential: _Origin(None, 1.0),
-    RationalQuadratic: _Origin(SquaredExponential, 1.0),
-    Matern52: _Origin(SquaredExponential, 1.3),
-    Matern32: _Origin(Matern52, 1.3),
-    Matern12: _Origin(Matern32, 2.4),
+CANDIDATES: dict[type[Stationary], tuple[type[Stationary] | None, float]] = {
+    SquaredExponential: (None, 1.0),
+    RationalQuadratic: (SquaredExponential, 1.0),
+    Matern52: (SquaredExponential, 1.3),
+    Matern32: (Matern52, 1.3),
+    Matern12: (Matern32, 2.4),
 }
-"""The candidate kernels; each starts where a smoother one ended."""
+"""The candidate kernels; each starts where a smoother one ended, with lengthscales times a factor.
+None is the start of the fit."""
 SUMS: tuple[tuple[type[Stationary], ...], ...] = (
     (SquaredExponential, RationalQuadratic),
     (RationalQuadratic, Matern12),
@@ -243,8 +235,8 @@ class LocalLearner:
         if not given:
             models = self._learn_candidates(start, rounds.pop(0), most)
         for each in rounds:
-            learned, groups = [], self.group(models[0], each.n_rows, each.size)
             mapped = [] if given else self.map_inputs(models[: each.mapped])
+            learned, groups = [], self.group(models[0], each.n_rows, each.size)
             models = [*models[: len(mapped) or None], *mapped]
             for i, model in enumerate(models):
                 learned.append(self.learn_in_round(each, model, groups, most, len(models) - i))
@@ -272,7 +264,12 @@ class LocalLearner:
             return models
         names = [name_model(model) for model in models]
         n = sum(float(rows.weight.sum()) for rows in groups)
-        scores = [self.score_model(each, groups) + count_parameters(each) / n for each in models]
+        maps = [() if each.input_map is None else each.input_map for each in models]
+        counts = [len(m.kernel.parameters) + np.size(W) for m, W in zip(models, maps, strict=True)]
+        scores = [
+            self.score_model(model, groups) + count / n
+            for model, count in zip(models, counts, strict=True)
+        ]
         self.losses[own.n_rows] = dict(zip(names, scores, strict=True))
         return [models[i] for i in np.argsort(scores, kind="stable")[: own.keep]]
 
@@ -308,13 +305,13 @@ class LocalLearner:
         groups = self.group(start, own.n_rows, own.size)
         pairs = SUMS if self._has_time else ()
         n_candidates = len(CANDIDATES) + len(pairs)
-        for i, (kind, origin) in enumerate(CANDIDATES.items()):
-            model = learned[origin.kind]
+        for i, (kind, (origin, stretch)) in enumerate(CANDIDATES.items()):
+            model = learned[origin]
             before: Any = model.kernel
-            lengths = before.lengthscale * origin.stretch
+            lengths = before.lengthscale * stretch
             model = replace(model, kernel=kind(lengths, before.variance, groups=before.groups))
             learned[kind] = model = self.learn_in_round(own, model, groups, most, n_candidates - i)
-            if origin.kind is None:
+            if origin is None:
                 groups = self.group(model, own.n_rows, own.size)
         sums = []
         for i, parts in enumerate(pairs, len(CANDIDATES)):
@@ -397,12 +394,6 @@ def bisect_rows(X: Array, rows: NDArray[np.intp], size: int) -> Iterator[NDArray
     cut = rows.size * (n_groups // 2) // n_groups
     yield from bisect_rows(X, order[:cut], size)
     yield from bisect_rows(X, order[cut:], size)
-
-
-def count_parameters(model: ExactGP) -> int:
-    """Return the number of parameters of the kernel and the map."""
-    own = model.input_map
-    return len(model.kernel.parameters) + (0 if own is None else own.size)
 
 
 def name_model(model: ExactGP) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -252,9 +252,10 @@ def minimize(
     FactorizationError
         If the starting point cannot be evaluated.
     """
-    parameters, evaluate = objective.parameters, objective.__call__
+    parameters = objective.parameters
+    evaluate: Callable[[Array], Evaluation] = objective
     if checkpoint is not None:
-        evaluate = CheckpointedObjective(objective, checkpoint, name)
+        evaluate = recall(objective, checkpoint, name)
     search = _Search(evaluate, parameters.start, Evaluation(np.inf, np.empty(0), np.inf))
 
     def report(_: Array) -> None:
@@ -387,16 +388,15 @@ class PriorObjective:
     likelihood: RowObjective
     weight: float
     n_inputs: int
-    mean: Array = field(init=False)
-    deviation: Array = field(init=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def prior(self) -> tuple[Array, Array]:
+        """Mean and standard deviation of the normal prior of each entry."""
         kernel = self.likelihood.parameters.template.kernel
         half = 0.5 * np.log(self.n_inputs)
         own = [(p.log_prior[0] + half * p.restarts, p.log_prior[1]) for p in kernel.parameters]
         mean, deviation = np.array([*own, _NOISE_LOG_PRIOR]).T
-        object.__setattr__(self, "mean", mean)
-        object.__setattr__(self, "deviation", deviation)
+        return mean, deviation
 
     @property
     def parameters(self) -> Parameters[ExactGP]:
@@ -406,7 +406,7 @@ class PriorObjective:
     def hold(self, held: Array) -> PriorObjective:
         """Return the objective with some parameters of the kernel held at their prior means."""
         kernel, *others = self.parameters.parts
-        mean = self.mean[: held.size]
+        mean = self.prior[0][: held.size]
         low, high = (np.where(held, mean, each) for each in (kernel.low, kernel.high))
         parts = (replace(kernel, low=low, high=high), *others)
         parameters = replace(self.parameters, parts=parts)
@@ -415,38 +415,27 @@ class PriorObjective:
     def __call__(self, vector: Array) -> Evaluation:
         """Evaluate, per row."""
         found = self.likelihood(vector)
-        apart = (vector - self.mean) / self.deviation
+        mean, deviation = self.prior
+        apart = (vector - mean) / deviation
         value = found.value + 0.5 * float(apart @ apart) / self.weight
-        gradient = found.gradient + apart / self.deviation / self.weight
+        gradient = found.gradient + apart / deviation / self.weight
         return Evaluation(value, gradient, found.evidence)
 
 
-@dataclass(frozen=True)
-class CheckpointedObjective:
-    """An objective that is evaluated only at points that are not in the checkpoint.
+def recall(
+    objective: Callable[[Array], Evaluation], checkpoint: Checkpoint, name: str
+) -> Callable[[Array], Evaluation]:
+    """Return an objective of this name, evaluated only at points that the checkpoint lacks."""
 
-    Parameters
-    ----------
-    objective : callable
-        Evaluates new points.
-    checkpoint : Checkpoint
-        Holds the evaluations so far.
-    name : str
-        The name of the objective, unique within the fit.
-    """
-
-    objective: Callable[[Array], Evaluation]
-    checkpoint: Checkpoint
-    name: str
-
-    def __call__(self, vector: Array) -> Evaluation:
-        """Look up the evaluation, or evaluate."""
-        key = blake2b(self.name.encode() + vector.tobytes(), digest_size=16).digest()
-        known = self.checkpoint.look_up(key)
+    def evaluate(vector: Array) -> Evaluation:
+        key = blake2b(name.encode() + vector.tobytes(), digest_size=16).digest()
+        known = checkpoint.look_up(key)
         if known is None:
-            found = self.objective(vector)
-            self.checkpoint.add(key, found)
+            found = objective(vector)
+            checkpoint.add(key, found)
             return found
         if known[1].shape != vector.shape:
-            raise self.checkpoint.make_error("a record is damaged")
+            raise checkpoint.make_error("a record is damaged")
         return Evaluation(*known)
+
+    return evaluate

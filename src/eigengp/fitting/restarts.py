@@ -171,7 +171,7 @@ class Search:
         return chosen
 
 
-@dataclass(frozen=True)
+@dataclass
 class FirstStage:
     """Learns kernel, points and noise from the best of many starts.
 

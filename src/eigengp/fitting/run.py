@@ -13,7 +13,11 @@ from sklearn.utils import check_random_state
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, place, put_inputs
-from eigengp.backend.threads import count_available_threads, speed_up_passes
+from eigengp.backend.threads import (
+    count_available_threads,
+    speed_up_passes,
+    use_one_openmp_thread,
+)
 from eigengp.data.array_source import ArraySource
 from eigengp.data.open import Dataset
 from eigengp.data.standardize import Scaling
@@ -191,7 +195,7 @@ def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
     try:
         points = _standardize_points(settings.inducing_points, dataset.scaling)
         size, n_threads = get_largest_size(dataset, settings), count_available_threads()
-        with speed_up_passes(size):
+        with speed_up_passes(size), use_one_openmp_thread():
             yield Run(
                 dataset,
                 settings,

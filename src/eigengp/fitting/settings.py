@@ -20,7 +20,7 @@ from eigengp.data.open import Dataset, ReadOptions, find_gpu
 from eigengp.data.stream_source import StreamSource
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.likelihoods import LIKELIHOODS, Heteroscedastic, NonGaussian
-from eigengp.gp.precision import KEPT_BYTES, Arithmetic, choose_precision
+from eigengp.gp.precision import KEPT_BYTES, Arithmetic
 from eigengp.kernels import Kernel
 
 _DEFAULT_WORKING_MEMORY = 1024
@@ -38,6 +38,11 @@ _SCARCE_ROWS_PER_POINT = 10
 _HOLD_OUT_FROM = 2_000
 _SAMPLE_ROWS = 2_000
 """The least number of rows among which distinct inputs are counted first."""
+_FEWEST_FOR_FLOAT32 = 1 << 24
+"""The number of rows from which float32 pays on a GPU that has fast float64: the compilation of its
+kernels takes seconds."""
+_LAST_FAST = 10
+"""The last major version of CUDA's capabilities whose first chip has fast float64."""
 _COUNT = Interval(Integral, 1, None, closed="left")
 
 
@@ -434,6 +439,28 @@ class Plan:
         arithmetic = Arithmetic(precision, memory)  # Streamed rows share the memory.
         limits = (n_restarts, max_iter, tol)
         return cls(n_components, M, *limits, settled=settled, arithmetic=arithmetic)
+
+
+def choose_precision(asked: str, device: str | None, n_rows: int) -> str:
+    """Return the precision of passes over so many rows on a device of PyTorch; None is the CPU.
+
+    "single" and "mixed" allow float32, where it is faster.
+    """
+    if device is None or not device.startswith("cuda"):
+        return "double" if asked == "auto" else asked
+    if n_rows >= _FEWEST_FOR_FLOAT32:
+        return asked
+    if _has_fast_float64(device):
+        return "double"
+    return "mixed" if asked == "auto" else asked
+
+
+def _has_fast_float64(device: str) -> bool:
+    """Return whether a GPU has float64 at half of the speed of float32, as in data centres."""
+    import torch
+
+    major, minor = torch.cuda.get_device_capability(device)
+    return minor == 0 and major <= _LAST_FAST
 
 
 def resolve_sizes(settings: Settings, default: int) -> tuple[int, int]:

@@ -13,7 +13,7 @@ learned weights are kept only if they improve the predictions of a held-out set.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -87,44 +87,35 @@ class WeightObjective:
 
 
 @dataclass
-class Stages:
-    """The stages of one fit.
+class Stages(FirstStage):
+    """The stages of one fit; the first learns kernel and inducing points from the training rows.
 
     Parameters
     ----------
-    run : Run
-        Its rows, random numbers, progress and checkpoint.
-    family : Family
-        The kind of model.
-    plan : Plan
-        The resolved settings.
+    held_out : RowBlock or None
+        The rows that judge learned weights.
     """
 
-    run: Run
-    family: Family
-    plan: Plan
-    first: FirstStage = field(init=False)
-    """Learns kernel and inducing points from the training rows."""
     held_out: RowBlock | None = None
     _weight_objective: WeightObjective | None = None
 
-    def __post_init__(self) -> None:
-        train = self.run.source
-        if self.plan.hold_out:
+    @classmethod
+    def begin(cls, run: Run, family: Family, plan: Plan) -> Stages:
+        """Split the rows as the plan says."""
+        train, held_out = run.source, None
+        if plan.hold_out:
             train = split_training(train)
-            self.held_out = train.take_held_out()
-        if self.plan.groups:
-            train = group_source(train)
-        self.first = FirstStage(self.run, self.family, self.plan, train)
+            held_out = train.take_held_out()
+        return cls(run, family, plan, group_source(train) if plan.groups else train, held_out)
 
-    def learn(self, template: EigenGP) -> EigenGP:
+    def learn_all(self, template: EigenGP) -> EigenGP:
         """Learn a model; `template` holds the kernel and noise to start from."""
-        start = self.first.choose_start(template)
+        start = self.choose_start(template)
         kept = min(self.plan.n_components, start.inducing_points.shape[0])
         start = replace(start, n_components=kept)
         if self.plan.strategy == "direct":
             return self._learn_jointly(start)
-        first = self.first.learn("stage 1", start)
+        first = self.learn("stage 1", start)
         second = self._learn_weights("stage 2", first)
         best = self._choose_better(first, second)
         if self.plan.strategy == "sequential":
@@ -137,12 +128,12 @@ class Stages:
         The trace term inflates the noise while inducing points are learned; the last step corrects
         it by the log marginal likelihood alone.
         """
-        joint = self.first.learn("joint", start, weights=True)
+        joint = self.learn("joint", start, weights=True)
         return self._choose_better(joint, self._learn_weights("weights", joint))
 
     def _learn_weights(self, stage: str, model: EigenGP) -> EigenGP:
         """Learn the weights of the eigenfunctions and the noise."""
-        plan, run, train = self.plan, self.run, self.first.train
+        plan, run, train = self.plan, self.run, self.train
         if plan.max_iter == 0:
             return model
         free = self.family.free(model, run.dataset.extent, basis=False, weights=True)
@@ -169,7 +160,7 @@ class Stages:
         if known is not None and known.knows(model):  # The sums of stage 2 save a pass.
             posterior = model.posterior(known.compute_outcome(model))
         else:
-            posterior = model.posterior(model.forward(self.first.train))
+            posterior = model.posterior(model.forward(self.train))
         both = map_blocks(
             lambda X: np.column_stack(posterior.mean_and_variance(X)), rows.X, posterior.n_columns
         )

@@ -16,9 +16,9 @@ from eigengp.fitting.bound import Approximation, BoundObjective, Rows
 from eigengp.fitting.class_neighbors import BoundLearner, NeighborRounds
 from eigengp.fitting.initialization import (
     WARPED_INPUTS,
-    InducingPointInit,
     make_warps,
     place_among_all,
+    place_points,
 )
 from eigengp.fitting.local_learner import name_kernel
 from eigengp.fitting.model_selection import Decision
@@ -219,7 +219,7 @@ class VariationalFit:
             return given
         if others is not None:
             return place_among_all(own, block.X, others, size, kernel, run.rng)
-        return InducingPointInit(own).place(block, size, kernel, run.rng)
+        return place_points(own, block, size, kernel, run.rng)
 
 
 def _uses_neighbors(run: Run, likelihood: NonGaussian, kernel: Kernel) -> bool:

@@ -22,7 +22,7 @@ from eigengp._typing import Array
 from eigengp.backend.threads import map_in_threads
 from eigengp.data.neighbors import Nearest, NeighborSource
 from eigengp.fitting.heteroscedastic import LeaveOneOut, LeftOut, reweight_rows, score
-from eigengp.fitting.initialization import InducingPointInit
+from eigengp.fitting.initialization import place_points
 from eigengp.fitting.local_learner import (
     group_nearby,
     learn_kernels,
@@ -269,10 +269,9 @@ class NeighborFit:
         try:
             points = self._place(model.kernel, size, seen)
             made = VecchiaPass.of(model.kernel, points, model.noise_variance, RELATIVE_JITTER)
-            outcome = self.run_pass(made, seen)
+            _, posterior = self.run_pass(made, seen, seen)
         except FactorizationError:
             return float("inf")
-        posterior = self._make_posterior(outcome, seen)
         chunks = [held_out.X[i : i + _CHUNK] for i in range(0, held_out.n_rows, _CHUNK)]
         parts = map_in_threads(posterior.mean_and_variance, chunks, self.run.n_threads)
         mean, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
@@ -284,43 +283,42 @@ class NeighborFit:
         given = self.run.inducing_points
         if not isinstance(given, str) and self.input_map is not None:
             given = given @ self.input_map
-        return InducingPointInit(given).place(rows, size, kernel, rng)
+        return place_points(given, rows, size, kernel, rng)
 
     def condition_and_predict(self, model: VecchiaPass) -> _Predicted:
         """Condition a model on all rows; if the noise is fitted, predict rows from all others."""
-        outcome = self.condition(model)
+        outcome, posterior = self.condition(model)
         if self.run.settings.noise == "gaussian":
-            posterior, none = self._make_posterior(outcome, self.rows), np.empty(0)
+            none = np.empty(0)
             left_out = LeftOut(self.single, self.number, 3 * (none,), 0)
             return _Predicted(model, outcome, posterior, none.astype(np.intp), 0, left_out)
         self.run.monitor.clock.allow(_UNTIL[1])
-        own = self._predict(model, outcome)
-        return own._replace(scored=score(own.posterior, own.left_out))
+        own = self._predict(model, outcome, posterior)
+        return own._replace(scored=score(posterior, own.left_out))
 
-    def condition(self, model: VecchiaPass) -> VecchiaOutcome:
+    def condition(self, model: VecchiaPass) -> tuple[VecchiaOutcome, VecchiaPosterior]:
         """Condition the coefficients of the model on all rows, or on a sample of many.
 
         With all rows as neighbours it is the exact GP, without the jitter of neighbourhoods.
         """
         if self.n_neighbors < self.rows.n_rows:
-            return self.run_pass(model, self.sample, min(self.n_neighbors, MOST_NEIGHBORS))
-        return self.run_pass(replace(model, jitter=0.0), self.sample, self.rows.n_rows)
+            most = min(self.n_neighbors, MOST_NEIGHBORS)
+            return self.run_pass(model, self.sample, self.rows, most)
+        return self.run_pass(replace(model, jitter=0.0), self.sample, self.rows, self.rows.n_rows)
 
     def run_pass(
-        self, model: VecchiaPass, rows: RowBlock, count: int = MOST_NEIGHBORS
-    ) -> VecchiaOutcome:
-        """Condition the coefficients of a model on rows with so many neighbours."""
-        metric = model.features.kernel.metric(rows.X.shape[1])
-        return model.forward(NeighborSource.of(rows, metric, count, self.run.n_threads))
+        self, model: VecchiaPass, seen: RowBlock, rows: RowBlock, count: int = MOST_NEIGHBORS
+    ) -> tuple[VecchiaOutcome, VecchiaPosterior]:
+        """Condition the coefficients of a model on rows that are seen, with so many neighbours.
 
-    def _make_posterior(self, outcome: VecchiaOutcome, rows: RowBlock) -> VecchiaPosterior:
-        """Return the posterior given these rows, which finds neighbours among them."""
-        assert isinstance(outcome.flow, VecchiaPass)
-        metric = outcome.flow.features.kernel.metric(rows.X.shape[1])
+        The posterior finds neighbours among all `rows`.
+        """
+        metric, n_threads = model.features.kernel.metric(rows.X.shape[1]), self.run.n_threads
         search = Nearest.of(rows.X, metric, self.n_neighbors)
+        outcome = model.forward(NeighborSource.of(seen, metric, count, n_threads))
         posterior = VecchiaPosterior.of(outcome, rows, search, search.count)
-        posterior.prepare(self.run.n_threads)
-        return posterior
+        posterior.prepare(n_threads)
+        return outcome, posterior
 
     def score(self, own: _Predicted) -> LeaveOneOut:
         """Return the posterior of a model given all rows, with its leave-one-out score.
@@ -346,7 +344,11 @@ class NeighborFit:
         return score(own.posterior, own.left_out) if all_rows else scored
 
     def _predict(
-        self, model: VecchiaPass, outcome: VecchiaOutcome, factor: Array | None = None
+        self,
+        model: VecchiaPass,
+        outcome: VecchiaOutcome,
+        posterior: VecchiaPosterior,
+        factor: Array | None = None,
     ) -> _Predicted:
         """Predict rows from all others, as many as time allows, with the mean of the neighbours.
 
@@ -361,7 +363,6 @@ class NeighborFit:
         n_rows = np.bincount(self.number, self.single.sample_weight)
         repeats = count + np.flatnonzero(n_rows[count:] > 1.0)
         at = np.concatenate([np.arange(count), repeats[: count // _FIRST_PER_REPEAT]])
-        posterior = self._make_posterior(outcome, self.rows)
         search: Any = posterior.search
         parts: list[Any] = []
         for start in range(0, at.size, _AT_ONCE):
@@ -392,7 +393,7 @@ class NeighborFit:
         )
         rows = reweight_rows(self.rows, smooth, np.concatenate(explained))
         again = replace(self, rows=rows, sample=rows)
-        return again._predict(model, again.condition(model), rows.weight / self.rows.weight)
+        return again._predict(model, *again.condition(model), rows.weight / self.rows.weight)
 
     def _use_all_rows(self, own: _Predicted) -> tuple[_Predicted, Decision]:
         """Replace the mean by that of the full GP, if memory and time allow and it is not worse."""
@@ -406,7 +407,7 @@ class NeighborFit:
             reason = "conjugate gradients did not converge"
         if full is None:
             return own, Decision("posterior_mean", "neighbors", str(reason))
-        posterior = replace(own.posterior, coefficients=full.coefficients)
+        posterior = own.posterior.refine(coefficients=full.coefficients)
         if not mean.size:
             reason = "memory and time allow"
             return own._replace(posterior=posterior), Decision("posterior_mean", "all rows", reason)

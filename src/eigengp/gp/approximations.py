@@ -229,7 +229,7 @@ class PriorPass:
         sums = source.total(lambda block: rows.sums(block, kept))
         if self.factor is None:
             return Outcome(self, FactorEvidence(sums, np.ones(sums.b.size), s2), None, None, kept)
-        evidence = PriorEvidence(sums, self.factor, s2)
+        evidence = PriorEvidence(sums, 1.0, s2, self.factor)
         in_float64 = _is_trusted(evidence)
         single = rows.made == "float32"
         if not (_is_trusted_in_float32(evidence) if single else in_float64):
@@ -348,7 +348,6 @@ class SpectralPass:
         """Return the derivatives by `ln v` and `σ²`, without touching the rows."""
         extra = outcome.trace.noise_variance if outcome.trace else 0.0
         evidence = outcome.evidence
-        assert isinstance(evidence, FactorEvidence)
         return evidence.log_scale_adjoint(), evidence.noise_adjoint() + extra
 
     def pull_back(self, source: RowSource, outcome: Outcome, bar: SumsAdjoint) -> PassAdjoint:

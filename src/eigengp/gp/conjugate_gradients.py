@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import load_loops, row_dots
+from eigengp.backend.loops import load_loops
+from eigengp.backend.namespace import row_dots
 from eigengp.backend.threads import map_in_threads, sum_in_threads
 from eigengp.gp.linalg import cholesky, solve_lower
 from eigengp.gp.vecchia import VecchiaOutcome

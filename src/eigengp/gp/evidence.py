@@ -10,7 +10,6 @@ coefficients. Where `F Fᵀ = K_BB⁻¹`, that is `P = Λ⁻¹` with
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -33,41 +32,24 @@ from eigengp.gp.sums import Kept, Sums, SumsAdjoint
 LOG_2PI = float(np.log(2.0 * np.pi))
 
 
-class Evidence(ABC):
-    """The evidence, its adjoints and the posterior.
+@dataclass(frozen=True)
+class FactorEvidence:
+    """The evidence for a diagonal prior factor, through `G`, with its adjoints and the posterior.
 
-    Attributes
+    Parameters
     ----------
     sums : Sums
         Pass 1 over the rows.
+    factor : array of shape (R,) or 1.0
+        The diagonal of the prior factor `F` in the coordinates of the sums, which takes `h`, the
+        solution of the normal equations, to the coefficients `m`.
     noise_variance : float
         `σ²`, applied to sums that were made without it (1 otherwise).
-    factor : array of shape (R,) or 1.0
-        What takes `h`, the solution of the normal equations, to the coefficients `m`.
     """
 
     sums: Sums
-    noise_variance: float
     factor: Any
-
-    @abstractmethod
-    def precision(self) -> Array:
-        """Return the posterior precision, `G` or `Λ`."""
-
-    @property
-    @abstractmethod
-    def mean_norm(self) -> float:
-        """`hᵀh`, the size of the posterior mean under the prior."""
-
-    @property
-    @abstractmethod
-    def covariance(self) -> Array:
-        """`P`, shape (M, M)."""
-
-    @property
-    @abstractmethod
-    def determined(self) -> float:
-        """`tr(G⁻¹S) = R − tr(G⁻¹)`: how many coefficients the rows determine."""
+    noise_variance: float
 
     @cached_property
     def L_G(self) -> Array:
@@ -86,7 +68,7 @@ class Evidence(ABC):
     @cached_property
     def log_determinant(self) -> float:
         """`ln|G|`."""
-        return 2.0 * sum_log_diagonal(self.L_G)
+        return 2.0 * float(np.log(self.L_G.diagonal()).sum())
 
     @cached_property
     def whitened(self) -> Array:
@@ -143,25 +125,6 @@ class Evidence(ABC):
         fit = self.mean_norm + float(self.whitened @ self.whitened) - self.sums.c / s2
         return 0.5 * (self.sums.n - self.determined + fit) / s2
 
-
-@dataclass(frozen=True)
-class FactorEvidence(Evidence):
-    """The evidence for a diagonal prior factor, through `G`.
-
-    Parameters
-    ----------
-    sums : Sums
-        Pass 1 over the rows.
-    factor : array of shape (R,)
-        The diagonal of the prior factor `F` in the coordinates of the sums.
-    noise_variance : float
-        `σ²`, applied to sums that were made without it (1 otherwise).
-    """
-
-    sums: Sums
-    factor: Array
-    noise_variance: float
-
     def precision(self) -> Array:
         """Return `I + S`, shape (R, R)."""
         S = self.factor[:, None] * (self.sums.A * self.factor) / self.noise_variance
@@ -198,7 +161,7 @@ class FactorEvidence(Evidence):
 
 
 @dataclass(frozen=True)
-class PriorEvidence(Evidence):
+class PriorEvidence(FactorEvidence):
     """The evidence for the prior of the GP itself, through `Λ`, at a third of the work.
 
     `F Fᵀ = K_BB⁻¹` gives `G = Fᵀ Λ F`, hence `ln|G| = ln|Λ| − ln|K_BB|`,
@@ -207,19 +170,11 @@ class PriorEvidence(Evidence):
 
     Parameters
     ----------
-    sums : Sums
-        Pass 1 over the rows.
     prior : CholeskyFactor
-        Of `K_BB`.
-    noise_variance : float
-        `σ²`.
+        Of `K_BB`; `factor` is 1.
     """
 
-    sums: Sums
     prior: CholeskyFactor
-    noise_variance: float
-
-    factor = 1.0
 
     def precision(self) -> Array:
         """Return `Λ`, shape (M, M)."""
@@ -335,7 +290,7 @@ class Outcome:
 
     flow: Pass
     """The pass that made it, and that takes its cotangents back."""
-    evidence: Evidence
+    evidence: FactorEvidence
     trace: TraceTerm | None
     to_coefficients: Array | None
     """From the coordinates of `evidence` to those of the features; None if they agree."""

@@ -17,25 +17,15 @@ from typing import Any
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import (
-    AnyArray,
-    beside,
-    is_numpy,
-    on_host,
-)
-from eigengp.backend.threads import recycle
+from eigengp.backend.loops import find_loops
+from eigengp.backend.namespace import AnyArray, beside, is_numpy, on_host
+from eigengp.backend.threads import find_address, make_buffer, recycle
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import LOG_2PI, Gradient
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
-from eigengp.gp.linalg import (
-    cholesky,
-    guarded,
-    into_inverse,
-    solve_both,
-    sum_log_diagonal,
-)
+from eigengp.gp.linalg import cholesky, guarded, into_inverse, solve_both, sum_log_diagonal
 from eigengp.kernels import Kernel, KernelAdjoint
-from eigengp.kernels.gram import Evaluated, evaluate, list_terms
+from eigengp.kernels.composite import describe_terms, list_terms, pull_back_term
 
 _ADVICE = ("training rows", "start from a larger noise variance")
 """What a singular covariance is of, and what helps."""
@@ -115,49 +105,69 @@ class ExactGP:
 
         `−ln p(y) = ½ yᵀa + Σ ln L_nn + ½ Σ [s_n ln 2π + (s_n − 1) ln σ² + ln s_n + q_n/σ²]`.
         """
-        source = self._map_inputs(source)
-        rows = source if isinstance(source, RowBlock) else source.take(np.arange(source.n_rows))
-        found = self._evaluate_compiled(source, rows)
-        if found is not None:
-            return self._find_value(rows, found.matrix, found.solved, found.log_root)
-        L = guarded(cholesky, self._covariance(self._blocks(source, rows), rows), *_ADVICE)
-        return self._find_value(rows, L, solve_both(L, rows.y), sum_log_diagonal(L))
+        return self._condition(self._map_inputs(source))[0]
 
     def _map_inputs(self, source: Any) -> Any:
         """Return the rows with the inputs that the kernel sees."""
         return source if self.input_map is None else source.map_inputs(self.input_map)
 
-    def _find_value(self, rows: RowBlock, L: Any, solved: Array, log_root: float) -> ExactOutcome:
-        """Return the log marginal likelihood, given `a` and `Σ ln L_nn`."""
-        s = rows.weight
+    def _condition(
+        self, source: RowSource | RowBlock, with_gradient: bool = False
+    ) -> tuple[ExactOutcome, tuple[Array, Array] | None]:
+        """Factorise `C` and solve; with the derivatives if compiled loops make them.
+
+        These are by `kernel.theta` and by the inputs, and `C⁻¹` has then taken the place of `L`.
+        """
+        rows = source if isinstance(source, RowBlock) else source.take(np.arange(source.n_rows))
+        s, scatter = rows.weight, 0.5 * rows.total_scatter / self.noise_variance
+        noise, blocks, found = self.noise_variance / s, self._blocks(source, rows), None
         own = LOG_2PI * s + (s - 1.0) * np.log(self.noise_variance) + np.log(s)
-        value = 0.5 * float(rows.y @ solved) + log_root
-        value += 0.5 * rows.total_scatter / self.noise_variance
-        value += 0.5 * float(own.sum())
-        return ExactOutcome(value, float(s.sum()), rows, L, solved)
+        if self.compiled and blocks is rows:
+            found = self._evaluate_compiled(rows, noise, with_gradient)
+        if found is None:
+            L = guarded(cholesky, self._covariance(blocks, rows, noise), *_ADVICE)
+            found = L, solve_both(L, rows.y), sum_log_diagonal(L), None
+        L, a, log_root, slopes = found
+        value = 0.5 * float(rows.y @ a) + log_root + scatter + 0.5 * float(own.sum())
+        return ExactOutcome(value, float(s.sum()), rows, L, a), slopes
 
     def _evaluate_compiled(
-        self, source: RowSource | RowBlock, rows: RowBlock, with_gradient: bool = False
-    ) -> Evaluated | None:
-        """Evaluate by compiled loops; None if they do not know the kernel or there is no `L`."""
-        if not self.compiled or self._blocks(source, rows) is not rows:
+        self, rows: RowBlock, noise: Array, with_gradient: bool
+    ) -> tuple[Array, Array, float, tuple[Array, Array] | None] | None:
+        """Return `L`, `a`, `Σ ln L_nn` and derivatives by compiled loops; None if they cannot.
+
+        They do not know the kernel, or there is no `L`. With a gradient the lower half of `C⁻¹`
+        takes the place of that of `L`. With `T = C̄ ∘ ρ'(t)` the derivative with respect to `ln ℓ_d`
+        is `−2 variance Σ_ij T_ij (x_id − x_jd)²/ℓ_d²`, and by `x_id` it is
+        `4 variance Σ_j T_ij (x_id − x_jd)/ℓ_d²`.
+        """
+        terms, (n, D) = list_terms(self.kernel), rows.X.shape
+        if not terms:
             return None
-        noise, terms = self.noise_variance / rows.weight, list_terms(self.kernel)
-        maps = with_gradient and self.input_map is not None
-        found = evaluate(terms, rows.X, noise, rows.y, with_gradient, maps) if terms else None
-        if found is not None and not np.isfinite(found.log_root):
-            recycle(found.matrix)
+        given = np.ascontiguousarray(rows.X), *describe_terms(terms, D), noise
+        loops = find_loops(rows.X)
+        if not hasattr(loops, "evaluate_gram"):
             return None
-        return found
+        matrix, a = make_buffer((n, n), order="F"), np.empty(n)
+        sums = np.zeros((len(terms) if with_gradient else 0, D + 2))
+        by_inputs = np.zeros((D if with_gradient and self.input_map is not None else 0, n))
+        more = np.ascontiguousarray(rows.y), find_address("dpotrf"), find_address("dpotri")
+        log_root = loops.evaluate_gram(*given, *more, matrix.T, a, sums, by_inputs)
+        if not np.isfinite(log_root):
+            recycle(matrix)
+            return None
+        if not with_gradient:
+            return matrix, a, log_root, None
+        theta = [pull_back_term(each, own) for each, own in zip(terms, sums, strict=True)]
+        return matrix, a, log_root, (np.concatenate(theta), by_inputs.T)
 
     def _blocks(self, source: RowSource | RowBlock, rows: RowBlock) -> Any:
         """Return the rows in blocks: those of the source, or on the device."""
         few = self.device is None or rows.n_rows < _DEVICE_FROM
         return source if few else DeviceBlocks.of(rows, str(self.device))
 
-    def _covariance(self, blocks: Any, rows: RowBlock) -> AnyArray:
+    def _covariance(self, blocks: Any, rows: RowBlock, noise: Array) -> AnyArray:
         """Return `C`, each block of rows filling its own part, shape (N, N)."""
-        noise = self.noise_variance / rows.weight
         diagonal = self.kernel.diag(rows.X) + noise
         columns, n = self.kernel.at(rows.X), rows.n_rows
         if blocks is rows:
@@ -192,22 +202,19 @@ class ExactGP:
         no array is larger than N × N, and `C⁻¹` takes the place of `L`. With `Z̄` of the mapped
         inputs `Z = X W`, that of the map is `W̄ = Xᵀ Z̄`; it takes the place of inducing points.
         """
-        given, source = source, self._map_inputs(source)
-        own = source if isinstance(source, RowBlock) else None
-        found = None if own is None else self._evaluate_compiled(own, own, True)
-        if own is not None and found is not None:
-            outcome = self._find_value(own, None, found.solved, found.log_root)
-            theta, by_inputs = found.theta, found.by_inputs
-            diagonal = found.matrix.diagonal().copy()
-            recycle(found.matrix)
+        mapped = self._map_inputs(source)
+        outcome, slopes = self._condition(mapped, with_gradient=True)
+        if slopes is None:
+            theta, by_inputs, diagonal = self._pull_back(mapped, outcome)
         else:
-            outcome = replace(self, input_map=None).forward(source, gamma)
-            theta, by_inputs, diagonal = self._pull_back(source, outcome)
+            inverse: Any = outcome.L
+            (theta, by_inputs), diagonal = slopes, inverse.diagonal().copy()
+            recycle(inverse)
         rows = outcome.rows
         noise_bar = 0.5 * float(np.sum((diagonal - outcome.solved**2) / rows.weight))
         log_noise = self.noise_variance * noise_bar + 0.5 * (outcome.n - rows.n_rows)
         log_noise -= 0.5 * rows.total_scatter / self.noise_variance
-        by_map = rows.X[:0] if self.input_map is None else given.X.T @ by_inputs
+        by_map = rows.X[:0] if self.input_map is None else source.X.T @ by_inputs
         return replace(outcome, L=None), Gradient(theta, by_map, log_noise)
 
     def _pull_back(

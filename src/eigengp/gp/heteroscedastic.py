@@ -6,7 +6,7 @@ well nearest rows predict one another, and the eigenfunctions. A floor covers ou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -133,6 +133,10 @@ class HeteroscedasticPosterior:
     @cached_property
     def _F(self) -> Placed:
         return Placed(self.factor)
+
+    def refine(self, **changes: Any) -> HeteroscedasticPosterior:
+        """Return the posterior with another `scale`."""
+        return replace(self, **changes)
 
     def covariates(self, X: AnyArray, variance: AnyArray) -> AnyArray:
         """Return what the variance depends on, shape (n, 1 + R)."""

@@ -15,6 +15,7 @@ rest on that.
 
 from __future__ import annotations
 
+import ctypes
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from scipy.linalg import lapack
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, is_numpy, namespace, on_host
-from eigengp.backend.threads import invert_triangle
+from eigengp.backend.threads import find_address
 from eigengp.gp.blocks import RowBlock
 
 T = TypeVar("T")
@@ -151,8 +152,13 @@ def solve_both(L: AnyArray, right: AnyArray) -> AnyArray:
 
 
 def inverse_lower(L: Array) -> Array:
-    """Return `L⁻¹`, which is lower triangular too."""
-    return invert_triangle(L)
+    """Return `L⁻¹`, which is lower triangular too; other threads go on meanwhile."""
+    inverse, n = np.array(L, dtype=np.float64, order="F"), ctypes.c_int(L.shape[0])
+    info, size = ctypes.c_int(), ctypes.byref(n)
+    kind: list[Any] = [ctypes.c_char_p(each) for each in (b"L", b"N")]
+    call = ctypes.CFUNCTYPE(None, *6 * [ctypes.c_void_p])(find_address("dtrtri"))
+    call(*kind, size, inverse.ctypes.data, size, ctypes.byref(info))
+    return np.tril(inverse)
 
 
 def inverse_from(L: Array) -> Array:

@@ -15,11 +15,6 @@ _EPSILON = 6e-8
 """The rounding of float32."""
 _HALF_EPSILON = 2.5e-4
 """That of float16."""
-_MANY_ROWS = 1 << 24
-"""The number of rows from which float32 pays on a GPU that has fast float64: the compilation of its
-kernels takes seconds."""
-_LAST_FAST = 10
-"""The last major version of CUDA's capabilities whose first chip has fast float64."""
 _VISIBLE = 1e-5
 """A variance that shows, in units of the noise."""
 _VISIBLE_IN_GRADIENT = 1e-4
@@ -76,28 +71,6 @@ class Arithmetic:
         harmless = amplified * _EPSILON**2 < _VISIBLE
         exact = self.precision in ("auto", "double")
         return "float64" if exact or not harmless else "float32"
-
-
-def choose_precision(asked: str, device: str | None, n_rows: int) -> str:
-    """Return the precision of passes over so many rows on a device of PyTorch; None is the CPU.
-
-    "single" and "mixed" allow float32, where it is faster.
-    """
-    if device is None or not device.startswith("cuda"):
-        return "double" if asked == "auto" else asked
-    if n_rows >= _MANY_ROWS:
-        return asked
-    if _has_fast_float64(device):
-        return "double"
-    return "mixed" if asked == "auto" else asked
-
-
-def _has_fast_float64(device: str) -> bool:
-    """Return whether a GPU has float64 at half of the speed of float32, as in data centres."""
-    import torch
-
-    major, minor = torch.cuda.get_device_capability(device)
-    return minor == 0 and major <= _LAST_FAST
 
 
 def choose_pull_back(bar: SumsAdjoint, sums: Sums, variance: float) -> tuple[str, int]:

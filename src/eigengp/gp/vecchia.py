@@ -22,17 +22,18 @@ the neighbours, and `ln d = −2 ln w_s`. There is no way back: kernels are lear
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import iadd
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, find_loops
+from eigengp.backend.loops import find_loops
+from eigengp.backend.namespace import AnyArray
 from eigengp.backend.threads import map_in_threads, recycle
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
@@ -40,95 +41,13 @@ from eigengp.gp.linalg import CholeskyFactor, FactorizationError, cholesky, solv
 from eigengp.gp.sums import Kept, Sums, SumsAdjoint
 from eigengp.kernels import Kernel, KernelColumns
 
-
-class Neighborhoods(NamedTuple):
-    """Some sets of rows: neighbours, then the row itself."""
-
-    X: AnyArray
-    """The inputs of all members, shape (n, s, D)."""
-    at: AnyArray
-    """The numbers in a table of features of all members, or of the neighbours alone, (n, s); −1
-    means none."""
-    noise: AnyArray
-    """The noise variance of each, shape (n, s)."""
-
-    @classmethod
-    def of(cls, rows: RowBlock, index: NDArray[np.intp], noise: float) -> Neighborhoods:
-        """Look up the members."""
-        if rows.sample_weight is None:
-            return cls(rows.X[index], index, np.full(index.shape, noise))
-        return cls(rows.X[index], index, noise / rows.sample_weight[index])
-
-
-@dataclass
-class Table:
-    """The whitened features of all members of neighbourhoods, each computed once."""
-
-    G: Array
-    """`g = Fᵀk` of each, shape (N, M), whose products are `k̃`."""
-
-    @classmethod
-    def of(cls, features: KernelColumns, factor: Array, source: Any) -> Table:
-        """Compute features block by block."""
-        table = cls(np.empty((source.rows.n_rows, features.points.shape[0])))
-
-        def fill(at: slice) -> None:
-            np.matmul(features.matrix(source.rows.X[at]), factor, out=table.G[at])
-
-        map_in_threads(fill, source.blocks, source.n_threads)
-        return table
-
-
-@dataclass(frozen=True)
-class Residual:
-    """The covariance of the residual and the noise.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        `k`.
-    noise_variance : float
-        `σ²`.
-    jitter : float
-        Added to the diagonal, relative to `k(x, x)`.
-    """
-
-    kernel: Kernel
-    noise_variance: float
-    jitter: float
-
-    def whiten(
-        self,
-        hoods: Neighborhoods,
-        G: AnyArray,
-        w: AnyArray,
-        kappa: AnyArray,
-        own: AnyArray | None = None,
-    ) -> AnyArray:
-        """Set `w` and `κ`; return packed factors of `R`, in memory that may be recycled.
-
-        All arrays are NumPy's, or on one device of PyTorch.
-
-        Parameters
-        ----------
-        hoods : Neighborhoods
-            Who belongs together.
-        G : array of shape (N, M)
-            The table of features, whose products are `k̃`.
-        w, kappa : arrays of shapes (n, s) and (n, M)
-            Where the results are written.
-        own : array of shape (n, M) or None
-            `g` of the last members, where the table holds their neighbours alone.
-        """
-        R, loops = self.kernel.stack(hoods.X), find_loops(hoods.X)
-        own = G[:0] if own is None else own
-        if loops.whiten(R, G, hoods.at, own, hoods.noise, self.jitter, w, kappa) >= 0:
-            raise FactorizationError(
-                "The covariance of a row and its neighbours is not positive definite. Likely "
-                "causes: duplicated rows with different targets at a tiny noise, or inputs of a "
-                "huge scale. Start from a larger noise variance, or merge the duplicates."
-            )
-        return R
+_CHUNK, _CHUNK_PAIRS = 256, 1_000_000
+"""The number of neighbourhoods at once, and the largest number of their pairs."""
+_BLOCK = 500
+"""The number of rows whose features are computed at once; columns whose length is a power of two
+share few places of the cache."""
+_GROUPS, _LEAST_GROUP = 16, 512
+"""The largest number of sums over rows that are added in order, and the least rows of each."""
 
 
 def solve_stack(L: Array, r: Array) -> Array:
@@ -166,6 +85,8 @@ class Whitened:
 class VecchiaOutcome(Outcome):
     """What a pass over the rows found."""
 
+    coefficients: tuple[Array, Array] = field(kw_only=True)
+    """`m` and `V` of the coefficients of `k(x)`, of shapes (M,) and (M, M)."""
     whitened: Whitened | None = None
     """None where every row has all earlier rows as neighbours."""
 
@@ -207,11 +128,6 @@ class VecchiaPass:
         """See `Pass.prior_factor`."""
         return self.factor.matrix
 
-    @property
-    def residual(self) -> Residual:
-        """The covariance of what the features leave out."""
-        return Residual(self.features.kernel, self.noise_variance, self.jitter)
-
     def forward(self, source: Any, gamma: float = 0.0, kept: Kept | None = None) -> VecchiaOutcome:
         """See `Pass.forward`; the residual does what the trace term is for.
 
@@ -222,54 +138,95 @@ class VecchiaPass:
         gamma, kept
             Ignored.
         """
-        table = Table.of(self.features, self.prior_factor, source)
+        rows, (n, s) = source.rows, source.index.shape
+        G = np.empty((rows.n_rows, self.features.points.shape[0]))  # Of each row once.
+
+        def fill(at: slice) -> None:
+            np.matmul(self.features.matrix(rows.X[at]), self.prior_factor, out=G[at])
+
+        map_in_threads(fill, _cut(rows.n_rows, _BLOCK), source.n_threads)
         if source.is_complete:
-            sums, whitened = self._sums_of_all(source.rows, table), None
+            sums, whitened = self._sums_of_all(rows, G), None
         else:
-            sums, whitened = self._whiten_all(source, table)
+            arrays = np.empty((n, s)), np.empty((n, G.shape[1])), np.empty(n)
+            whitened = Whitened(source.index, *arrays)
+            sums = self._whiten_all(rows, G, whitened, source.n_threads)
         evidence = FactorEvidence(sums, np.ones(sums.b.size), 1.0)
-        return VecchiaOutcome(self, evidence, None, self.prior_factor, whitened=whitened)
+        F = self.prior_factor
+        own = F @ evidence.mean, F @ evidence.V
+        return VecchiaOutcome(self, evidence, None, F, coefficients=own, whitened=whitened)
 
-    def _whiten_all(self, source: Any, table: Table) -> tuple[Sums, Whitened]:
+    def whiten(
+        self,
+        X: AnyArray,
+        at: AnyArray,
+        noise: AnyArray,
+        G: AnyArray,
+        w: AnyArray,
+        kappa: AnyArray,
+        own: AnyArray | None = None,
+    ) -> AnyArray:
+        """Set `w` and `κ` of sets of rows: neighbours, then the row itself.
+
+        Returns the packed factors of `R`, in memory that may be recycled. All arrays are NumPy's,
+        or on one device of PyTorch.
+
+        Parameters
+        ----------
+        X : array of shape (n, s, D)
+            The inputs of all members.
+        at : array of shape (n, s)
+            The numbers in the table of all members, or of the neighbours alone; −1 means none.
+        noise : array of shape (n, s)
+            The noise variance of each.
+        G : array of shape (N, M)
+            The table of whitened features `g = Fᵀk`, whose products are `k̃`.
+        w, kappa : arrays of shapes (n, s) and (n, M)
+            Where the results are written.
+        own : array of shape (n, M) or None
+            `g` of the last members, where the table holds their neighbours alone.
+        """
+        R, own = self.features.kernel.stack(X), G[:0] if own is None else own
+        if find_loops(X).whiten(R, G, at, own, noise, self.jitter, w, kappa) >= 0:
+            raise FactorizationError(
+                "The covariance of a row and its neighbours is not positive definite. Likely "
+                "causes: duplicated rows with different targets at a tiny noise, or inputs of a "
+                "huge scale. Start from a larger noise variance, or merge the duplicates."
+            )
+        return R
+
+    def _whiten_all(self, rows: RowBlock, G: Array, whitened: Whitened, n_threads: int) -> Sums:
         """Whiten all rows, and return their sums."""
-        n, s = source.index.shape
-        kappa = np.empty((n, table.G.shape[1]))
-        whitened = Whitened(source.index, np.empty((n, s)), kappa, np.empty(n))
+        n, s = whitened.index.shape
+        noise = self.noise_variance / rows.weight
 
-        def whiten(rows: slice) -> None:
-            self._whiten(source, rows, table, whitened)
+        def whiten(part: slice) -> None:
+            at, w = whitened.index[part], whitened.w[part]
+            recycle(self.whiten(rows.X[at], at, noise[at], G, w, whitened.kappa[part]))
+            np.einsum("ns,ns->n", w, rows.y[at], out=whitened.eta[part])
 
-        map_in_threads(whiten, source.chunks, source.n_threads)
+        def add(part: slice) -> Sums:
+            log_precision = 2.0 * float(np.log(whitened.w[part, -1]).sum())
+            own, kappa, eta = whitened.index[part, -1], whitened.kappa[part], whitened.eta[part]
+            return self._sums_of_whitened(rows, own, kappa, eta, log_precision)
+
+        chunk = max(1, min(_CHUNK, 2 * _CHUNK_PAIRS // (s * (s + 1))))
+        map_in_threads(whiten, _cut(n, chunk), n_threads)
         # Neither the groups nor the order of their sums depend on the number of threads.
-        parts = map_in_threads(
-            lambda rows: self._sums(source, rows, whitened), source.groups, source.n_threads
-        )
-        return reduce(iadd, parts), whitened
+        groups = _cut(n, max(_LEAST_GROUP, -(-n // _GROUPS)))
+        return reduce(iadd, map_in_threads(add, groups, n_threads))
 
-    def _whiten(self, source: Any, rows: slice, table: Table, whitened: Whitened) -> None:
-        """Whiten some rows."""
-        hoods = Neighborhoods.of(source.rows, source.index[rows], self.noise_variance)
-        w = whitened.w[rows]
-        recycle(self.residual.whiten(hoods, table.G, w, whitened.kappa[rows]))
-        np.einsum("ns,ns->n", w, source.rows.y[hoods.at], out=whitened.eta[rows])
-
-    def _sums(self, source: Any, rows: slice, whitened: Whitened) -> Sums:
-        """Return the sums of some whitened rows."""
-        log_precision = 2.0 * float(np.log(whitened.w[rows, -1]).sum())
-        own, kappa, eta = source.index[rows, -1], whitened.kappa[rows], whitened.eta[rows]
-        return self._sums_of_whitened(source.rows, own, kappa, eta, log_precision)
-
-    def _sums_of_all(self, rows: RowBlock, table: Table) -> Sums:
+    def _sums_of_all(self, rows: RowBlock, G: Array) -> Sums:
         """Return the sums where every row has all earlier rows as neighbours.
 
         With the covariance `R = L Lᵀ` of all rows, the whitened rows are `L⁻¹g` and `L⁻¹y`: O(N³)
         for all rows instead of each, and the result is the exact GP.
         """
-        R = self.features.kernel.matrix(rows.X, rows.X) - table.G @ table.G.T
+        R = self.features.kernel.matrix(rows.X, rows.X) - G @ G.T
         noise = self.noise_variance / rows.weight
         R.flat[:: rows.n_rows + 1] += noise + self.jitter * self.features.kernel.diag(rows.X)
         L = cholesky(R)
-        whitened = solve_lower(L, np.column_stack([table.G, rows.y]))
+        whitened = solve_lower(L, np.column_stack([G, rows.y]))
         log_precision = -2.0 * float(np.log(np.diagonal(L)).sum())
         own = np.arange(rows.n_rows)
         return self._sums_of_whitened(rows, own, whitened[:, :-1], whitened[:, -1], log_precision)
@@ -296,3 +253,7 @@ class VecchiaPass:
     def pull_back(self, source: Any, outcome: Outcome, bar: SumsAdjoint) -> PassAdjoint:
         """Raise an error: kernels are learned from local GPs."""
         raise NotImplementedError("The nearest-neighbour residual has no gradient.")
+
+
+def _cut(n: int, size: int) -> list[slice]:
+    return [slice(i, min(i + size, n)) for i in range(0, n, size)]

@@ -12,31 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
+from eigengp.backend.loops import find_loops, load_loops
 from eigengp.backend.namespace import (
     AnyArray,
     Placed,
     beside,
     cast,
-    empty_beside,
-    find_loops,
     is_numpy,
-    load_loops,
     namespace,
     place,
-    row_dots,
 )
 from eigengp.backend.threads import map_in_threads, recycle
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.heteroscedastic import VarianceScale, covariates
 from eigengp.gp.linalg import leave_one_out_moments
-from eigengp.gp.vecchia import (
-    Neighborhoods,
-    VecchiaOutcome,
-    VecchiaPass,
-    solve_stack,
-)
+from eigengp.gp.vecchia import VecchiaOutcome, VecchiaPass, solve_stack
 from eigengp.kernels import KernelColumns
-from eigengp.kernels.gram import KernelProduct, list_terms
+from eigengp.kernels.composite import KernelProduct, list_terms
 
 Search = Callable[[AnyArray], AnyArray]
 """Takes inputs (n, D) to the numbers of their nearest rows (n, m), the nearest first."""
@@ -170,10 +162,18 @@ class VecchiaPosterior:
         cls, outcome: VecchiaOutcome, rows: RowBlock, search: Search, n_neighbors: int
     ) -> VecchiaPosterior:
         """Return the posterior after a pass over the rows."""
-        evidence, flow = outcome.evidence, outcome.flow
-        assert isinstance(flow, VecchiaPass)
-        m, V = flow.prior_factor @ evidence.mean, flow.prior_factor @ evidence.V
-        return cls(flow, m, V, rows, search, n_neighbors)
+        assert isinstance(outcome.flow, VecchiaPass)
+        return cls(outcome.flow, *outcome.coefficients, rows, search, n_neighbors)
+
+    def refine(self, **changes: Any) -> VecchiaPosterior:
+        """Return the posterior with another `scale` or other `coefficients`.
+
+        What was made of the training rows is kept.
+        """
+        found = replace(self, **changes)
+        vars(found).update(vars(self) | changes)
+        vars(found).pop("_product", None)
+        return found
 
     @property
     def features(self) -> KernelColumns:
@@ -201,31 +201,32 @@ class VecchiaPosterior:
 
     def _near(self, X: AnyArray, index: AnyArray) -> Near:
         found = self._factorize(X, index, self._dtype if is_numpy(X) else "float64")
-        surprise = namespace(X).asarray(found.missed, copy=True)
+        xp = namespace(X)
+        surprise = xp.asarray(found.missed, copy=True)
         find_loops(X).solve(found.L, surprise, False)
         recycle(found.L)
         # Where all rows are neighbours, a row that is left out has one neighbour less.
         surprise = surprise[:, : max(0, self.rows.y.size - 1)] ** 2
         mean = found.K @ self._placed["mean"].beside(found.K)
-        mean += row_dots(found.b, found.missed)
+        mean += xp.vecdot(found.b, found.missed)
         latent = found.t @ self._placed["root"].beside(found.t)
-        linear = cast(row_dots(latent, latent), "float64")
+        linear = cast(xp.vecdot(latent, latent), "float64")
         explained = found.g / np.sqrt(self.features.prior_scale)
         return Near(mean, found.own, latent, explained, linear, surprise)
 
     def _factorize(self, X: AnyArray, index: AnyArray, dtype: str = "float64") -> Factorized:
-        (n, m), placed = index.shape, self._placed
+        m, placed, xp = index.shape[1], self._placed, namespace(X)
         members, at = self._find_members(X, index, dtype)
         K = self.features.matrix(X)
         K = np.ascontiguousarray(K) if is_numpy(K) else K
-        g, noise = K @ placed["factor"].beside(K), empty_beside((n, m + 1), K)
+        g = K @ placed["factor"].beside(K)
+        together = xp.concat([placed["X"].beside(K)[index], X[:, None]], axis=1)
+        noise, w = (xp.empty_like(together[:, :, 0]) for _ in range(2))
         noise[:, m:] = self.flow.noise_variance
         noise[:, :m] = placed["noise"].beside(K)[index]
-        together = namespace(X).concat([placed["X"].beside(K)[index], X[:, None]], axis=1)
         own = cast(g, dtype)
-        w, t = empty_beside((n, m + 1), K), empty_beside(own.shape, own, dtype)
-        hoods = Neighborhoods(together, at, noise)
-        L = self.flow.residual.whiten(hoods, members.G, w, t, own)
+        t = xp.empty_like(own)
+        L = self.flow.whiten(together, at, noise, members.G, w, t, own)
         last = w[:, -1:]
         t /= cast(last, dtype)
         missed = placed["y"].beside(K)[index] - members.fitted[at]
@@ -263,8 +264,9 @@ class VecchiaPosterior:
 
     def _make_members(self, X: AnyArray, dtype: str, n_threads: int = 1) -> Members:
         n, step = X.shape[0], _BLOCK if is_numpy(X) else _ON_DEVICE
-        G = empty_beside((n, self.mean_coefficients.size), X, dtype)
-        fitted = empty_beside((n,), X)
+        xp = namespace(X)
+        shape, fitted = (n, self.mean_coefficients.size), xp.empty_like(X[:, 0])
+        G = xp.empty(shape, dtype=getattr(xp, dtype), device=X.device)
 
         def fill(rows: slice) -> None:
             K = self.features.matrix(X[rows])
@@ -405,7 +407,7 @@ class VecchiaPosterior:
         gradient = self._by_chunk(self._variance_gradient, X)
         if self.scale is None:
             return gradient
-        variance = replace(self, scale=None, coefficients=None).mean_and_variance(X)[1]
+        variance = self.refine(scale=None, coefficients=None).mean_and_variance(X)[1]
         return self.scale.pull_back(variance, gradient)
 
     def _variance_gradient(self, X: Array) -> Array:

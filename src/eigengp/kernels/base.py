@@ -464,10 +464,8 @@ class ParametricKernel(Kernel):
 
     def _of_all(self, own: Array, n_features: int) -> Array:
         """Return numbers of the active inputs as numbers of all, zero for the others."""
-        if self.active_dims is None:
-            return own
         found = np.zeros(n_features)
-        found[list(self.active_dims)] = own
+        found[list(self.active_dims or ())] = own
         return found
 
     def _n_active(self, n_features: int) -> int:

@@ -135,7 +135,8 @@ class PairwiseKernel(ParametricKernel):
         x, z = np.zeros((n_active, n_active)), _STEP * np.eye(n_active)
         change = self.values(x, x) + self.values(z, z) - 2.0 * self.values(x, z)
         size = self.values(*(2 * [np.ones((1, n_active))]))
-        return self._of_all(np.sqrt(np.maximum(change, 0.0) / size) / _STEP, n_features)
+        found = np.sqrt(np.maximum(change, 0.0) / size) / _STEP
+        return found if self.active_dims is None else self._of_all(found, n_features)
 
 
 class PairwiseColumns(KernelColumns):

@@ -19,13 +19,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from eigengp._typing import Array
+from eigengp.backend.loops import find_loops
 from eigengp.backend.namespace import (
     AnyArray,
     beside,
     cast,
     dtype_name,
     empty_beside,
-    find_loops,
     is_numpy,
     namespace,
     place,
@@ -33,6 +33,7 @@ from eigengp.backend.namespace import (
     take_inputs,
 )
 from eigengp.backend.threads import (
+    clip_in_place,
     contraction,
     convert,
     make_buffer,
@@ -133,7 +134,8 @@ class Stationary(ParametricKernel):
         return KernelAdjoint(theta, namespace(X).zeros_like(X))
 
     def metric(self, n_features: int) -> Array:
-        return self._of_all(np.asarray(1.0 / np.asarray(self.lengthscale)), n_features)
+        own = np.asarray(1.0 / np.asarray(self.lengthscale))
+        return own if self.active_dims is None else self._of_all(own, n_features)
 
     def at(self, Z: AnyArray) -> KernelColumns:
         return StationaryColumns(self, Z)
@@ -393,8 +395,11 @@ class ScaledPoints:
             squares = xp.sum(squares)[None]
         rest = xp.stack([xp.asarray(each, dtype=xp.float64) for each in others])
         points = 2.0 * (column[:, None] * Z - TX) * self.per_length
-        points = put_inputs(points, self.kernel.active_dims, self.n_features)
-        lengths = self.kernel.sum_groups(-2.0 * squares)
+        if self.kernel.active_dims is not None:
+            points = put_inputs(points, self.kernel.active_dims, self.n_features)
+        lengths = -2.0 * squares
+        if self.kernel.groups is not None:
+            lengths = self.kernel.sum_groups(lengths)
         return KernelAdjoint(xp.concat([lengths, rest]), points)
 
 
@@ -426,16 +431,17 @@ class StationaryColumns(KernelColumns):
     def matrix(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> AnyArray:
         """See `KernelColumns.matrix`."""
         rows, t = self._measure(X, dtype, spare)
+        recycle(rows)
         K = self.kernel.profile(t)
         K *= self.kernel.variance
-        recycle(rows)
         return K
 
     def _measure(self, X: AnyArray, dtype: str, spare: int) -> tuple[AnyArray, AnyArray]:
         """Return the rows, and `t`, cut off where the kernel is as good as zero."""
+        farthest = self.kernel.reach(_DEEPEST[dtype])
         rows, t = self.scale_points(X).measure(X, dtype, spare)
         t = with_diagonal(t, 0.0) if X is self.points else t
-        return rows, _clip_in_place(t, 0.0, self.kernel.reach(_DEEPEST[dtype]))
+        return rows, clip_in_place(t, 0.0, farthest)
 
     def forward(self, X: AnyArray, dtype: str = "float64", spare: int = 0) -> WithPullBack:
         """See `KernelColumns.forward`; `T = K̄ ∘ variance·ρ'(t)`."""
@@ -470,7 +476,7 @@ class ExponentialColumns(StationaryColumns):
         n = X.shape[0]  # None for rows that are not there yet, which may be anywhere.
         if n is None or (n and float(namespace(rows).max(rows[-1, :])) + scaled.largest > deepest):
             shift = float(np.log(self.kernel.variance))
-            exponent = _clip_in_place(exponent, shift - deepest, shift)
+            exponent = clip_in_place(exponent, shift - deepest, shift)
         if is_numpy(exponent):
             K = np.exp(exponent, out=exponent)
         else:
@@ -504,8 +510,3 @@ def _inner(x: AnyArray, z: AnyArray) -> AnyArray:
         return np.einsum("ni,ni->", x, z, dtype=np.float64)
     xp = namespace(x)
     return xp.sum(x * z, dtype=xp.float64)
-
-
-def _clip_in_place(x: AnyArray, low: float, high: float) -> AnyArray:
-    """Clip `x` between two numbers, in place if the library can."""
-    return np.clip(x, low, high, out=x) if is_numpy(x) else namespace(x).clip(x, low, high)

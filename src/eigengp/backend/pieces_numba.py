@@ -1,21 +1,16 @@
-"""What compiled loops share: how they are compiled, and profiles of kernels in wide registers.
+"""What compiled loops are made of: types of arguments, profiles of kernels and slopes, LAPACK.
 
-Sums may be taken in any order within a set of rows, which lets the compiler use wide registers;
-that order is the same in every run of the same machine code. Arguments that are only read may be
-read-only.
+All is inlined, and written for wide registers. Arguments that are only read may be read-only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache, wraps
-from threading import Lock
-from typing import Any
-
 import numba
 import numpy as np
+from llvmlite import ir
 from numba import types
 from numba.core import config
+from numba.extending import intrinsic
 
 if getattr(config, "DISABLE_JIT", False):
     raise ImportError("Numba is switched off by NUMBA_DISABLE_JIT.")
@@ -25,36 +20,6 @@ WRITE_1, WRITE_2 = (types.Array(types.float64, d, "C") for d in (1, 2))
 INDEX_1, INDEX_2 = (types.Array(types.intp, d, "C", readonly=True) for d in (1, 2))
 AT_ONCE = 512
 """The number of points that are treated at once, and stay in the cache of the processor."""
-_FAST = {"reassoc", "contract", "nsz"}
-
-
-def compile_for(*arguments: Any, result: Any = types.void) -> Callable[[Any], Any]:
-    """Compile a function for arguments of these types when it is first called, or read the cache.
-
-    Compiling takes a second, and most programs need few of the functions.
-    """
-    options: dict[str, Any] = {"nogil": True, "cache": True, "fastmath": _FAST}
-    lock = Lock()
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        @cache
-        def compiled() -> Any:
-            compile_ = numba.njit(result(*arguments), error_model="numpy", **options)
-            try:
-                return compile_(function)
-            except RuntimeError:  # There is no place for the cache.
-                options["cache"] = False
-                return numba.njit(result(*arguments), error_model="numpy", **options)(function)
-
-        @wraps(function)
-        def call(*given: Any) -> Any:
-            with lock:  # Threads would compile it once each.
-                own = compiled()
-            return own(*given)
-
-        return call
-
-    return decorate
 
 
 @numba.njit(inline="always")
@@ -187,3 +152,86 @@ def fill_profile_single(t, term, rho):
     else:
         for j in range(t.size):
             rho[j] = _exp_single(-min(a * _log_single(_ONE + b * t[j]), _MOST))
+
+
+@numba.njit(inline="always")
+def times_slope(t, rho, decay, T):
+    # Multiply T by dρ/dt, and return Σ T dρ/d ln a, a being the exponent of (1 + bt)^(−a).
+    kind, a, b, c = decay[0], decay[1], decay[2], decay[3]
+    shape = 0.0
+    if kind == 0.0:
+        for j in range(t.size):
+            T[j] *= -0.5 * rho[j]
+    elif kind == 1.0:
+        for j in range(t.size):
+            root = min(max(np.sqrt(a * t[j]), 1e-7), 700.0)
+            inner = (b - 1.0) / root + (2.0 * c - b) - c * root
+            T[j] *= 0.5 * a * inner * rho[j] / (1.0 + root * (b + root * c))
+    else:
+        for j in range(t.size):
+            u = b * t[j]
+            own = T[j] * rho[j]
+            shape += own * a * (u / (1.0 + u) - find_log(1.0 + u))
+            T[j] = -a * b * own / (1.0 + u)
+    return shape
+
+
+@numba.njit(inline="always")
+def sum_squares(T, x, points, first, sums):
+    # Add Σ_j T_j (x_d − z_jd)² to the sum of each input d.
+    for d in range(x.size):
+        x0, z0 = x[d], points[d, first : first + T.size]
+        total = 0.0
+        for j in range(T.size):
+            b0 = x0 - z0[j]
+            total += T[j] * b0 * b0
+        sums[d] += total
+
+
+@numba.njit(inline="always")
+def add_slopes(T, x, points, first, factors, by_inputs):
+    # Add the derivatives of T_j |x − z_j|² by both points, times the factor of each input.
+    for d in range(x.size):
+        x0, z0 = x[d], points[d, first : first + T.size]
+        own = by_inputs[d, first : first + T.size]
+        factor, total = 2.0 * factors[d], 0.0
+        for j in range(T.size):
+            slope = factor * T[j] * (x0 - z0[j])
+            total += slope
+            own[j] -= slope
+        by_inputs[d, first - 1] += total
+
+
+@numba.njit(inline="always")
+def measure_row(points, i, first, x, t):
+    # Set the squared distances between point i and those from `first` on; x is that point.
+    for d in range(x.size):
+        x[d] = points[d, i]
+    for j in range(t.size):
+        t[j] = 0.0
+    add_squares(x, points, first, t)
+
+
+@intrinsic
+def _call_lapack(typing, address, half, size, matrix, info):
+    # Call a function at an address with pointers to half, size, matrix, size and info.
+    def generate(context, builder, signature, given):
+        pointer = ir.IntType(8).as_pointer()
+        address, half, size, matrix, info = given
+        own = ir.FunctionType(ir.VoidType(), 5 * [pointer]).as_pointer()
+        given = (half, size, matrix, size, info)
+        pointers = [builder.inttoptr(each, pointer) for each in given]
+        builder.call(builder.inttoptr(address, own), pointers)
+        return context.get_dummy_value()
+
+    return types.void(*5 * [types.intp]), generate
+
+
+@numba.njit(inline="always")
+def in_place(address, C):
+    # Replace the lower half of C, in the order of Fortran, and return whether that succeeded.
+    half, size = np.full(1, 76, np.uint8), np.full(1, C.shape[0], np.int32)  # 76 is the letter L.
+    info = np.zeros(1, np.int32)
+    _call_lapack(address, half.ctypes.data, size.ctypes.data, C.ctypes.data, info.ctypes.data)
+    # An array is freed after its last use, so that this is after the call.
+    return info[0] == 0 and half[0] == 76 and size[0] == C.shape[0]
