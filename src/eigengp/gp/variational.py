@@ -45,8 +45,7 @@ from eigengp.gp.sums import Sums
 from eigengp.kernels import KernelAdjoint, KernelColumns
 
 
-@dataclass(frozen=True)
-class Factors:
+class Factors(NamedTuple):
     """The Gaussian factors `exp(β f − ½ ω f²)` of all rows."""
 
     precision: Array
@@ -99,7 +98,7 @@ class TargetPosterior(ABC):
 
     def mean(self, X: AnyArray) -> Array:
         """Return the mean of targets, shape (n,)."""
-        return self.likelihood.predict_mean(*map(on_host, self.latent(X)))
+        return self.mean_and_variance(X)[0]
 
     def mean_and_variance(self, X: AnyArray) -> tuple[Array, Array]:
         """Return mean and variance of targets, each of shape (n,)."""
@@ -166,12 +165,11 @@ class LatentPosterior(TargetPosterior):
         phi = K @ beside(self.whitening, K)
         mean, variance = compute_moments(phi, self.means, self.roots)
         left = positive(self.features.prior_variance(X) - row_dots(phi, phi))
-        mean = mean + beside(self.offset, K) + self._log_exposure(X)
+        mean = mean + beside(self.offset, K)
+        if self.exposure is not None:
+            mean = mean + compute_log_exposure(X, self.exposure)
         a, b = self.calibration
         return a * mean, b * b * (variance + left[:, None])
-
-    def _log_exposure(self, X: Array) -> Any:
-        return 0.0 if self.exposure is None else compute_log_exposure(X, self.exposure)
 
     def draw_latent(self, X: Array, n_samples: int, rng: np.random.RandomState) -> Array:
         """Draw the latent functions jointly at all inputs, shape (n, S, C)."""
@@ -182,7 +180,8 @@ class LatentPosterior(TargetPosterior):
             z = h[:, None] + root @ rng.standard_normal((root.shape[1], n_samples))
             drawn.append(phi @ z + draw_joint(0.5 * (prior + prior.T), n_samples, rng))
         values: Array = np.stack(drawn, axis=2) + self.offset
-        return values + np.asarray(self._log_exposure(X))[..., None]
+        own = self.exposure
+        return values if own is None else values + compute_log_exposure(X, own)[..., None]
 
 
 def compute_log_exposure(X: Array, exposure: Exposure) -> Array:
@@ -198,6 +197,12 @@ def compute_moments(phi: AnyArray, means: Array, roots: Array) -> tuple[AnyArray
     parts = [phi @ beside(root, phi) for root in roots]
     variance = namespace(phi).concat([row_dots(own, own)[:, None] for own in parts], axis=1)
     return phi @ beside(means, phi), variance
+
+
+def stack_moments(posteriors: tuple[FactorEvidence, ...]) -> tuple[Array, Array]:
+    """Return the means `h_c`, shape (M, C), and the roots `R_c`, shape (C, M, M)."""
+    means = np.stack([each.h for each in posteriors], axis=1)
+    return means, np.stack([each.V for each in posteriors])
 
 
 @dataclass(frozen=True)
@@ -257,14 +262,13 @@ class LatentModel:
 
     def predict(self, posteriors: tuple[FactorEvidence, ...]) -> tuple[Array, Array]:
         """Return mean and variance of the latent functions at all rows, each of shape (N, C)."""
-        means = np.stack([each.h for each in posteriors], axis=1)
-        roots = np.stack([each.V for each in posteriors])
+        moments = stack_moments(posteriors)
         mean = np.empty((self.source.n_rows, len(posteriors)))
         variance = np.empty_like(mean)
 
         def term(block: RowBlock) -> int:
             phi, own = self._phi(block), slice(block.start, block.start + block.n_rows)
-            found, spread = compute_moments(phi, means, roots)
+            found, spread = compute_moments(phi, *moments)
             left = positive(self.model.features.prior_variance(block.X) - row_dots(phi, phi))
             mean[own], variance[own] = on_host(found), on_host(spread + left[:, None])
             return 0
