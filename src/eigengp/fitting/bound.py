@@ -34,8 +34,8 @@ from eigengp.kernels import Kernel
 
 T = TypeVar("T")
 
-FIRST_ROUNDS, _ROUNDS = 30, 12
-ROUND_TOLERANCE = 1e-6
+_FIRST_ROUNDS, _ROUNDS = 30, 12
+_ROUND_TOLERANCE = 1e-6
 """The gain of the bound per row at which rounds end."""
 _LEAST_STEP = 2.0**-8
 _LEAST_PRECISION = 1e-10
@@ -138,7 +138,7 @@ class Rows:
         block = self.block.picked(index)
         log_exposure = None if self.log_exposure is None else self.log_exposure[index]
         block = replace(block, X=np.asfortranarray(block.X))
-        return replace(Rows(block, log_exposure, self.n_threads), device=self.device)
+        return replace(self, block=block, log_exposure=log_exposure)
 
     def rescaled(self, unit: Any) -> Rows:
         """Return the rows with inputs divided by `unit`."""
@@ -213,7 +213,7 @@ class Rows:
         return fit_calibration(own.likelihood, rows, mean[some], variance[some], size)
 
     def improve(
-        self, latent: LatentModel, start: Approximation, rounds: int, tol: float = ROUND_TOLERANCE
+        self, latent: LatentModel, start: Approximation, rounds: int, tol: float = _ROUND_TOLERANCE
     ) -> Approximation:
         """Improve the factors until the bound rises no more; it never falls.
 
@@ -299,7 +299,13 @@ class Groups:
         rows = [Rows(block, offset=offset) for block in blocks]
         return cls(rows, [each.begin(likelihood)[0] for each in rows], n_threads)
 
-    def improve(self, model: Any, rounds: int, tol: float, end: Callable[..., T]) -> list[T]:
+    def improve(
+        self,
+        model: Any,
+        end: Callable[..., T],
+        rounds: int = _FIRST_ROUNDS,
+        tol: float = _ROUND_TOLERANCE,
+    ) -> list[T]:
         """Return `end(latent, approximation)` of each group after so many rounds."""
 
         def improve(pair: tuple[Rows, Approximation]) -> T:
@@ -330,19 +336,19 @@ class BoundObjective:
     groups: Groups
     prior: tuple[Array, Array]
     rounds: int = _ROUNDS
-    tol: float = ROUND_TOLERANCE
+    tol: float = _ROUND_TOLERANCE
     least: float = field(default=np.inf, init=False)
     """The smallest value so far, per row."""
 
     def __call__(self, vector: Array) -> Evaluation:
         """Evaluate, per row."""
         model, pack = self.parameters.unpack(vector), self.parameters.pack_gradient
-        rounds = self.rounds if np.isfinite(self.least) else FIRST_ROUNDS
+        rounds = self.rounds if np.isfinite(self.least) else _FIRST_ROUNDS
 
         def end(latent: Any, own: Approximation) -> tuple[Approximation, Array]:
             return own, pack(latent.gradient(own.factors, own.posteriors))
 
-        parts = self.groups.improve(model, rounds, self.tol, end)
+        parts = self.groups.improve(model, end, rounds, self.tol)
         found, slopes = zip(*parts, strict=True)
         weight = sum(float(rows.weight.sum()) for rows in self.groups.rows)
         apart = (vector[: self.prior[0].size] - self.prior[0]) / self.prior[1]

@@ -20,8 +20,6 @@ from eigengp.backend.threads import map_in_threads
 from eigengp.data.neighbors import Nearest, NeighborSource
 from eigengp.fitting.bound import (
     CALIBRATION_ROWS,
-    FIRST_ROUNDS,
-    ROUND_TOLERANCE,
     BoundObjective,
     Groups,
     Rows,
@@ -87,9 +85,7 @@ class BoundLearner(LocalLearner):
         model = replace(model, kernel=limit_alpha(model.kernel))
         own = Groups.of(groups, self.likelihood, self.offset, self.n_threads)
         try:
-            bounds = own.improve(
-                model, FIRST_ROUNDS, _LOCAL_TOLERANCE, lambda _, found: found.bound
-            )
+            bounds = own.improve(model, lambda _, found: found.bound, tol=_LOCAL_TOLERANCE)
         except FactorizationError:
             return float("inf")
         return -float(sum(bounds)) / sum(float(group.weight.sum()) for group in groups)
@@ -212,8 +208,7 @@ class NeighborRounds:
         index = list(bisect_rows(at, np.arange(block.n_rows), _GROUP_SIZE))
         blocks = (block.picked(each) for each in index)
         groups = Groups.of(blocks, self.likelihood, self.rows.offset, self.n_threads)
-        model = ExactGP(kernel, 1.0)
-        found = groups.improve(model, FIRST_ROUNDS, ROUND_TOLERANCE, lambda _, own: own.factors)
+        found = groups.improve(ExactGP(kernel, 1.0), lambda _, own: own.factors)
         order = np.argsort(np.concatenate(index))
         return Factors(*(np.concatenate(each)[order] for each in zip(*found, strict=True)))
 

@@ -268,8 +268,8 @@ def learn_variational(run: Run) -> FitResult:
     block = run.source.take(np.arange(run.source.n_rows))
     likelihood.check_targets(block.y)
     log_exposure = None if exposure is None else compute_log_exposure(block.X, exposure)
-    rows = Rows(replace(block, X=np.asfortranarray(block.X)), log_exposure, run.n_threads)
-    rows = replace(rows, device=run.exact_device)
+    block = replace(block, X=np.asfortranarray(block.X))
+    rows = Rows(block, log_exposure, run.n_threads, device=run.exact_device)
     fit = VariationalFit(run, rows, likelihood)
     _, variance = rows.begin(likelihood)
     max_iter = settings.optimizer.max_iter

@@ -163,13 +163,13 @@ class LatentPosterior(TargetPosterior):
         """Return mean and variance of the latent functions, each of shape (n, C)."""
         K = self.features.matrix(X)
         phi = K @ beside(self.whitening, K)
-        mean, variance = compute_moments(phi, self.means, self.roots)
-        left = positive(self.features.prior_variance(X) - row_dots(phi, phi))
+        prior = self.features.prior_variance(X)
+        mean, variance = compute_moments(phi, prior, self.means, self.roots)
         mean = mean + beside(self.offset, K)
         if self.exposure is not None:
             mean = mean + compute_log_exposure(X, self.exposure)
         a, b = self.calibration
-        return a * mean, b * b * (variance + left[:, None])
+        return a * mean, b * b * variance
 
     def draw_latent(self, X: Array, n_samples: int, rng: np.random.RandomState) -> Array:
         """Draw the latent functions jointly at all inputs, shape (n, S, C)."""
@@ -192,11 +192,14 @@ def compute_log_exposure(X: Array, exposure: Exposure) -> Array:
     return np.log(amounts)
 
 
-def compute_moments(phi: AnyArray, means: Array, roots: Array) -> tuple[AnyArray, AnyArray]:
-    """Return mean and variance of `Φ z_c`, each of shape (n, C)."""
+def compute_moments(
+    phi: AnyArray, prior: AnyArray, means: Array, roots: Array
+) -> tuple[AnyArray, AnyArray]:
+    """Return mean and variance of `Φ z_c + e_c` for the prior variances `k(x,x)`, each (n, C)."""
     parts = [phi @ beside(root, phi) for root in roots]
     variance = namespace(phi).concat([row_dots(own, own)[:, None] for own in parts], axis=1)
-    return phi @ beside(means, phi), variance
+    left = positive(prior - row_dots(phi, phi))
+    return phi @ beside(means, phi), variance + left[:, None]
 
 
 def stack_moments(posteriors: tuple[FactorEvidence, ...]) -> tuple[Array, Array]:
@@ -268,9 +271,8 @@ class LatentModel:
 
         def term(block: RowBlock) -> int:
             phi, own = self._phi(block), slice(block.start, block.start + block.n_rows)
-            found, spread = compute_moments(phi, *moments)
-            left = positive(self.model.features.prior_variance(block.X) - row_dots(phi, phi))
-            mean[own], variance[own] = on_host(found), on_host(spread + left[:, None])
+            found = compute_moments(phi, self.model.features.prior_variance(block.X), *moments)
+            mean[own], variance[own] = map(on_host, found)
             return 0
 
         self.source.total(term)
