@@ -80,9 +80,9 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         inputs; its hyperparameters are initial values. A name such as "matern52" selects that
         kernel. "auto" chooses among squared exponential, Matérn 5/2, 3/2 and 1/2 by the bound of
         1,000 rows; for up to three inputs also a `Warped` squared exponential, and the best of
-        them with one lengthscale for all inputs. With neighbours it
-        chooses among these, without the warped one, rational quadratic and three sums of these,
-        in three rounds of up to 6,000 rows.
+        them with one lengthscale for all inputs, divided by their standard deviations or, where
+        these differ, by their ranges. With neighbours it chooses among the four kernels, rational
+        quadratic and three sums of these, in three rounds of up to 6,000 rows.
     residual : {"auto", None, "neighbors"}
         How predictions use what the inducing points leave out. None does not use it; the inducing
         points are then learned. "neighbors" conditions each prediction also on the nearest training
