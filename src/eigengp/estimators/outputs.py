@@ -16,7 +16,6 @@ from eigengp.estimators.base import count_outputs
 from eigengp.fitting.run import FitResult
 from eigengp.fitting.settings import Settings
 from eigengp.gp.likelihoods import Coregionalized
-from eigengp.gp.variational import LatentPosterior
 
 
 @dataclass(frozen=True)
@@ -65,12 +64,8 @@ class Outputs:
 
     def restore(self, result: FitResult) -> FitResult:
         """Return the result of a fit in the units of the outputs."""
-        posterior, own = result.posterior, dict(result.attributes)
-        assert isinstance(posterior, LatentPosterior)
-        likelihood = posterior.likelihood
-        assert isinstance(likelihood, Coregionalized)
-        assert likelihood.mixing is not None
-        assert likelihood.noise is not None
+        posterior: Any = result.posterior
+        likelihood, own = posterior.likelihood, dict(result.attributes)
         centre, scale = self.scaling
         posterior = replace(posterior, likelihood=replace(likelihood, targets=self.values[:0]))
         variance = float(np.mean(own["kernel_"].diag(own["inducing_points_"])))

@@ -117,12 +117,6 @@ class Rows:
         """The rows on the device."""
         return self.block.map_arrays(lambda each: move_to_device(each, self.device), 0)
 
-    @property
-    def weight(self) -> Array:
-        """How many times each row counts, shape (N,)."""
-        weight: Array = self.block.weight
-        return weight
-
     def make_latent(self, model: EigenGP | ExactGP) -> Any:
         """Return the latent functions of a model at these rows: `LatentModel` or `DenseLatent`."""
         if isinstance(model, ExactGP):
@@ -147,7 +141,9 @@ class Rows:
     def begin(self, likelihood: NonGaussian) -> tuple[Approximation, float]:
         """Return factors for the prior, and its variance to start from."""
         exposure = 1.0 if self.log_exposure is None else np.exp(self.log_exposure[:, 0])
-        own, offset, variance = likelihood.start(self.block.y / exposure, self.weight * exposure)
+        own, offset, variance = likelihood.start(
+            self.block.y / exposure, self.block.weight * exposure
+        )
         offset = offset if self.offset is None else self.offset
         shape = (self.block.n_rows, likelihood.n_latent)
         mean, at = np.zeros(shape), self._shift(np.zeros(shape), offset)
@@ -156,7 +152,7 @@ class Rows:
 
     def _update(self, own: Approximation, step: float) -> Approximation:
         """Return factors for the moments of the latent functions, and better parameters."""
-        y, s, at = self.block.y, self.weight, self._shift(own.mean, own.offset)
+        y, s, at = self.block.y, self.block.weight, self._shift(own.mean, own.offset)
         likelihood, offset = own.likelihood.refit(y, s, at, own.variance), own.offset
         same = likelihood is own.likelihood and own.expectation is not None
         found = own.expectation if same else self._expect(likelihood, at, own.variance)
@@ -171,7 +167,7 @@ class Rows:
 
     def make_factors(self, mean: Array, found: Expectation) -> Factors:
         """Return the factors for the mean of the latent functions and an expectation there."""
-        weight, precision = self.weight[:, None], -2.0 * found.by_variance
+        weight, precision = self.block.weight[:, None], -2.0 * found.by_variance
         precision = np.maximum(precision, _LEAST_PRECISION)
         return Factors(weight * precision, weight * (precision * mean + found.by_mean))
 
@@ -192,7 +188,7 @@ class Rows:
         mean, variance = latent.predict(posteriors)
         at = self._shift(mean, own.offset)
         found = self._expect(own.likelihood, at, variance)
-        bound = float(self.weight @ found.value) - latent.get_divergence(posteriors)
+        bound = float(self.block.weight @ found.value) - latent.get_divergence(posteriors)
         return Approximation(
             own.factors, own.offset, own.likelihood, posteriors, mean, variance, found, bound
         )
@@ -220,13 +216,13 @@ class Rows:
         A step that would lower the bound is halved.
         """
         best, step = self.evaluate(latent, start), 1.0
-        slack = 1e-10 * self.weight.sum()
+        slack = 1e-10 * self.block.weight.sum()
         for _ in range(rounds):
             trial = self.evaluate(latent, self._update(best, step))
             gained = trial.bound - best.bound
             if gained > -slack:
                 best, step = (trial if gained > 0.0 else best), min(1.0, 2.0 * step)
-                if gained < tol * self.weight.sum():
+                if gained < tol * self.block.weight.sum():
                     break
             elif (step := 0.5 * step) < _LEAST_STEP:
                 break
@@ -350,7 +346,7 @@ class BoundObjective:
 
         parts = self.groups.improve(model, end, rounds, self.tol)
         found, slopes = zip(*parts, strict=True)
-        weight = sum(float(rows.weight.sum()) for rows in self.groups.rows)
+        weight = sum(float(rows.block.weight.sum()) for rows in self.groups.rows)
         apart = (vector[: self.prior[0].size] - self.prior[0]) / self.prior[1]
         loss, gradient = -sum(each.bound for each in found), np.sum(slopes, axis=0)
         gradient[: apart.size] += apart / self.prior[1]

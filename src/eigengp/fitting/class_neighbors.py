@@ -199,7 +199,7 @@ class NeighborRounds:
         mean, variance, found = self._expect(factors, cavity, number)
         square = mean * mean + variance
         own = np.sum(factors.shift * mean - 0.5 * factors.precision * square)
-        return float(self.rows.weight @ found.value - own)
+        return float(self.rows.block.weight @ found.value - own)
 
     def _start(self) -> Factors:
         """Return the factors of dense GPs of groups of rows."""

@@ -98,7 +98,7 @@ class VariationalFit:
 
         def compare(kernel: Kernel, name: str, rows: Rows = rows) -> None:
             model, _, least = self._learn(rows, kernel, size, name, _COMPARED_ITERATIONS)
-            least += kernel.theta.size / rows.weight.sum()
+            least += kernel.theta.size / rows.block.weight.sum()
             if name not in found or least < found[name][0]:
                 found[name] = least, model.kernel, kernel
 

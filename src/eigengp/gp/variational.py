@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -228,10 +228,7 @@ class LatentModel:
     source: RowSource
     keep: bool = True
     earlier: tuple[FactorEvidence, ...] = ()
-
-    @cached_property
-    def _kept(self) -> dict[int, AnyArray]:
-        return {}
+    _kept: dict[int, AnyArray] = field(default_factory=dict, init=False)
 
     @cached_property
     def whitening(self) -> Array:
@@ -279,8 +276,20 @@ class LatentModel:
         return mean, variance
 
     def get_divergence(self, posteriors: tuple[FactorEvidence, ...]) -> float:
-        """Return the divergence of the posterior from the prior, or from the earlier posterior."""
-        return compute_divergence(posteriors, self.earlier)
+        """Return `KL(q‖p) = ½ Σ_c [ln|G_c| + h_cᵀh_c − tr(I − G_c⁻¹)]`, or that to an earlier `q`.
+
+        For an earlier posterior `N(h', G'⁻¹)` with `G' = LLᵀ`, the terms are `ln|G| − ln|G'|`,
+        `‖Lᵀ(h − h')‖²` and `‖LᵀV‖² − M`.
+        """
+        if not self.earlier:
+            terms = [p.log_determinant + p.mean_norm - p.determined for p in posteriors]
+            return 0.5 * sum(terms)
+        total = 0.0
+        for each, old in zip(posteriors, self.earlier, strict=True):
+            apart, spread = old.L_G.T @ (each.h - old.h), old.L_G.T @ each.V
+            total += each.log_determinant - old.log_determinant - each.h.size
+            total += float(apart @ apart + np.sum(spread * spread))
+        return 0.5 * total
 
     def gradient(self, factors: Factors, posteriors: tuple[FactorEvidence, ...]) -> Gradient:
         """Return the gradient of the negative log partition function with the trace term."""
@@ -326,23 +335,3 @@ def recover_evidence(posterior: LatentPosterior) -> tuple[FactorEvidence, ...]:
         G = L @ L.T
         found.append(_make_evidence(G - np.eye(h.size), G @ h))
     return tuple(found)
-
-
-def compute_divergence(
-    posteriors: tuple[FactorEvidence, ...], earlier: tuple[FactorEvidence, ...] = ()
-) -> float:
-    """Return `KL(q‖p) = ½ Σ_c [ln|G_c| + h_cᵀh_c − tr(I − G_c⁻¹)]`, or that to an earlier `q`.
-
-    For an earlier posterior `N(h', G'⁻¹)` with `G' = LLᵀ`, the terms are `ln|G| − ln|G'|`,
-    `‖Lᵀ(h − h')‖²` and `‖LᵀV‖² − M`.
-    """
-    total = 0.0
-    for c, each in enumerate(posteriors):
-        if not earlier:
-            total += each.log_determinant + each.mean_norm - each.determined
-            continue
-        old = earlier[c]
-        apart, spread = old.L_G.T @ (each.h - old.h), old.L_G.T @ each.V
-        total += each.log_determinant - old.log_determinant - each.h.size
-        total += float(apart @ apart + np.sum(spread * spread))
-    return 0.5 * total
