@@ -332,3 +332,19 @@ def test_many_inputs_of_few_rows_share_a_lengthscale_and_those_of_many_rows_do_n
     many.fit(X, np.sin(4.0 * X[:, 0]) + 0.1 * rng.normal(size=400) > 0.0)
     assert "with one lengthscale (" not in str(many.selection_)
     assert np.ptp(many.kernel_.lengthscale) > 1.0
+
+
+def test_one_lengthscale_for_ranges_suits_rare_values_and_does_not_depend_on_units() -> None:
+    rng = np.random.default_rng(0)
+    rare = np.where(rng.uniform(size=(100, 20)) < 0.02, 1.0, 0.0)
+    X = np.column_stack([rng.uniform(size=(100, 6)), rare, np.full(100, 0.3)])
+    y = X[:, :6].sum(axis=1) > 3.0
+    own = EigenGPClassifier(optimizer=LBFGS(max_iter=3), random_state=0).fit(X, y)
+    assert "one lengthscale for ranges (" in str(own.selection_)
+    varying = np.ptp(X, axis=0) > 0.0
+    lengthscale = own.kernel_.lengthscale[varying] / np.ptp(X, axis=0)[varying]
+    np.testing.assert_allclose(lengthscale, lengthscale[0])
+    unit = rng.uniform(0.1, 10.0, X.shape[1])
+    other = clone(own).fit(3.0 + unit * X, y)
+    found = other.predict_proba(3.0 + unit * X)
+    np.testing.assert_allclose(found, own.predict_proba(X), atol=1e-4)
