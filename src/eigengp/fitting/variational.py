@@ -128,7 +128,8 @@ class VariationalFit:
         alike = known.size < 2 or known.max() < _RANGES_DIFFER * known.min()
         if alike or fixed or np.isfinite(dataset.scaling.knee):
             return None
-        return np.where(span > 0.0, span * np.sqrt(np.mean(known**-2.0)), 1.0)
+        least = known.min()
+        return np.where(span > 0.0, span / least * np.sqrt(np.mean((least / known) ** 2)), 1.0)
 
     def _rescaled(self, unit: Array) -> VariationalFit:
         """Return the fit with inputs divided by `unit`."""
