@@ -166,12 +166,8 @@ class VariationalFit:
         block = self.rows.block.picked(run.rng.permutation(self.rows.block.n_rows))
         _, offset, variance = self.likelihood.start(block.y, block.weight)
         steps = _NEIGHBOR_STEPS if given is None else given
-        learner = BoundLearner(
-            *(block, run.monitor, run.n_threads, run.checkpoint),
-            likelihood=self.likelihood,
-            offset=offset,
-            variance=variance,
-        )
+        prior: Any = {"likelihood": self.likelihood, "offset": offset, "variance": variance}
+        learner = BoundLearner(block, run.monitor, run.n_threads, run.checkpoint, **prior)
         fixed = isinstance(own.kernel, Kernel) or own.kernel != "auto"
         start = ExactGP(kernel, 1.0)
         won = learner.learn_kernels(start, steps, given=fixed)[0].kernel if steps else kernel
