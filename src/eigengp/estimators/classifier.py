@@ -319,14 +319,14 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if not is_out_of_core(X):
             raise TypeError("predict_to_file reads files; use predict_proba for arrays.")
-
-        def name_columns(p: Array) -> dict[str, Any]:
-            likely = {"class": self.classes_[np.argmax(p, axis=1)].tolist()}
-            names = (f"probability_{label}" for label in self.classes_.tolist())
-            return likely | dict(zip(names, p.T, strict=True))
-
         parts = (_probabilities(self, inputs) for inputs in read_chunks(self, X))
-        return write_table(path, map(name_columns, parts))
+        return write_table(path, map(self._make_columns, parts))
+
+    def _make_columns(self, p: Array) -> dict[str, Any]:
+        """Return the most probable class and all probabilities as named columns."""
+        likely: dict[str, Any] = {"class": self.classes_[np.argmax(p, axis=1)].tolist()}
+        names = (f"probability_{label}" for label in self.classes_.tolist())
+        return likely | dict(zip(names, p.T, strict=True))
 
     def predict_log_proba(self, X: ArrayLike) -> Array:
         """Return the logarithms of `predict_proba`."""
