@@ -48,6 +48,8 @@ _TITLES = {
 }
 _POINTS, _MARKS = 400, (300, 1_000, 3_000)
 """Inducing points of GPflow's SVGP, and the iterations after which it is scored."""
+_CPU_LIMIT = 900
+"""Seconds of CPU time after which another library is stopped."""
 
 
 def run(panel: Panel, out: Path, *, data: tuple[str, ...], seed: int) -> None:
@@ -66,12 +68,16 @@ def run(panel: Panel, out: Path, *, data: tuple[str, ...], seed: int) -> None:
         arrays = {"X": scaler.transform(X), "X_test": scaler.transform(X_test)}
         arrays |= {"y": y.astype(float), "y_test": y_test.astype(float)}
         for library in (each for each in panel if each != OURS):
-            options = {"size": _POINTS, "marks": _MARKS}
-            results.add(panel.ask(library, "classify", arrays, **options), data=name)
+            options = {"size": _POINTS, "marks": _MARKS, "cpu_limit": _CPU_LIMIT}
+            answer = panel.ask(library, "classify", arrays, **options)
+            if answer.error and not answer.records:
+                nothing = {"library": library, "iteration": None, "log_loss": None}
+                answer.records = [nothing | {"error": None, "why": answer.error}]
+            results.add(answer, data=name)
     table = new_table(
         "classification", "data", "library", "log loss", "error", "calibration", "s", words=2
     )
-    for each in results.records:
+    for each in (each for each in results.records if each["log_loss"] is not None):
         numbers = (f"{each[key]:.4f}" for key in ("log_loss", "error", "calibration"))
         steps = f", {each['iteration']} steps" if each.get("iteration") else ""
         table.add_row(each["data"], each["library"] + steps, *numbers, f"{each['seconds']:.1f}")
@@ -113,7 +119,8 @@ def make_text(out: Path) -> str:
         own = {each: found[name, each] for each in libraries if (name, each) in found}
         if not own:
             continue
-        best = min(own, key=lambda each: own[each]["log_loss"])
+        finished = [each for each in own if own[each]["log_loss"] is not None]
+        best = min(finished, key=lambda each: own[each]["log_loss"])
         cells = [_format_cell(own.get(each), bold=each == best) for each in libraries]
         rows, inputs = _SIZES[name]
         lines.append(f"| {name.replace('_', ' ')} ({rows:,} × {inputs}) | {' | '.join(cells)} |")
@@ -123,6 +130,8 @@ def make_text(out: Path) -> str:
 def _format_cell(record: dict[str, Any] | None, bold: bool) -> str:
     if record is None:
         return "–"
+    if record["log_loss"] is None:
+        return str(record["why"])
     loss, seconds = f"{record['log_loss']:.3f}", record["cpu_seconds"]
     percent = f"{100.0 * record['error']:.1f} %"
     spent = f"{seconds:,.0f}" if seconds >= 10.0 else f"{seconds:.2g}"

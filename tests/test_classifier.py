@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import eigengp
 from eigengp import LBFGS, EigenGPClassifier, SquaredExponential, Warped
 from eigengp._typing import Array
 from eigengp.export import to_onnx
-from eigengp.gp.variational import LatentPosterior, compute_divergence, recover_evidence
+from eigengp.gp.variational import LatentModel, LatentPosterior, recover_evidence
 
 
 def quick(n_components: Any = 15, **settings: Any) -> EigenGPClassifier:
@@ -250,7 +251,8 @@ def test_a_batch_of_a_gaussian_prior_is_the_same_posterior_in_two_parts() -> Non
     evidence = recover_evidence(before)
     np.testing.assert_allclose(evidence[0].h, before.means[:, 0], rtol=1e-8)
     np.testing.assert_allclose(np.abs(evidence[0].V), np.abs(before.roots[0]), rtol=1e-6, atol=1e-9)
-    assert compute_divergence(evidence, evidence) == pytest.approx(0.0, abs=1e-8)
+    same: Any = SimpleNamespace(earlier=evidence)
+    assert LatentModel.get_divergence(same, evidence) == pytest.approx(0.0, abs=1e-8)
 
 
 def test_a_fit_that_was_stopped_resumes_from_its_checkpoint(tmp_path: Path) -> None:
@@ -330,3 +332,19 @@ def test_many_inputs_of_few_rows_share_a_lengthscale_and_those_of_many_rows_do_n
     many.fit(X, np.sin(4.0 * X[:, 0]) + 0.1 * rng.normal(size=400) > 0.0)
     assert "with one lengthscale (" not in str(many.selection_)
     assert np.ptp(many.kernel_.lengthscale) > 1.0
+
+
+def test_one_lengthscale_for_ranges_suits_rare_values_and_does_not_depend_on_units() -> None:
+    rng = np.random.default_rng(0)
+    rare = np.where(rng.uniform(size=(100, 20)) < 0.02, 1.0, 0.0)
+    X = np.column_stack([rng.uniform(size=(100, 6)), rare, np.full(100, 0.3)])
+    y = X[:, :6].sum(axis=1) > 3.0
+    own = EigenGPClassifier(optimizer=LBFGS(max_iter=3), random_state=0).fit(X, y)
+    assert "one lengthscale for ranges (" in str(own.selection_)
+    varying = np.ptp(X, axis=0) > 0.0
+    lengthscale = own.kernel_.lengthscale[varying] / np.ptp(X, axis=0)[varying]
+    np.testing.assert_allclose(lengthscale, lengthscale[0])
+    unit = rng.uniform(0.1, 10.0, X.shape[1])
+    other = clone(own).fit(3.0 + unit * X, y)
+    found = other.predict_proba(3.0 + unit * X)
+    np.testing.assert_allclose(found, own.predict_proba(X), atol=1e-4)

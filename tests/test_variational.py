@@ -207,7 +207,7 @@ def test_independent_outputs_are_separate_fits() -> None:
     X, f = _inputs()
     Y = _outputs(f)
     model = _model(THETA, X[:15])
-    own = Coregionalized(Y, np.eye(2), np.array([0.05, 0.1]), learn_mixing=False)
+    own = Coregionalized(Y, np.eye(2), np.array([0.05, 0.1]))
     rows = _rows(np.arange(N) * 1.0)
     both = rows.evaluate(rows.make_latent(model), rows.begin(own)[0])
     separate = []

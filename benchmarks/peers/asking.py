@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -122,6 +123,8 @@ def ask(python: Path, library: str, task: str, arrays: dict[str, Array], options
             process.wait()
         if process.returncode:
             answer.error = _last_line(errors) or f"exit status {process.returncode}"
+            if process.returncode == -signal.SIGXCPU:
+                answer.error = f"not within {options['cpu_limit']} s of CPU time"
             _console.print(f"[red]{library}, {task}: {answer.error}")
     return answer
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -51,10 +52,14 @@ def serve(packages: Sequence[str], **tasks: Task) -> None:
     """Carry out the request that the command line holds.
 
     Standard output belongs to the answers; whatever the libraries print goes to standard error.
+    The option `cpu_limit` ends the process after so many seconds of CPU time.
     """
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     order = json.loads(sys.argv[1])
+    limit = order["options"].get("cpu_limit")
+    if limit is not None:
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 10))
     with np.load(order["arrays"]) as stored:
         arrays = {name: np.ascontiguousarray(stored[name]) for name in stored.files}
     versions = {name: version(name) for name in [*packages, "numpy"]}

@@ -7,6 +7,7 @@ rows. VIF adds inducing points to the neighbours; numbers of both are GPBoost's 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import gpboost
 import numpy as np
@@ -24,13 +25,17 @@ from peers.protocol import (
     serve,
 )
 
-PREDICTED_ROWS = 20_000
+PREDICTED_ROWS, ITERATIVE_ROWS = 20_000, 5_000
 SMOOTHNESSES, SAMPLED = (0.5, 1.5, 2.5), 2_000
 APPROXIMATIONS = {"": "vecchia", "Vecchia": "vecchia", "VIF": "full_scale_vecchia"}
 
 
 def make_model(
-    X: Array, smoothness: float, approximation: str = "vecchia", likelihood: str = "gaussian"
+    X: Array,
+    smoothness: float,
+    approximation: str = "vecchia",
+    likelihood: str = "gaussian",
+    **options: Any,
 ) -> gpboost.GPModel:
     return gpboost.GPModel(
         gp_coords=X,
@@ -40,6 +45,7 @@ def make_model(
         num_neighbors=30,
         likelihood=likelihood,
         seed=0,
+        **options,
     )
 
 
@@ -71,12 +77,17 @@ def fit(request: Request) -> Iterator[Record]:
 
 
 def classify(request: Request) -> Iterator[Record]:
-    """Fit two classes by the Laplace approximation, with its defaults."""
+    """Fit two classes by the Laplace approximation; many rows by iterative methods.
+
+    GPBoost recommends these for Vecchia approximations of many rows that are not Gaussian.
+    """
     X, y = request.rows
     if y.max() > 1:
         raise ValueError("GPBoost classifies two classes")
     trace = ClassTrace(request)
-    model = make_model(X, 1.5, likelihood="bernoulli_logit")
+    method = "iterative" if y.size >= ITERATIVE_ROWS else "cholesky"
+    options = {"likelihood": "bernoulli_logit", "matrix_inversion_method": method}
+    model = make_model(X, 1.5, **options)
     model.fit(y=y)
 
     def probabilities(X_new: Array) -> Array:

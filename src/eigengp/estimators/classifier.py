@@ -80,9 +80,9 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         inputs; its hyperparameters are initial values. A name such as "matern52" selects that
         kernel. "auto" chooses among squared exponential, Matérn 5/2, 3/2 and 1/2 by the bound of
         1,000 rows; for up to three inputs also a `Warped` squared exponential, and the best of
-        them with one lengthscale for all inputs. With neighbours it
-        chooses among these, without the warped one, rational quadratic and three sums of these,
-        in three rounds of up to 6,000 rows.
+        them with one lengthscale for all inputs, divided by their standard deviations or, where
+        these differ, by their ranges. With neighbours it chooses among the four kernels, rational
+        quadratic and three sums of these, in three rounds of up to 6,000 rows.
     residual : {"auto", None, "neighbors"}
         How predictions use what the inducing points leave out. None does not use it; the inducing
         points are then learned. "neighbors" conditions each prediction also on the nearest training
@@ -140,6 +140,11 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     _takes_unlabelled = True
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **{
+            name: own
+            for name, own in GPEstimator._parameter_constraints.items()
+            if name not in ("likelihood", "mean", "precision")
+        },
         "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "kernel": [Kernel, KERNEL_NAMES, StrOptions({"auto"})],
         "class_weight": [StrOptions({"balanced"}), dict, None],
@@ -147,17 +152,6 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "inducing_points": [POINTS, "array-like"],
         "max_time": [Interval(Real, 0, None, closed="neither"), None],
-        **{
-            name: GPEstimator._parameter_constraints[name]
-            for name in (
-                "optimizer",
-                "standardize",
-                "categorical_features",
-                "device",
-                "random_state",
-                "verbose",
-            )
-        },
     }
 
     n_components: int | Literal["auto"] = field(default="auto", kw_only=False)
@@ -326,14 +320,13 @@ class EigenGPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         if not is_out_of_core(X):
             raise TypeError("predict_to_file reads files; use predict_proba for arrays.")
         parts = (_probabilities(self, inputs) for inputs in read_chunks(self, X))
-        return write_table(path, (self._make_columns(p) for p in parts))
+        return write_table(path, map(self._make_columns, parts))
 
     def _make_columns(self, p: Array) -> dict[str, Any]:
         """Return the most probable class and all probabilities as named columns."""
-        columns: dict[str, Any] = {"class": self.classes_[np.argmax(p, axis=1)].tolist()}
-        return columns | {
-            f"probability_{label}": p[:, c] for c, label in enumerate(self.classes_.tolist())
-        }
+        likely: dict[str, Any] = {"class": self.classes_[np.argmax(p, axis=1)].tolist()}
+        names = (f"probability_{label}" for label in self.classes_.tolist())
+        return likely | dict(zip(names, p.T, strict=True))
 
     def predict_log_proba(self, X: ArrayLike) -> Array:
         """Return the logarithms of `predict_proba`."""

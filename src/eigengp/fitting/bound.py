@@ -8,24 +8,31 @@ far, so that a few are enough.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy import optimize
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import on_host
+from eigengp.backend.threads import map_in_threads
 from eigengp.data.array_source import ArraySource
 from eigengp.data.open import move_to_device
 from eigengp.fitting.initialization import count_varying
 from eigengp.fitting.objectives import Evaluation, Parameters
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import FactorEvidence
+from eigengp.gp.exact import ExactGP
+from eigengp.gp.latent import DenseLatent
 from eigengp.gp.likelihoods import Bernoulli, Expectation, NonGaussian, Softmax
 from eigengp.gp.model import EigenGP
 from eigengp.gp.variational import Factors, LatentModel
 from eigengp.kernels import Kernel
+
+T = TypeVar("T")
 
 _FIRST_ROUNDS, _ROUNDS = 30, 12
 _ROUND_TOLERANCE = 1e-6
@@ -36,7 +43,8 @@ _KEPT_FEATURES = 1 << 25
 """Whitened features of so many rows times inducing points are kept between passes."""
 _WORTH_MOVING, _WORTH_EXPECTING = 1 << 20, 20_000
 """Features, and latent values, from so many of which a device is faster."""
-_CALIBRATION_ROWS = 3_000
+CALIBRATION_ROWS = 3_000
+"""The largest number of rows to which a calibration is fitted."""
 _CALIBRATION_DEVIATIONS = (0.5, 1.0)
 """Standard deviations of the weak normal priors of the two logarithms of a calibration."""
 
@@ -100,32 +108,23 @@ class Rows:
     offset: Array | None = None
     device: str | None = None
 
-    @property
-    def n_rows(self) -> int:
-        """How many rows there are."""
-        return self.block.n_rows
-
     def find_device(self, size: int) -> str | None:
         """Return where passes with so many inducing points are computed; None is the CPU."""
-        return self.device if self.n_rows * size >= _WORTH_MOVING else None
+        return self.device if self.block.n_rows * size >= _WORTH_MOVING else None
 
     @cached_property
     def _moved(self) -> RowBlock:
         """The rows on the device."""
         return self.block.map_arrays(lambda each: move_to_device(each, self.device), 0)
 
-    @property
-    def weight(self) -> Array:
-        """How many times each row counts, shape (N,)."""
-        weight: Array = self.block.weight
-        return weight
-
-    def make_latent(self, model: EigenGP) -> LatentModel:
-        """Return the latent functions of a model at these rows."""
+    def make_latent(self, model: EigenGP | ExactGP) -> Any:
+        """Return the latent functions of a model at these rows: `LatentModel` or `DenseLatent`."""
+        if isinstance(model, ExactGP):
+            return DenseLatent(model.kernel, self.block.X)
         M = model.inducing_points.shape[0]
         block = self.block if self.find_device(M) is None else self._moved
         source = ArraySource.of(block, M, self.n_threads)
-        keep = self.n_rows * M <= _KEPT_FEATURES
+        keep = self.block.n_rows * M <= _KEPT_FEATURES
         return LatentModel(model, source, keep, self.earlier)
 
     def pick(self, index: Array) -> Rows:
@@ -133,12 +132,18 @@ class Rows:
         block = self.block.picked(index)
         log_exposure = None if self.log_exposure is None else self.log_exposure[index]
         block = replace(block, X=np.asfortranarray(block.X))
-        return replace(Rows(block, log_exposure, self.n_threads), device=self.device)
+        return replace(self, block=block, log_exposure=log_exposure)
+
+    def rescaled(self, unit: Any) -> Rows:
+        """Return the rows with inputs divided by `unit`."""
+        return replace(self, block=replace(self.block, X=self.block.X / unit))
 
     def begin(self, likelihood: NonGaussian) -> tuple[Approximation, float]:
         """Return factors for the prior, and its variance to start from."""
         exposure = 1.0 if self.log_exposure is None else np.exp(self.log_exposure[:, 0])
-        own, offset, variance = likelihood.start(self.block.y / exposure, self.weight * exposure)
+        own, offset, variance = likelihood.start(
+            self.block.y / exposure, self.block.weight * exposure
+        )
         offset = offset if self.offset is None else self.offset
         shape = (self.block.n_rows, likelihood.n_latent)
         mean, at = np.zeros(shape), self._shift(np.zeros(shape), offset)
@@ -147,7 +152,7 @@ class Rows:
 
     def _update(self, own: Approximation, step: float) -> Approximation:
         """Return factors for the moments of the latent functions, and better parameters."""
-        y, s, at = self.block.y, self.weight, self._shift(own.mean, own.offset)
+        y, s, at = self.block.y, self.block.weight, self._shift(own.mean, own.offset)
         likelihood, offset = own.likelihood.refit(y, s, at, own.variance), own.offset
         same = likelihood is own.likelihood and own.expectation is not None
         found = own.expectation if same else self._expect(likelihood, at, own.variance)
@@ -156,19 +161,19 @@ class Rows:
         if likelihood.learns_offset and self.offset is None:
             # The factors account for the new offset to first order, `∂²ℓ/∂μ² ≈ −ω`.
             moved = step * (s @ found.by_mean) / np.maximum(target.precision.sum(axis=0), 1e-10)
-            target = replace(target, shift=target.shift - target.precision * moved)
+            target = target._replace(shift=target.shift - target.precision * moved)
             offset = offset + moved
         return Approximation(own.factors.towards(target, step), offset, likelihood)
 
     def make_factors(self, mean: Array, found: Expectation) -> Factors:
         """Return the factors for the mean of the latent functions and an expectation there."""
-        weight, precision = self.weight[:, None], -2.0 * found.by_variance
+        weight, precision = self.block.weight[:, None], -2.0 * found.by_variance
         precision = np.maximum(precision, _LEAST_PRECISION)
         return Factors(weight * precision, weight * (precision * mean + found.by_mean))
 
     def _expect(self, likelihood: NonGaussian, mean: Array, variance: Array) -> Expectation:
         """Return the expected log density of all rows."""
-        if not likelihood.takes_any_library or self.n_rows * mean.shape[1] < _WORTH_EXPECTING:
+        if not likelihood.takes_any_library or mean.size < _WORTH_EXPECTING:
             return likelihood.expect(self.block.y, mean, variance)
         own = (move_to_device(each, self.device) for each in (self.block.y, mean, variance))
         return Expectation(*map(on_host, likelihood.expect(*own)))
@@ -183,21 +188,25 @@ class Rows:
         mean, variance = latent.predict(posteriors)
         at = self._shift(mean, own.offset)
         found = self._expect(own.likelihood, at, variance)
-        bound = float(self.weight @ found.value) - latent.get_divergence(posteriors)
+        bound = float(self.block.weight @ found.value) - latent.get_divergence(posteriors)
         return Approximation(
             own.factors, own.offset, own.likelihood, posteriors, mean, variance, found, bound
         )
 
-    def calibrate(self, own: Approximation) -> tuple[float, float]:
+    def calibrate(self, own: Approximation, model: EigenGP) -> tuple[float, float]:
         """Return factors of mean and standard deviation that suit leave-one-out predictions.
 
-        Without its factor a row has the latent precision `1/v − ω` and mean `v' (μ/v − β)`.
+        Without its factor a row has the latent precision `1/v − ω` and mean `v' (μ/v − β)`. Learned
+        inducing points are parameters of all inputs, as lengthscales are.
         """
         floor = 1e-3 / own.variance
         variance = 1.0 / np.maximum(1.0 / own.variance - own.factors.precision, floor)
         mean = variance * (own.mean / own.variance - own.factors.shift) + own.offset
-        some = np.arange(self.block.n_rows)[:: max(1, self.block.n_rows // _CALIBRATION_ROWS)]
-        return fit_calibration(own.likelihood, self.block.picked(some), mean[some], variance[some])
+        some = np.arange(self.block.n_rows)[:: max(1, self.block.n_rows // CALIBRATION_ROWS)]
+        every = model.inducing_points.shape[0] == self.block.n_rows
+        size = model.kernel.theta.size if every else np.inf
+        rows = self.block.picked(some)
+        return fit_calibration(own.likelihood, rows, mean[some], variance[some], size)
 
     def improve(
         self, latent: LatentModel, start: Approximation, rounds: int, tol: float = _ROUND_TOLERANCE
@@ -207,13 +216,13 @@ class Rows:
         A step that would lower the bound is halved.
         """
         best, step = self.evaluate(latent, start), 1.0
-        slack = 1e-10 * self.weight.sum()
+        slack = 1e-10 * self.block.weight.sum()
         for _ in range(rounds):
             trial = self.evaluate(latent, self._update(best, step))
             gained = trial.bound - best.bound
             if gained > -slack:
                 best, step = (trial if gained > 0.0 else best), min(1.0, 2.0 * step)
-                if gained < tol * self.weight.sum():
+                if gained < tol * self.block.weight.sum():
                     break
             elif (step := 0.5 * step) < _LEAST_STEP:
                 break
@@ -221,16 +230,16 @@ class Rows:
 
 
 def fit_calibration(
-    likelihood: NonGaussian, rows: RowBlock, mean: Array, variance: Array
+    likelihood: NonGaussian, rows: RowBlock, mean: Array, variance: Array, size: float = np.inf
 ) -> tuple[float, float]:
     """Return factors of mean and standard deviation of the latent functions at rows not used.
 
     They minimise the log loss plus weak penalties on their logarithms. The kernel was learned from
-    the same rows, so that this loss is too small where D inputs, each with its lengthscale, are
-    many for the rows: it counts as that of CN/(D + 1) rows, or N.
+    the same rows, so that this loss is too small where its parameters are many for the rows: with P
+    of them, of which D + 1 count at most, it counts as that of CN/P rows, or N.
     """
     assert isinstance(likelihood, Bernoulli | Softmax)
-    share = min(1.0, likelihood.n_latent / (1.0 + rows.X.shape[1]))
+    share = min(1.0, likelihood.n_latent / min(size, 1.0 + rows.X.shape[1]))
     at = np.arange(rows.n_rows), rows.y.astype(int)
 
     def loss(logs: Array) -> float:
@@ -261,44 +270,87 @@ def make_log_prior(kernel: Kernel, X: Array, variance: float) -> tuple[Array, Ar
 
 
 @dataclass
-class BoundObjective:
-    """The negative bound per row, as a function of kernel and inducing points.
+class Groups:
+    """Groups of rows that are independent of each other, and share a kernel.
 
-    Kernel parameters have the weak priors that they declare; that of a variance is about the
-    variance to start from.
+    Parameters
+    ----------
+    rows : list of Rows
+        The rows of each group.
+    best : list of Approximation
+        The factors from which rounds start.
+    n_threads : int
+        The number of threads for groups.
+    """
+
+    rows: list[Rows]
+    best: list[Approximation]
+    n_threads: int = 1
+
+    @classmethod
+    def of(
+        cls, blocks: Iterable[RowBlock], likelihood: NonGaussian, offset: Any, n_threads: int
+    ) -> Groups:
+        """Return groups of rows that start from the prior."""
+        rows = [Rows(block, offset=offset) for block in blocks]
+        return cls(rows, [each.begin(likelihood)[0] for each in rows], n_threads)
+
+    def improve(
+        self,
+        model: Any,
+        end: Callable[..., T],
+        rounds: int = _FIRST_ROUNDS,
+        tol: float = _ROUND_TOLERANCE,
+    ) -> list[T]:
+        """Return `end(latent, approximation)` of each group after so many rounds."""
+
+        def improve(pair: tuple[Rows, Approximation]) -> T:
+            latent = pair[0].make_latent(model)
+            return end(latent, pair[0].improve(latent, pair[1], rounds, tol))
+
+        pairs = list(zip(self.rows, self.best, strict=True))
+        return map_in_threads(improve, pairs, self.n_threads)
+
+
+@dataclass
+class BoundObjective:
+    """The negative bound of groups of rows, per row; kernel parameters have weak priors.
 
     Parameters
     ----------
     parameters : Parameters
-        The free parameters.
-    rows : Rows
-        The rows.
-    best : Approximation
-        The factors of the best point so far.
-    variance : float
-        The prior variance to start from.
+        The free parameters, of an `EigenGP` or an `ExactGP`.
+    groups : Groups
+        The rows, and the factors of the best point so far.
+    prior : pair of arrays
+        Means and deviations of `kernel.theta`.
+    rounds, tol : int, float
+        The largest number of rounds of an evaluation, and the gain at which they end.
     """
 
-    parameters: Parameters[EigenGP]
-    rows: Rows
-    best: Approximation
-    variance: float
+    parameters: Parameters[Any]
+    groups: Groups
+    prior: tuple[Array, Array]
+    rounds: int = _ROUNDS
+    tol: float = _ROUND_TOLERANCE
     least: float = field(default=np.inf, init=False)
     """The smallest value so far, per row."""
 
-    def __post_init__(self) -> None:
-        model = self.parameters.template
-        self._mean, self._deviation = make_log_prior(model.kernel, self.rows.block.X, self.variance)
-
     def __call__(self, vector: Array) -> Evaluation:
         """Evaluate, per row."""
-        model, weight = self.parameters.unpack(vector), float(self.rows.weight.sum())
-        latent, first = self.rows.make_latent(model), not np.isfinite(self.least)
-        found = self.rows.improve(latent, self.best, _FIRST_ROUNDS if first else _ROUNDS)
-        gradient = self.parameters.pack_gradient(latent.gradient(found.factors, found.posteriors))
-        apart = (model.kernel.theta - self._mean) / self._deviation
-        value = -found.bound + 0.5 * float(apart @ apart)
-        gradient[: apart.size] += apart / self._deviation
-        if value / weight < self.least:
-            self.best, self.least = found, value / weight
-        return Evaluation(value / weight, gradient / weight, -found.bound / weight)
+        model, pack = self.parameters.unpack(vector), self.parameters.pack_gradient
+        rounds = self.rounds if np.isfinite(self.least) else _FIRST_ROUNDS
+
+        def end(latent: Any, own: Approximation) -> tuple[Approximation, Array]:
+            return own, pack(latent.gradient(own.factors, own.posteriors))
+
+        parts = self.groups.improve(model, end, rounds, self.tol)
+        found, slopes = zip(*parts, strict=True)
+        weight = sum(float(rows.block.weight.sum()) for rows in self.groups.rows)
+        apart = (vector[: self.prior[0].size] - self.prior[0]) / self.prior[1]
+        loss, gradient = -sum(each.bound for each in found), np.sum(slopes, axis=0)
+        gradient[: apart.size] += apart / self.prior[1]
+        value = (loss + 0.5 * float(apart @ apart)) / weight
+        if value < self.least:
+            self.groups.best, self.least = list(found), value
+        return Evaluation(value, gradient / weight, loss / weight)

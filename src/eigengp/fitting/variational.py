@@ -12,7 +12,7 @@ from eigengp._typing import Array
 from eigengp.backend.threads import speed_up_passes
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
-from eigengp.fitting.bound import Approximation, BoundObjective, Rows
+from eigengp.fitting.bound import Approximation, BoundObjective, Groups, Rows, make_log_prior
 from eigengp.fitting.class_neighbors import BoundLearner, NeighborRounds
 from eigengp.fitting.initialization import (
     WARPED_INPUTS,
@@ -29,12 +29,7 @@ from eigengp.fitting.vecchia import get_largest_size
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.latent import NeighborLatent
-from eigengp.gp.likelihoods import (
-    Bernoulli,
-    Coregionalized,
-    NonGaussian,
-    Softmax,
-)
+from eigengp.gp.likelihoods import Bernoulli, Coregionalized, NonGaussian, Softmax
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.variational import (
     Exposure,
@@ -42,24 +37,18 @@ from eigengp.gp.variational import (
     TargetPosterior,
     compute_log_exposure,
     recover_evidence,
+    stack_moments,
 )
 from eigengp.gp.vecchia import VecchiaPass
-from eigengp.kernels import (
-    KERNELS,
-    Kernel,
-    Matern12,
-    Matern32,
-    Matern52,
-    SquaredExponential,
-    Stationary,
-    Warped,
-)
+from eigengp.kernels import KERNELS, Kernel, Stationary, Warped
 from eigengp.kernels.base import get_lengthscale_range
 
 _LAST_ROUNDS, _RESUMED_TOLERANCE = 60, 1e-10
 _COMPARED_ROWS, _COMPARED_POINTS, _COMPARED_ITERATIONS = 1_000, 100, 20
 """Rows, inducing points and iterations by which kernels are compared."""
-_CANDIDATES = (SquaredExponential, Matern52, Matern32, Matern12)
+_CANDIDATES = ("squared_exponential", "matern52", "matern32", "matern12")
+_RANGES_DIFFER = 2.0
+"""Ranges of standardised inputs that differ by less than this factor are alike."""
 _ITERATIONS, _TOLERANCE = 100, 1e-6
 _FIRST_ROWS, _GROWTH, _SUBSET_ITERATIONS = 3_000, 5, 30
 _STEPS = ((200_000, 5), (10_000, 50))
@@ -95,19 +84,21 @@ class VariationalFit:
     rows: Rows
     likelihood: NonGaussian
 
-    def choose_kernel(self, candidates: Sequence[Kernel]) -> Kernel:
-        """Return the best kernel on a subset of the rows, briefly learned.
+    def choose_kernel(self, candidates: Sequence[Kernel]) -> tuple[VariationalFit, Kernel]:
+        """Return the best kernel on a subset of the rows, briefly learned, and the fit for it.
 
         Each parameter costs one nat, as in Akaike's criterion: with few rows and many inputs, the
-        best candidate may do better with one lengthscale for all inputs.
+        best candidate may do better with one lengthscale for all inputs. That lengthscale is in
+        units of the standard deviations of inputs or of their ranges: an input that is nearly
+        always the same, such as a pixel of the margin, has a large range in standard deviations.
         """
         rows, size = self._draw(_COMPARED_ROWS), _COMPARED_POINTS
         found: dict[str, tuple[float, Kernel, Kernel]] = {}
         self.run.monitor.clock.allow(_UNTIL[0])
 
-        def compare(kernel: Kernel, name: str) -> None:
+        def compare(kernel: Kernel, name: str, rows: Rows = rows) -> None:
             model, _, least = self._learn(rows, kernel, size, name, _COMPARED_ITERATIONS)
-            least += kernel.theta.size / rows.weight.sum()
+            least += kernel.theta.size / rows.block.weight.sum()
             if name not in found or least < found[name][0]:
                 found[name] = least, model.kernel, kernel
 
@@ -116,14 +107,37 @@ class VariationalFit:
             if self.run.monitor.clock.is_over():
                 break
         name = min(found, key=lambda name: found[name][0])
-        simple = _share_lengthscale(found[name][2])
-        if simple is not None and not self.run.monitor.clock.is_over():
-            compare(simple, f"{name} with one lengthscale")
+        simple: Any = _share_lengthscale(found[name][2])
+        ranges: Any = self._find_ranges()
+        for unit in () if simple is None else (1.0, ranges):
+            if unit is not None and not self.run.monitor.clock.is_over():
+                own = f"{name} with one lengthscale" + " for ranges" * (unit is ranges)
+                compare(simple, own, rows.rescaled(unit))
         scores = {name: each[0] for name, each in found.items()}
         best = min(scores, key=scores.__getitem__)
         reason = f"lowest negative bound per row of {rows.block.n_rows:,} rows"
         self.run.decisions.append(Decision("kernel", best, reason, scores))
-        return found[best][1]
+        return self._rescaled(ranges) if best.endswith("ranges") else self, found[best][1]
+
+    def _find_ranges(self) -> Array | None:
+        """Return the ranges of inputs; None if they are alike or inputs cannot be rescaled."""
+        dataset, span = self.run.dataset, np.ptp(self.rows.block.X, axis=0)
+        fixed = not isinstance(self.run.settings.inducing_points, str)
+        fixed = fixed or dataset.unlabelled is not None or self.likelihood.exposure is not None
+        known = span[span > 0.0]
+        alike = known.size < 2 or known.max() < _RANGES_DIFFER * known.min()
+        if alike or fixed or np.isfinite(dataset.scaling.knee):
+            return None
+        least = known.min()
+        return np.where(span > 0.0, span / least * np.sqrt(np.mean((least / known) ** 2)), 1.0)
+
+    def _rescaled(self, unit: Array) -> VariationalFit:
+        """Return the fit with inputs divided by `unit`."""
+        scaling = self.run.dataset.scaling
+        scale = scaling.input_scale.copy()
+        scale[list(scaling.columns or range(scale.size))] *= unit
+        self.run.dataset = replace(self.run.dataset, scaling=replace(scaling, input_scale=scale))
+        return replace(self, rows=self.rows.rescaled(unit))
 
     def learn(self, kernel: Kernel, size: int, given: int | None) -> tuple[EigenGP, Approximation]:
         """Learn on growing subsets of the rows, then on all; `given` limits the iterations."""
@@ -152,12 +166,8 @@ class VariationalFit:
         block = self.rows.block.picked(run.rng.permutation(self.rows.block.n_rows))
         _, offset, variance = self.likelihood.start(block.y, block.weight)
         steps = _NEIGHBOR_STEPS if given is None else given
-        learner = BoundLearner(
-            *(block, run.monitor, run.n_threads, run.checkpoint),
-            likelihood=self.likelihood,
-            offset=offset,
-            variance=variance,
-        )
+        prior: Any = {"likelihood": self.likelihood, "offset": offset, "variance": variance}
+        learner = BoundLearner(block, run.monitor, run.n_threads, run.checkpoint, **prior)
         fixed = isinstance(own.kernel, Kernel) or own.kernel != "auto"
         start = ExactGP(kernel, 1.0)
         won = learner.learn_kernels(start, steps, given=fixed)[0].kernel if steps else kernel
@@ -206,10 +216,11 @@ class VariationalFit:
         start, variance = rows.begin(self.likelihood)
         free = eigengp_parameters(model, Extent(X.min(axis=0), X.max(axis=0))).parts
         parameters = Parameters(model, free[:1] if every else free[:2])
-        objective = BoundObjective(parameters, rows, start, variance)
+        groups, prior = Groups([rows], [start]), make_log_prior(kernel, X, variance)
+        objective = BoundObjective(parameters, groups, prior)
         with speed_up_passes(points.shape[0]):
             found = run.learn(stage, objective, max_iter, _TOLERANCE, key=repr(kernel))
-        return found.model, objective.best, found.value
+        return found.model, groups.best[0], found.value
 
     def _place(self, block: RowBlock, kernel: Kernel, size: int) -> Array:
         """Return inducing points: those that are given, or placed among all rows."""
@@ -224,27 +235,24 @@ class VariationalFit:
 
 def _uses_neighbors(run: Run, likelihood: NonGaussian, kernel: Kernel) -> bool:
     """Return whether a fit has the nearest-neighbour residual; refuse one that is not possible."""
-    settings, n, limit = run.settings, run.dataset.n_rows, run.settings.max_time
+    given, n, limit = run.settings.residual, run.dataset.n_rows, run.settings.max_time
     if not isinstance(likelihood, Bernoulli | Softmax):
         return False
-    obstacle = "a warped kernel has no neighbours" if isinstance(kernel, Warped) else None
-    if settings.residual != "auto":
-        if settings.residual == "neighbors" and obstacle is not None:
-            raise ValueError(f"residual='neighbors' is not possible: {obstacle}.")
-        run.decisions.append(Decision("residual", str(settings.residual), "given"))
-        return settings.residual == "neighbors"
     low, high = _NEIGHBOR_ROWS, _MOST_NEIGHBOR_ROWS
     high = high if limit is None else min(high, round(_NEIGHBOR_ROWS_PER_SECOND * limit))
-    reason = f"two classes of {low:,} to {high:,} rows"
-    if isinstance(likelihood, Softmax):
-        obstacle = obstacle or "more than two classes"
-    elif settings.optimizer.max_iter == 0:
-        obstacle = obstacle or "max_iter=0 learns nothing"
-    elif not low <= n <= high:
-        obstacle = obstacle or f"fewer than {low:,} or more than {high:,} rows"
-    chosen = "neighbors" if obstacle is None else "None"
-    run.decisions.append(Decision("residual", chosen, obstacle or reason))
-    return obstacle is None
+    obstacles = {
+        "a warped kernel has no neighbours": isinstance(kernel, Warped),
+        "more than two classes": isinstance(likelihood, Softmax),
+        "max_iter=0 learns nothing": run.settings.optimizer.max_iter == 0,
+        f"fewer than {low:,} or more than {high:,} rows": not low <= n <= high,
+    }
+    if given == "neighbors" and isinstance(kernel, Warped):
+        raise ValueError(f"residual='neighbors' is not possible: {next(iter(obstacles))}.")
+    reason = next((each for each, holds in obstacles.items() if holds), None)
+    uses = given == "neighbors" if given != "auto" else reason is None
+    reason = "given" if given != "auto" else reason or f"two classes of {low:,} to {high:,} rows"
+    run.decisions.append(Decision("residual", "neighbors" if uses else "None", reason))
+    return uses
 
 
 def learn_variational(run: Run) -> FitResult:
@@ -257,23 +265,25 @@ def learn_variational(run: Run) -> FitResult:
     block = run.source.take(np.arange(run.source.n_rows))
     likelihood.check_targets(block.y)
     log_exposure = None if exposure is None else compute_log_exposure(block.X, exposure)
-    rows = Rows(replace(block, X=np.asfortranarray(block.X)), log_exposure, run.n_threads)
-    rows = replace(rows, device=run.exact_device)
+    block = replace(block, X=np.asfortranarray(block.X))
+    rows = Rows(block, log_exposure, run.n_threads, device=run.exact_device)
     fit = VariationalFit(run, rows, likelihood)
     _, variance = rows.begin(likelihood)
     max_iter = settings.optimizer.max_iter
     steps = None if isinstance(max_iter, str) else max_iter
     kernels = _make_kernels(run, rows.block, variance, exposure and exposure.column)
+    kernel = kernels[0]
     model: EigenGP | VecchiaPass
     posterior: TargetPosterior
-    if _uses_neighbors(run, likelihood, kernels[0]):
-        model, posterior, bound = fit.learn_with_neighbors(kernels[0], steps)
+    if _uses_neighbors(run, likelihood, kernel):
+        model, posterior, bound = fit.learn_with_neighbors(kernel, steps)
     else:
-        kernel = fit.choose_kernel(kernels) if len(kernels) > 1 and steps != 0 else kernels[0]
+        if len(kernels) > 1 and steps != 0:
+            fit, kernel = fit.choose_kernel(kernels)
         model, found = fit.learn(kernel, _choose_size(run, _get_size(run, likelihood)), steps)
         used = rows.find_device(model.inducing_points.shape[0])
         run.dataset = replace(run.dataset, device=used)
-        posterior, bound = _make_posterior(rows, model, found, exposure), found.bound
+        posterior, bound = _make_posterior(fit.rows, model, found, exposure), found.bound
     own = posterior.likelihood.rescaled(scaling.target_scale)
     result = run.make_result(model, -bound, posterior, likelihood_=own, _online=None)
     for name in ("noise_variance_", "target_mean_"):
@@ -288,15 +298,14 @@ def _make_posterior(
     posterior = LatentPosterior(
         model.features,
         rows.make_latent(model).whitening,
-        np.stack([each.h for each in found.posteriors], axis=1),
-        np.stack([each.V for each in found.posteriors]),
+        *stack_moments(found.posteriors),
         found.offset,
         found.likelihood,
         exposure,
     )
     if not isinstance(found.likelihood, Bernoulli | Softmax):
         return posterior
-    return replace(posterior, calibration=rows.calibrate(found))
+    return replace(posterior, calibration=rows.calibrate(found, model))
 
 
 def extend_posterior(posterior: LatentPosterior, block: RowBlock) -> tuple[LatentPosterior, float]:
@@ -314,8 +323,7 @@ def extend_posterior(posterior: LatentPosterior, block: RowBlock) -> tuple[Laten
     with speed_up_passes(points.shape[0]):
         start = rows.begin(posterior.likelihood)[0]
         found = rows.improve(rows.make_latent(model), start, _LAST_ROUNDS)
-    means = np.stack([each.h for each in found.posteriors], axis=1)
-    roots = np.stack([each.V for each in found.posteriors])
+    means, roots = stack_moments(found.posteriors)
     return replace(posterior, means=means, roots=roots), found.bound
 
 
@@ -370,11 +378,11 @@ def _make_kernels(run: Run, rows: RowBlock, variance: float, exposure: int | Non
     if dims == ():
         raise ValueError("X has no inputs beside the exposure.")
     low, high = get_lengthscale_range(run.dataset.n_varying)
-    kinds: Sequence[type[Kernel]] = _CANDIDATES if own == "auto" else (KERNELS[own],)
     made = []
-    for kind in kinds:
+    for name in _CANDIDATES if own == "auto" else (own,):
+        kind: Any = KERNELS[name]
         first = {"lengthscale": np.sqrt(low * high)} if issubclass(kind, Stationary) else {}
-        kernel: Any = kind(**{"active_dims": dims, **first})
+        kernel = kind(active_dims=dims, **first)
         scale = variance / float(kernel.diag(np.ones((1, D)))[0])
         kernel = kernel.rescaled(np.ones(D), scale).with_ard(D)
         made.append(kernel.with_groups(run.dataset.groups))

@@ -21,6 +21,7 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, namespace
 from eigengp.gp.blocks import RowBlock
+from eigengp.gp.evidence import Gradient
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.likelihoods import NonGaussian
 from eigengp.gp.linalg import inverse_diagonal, sum_log_diagonal
@@ -49,18 +50,18 @@ class DenseLatent:
     kernel: Kernel
     X: Array
 
-    @property
-    def _gp(self) -> ExactGP:
-        """The GP whose observations are `β/ω`, with the noise variance `1/ω`."""
-        return ExactGP(self.kernel, 1.0, compiled=True)
+    def _observe(self, factors: Factors) -> list[RowBlock]:
+        """Return the rows of each latent function: observations `β/ω` with the noise `1/ω`."""
+        pairs = zip(factors.precision.T, factors.shift.T, strict=True)
+        return [RowBlock(self.X, shift / precision, precision) for precision, shift in pairs]
 
     def condition(self, factors: Factors) -> tuple[DensePosterior, ...]:
         """Return the posterior of each latent function given the factors of all rows."""
-        pairs = zip(factors.precision.T, factors.shift.T, strict=True)
+        pairs = zip(self._observe(factors), factors.shift.T, strict=True)
         return tuple(self._condition(*pair) for pair in pairs)
 
-    def _condition(self, precision: Array, shift: Array) -> DensePosterior:
-        found = self._gp.forward(RowBlock(self.X, shift / precision, precision))
+    def _condition(self, rows: RowBlock, shift: Array) -> DensePosterior:
+        found, precision = ExactGP(self.kernel, 1.0, compiled=True).forward(rows), rows.weight
         a, log_determinant = found.solved, 2.0 * sum_log_diagonal(found.L)
         kept = inverse_diagonal(found.L) / precision
         mean = (shift - a) / precision
@@ -70,22 +71,21 @@ class DenseLatent:
 
     def predict(self, posteriors: tuple[DensePosterior, ...]) -> tuple[Array, Array]:
         """Return mean and variance of the latent functions at all rows, each of shape (n, C)."""
-        means, variances = zip(*((each.mean, each.variance) for each in posteriors), strict=True)
+        means, variances, _ = zip(*posteriors, strict=True)
         return np.stack(means, axis=1), np.stack(variances, axis=1)
 
     def get_divergence(self, posteriors: tuple[DensePosterior, ...]) -> float:
         """Return the divergence of all latent functions from the prior."""
         return sum(each.divergence for each in posteriors)
 
-    def gradient(self, factors: Factors, posteriors: tuple[DensePosterior, ...]) -> Array:
+    def gradient(self, factors: Factors, posteriors: tuple[DensePosterior, ...]) -> Gradient:
         """Return the gradient of the negative log partition function by `kernel.theta`.
 
         It is that of a GP with the observations `β/ω`.
         """
-        total = np.zeros(self.kernel.theta.size)
-        for precision, shift in zip(factors.precision.T, factors.shift.T, strict=True):
-            total += self._gp.evaluate(RowBlock(self.X, shift / precision, precision))[1].theta
-        return total
+        gp = ExactGP(self.kernel, 1.0, compiled=True)
+        slopes = [gp.evaluate(rows)[1].theta for rows in self._observe(factors)]
+        return Gradient(np.sum(slopes, axis=0), self.X[:0], 0.0)
 
 
 @dataclass(frozen=True)

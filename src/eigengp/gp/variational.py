@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -45,8 +45,7 @@ from eigengp.gp.sums import Sums
 from eigengp.kernels import KernelAdjoint, KernelColumns
 
 
-@dataclass(frozen=True)
-class Factors:
+class Factors(NamedTuple):
     """The Gaussian factors `exp(β f − ½ ω f²)` of all rows."""
 
     precision: Array
@@ -99,7 +98,7 @@ class TargetPosterior(ABC):
 
     def mean(self, X: AnyArray) -> Array:
         """Return the mean of targets, shape (n,)."""
-        return self.likelihood.predict_mean(*map(on_host, self.latent(X)))
+        return self.mean_and_variance(X)[0]
 
     def mean_and_variance(self, X: AnyArray) -> tuple[Array, Array]:
         """Return mean and variance of targets, each of shape (n,)."""
@@ -164,14 +163,13 @@ class LatentPosterior(TargetPosterior):
         """Return mean and variance of the latent functions, each of shape (n, C)."""
         K = self.features.matrix(X)
         phi = K @ beside(self.whitening, K)
-        mean, variance = compute_moments(phi, self.means, self.roots)
-        left = positive(self.features.prior_variance(X) - row_dots(phi, phi))
-        mean = mean + beside(self.offset, K) + self._log_exposure(X)
+        prior = self.features.prior_variance(X)
+        mean, variance = compute_moments(phi, prior, self.means, self.roots)
+        mean = mean + beside(self.offset, K)
+        if self.exposure is not None:
+            mean = mean + compute_log_exposure(X, self.exposure)
         a, b = self.calibration
-        return a * mean, b * b * (variance + left[:, None])
-
-    def _log_exposure(self, X: Array) -> Any:
-        return 0.0 if self.exposure is None else compute_log_exposure(X, self.exposure)
+        return a * mean, b * b * variance
 
     def draw_latent(self, X: Array, n_samples: int, rng: np.random.RandomState) -> Array:
         """Draw the latent functions jointly at all inputs, shape (n, S, C)."""
@@ -182,7 +180,8 @@ class LatentPosterior(TargetPosterior):
             z = h[:, None] + root @ rng.standard_normal((root.shape[1], n_samples))
             drawn.append(phi @ z + draw_joint(0.5 * (prior + prior.T), n_samples, rng))
         values: Array = np.stack(drawn, axis=2) + self.offset
-        return values + np.asarray(self._log_exposure(X))[..., None]
+        own = self.exposure
+        return values if own is None else values + compute_log_exposure(X, own)[..., None]
 
 
 def compute_log_exposure(X: Array, exposure: Exposure) -> Array:
@@ -193,11 +192,20 @@ def compute_log_exposure(X: Array, exposure: Exposure) -> Array:
     return np.log(amounts)
 
 
-def compute_moments(phi: AnyArray, means: Array, roots: Array) -> tuple[AnyArray, AnyArray]:
-    """Return mean and variance of `Φ z_c`, each of shape (n, C)."""
+def compute_moments(
+    phi: AnyArray, prior: AnyArray, means: Array, roots: Array
+) -> tuple[AnyArray, AnyArray]:
+    """Return mean and variance of `Φ z_c + e_c` for the prior variances `k(x,x)`, each (n, C)."""
     parts = [phi @ beside(root, phi) for root in roots]
     variance = namespace(phi).concat([row_dots(own, own)[:, None] for own in parts], axis=1)
-    return phi @ beside(means, phi), variance
+    left = positive(prior - row_dots(phi, phi))
+    return phi @ beside(means, phi), variance + left[:, None]
+
+
+def stack_moments(posteriors: tuple[FactorEvidence, ...]) -> tuple[Array, Array]:
+    """Return the means `h_c`, shape (M, C), and the roots `R_c`, shape (C, M, M)."""
+    means = np.stack([each.h for each in posteriors], axis=1)
+    return means, np.stack([each.V for each in posteriors])
 
 
 @dataclass(frozen=True)
@@ -220,10 +228,7 @@ class LatentModel:
     source: RowSource
     keep: bool = True
     earlier: tuple[FactorEvidence, ...] = ()
-
-    @cached_property
-    def _kept(self) -> dict[int, AnyArray]:
-        return {}
+    _kept: dict[int, AnyArray] = field(default_factory=dict, init=False)
 
     @cached_property
     def whitening(self) -> Array:
@@ -257,24 +262,34 @@ class LatentModel:
 
     def predict(self, posteriors: tuple[FactorEvidence, ...]) -> tuple[Array, Array]:
         """Return mean and variance of the latent functions at all rows, each of shape (N, C)."""
-        means = np.stack([each.h for each in posteriors], axis=1)
-        roots = np.stack([each.V for each in posteriors])
+        moments = stack_moments(posteriors)
         mean = np.empty((self.source.n_rows, len(posteriors)))
         variance = np.empty_like(mean)
 
         def term(block: RowBlock) -> int:
             phi, own = self._phi(block), slice(block.start, block.start + block.n_rows)
-            found, spread = compute_moments(phi, means, roots)
-            left = positive(self.model.features.prior_variance(block.X) - row_dots(phi, phi))
-            mean[own], variance[own] = on_host(found), on_host(spread + left[:, None])
+            found = compute_moments(phi, self.model.features.prior_variance(block.X), *moments)
+            mean[own], variance[own] = map(on_host, found)
             return 0
 
         self.source.total(term)
         return mean, variance
 
     def get_divergence(self, posteriors: tuple[FactorEvidence, ...]) -> float:
-        """Return the divergence of the posterior from the prior, or from the earlier posterior."""
-        return compute_divergence(posteriors, self.earlier)
+        """Return `KL(q‖p) = ½ Σ_c [ln|G_c| + h_cᵀh_c − tr(I − G_c⁻¹)]`, or that to an earlier `q`.
+
+        For an earlier posterior `N(h', G'⁻¹)` with `G' = LLᵀ`, the terms are `ln|G| − ln|G'|`,
+        `‖Lᵀ(h − h')‖²` and `‖LᵀV‖² − M`.
+        """
+        if not self.earlier:
+            terms = [p.log_determinant + p.mean_norm - p.determined for p in posteriors]
+            return 0.5 * sum(terms)
+        total = 0.0
+        for each, old in zip(posteriors, self.earlier, strict=True):
+            apart, spread = old.L_G.T @ (each.h - old.h), old.L_G.T @ each.V
+            total += each.log_determinant - old.log_determinant - each.h.size
+            total += float(apart @ apart + np.sum(spread * spread))
+        return 0.5 * total
 
     def gradient(self, factors: Factors, posteriors: tuple[FactorEvidence, ...]) -> Gradient:
         """Return the gradient of the negative log partition function with the trace term."""
@@ -320,23 +335,3 @@ def recover_evidence(posterior: LatentPosterior) -> tuple[FactorEvidence, ...]:
         G = L @ L.T
         found.append(_make_evidence(G - np.eye(h.size), G @ h))
     return tuple(found)
-
-
-def compute_divergence(
-    posteriors: tuple[FactorEvidence, ...], earlier: tuple[FactorEvidence, ...] = ()
-) -> float:
-    """Return `KL(q‖p) = ½ Σ_c [ln|G_c| + h_cᵀh_c − tr(I − G_c⁻¹)]`, or that to an earlier `q`.
-
-    For an earlier posterior `N(h', G'⁻¹)` with `G' = LLᵀ`, the terms are `ln|G| − ln|G'|`,
-    `‖Lᵀ(h − h')‖²` and `‖LᵀV‖² − M`.
-    """
-    total = 0.0
-    for c, each in enumerate(posteriors):
-        if not earlier:
-            total += each.log_determinant + each.mean_norm - each.determined
-            continue
-        old = earlier[c]
-        apart, spread = old.L_G.T @ (each.h - old.h), old.L_G.T @ each.V
-        total += each.log_determinant - old.log_determinant - each.h.size
-        total += float(apart @ apart + np.sum(spread * spread))
-    return 0.5 * total

@@ -19,6 +19,7 @@ lower `L`. Other likelihoods use the expectation itself.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -60,16 +61,28 @@ class NonGaussian(ABC):
     """Whether the prior means of the latent functions are learned."""
     takes_any_library: ClassVar[bool] = False
     """Whether `expect` takes arrays of any library, and returns such."""
-    theta: Array = np.empty(0)
-    """The logarithms of parameters that are learned."""
-    bounds: ClassVar[tuple[tuple[float, float], ...]] = ()
-    """The lower and upper bound of each parameter, for standardised targets if they are."""
+    learned: ClassVar[dict[str, tuple[float, float]]] = {}
+    """The positive parameters that are learned, and their bounds, for standardised targets if they
+    are. None is a parameter that `start` estimates."""
     exposure: int | str | None = None
     """The input that holds the exposure of each row; None is one for all rows."""
 
+    def __post_init__(self) -> None:
+        for name in self.learned:
+            value = getattr(self, name)
+            if value is not None and not 0.0 < value < np.inf:
+                raise ValueError(f"{name} must be positive and finite, or None, got {value!r}.")
+
+    @property
+    def theta(self) -> Array:
+        """The logarithms of the parameters that are learned; None counts as one."""
+        return np.log([getattr(self, name) or 1.0 for name in self.learned])
+
     def with_theta(self, theta: Array) -> Self:
         """Return the likelihood with other parameters, given by their logarithms."""
-        return self
+        own: Any = self
+        other: Self = replace(own, **dict(zip(self.learned, np.exp(theta).tolist(), strict=True)))
+        return other
 
     def rescaled(self, unit: float) -> Self:
         """Return the likelihood of targets in units that are `unit` times smaller."""
@@ -101,8 +114,8 @@ class NonGaussian(ABC):
         A few steps of a search along each parameter are enough: the posterior changes too.
         """
         best = self
-        for i, (low, high) in enumerate(np.log(self.bounds) if self.bounds else ()):
-            best = _search_line(best, i, (low, high), (y, weight, mean, variance))
+        for i, bounds in enumerate(self.learned.values()):
+            best = _search_line(best, i, np.log(bounds), (y, weight, mean, variance))
         return best
 
     def distribution(self, f: Array) -> Any:
@@ -114,10 +127,6 @@ class NonGaussian(ABC):
         own = self.distribution(_nodes(mean[:, 0], variance[:, 0]))
         first = own.mean() @ WEIGHTS
         return first, (own.var() + (own.mean() - first[:, None]) ** 2) @ WEIGHTS
-
-    def predict_mean(self, mean: Array, variance: Array) -> Array:
-        """Return the mean of targets, shape (n,)."""
-        return self.predict(mean, variance)[0]
 
     def predict_quantile(self, level: float, mean: Array, variance: Array) -> Array:
         """Return a quantile of targets, shape (n,).
@@ -164,12 +173,12 @@ def expect_by_quadrature(
     return Expectation(value, slope[:, None], 0.5 * xp.clip(curvature, None, 0.0)[:, None])
 
 
-def _search_line(own: Any, i: int, ends: tuple[float, float], rows: tuple[Array, ...]) -> Any:
+def _search_line(own: Any, i: int, ends: Array, rows: tuple[Array, ...]) -> Any:
     """Return a likelihood with entry `i` of `theta` improved, within a factor of e."""
     y, weight, mean, variance = rows
 
     def move(value: float) -> Any:
-        theta = own.theta.copy()
+        theta = own.theta
         theta[i] = value
         return own.with_theta(theta)
 
@@ -181,10 +190,3 @@ def _search_line(own: Any, i: int, ends: tuple[float, float], rows: tuple[Array,
     options = {"maxiter": _SEARCH_STEPS, "xatol": _SEARCH_TOLERANCE}
     found = minimize_scalar(loss, bounds=around, method="bounded", options=options)
     return move(found.x) if found.fun < loss(centre) else own
-
-
-def check_positive(**values: float | None) -> None:
-    """Raise ValueError if a value is neither None nor positive and finite."""
-    for name, value in values.items():
-        if value is not None and not 0.0 < value < np.inf:
-            raise ValueError(f"{name} must be positive and finite, or None, got {value!r}.")

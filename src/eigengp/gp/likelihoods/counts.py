@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import gammaln
 from scipy.stats import nbinom, poisson
 
 from eigengp._typing import Array
-from eigengp.gp.likelihoods.base import Expectation, NonGaussian, check_positive
+from eigengp.gp.likelihoods.base import Expectation, NonGaussian
 from eigengp.gp.likelihoods.classes import make_weight
 
 _FIRST_VARIANCE = 1.0
@@ -18,8 +18,25 @@ _LARGEST_EXPONENT = 60.0
 """Logarithms of rates are cut here, so that no rate is infinite."""
 
 
+class _Counts(NonGaussian):
+    """Whole numbers, of which the first mean is that of all rows as if half a count were added."""
+
+    def check_targets(self, y: Array) -> None:
+        """See `NonGaussian.check_targets`."""
+        wrong = y[(y < 0.0) | (y != np.floor(y))]
+        if wrong.size:
+            raise ValueError(
+                f"likelihood={self!r} needs counts, the whole numbers 0, 1, 2, …, but y contains "
+                f"{wrong[0]:g}. Use another likelihood, or an exposure instead of rates."
+            )
+
+    def start(self, y: Array, weight: Array) -> tuple[Self, Array, float]:
+        """See `NonGaussian.start`."""
+        return self, np.log([(weight @ y + 0.5) / weight.sum()]), _FIRST_VARIANCE
+
+
 @dataclass(frozen=True)
-class Poisson(NonGaussian):
+class Poisson(_Counts):
     """Counts with the rate `e·exp(f)`, where `e` is the exposure of the row.
 
     `ln p = y f − e^f − ln y!`, for `f` with `ln e` added. The expectation is in closed form,
@@ -41,14 +58,6 @@ class Poisson(NonGaussian):
 
     exposure: int | str | None = None
 
-    def check_targets(self, y: Array) -> None:
-        """See `NonGaussian.check_targets`."""
-        _check_counts(y, "poisson")
-
-    def start(self, y: Array, weight: Array) -> tuple[Poisson, Array, float]:
-        """See `NonGaussian.start`."""
-        return self, _log_mean(y, weight), _FIRST_VARIANCE
-
     def expect(self, y: Array, mean: Array, variance: Array) -> Expectation:
         """See `NonGaussian.expect`."""
         m = mean[:, 0]
@@ -62,7 +71,7 @@ class Poisson(NonGaussian):
 
 
 @dataclass(frozen=True)
-class NegativeBinomial(NonGaussian):
+class NegativeBinomial(_Counts):
     """Counts that vary more than Poisson's: mean `m = e·exp(f)` and variance `m + m²/r`.
 
     With `ψ = f + ln e − ln r`, `p = Γ(y+r)/(Γ(r) y!) · e^{yψ}/(1 + e^ψ)^{y+r}`, and hence
@@ -86,35 +95,19 @@ class NegativeBinomial(NonGaussian):
     dispersion: float | None = None
     exposure: int | str | None = None
 
-    bounds: ClassVar[tuple[tuple[float, float], ...]] = ((1e-2, 1e5),)
+    learned: ClassVar[dict[str, tuple[float, float]]] = {"dispersion": (1e-2, 1e5)}
 
-    def __post_init__(self) -> None:
-        check_positive(dispersion=self.dispersion)
-
-    @property
-    def theta(self) -> Array:  # type: ignore[override]
-        """`ln r`."""
-        return np.log([1.0 if self.dispersion is None else self.dispersion])
-
-    def with_theta(self, theta: Array) -> NegativeBinomial:
-        """See `NonGaussian.with_theta`."""
-        return replace(self, dispersion=float(np.exp(theta[0])))
-
-    def check_targets(self, y: Array) -> None:
-        """See `NonGaussian.check_targets`."""
-        _check_counts(y, "negative_binomial")
-
-    def start(self, y: Array, weight: Array) -> tuple[NegativeBinomial, Array, float]:
+    def start(self, y: Array, weight: Array) -> tuple[Self, Array, float]:
         """See `NonGaussian.start`: half of what exceeds Poisson's variance is the function's."""
         mean = float(np.average(y, weights=weight))
         more = float(np.average((y - mean) ** 2, weights=weight)) - mean
         found = 2.0 * mean**2 / more if more > 0.0 else 100.0
         own = self if self.dispersion else replace(self, dispersion=float(np.clip(found, 0.1, 1e3)))
-        return own, _log_mean(y, weight), _FIRST_VARIANCE
+        return super(NegativeBinomial, own).start(y, weight)
 
     def expect(self, y: Array, mean: Array, variance: Array) -> Expectation:
         """See `NonGaussian.expect`."""
-        r = 1.0 if self.dispersion is None else self.dispersion
+        r = self.dispersion or 1.0
         psi = mean[:, 0] - np.log(r)
         c = np.sqrt(psi * psi + variance[:, 0])
         half, weight = 0.5 * (y - r), (y + r) * make_weight(c)
@@ -124,19 +117,5 @@ class NegativeBinomial(NonGaussian):
 
     def distribution(self, f: Array) -> Any:
         """See `NonGaussian.distribution`."""
-        r = 1.0 if self.dispersion is None else self.dispersion
+        r = self.dispersion or 1.0
         return nbinom(r, r / (r + np.exp(np.minimum(f, _LARGEST_EXPONENT))))
-
-
-def _log_mean(y: Array, weight: Array) -> Array:
-    """Return the logarithm of the mean count, as if half a count were added."""
-    return np.log([(weight @ y + 0.5) / weight.sum()])
-
-
-def _check_counts(y: Array, name: str) -> None:
-    if np.any(y < 0.0) or np.any(y != np.floor(y)):
-        found = y[(y < 0.0) | (y != np.floor(y))][0]
-        raise ValueError(
-            f"likelihood={name!r} needs counts, the whole numbers 0, 1, 2, …, but y contains "
-            f"{found:g}. Use another likelihood, or counts with an exposure instead of rates."
-        )

@@ -37,14 +37,11 @@ class Coregionalized(NonGaussian):
         `W`; None is the start.
     noise : array of shape (P,) or None
         `σ²`; None is the start.
-    learn_mixing : bool
-        Whether `W` is learned; otherwise outputs are independent and share only the kernel.
     """
 
     targets: Array
     mixing: Array | None = None
     noise: Array | None = None
-    learn_mixing: bool = True
 
     learns_offset: ClassVar[bool] = False
 
@@ -58,18 +55,16 @@ class Coregionalized(NonGaussian):
         P = self.n_latent
         if self.mixing is not None:
             return self, np.zeros(P), 1.0
-        mixing = np.eye(P)
-        if self.learn_mixing:
-            known = np.isfinite(self.targets)
-            filled = np.where(known, self.targets, 0.0)
-            both = known.T.astype(float) @ known
-            R = (filled.T @ filled) / np.maximum(both, 1.0) * np.minimum(1.0, both / 10.0)
-            spread = np.sqrt(np.where(np.diag(R) > 0.0, np.diag(R), 1.0))  # Constant: zero.
-            lam, U = np.linalg.eigh(0.9 * R / np.outer(spread, spread))
-            R = (U * np.maximum(lam, 0.0)) @ U.T + 0.1 * np.eye(P)
-            order = np.argsort(-known.sum(axis=0), kind="stable")
-            mixing = np.zeros((P, P))
-            mixing[order] = np.linalg.cholesky(R[np.ix_(order, order)])
+        known = np.isfinite(self.targets)
+        filled = np.where(known, self.targets, 0.0)
+        both = known.T.astype(float) @ known
+        R = (filled.T @ filled) / np.maximum(both, 1.0) * np.minimum(1.0, both / 10.0)
+        spread = np.sqrt(np.where(np.diag(R) > 0.0, np.diag(R), 1.0))  # Constant: zero.
+        lam, U = np.linalg.eigh(0.9 * R / np.outer(spread, spread))
+        R = (U * np.maximum(lam, 0.0)) @ U.T + 0.1 * np.eye(P)
+        order = np.argsort(-known.sum(axis=0), kind="stable")
+        mixing = np.zeros((P, P))
+        mixing[order] = np.linalg.cholesky(R[np.ix_(order, order)])
         return replace(self, mixing=mixing, noise=np.full(P, _FIRST_NOISE)), np.zeros(P), 1.0
 
     @property
@@ -97,15 +92,14 @@ class Coregionalized(NonGaussian):
 
     def refit(self, y: Array, weight: Array, mean: Array, variance: Array) -> Coregionalized:
         """See `NonGaussian.refit`."""
-        (own, known), mixing, noise = self._at(y), self._learned[0].copy(), np.empty(self.n_latent)
-        for p in range(self.n_latent):
+        (own, known), P = self._at(y), self.n_latent
+        mixing, noise = np.empty((P, P)), np.empty(P)
+        for p in range(P):
             s = weight * known[:, p]
             second = (mean * s[:, None]).T @ mean + np.diag(s @ variance)
             first = mean.T @ (s * own[:, p])
-            if self.learn_mixing:
-                ridge = 1e-6 * np.trace(second) / second.shape[0] + 1e-12
-                mixing[p] = np.linalg.solve(second + ridge * np.eye(second.shape[0]), first)
-            W = mixing[p]
+            ridge = 1e-6 * np.trace(second) / P + 1e-12
+            mixing[p] = W = np.linalg.solve(second + ridge * np.eye(P), first)
             total = s @ own[:, p] ** 2 - 2.0 * (W @ first) + W @ second @ W
             noise[p] = max(total / max(s.sum(), 1e-300), _LEAST_NOISE)
         return replace(self, mixing=mixing, noise=noise)

@@ -10,7 +10,7 @@ from scipy.special import gammaln
 from scipy.stats import t as student
 
 from eigengp._typing import Array
-from eigengp.gp.likelihoods.base import Expectation, NonGaussian, check_positive
+from eigengp.gp.likelihoods.base import Expectation, NonGaussian
 
 _MAD_PER_DEVIATION = 0.6745
 _FIRST_NOISE = 0.1
@@ -24,14 +24,11 @@ class _Located(NonGaussian):
     scale: float | None
     scales_targets: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        check_positive(scale=self.scale)
-
     def rescaled(self, unit: float) -> Self:
         """See `NonGaussian.rescaled`."""
-        return (
-            self if self.scale is None else type(self)(**{**vars(self), "scale": unit * self.scale})
-        )
+        own: Any = self
+        other: Self = own if self.scale is None else replace(own, scale=unit * self.scale)
+        return other
 
 
 def _find_spread(y: Array) -> tuple[float, float]:
@@ -70,7 +67,10 @@ class StudentT(_Located):
     scale: float | None = None
     degrees_of_freedom: float = 4.0
 
-    bounds: ClassVar[tuple[tuple[float, float], ...]] = ((1e-5, 1e2), (3.0, 1e3))
+    learned: ClassVar[dict[str, tuple[float, float]]] = {
+        "scale": (1e-5, 1e2),
+        "degrees_of_freedom": (3.0, 1e3),
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,16 +79,6 @@ class StudentT(_Located):
                 "degrees_of_freedom must be above 2, where the variance is finite, got "
                 f"{self.degrees_of_freedom!r}."
             )
-
-    @property
-    def theta(self) -> Array:  # type: ignore[override]
-        """`ln σ` and `ln ν`."""
-        return np.log([1.0 if self.scale is None else self.scale, self.degrees_of_freedom])
-
-    def with_theta(self, theta: Array) -> StudentT:
-        """See `NonGaussian.with_theta`."""
-        scale, nu = np.exp(theta).tolist()
-        return replace(self, scale=scale, degrees_of_freedom=nu)
 
     def start(self, y: Array, weight: Array) -> tuple[StudentT, Array, float]:
         """See `NonGaussian.start`: median, and the noise from the median absolute deviation."""
@@ -137,21 +127,12 @@ class Quantile(_Located):
     level: float = 0.5
     scale: float | None = None
 
-    bounds: ClassVar[tuple[tuple[float, float], ...]] = ((1e-5, 1e2),)
+    learned: ClassVar[dict[str, tuple[float, float]]] = {"scale": (1e-5, 1e2)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0.0 < self.level < 1.0:
             raise ValueError(f"level must be between 0 and 1, got {self.level!r}.")
-
-    @property
-    def theta(self) -> Array:  # type: ignore[override]
-        """`ln s`."""
-        return np.log([1.0 if self.scale is None else self.scale])
-
-    def with_theta(self, theta: Array) -> Quantile:
-        """See `NonGaussian.with_theta`."""
-        return replace(self, scale=float(np.exp(theta[0])))
 
     def start(self, y: Array, weight: Array) -> tuple[Quantile, Array, float]:
         """See `NonGaussian.start`."""
