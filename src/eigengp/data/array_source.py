@@ -137,9 +137,15 @@ class ArraySource:
 
     def take(self, rows: NDArray[np.intp]) -> RowBlock:
         """Return a copy of some rows, as NumPy arrays."""
-        at = namespace(self.X).asarray(rows, device=self.X.device)
-        own = RowBlock(self.X, self.y, self.sample_weight, scatter=self.scatter).picked(at)
-        return own.map_arrays(on_host, 0)
+        own: Any = (self.X, self.y, self.sample_weight, self.scatter)
+        if isinstance(self.X, np.ndarray):
+            own = (None if each is None else np.asarray(each[rows], np.float64) for each in own)
+        else:
+            xp = namespace(self.X)
+            at = xp.asarray(rows, device=self.X.device)
+            own = (None if each is None else on_host(xp.take(each, at, axis=0)) for each in own)
+        X, y, weight, scatter = own
+        return RowBlock(X, y, weight, scatter=scatter)
 
     def batches(self, size: int, rng: np.random.RandomState) -> Iterator[RowBlock]:
         """Yield all rows once, in random order, in batches of `size`, as NumPy arrays."""

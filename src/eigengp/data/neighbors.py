@@ -133,7 +133,7 @@ class Exact:
             limit = xp.full(X.shape[:1], self.n_points, dtype=xp.int64, device=X.device)
             return _scan(self._placed.beside(X), X, limit, count)
         search = partial(self.tree.kneighbors, n_neighbors=count, return_distance=False)
-        found = _search_in_parts(search, on_host(X))
+        found = _search_in_parts(search, X if is_numpy(X) else on_host(X))
         return beside(found, X, "int64")
 
 
