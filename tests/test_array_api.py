@@ -275,6 +275,17 @@ def _classes(count: int) -> Array:
     return np.digitize(LARGE_Y, np.quantile(LARGE_Y, quantiles))
 
 
+def test_few_inputs_may_be_warped_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr("eigengp.fitting.settings.find_gpu", lambda: "cpu:0")
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 3, (1_000, 1))
+    y = X[:, 0] * np.sin(X[:, 0] ** 3) + 0.3 * rng.normal(size=1_000)
+    model = EigenGPRegressor(device="auto", optimizer=LBFGS(max_iter=3), random_state=0).fit(X, y)
+    assert "Warped(SquaredExponential)" in model.selection_["kernel"].scores
+    assert np.isfinite(model.predict(X, return_std=True)).all()
+
+
 @pytest.mark.parametrize(
     ("kind", "target"),
     [

@@ -99,6 +99,15 @@ def test_order_sign_and_constant_inputs_do_not_change_a_bit(name: str) -> None:
     np.testing.assert_array_equal(other.predict(change(new)), one.predict(new))
 
 
+@pytest.mark.parametrize("n", [520, 2_050])
+def test_signs_do_not_change_a_bit_where_local_gps_learn(n: int) -> None:
+    rng = np.random.default_rng(n)
+    X, new = rng.normal(size=(n, 2)), rng.normal(size=(20, 2))
+    y = np.sin(2 * (X[:, 0] - X[:, 1])) + 0.3 * rng.normal(size=n)
+    one, other = (EigenGPRegressor(**_start(3)).fit(s * X, y).predict(s * new) for s in (1, -1))
+    np.testing.assert_array_equal(other, one)
+
+
 @pytest.mark.parametrize("change", ["shift", "scale"])
 @pytest.mark.parametrize("name", ["eigenfunctions", "neighbors", "VFE"])
 def test_shift_and_scale_hardly_change_short_fits(name: str, change: str) -> None:

@@ -312,9 +312,21 @@ def test_maps_of_the_users_own_are_checked(values: Any, targets: Any, what: str)
         TargetTransformed(inner(), own).fit(X, y)
 
 
+def test_a_map_must_have_all_values_and_the_slope_that_it_names() -> None:
+    root = SimpleNamespace(values=np.sqrt, targets=np.square)
+    root.log_slope = lambda y: -np.log(2.0 * np.sqrt(y))
+    with pytest.raises(ValueError, match="onto all real numbers"):
+        check_map(root, y)
+    wrong = SimpleNamespace(values=np.log, targets=np.exp, log_slope=lambda y: 5.0 - np.log(y))
+    with pytest.raises(ValueError, match=r"log_slope\(y\).*off by 5"):
+        check_map(wrong, y)
+    check_map(LogitMap(), np.linspace(0.01, 0.99, 50))
+
+
 def test_targets_that_differ_by_rounding_may_have_the_same_value() -> None:
     close = np.array([0.3, 0.1 + 0.2, 1e-17, 2e-17, 700.0, 700.0 * (1.0 + 2e-16)])
-    own = SimpleNamespace(values=np.log1p, targets=np.expm1, log_slope=None)
+    own = SimpleNamespace(values=np.log1p, targets=np.expm1)
+    own.log_slope = lambda y: -np.log1p(y)
     assert np.unique(close).size > np.unique(np.log1p(close)).size
     check_map(own, close)
     own.values = lambda y: np.log1p(np.minimum(y, 0.3))
