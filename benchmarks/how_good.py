@@ -85,7 +85,7 @@ _CURVE = """
 How do scores change with the number of training rows? Samples of each data set are nested, and the
 test rows are the same 3,000. Each cell has the MNLP and the coverage of the 90 % intervals of a
 Gaussian, means over ten samples up to 300 rows and three beyond (`python benchmarks curve`, one
-core for each fit). The default is the exact GP with priors up to 2,000 rows, and uses neighbours
+core for each fit). The default is the exact GP with priors up to 1,000 rows, and uses neighbours
 beyond.
 
 ![MNLP against the number of training rows on the four data sets.](../benchmarks/results/curve.png)

@@ -307,3 +307,22 @@ def test_the_variance_factor_of_wide_data_counts_rows_by_their_weights() -> None
         for model in (counted, without)
     )
     assert found == pytest.approx(expected, rel=0.5)
+
+
+@pytest.mark.parametrize(
+    ("n", "n_inputs", "given", "chosen"),
+    [
+        (1_000, 5, {}, "exact"),
+        (1_001, 5, {}, "neighbors"),
+        (1_001, 3, {}, "exact"),
+        (1_001, 110, {}, "exact"),
+        (1_001, 5, {"kernel": "matern32"}, "exact"),
+        (2_001, 3, {}, "neighbors"),
+    ],
+)
+def test_few_inputs_scarce_rows_and_given_kernels_keep_the_exact_gp_for_more_rows(
+    n: int, n_inputs: int, given: dict, chosen: str
+) -> None:
+    X = np.random.default_rng(0).normal(size=(n, n_inputs))
+    model = EigenGPRegressor(optimizer=LBFGS(max_iter=1), likelihood="gaussian", **given)
+    assert model.fit(X, np.sin(X[:, 0])).selection_["residual"].chosen == chosen

@@ -92,7 +92,7 @@ def _keep_no_rows(settings: Settings) -> Settings:
 class EigenGPRegressor(InducingPointRegressor):
     """Gaussian-process regression, exact for few rows and with learned eigenfunctions for many.
 
-    Up to 2,000 rows the default is the exact GP. For more rows, or if `n_components` or
+    For few rows the default is the exact GP. For more rows, or if `n_components` or
     `inducing_points` is given, the latent function is a linear combination of R eigenfunctions of a
     GP prior, with Gaussian weights; each eigenfunction is a linear combination of kernel functions
     centred at M inducing points. By default, a model with eigenfunctions and 1,000 to ten million
@@ -148,12 +148,13 @@ class EigenGPRegressor(InducingPointRegressor):
           of the neighbours. The predictive variance is always that of the neighbours.
         - "exact" is the exact GP of all rows, without eigenfunctions, for up to 20,000 rows, or
           60,000 on a GPU (see Notes).
-        - "auto" is "exact" for up to 2,000 rows, or 30,000 on a GPU, if neither `n_components` nor
-          `inducing_points` is given; otherwise "neighbors" from 1,000 to 10 million rows, and None
-          below and beyond. It is also None if all rows cannot be kept in arrays in memory in double
-          precision (large files, Dask, `precision`, `Stochastic`, `partial_fit`), if `LBFGS` uses
-          "joint", "direct" or `max_iter=0`, or if `n_components` differs from the number of
-          inducing points.
+        - "auto" is "exact" for up to 1,000 rows, or 30,000 on a GPU, if neither `n_components` nor
+          `inducing_points` is given, and for up to 2,000 rows if there are at most three inputs or
+          fewer than ten rows per input, or if `kernel` is given; otherwise "neighbors" from 1,000
+          to 10 million rows, and None below and beyond. It is also None if all rows cannot be kept
+          in arrays in memory in double precision (large files, Dask, `precision`, `Stochastic`,
+          `partial_fit`), if `LBFGS` uses "joint", "direct" or `max_iter=0`, or if `n_components`
+          differs from the number of inducing points.
 
         `selection_` says what was chosen and why.
     n_neighbors : int

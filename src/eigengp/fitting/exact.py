@@ -18,6 +18,7 @@ from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting.heteroscedastic import LEAST_ROWS, LeaveOneOut, LeftOut, reweight_rows, score
 from eigengp.fitting.initialization import (
+    SCARCE_ROWS_PER_INPUT,
     WARPED_INPUTS,
     count_varying,
     make_warps,
@@ -66,8 +67,6 @@ _MOST_DRAWS = 32
 _DRAW_WORK = 4_000_000
 """The largest number of draws times N²."""
 _COVARIATE_POINTS = 50
-_ROWS_PER_INPUT = 10
-"""With fewer rows for each input, variances are checked by cross-validation."""
 _WIDE_FROM = 10
 _FACTORS = (0.5, 10.0)
 """The range of the factor that cross-validation may give."""
@@ -164,7 +163,7 @@ class ExactFit:
     def _is_wide(self) -> bool:
         """Whether there are many inputs, and few rows for each."""
         D = self._n_varying
-        return D >= _WIDE_FROM and 1 < self.rows.n_rows < _ROWS_PER_INPUT * D
+        return D >= _WIDE_FROM and 1 < self.rows.n_rows < SCARCE_ROWS_PER_INPUT * D
 
     def _list_starts(self, start: ExactGP) -> list[ExactGP]:
         """Return the start if the user gave it, else starts of short and of long lengthscales."""

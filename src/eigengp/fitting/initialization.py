@@ -32,6 +32,8 @@ from eigengp.gp.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import Kernel, Stationary, Warped
 from eigengp.kernels.base import KernelT, get_lengthscale_range, with_lengthscale
 
+SCARCE_ROWS_PER_INPUT = 10
+"""With fewer rows for each input, lengthscales over-fit."""
 WARPED_INPUTS = 3
 """Warps are tried for at most so many inputs."""
 _WARP_STARTS = ((1.0, 1.0), (2.0, 1.0), (1.0, 2.0))

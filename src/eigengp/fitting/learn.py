@@ -18,9 +18,12 @@ from eigengp.data.open import Dataset
 from eigengp.fitting.exact import learn_exact_of_few
 from eigengp.fitting.heteroscedastic import score_leave_one_out
 from eigengp.fitting.initialization import (
+    SCARCE_ROWS_PER_INPUT,
+    WARPED_INPUTS,
     Family,
     InducingFamily,
     SpectralFamily,
+    count_varying,
     place_among_all,
     shorten_lengthscales,
 )
@@ -58,7 +61,7 @@ EXACT_UP_TO_ON_GPU = 30_000
 _MOST_EXACT_ROWS = {"cpu": 20_000, "gpu": 60_000}
 """More rows than this are refused: the exact GP needs 16·N² bytes, and 32·N² on a GPU."""
 _NEIGHBORS_FROM = 1_000
-"""With fewer rows and a given number of components, the default has no residual."""
+"""With fewer rows the default has no neighbours."""
 _NEIGHBORS_UP_TO = 10_000_000
 """With more rows, the default has no neighbours, because they need all rows in memory."""
 
@@ -102,7 +105,7 @@ def choose_residual(run: Run) -> tuple[str | None, Decision]:
         return own, Decision("residual", str(own), "given")
     if settings.learns_nothing:
         obstacle = without_points = "max_iter=0 learns nothing"
-    up_to = EXACT_UP_TO_ON_GPU if on_gpu else EXACT_UP_TO
+    up_to = EXACT_UP_TO_ON_GPU if on_gpu else _count_exact(run)
     if without_points is None and n <= up_to:
         reason = f"at most {up_to:,} rows" + f" on {device}" * on_gpu
         return "exact", Decision("residual", "exact", reason)
@@ -112,6 +115,20 @@ def choose_residual(run: Run) -> tuple[str | None, Decision]:
     if obstacle is not None:
         return None, Decision("residual", "None", obstacle)
     return "neighbors", Decision("residual", "neighbors", f"{low:,} to {high:,} rows")
+
+
+def _count_exact(run: Run) -> int:
+    """Return the largest number of rows for which the default is the exact GP.
+
+    Neighbours learn sums of kernels, which pay where rows are not scarce. The exact GP alone has
+    warped and linear kernels of few inputs, and error bars that hold with few rows for each input.
+    """
+    n, rows = run.dataset.n_rows, run.dataset.rows
+    if run.settings.kernel != "auto" or not isinstance(rows, ArraySource) or n > EXACT_UP_TO:
+        return EXACT_UP_TO
+    D = count_varying(rows.X, run.dataset.groups)
+    special = D <= WARPED_INPUTS or n < SCARCE_ROWS_PER_INPUT * D
+    return EXACT_UP_TO if special else _NEIGHBORS_FROM
 
 
 def _find_points(settings: Settings) -> str | None:
