@@ -32,7 +32,7 @@ from eigengp.cli.report.effects import (
     rank_inputs,
 )
 from eigengp.cli.report.figures import (
-    band,
+    _band,
     draw_partial_dependence,
     draw_slices,
     encode,
@@ -289,7 +289,7 @@ def test_many_categories_have_few_names_at_the_axis_and_all_where_the_mouse_is()
     rows = Rows.from_table(columns, TableSchema.learn(columns, "price"))
     (town,) = rows.inputs
     grid = town.make_grid(rows.X, 25)
-    figure = panel(band(town, grid, grid, grid, grid), "town", "price", town)
+    figure = panel(_band(town, grid, grid, grid, grid), "town", "price", town)
     assert figure["layout"]["xaxis"]["ticktext"] == names[::4]
     assert figure["data"][0]["text"] == names
 
