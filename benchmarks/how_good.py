@@ -53,8 +53,8 @@ The other libraries get standardised inputs, and settings that their documentati
 
 - *Time.* On an idle machine, boosted trees need about a tenth of the time of the default: LightGBM
   with its default rate took 0.4 to 2.9 s on these data sets.
-- *Many rows, categories.* On 2.9 million flights (airline2001), LightGBM reached an NMSE of 0.65 with
-  1,500 trees, 0.56 with 5,000, and the default 0.71 (MNLP 1.16, 1.10 and 1.04).
+- *Many rows, categories.* On 2.9 million flights (airline2001), LightGBM reached an NMSE of 0.65
+  with 1,500 trees, 0.56 with 5,000, and the default 0.71 (MNLP 1.16, 1.10 and 1.04).
 - *Small models.* GPflow's 200 inducing points predict faster than neighbours; `residual=None` is
   the comparable setting.
 
