@@ -269,7 +269,7 @@ class ExactFit:
     def _learn_again(
         self, found: Optimum, rows: RowBlock, steps: int, stage: str, noise: float = 1.0
     ) -> Optimum:
-        """Learn a model and its rivals again, with `noise` times the noise variance."""
+        """Learn a model and its rivals again from rows, with `noise` times their noise."""
         first, *rivals = (
             self._learn(
                 replace(each.model, noise_variance=noise * each.model.noise_variance),
