@@ -27,16 +27,16 @@ settings.load_profile("eigengp")
 HERE = Path(__file__).resolve().parent
 
 NOT_CORE = {
-    "slow": "atomic campaign checkpoint determinism imports invariance memory methods plot io* "
-    "stored_fits threads vecchia_fit",
+    "slow": "atomic campaign checkpoint classifier determinism exact_of_few imports input_map "
+    "invariance memory methods noise_level plot io* stored_fits threads vecchia_fit",
     "around the model": "bad_input conformal eigen_features extremes files inspection open "
     "transformed validation",
     "baselines": "nystrom relevance rvm",
-    "other libraries": "array_api botorch dask fused neighbors onnx realdata robust triton*",
+    "other libraries": "array_api botorch dask frames fused neighbors onnx realdata robust triton*",
     "commands and pages": "cli command* docs hostile_names html report* tables",
 }
 """Modules that `pytest -m core` leaves out, without `test_`."""
-NOT_CORE_NAMES = ("estimator_checks", "torch")
+NOT_CORE_NAMES = ("estimator_checks", "fewer_eigenfunctions", "torch")
 """In the names of single tests that it leaves out."""
 
 GOLDEN_CASES = (
