@@ -28,7 +28,8 @@ HERE = Path(__file__).resolve().parent
 
 NOT_CORE = {
     "slow": "atomic campaign checkpoint classifier determinism exact_of_few imports input_map "
-    "invariance memory methods noise_level plot io* stored_fits threads vecchia_fit",
+    "invariance memory methods noise_level plot power_ep io* regression_likelihoods stored_fits "
+    "threads vecchia_fit",
     "around the model": "bad_input conformal eigen_features extremes files inspection open "
     "transformed validation",
     "baselines": "nystrom relevance rvm",
