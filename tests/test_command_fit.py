@@ -158,6 +158,40 @@ def test_an_interrupted_fit_leaves_the_model_that_was_there(
     assert [each.name for each in tmp_path.iterdir()] == ["m.eigengp"]
 
 
+@pytest.mark.parametrize(
+    ("content", "options", "said"),
+    [
+        ("a,y\n1,\n2,\n", (), "Column 'y' has no values in any row."),
+        ("a,y\n1,2\n", (), "The table has only one row; a model needs several."),
+        ("a,y\n1,2\n3,4\n", ("--holdout", "1"), "--holdout must be less than 1"),
+    ],
+)
+def test_a_table_without_rows_to_learn_from_is_refused(
+    content: str, options: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "d.csv").write_text(content)
+    result = call("fit", tmp_path / "d.csv", "-t", "y", "-o", tmp_path / "m.eigengp", *options)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"eigengp: {said}")
+    assert not (tmp_path / "m.eigengp").exists()
+
+
+def test_an_american_table_needs_no_option(tmp_path: Path) -> None:
+    rows = "".join(f'{i},"{1000 + 37 * i:,}","${(1000 + 37 * i) * 5:,}"\n' for i in range(1, 40, 3))
+    (tmp_path / "d.csv").write_text(f",Square Feet,Price\n{rows}")
+    model = tmp_path / "m.eigengp"
+    result = call("fit", tmp_path / "d.csv", "-t", "Price", "-o", model, "--method", "exact")
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.splitlines()[:2] == [
+        "note: Column 1 has no name, as the index of a pandas frame, and is ignored.",
+        "note: Numbers such as 1,234 are read as thousands, since commas separate the columns; "
+        "pass --decimal , if they have decimals.",
+    ]
+    assert io.read(model).about["data"]["target"]["max"] == (1000 + 37 * 37) * 5
+    found = answer("predict", model, tmp_path / "d.csv")["predictions"]["mean"]
+    assert found[0] == pytest.approx(1037 * 5, rel=1e-2)
+
+
 def write_messy(path: Path, n: int = 120, encoding: str = "utf-8") -> pd.DataFrame:
     """Write a table with odd names, identifiers, dates, gaps and decimal commas."""
     rng = np.random.default_rng(5)

@@ -27,12 +27,21 @@ _UNIT = re.compile(r"[\s\u00a0\u202f'’$€£¥%]")
 _DIGITS, _CODE = re.compile(r"[1-9]\d*|0"), re.compile(r"0\d+")
 """Whole numbers, and digits that begin with a zero, as post codes do."""
 _NUMBERS = {
-    ".": re.compile(r"(?=.*\d)[-+]?(\d{1,3}(,\d{3})+|\d+)?(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE),
-    ",": re.compile(r"(?=.*\d)[-+]?(\d{1,3}(\.\d{3})+|\d+)?(,\d*)?(e[-+]?\d+)?", re.IGNORECASE),
+    sign: re.compile(
+        rf"(?=.*\d)[-+]?([1-9]\d{{0,2}}({re.escape(other)}\d{{3}})+|\d+)?"
+        rf"({re.escape(sign)}\d*)?(e[-+]?\d+)?",
+        re.IGNORECASE,
+    )
+    for sign, other in (".,", ",.")
 }
+"""Numbers by their decimal sign; those with signs between thousands do not begin with a zero."""
 _DATE = re.compile(r"\s*\d{1,4}[-/. ]\d{1,2}[-/. ]\d{1,4}(\D.*)?")
 _DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d-%m-%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y.%m.%d")
 _TIMES = ("", " %H:%M:%S", " %H:%M", "T%H:%M:%S", "T%H:%M")
+ASK_DECIMAL = (
+    "pass decimal='.' or decimal=',' to TableEncoder (on the command line, --decimal . or "
+    "--decimal ,)"
+)
 _DAY = 86_400e6
 """Microseconds in a day."""
 
@@ -172,8 +181,7 @@ def read_numbers(values: Any, decimal: str | None = None) -> Array:
         )
     if sign == "?" and decimal is None:
         raise TableError(
-            f"{quoted(texts[0])} may be with thousands or with decimals; pass decimal='.' or ',' "
-            "to TableEncoder (--decimal on the command line)."
+            f"{quoted(texts[0])} may be with thousands or with decimals; {ASK_DECIMAL}."
         )
     return to_numbers(values, decimal or sign)
 

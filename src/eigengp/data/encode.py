@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from eigengp._format import quoted
 from eigengp._typing import Array
 from eigengp.data.columns import (
+    ASK_DECIMAL,
     Kind,
     TableError,
     TableWarning,
@@ -145,6 +146,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if problems := list(_find_problems(table, kept, self.categorical)):
             names = dict.fromkeys(name for _, own in problems for name in own)
             raise TableError(" ".join(message for message, _ in problems), names)
+        if not kept and table.num_rows == 1:
+            raise TableError("The table has only one row; a model needs several.")
         if not kept:
             raise TableError("No input column is left: all are constant, empty or dropped.")
         self.columns_ = tuple(
@@ -473,8 +476,7 @@ def _find_problems(
             example = quoted(to_text(values).drop_null()[0].as_py())
             yield (
                 f"Column {quoted(name)} holds numbers such as {example}, which may be with "
-                "thousands or with decimals: pass decimal='.' or decimal=',' to TableEncoder "
-                "(--decimal on the command line).",
+                f"thousands or with decimals: {ASK_DECIMAL}.",
                 [name],
             )
         elif own.kind == "category" and name not in {*others, *named, *declared}:
