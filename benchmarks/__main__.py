@@ -209,7 +209,10 @@ def quality(
         list[int] | None, typer.Option(help="A split; may be repeated. 0, 1 and 2 unless named.")
     ] = None,
     variant: Annotated[
-        list[str] | None, typer.Option(help="One of ours; may be repeated. All unless named.")
+        list[str] | None, typer.Option(help="A variant; may be repeated. All unless named.")
+    ] = None,
+    cpu_limit: Annotated[
+        int | None, typer.Option(min=1, help="CPU seconds for a fit of another library.")
     ] = None,
 ) -> None:
     """Test error, density and coverage: ours, each ingredient on and off, beside the peers."""
@@ -223,7 +226,8 @@ def quality(
         out,
         data=data or benchmark.ALL,
         seeds=seed or [0, 1, 2],
-        variants=variant or [*benchmark.VARIANTS, *benchmark.OBJECTIVES],
+        variants=variant,
+        cpu_limit=cpu_limit,
     )
 
 

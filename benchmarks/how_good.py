@@ -122,7 +122,7 @@ _AHEAD = (("nmse", "error"), ("mnlp", "density"))
 
 def text(results: Results, curves: Results) -> str:
     """Return the page."""
-    last = results.runs[max(record["run"] for record in results.records)]
+    last = results.runs[max(record["run"] for record in results.of(library=OURS))]
     seen = {record["library"] for record in results.records}
     peers = "\n".join(f"- {said}" for library, said in _PEERS.items() if library in seen)
     ahead = _compare(results)

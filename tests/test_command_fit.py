@@ -162,7 +162,7 @@ def test_an_interrupted_fit_leaves_the_model_that_was_there(
     ("content", "options", "said"),
     [
         ("a,y\n1,\n2,\n", (), "Column 'y' has no values in any row."),
-        ("a,y\n1,2\n", (), "The table has only one row; a model needs several."),
+        ("a,y\n1,2\n", (), "The table has only one row, so all of its columns are constant."),
         ("a,y\n1,2\n3,4\n", ("--holdout", "1"), "--holdout must be less than 1"),
     ],
 )

@@ -74,7 +74,7 @@ def read_table(
     encoding : str or None
         The encoding of CSV files, such as "cp1252"; None recognises UTF-8 and UTF-16.
     decimal : {".", ","} or None
-        The decimal sign of CSV files; None recognises it.
+        The decimal separator of CSV files; None recognises it.
 
     Returns
     -------
@@ -155,16 +155,16 @@ def _list_points(table: Any) -> list[str]:
 
 
 def _find_signs(table: Any) -> set[str]:
-    """Return the decimal signs of numbers in text; "?" stands for one that is not clear."""
+    """Return the decimal separators of numbers in text; "?" stands for one that is not clear."""
     columns = [each for each in table.columns if get_kind(each.type) == "category"]
     signs = {find_decimal(to_text(each).drop_null().unique().to_pylist()) for each in columns}
     return signs - {""}
 
 
 def find_point(path: Path, table: Any, encoding: str | None = None) -> dict[str, str]:
-    """Return the decimal sign of a CSV file as a parameter, if its columns show that it is a point.
+    """Return the decimal separator of a CSV file as a parameter, if its columns show that it is a point.
 
-    Then 1,234 is a thousand. A comma that separates columns is hardly a decimal sign too.
+    Then 1,234 is a thousand. A comma that separates columns is unlikely to separate decimals too.
     """
     first, signs = find_tables(path)[0], _find_signs(table)
     if FORMATS.get(get_ending(first)) != "csv" or "," in signs:

@@ -34,7 +34,7 @@ _NUMBERS = {
     )
     for sign, other in (".,", ",.")
 }
-"""Numbers by their decimal sign; those with signs between thousands do not begin with a zero."""
+"""Numbers by their decimal separator; those with thousands separators do not begin with a zero."""
 _DATE = re.compile(r"\s*\d{1,4}[-/. ]\d{1,2}[-/. ]\d{1,4}(\D.*)?")
 _DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d-%m-%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y.%m.%d")
 _TIMES = ("", " %H:%M:%S", " %H:%M", "T%H:%M:%S", "T%H:%M")
@@ -143,7 +143,7 @@ def find_missing(values: Any) -> Array:
 def to_numbers(values: Any, decimal: str = "") -> Array:
     """Convert numbers, flags, durations (to days) and text to floats, shape (n,).
 
-    Missing values become NaN. `decimal` is the decimal sign of numbers in text.
+    Missing values become NaN. `decimal` is the decimal separator of numbers in text.
 
     Examples
     --------
@@ -167,7 +167,7 @@ def read_numbers(values: Any, decimal: str | None = None) -> Array:
     Raises
     ------
     TableError
-        If text does not hold numbers, or its decimal sign is not clear and not given.
+        If text does not hold numbers, or its decimal separator is not clear and not given.
     """
     if get_kind(values.type) != "category":
         return to_numbers(values)
@@ -219,7 +219,7 @@ def to_text(values: Any) -> Any:
 
 
 def find_decimal(texts: Collection[str]) -> str:
-    """Return the decimal sign of numbers in text: "", where they are none, ".", "," or "?".
+    """Return the decimal separator of numbers in text: "", where they are none, ".", "," or "?".
 
     "?" is for numbers such as 1,234, which may be a thousand or one. Plain digits are no numbers:
     whoever stores them as text means names.
@@ -240,7 +240,7 @@ def find_decimal(texts: Collection[str]) -> str:
 
 
 def find_target_decimal(texts: Collection[str]) -> str:
-    """Return the decimal sign as `find_decimal` does; plain digits are numbers too."""
+    """Return the decimal separator as `find_decimal` does; plain digits are numbers too."""
     return "." if all(map(_DIGITS.fullmatch, texts)) else find_decimal(texts)
 
 
@@ -275,7 +275,7 @@ def _clean(text: str | None) -> str:
 
 
 def parse_number(text: str | None, decimal: str) -> float:
-    """Return the number in a text with this decimal sign; NaN for what stands for no value."""
+    """Return the number in a text with this decimal separator; NaN for what stands for no value."""
     text = _clean(text)
     if text.lower() in _NO_VALUE:
         return np.nan
