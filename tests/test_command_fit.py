@@ -192,6 +192,16 @@ def test_an_american_table_needs_no_option(tmp_path: Path) -> None:
     assert found[0] == pytest.approx(1037 * 5, rel=1e-2)
 
 
+def test_the_report_says_that_its_rows_were_held_out(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    asked = ("fit", folder / "houses.csv", "-t", "price", "-o", tmp_path / "m.eigengp")
+    assert call(*asked, "--method", "exact", "--holdout", "0.25", "--report", page).exit_code == 0
+    assert page.read_text().count("These rows were held out.") == 2
+    assert "right by construction, because these are the same rows" in page.read_text()
+    assert call(*asked, "--method", "exact", "--report", page).exit_code == 0
+    assert "These are training rows." in page.read_text()
+
+
 def write_messy(path: Path, n: int = 120, encoding: str = "utf-8") -> pd.DataFrame:
     """Write a table with odd names, identifiers, dates, gaps and decimal commas."""
     rng = np.random.default_rng(5)
@@ -353,7 +363,9 @@ def test_a_target_of_text_or_flags_is_classified(tmp_path: Path, labels: tuple[s
     lines = [f"{a},{b},{name}" for a, b, name in zip(x, rng.normal(size=80), names, strict=True)]
     data.write_text("a,b,kind\n" + "\n".join(lines))
     command = ("fit", data, "--target", "kind", "-o", model, "--components", "10")
-    said = call(*command, "--holdout", "0.25").stdout
+    page = tmp_path / "page.html"
+    said = call(*command, "--holdout", "0.25", "--report", page).stdout
+    assert page.read_text().count("These rows were held out.") == 2
     assert "by classification" in said
     assert "accuracy" in said
     columns = answer("predict", model, data)["predictions"]
@@ -363,8 +375,8 @@ def test_a_target_of_text_or_flags_is_classified(tmp_path: Path, labels: tuple[s
     assert scores["accuracy"] > 0.9
     assert 0.0 < scores["log_loss"] < 0.3
     assert "Classes" in call("inspect", model).stdout
-    page = tmp_path / "page.html"
     assert call("report", model, data, "-o", page).exit_code == 0
+    assert "These rows were held out." not in page.read_text()
     assert "Confusion matrix" in page.read_text()
     assert "is for numbers" in call(*command, "--method", "fitc").stderr
     assert "is for numbers" in call("compare", data, "--target", "kind").stderr

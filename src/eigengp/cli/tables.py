@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from eigengp._format import format_number, quoted
+from eigengp._format import format_value, quoted
 from eigengp._typing import Array
 from eigengp.data.columns import (
     TableError,
@@ -162,7 +162,7 @@ def _find_signs(table: Any) -> set[str]:
 
 
 def find_point(path: Path, table: Any, encoding: str | None = None) -> dict[str, str]:
-    """Return the decimal separator of a CSV file as a parameter, if its columns show that it is a point.
+    """Return the decimal separator of a CSV file as a parameter, if it can only be a point.
 
     Then 1,234 is a thousand. A comma that separates columns is unlikely to separate decimals too.
     """
@@ -395,7 +395,7 @@ def describe_column(data: dict[str, Any] | None) -> str:
         first, last = (format_day(data[name]) for name in ("min", "max"))
         return f"{first} to {last}{missing}"
     if data["kind"] == "number":
-        low, high, mean = (format_number(data[name]) for name in ("min", "max", "mean"))
+        low, high, mean = (format_value(data[name]) for name in ("min", "max", "mean"))
         return f"{low} to {high}, mean {mean}{missing}"
     counts = list(data["counts"].items())
     shown = ", ".join(f"{name} ({count:,})" for name, count in counts[:_SHOWN_CATEGORIES])

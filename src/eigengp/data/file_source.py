@@ -91,7 +91,7 @@ class FileTable:
 
     @cached_property
     def _signs(self) -> dict[str, str]:
-        """The decimal separators of targets and weights that are numbers in text, such as 1.234,50."""
+        """The decimal separators of targets and weights in text, such as 1.234,50."""
         schema = self.dataset.schema
         found: dict[str, str] = {}
         for name in {str(self.target), str(self.weight)} & set(schema.names):

@@ -104,7 +104,8 @@ def _learn(
         f"Written to {path}; `eigengp inspect {path}` shows what it learned."
     )
     if page is not None:
-        write_report(out, *open_model(path), training.shown, page, (path, data))
+        held_out = training.held_out is not None
+        write_report(out, *open_model(path), training.shown, page, (path, data), held_out)
     out.write_result({"model": str(path), "data": about["data"], "fit": learned})
 
 

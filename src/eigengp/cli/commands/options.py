@@ -42,7 +42,10 @@ Drop = Annotated[list[str] | None, _option("COLUMN", "Drop a column; may be repe
 Only = Annotated[list[str] | None, _option("COLUMN", "Use only this input; may be repeated.")]
 Categorical = Annotated[
     list[str] | None,
-    _option("COLUMN", "Treat a column of integers as categories, or the target as classes; may be repeated."),
+    _option(
+        "COLUMN",
+        "Treat a column of integers as categories, or the target as classes; may be repeated.",
+    ),
 ]
 Weights = Annotated[str | None, _option("COLUMN", "The column with the weight of each row.")]
 Keep = Annotated[
@@ -57,7 +60,8 @@ Decimal = Annotated[
     Sign | None, _option("SIGN", "The decimal separator, for numbers such as 1,234.", **_RECOGNISED)
 ]
 Thousands = Annotated[
-    Sign | None, _option("SIGN", "The thousands separator, for numbers such as 1,234.", **_RECOGNISED)
+    Sign | None,
+    _option("SIGN", "The thousands separator, for numbers such as 1,234.", **_RECOGNISED),
 ]
 Encoding = Annotated[
     str | None,
