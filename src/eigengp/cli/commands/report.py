@@ -29,10 +29,10 @@ def report(
     target: options.StoredTarget = None,
     encoding: options.Encoding = None,
 ) -> None:
-    """Write one interactive page about a model and rows with targets.
+    """Write an interactive HTML report about a model and rows with targets.
 
-    It shows the data, the fit, the calibration of the error bars, which inputs matter, slices with
-    sliders, eigenfunctions and the course of the fit. It is one file that needs no network.
+    It shows the data, the fit, the calibration of the error bars, the importance of the inputs,
+    slices with sliders, eigenfunctions and convergence. It is one file that works offline.
     """
     from eigengp.cli.commands.models import open_model
     from eigengp.cli.tables import read_table
