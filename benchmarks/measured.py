@@ -59,7 +59,7 @@ def contents(out: Path) -> dict[Path, str]:
     campaign_records = json.loads((out / "campaign.json").read_text())["records"]
     return {
         FRAGMENTS / "campaign.md": campaign.make_text(campaign_records),
-        how_good.PAGE: how_good.text(results, curve.opened(out)),
+        how_good.PAGE: how_good.text(results, curve.opened(out), tables.list_ahead(out)),
         FRAGMENTS / "headline.md": headline,
         FRAGMENTS / "gpu.md": _gpu(stored),
         FRAGMENTS / "classes.md": classify.make_text(out),
