@@ -164,6 +164,16 @@ def test_an_interrupted_fit_leaves_the_model_that_was_there(
         ("a,y\n1,\n2,\n", (), "Column 'y' has no values in any row."),
         ("a,y\n1,2\n", (), "The table has only one row, so all of its columns are constant."),
         ("a,y\n1,2\n3,4\n", ("--holdout", "1"), "--holdout must be less than 1"),
+        (
+            "a,y\n" + "".join(f"{i % 7},H-{i}\n" for i in range(40)),
+            (),
+            "Column 'y' has other text in nearly every row",
+        ),
+        (
+            "a,y\n" + "".join(f"{i % 7},2024-01-{1 + i:02d}\n" for i in range(28)),
+            (),
+            "Column 'y' must be numeric: it holds dates",
+        ),
     ],
 )
 def test_a_table_without_rows_to_learn_from_is_refused(

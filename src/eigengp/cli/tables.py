@@ -31,7 +31,7 @@ from eigengp.data.columns import (
     read_numbers,
     to_text,
 )
-from eigengp.data.encode import TableEncoder
+from eigengp.data.encode import Column, TableEncoder
 from eigengp.data.formats import (
     FORMATS,
     OTHER_ENCODING,
@@ -277,6 +277,11 @@ class TableSchema:
             raise TableError(f"{error}{hint}") from None
         dropped = tuple(name for name in others if name not in wanted)
         labels = target in categorical or holds_labels(table[target])
+        if labels and Column(target, "category").find_useless(table) == "an identifier":
+            raise TableError(
+                f"Column {quoted(target)} has other text in nearly every row, but classes need "
+                "several rows each. Choose another target."
+            )
         return cls(encoder, target, weights, dropped, labels)
 
     @classmethod

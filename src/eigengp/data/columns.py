@@ -169,6 +169,8 @@ def read_numbers(values: Any, decimal: str | None = None) -> Array:
     TableError
         If text does not hold numbers, or its decimal separator is not clear and not given.
     """
+    if get_kind(values.type) == "date":
+        raise TableError("it holds dates.")
     if get_kind(values.type) != "category":
         return to_numbers(values)
     texts = to_text(values).drop_null().unique().to_pylist()
