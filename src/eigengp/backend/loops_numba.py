@@ -29,11 +29,15 @@ from eigengp.backend.pieces_numba import (
     times_slope,
 )
 
-
-@compile_for(types.void(READ_2, READ_1, WRITE_2))
-def profile(t, decay, rho):
-    for i in range(t.shape[0]):
-        fill_profile(t[i], decay, rho[i])
+_TABLES = tuple(
+    (types.Array(of, 2, "C", readonly=True), types.Array(of, 2, "C"))
+    for of in (types.float64, types.float32)
+)
+_LANES = 16
+"""The number of columns in a block: as many numbers of float32 as fit into the widest register."""
+_SCANNED, _GROUPS = 8_192, 512
+"""The number of points whose distances are measured at once, and of groups of them. The nearest of
+each group tell which groups are searched."""
 
 
 @numba.njit
@@ -56,26 +60,65 @@ def _replace(heap, at, size, distance, number):
     heap[place], at[place] = distance, number
 
 
+@numba.njit(inline="always")
+def _fill_minima(t, minima):
+    # Set the least of t[b], t[b + w], t[b + 2w], … for w groups.
+    width = minima.size
+    for b in range(width):
+        minima[b] = t[b]
+    for start in range(width, t.size, width):
+        row = t[start : start + width]
+        for b in range(row.size):
+            minima[b] = min(minima[b], row[b])
+
+
+@numba.njit(inline="always")
+def _bound_nearest(minima, k):
+    # A distance that at least k groups, and so k points, do not exceed, and not many more.
+    if minima.size < k:
+        return np.inf
+    low, high = 0.0, 0.0
+    for b in range(minima.size):
+        high = max(high, minima[b])
+    for _ in range(8):
+        middle, count = 0.5 * (low + high), 0
+        for b in range(minima.size):
+            count += 1 if minima[b] <= middle else 0
+        if count >= k:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
 @compile_for(types.void(READ_2, READ_2, INDEX_1, types.Array(types.intp, 2, "C")))
 def find_nearest(X, points, limit, found):
     n, k = found.shape
-    t = np.empty(AT_ONCE)
+    t, least_of_groups = np.empty(_SCANNED), np.empty(_GROUPS)
     least = np.full((n, k), np.inf)  # Of each row a heap, the farthest on top.
     found[:] = -1
     last = 0
     for i in range(n):
         last = max(last, limit[i])
-    for first in range(0, last, AT_ONCE):
+    for first in range(0, last, _SCANNED):
         for i in range(n):
-            count = min(AT_ONCE, limit[i] - first)
+            count = min(_SCANNED, limit[i] - first)
             if count <= 0:
                 continue
             own, heap, at = t[:count], least[i], found[i]
             own[:] = 0.0
             add_squares(X[i], points, first, own)
-            for j in range(count):
-                if own[j] < heap[0]:
-                    _replace(heap, at, k, own[j], first + j)
+            minima = least_of_groups[: min(_GROUPS, count)]
+            _fill_minima(own, minima)
+            bound = heap[0] if at[0] >= 0 else _bound_nearest(minima, k)
+            for b in range(minima.size):
+                if not minima[b] <= bound:
+                    continue
+                for j in range(b, count, minima.size):
+                    if own[j] > bound or own[j] > heap[0]:
+                        continue
+                    if own[j] < heap[0] or first + j < at[0]:
+                        _replace(heap, at, k, own[j], first + j)
     for i in range(n):
         heap, at = least[i], found[i]
         for size in range(k - 1, 0, -1):  # The farthest goes to the end.
@@ -86,12 +129,13 @@ def find_nearest(X, points, limit, found):
 
 @numba.njit(inline="always")
 def _measure_set(X, per_length, points, x, t):
-    # Set the packed distances of a set; its points become rows of inputs.
+    # Set the packed distances of a set; its points become rows of inputs, measured from the last.
     s, D = X.shape
-    for a in range(s):
-        for d in range(D):
-            points[d, a] = X[a, d] * per_length[d]
-    t[:] = 0.0
+    for d in range(D):
+        for a in range(s):
+            points[d, a] = (X[a, d] - X[s - 1, d]) * per_length[d]
+    for j in range(t.size):
+        t[j] = 0
     pair = 0
     for a in range(s):
         for d in range(D):
@@ -106,6 +150,24 @@ def measure_distances(X, per_length, t):
     points, x = np.empty((D, s)), np.empty(D)
     for i in range(n):
         _measure_set(X[i], per_length, points, x, t[i])
+
+
+@compile_for(*(types.void(READ_3, READ_2, table, out) for table, out in _TABLES))
+def fill_stack(X, per_length, terms, R):
+    (n, s, D), size = X.shape, R.shape[1]
+    points, x = np.empty((D, s), R.dtype), np.empty(D, R.dtype)
+    t, rho = np.empty(size, R.dtype), np.empty(size, R.dtype)
+    for i in range(n):
+        for j in range(size):
+            R[i, j] = 0
+        for k in range(terms.shape[0]):
+            _measure_set(X[i], per_length[k], points, x, t)
+            if R.itemsize == 4:
+                fill_profile_single(t, terms[k], rho)
+            else:
+                fill_profile(t, terms[k], rho)
+            for j in range(size):
+                R[i, j] += terms[k, 4] * rho[j]
 
 
 @numba.njit(inline="always")
@@ -142,41 +204,59 @@ def _multiply(rows, a, b, tile):
 
 
 @numba.njit(inline="always")
-def _subtract_products(R, rows, tile, columns):
-    # Unpack R, with the products of the rows subtracted.
-    s = columns.shape[0]
-    for a in range(0, s, 4):
-        for b in range(a, s, 4):
-            _multiply(rows, a, b, tile)
-            for j in range(a, min(a + 4, s)):
-                start = j * s - j * (j + 1) // 2
-                for k in range(max(b, j), min(b + 4, s)):
-                    columns[j, k] = R[start + k] - tile[j - a, k - b]
+def _subtract_products(R, rows, columns, s):
+    # Unpack R, with the products of the rows subtracted; the rest of each block is zero.
+    for a in range(0, rows.shape[0], 4):
+        for b in range(a, rows.shape[0], 4):
+            _multiply(rows, a, b, columns[a : a + 4, b : b + 4])
+    pair = 0
+    for a in range(s):
+        for b in range(a - a % _LANES, a):
+            columns[a, b] = 0
+        for b in range(a, s):
+            columns[a, b] = R[pair + b - a] - columns[a, b]
+        pair += s - a
 
 
 @numba.njit(inline="always")
-def _factorize(columns, R):
-    # Replace the upper half of R by Lᵀ, row by row, and pack it; four rows are subtracted at once.
-    s, pair = columns.shape[0], 0
+def _factorize(columns, R, s):
+    # Replace the upper half of R by Lᵀ, row by row, and pack it; eight rows are subtracted at once.
+    # Whole blocks of columns, with zeros before the diagonal, fill wide registers.
+    pair = 0
     for a in range(s):
-        own = columns[a]
-        whole = a - a % 4
-        for c in range(0, whole, 4):
-            c0, c1, c2, c3 = columns[c], columns[c + 1], columns[c + 2], columns[c + 3]
-            f0, f1, f2, f3 = c0[a], c1[a], c2[a], c3[a]
-            for b in range(a, s):
-                own[b] -= f0 * c0[b] + f1 * c1[b] + f2 * c2[b] + f3 * c3[b]
+        low = a - a % _LANES
+        own, at, whole = columns[a, low:], a - low, a - a % 8
+        for c in range(0, whole, 8):
+            c0, c1, c2, c3 = (
+                columns[c, low:],
+                columns[c + 1, low:],
+                columns[c + 2, low:],
+                columns[c + 3, low:],
+            )
+            c4, c5, c6, c7 = (
+                columns[c + 4, low:],
+                columns[c + 5, low:],
+                columns[c + 6, low:],
+                columns[c + 7, low:],
+            )
+            f0, f1, f2, f3 = c0[at], c1[at], c2[at], c3[at]
+            f4, f5, f6, f7 = c4[at], c5[at], c6[at], c7[at]
+            for b in range(own.size):
+                own[b] -= (f0 * c0[b] + f1 * c1[b] + f2 * c2[b] + f3 * c3[b]) + (
+                    f4 * c4[b] + f5 * c5[b] + f6 * c6[b] + f7 * c7[b]
+                )
         for c in range(whole, a):
-            c0, f0 = columns[c], columns[c, a]
-            for b in range(a, s):
+            c0, f0 = columns[c, low:], columns[c, a]
+            for b in range(own.size):
                 own[b] -= f0 * c0[b]
-        if not own[a] > 0.0:
+        if not own[at] > 0:
             return False
-        per_root = 1.0 / np.sqrt(own[a])
-        for b in range(a, s):
+        per_root = R.dtype.type(1.0 / np.sqrt(own[at]))
+        for b in range(own.size):
             own[b] *= per_root
-            R[pair] = own[b]
-            pair += 1
+        for b in range(a, s):
+            R[pair + b - a] = columns[a, b]
+        pair += s - a
     return True
 
 
@@ -198,31 +278,24 @@ def _combine(weights, rows, out):
             out[m] += w0 * k0[m]
 
 
-_TABLES = (
-    (types.Array(of, 2, "C", readonly=True), types.Array(of, 2, "C"))
-    for of in (types.float64, types.float32)
-)
-
-
 @compile_for(
     *(
-        types.intp(WRITE_2, table, INDEX_2, table, READ_2, types.float64, WRITE_2, out)
+        types.intp(out, table, INDEX_2, table, READ_2, types.float64, WRITE_2, out)
         for table, out in _TABLES
     )
 )
 def whiten(R, G, at, own, noise, jitter, w, kappa):
-    n, s = w.shape
-    rows = np.zeros(((s + 3) // 4 * 4, G.shape[1]), G.dtype)
-    columns, tile = np.zeros((s, s)), np.empty((4, 4), G.dtype)
+    (n, s), M, zero = w.shape, G.shape[1], G.dtype.type(0)
+    rows = np.zeros(((s + 3) // 4 * 4, M), G.dtype)
+    columns = np.zeros((rows.shape[0], (s + _LANES - 1) // _LANES * _LANES), G.dtype)
     # Loops instead of assignments of slices, whose checks take seconds to compile.
-    M, zero = G.shape[1], G.dtype.type(0)
     for i in range(n):
         for a in range(s):
             given = own[i] if a == at.shape[1] else G[max(0, at[i, a])]
             there = a == at.shape[1] or at[i, a] >= 0
             for m in range(M):
                 rows[a, m] = given[m] if there else zero
-        _subtract_products(R[i], rows, tile, columns)
+        _subtract_products(R[i], rows, columns, s)
         for a in range(s):
             columns[a, a] += noise[i, a] + jitter * R[i, a * s - a * (a - 1) // 2]
         for a in range(at.shape[1]):
@@ -230,7 +303,7 @@ def whiten(R, G, at, own, noise, jitter, w, kappa):
                 for b in range(s):
                     columns[a, b] = columns[b, a] = 0.0
                 columns[a, a] = 1.0
-        if not _factorize(columns, R[i]):
+        if not _factorize(columns, R[i], s):
             return i
         for a in range(s - 1, -1, -1):
             total = 1.0 if a == s - 1 else 0.0
@@ -241,7 +314,7 @@ def whiten(R, G, at, own, noise, jitter, w, kappa):
     return -1
 
 
-@compile_for(types.void(READ_2, WRITE_2, types.boolean))
+@compile_for(*(types.void(table, WRITE_2, types.boolean) for table, _ in _TABLES))
 def solve(L, x, transposed):
     n, m = x.shape
     s = int((np.sqrt(8.0 * L.shape[1] + 1.0) - 1.0) / 2.0)
@@ -332,10 +405,7 @@ def evaluate_gram(X, per_length, terms, noise, y, factorize, invert, C, a, sums,
     return log_det
 
 
-_SINGLE = types.Array(types.float32, 2, "C")
-
-
-@compile_for(types.void(*3 * [types.Array(types.float32, 2, "C", readonly=True)], _SINGLE, _SINGLE))
+@compile_for(types.void(*3 * [_TABLES[1][0]], *2 * [_TABLES[1][1]]))
 def multiply_block(V, left, right, rows, columns):
     # Four rows at a time: each number of V that is read serves all products.
     m, n = V.shape
@@ -367,27 +437,27 @@ def multiply_block(V, left, right, rows, columns):
 
 
 _SCALED = (
-    [types.Array(of, d, "C", readonly=True) for d in (3, 3, 2, 1)]
+    [types.Array(of, d, "C", readonly=True) for d in (3, 3, 2)]
     for of in (types.float64, types.float32)
 )
 
 
-@compile_for(*(types.void(*arguments, WRITE_1) for arguments in _SCALED))
+@compile_for(*(types.void(*arguments, READ_1, WRITE_1) for arguments in _SCALED))
 def multiply(X, points, terms, v, out):
     near, distances = np.empty(AT_ONCE, X.dtype), np.empty(AT_ONCE, X.dtype)
     for first in range(0, v.size, AT_ONCE):
         count = min(AT_ONCE, v.size - first)
         t, rho = distances[:count], near[:count]
-        for i in range(X.shape[1]):
-            for k in range(X.shape[0]):
+        for k in range(X.shape[0]):
+            for i in range(X.shape[1]):
                 for j in range(count):
                     t[j] = 0
                 add_squares(X[k, i], points[k], first, t)
-                if v.itemsize == 4:
+                if X.itemsize == 4:
                     fill_profile_single(t, terms[k], rho)
                 else:
                     fill_profile(t, terms[k], rho)
-                total = X.dtype.type(0)
+                total = 0.0  # Sums of large terms cancel: they are in float64 in any case.
                 for j in range(count):
-                    total += v[first + j] * rho[j]
+                    total += v[first + j] * np.float64(rho[j])
                 out[i] += terms[k, 4] * total
