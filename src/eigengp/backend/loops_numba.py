@@ -171,6 +171,15 @@ def fill_stack(X, per_length, terms, R):
 
 
 @numba.njit(inline="always")
+def _make_zeros(n_rows, n_columns, dtype):
+    # Rows of whole blocks, each of which begins where a line of the cache does.
+    size = (n_columns + _LANES - 1) // _LANES * _LANES
+    whole = np.zeros(n_rows * size + _LANES, dtype)
+    skip = (-whole.ctypes.data % 64) // whole.itemsize
+    return whole[skip : skip + n_rows * size].reshape(n_rows, size)
+
+
+@numba.njit(inline="always")
 def _multiply(rows, a, b, tile):
     # Four rows times four rows: each number that is read serves four products.
     p0, p1, p2, p3 = rows[a], rows[a + 1], rows[a + 2], rows[a + 3]
@@ -286,8 +295,8 @@ def _combine(weights, rows, out):
 )
 def whiten(R, G, at, own, noise, jitter, w, kappa):
     (n, s), M, zero = w.shape, G.shape[1], G.dtype.type(0)
-    rows = np.zeros(((s + 3) // 4 * 4, M), G.dtype)
-    columns = np.zeros((rows.shape[0], (s + _LANES - 1) // _LANES * _LANES), G.dtype)
+    rows = _make_zeros((s + 3) // 4 * 4, M, G.dtype)
+    columns = _make_zeros(rows.shape[0], s, G.dtype)
     # Loops instead of assignments of slices, whose checks take seconds to compile.
     for i in range(n):
         for a in range(s):
