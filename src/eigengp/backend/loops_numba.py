@@ -229,40 +229,46 @@ def _subtract_products(R, rows, columns, s):
 
 @numba.njit(inline="always")
 def _factorize(columns, R, s):
-    # Replace the upper half of R by Lᵀ, row by row, and pack it; eight rows are subtracted at once.
-    # Whole blocks of columns, with zeros before the diagonal, fill wide registers.
+    # Replace the upper half of R by Lᵀ, and pack it; four rows at a time are made of those before.
+    # Whole blocks of columns fill wide registers; what is before the diagonal there is not used.
+    one = R.dtype.type(1)
+    for a in range(s, columns.shape[0]):
+        columns[a, a] = one
+    for a in range(0, s, 4):
+        low = a - a % _LANES
+        k = a - low
+        y0, y1 = columns[a, low:], columns[a + 1, low:]
+        y2, y3 = columns[a + 2, low:], columns[a + 3, low:]
+        for c in range(0, a, 4):
+            c0, c1 = columns[c, low:], columns[c + 1, low:]
+            c2, c3 = columns[c + 2, low:], columns[c + 3, low:]
+            f00, f01, f02, f03 = c0[k], c1[k], c2[k], c3[k]
+            f10, f11, f12, f13 = c0[k + 1], c1[k + 1], c2[k + 1], c3[k + 1]
+            f20, f21, f22, f23 = c0[k + 2], c1[k + 2], c2[k + 2], c3[k + 2]
+            f30, f31, f32, f33 = c0[k + 3], c1[k + 3], c2[k + 3], c3[k + 3]
+            for b in range(y0.size):
+                x0, x1, x2, x3 = c0[b], c1[b], c2[b], c3[b]
+                y0[b] -= f00 * x0 + f01 * x1 + f02 * x2 + f03 * x3
+                y1[b] -= f10 * x0 + f11 * x1 + f12 * x2 + f13 * x3
+                y2[b] -= f20 * x0 + f21 * x1 + f22 * x2 + f23 * x3
+                y3[b] -= f30 * x0 + f31 * x1 + f32 * x2 + f33 * x3
+        d0 = one / np.sqrt(y0[k])
+        l01, l02, l03 = y0[k + 1] * d0, y0[k + 2] * d0, y0[k + 3] * d0
+        d1 = one / np.sqrt(y1[k + 1] - l01 * l01)
+        l12, l13 = (y1[k + 2] - l01 * l02) * d1, (y1[k + 3] - l01 * l03) * d1
+        d2 = one / np.sqrt(y2[k + 2] - l02 * l02 - l12 * l12)
+        l23 = (y2[k + 3] - l02 * l03 - l12 * l13) * d2
+        d3 = one / np.sqrt(y3[k + 3] - l03 * l03 - l13 * l13 - l23 * l23)
+        if not (0 < d0 < np.inf and 0 < d1 < np.inf and 0 < d2 < np.inf and 0 < d3 < np.inf):
+            return False
+        for b in range(y0.size):
+            x0 = y0[b] * d0
+            x1 = (y1[b] - l01 * x0) * d1
+            x2 = (y2[b] - l02 * x0 - l12 * x1) * d2
+            y3[b] = (y3[b] - l03 * x0 - l13 * x1 - l23 * x2) * d3
+            y0[b], y1[b], y2[b] = x0, x1, x2
     pair = 0
     for a in range(s):
-        low = a - a % _LANES
-        own, at, whole = columns[a, low:], a - low, a - a % 8
-        for c in range(0, whole, 8):
-            c0, c1, c2, c3 = (
-                columns[c, low:],
-                columns[c + 1, low:],
-                columns[c + 2, low:],
-                columns[c + 3, low:],
-            )
-            c4, c5, c6, c7 = (
-                columns[c + 4, low:],
-                columns[c + 5, low:],
-                columns[c + 6, low:],
-                columns[c + 7, low:],
-            )
-            f0, f1, f2, f3 = c0[at], c1[at], c2[at], c3[at]
-            f4, f5, f6, f7 = c4[at], c5[at], c6[at], c7[at]
-            for b in range(own.size):
-                own[b] -= (f0 * c0[b] + f1 * c1[b] + f2 * c2[b] + f3 * c3[b]) + (
-                    f4 * c4[b] + f5 * c5[b] + f6 * c6[b] + f7 * c7[b]
-                )
-        for c in range(whole, a):
-            c0, f0 = columns[c, low:], columns[c, a]
-            for b in range(own.size):
-                own[b] -= f0 * c0[b]
-        if not own[at] > 0:
-            return False
-        per_root = R.dtype.type(1.0 / np.sqrt(own[at]))
-        for b in range(own.size):
-            own[b] *= per_root
         for b in range(a, s):
             R[pair + b - a] = columns[a, b]
         pair += s - a
