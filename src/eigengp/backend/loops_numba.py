@@ -10,9 +10,9 @@ import numpy as np
 from numba import types
 
 from eigengp.backend.loops import compile_for
+from eigengp.backend.nearest_numba import find_nearest as find_nearest
 from eigengp.backend.pieces_numba import (
     AT_ONCE,
-    INDEX_1,
     INDEX_2,
     READ_1,
     READ_2,
@@ -35,96 +35,6 @@ _TABLES = tuple(
 )
 _LANES = 16
 """The number of columns in a block: as many numbers of float32 as fit into the widest register."""
-_SCANNED, _GROUPS = 8_192, 512
-"""The number of points whose distances are measured at once, and of groups of them. The nearest of
-each group tell which groups are searched."""
-
-
-@numba.njit
-def _replace(heap, at, size, distance, number):
-    # Put an entry in the place of the top; of equal distances the later number is farther.
-    place = 0
-    while True:
-        child = 2 * place + 1
-        if child >= size:
-            break
-        other = child + 1
-        if other < size and (
-            heap[other] > heap[child] or (heap[other] == heap[child] and at[other] > at[child])
-        ):
-            child = other
-        if heap[child] < distance or (heap[child] == distance and at[child] < number):
-            break
-        heap[place], at[place] = heap[child], at[child]
-        place = child
-    heap[place], at[place] = distance, number
-
-
-@numba.njit(inline="always")
-def _fill_minima(t, minima):
-    # Set the least of t[b], t[b + w], t[b + 2w], … for w groups.
-    width = minima.size
-    for b in range(width):
-        minima[b] = t[b]
-    for start in range(width, t.size, width):
-        row = t[start : start + width]
-        for b in range(row.size):
-            minima[b] = min(minima[b], row[b])
-
-
-@numba.njit(inline="always")
-def _bound_nearest(minima, k):
-    # A distance that at least k groups, and so k points, do not exceed, and not many more.
-    if minima.size < k:
-        return np.inf
-    low, high = 0.0, 0.0
-    for b in range(minima.size):
-        high = max(high, minima[b])
-    for _ in range(8):
-        middle, count = 0.5 * (low + high), 0
-        for b in range(minima.size):
-            count += 1 if minima[b] <= middle else 0
-        if count >= k:
-            high = middle
-        else:
-            low = middle
-    return high
-
-
-@compile_for(types.void(READ_2, READ_2, INDEX_1, types.Array(types.intp, 2, "C")))
-def find_nearest(X, points, limit, found):
-    n, k = found.shape
-    t, least_of_groups = np.empty(_SCANNED), np.empty(_GROUPS)
-    least = np.full((n, k), np.inf)  # Of each row a heap, the farthest on top.
-    found[:] = -1
-    last = 0
-    for i in range(n):
-        last = max(last, limit[i])
-    for first in range(0, last, _SCANNED):
-        for i in range(n):
-            count = min(_SCANNED, limit[i] - first)
-            if count <= 0:
-                continue
-            own, heap, at = t[:count], least[i], found[i]
-            own[:] = 0.0
-            add_squares(X[i], points, first, own)
-            minima = least_of_groups[: min(_GROUPS, count)]
-            _fill_minima(own, minima)
-            bound = heap[0] if at[0] >= 0 else _bound_nearest(minima, k)
-            for b in range(minima.size):
-                if not minima[b] <= bound:
-                    continue
-                for j in range(b, count, minima.size):
-                    if own[j] > bound or own[j] > heap[0]:
-                        continue
-                    if own[j] < heap[0] or first + j < at[0]:
-                        _replace(heap, at, k, own[j], first + j)
-    for i in range(n):
-        heap, at = least[i], found[i]
-        for size in range(k - 1, 0, -1):  # The farthest goes to the end.
-            distance, number = heap[size], at[size]
-            heap[size], at[size] = heap[0], at[0]
-            _replace(heap, at, size, distance, number)
 
 
 @numba.njit(inline="always")
@@ -228,15 +138,14 @@ def _subtract_products(R, rows, columns, s):
 
 
 @numba.njit(inline="always")
-def _factorize(columns, R, s):
-    # Replace the upper half of R by Lᵀ, and pack it; four rows at a time are made of those before.
-    # Whole blocks of columns fill wide registers; what is before the diagonal there is not used.
-    one = R.dtype.type(1)
+def _factorize(columns, s):
+    # Replace the upper half by Lᵀ; four rows at a time are made of those before. Whole blocks of
+    # columns fill wide registers; what is before the diagonal there is not used.
+    one = columns.dtype.type(1)
     for a in range(s, columns.shape[0]):
         columns[a, a] = one
     for a in range(0, s, 4):
-        low = a - a % _LANES
-        k = a - low
+        low, k = a - a % _LANES, a % _LANES
         y0, y1 = columns[a, low:], columns[a + 1, low:]
         y2, y3 = columns[a + 2, low:], columns[a + 3, low:]
         for c in range(0, a, 4):
@@ -267,12 +176,16 @@ def _factorize(columns, R, s):
             x2 = (y2[b] - l02 * x0 - l12 * x1) * d2
             y3[b] = (y3[b] - l03 * x0 - l13 * x1 - l23 * x2) * d3
             y0[b], y1[b], y2[b] = x0, x1, x2
+    return True
+
+
+@numba.njit(inline="always")
+def _pack(columns, R, s):
     pair = 0
     for a in range(s):
         for b in range(a, s):
             R[pair + b - a] = columns[a, b]
         pair += s - a
-    return True
 
 
 @numba.njit(inline="always")
@@ -318,8 +231,9 @@ def whiten(R, G, at, own, noise, jitter, w, kappa):
                 for b in range(s):
                     columns[a, b] = columns[b, a] = 0.0
                 columns[a, a] = 1.0
-        if not _factorize(columns, R[i], s):
+        if not _factorize(columns, s):
             return i
+        _pack(columns, R[i], s)
         for a in range(s - 1, -1, -1):
             total = 1.0 if a == s - 1 else 0.0
             for b in range(a + 1, s):
