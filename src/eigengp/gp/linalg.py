@@ -39,8 +39,6 @@ _BROADENING = 1e-7
 _ROUNDING = 1e-14
 _COINCIDENT = 1e-8
 _SYMMETRISED = 256
-_UPPER_PARTS = 4
-"""Into so many parts products with triangular matrices are cut."""
 _LEAST_FREE = 0.1
 """The smallest `1 − h` of a row with the leverage `h`."""
 
@@ -222,17 +220,6 @@ def leave_one_out_moments(
     weighted = own - noise_variance + noise_variance / counted
     free = np.maximum(1.0 - linear / weighted, _LEAST_FREE)
     return rows.y - (rows.y - mean) / free, own + linear / free
-
-
-def times_upper(x: AnyArray, U: AnyArray) -> AnyArray:
-    """Return `x U` for an upper triangular `U`, most of whose zeros NumPy is not given."""
-    n, m = x.shape[0], U.shape[0]
-    if not is_numpy(x):
-        return x @ U
-    found, step = np.empty((n, m), x.dtype), -(-m // _UPPER_PARTS)
-    for i in range(0, m, step):
-        np.matmul(x[:, : i + step], U[: i + step, i : i + step], out=found[:, i : i + step])
-    return found
 
 
 def into_inverse(L: AnyArray) -> AnyArray:

@@ -37,7 +37,7 @@ from eigengp.backend.namespace import AnyArray, dtype_name
 from eigengp.backend.threads import map_in_threads, recycle
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
-from eigengp.gp.linalg import CholeskyFactor, FactorizationError, cholesky, solve_lower, times_upper
+from eigengp.gp.linalg import CholeskyFactor, FactorizationError, cholesky, solve_lower
 from eigengp.gp.sums import Kept, Sums, SumsAdjoint
 from eigengp.kernels import Kernel, KernelColumns
 from eigengp.kernels.composite import stack
@@ -143,7 +143,7 @@ class VecchiaPass:
         G = np.empty((rows.n_rows, self.features.points.shape[0]))  # Of each row once.
 
         def fill(at: slice) -> None:
-            G[at] = times_upper(self.features.matrix(rows.X[at]), self.prior_factor)
+            np.matmul(self.features.matrix(rows.X[at]), self.prior_factor, out=G[at])
 
         map_in_threads(fill, _cut(rows.n_rows, _BLOCK), source.n_threads)
         if source.is_complete:

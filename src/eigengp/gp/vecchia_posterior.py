@@ -25,7 +25,7 @@ from eigengp.backend.namespace import (
 from eigengp.backend.threads import map_in_threads, recycle
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.heteroscedastic import VarianceScale, covariates
-from eigengp.gp.linalg import leave_one_out_moments, times_upper
+from eigengp.gp.linalg import leave_one_out_moments
 from eigengp.gp.vecchia import VecchiaOutcome, VecchiaPass, solve_stack
 from eigengp.kernels import KernelColumns
 from eigengp.kernels.composite import KernelProduct, list_terms
@@ -216,7 +216,7 @@ class VecchiaPosterior:
         members, at = self._find_members(X, index, dtype)
         K = self.features.matrix(X)
         K = np.ascontiguousarray(K) if is_numpy(K) else K
-        g = times_upper(K, placed["factor"].beside(K))
+        g = K @ placed["factor"].beside(K)
         together = xp.concat([placed["X"].beside(K)[index], X[:, None]], axis=1)
         noise, w = (xp.empty_like(together[:, :, 0]) for _ in range(2))
         noise[:, m:] = self.flow.noise_variance
@@ -267,7 +267,7 @@ class VecchiaPosterior:
 
         def fill(rows: slice) -> None:
             K = self.features.matrix(X[rows])
-            G[rows] = times_upper(K, self._placed["factor"].beside(K))
+            G[rows] = K @ self._placed["factor"].beside(K)
             fitted[rows] = K @ self._placed["mean"].beside(K)
 
         map_in_threads(fill, [slice(i, i + step) for i in range(0, n, step)], n_threads)
