@@ -50,19 +50,21 @@ _POINTS, _MARKS = 400, (300, 1_000, 3_000)
 """Inducing points of GPflow's SVGP, and the iterations after which it is scored."""
 _CPU_LIMIT = 900
 """Seconds of CPU time after which another library is stopped."""
+_SPLITS = {"breast_cancer": 5, "banana": 5}
+"""How many splits, with consecutive seeds, the sets with few training rows have."""
 
 
 def run(panel: Panel, out: Path, *, data: tuple[str, ...], seed: int) -> None:
     """Measure, and print the table."""
     settings = {"test_rows": _MOST_TEST_ROWS, "seed": seed}
-    results = Results(out, "classify", settings, ["data", "iteration"])
-    for name in data:
-        X, y, X_test, y_test = split(name, seed)
+    results = Results(out, "classify", settings, ["data", "seed", "iteration"])
+    for name, own in [(name, seed + i) for name in data for i in range(_SPLITS.get(name, 1))]:
+        X, y, X_test, y_test = split(name, own)
         for library, model in make_models(y.size).items() if OURS in panel else ():
             start, before = time.perf_counter(), time.process_time()
             model.fit(X, y)
             record = {"library": library, "data": name, "seconds": time.perf_counter() - start}
-            record |= {"cpu_seconds": time.process_time() - before}
+            record |= {"cpu_seconds": time.process_time() - before, "seed": own}
             results.extend([record | score_classes(model.predict_proba(X_test), y_test)])
         scaler = StandardScaler().fit(X)
         arrays = {"X": scaler.transform(X), "X_test": scaler.transform(X_test)}
@@ -73,14 +75,15 @@ def run(panel: Panel, out: Path, *, data: tuple[str, ...], seed: int) -> None:
             if answer.error and not answer.records:
                 nothing = {"library": library, "iteration": None, "log_loss": None}
                 answer.records = [nothing | {"error": None, "why": answer.error}]
-            results.add(answer, data=name)
+            results.add(answer, data=name, seed=own)
     table = new_table(
-        "classification", "data", "library", "log loss", "error", "calibration", "s", words=2
+        "classification", "data", "seed", "library", "log loss", "error", "calibration", "s", words=3
     )
     for each in (each for each in results.records if each["log_loss"] is not None):
         numbers = (f"{each[key]:.4f}" for key in ("log_loss", "error", "calibration"))
         steps = f", {each['iteration']} steps" if each.get("iteration") else ""
-        table.add_row(each["data"], each["library"] + steps, *numbers, f"{each['seconds']:.1f}")
+        row = each["data"], str(each["seed"]), each["library"] + steps
+        table.add_row(*row, *numbers, f"{each['seconds']:.1f}")
     console.print(table)
 
 

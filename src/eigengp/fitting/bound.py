@@ -22,7 +22,8 @@ from eigengp.backend.threads import map_in_threads
 from eigengp.data.array_source import ArraySource
 from eigengp.data.open import move_to_device
 from eigengp.fitting.initialization import count_varying
-from eigengp.fitting.objectives import Evaluation, Parameters
+from eigengp.fitting.objectives import Evaluation, OutOfTime, Parameters
+from eigengp.fitting.progress import Clock
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import FactorEvidence
 from eigengp.gp.exact import ExactGP
@@ -99,6 +100,8 @@ class Rows:
         The prior means of the latent functions; None learns them.
     device : str or None
         Where passes over many rows are computed; None is the CPU.
+    clock : Clock
+        Ends rounds early.
     """
 
     block: RowBlock
@@ -107,6 +110,7 @@ class Rows:
     earlier: tuple[FactorEvidence, ...] = ()
     offset: Array | None = None
     device: str | None = None
+    clock: Clock = field(default_factory=Clock)
 
     def find_device(self, size: int) -> str | None:
         """Return where passes with so many inducing points are computed; None is the CPU."""
@@ -137,6 +141,12 @@ class Rows:
     def rescaled(self, unit: Any) -> Rows:
         """Return the rows with inputs divided by `unit`."""
         return replace(self, block=replace(self.block, X=self.block.X / unit))
+
+    def carry(self, latent: LatentModel, own: Approximation) -> Approximation:
+        """Return factors for the posterior that an approximation of other rows gives these."""
+        mean, variance = latent.predict(own.posteriors)
+        found = self._expect(own.likelihood, self._shift(mean, own.offset), variance)
+        return Approximation(self.make_factors(mean, found), own.offset, own.likelihood)
 
     def begin(self, likelihood: NonGaussian) -> tuple[Approximation, float]:
         """Return factors for the prior, and its variance to start from."""
@@ -211,13 +221,15 @@ class Rows:
     def improve(
         self, latent: LatentModel, start: Approximation, rounds: int, tol: float = _ROUND_TOLERANCE
     ) -> Approximation:
-        """Improve the factors until the bound rises no more; it never falls.
+        """Improve the factors until the bound rises no more, or time is over; it never falls.
 
         A step that would lower the bound is halved.
         """
         best, step = self.evaluate(latent, start), 1.0
         slack = 1e-10 * self.block.weight.sum()
         for _ in range(rounds):
+            if self.clock.is_over():
+                break
             trial = self.evaluate(latent, self._update(best, step))
             gained = trial.bound - best.bound
             if gained > -slack:
@@ -337,7 +349,9 @@ class BoundObjective:
     """The smallest value so far, per row."""
 
     def __call__(self, vector: Array) -> Evaluation:
-        """Evaluate, per row."""
+        """Evaluate, per row; only the first evaluation does not need time."""
+        if np.isfinite(self.least) and any(rows.clock.is_over() for rows in self.groups.rows):
+            raise OutOfTime
         model, pack = self.parameters.unpack(vector), self.parameters.pack_gradient
         rounds = self.rounds if np.isfinite(self.least) else _FIRST_ROUNDS
 

@@ -132,19 +132,21 @@ class NeighborRounds:
         source = NeighborSource.of(groups.rows, metric, count, self.n_threads)
         search = Nearest.of(X, metric, asked)
         others = search.find_others(X, np.arange(X.shape[0]))
+        few = others[:, :count]
         factors = self._start()
         parts, log_partition = self._condition(source, search, _merge(factors, number))
         for _ in range(self.rounds):
-            cavity = self._leave_out(parts, others)
+            cavity = self._leave_out(parts, few)
             for _ in range(_INNER_ROUNDS):
                 mean, _, found = self._expect(factors, cavity, number)
                 factors = factors.towards(self.rows.make_factors(mean, found), _STEP)
             parts, log_partition = self._condition(source, search, _merge(factors, number))
-        cavity = self._leave_out(parts, others)
         some, offset = number[:CALIBRATION_ROWS], np.asarray(self.rows.offset)
-        own = self.rows.block.picked(np.arange(some.size)), cavity[0][some] + offset
-        calibration = fit_calibration(self.likelihood, *own, cavity[1][some])
+        mean, variance = self._leave_out(parts, others[: some.max() + 1])
+        own = self.rows.block.picked(np.arange(some.size)), mean[some] + offset
+        calibration = fit_calibration(self.likelihood, *own, variance[some])
         posterior = NeighborLatent(parts, offset, self.likelihood, calibration)
+        cavity = self._leave_out(parts, few)
         return posterior, log_partition + self._estimate_bound(factors, cavity, number)
 
     def _condition(

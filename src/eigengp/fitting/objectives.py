@@ -217,6 +217,10 @@ class Minimum:
     n_iter: int = 0
 
 
+class OutOfTime(Exception):
+    """Raised by an objective that has no time for a further evaluation."""
+
+
 def minimize(
     objective: Objective,
     max_iter: int,
@@ -258,12 +262,15 @@ def minimize(
         evaluate = recall(objective, checkpoint, name)
     search = _Search(evaluate, parameters.start, Evaluation(np.inf, np.empty(0), np.inf))
 
+    n_iter = 0
+
     def report(_: Array) -> None:
+        nonlocal n_iter
+        n_iter += 1
         search.stopped = on_iteration is not None and bool(on_iteration(search.best.evidence))
         if search.stopped:
             raise StopIteration
 
-    n_iter = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", JitterWarning)
         search.evaluate(search.vector)
@@ -271,16 +278,19 @@ def minimize(
             before, remaining = search.best.value, max_iter - n_iter
             if remaining < 1:
                 break
-            found = optimize.minimize(
-                search.evaluate,
-                search.vector,
-                jac=True,
-                method="L-BFGS-B",
-                bounds=np.column_stack(parameters.bounds),
-                callback=report,
-                options={"maxiter": remaining, "maxcor": _MEMORY, "ftol": tol, "gtol": 1e-7},
-            )
-            n_iter += int(found.nit)
+            options = {"maxiter": remaining, "maxcor": _MEMORY, "ftol": tol, "gtol": 1e-7}
+            try:
+                optimize.minimize(
+                    search.evaluate,
+                    search.vector,
+                    jac=True,
+                    method="L-BFGS-B",
+                    bounds=np.column_stack(parameters.bounds),
+                    callback=report,
+                    options=options,
+                )
+            except OutOfTime:
+                break
             gained = before - search.best.value
             if search.stopped or gained <= _WORTH_GOING_ON * max(1.0, abs(search.best.value)):
                 break
