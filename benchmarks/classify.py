@@ -58,7 +58,7 @@ def run(panel: Panel, out: Path, *, data: tuple[str, ...], seed: int) -> None:
     """Measure, and print the table."""
     settings = {"test_rows": _MOST_TEST_ROWS, "seed": seed}
     results = Results(out, "classify", settings, ["data", "seed", "iteration"])
-    for name, own in [(name, seed + i) for name in data for i in range(_SPLITS.get(name, 1))]:
+    for name, own in [(each, seed + i) for each in data for i in range(_SPLITS.get(each, 1))]:
         X, y, X_test, y_test = split(name, own)
         for library, model in make_models(y.size).items() if OURS in panel else ():
             start, before = time.perf_counter(), time.process_time()
@@ -77,7 +77,15 @@ def run(panel: Panel, out: Path, *, data: tuple[str, ...], seed: int) -> None:
                 answer.records = [nothing | {"error": None, "why": answer.error}]
             results.add(answer, data=name, seed=own)
     table = new_table(
-        "classification", "data", "seed", "library", "log loss", "error", "calibration", "s", words=3
+        "classification",
+        "data",
+        "seed",
+        "library",
+        "log loss",
+        "error",
+        "calibration",
+        "s",
+        words=3,
     )
     for each in (each for each in results.records if each["log_loss"] is not None):
         numbers = (f"{each[key]:.4f}" for key in ("log_loss", "error", "calibration"))

@@ -217,7 +217,7 @@ class Minimum:
     n_iter: int = 0
 
 
-class OutOfTime(Exception):
+class OutOfTimeError(Exception):
     """Raised by an objective that has no time for a further evaluation."""
 
 
@@ -289,7 +289,7 @@ def minimize(
                     callback=report,
                     options=options,
                 )
-            except OutOfTime:
+            except OutOfTimeError:
                 break
             gained = before - search.best.value
             if search.stopped or gained <= _WORTH_GOING_ON * max(1.0, abs(search.best.value)):

@@ -26,7 +26,7 @@ from eigengp.fitting.objectives import Parameters, eigengp_parameters
 from eigengp.fitting.run import FitResult, Run
 from eigengp.fitting.settings import LBFGS, RELATIVE_JITTER, count_distinct
 from eigengp.fitting.vecchia import get_largest_size
-from eigengp.gp.blocks import RowBlock
+from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.latent import NeighborLatent
 from eigengp.gp.likelihoods import Bernoulli, Coregionalized, NonGaussian, Softmax
@@ -151,7 +151,11 @@ class VariationalFit:
         points: Array | None = None
         before, clock = None, self.run.monitor.clock
         while count <= n // 3 and max_iter:
-            steps, stage, some = min(max_iter, _SUBSET_ITERATIONS), f"{count} rows", self._draw(count)
+            steps, stage, some = (
+                min(max_iter, _SUBSET_ITERATIONS),
+                f"{count} rows",
+                self._draw(count),
+            )
             clock.allow(_UNTIL[1])
             model, found, _ = self._learn(some, kernel, size, stage, steps, points, before)
             before, count = (model, found), count * _GROWTH
@@ -210,7 +214,8 @@ class VariationalFit:
     ) -> tuple[EigenGP, Approximation, float]:
         """Learn kernel and inducing points from rows; points at all inputs are not moved.
 
-        The factors start from the posterior of other rows, if there was one `before`. Returns the model, the factors at its best point and the value there.
+        The factors start from the posterior of other rows, if there was one `before`. Returns the
+        model, the factors at its best point and the value there.
         """
         X, run = rows.block.X, self.run
         every = points is None and isinstance(run.settings.inducing_points, str)
@@ -273,12 +278,12 @@ def learn_variational(run: Run) -> FitResult:
     _refuse_settings(run)
     likelihood = settings.likelihood.rescaled(1.0 / scaling.target_scale)
     exposure = _find_exposure(run, likelihood)
-    block = run.source.take(np.arange(run.source.n_rows))
+    block = _get_rows(run.source)
     likelihood.check_targets(block.y)
     log_exposure = None if exposure is None else compute_log_exposure(block.X, exposure)
     block = replace(block, X=np.asfortranarray(block.X))
-    given = {"device": run.exact_device, "clock": run.monitor.clock}
-    rows = Rows(block, log_exposure, run.n_threads, **given)
+    device, clock = run.exact_device, run.monitor.clock
+    rows = Rows(block, log_exposure, run.n_threads, device=device, clock=clock)
     fit = VariationalFit(run, rows, likelihood)
     _, variance = rows.begin(likelihood)
     max_iter = settings.optimizer.max_iter
@@ -301,6 +306,14 @@ def learn_variational(run: Run) -> FitResult:
     for name in ("noise_variance_", "target_mean_"):
         del result.attributes[name]
     return result
+
+
+def _get_rows(source: RowSource) -> RowBlock:
+    """Return all rows in memory, without a copy if they are NumPy's arrays in float64."""
+    own = source if isinstance(source, ArraySource) else None
+    if own is None or not isinstance(own.X, np.ndarray) or own.X.dtype != np.float64:
+        return source.take(np.arange(source.n_rows))
+    return RowBlock(own.X, own.y, own.sample_weight)
 
 
 def _make_posterior(
