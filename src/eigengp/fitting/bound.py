@@ -175,12 +175,11 @@ class Rows:
         """Return factors for the moments of the latent functions, and better parameters."""
         likelihood, offset, target, slope = own.likelihood, own.offset, own.target, own.slope
         assert target is not None
-        if likelihood.learned:
-            at = self._shift(own.mean, offset)
-            refit = likelihood.refit(self.block.y, self.block.weight, at, own.variance)
-            if refit is not likelihood:
-                likelihood = refit
-                _, target, slope = self._aim(likelihood, offset, own.mean, own.variance)
+        at = self._shift(own.mean, offset)
+        refit = likelihood.refit(self.block.y, self.block.weight, at, own.variance)
+        if refit is not likelihood:
+            likelihood = refit
+            _, target, slope = self._aim(likelihood, offset, own.mean, own.variance)
         if likelihood.learns_offset and self.offset is None:
             # The factors account for the new offset to first order, `∂²ℓ/∂μ² ≈ −ω`.
             moved = step * slope / np.maximum(target.precision.sum(axis=0), 1e-10)
