@@ -116,11 +116,15 @@ def split(name: str, seed: int) -> tuple[Any, ...]:
 
 
 def make_text(out: Path) -> str:
-    """Return the stored numbers as a table in Markdown; of several iterations the last counts."""
+    """Return the stored numbers as a table in Markdown; of several iterations the last counts.
+
+    Those of several splits are averaged.
+    """
     records = json.loads((out / "classify.json").read_text())["records"]
-    found: dict[tuple[str, str], Any] = {}
+    splits: dict[tuple[str, str], dict[int, Any]] = {}
     for each in sorted(records, key=lambda each: each.get("iteration") or 0):
-        found[each["data"], each["library"]] = each
+        splits.setdefault((each["data"], each["library"]), {})[each["seed"]] = each
+    found = {key: _average(list(own.values())) for key, own in splits.items()}
     libraries = [name for name in _TITLES if any(each["library"] == name for each in records)]
     lines = [
         f"| data (training rows × inputs) | {' | '.join(_TITLES[each] for each in libraries)} |",
@@ -134,8 +138,19 @@ def make_text(out: Path) -> str:
         best = min(finished, key=lambda each: own[each]["log_loss"])
         cells = [_format_cell(own.get(each), bold=each == best) for each in libraries]
         rows, inputs = _SIZES[name]
-        lines.append(f"| {name.replace('_', ' ')} ({rows:,} × {inputs}) | {' | '.join(cells)} |")
+        count = max(len(splits[name, each]) for each in own)
+        more = f", {count} splits" if count > 1 else ""
+        title = f"{name.replace('_', ' ')} ({rows:,} × {inputs}{more})"
+        lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _average(records: list[Any]) -> Any:
+    """Return the mean scores and seconds of the splits of a library."""
+    if any(each["log_loss"] is None for each in records):
+        return records[-1]
+    names = ("log_loss", "error", "cpu_seconds")
+    return {name: float(np.mean([each[name] for each in records])) for name in names}
 
 
 def _format_cell(record: dict[str, Any] | None, bold: bool) -> str:

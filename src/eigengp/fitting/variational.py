@@ -65,7 +65,7 @@ second of `max_time`."""
 _UNTIL = (0.3, 0.6, 0.85, 0.95)
 """Fractions of `max_time` by which the comparison of kernels, learning from subsets and from all
 rows, and the last rounds must end."""
-_PRODUCTS_PER_SECOND, _LEAST_POINTS = 1e8, 20
+_PRODUCTS_PER_SECOND, _LEAST_POINTS = 100_000_000, 20
 """With `max_time`, N·C·M² is at most so many for each second, but there are so many points."""
 
 
