@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -271,6 +272,8 @@ def minimize(
         if search.stopped:
             raise StopIteration
 
+    bounds = np.column_stack(parameters.bounds)
+    how: Any = {"jac": True, "method": "L-BFGS-B", "bounds": bounds, "callback": report}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", JitterWarning)
         search.evaluate(search.vector)
@@ -279,18 +282,8 @@ def minimize(
             if remaining < 1:
                 break
             options = {"maxiter": remaining, "maxcor": _MEMORY, "ftol": tol, "gtol": 1e-7}
-            try:
-                optimize.minimize(
-                    search.evaluate,
-                    search.vector,
-                    jac=True,
-                    method="L-BFGS-B",
-                    bounds=np.column_stack(parameters.bounds),
-                    callback=report,
-                    options=options,
-                )
-            except OutOfTimeError:
-                break
+            with suppress(OutOfTimeError):
+                optimize.minimize(search.evaluate, search.vector, options=options, **how)
             gained = before - search.best.value
             if search.stopped or gained <= _WORTH_GOING_ON * max(1.0, abs(search.best.value)):
                 break
@@ -314,6 +307,9 @@ class _Search:
             found = self.objective(vector)
             if not (np.isfinite(found.value) and np.all(np.isfinite(found.gradient))):
                 raise FactorizationError("The log marginal likelihood is not finite.")
+        except OutOfTimeError:
+            self.stopped = True
+            raise
         except FactorizationError:
             if not np.isfinite(self.best.value):
                 raise

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from eigengp._typing import Array
+from eigengp.backend.namespace import is_numpy
 from eigengp.backend.threads import speed_up_passes
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
@@ -161,9 +162,8 @@ class VariationalFit:
             before, count = (model, found), count * _GROWTH
             kernel, points = model.kernel, model.inducing_points
         clock.allow(_UNTIL[2])
-        fewer = next((few for beyond, few in _STEPS if n > beyond), max_iter)
-        steps = fewer if given is None else given
-        model, best, _ = self._learn(rows, kernel, size, "learning", steps, points, before)
+        fewer = next((few for beyond, few in _STEPS if n > beyond and given is None), max_iter)
+        model, best, _ = self._learn(rows, kernel, size, "learning", fewer, points, before)
         clock.allow(_UNTIL[3])
         latent = rows.make_latent(model)
         if not best.posteriors:  # All evaluations were read from a checkpoint.
@@ -310,10 +310,9 @@ def learn_variational(run: Run) -> FitResult:
 
 def _get_rows(source: RowSource) -> RowBlock:
     """Return all rows in memory, without a copy if they are NumPy's arrays in float64."""
-    own = source if isinstance(source, ArraySource) else None
-    if own is None or not isinstance(own.X, np.ndarray) or own.X.dtype != np.float64:
-        return source.take(np.arange(source.n_rows))
-    return RowBlock(own.X, own.y, own.sample_weight)
+    if isinstance(source, ArraySource) and is_numpy(source.X) and source.X.dtype == np.float64:
+        return RowBlock(source.X, source.y, source.sample_weight, scatter=source.scatter)
+    return source.take(np.arange(source.n_rows))
 
 
 def _make_posterior(
