@@ -118,13 +118,16 @@ def split(name: str, seed: int) -> tuple[Any, ...]:
 def make_text(out: Path) -> str:
     """Return the stored numbers as a table in Markdown; of several iterations the last counts.
 
-    Those of several splits are averaged.
+    They are averages over the splits that all libraries have.
     """
     records = json.loads((out / "classify.json").read_text())["records"]
     splits: dict[tuple[str, str], dict[int, Any]] = {}
     for each in sorted(records, key=lambda each: each.get("iteration") or 0):
         splits.setdefault((each["data"], each["library"]), {})[each["seed"]] = each
-    found = {key: _average(list(own.values())) for key, own in splits.items()}
+    seeds: dict[str, set[int]] = {}
+    for (name, _), own in splits.items():
+        seeds[name] = seeds.get(name, own.keys()) & own.keys()
+    found = {key: _average([own[i] for i in seeds[key[0]]]) for key, own in splits.items()}
     libraries = [name for name in _TITLES if any(each["library"] == name for each in records)]
     lines = [
         f"| data (training rows × inputs) | {' | '.join(_TITLES[each] for each in libraries)} |",
@@ -138,8 +141,7 @@ def make_text(out: Path) -> str:
         best = min(finished, key=lambda each: own[each]["log_loss"])
         cells = [_format_cell(own.get(each), bold=each == best) for each in libraries]
         rows, inputs = _SIZES[name]
-        count = max(len(splits[name, each]) for each in own)
-        more = f", {count} splits" if count > 1 else ""
+        more = f", {len(seeds[name])} splits" if len(seeds[name]) > 1 else ""
         title = f"{name.replace('_', ' ')} ({rows:,} × {inputs}{more})"
         lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
