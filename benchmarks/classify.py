@@ -50,19 +50,21 @@ _POINTS, _MARKS = 400, (300, 1_000, 3_000)
 """Inducing points of GPflow's SVGP, and the iterations after which it is scored."""
 _CPU_LIMIT = 900
 """Seconds of CPU time after which another library is stopped."""
+_SPLITS = {"banana": 5}
+"""How many splits, with consecutive seeds, a set has; others have one."""
 
 
 def run(panel: Panel, out: Path, *, data: tuple[str, ...], seed: int) -> None:
     """Measure, and print the table."""
     settings = {"test_rows": _MOST_TEST_ROWS, "seed": seed}
-    results = Results(out, "classify", settings, ["data", "iteration"])
-    for name in data:
-        X, y, X_test, y_test = split(name, seed)
+    results = Results(out, "classify", settings, ["data", "seed", "iteration"])
+    for name, own in [(each, seed + i) for each in data for i in range(_SPLITS.get(each, 1))]:
+        X, y, X_test, y_test = split(name, own)
         for library, model in make_models(y.size).items() if OURS in panel else ():
             start, before = time.perf_counter(), time.process_time()
             model.fit(X, y)
             record = {"library": library, "data": name, "seconds": time.perf_counter() - start}
-            record |= {"cpu_seconds": time.process_time() - before}
+            record |= {"cpu_seconds": time.process_time() - before, "seed": own}
             results.extend([record | score_classes(model.predict_proba(X_test), y_test)])
         scaler = StandardScaler().fit(X)
         arrays = {"X": scaler.transform(X), "X_test": scaler.transform(X_test)}
@@ -73,14 +75,23 @@ def run(panel: Panel, out: Path, *, data: tuple[str, ...], seed: int) -> None:
             if answer.error and not answer.records:
                 nothing = {"library": library, "iteration": None, "log_loss": None}
                 answer.records = [nothing | {"error": None, "why": answer.error}]
-            results.add(answer, data=name)
+            results.add(answer, data=name, seed=own)
     table = new_table(
-        "classification", "data", "library", "log loss", "error", "calibration", "s", words=2
+        "classification",
+        "data",
+        "seed",
+        "library",
+        "log loss",
+        "error",
+        "calibration",
+        "s",
+        words=3,
     )
     for each in (each for each in results.records if each["log_loss"] is not None):
         numbers = (f"{each[key]:.4f}" for key in ("log_loss", "error", "calibration"))
         steps = f", {each['iteration']} steps" if each.get("iteration") else ""
-        table.add_row(each["data"], each["library"] + steps, *numbers, f"{each['seconds']:.1f}")
+        row = each["data"], str(each["seed"]), each["library"] + steps
+        table.add_row(*row, *numbers, f"{each['seconds']:.1f}")
     console.print(table)
 
 
@@ -105,11 +116,18 @@ def split(name: str, seed: int) -> tuple[Any, ...]:
 
 
 def make_text(out: Path) -> str:
-    """Return the stored numbers as a table in Markdown; of several iterations the last counts."""
+    """Return the stored numbers as a table in Markdown; of several iterations the last counts.
+
+    They are averages over the splits that all libraries have.
+    """
     records = json.loads((out / "classify.json").read_text())["records"]
-    found: dict[tuple[str, str], Any] = {}
+    splits: dict[tuple[str, str], dict[int, Any]] = {}
     for each in sorted(records, key=lambda each: each.get("iteration") or 0):
-        found[each["data"], each["library"]] = each
+        splits.setdefault((each["data"], each["library"]), {})[each["seed"]] = each
+    seeds: dict[str, set[int]] = {}
+    for (name, _), own in splits.items():
+        seeds[name] = seeds.get(name, own.keys()) & own.keys()
+    found = {key: _average([own[i] for i in seeds[key[0]]]) for key, own in splits.items()}
     libraries = [name for name in _TITLES if any(each["library"] == name for each in records)]
     lines = [
         f"| data (training rows × inputs) | {' | '.join(_TITLES[each] for each in libraries)} |",
@@ -123,8 +141,18 @@ def make_text(out: Path) -> str:
         best = min(finished, key=lambda each: own[each]["log_loss"])
         cells = [_format_cell(own.get(each), bold=each == best) for each in libraries]
         rows, inputs = _SIZES[name]
-        lines.append(f"| {name.replace('_', ' ')} ({rows:,} × {inputs}) | {' | '.join(cells)} |")
+        more = f", {len(seeds[name])} splits" if len(seeds[name]) > 1 else ""
+        title = f"{name.replace('_', ' ')} ({rows:,} × {inputs}{more})"
+        lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _average(records: list[Any]) -> Any:
+    """Return the mean scores and seconds of the splits of a library."""
+    if any(each["log_loss"] is None for each in records):
+        return records[-1]
+    names = ("log_loss", "error", "cpu_seconds")
+    return {name: float(np.mean([each[name] for each in records])) for name in names}
 
 
 def _format_cell(record: dict[str, Any] | None, bold: bool) -> str:

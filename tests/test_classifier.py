@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +18,10 @@ from sklearn.metrics import ConfusionMatrixDisplay, confusion_matrix, log_loss
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import eigengp
-from eigengp import LBFGS, EigenGPClassifier, SquaredExponential, Warped
+from eigengp import LBFGS, EigenGPClassifier, EigenGPRegressor, SquaredExponential, Warped
 from eigengp._typing import Array
 from eigengp.export import to_onnx
+from eigengp.fitting.run import FitWarning
 from eigengp.gp.variational import LatentModel, LatentPosterior, recover_evidence
 
 
@@ -348,3 +350,20 @@ def test_one_lengthscale_for_ranges_suits_rare_values_and_does_not_depend_on_uni
     other = clone(own).fit(3.0 + unit * X, y)
     found = other.predict_proba(3.0 + unit * X)
     np.testing.assert_allclose(found, own.predict_proba(X), atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["two", "five", "poisson", "student_t"])
+def test_a_short_time_limit_is_kept_with_many_rows(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40_000, 6))
+    y = (X[:, 0] + rng.logistic(size=X.shape[0]) > 0.0).astype(int)
+    own: dict[str, Any] = {"max_time": 0.5, "random_state": 0}
+    model: Any = EigenGPClassifier(**own)
+    if kind == "five":
+        y += np.arange(y.size) % 4
+    elif kind != "two":
+        model = EigenGPRegressor(likelihood=kind, **own)
+    started = time.process_time()
+    with pytest.warns(FitWarning, match="max_time"):
+        model.fit(X, y)
+    assert time.process_time() - started < 8.0

@@ -22,7 +22,8 @@ from eigengp.backend.threads import map_in_threads
 from eigengp.data.array_source import ArraySource
 from eigengp.data.open import move_to_device
 from eigengp.fitting.initialization import count_varying
-from eigengp.fitting.objectives import Evaluation, Parameters
+from eigengp.fitting.objectives import Evaluation, OutOfTimeError, Parameters
+from eigengp.fitting.progress import Clock
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import FactorEvidence
 from eigengp.gp.exact import ExactGP
@@ -38,6 +39,8 @@ _FIRST_ROUNDS, _ROUNDS = 30, 12
 _ROUND_TOLERANCE = 1e-6
 """The gain of the bound per row at which rounds end."""
 _LEAST_STEP = 2.0**-8
+_CHUNK = 1 << 16
+"""The number of rows whose expected log density is made at once."""
 _LEAST_PRECISION = 1e-10
 _KEPT_FEATURES = 1 << 25
 """Whitened features of so many rows times inducing points are kept between passes."""
@@ -45,6 +48,8 @@ _WORTH_MOVING, _WORTH_EXPECTING = 1 << 20, 20_000
 """Features, and latent values, from so many of which a device is faster."""
 CALIBRATION_ROWS = 3_000
 """The largest number of rows to which a calibration is fitted."""
+_CALIBRATION_POINTS = 128
+"""The number of points of an average over several latent functions while calibrating."""
 _CALIBRATION_DEVIATIONS = (0.5, 1.0)
 """Standard deviations of the weak normal priors of the two logarithms of a calibration."""
 
@@ -65,8 +70,10 @@ class Approximation:
         One for each latent function.
     mean, variance : arrays of shape (N, C)
         Of the latent functions at all rows, without the offset.
-    expectation : Expectation or None
-        That of the log densities of all rows.
+    target : Factors or None
+        Those that the moments of the latent functions give.
+    slope : array of shape (C,)
+        The derivative of the expected log density of all rows by the offset.
     bound : float
         The lower bound of the log marginal likelihood.
     """
@@ -77,8 +84,14 @@ class Approximation:
     posteriors: tuple[FactorEvidence, ...] = ()
     mean: Array = field(default_factory=lambda: np.empty(0))
     variance: Array = field(default_factory=lambda: np.empty(0))
-    expectation: Expectation | None = None
+    target: Factors | None = None
+    slope: Array = field(default_factory=lambda: np.empty(0))
     bound: float = -np.inf
+
+    def reduced(self) -> Approximation:
+        """Return the approximation without what an evaluation makes of all rows again."""
+        nothing = np.empty(0)
+        return replace(self, mean=nothing, variance=nothing, target=None)
 
 
 @dataclass(frozen=True)
@@ -99,6 +112,8 @@ class Rows:
         The prior means of the latent functions; None learns them.
     device : str or None
         Where passes over many rows are computed; None is the CPU.
+    clock : Clock
+        Ends rounds early.
     """
 
     block: RowBlock
@@ -107,6 +122,7 @@ class Rows:
     earlier: tuple[FactorEvidence, ...] = ()
     offset: Array | None = None
     device: str | None = None
+    clock: Clock = field(default_factory=Clock)
 
     def find_device(self, size: int) -> str | None:
         """Return where passes with so many inducing points are computed; None is the CPU."""
@@ -138,6 +154,12 @@ class Rows:
         """Return the rows with inputs divided by `unit`."""
         return replace(self, block=replace(self.block, X=self.block.X / unit))
 
+    def carry(self, latent: LatentModel, own: Approximation) -> Approximation:
+        """Return factors for the posterior that an approximation of other rows gives these."""
+        moments = latent.predict(own.posteriors)
+        target = self._aim(own.likelihood, own.offset, *moments)[1]
+        return Approximation(target, own.offset, own.likelihood)
+
     def begin(self, likelihood: NonGaussian) -> tuple[Approximation, float]:
         """Return factors for the prior, and its variance to start from."""
         exposure = 1.0 if self.log_exposure is None else np.exp(self.log_exposure[:, 0])
@@ -146,36 +168,52 @@ class Rows:
         )
         offset = offset if self.offset is None else self.offset
         shape = (self.block.n_rows, likelihood.n_latent)
-        mean, at = np.zeros(shape), self._shift(np.zeros(shape), offset)
-        found = self._expect(own, at, np.full(shape, variance))
-        return Approximation(self.make_factors(mean, found), offset, own), variance
+        target = self._aim(own, offset, np.zeros(shape), np.full(shape, variance))[1]
+        return Approximation(target, offset, own), variance
 
     def _update(self, own: Approximation, step: float) -> Approximation:
         """Return factors for the moments of the latent functions, and better parameters."""
-        y, s, at = self.block.y, self.block.weight, self._shift(own.mean, own.offset)
-        likelihood, offset = own.likelihood.refit(y, s, at, own.variance), own.offset
-        same = likelihood is own.likelihood and own.expectation is not None
-        found = own.expectation if same else self._expect(likelihood, at, own.variance)
-        assert found is not None
-        target = self.make_factors(own.mean, found)
+        likelihood, offset, target, slope = own.likelihood, own.offset, own.target, own.slope
+        assert target is not None
+        at = self._shift(own.mean, offset)
+        refit = likelihood.refit(self.block.y, self.block.weight, at, own.variance)
+        if refit is not likelihood:
+            likelihood = refit
+            _, target, slope = self._aim(likelihood, offset, own.mean, own.variance)
         if likelihood.learns_offset and self.offset is None:
             # The factors account for the new offset to first order, `∂²ℓ/∂μ² ≈ −ω`.
-            moved = step * (s @ found.by_mean) / np.maximum(target.precision.sum(axis=0), 1e-10)
+            moved = step * slope / np.maximum(target.precision.sum(axis=0), 1e-10)
             target = target._replace(shift=target.shift - target.precision * moved)
             offset = offset + moved
         return Approximation(own.factors.towards(target, step), offset, likelihood)
 
-    def make_factors(self, mean: Array, found: Expectation) -> Factors:
-        """Return the factors for the mean of the latent functions and an expectation there."""
-        weight, precision = self.block.weight[:, None], -2.0 * found.by_variance
-        precision = np.maximum(precision, _LEAST_PRECISION)
-        return Factors(weight * precision, weight * (precision * mean + found.by_mean))
+    def _aim(
+        self, likelihood: NonGaussian, offset: Array, mean: Array, variance: Array
+    ) -> tuple[float, Factors, Array]:
+        """Return the expected log density of all rows, the factors, and the slope by the offset.
 
-    def _expect(self, likelihood: NonGaussian, mean: Array, variance: Array) -> Expectation:
-        """Return the expected log density of all rows."""
+        What a row needs on the way exists for a part of the rows at a time.
+        """
+        target, s, value = Factors(np.empty_like(mean), np.empty_like(mean)), self.block.weight, 0.0
+        slope = np.zeros(mean.shape[1])
+        at = self._shift(mean, offset)
+        for start in range(0, mean.shape[0], _CHUNK):
+            own = slice(start, start + _CHUNK)
+            found = self._expect(likelihood, own, at[own], variance[own])
+            made = make_factors(s[own], mean[own], found)
+            target.precision[own], target.shift[own] = made
+            value += float(s[own] @ found.value)
+            slope += s[own] @ found.by_mean
+        return value, target, slope
+
+    def _expect(
+        self, likelihood: NonGaussian, rows: slice, mean: Array, variance: Array
+    ) -> Expectation:
+        """Return the expected log density of some rows."""
+        y = self.block.y[rows]
         if not likelihood.takes_any_library or mean.size < _WORTH_EXPECTING:
-            return likelihood.expect(self.block.y, mean, variance)
-        own = (move_to_device(each, self.device) for each in (self.block.y, mean, variance))
+            return likelihood.expect(y, mean, variance)
+        own = (move_to_device(each, self.device) for each in (y, mean, variance))
         return Expectation(*map(on_host, likelihood.expect(*own)))
 
     def _shift(self, mean: Array, offset: Array) -> Array:
@@ -186,11 +224,17 @@ class Rows:
         """Return the posterior given the factors, and the bound."""
         posteriors = latent.condition(own.factors)
         mean, variance = latent.predict(posteriors)
-        at = self._shift(mean, own.offset)
-        found = self._expect(own.likelihood, at, variance)
-        bound = float(self.block.weight @ found.value) - latent.get_divergence(posteriors)
+        value, target, slope = self._aim(own.likelihood, own.offset, mean, variance)
         return Approximation(
-            own.factors, own.offset, own.likelihood, posteriors, mean, variance, found, bound
+            own.factors,
+            own.offset,
+            own.likelihood,
+            posteriors,
+            mean,
+            variance,
+            target,
+            slope,
+            bound=value - latent.get_divergence(posteriors),
         )
 
     def calibrate(self, own: Approximation, model: EigenGP) -> tuple[float, float]:
@@ -211,13 +255,15 @@ class Rows:
     def improve(
         self, latent: LatentModel, start: Approximation, rounds: int, tol: float = _ROUND_TOLERANCE
     ) -> Approximation:
-        """Improve the factors until the bound rises no more; it never falls.
+        """Improve the factors until the bound rises no more, or time is over; it never falls.
 
         A step that would lower the bound is halved.
         """
         best, step = self.evaluate(latent, start), 1.0
         slack = 1e-10 * self.block.weight.sum()
         for _ in range(rounds):
+            if self.clock.is_over():
+                break
             trial = self.evaluate(latent, self._update(best, step))
             gained = trial.bound - best.bound
             if gained > -slack:
@@ -227,6 +273,12 @@ class Rows:
             elif (step := 0.5 * step) < _LEAST_STEP:
                 break
         return best
+
+
+def make_factors(weight: Array, mean: Array, found: Expectation) -> Factors:
+    """Return the factors of rows; see `eigengp.gp.likelihoods.base`."""
+    s, precision = weight[:, None], np.maximum(-2.0 * found.by_variance, _LEAST_PRECISION)
+    return Factors(s * precision, s * (precision * mean + found.by_mean))
 
 
 def fit_calibration(
@@ -241,10 +293,11 @@ def fit_calibration(
     assert isinstance(likelihood, Bernoulli | Softmax)
     share = min(1.0, likelihood.n_latent / min(size, 1.0 + rows.X.shape[1]))
     at = np.arange(rows.n_rows), rows.y.astype(int)
+    coarse = {"n_points": _CALIBRATION_POINTS} if isinstance(likelihood, Softmax) else {}
 
     def loss(logs: Array) -> float:
         a, b = np.exp(logs)
-        p = likelihood.predict_classes(a * mean, b * b * variance)
+        p = likelihood.predict_classes(a * mean, b * b * variance, **coarse)
         surprise = -np.log(np.maximum(p[at], 1e-12))
         penalty = 0.5 * np.sum((logs / _CALIBRATION_DEVIATIONS) ** 2)
         return float(share * (rows.weight @ surprise) + penalty)
@@ -337,7 +390,9 @@ class BoundObjective:
     """The smallest value so far, per row."""
 
     def __call__(self, vector: Array) -> Evaluation:
-        """Evaluate, per row."""
+        """Evaluate, per row; only the first evaluation does not need time."""
+        if np.isfinite(self.least) and any(rows.clock.is_over() for rows in self.groups.rows):
+            raise OutOfTimeError
         model, pack = self.parameters.unpack(vector), self.parameters.pack_gradient
         rounds = self.rounds if np.isfinite(self.least) else _FIRST_ROUNDS
 
@@ -352,5 +407,6 @@ class BoundObjective:
         gradient[: apart.size] += apart / self.prior[1]
         value = (loss + 0.5 * float(apart @ apart)) / weight
         if value < self.least:
-            self.groups.best, self.least = list(found), value
+            self.groups.best = [each.reduced() for each in found]
+            self.least = value
         return Evaluation(value, gradient / weight, loss / weight)

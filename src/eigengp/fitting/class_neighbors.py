@@ -24,6 +24,7 @@ from eigengp.fitting.bound import (
     Groups,
     Rows,
     fit_calibration,
+    make_factors,
     make_log_prior,
 )
 from eigengp.fitting.local_learner import LocalLearner, Round, bisect_rows, limit_alpha
@@ -64,7 +65,7 @@ class BoundLearner(LocalLearner):
 
     plan: ClassVar[Sequence[Round]] = (
         Round(1_000, 200, 12, 10, 4, 0.12),
-        Round(3_000, 400, 10, 10, 2, 0.3),
+        Round(3_000, 400, 10, 10, 1, 0.3),
         Round(6_000, 600, 12, 12, 1, 0.5),
     )
     """A label says less than a number, so that groups are larger than those of regression."""
@@ -72,20 +73,28 @@ class BoundLearner(LocalLearner):
     likelihood: NonGaussian = field(kw_only=True)
     offset: Array = field(kw_only=True)
     variance: float = field(kw_only=True)
+    _known: tuple[list[RowBlock], Groups] | None = field(default=None, init=False)
+
+    def _start(self, groups: list[RowBlock]) -> Groups:
+        """Return groups with the factors that the last kernel for the same groups has found."""
+        if self._known is None or self._known[0] is not groups:
+            own = Groups.of(groups, self.likelihood, self.offset, self.n_threads)
+            self._known = groups, own
+        return self._known[1]
 
     def _make_objective(self, model: ExactGP, groups: list[RowBlock]) -> Any:
         kernel = kernel_parameters(replace(model, kernel=limit_alpha(model.kernel))).parts[:1]
-        own = Groups.of(groups, self.likelihood, self.offset, self.n_threads)
         prior = make_log_prior(model.kernel, self.rows.X, self.variance)
         free = Parameters(model, kernel)
-        return BoundObjective(free, own, prior, _LOCAL_ROUNDS, _LOCAL_TOLERANCE)
+        return BoundObjective(free, self._start(groups), prior, _LOCAL_ROUNDS, _LOCAL_TOLERANCE)
 
     def score_model(self, model: ExactGP, groups: list[RowBlock]) -> float:
         """Return the negative bound per row."""
         model = replace(model, kernel=limit_alpha(model.kernel))
-        own = Groups.of(groups, self.likelihood, self.offset, self.n_threads)
         try:
-            bounds = own.improve(model, lambda _, found: found.bound, tol=_LOCAL_TOLERANCE)
+            bounds = self._start(groups).improve(
+                model, lambda _, found: found.bound, tol=_LOCAL_TOLERANCE
+            )
         except FactorizationError:
             return float("inf")
         return -float(sum(bounds)) / sum(float(group.weight.sum()) for group in groups)
@@ -132,19 +141,21 @@ class NeighborRounds:
         source = NeighborSource.of(groups.rows, metric, count, self.n_threads)
         search = Nearest.of(X, metric, asked)
         others = search.find_others(X, np.arange(X.shape[0]))
+        few, weight = others[:, :count], self.rows.block.weight
         factors = self._start()
         parts, log_partition = self._condition(source, search, _merge(factors, number))
         for _ in range(self.rounds):
-            cavity = self._leave_out(parts, others)
+            cavity = self._leave_out(parts, few)
             for _ in range(_INNER_ROUNDS):
                 mean, _, found = self._expect(factors, cavity, number)
-                factors = factors.towards(self.rows.make_factors(mean, found), _STEP)
+                factors = factors.towards(make_factors(weight, mean, found), _STEP)
             parts, log_partition = self._condition(source, search, _merge(factors, number))
-        cavity = self._leave_out(parts, others)
         some, offset = number[:CALIBRATION_ROWS], np.asarray(self.rows.offset)
-        own = self.rows.block.picked(np.arange(some.size)), cavity[0][some] + offset
-        calibration = fit_calibration(self.likelihood, *own, cavity[1][some])
+        mean, variance = self._leave_out(parts, others[: some.max() + 1])
+        own = self.rows.block.picked(np.arange(some.size)), mean[some] + offset
+        calibration = fit_calibration(self.likelihood, *own, variance[some])
         posterior = NeighborLatent(parts, offset, self.likelihood, calibration)
+        cavity = self._leave_out(parts, few)
         return posterior, log_partition + self._estimate_bound(factors, cavity, number)
 
     def _condition(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -217,6 +218,10 @@ class Minimum:
     n_iter: int = 0
 
 
+class OutOfTimeError(Exception):
+    """Raised by an objective that has no time for a further evaluation."""
+
+
 def minimize(
     objective: Objective,
     max_iter: int,
@@ -258,12 +263,17 @@ def minimize(
         evaluate = recall(objective, checkpoint, name)
     search = _Search(evaluate, parameters.start, Evaluation(np.inf, np.empty(0), np.inf))
 
+    n_iter = 0
+
     def report(_: Array) -> None:
+        nonlocal n_iter
+        n_iter += 1
         search.stopped = on_iteration is not None and bool(on_iteration(search.best.evidence))
         if search.stopped:
             raise StopIteration
 
-    n_iter = 0
+    bounds = np.column_stack(parameters.bounds)
+    how: Any = {"jac": True, "method": "L-BFGS-B", "bounds": bounds, "callback": report}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", JitterWarning)
         search.evaluate(search.vector)
@@ -271,16 +281,9 @@ def minimize(
             before, remaining = search.best.value, max_iter - n_iter
             if remaining < 1:
                 break
-            found = optimize.minimize(
-                search.evaluate,
-                search.vector,
-                jac=True,
-                method="L-BFGS-B",
-                bounds=np.column_stack(parameters.bounds),
-                callback=report,
-                options={"maxiter": remaining, "maxcor": _MEMORY, "ftol": tol, "gtol": 1e-7},
-            )
-            n_iter += int(found.nit)
+            options = {"maxiter": remaining, "maxcor": _MEMORY, "ftol": tol, "gtol": 1e-7}
+            with suppress(OutOfTimeError):
+                optimize.minimize(search.evaluate, search.vector, options=options, **how)
             gained = before - search.best.value
             if search.stopped or gained <= _WORTH_GOING_ON * max(1.0, abs(search.best.value)):
                 break
@@ -304,6 +307,9 @@ class _Search:
             found = self.objective(vector)
             if not (np.isfinite(found.value) and np.all(np.isfinite(found.gradient))):
                 raise FactorizationError("The log marginal likelihood is not finite.")
+        except OutOfTimeError:
+            self.stopped = True
+            raise
         except FactorizationError:
             if not np.isfinite(self.best.value):
                 raise

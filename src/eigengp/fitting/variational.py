@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from eigengp._typing import Array
+from eigengp.backend.namespace import is_numpy
 from eigengp.backend.threads import speed_up_passes
 from eigengp.data.array_source import ArraySource
 from eigengp.data.standardize import Extent
@@ -26,7 +27,7 @@ from eigengp.fitting.objectives import Parameters, eigengp_parameters
 from eigengp.fitting.run import FitResult, Run
 from eigengp.fitting.settings import LBFGS, RELATIVE_JITTER, count_distinct
 from eigengp.fitting.vecchia import get_largest_size
-from eigengp.gp.blocks import RowBlock
+from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.latent import NeighborLatent
 from eigengp.gp.likelihoods import Bernoulli, Coregionalized, NonGaussian, Softmax
@@ -62,8 +63,11 @@ _NEIGHBOR_STEPS = 15
 _NEIGHBOR_ROWS, _MOST_NEIGHBOR_ROWS, _NEIGHBOR_ROWS_PER_SECOND = _ALL_UP_TO + 1, 100_000, 1_000
 """The default has neighbours from so many to so many rows of two classes, and at most so many per
 second of `max_time`."""
-_UNTIL = (0.3, 0.9)
-"""Fractions of `max_time` by which the comparison of kernels and learning must end."""
+_UNTIL = (0.3, 0.6, 0.85, 0.95)
+"""Fractions of `max_time` by which the comparison of kernels, learning from subsets and from all
+rows, and the last rounds must end."""
+_PRODUCTS_PER_SECOND, _LEAST_POINTS = 100_000_000, 20
+"""With `max_time`, N·C·M² is at most so many for each second, but there are so many points."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ class VariationalFit:
         """
         rows, size = self._draw(_COMPARED_ROWS), _COMPARED_POINTS
         found: dict[str, tuple[float, Kernel, Kernel]] = {}
-        self.run.monitor.clock.allow(_UNTIL[0])
+        clock, n_left = self.run.monitor.clock, len(candidates) + 2
 
         def compare(kernel: Kernel, name: str, rows: Rows = rows) -> None:
             model, _, least = self._learn(rows, kernel, size, name, _COMPARED_ITERATIONS)
@@ -102,15 +106,17 @@ class VariationalFit:
             if name not in found or least < found[name][0]:
                 found[name] = least, model.kernel, kernel
 
-        for kernel in candidates:
+        for i, kernel in enumerate(candidates):
+            clock.spread(_UNTIL[0], n_left - i)
             compare(kernel, type(kernel).__name__)
-            if self.run.monitor.clock.is_over():
+            clock.allow(_UNTIL[0])
+            if clock.is_over():
                 break
         name = min(found, key=lambda name: found[name][0])
         simple: Any = _share_lengthscale(found[name][2])
         ranges: Any = self._find_ranges()
         for unit in () if simple is None else (1.0, ranges):
-            if unit is not None and not self.run.monitor.clock.is_over():
+            if unit is not None and not clock.is_over():
                 own = f"{name} with one lengthscale" + " for ranges" * (unit is ranges)
                 compare(simple, own, rows.rescaled(unit))
         scores = {name: each[0] for name, each in found.items()}
@@ -144,15 +150,21 @@ class VariationalFit:
         max_iter = _ITERATIONS if given is None else given
         n, count, rows = self.rows.block.n_rows, _FIRST_ROWS, self.rows
         points: Array | None = None
-        self.run.monitor.clock.allow(_UNTIL[1])
+        before, clock = None, self.run.monitor.clock
         while count <= n // 3 and max_iter:
-            steps, stage = min(max_iter, _SUBSET_ITERATIONS), f"{count} rows"
-            model, *_ = self._learn(self._draw(count), kernel, size, stage, steps, points)
+            steps, stage, some = (
+                min(max_iter, _SUBSET_ITERATIONS),
+                f"{count} rows",
+                self._draw(count),
+            )
+            clock.allow(_UNTIL[1])
+            model, found, _ = self._learn(some, kernel, size, stage, steps, points, before)
+            before, count = (model, found), count * _GROWTH
             kernel, points = model.kernel, model.inducing_points
-            count *= _GROWTH
-        fewer = next((few for beyond, few in _STEPS if n > beyond), max_iter)
-        steps = fewer if given is None else given
-        model, best, _ = self._learn(rows, kernel, size, "learning", steps, points)
+        clock.allow(_UNTIL[2])
+        fewer = next((few for beyond, few in _STEPS if n > beyond and given is None), max_iter)
+        model, best, _ = self._learn(rows, kernel, size, "learning", fewer, points, before)
+        clock.allow(_UNTIL[3])
         latent = rows.make_latent(model)
         if not best.posteriors:  # All evaluations were read from a checkpoint.
             best = rows.improve(latent, best, 10 * _LAST_ROUNDS, _RESUMED_TOLERANCE)
@@ -198,10 +210,12 @@ class VariationalFit:
         stage: str,
         max_iter: int,
         points: Array | None = None,
+        before: tuple[EigenGP, Approximation] | None = None,
     ) -> tuple[EigenGP, Approximation, float]:
         """Learn kernel and inducing points from rows; points at all inputs are not moved.
 
-        Returns the model, the factors at its best point and the value there.
+        The factors start from the posterior of other rows, if there was one `before`. Returns the
+        model, the factors at its best point and the value there.
         """
         X, run = rows.block.X, self.run
         every = points is None and isinstance(run.settings.inducing_points, str)
@@ -214,6 +228,8 @@ class VariationalFit:
             kernel, points, 1.0, points.shape[0], jitter=Jitter(relative=RELATIVE_JITTER)
         )
         start, variance = rows.begin(self.likelihood)
+        if before is not None and before[1].posteriors:
+            start = rows.carry(rows.make_latent(before[0]), before[1])
         free = eigengp_parameters(model, Extent(X.min(axis=0), X.max(axis=0))).parts
         parameters = Parameters(model, free[:1] if every else free[:2])
         groups, prior = Groups([rows], [start]), make_log_prior(kernel, X, variance)
@@ -262,11 +278,12 @@ def learn_variational(run: Run) -> FitResult:
     _refuse_settings(run)
     likelihood = settings.likelihood.rescaled(1.0 / scaling.target_scale)
     exposure = _find_exposure(run, likelihood)
-    block = run.source.take(np.arange(run.source.n_rows))
+    block = _get_rows(run.source)
     likelihood.check_targets(block.y)
     log_exposure = None if exposure is None else compute_log_exposure(block.X, exposure)
     block = replace(block, X=np.asfortranarray(block.X))
-    rows = Rows(block, log_exposure, run.n_threads, device=run.exact_device)
+    device, clock = run.exact_device, run.monitor.clock
+    rows = Rows(block, log_exposure, run.n_threads, device=device, clock=clock)
     fit = VariationalFit(run, rows, likelihood)
     _, variance = rows.begin(likelihood)
     max_iter = settings.optimizer.max_iter
@@ -289,6 +306,13 @@ def learn_variational(run: Run) -> FitResult:
     for name in ("noise_variance_", "target_mean_"):
         del result.attributes[name]
     return result
+
+
+def _get_rows(source: RowSource) -> RowBlock:
+    """Return all rows in memory, without a copy if they are NumPy's arrays in float64."""
+    if isinstance(source, ArraySource) and is_numpy(source.X) and source.X.dtype == np.float64:
+        return RowBlock(source.X, source.y, source.sample_weight, scatter=source.scatter)
+    return source.take(np.arange(source.n_rows))
 
 
 def _make_posterior(
@@ -413,7 +437,10 @@ def _choose_size(run: Run, default: int) -> int:
 
 def _get_size(run: Run, likelihood: NonGaussian) -> int:
     """Return the default number of inducing points without neighbours, by the number of rows."""
-    n, one = run.dataset.n_rows, likelihood.n_latent == 1
-    if one and _MORE_FROM <= n <= _STEPS[0][0]:
-        return _MORE_POINTS
-    return n if n <= (_ALL_UP_TO if one else _POINTS) else _POINTS
+    n, C, limit = run.dataset.n_rows, likelihood.n_latent, run.settings.max_time
+    size = n if n <= (_ALL_UP_TO if C == 1 else _POINTS) else _POINTS
+    if C == 1 and _MORE_FROM <= n <= _STEPS[0][0]:
+        size = _MORE_POINTS
+    if limit is not None:
+        size = min(size, max(_LEAST_POINTS, round(np.sqrt(_PRODUCTS_PER_SECOND * limit / (n * C)))))
+    return size

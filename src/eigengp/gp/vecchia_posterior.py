@@ -46,8 +46,8 @@ _LITTLE = 1e-3
 """The largest rounding of features, relative to the noise variance, that does not show."""
 _MANY_FEATURES = 1_000_000
 """More features than fit into the cache of the processor are rounded."""
-_MOST_FEATURES, _MOST_ON_DEVICE = 25_000_000, 500_000_000
-"""The largest number of features of all training rows that are kept, in 200 MB, or 4 GB."""
+_MOST_BYTES, _MOST_ON_DEVICE = 200_000_000, 4_000_000_000
+"""The largest memory of features of all training rows that are kept, in bytes."""
 
 
 class Near(NamedTuple):
@@ -234,8 +234,7 @@ class VecchiaPosterior:
     def _find_members(self, X: AnyArray, index: AnyArray, dtype: str) -> tuple[Members, AnyArray]:
         """Return features of training rows, all of them if they are few, and the numbers there."""
         rows, host = self._placed["X"].beside(X), is_numpy(X)
-        most = _MOST_FEATURES if host else _MOST_ON_DEVICE
-        if self.rows.y.size * self.mean_coefficients.size > most:
+        if self._count_bytes(dtype) > (_MOST_BYTES if host else _MOST_ON_DEVICE):
             distinct, at = namespace(index).unique_inverse(index)
             return self._make_members(rows[distinct], dtype), at.reshape(index.shape)
         key = (place(X), dtype)
@@ -244,10 +243,14 @@ class VecchiaPosterior:
                 self._members[key] = self._make_members(rows, dtype)
         return self._members[key], np.ascontiguousarray(index) if host else index
 
+    def _count_bytes(self, dtype: str) -> int:
+        """Return the memory of the features of all training rows."""
+        return self.rows.y.size * self.mean_coefficients.size * np.dtype(dtype).itemsize
+
     def prepare(self, n_threads: int) -> None:
         """Make the features of all training rows that predictions will need, in threads."""
         X = self.rows.X
-        if X.shape[0] * self.mean_coefficients.size <= _MOST_FEATURES:
+        if self._count_bytes(self._dtype) <= _MOST_BYTES:
             self._members[place(X), self._dtype] = self._make_members(X, self._dtype, n_threads)
 
     @cached_property

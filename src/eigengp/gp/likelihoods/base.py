@@ -30,7 +30,7 @@ from eigengp.backend.namespace import AnyArray, beside, namespace
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
-_CHUNK = 1 << 20
+_CHUNK = 1 << 17
 """The largest number of values at quadrature nodes that exist at once."""
 _BISECTIONS = 60
 _SEARCH_STEPS, _SEARCH_TOLERANCE = 14, 1e-3

@@ -148,9 +148,11 @@ class Softmax(NonGaussian):
         hit = beside(np.eye(self.n_classes), mean)[y]
         return Expectation(value, hit - p, -0.5 * slope)
 
-    def predict_classes(self, mean: AnyArray, variance: AnyArray) -> AnyArray:
+    def predict_classes(
+        self, mean: AnyArray, variance: AnyArray, n_points: int = _PREDICTING_NODES
+    ) -> AnyArray:
         """Return the probabilities of all classes, shape (n, C), in any array library."""
-        points = _draw_points(_PREDICTING_NODES, self.n_classes)
+        points = _draw_points(n_points, self.n_classes)
         if not isinstance(mean, np.ndarray):
             return _average_softmax(mean, variance, points)
         parts = [
