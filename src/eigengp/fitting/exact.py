@@ -68,7 +68,7 @@ _MOST_DRAWS = 32
 _DRAW_WORK = 4_000_000
 """The largest number of draws times N²."""
 _LITTLE_NOISE = 1e-4
-"""The noise variance of a further start: functions without noise have an optimum of their own."""
+"""The noise variance of a further start: few rows of a function without noise have two optima."""
 _APART = 0.5
 """Optima at which no log parameter differs by more are one."""
 _ADDITIVE_WORK = 3_000_000
@@ -184,8 +184,8 @@ class ExactFit:
         rng = np.random.RandomState(0)
         short, long = (with_lengthscale(start.kernel, x, rng) for x in (1.5 * low, high))
         starts = [replace(start, kernel=each) for each in (short, long)]
-        if self.run.settings.noise_variance is None:
-            starts.append(replace(starts[0], noise_variance=_LITTLE_NOISE))
+        if self.run.settings.noise_variance is None and self.rows.n_rows < LEAST_ROWS:
+            starts.insert(0, replace(starts[0], noise_variance=_LITTLE_NOISE))
         return starts
 
     def _shorten(self, best: Optimum, few: RowBlock) -> Optimum:

@@ -1,5 +1,4 @@
-"""Kernels of any form, given by their values and derivatives: periodic, additive, linear,
-polynomial.
+"""Kernels of any form, given by their values and derivatives.
 
 A new one is a class with its parameters, `values` and `derivatives`, like `Periodic`.
 """
